@@ -1,0 +1,48 @@
+// Package bench runs measuring tools between the nodes of a lab and turns what they print into samples.
+// It knows nothing of how the nodes came to be: it needs only something that executes a command on a node.
+package bench
+
+import "time"
+
+// A Sample is one figure with everything needed to judge and to repeat it: one line of results.jsonl.
+// A failed measurement is a Sample too: Error is set, Metric is empty and Value means nothing.
+type Sample struct {
+	Run        string `json:"run"`                  // groups the samples of one invocation of a tool, unique in a result file
+	Test       string `json:"test"`                 // the engine's name, e.g. "ib_write_bw"
+	Client     string `json:"client"`               // node that ran Command
+	Server     string `json:"server"`               // node that ran ServerCommand
+	Metric     string `json:"metric,omitempty"`     // one of the Metric constants
+	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 where the tool has none (iperf3)
+	Iterations int64  `json:"iterations,omitempty"` // as the tool printed it; 0 where it prints none
+
+	Value float64 `json:"value"` // in Unit; finite and, but for counts of events such as retransmits, above zero
+	Unit  string  `json:"unit,omitempty"`
+
+	Tool          string    `json:"tool"`              // "perftest", "iperf3"
+	Version       string    `json:"version,omitempty"` // the tool's version on the client
+	Command       string    `json:"command"`           // the client's command line, quoted for a shell
+	ServerCommand string    `json:"server_command,omitempty"`
+	Accelerator   string    `json:"accelerator"` // "kvm" or "tcg": what executed the nodes' CPUs
+	Emulated      bool      `json:"emulated"`    // true if the RDMA device or the CPU was emulated: not a figure of hardware
+	Started       time.Time `json:"started"`
+	Seconds       float64   `json:"seconds"` // wall time of the invocation
+	Attempt       int       `json:"attempt"` // 1 for the first try
+	Error         string    `json:"error,omitempty"`
+}
+
+// Metrics, with the unit each is reported in.
+const (
+	MetricBWPeak         = "bw_peak"         // Gb/s
+	MetricBWAverage      = "bw_average"      // Gb/s
+	MetricMessageRate    = "message_rate"    // Mpps: million messages a second
+	MetricLatencyMin     = "latency_min"     // us
+	MetricLatencyMax     = "latency_max"     // us
+	MetricLatencyTypical = "latency_typical" // us: perftest's median
+	MetricLatencyAverage = "latency_average" // us
+	MetricLatencyStdev   = "latency_stdev"   // us
+	MetricLatencyP99     = "latency_p99"     // us
+	MetricLatencyP999    = "latency_p99.9"   // us
+	MetricTPSPeak        = "tps_peak"        // Mtps, some latency layouts
+	MetricThroughput     = "throughput"      // Gb/s, iperf3 as the receiver saw it
+	MetricRetransmits    = "retransmits"     // segments, iperf3 TCP
+)
