@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/guest"
+)
+
+// agentPort is the name by which qemu-ga finds its virtio-serial port.
+const agentPort = "org.qemu.guest_agent.0"
+
+// maxNICMTU is what every NIC offers the guest (virtio's host_mtu). It is part of the machine and so the same in a template and all of its
+// clones; the lab's own MTU is set in the guest, at most this.
+const maxNICMTU = 9216
+
+// kernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time under emulation and protects
+// nothing in a throw-away guest: self-tests of the crypto code, mitigations for CPUs that are emulated, address randomisation.
+const kernelArgs = "console=ttyS0 loglevel=4 panic=-1 cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on"
+
+// A machine is what differs between the ways to start one QEMU.
+type machine struct {
+	spec     driver.Spec
+	accel    string       // "kvm" or "tcg"
+	image    *guest.Image // booted; nil for a clone
+	ram      string       // memory file, or "" for anonymous memory
+	share    bool         // write to the memory file (a template being made), or copy on write (a clone)
+	incoming int          // file descriptor that the machine's state is read from, or 0
+	qmp      int          // file descriptors of listening sockets
+	agent    int
+	console  int
+	log      string // file for what the console prints
+}
+
+// args returns QEMU's arguments. Everything that the guest can see is a function of image, accelerator, memory, CPU count and number of NICs
+// alone: that is what makes one template serve all nodes of a shape. Host-side things (sockets, MACs) may differ.
+func (m machine) args() []string {
+	s := m.spec
+	a := []string{
+		"-name", "rackless-" + s.Lab + "-" + s.Name,
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-m", strconv.FormatInt(s.Memory>>20, 10) + "M",
+		"-smp", strconv.Itoa(s.CPUs),
+	}
+	mach := "q35,vmport=off"
+	switch {
+	case m.ram != "":
+		a = append(a, "-object", fmt.Sprintf("memory-backend-file,id=ram,size=%d,mem-path=%s,share=%s", s.Memory, escape(m.ram), onOff(m.share)))
+		mach += ",memory-backend=ram"
+	}
+	a = append(a, "-machine", mach)
+	if m.accel == "kvm" {
+		a = append(a, "-accel", "kvm", "-cpu", "host")
+	} else {
+		// qemu64 has no vector extensions to speak of: user space then takes simple code paths, which are the cheap ones to translate.
+		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
+	}
+	if m.image != nil {
+		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
+	}
+	if m.incoming != 0 {
+		a = append(a, "-incoming", "defer") // until the capability is set over QMP that leaves the memory out
+	}
+	a = append(a,
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
+		"-chardev", fmt.Sprintf("socket,id=con,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.console, escape(m.log)), "-serial", "chardev:con",
+		"-device", "virtio-serial-pci,id=vser",
+		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
+		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
+		"-device", "virtio-rng-pci",
+		"-device", "vmgenid,guid=auto",
+	)
+	for i, n := range s.NICs {
+		if n.Socket != "" {
+			a = append(a, "-netdev", fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i, escape(n.Socket)))
+		} else {
+			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // a template's: plugged into nothing
+		}
+		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC, maxNICMTU))
+	}
+	return a
+}
+
+// escape protects a value in QEMU's comma-separated options: a comma is written twice.
+func escape(v string) string {
+	out := make([]byte, 0, len(v))
+	for i := range len(v) {
+		out = append(out, v[i])
+		if v[i] == ',' {
+			out = append(out, ',')
+		}
+	}
+	return string(out)
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}

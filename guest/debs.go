@@ -1,0 +1,110 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Packages come through apt, unprivileged: apt knows the mirrors and checks the signatures, and nothing is installed.
+
+// resolve returns "name=version" for the packages and everything that they depend on, as for an empty system, sorted.
+func resolve(ctx context.Context, packages []string) ([]string, error) {
+	out, err := run(ctx, "", "apt-get", append([]string{
+		"--simulate", "--no-install-recommends", "-o", "Dir::State::status=/dev/null", "install",
+	}, packages...)...)
+	if err != nil {
+		return nil, fmt.Errorf("resolve packages: %w; if apt does not know them, run: apt-get update", err)
+	}
+	var debs []string
+	for line := range strings.Lines(string(out)) {
+		// Inst busybox-static (1:1.35.0-4 Debian:12.12/oldstable [amd64])
+		f := strings.Fields(line)
+		if len(f) >= 3 && f[0] == "Inst" && strings.HasPrefix(f[2], "(") {
+			debs = append(debs, f[1]+"="+f[2][1:])
+		}
+	}
+	if len(debs) == 0 {
+		return nil, errors.New("resolve packages: apt-get --simulate named none")
+	}
+	slices.Sort(debs)
+	return debs, nil
+}
+
+// kernelPackage returns "name=version" of the package with the kernel itself that a meta package such as linux-image-amd64 stands for.
+func kernelPackage(ctx context.Context, meta string) (string, error) {
+	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
+	if err != nil {
+		return "", fmt.Errorf("find the kernel package: %w; if apt does not know it, run: apt-get update", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: ")
+		if !ok || !strings.HasPrefix(name, "linux-image-") {
+			continue
+		}
+		out, err := run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+		if err != nil {
+			return "", fmt.Errorf("find the kernel package: %w", err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(line), "Version: "); ok {
+				return name + "=" + v, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
+}
+
+// download fetches packages into dir.
+func download(ctx context.Context, dir string, debs []string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if _, err := run(ctx, dir, "apt-get", append([]string{"--quiet", "-o", "APT::Sandbox::User=", "download"}, debs...)...); err != nil {
+		return fmt.Errorf("download packages: %w", err)
+	}
+	return nil
+}
+
+// unpack extracts every package in dir into root. Owners are not kept, so it needs no privileges.
+func unpack(ctx context.Context, dir, root string) error {
+	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if _, err := run(ctx, "", "dpkg-deb", "--extract", deb, root); err != nil {
+			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
+		}
+	}
+	return nil
+}
+
+// run executes a command and returns its standard output; an error carries the last lines of its standard error.
+func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		tail := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		if len(tail) > 5 {
+			tail = tail[len(tail)-5:]
+		}
+		return nil, fmt.Errorf("%s: %w: %s", name, err, strings.Join(tail, "; "))
+	}
+	return stdout.Bytes(), nil
+}

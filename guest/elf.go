@@ -1,0 +1,172 @@
+package guest
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// programDirs is where Debian keeps programs, relative to a root, before and after the merge of /bin into /usr/bin.
+var programDirs = []string{"usr/bin", "usr/sbin", "bin", "sbin"}
+
+// findProgram returns the path of a program below root, relative to it.
+func findProgram(root, name string) (string, error) {
+	for _, dir := range programDirs {
+		rel := filepath.Join(dir, name)
+		if fi, err := os.Stat(filepath.Join(root, rel)); err == nil && fi.Mode().IsRegular() {
+			return rel, nil
+		}
+	}
+	return "", fmt.Errorf("program %s is in none of the packages", name)
+}
+
+// libraryDirs is where Debian keeps shared libraries, relative to a root. Order matters only where a name occurs twice.
+var libraryDirs = []string{"lib", "lib64", "usr/lib", "usr/lib64"}
+
+// closure returns the programs with every shared library and loader that they need, directly or through other libraries, as paths
+// relative to root. It reads ELF headers only and runs nothing, so root may hold another system than the one it runs on.
+//
+// Libraries opened at run time (dlopen) are not in any header; a recipe names them in Keep.
+func closure(root string, programs []string) ([]string, error) {
+	index, err := indexLibraries(root)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	var order []string
+	var visit func(rel, why string) error
+	visit = func(rel, why string) error {
+		if seen[rel] {
+			return nil
+		}
+		seen[rel] = true
+		order = append(order, rel)
+		needed, interp, err := elfNeeds(filepath.Join(root, rel))
+		if err != nil {
+			return fmt.Errorf("%s (%s): %w", rel, why, err)
+		}
+		if interp != "" {
+			p, err := resolveIn(root, interp)
+			if err != nil {
+				// Where /lib64 is a link that another package makes, the loader is still among the libraries.
+				var ok bool
+				if p, ok = index[filepath.Base(interp)]; !ok {
+					return fmt.Errorf("%s: its loader %s: %w", rel, interp, err)
+				}
+			}
+			// The loader is found by its absolute name, so that name is kept and not the file that a link leads to.
+			if err := visit(p, "loader of "+rel); err != nil {
+				return err
+			}
+			if name := strings.TrimPrefix(interp, "/"); !seen[name] {
+				seen[name] = true
+				order = append(order, name)
+			}
+		}
+		for _, so := range needed {
+			p, ok := index[so]
+			if !ok {
+				return fmt.Errorf("%s needs %s, which no package in the build root provides", rel, so)
+			}
+			if err := visit(p, "needed by "+rel); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, p := range programs {
+		if err := visit(p, "asked for"); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
+}
+
+// indexLibraries maps the name of every shared library below root to its path relative to root. A name that is a link is its own
+// entry: the dynamic loader looks for just that name.
+func indexLibraries(root string) (map[string]string, error) {
+	index := make(map[string]string)
+	for _, dir := range libraryDirs {
+		for _, pattern := range []string{"*.so*", "*-linux-gnu*/*.so*"} {
+			found, err := filepath.Glob(filepath.Join(root, dir, pattern))
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range found {
+				rel, err := filepath.Rel(root, f)
+				if err != nil {
+					return nil, err
+				}
+				if _, dup := index[filepath.Base(f)]; !dup {
+					index[filepath.Base(f)] = rel
+				}
+			}
+		}
+	}
+	return index, nil
+}
+
+// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if it has one. A file that is not ELF (a script)
+// needs nothing.
+func elfNeeds(path string) (needed []string, interp string, err error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		if _, notELF := errors.AsType[*elf.FormatError](err); notELF || errors.Is(err, io.EOF) {
+			return nil, "", nil
+		}
+		return nil, "", err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b, err := io.ReadAll(io.LimitReader(p.Open(), 4096))
+			if err != nil {
+				return nil, "", fmt.Errorf("read interpreter: %w", err)
+			}
+			interp = strings.TrimRight(string(b), "\x00")
+		}
+	}
+	needed, err = f.ImportedLibraries()
+	if err != nil {
+		return nil, "", fmt.Errorf("read needed libraries: %w", err)
+	}
+	return needed, interp, nil
+}
+
+// resolveIn follows the symbolic links of an absolute path as a process with that root directory would, and returns the result
+// relative to root.
+func resolveIn(root, path string) (string, error) {
+	rel := strings.TrimPrefix(filepath.Clean(path), "/")
+	for range 40 { // as many links as the kernel follows
+		done := true
+		parts := strings.Split(rel, "/")
+		for i := range parts {
+			head := filepath.Join(parts[:i+1]...)
+			fi, err := os.Lstat(filepath.Join(root, head))
+			if err != nil {
+				return "", err
+			}
+			if fi.Mode()&os.ModeSymlink == 0 {
+				continue
+			}
+			target, err := os.Readlink(filepath.Join(root, head))
+			if err != nil {
+				return "", err
+			}
+			if !filepath.IsAbs(target) {
+				target = filepath.Join("/", filepath.Dir(head), target)
+			}
+			rel = strings.TrimPrefix(filepath.Join(append([]string{target}, parts[i+1:]...)...), "/")
+			done = false
+			break
+		}
+		if done {
+			return rel, nil
+		}
+	}
+	return "", fmt.Errorf("too many symbolic links in %s", path)
+}

@@ -1,0 +1,347 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+)
+
+// An Image is what a node boots: a kernel and an initial file system, in a directory of the cache.
+type Image struct {
+	Name      string    `json:"name"` // "builtin"
+	Key       string    `json:"key"`  // of its recipe
+	Dir       string    `json:"-"`
+	Kernel    string    `json:"kernel"`     // file name in Dir
+	Initramfs string    `json:"initramfs"`  // file name in Dir
+	KernelVer string    `json:"kernel_ver"` // e.g. "6.1.0-42-amd64"
+	Packages  []string  `json:"packages"`   // name=version of every package that files were taken from
+	Built     time.Time `json:"built"`
+	Recipe    Recipe    `json:"recipe"`
+}
+
+// KernelPath returns the absolute path of the kernel.
+func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
+
+// InitramfsPath returns the absolute path of the initial file system.
+func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
+
+// Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
+type Options struct {
+	Cache string // directory of the images; made if need be
+	// Kernel is a kernel image (bzImage or vmlinux) to use instead of Debian's package. Its modules must be in
+	// /lib/modules/VERSION or in lib/modules/VERSION beside it.
+	Kernel   string
+	Progress func(step string) // told what is being done; nil is allowed
+}
+
+func (o Options) progress(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Ensure returns the built-in image, building it if the cache has none, or a damaged one, for the recipe.
+// Two processes that build the same image at once wait for each other; the second finds the first's.
+func Ensure(ctx context.Context, o Options) (*Image, error) {
+	r, err := currentRecipe(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	key := r.Key()
+	img, err := entry(o.Cache, key).open(ctx)
+	if err == nil {
+		return img, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errDamaged) {
+		return nil, err
+	}
+	unlock, err := entry(o.Cache, key).lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if img, err := entry(o.Cache, key).open(ctx); err == nil { // another process built it while this one waited
+		return img, nil
+	} else if errors.Is(err, errDamaged) {
+		o.progress("the cached image %s is damaged (%v): building it again", key, err)
+	}
+	return build(ctx, o, r)
+}
+
+// currentRecipe decides the release and the kernel from what this machine offers.
+func currentRecipe(ctx context.Context, o Options) (Recipe, error) {
+	release, err := debianRelease("/etc/os-release")
+	if err != nil {
+		return Recipe{}, err
+	}
+	if o.Kernel == "" {
+		return builtin(release, "linux-image-amd64", ""), nil
+	}
+	b, err := os.ReadFile(o.Kernel)
+	if err != nil {
+		return Recipe{}, err
+	}
+	sum := sha256.Sum256(b)
+	abs, err := filepath.Abs(o.Kernel)
+	if err != nil {
+		return Recipe{}, err
+	}
+	return builtin(release, abs, hex.EncodeToString(sum[:])), nil
+}
+
+// debianRelease reads the code name from an os-release file.
+func debianRelease(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			return strings.Trim(v, `"`), nil
+		}
+	}
+	return "unknown", nil
+}
+
+// build makes the image in a directory beside its place and moves it there when it is whole. The caller holds the entry's lock.
+func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
+	work, err := os.MkdirTemp(o.Cache, ".build-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	img := &Image{Name: "builtin", Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}
+
+	root := filepath.Join(work, "root")
+	debs, err := resolve(ctx, r.Packages)
+	if err != nil {
+		return nil, err
+	}
+	kernelRoot := root
+	if r.KernelDigest == "" {
+		name, err := kernelPackage(ctx, r.Kernel)
+		if err != nil {
+			return nil, err
+		}
+		debs = append(debs, name)
+	}
+	o.progress("download %d Debian packages", len(debs))
+	archives := filepath.Join(work, "debs")
+	if err := download(ctx, archives, debs); err != nil {
+		return nil, err
+	}
+	o.progress("unpack %d Debian packages", len(debs))
+	if err := unpack(ctx, archives, root); err != nil {
+		return nil, err
+	}
+	img.Packages = debs
+
+	o.progress("extract the kernel")
+	kernel, modules, err := findKernel(kernelRoot, r)
+	if err != nil {
+		return nil, err
+	}
+	bz, err := os.ReadFile(kernel)
+	if err != nil {
+		return nil, err
+	}
+	vmlinux := bz
+	if !bytes.HasPrefix(bz, []byte{0x7f, 'E', 'L', 'F'}) {
+		vmlinux, err = extractVmlinux(bz)
+		if err != nil {
+			return nil, fmt.Errorf("kernel %s: %w", kernel, err)
+		}
+	}
+	img.KernelVer = filepath.Base(modules)
+	mods, err := readModules(modules)
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+	load, err := mods.load(r.Modules, r.Optional)
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+
+	o.progress("write the initial file system")
+	out := filepath.Join(work, "out")
+	if err := os.Mkdir(out, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(out, img.Kernel), vmlinux, 0o644); err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	if err := writeInitramfs(&buf, root, r, load); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644); err != nil {
+		return nil, err
+	}
+	e := entry(o.Cache, img.Key)
+	if err := e.commit(out, img, []string{img.Kernel, img.Initramfs}); err != nil {
+		return nil, err
+	}
+	img.Dir = e.dir
+	return img, nil
+}
+
+// findKernel returns the paths of the kernel image and of its module directory.
+func findKernel(root string, r Recipe) (kernel, modules string, err error) {
+	if r.KernelDigest == "" {
+		found, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
+		if err != nil || len(found) != 1 {
+			return "", "", fmt.Errorf("the kernel package holds %d kernels, want 1 (%v)", len(found), err)
+		}
+		version := strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-")
+		for _, lib := range []string{"lib/modules", "usr/lib/modules"} {
+			dir := filepath.Join(root, lib, version)
+			if _, err := os.Stat(dir); err == nil {
+				return found[0], dir, nil
+			}
+		}
+		return "", "", fmt.Errorf("no modules of %s in the kernel package", version)
+	}
+	version, ok := strings.CutPrefix(filepath.Base(r.Kernel), "vmlinuz-")
+	if !ok {
+		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in /lib/modules/VERSION", r.Kernel)
+	}
+	for _, dir := range []string{filepath.Join(filepath.Dir(r.Kernel), "lib/modules", version), filepath.Join("/lib/modules", version)} {
+		if _, err := os.Stat(dir); err == nil {
+			return r.Kernel, dir, nil
+		}
+	}
+	return "", "", fmt.Errorf("kernel %s: no modules in /lib/modules/%s", r.Kernel, version)
+}
+
+// writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own files, the programs with their libraries, the
+// kept files and the modules. The same input gives the same bytes: entries are sorted and carry no times or owners.
+func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
+	recs := make(map[string]cpio.Record) // by path
+	addDirs := func(path string) {
+		for d := filepath.Dir(path); d != "." && d != "/"; d = filepath.Dir(d) {
+			if _, ok := recs[d]; !ok {
+				recs[d] = cpio.Directory(d, 0o755)
+			}
+		}
+	}
+	add := func(path string, rec cpio.Record) {
+		addDirs(path)
+		recs[path] = rec
+	}
+
+	var paths []string
+	for _, name := range r.Programs {
+		p, err := findProgram(root, name)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, p)
+	}
+	programs, err := closure(root, paths)
+	if err != nil {
+		return err
+	}
+	var keep []string
+	for _, pattern := range r.Keep {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("no file of the packages matches %s", pattern)
+		}
+		for _, f := range found {
+			rel, err := filepath.Rel(root, f)
+			if err != nil {
+				return err
+			}
+			keep = append(keep, rel)
+		}
+	}
+	kept, err := closure(root, keep) // plug-ins need libraries too
+	if err != nil {
+		return err
+	}
+	for _, path := range slices.Concat(programs, kept) {
+		b, err := os.ReadFile(filepath.Join(root, path)) // through links: the guest gets the file under this name
+		if err != nil {
+			return err
+		}
+		fi, err := os.Stat(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		add(path, cpio.StaticFile(path, string(b), uint64(fi.Mode().Perm())))
+		if filepath.Base(path) == "busybox" && path != "bin/busybox" {
+			add("bin/busybox", cpio.Symlink("bin/busybox", "/"+path))
+		}
+	}
+
+	err = fs.WalkDir(files, "files", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(path, "files/")
+		perm := uint64(0o644)
+		if bytes.HasPrefix(b, []byte("#!")) { // embed keeps no modes
+			perm = 0o755
+		}
+		add(rel, cpio.StaticFile(rel, string(b), perm))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	var names strings.Builder
+	for _, m := range load {
+		path := "lib/modules/" + m.Name + ".ko"
+		add(path, cpio.StaticFile(path, string(m.Data), 0o644))
+		if m.Optional {
+			names.WriteString("-")
+		}
+		names.WriteString(m.Name + "\n")
+	}
+	add("lib/modules/load", cpio.StaticFile("lib/modules/load", names.String(), 0o644))
+	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
+		addDirs(d + "/x")
+	}
+	add("init", cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
+	add("bin/sh", cpio.Symlink("bin/sh", "busybox"))
+	add("dev/console", cpio.CharDev("dev/console", 0o600, 5, 1))
+
+	writer := cpio.Newc.Writer(w)
+	// Sorted, so that parents come before what is in them.
+	for i, p := range slices.Sorted(maps.Keys(recs)) {
+		rec := recs[p]
+		rec.MTime, rec.UID, rec.GID = 0, 0, 0
+		rec.Ino = uint64(i + 1)
+		if err := writer.WriteRecord(rec); err != nil {
+			return fmt.Errorf("cpio %s: %w", p, err)
+		}
+	}
+	return cpio.WriteTrailer(writer)
+}
+
+// MarshalManifest returns what the cache stores beside the files.
+func (i *Image) marshalManifest(sums []fileSum) ([]byte, error) {
+	return json.MarshalIndent(manifest{Image: *i, Files: sums}, "", "  ")
+}

@@ -1,0 +1,261 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/xi2/xz"
+)
+
+// Offsets in the header of an x86 bzImage, from the kernel's Documentation/arch/x86/boot.rst.
+const (
+	setupSectsAt    = 0x1f1
+	headerMagicAt   = 0x202
+	versionAt       = 0x206
+	payloadOffsetAt = 0x248
+	payloadLengthAt = 0x24c
+	minProtocol     = 0x0208 // the first boot protocol that has the payload fields
+)
+
+// maxKernel bounds a decompressed kernel: Debian's is about 60 MB.
+const maxKernel = 512 << 20
+
+// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note directly, which saves the guest
+// the decompression: seconds where its CPU is emulated.
+func extractVmlinux(bzImage []byte) ([]byte, error) {
+	le := binary.LittleEndian
+	if len(bzImage) < 0x250 || string(bzImage[headerMagicAt:headerMagicAt+4]) != "HdrS" {
+		return nil, errors.New("not an x86 bzImage: no HdrS at 0x202")
+	}
+	if v := le.Uint16(bzImage[versionAt:]); v < minProtocol {
+		return nil, fmt.Errorf("boot protocol %#x is older than %#x and does not say where the kernel is", v, minProtocol)
+	}
+	sectors := int(bzImage[setupSectsAt])
+	if sectors == 0 {
+		sectors = 4 // boot.rst: "For backwards compatibility, if the setup_sects field contains 0, the real value is 4."
+	}
+	start := (sectors+1)*512 + int(le.Uint32(bzImage[payloadOffsetAt:]))
+	length := int(le.Uint32(bzImage[payloadLengthAt:]))
+	if start < 0 || length < 8 || start+length > len(bzImage) {
+		return nil, fmt.Errorf("payload at %d with %d bytes does not fit in %d: truncated", start, length, len(bzImage))
+	}
+	payload := bzImage[start : start+length]
+	// The build appends the uncompressed size as four bytes, which some decompressors would take for the next stream.
+	body := payload[:len(payload)-4]
+
+	var r io.Reader
+	var err error
+	switch {
+	case bytes.HasPrefix(payload, []byte{0x7f, 'E', 'L', 'F'}):
+		return payload, nil
+	case bytes.HasPrefix(payload, []byte{0x1f, 0x8b}):
+		r, err = gzip.NewReader(bytes.NewReader(body))
+		if z, ok := r.(*gzip.Reader); ok && err == nil {
+			z.Multistream(false)
+		}
+	case bytes.HasPrefix(payload, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		r, err = newXZ(body)
+	case bytes.HasPrefix(payload, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		var z *zstd.Decoder
+		z, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxMemory(maxKernel), zstd.WithDecoderConcurrency(1))
+		if err == nil {
+			defer z.Close()
+			r = z
+		}
+	default:
+		return nil, fmt.Errorf("compressed with a method that starts % x: gzip, xz and zstd are known", payload[:6])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	elf, err := io.ReadAll(io.LimitReader(r, maxKernel))
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	if !bytes.HasPrefix(elf, []byte{0x7f, 'E', 'L', 'F'}) {
+		return nil, errors.New("what was inside is not an ELF kernel")
+	}
+	return elf, nil
+}
+
+// newXZ reads the first xz stream of b. The kernel's build filters its code (BCJ) before it compresses it, which few decoders undo.
+func newXZ(b []byte) (io.Reader, error) {
+	r, err := xz.NewReader(bytes.NewReader(b), 0)
+	if err != nil {
+		return nil, err
+	}
+	r.Multistream(false)
+	return r, nil
+}
+
+// A moduleSet is a kernel's module tree as modules.dep describes it.
+type moduleSet struct {
+	dir  string              // the directory of modules.dep, e.g. ".../lib/modules/6.1.0-42-amd64"
+	path map[string]string   // module name, '-' written '_', to path below dir
+	deps map[string][]string // path to the paths that it needs, nearest first
+	have map[string]bool     // built into the kernel
+}
+
+// readModules reads modules.dep and modules.builtin. A kernel package that was unpacked and not installed has no modules.dep yet: depmod
+// is run by its post-install script; then the lists are derived from the modules themselves.
+func readModules(dir string) (*moduleSet, error) {
+	s := &moduleSet{dir: dir, path: map[string]string{}, deps: map[string][]string{}, have: map[string]bool{}}
+	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(builtin)) {
+		s.have[moduleName(strings.TrimSpace(line))] = true
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return s, s.scan()
+	case err != nil:
+		return nil, err
+	}
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		path, deps, ok := strings.Cut(sc.Text(), ":")
+		if !ok {
+			return nil, fmt.Errorf("%s/modules.dep: no colon in %q", dir, sc.Text())
+		}
+		s.path[moduleName(path)] = path
+		s.deps[path] = strings.Fields(deps)
+	}
+	return s, sc.Err()
+}
+
+// scan fills the set from the modules' own "depends=" records.
+func (s *moduleSet) scan() error {
+	err := filepath.WalkDir(filepath.Join(s.dir, "kernel"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.Contains(d.Name(), ".ko") {
+			return err
+		}
+		rel, err := filepath.Rel(s.dir, path)
+		if err != nil {
+			return err
+		}
+		s.path[moduleName(rel)] = rel
+		return nil
+	})
+	if err == nil && len(s.path) == 0 {
+		err = fmt.Errorf("%s: no kernel modules", s.dir)
+	}
+	return err
+}
+
+// moduleName turns ".../crc32-pclmul.ko.xz" into "crc32_pclmul", the name that the kernel uses.
+func moduleName(path string) string {
+	base, _, _ := strings.Cut(filepath.Base(path), ".ko")
+	return strings.ReplaceAll(base, "-", "_")
+}
+
+// load returns the modules to insert, in an order in which each finds what it needs, as uncompressed images by path.
+// Names in optional that the kernel lacks are left out; a name in required that it lacks is an error.
+func (s *moduleSet) load(required, optional []string) ([]module, error) {
+	var out []module
+	seen := make(map[string]bool)
+	var visit func(path string, isOptional bool) error
+	visit = func(path string, isOptional bool) error {
+		if seen[path] {
+			return nil
+		}
+		seen[path] = true
+		data, err := readModule(filepath.Join(s.dir, path))
+		if err != nil {
+			return err
+		}
+		deps, known := s.deps[path]
+		if !known {
+			info := moduleInfo(data)
+			for _, name := range strings.FieldsFunc(info["depends"], func(r rune) bool { return r == ',' }) {
+				p, ok := s.path[strings.ReplaceAll(name, "-", "_")]
+				if !ok {
+					return fmt.Errorf("%s needs module %s, which %s lacks", path, name, s.dir)
+				}
+				deps = append(deps, p)
+			}
+		}
+		for _, d := range slices.Backward(deps) { // modules.dep lists the nearest first, so the furthest must go in first
+			if err := visit(d, isOptional); err != nil {
+				return err
+			}
+		}
+		out = append(out, module{Name: moduleName(path), Data: data, Optional: isOptional})
+		return nil
+	}
+	// Optional ones first: rxe finds its checksum only if that is there before it.
+	for i, names := range [][]string{optional, required} {
+		for _, name := range names {
+			name = strings.ReplaceAll(name, "-", "_")
+			path, ok := s.path[name]
+			switch {
+			case ok:
+				if err := visit(path, i == 0); err != nil {
+					return nil, err
+				}
+			case i == 1 && !s.have[name]:
+				return nil, fmt.Errorf("the kernel in %s has no module %s: take another kernel", s.dir, name)
+			}
+		}
+	}
+	return out, nil
+}
+
+// A module is one kernel module, ready for insmod.
+type module struct {
+	Name     string
+	Data     []byte // ELF, decompressed
+	Optional bool   // not an error if the kernel refuses it: crc32_pclmul wants a CPU that has the instruction
+}
+
+// readModule reads a module, decompressing it by its file name.
+func readModule(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	switch filepath.Ext(path) {
+	case ".xz":
+		r, err := newXZ(b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		b, err = io.ReadAll(io.LimitReader(r, maxKernel))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	case ".zst":
+		r, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderMaxMemory(maxKernel), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		defer r.Close()
+		b, err = io.ReadAll(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	case ".gz":
+		r, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		b, err = io.ReadAll(io.LimitReader(r, maxKernel))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,95 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+)
+
+// A Recipe is everything that decides what an image holds. Two equal recipes name the same image.
+type Recipe struct {
+	Format int `json:"format"` // raised when the builder itself changes what it makes from the same recipe
+
+	// Release is the Debian release ("bookworm") whose packages apt offers on this machine.
+	Release string `json:"release"`
+	// Kernel is the Debian package of the kernel, or the path of a kernel image; see KernelDigest.
+	Kernel string `json:"kernel"`
+	// KernelDigest is the SHA-256 of the kernel image where Kernel is a path, else empty.
+	KernelDigest string `json:"kernel_digest,omitempty"`
+
+	Packages []string `json:"packages"` // Debian packages, installed with their dependencies into the build root
+	Programs []string `json:"programs"` // names of programs in the packages that the image keeps, with the libraries that they need
+	Keep     []string `json:"keep"`     // glob patterns of further files that the image keeps (plug-ins, data)
+	Modules  []string `json:"modules"`  // kernel modules to load at boot, in this order, with what they depend on
+	Optional []string `json:"optional"` // like Modules, but not every kernel has them: built in, or renamed
+
+	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless itself adds (guest/files)
+}
+
+// files are what rackless adds to the image, laid out as in the guest's root.
+//
+//go:embed all:files
+var files embed.FS
+
+// builtin returns the recipe of the image called "builtin".
+//
+// The RDMA modules need help: rdma_rxe asks the crypto API for "crc32" by name, so that no dependency list mentions crc32_generic,
+// and `rdma link add` then fails with "No such file or directory". Kernels from 6.15 on compute it in the library and have no such
+// module, which is why it is optional.
+func builtin(release, kernel, kernelDigest string) Recipe {
+	return Recipe{
+		Format:       1,
+		Release:      release,
+		Kernel:       kernel,
+		KernelDigest: kernelDigest,
+		Packages: []string{
+			"busybox-static", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf3", "iproute2",
+			"iputils-ping", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump",
+		},
+		Programs: []string{
+			"bridge", "busybox", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
+			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong",
+			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
+			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose",
+		},
+		Keep:     []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*"},
+		Modules:  []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
+		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet"},
+
+		FilesDigest: filesDigest(files),
+	}
+}
+
+// Key names the image that the recipe makes: 16 hexadecimal digits of the SHA-256 of its JSON.
+func (r Recipe) Key() string {
+	b, err := json.Marshal(r)
+	if err != nil { // a struct of strings and ints
+		panic(err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// filesDigest returns the SHA-256 over paths and contents of a tree, in hexadecimal.
+func filesDigest(tree fs.FS) string {
+	h := sha256.New()
+	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(tree, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%s %d\n", path, len(b))
+		h.Write(b)
+		return nil
+	})
+	if err != nil { // embedded: cannot fail
+		panic(err)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

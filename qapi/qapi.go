@@ -1,0 +1,307 @@
+// Package qapi is the client for both JSON-lines protocols of a QEMU virtual machine: the machine protocol (QMP),
+// spoken by QEMU itself, and the guest agent's, spoken by qemu-ga inside the guest over a virtio-serial port.
+//
+// Both are described in QEMU's docs/interop (qmp-spec, qemu-ga). They differ only in how a conversation starts: QMP greets and
+// wants its capabilities negotiated; the agent is silent, may still hold half of an earlier conversation, and is synchronised with
+// guest-sync-delimited.
+package qapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+)
+
+// maxLine bounds one message. The largest real one is a guest-exec-status with the 16 MiB of output that qemu-ga keeps, in base64.
+const maxLine = 64 << 20
+
+// An Error is what QEMU or the agent answered instead of a result.
+type Error struct {
+	Command string // as sent, e.g. "migrate-incoming"
+	Class   string // e.g. "GenericError", "CommandNotFound"
+	Desc    string // for people
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s", e.Command, e.Desc)
+}
+
+// An Event is a message that QEMU sent on its own, e.g. "SHUTDOWN". The agent sends none.
+type Event struct {
+	Name string
+	Data json.RawMessage
+}
+
+// A Conn is one conversation. Calls may come from several goroutines; they are sent one at a time, as the agent demands.
+type Conn struct {
+	nc   net.Conn
+	name string // socket path, for messages
+
+	call    chan struct{} // holds one token: the right to have a command in flight
+	replies chan message  // from the reader, in order
+	done    chan struct{} // closed when the reader has ended
+	err     error         // why, valid once done is closed
+
+	mu     sync.Mutex
+	events []Event
+	notify chan struct{} // buffered 1: something was appended to events
+}
+
+// message is any line of either protocol.
+type message struct {
+	Greeting *json.RawMessage `json:"QMP"`
+	Return   *json.RawMessage `json:"return"`
+	Error    *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+	Event string          `json:"event"`
+	Data  json.RawMessage `json:"data"`
+}
+
+type request struct {
+	Execute   string `json:"execute"`
+	Arguments any    `json:"arguments,omitempty"`
+}
+
+// DialQMP connects to QEMU's machine protocol at the unix socket path, reads the greeting and negotiates.
+func DialQMP(ctx context.Context, path string) (*Conn, error) {
+	c, err := dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.receive(ctx, "greeting")
+	if err == nil && m.Greeting == nil {
+		err = fmt.Errorf("qmp %s: no greeting: not a QMP socket?", path)
+	}
+	if err == nil {
+		err = c.Call(ctx, "qmp_capabilities", nil, nil)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// DialAgent connects to a guest agent at the unix socket path and synchronises with it.
+// It returns only once the agent has answered, so ctx should carry a time limit.
+func DialAgent(ctx context.Context, path string) (*Conn, error) {
+	c, err := dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such as this package's Mux.
+func DialPlain(ctx context.Context, path string) (*Conn, error) {
+	return dial(ctx, path)
+}
+
+func dial(ctx context.Context, path string) (*Conn, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err // net.OpError names the operation and the path
+	}
+	c := &Conn{
+		nc: nc, name: path,
+		call:    make(chan struct{}, 1),
+		replies: make(chan message, 4),
+		done:    make(chan struct{}),
+		notify:  make(chan struct{}, 1),
+	}
+	c.call <- struct{}{}
+	go c.read()
+	return c, nil
+}
+
+// read sorts what arrives into replies and events until the connection ends.
+func (c *Conn) read() {
+	defer close(c.done)
+	sc := bufio.NewScanner(c.nc)
+	sc.Buffer(make([]byte, 64<<10), maxLine)
+	for sc.Scan() {
+		// The agent puts 0xff before the reply to guest-sync-delimited, and the remains of an interrupted reply may stand before that.
+		line := sc.Bytes()
+		if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
+			line = line[i+1:]
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var m message
+		if err := json.Unmarshal(line, &m); err != nil {
+			c.err = fmt.Errorf("qapi %s: read %.80q: %w", c.name, line, err)
+			return
+		}
+		if m.Event != "" {
+			c.mu.Lock()
+			c.events = append(c.events, Event{Name: m.Event, Data: m.Data})
+			c.mu.Unlock()
+			select {
+			case c.notify <- struct{}{}:
+			default:
+			}
+			continue
+		}
+		c.replies <- m
+	}
+	c.err = sc.Err()
+	if c.err == nil {
+		c.err = fmt.Errorf("qapi %s: connection closed by the other side", c.name)
+	}
+}
+
+func (c *Conn) receive(ctx context.Context, what string) (message, error) {
+	select {
+	case m := <-c.replies:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-c.replies:
+		return m, nil
+	case <-c.done:
+		select { // the last reply may have come with the end
+		case m := <-c.replies:
+			return m, nil
+		default:
+		}
+		return message{}, c.err
+	case <-ctx.Done():
+		return message{}, fmt.Errorf("qapi %s: %s: no answer: %w", c.name, what, context.Cause(ctx))
+	}
+}
+
+// Call sends one command and decodes what it returns into result, which may be nil.
+// An answer that is an error comes back as *Error. If ctx ends first the connection is closed, since the answer that is still
+// to come would be taken for the next command's.
+func (c *Conn) Call(ctx context.Context, command string, args, result any) error {
+	raw, err := c.roundTrip(ctx, request{Execute: command, Arguments: args}, command)
+	if err != nil || result == nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("%s: decode %.200q: %w", command, raw, err)
+	}
+	return nil
+}
+
+func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.RawMessage, error) {
+	select {
+	case <-c.call:
+		defer func() { c.call <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
+	}
+	b, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode: %w", command, err)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.nc.SetWriteDeadline(deadline); err != nil {
+			return nil, fmt.Errorf("%s: %w", command, err)
+		}
+	}
+	if _, err := c.nc.Write(append(b, '\n')); err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	m, err := c.receive(ctx, command)
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	switch {
+	case m.Error != nil:
+		return nil, &Error{Command: command, Class: m.Error.Class, Desc: m.Error.Desc}
+	case m.Return == nil:
+		return nil, fmt.Errorf("%s: an answer without return or error", command)
+	}
+	return *m.Return, nil
+}
+
+// Sync makes sure that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe:
+// a 0xff byte makes the agent drop a half-sent command, and replies are skipped until one carries our number.
+func (c *Conn) Sync(ctx context.Context) error {
+	const name = "guest-sync-delimited"
+	id := rand.Int64N(1 << 52) // any JSON number that survives a float64
+	line, err := json.Marshal(request{Execute: name, Arguments: map[string]int64{"id": id}})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.call:
+		defer func() { c.call <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	}
+	if _, err := c.nc.Write(append(append([]byte{0xff}, line...), '\n')); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for {
+		m, err := c.receive(ctx, name)
+		if err != nil {
+			return err
+		}
+		var got int64
+		if m.Return != nil && json.Unmarshal(*m.Return, &got) == nil && got == id {
+			return nil
+		}
+	}
+}
+
+// WaitEvent returns the first event with one of the names that has arrived since the last call, waiting for it if need be.
+// Events of other names that came before it are dropped.
+func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
+	for {
+		c.mu.Lock()
+		for i, e := range c.events {
+			for _, n := range names {
+				if e.Name == n {
+					c.events = c.events[i+1:]
+					c.mu.Unlock()
+					return e, nil
+				}
+			}
+		}
+		c.events = nil
+		c.mu.Unlock()
+		select {
+		case <-c.notify:
+		case <-c.done:
+			return Event{}, c.err
+		case <-ctx.Done():
+			return Event{}, fmt.Errorf("qmp %s: waiting for %v: %w", c.name, names, context.Cause(ctx))
+		}
+	}
+}
+
+// Done is closed when the other side has gone.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Close ends the conversation and waits for its reader, so that nothing of it is left.
+func (c *Conn) Close() error {
+	err := c.nc.Close()
+	for {
+		select {
+		case <-c.replies: // unblock a reader that holds an answer nobody wants
+		case <-c.done:
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+	}
+}
