@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is an amount of memory. It prints and parses as a whole number with a binary unit: 256MiB.
+type Bytes int64
+
+// The binary units.
+const (
+	KiB Bytes = 1 << 10
+	MiB Bytes = 1 << 20
+	GiB Bytes = 1 << 30
+	TiB Bytes = 1 << 40
+)
+
+// bytesWant is the "want" of every message about a size.
+const bytesWant = "a whole number with a unit, such as 256MiB or 1GiB"
+
+// unitOf returns the size of a unit that ParseBytes takes. The short M and G are binary, as in QEMU's -m option.
+func unitOf(suffix string) (Bytes, bool) {
+	switch suffix {
+	case "B":
+		return 1, true
+	case "KiB":
+		return KiB, true
+	case "MiB", "M":
+		return MiB, true
+	case "GiB", "G":
+		return GiB, true
+	case "TiB":
+		return TiB, true
+	}
+	return 0, false
+}
+
+// ParseBytes reads what String prints, and the short units M and G. A number without a unit is an error, because tools
+// differ in what they take it for: bytes, KiB (libvirt) or MiB (QEMU).
+func ParseBytes(s string) (Bytes, error) {
+	b, fix := parseBytes(s)
+	if fix != "" {
+		return 0, fmt.Errorf("parse size %s: want %s; %s", quote(s), bytesWant, fix)
+	}
+	return b, nil
+}
+
+// parseBytes returns the size or, where s is not one, advice that is never empty.
+func parseBytes(s string) (b Bytes, fix string) {
+	digits := strings.TrimLeft(s, "0123456789")
+	number, suffix := s[:len(s)-len(digits)], digits
+	if number == "" {
+		return 0, "start it with a digit"
+	}
+	if len(number) > 1 && number[0] == '0' {
+		return 0, "drop the leading zero"
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil { // the only cause left is the range
+		return 0, "use a larger unit or a smaller number"
+	}
+	if suffix == "" {
+		return 0, "add a unit: " + number + "MiB"
+	}
+	unit, ok := unitOf(suffix)
+	if !ok {
+		return 0, suffixFix(number, suffix)
+	}
+	if n > math.MaxInt64/int64(unit) {
+		return 0, "use a smaller number"
+	}
+	return Bytes(n) * unit, ""
+}
+
+// suffixFix turns the near misses that people write into advice: 256mb, 256 MiB, 1.5GiB.
+func suffixFix(number, suffix string) string {
+	if strings.HasPrefix(suffix, ".") {
+		if b, ok := parseFraction(number + suffix); ok {
+			return "write it as a whole number: " + b.String()
+		}
+	}
+	letter := strings.ToUpper(strings.TrimSpace(suffix))
+	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		short := unit[:1] // "K" stands for k, K, KB, KIB ...
+		if letter == short || letter == short+"B" || letter == short+"IB" {
+			return "write " + number + unit
+		}
+	}
+	return "use one of the units KiB, MiB, GiB, TiB, M, G"
+}
+
+// parseFraction reads sizes such as 1.5GiB, for advice only: ok is false unless the result is whole KiB.
+func parseFraction(s string) (b Bytes, ok bool) {
+	rest := strings.TrimLeft(s, "0123456789.")
+	unit, ok := unitOf(rest)
+	f, err := strconv.ParseFloat(s[:len(s)-len(rest)], 64)
+	if !ok || err != nil || f <= 0 || f*float64(unit) > float64(16*TiB) {
+		return 0, false
+	}
+	b = Bytes(f * float64(unit))
+	return b, float64(b) == f*float64(unit) && b%KiB == 0
+}
+
+// String prints the size in the largest unit that leaves a whole number.
+func (b Bytes) String() string {
+	for _, u := range []struct {
+		size Bytes
+		name string
+	}{{TiB, "TiB"}, {GiB, "GiB"}, {MiB, "MiB"}, {KiB, "KiB"}} {
+		if b != 0 && b%u.size == 0 {
+			return strconv.FormatInt(int64(b/u.size), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
+// MarshalText implements [encoding.TextMarshaler]: sizes are strings with a unit in JSON too.
+func (b Bytes) MarshalText() ([]byte, error) {
+	if b < 0 {
+		return nil, fmt.Errorf("print size %s: want zero or more", b)
+	}
+	return []byte(b.String()), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *Bytes) UnmarshalText(text []byte) error {
+	v, err := ParseBytes(string(text))
+	if err != nil {
+		return err
+	}
+	*b = v
+	return nil
+}

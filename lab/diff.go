@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An Effect says what it takes to apply a change to a running lab.
+type Effect string
+
+// The effects, from cheap to dear.
+const (
+	Live     Effect = "live"     // while the nodes run
+	Recreate Effect = "recreate" // the node is made anew; the others run on
+	Rebuild  Effect = "rebuild"  // the whole lab is taken down and made anew
+)
+
+// A Change is one difference between two labs.
+type Change struct {
+	Node   string `json:"node,omitempty"` // "" if it concerns the lab
+	Key    string `json:"key"`            // as in the lab file, or "node", "address" or "mac"
+	Old    string `json:"old,omitempty"`  // "" if a node is added
+	New    string `json:"new,omitempty"`  // "" if a node is removed
+	Effect Effect `json:"effect"`
+}
+
+// String prints the change as one line: "vm00: memory 256MiB -> 1GiB (recreate)".
+func (c Change) String() string {
+	subject := c.Node
+	if subject == "" {
+		subject = "lab"
+	}
+	switch {
+	case c.Key == "node" && c.Old == "":
+		return fmt.Sprintf("%s: added with %s (%s)", subject, c.New, c.Effect)
+	case c.Key == "node" && c.New == "":
+		return fmt.Sprintf("%s: removed (%s)", subject, c.Effect)
+	}
+	return fmt.Sprintf("%s: %s %s -> %s (%s)", subject, c.Key, c.Old, c.New, c.Effect)
+}
+
+// Diff returns what leads from one lab to another: first the lab's own keys, then removed nodes in the old order,
+// then changed and added nodes in the new order. Equal labs have none.
+func Diff(from, to *Lab) []Change {
+	var all []Change
+	add := func(node, key, was, is string, effect Effect) {
+		if was != is {
+			all = append(all, Change{node, key, was, is, effect})
+		}
+	}
+	add("", "name", from.Name, to.Name, Rebuild)
+	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
+	add("", "workload", string(from.Workload), string(to.Workload), Live)
+	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
+	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
+
+	before, after := byName(from.Nodes), byName(to.Nodes)
+	for _, n := range from.Nodes {
+		if _, stays := after[n.Name]; !stays {
+			add(n.Name, "node", summary(n), "", Live)
+		}
+	}
+	for _, n := range to.Nodes {
+		o, known := before[n.Name]
+		if !known {
+			add(n.Name, "node", "", summary(n), Live)
+			continue
+		}
+		add(n.Name, "cpus", strconv.Itoa(o.CPUs), strconv.Itoa(n.CPUs), Recreate)
+		add(n.Name, "memory", o.Memory.String(), n.Memory.String(), Recreate)
+		add(n.Name, "image", o.Image, n.Image, Recreate)
+		add(n.Name, "nics", strconv.Itoa(len(o.NICs)), strconv.Itoa(len(n.NICs)), Recreate)
+		add(n.Name, "gpus", strconv.Itoa(o.GPUs), strconv.Itoa(n.GPUs), Recreate)
+		// NICs that come or go are told by "nics"; only those that stay can change.
+		stay := min(len(o.NICs), len(n.NICs))
+		if from.Name == to.Name { // else every MAC differs, and the lab is rebuilt anyway
+			add(n.Name, "mac", list(o.NICs[:stay], macOf), list(n.NICs[:stay], macOf), Recreate)
+		}
+		add(n.Name, "address", list(o.NICs[:stay], addrOf), list(n.NICs[:stay], addrOf), Live)
+	}
+	return all
+}
+
+// Dearest returns the effect of a set of changes as a whole; "" if there are none.
+func Dearest(changes []Change) Effect {
+	order := []Effect{"", Live, Recreate, Rebuild}
+	worst := 0
+	for _, c := range changes {
+		worst = max(worst, slices.Index(order, c.Effect))
+	}
+	return order[worst]
+}
+
+func byName(nodes []Node) map[string]Node {
+	m := make(map[string]Node, len(nodes))
+	for _, n := range nodes {
+		m[n.Name] = n
+	}
+	return m
+}
+
+// summary says what a node is, for a change that adds or removes it whole.
+func summary(n Node) string {
+	s := fmt.Sprintf("cpus %d, memory %s, image %s, nics %d", n.CPUs, n.Memory, n.Image, len(n.NICs))
+	if n.GPUs > 0 {
+		s += fmt.Sprintf(", gpus %d", n.GPUs)
+	}
+	return s
+}
+
+func macOf(n NIC) string  { return n.MAC }
+func addrOf(n NIC) string { return n.Addr.String() }
+
+// list joins one value of every NIC.
+func list(nics []NIC, value func(NIC) string) string {
+	texts := make([]string, len(nics))
+	for i, n := range nics {
+		texts[i] = value(n)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestDiff(t *testing.T) {
+	const pair = "name: pair\nnodes: {a: {}, b: {}}"
+	tests := []struct {
+		name     string
+		old, new string
+		want     []string
+		effect   Effect
+	}{
+		{"equal labs", pair, pair, nil, ""},
+		{"the same lab in other words", pair, "name: pair\ndriver: auto\ndefaults: {cpus: 1}\nnodes: {a: , b: {memory: 256M}}", nil, ""},
+		{"an MTU", pair, "name: pair\nfabric: {mtu: 1500}\nnodes: {a: {}, b: {}}",
+			[]string{"lab: fabric.mtu 4200 -> 1500 (live)"}, Live},
+		{"a workload", pair, "name: pair\nworkload: rdma-latency\nnodes: {a: {}, b: {}}",
+			[]string{"lab: workload mixed -> rdma-latency (live)"}, Live},
+		{"an appended node", pair, "name: pair\nnodes: {a: {}, b: {}, c: {gpus: 1}}",
+			[]string{"c: added with cpus 1, memory 256MiB, image builtin, nics 1, gpus 1 (live)"}, Live},
+		{"the last node removed", pair, "name: pair\nnodes: {a: {}}",
+			[]string{"b: removed (live)"}, Live},
+		{"the first node removed moves the others up", pair, "name: pair\nnodes: {b: {}}",
+			[]string{"a: removed (live)", "b: address 10.0.0.2/24 -> 10.0.0.1/24 (live)"}, Live},
+		{"another order", pair, "name: pair\nnodes: {b: {}, a: {}}",
+			[]string{"b: address 10.0.0.2/24 -> 10.0.0.1/24 (live)", "a: address 10.0.0.1/24 -> 10.0.0.2/24 (live)"}, Live},
+		{"another subnet", pair, "name: pair\nfabric: {subnet: 10.9.0.0/16}\nnodes: {a: {}, b: {}}",
+			[]string{"lab: fabric.subnet 10.0.0.0/24 -> 10.9.0.0/16 (live)", "a: address 10.0.0.1/24 -> 10.9.0.1/16 (live)",
+				"b: address 10.0.0.2/24 -> 10.9.0.2/16 (live)"}, Live},
+		{"everything of one node", pair, "name: pair\nnodes: {a: {}, b: {cpus: 2, memory: 1G, image: c.img, nics: 2, gpus: 3}}",
+			[]string{"b: cpus 1 -> 2 (recreate)", "b: memory 256MiB -> 1GiB (recreate)", "b: image builtin -> c.img (recreate)",
+				"b: nics 1 -> 2 (recreate)", "b: gpus 0 -> 3 (recreate)"}, Recreate},
+		{"fewer NICs", "name: pair\nnodes: {a: {nics: 2}}", "name: pair\nnodes: {a: {}}",
+			[]string{"a: nics 2 -> 1 (recreate)"}, Recreate},
+		{"a driver", pair, "name: pair\ndriver: libvirt\nnodes: {a: {}, b: {}}",
+			[]string{"lab: driver auto -> libvirt (rebuild)"}, Rebuild},
+		{"a new name", pair, "name: couple\nnodes: {a: {}, b: {}}",
+			[]string{"lab: name pair -> couple (rebuild)"}, Rebuild},
+		{"a count that grows", "name: x\nnodes: {vm: {count: 2}}", "name: x\nnodes: {vm: {count: 3}}",
+			[]string{"vm02: added with cpus 1, memory 256MiB, image builtin, nics 1 (live)"}, Live},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			changes := Diff(mustParse(t, tt.old), mustParse(t, tt.new))
+			var got []string
+			for _, c := range changes {
+				got = append(got, c.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if effect := Dearest(changes); effect != tt.effect {
+				t.Errorf("as a whole %q, want %q", effect, tt.effect)
+			}
+		})
+	}
+}
+
+func TestDiffFields(t *testing.T) {
+	got := Diff(mustParse(t, "name: x\nnodes: {a: {}}"), mustParse(t, "name: x\nnodes: {a: {cpus: 2}}"))
+	want := []Change{{Node: "a", Key: "cpus", Old: "1", New: "2", Effect: Recreate}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A MAC can change without the name of its NIC only by a collision; it is part of the virtual hardware.
+func TestDiffTellsOfMACs(t *testing.T) {
+	from, to := mustParse(t, "name: x\nnodes: {a: {}}"), mustParse(t, "name: x\nnodes: {a: {}}")
+	to.Nodes[0].NICs[0].MAC = "52:54:00:00:00:01"
+	got := Diff(from, to)
+	if len(got) != 1 || got[0].Key != "mac" || got[0].New != "52:54:00:00:00:01" || got[0].Effect != Recreate {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestDiffProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parse := func(text string) *Lab {
+			l, err := Parse("drawn.yaml", []byte(text))
+			if err != nil {
+				t.Fatalf("%s\n%v", text, err)
+			}
+			return l
+		}
+		text := labText(t)
+		a, b := parse(text), parse(labText(t))
+		there, back := Diff(a, b), Diff(b, a)
+		if len(there) != len(back) {
+			t.Fatalf("%d changes there, %d back:\n%v\n%v", len(there), len(back), there, back)
+		}
+		for _, c := range there {
+			if c.Old == c.New || c.Effect == "" || c.Key == "" {
+				t.Fatalf("a change that is none: %+v", c)
+			}
+		}
+		// A node that is appended is the only change, whatever the lab.
+		grown := Diff(a, parse(text+"  zz-last-0: {}\n"))
+		if len(grown) != 1 || grown[0].Node != "zz-last-0" || grown[0].Effect != Live {
+			t.Fatalf("appending a node changes %v", grown)
+		}
+		if !strings.HasPrefix(grown[0].String(), "zz-last-0: added with ") {
+			t.Fatalf("prints %s", grown[0])
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// An Error is one fault of a lab file, with its place and what to do about it.
+type Error struct {
+	File    string // as given to Parse
+	Line    int    // from 1; 0 if the fault has no place, as in an empty file
+	Column  int    // from 1, in characters
+	Key     string // dotted path such as "nodes.vm00.cpus"; "" for the document as a whole
+	What    string // what is wrong, in a few words
+	Have    string // as found in the file, quoted if it is text; may be ""
+	Want    string // what is allowed there; may be ""
+	Fix     string // what to do next; may be ""
+	Excerpt string // the line and up to two before it, with a marker under the column; "" without a place
+}
+
+// Error returns "file:line:column: key: what (have ..., want ...); fix" and below it the excerpt.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+	}
+	b.WriteString(": ")
+	if e.Key != "" {
+		b.WriteString(e.Key + ": ")
+	}
+	b.WriteString(e.What)
+	switch {
+	case e.Have != "" && e.Want != "":
+		fmt.Fprintf(&b, " (have %s, want %s)", e.Have, e.Want)
+	case e.Have != "":
+		fmt.Fprintf(&b, " (have %s)", e.Have)
+	case e.Want != "":
+		fmt.Fprintf(&b, " (want %s)", e.Want)
+	}
+	if e.Fix != "" {
+		b.WriteString("; " + e.Fix)
+	}
+	if e.Excerpt != "" {
+		b.WriteString("\n" + e.Excerpt)
+	}
+	return b.String()
+}
+
+// Errors are the faults of one lab file in the order of their places; [Parse] never returns an empty one.
+// errors.As with a *Error finds the first.
+type Errors []*Error
+
+// maxShown bounds what Errors prints: past that, people fix what they have seen and run again.
+const maxShown = 10
+
+// Error prints the first faults, one below the other.
+func (e Errors) Error() string {
+	lines := make([]string, 0, maxShown+1)
+	for i, one := range e {
+		if i == maxShown {
+			lines = append(lines, fmt.Sprintf("and %d more", len(e)-maxShown))
+			break
+		}
+		lines = append(lines, one.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives errors.Is and errors.As every fault.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
+}
+
+// sort puts the faults in the order of their places; those of one place keep theirs.
+func (e Errors) sort() {
+	slices.SortStableFunc(e, func(a, b *Error) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+}
+
+// maxQuoted bounds, in characters, how much of a value a message repeats.
+const maxQuoted = 60
+
+// quote is strconv.Quote with a bound on its length. Quoting also keeps terminal escapes in a file from being obeyed.
+func quote(s string) string { return strconv.Quote(shorten(s)) }
+
+// shorten cuts a text that is too long for a message and marks the cut.
+func shorten(s string) string {
+	if utf8.RuneCountInString(s) <= maxQuoted {
+		return s
+	}
+	return string([]rune(s)[:maxQuoted]) + "..."
+}
+
+const (
+	excerptBefore = 2   // lines shown above the fault: enough to see the parent key
+	excerptWidth  = 100 // characters of a line that are shown
+)
+
+// excerpt shows line (from 1) of the source with a marker under column, and the lines just above it.
+func excerpt(lines []string, line, column int) string {
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	first := max(1, line-excerptBefore)
+	// A long line is shown from a place that keeps the marker in sight; all lines shift alike, to stay aligned.
+	shift := 0
+	if column > excerptWidth {
+		shift = column - excerptWidth/2
+	}
+	var b strings.Builder
+	for n := first; n <= line; n++ {
+		mark := " "
+		if n == line {
+			mark = ">"
+		}
+		fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("%s %4d | %s", mark, n, window(lines[n-1], shift)), " "))
+	}
+	fmt.Fprintf(&b, "       | %s^", strings.Repeat(" ", max(0, column-1-shift)))
+	return b.String()
+}
+
+// window returns the part of a line that is shown. What is not printable becomes one character, tabs become a space:
+// so the marker stays under its column and nothing in the file can steer the terminal.
+func window(line string, shift int) string {
+	runes := []rune(strings.TrimRight(line, "\r"))
+	runes = runes[min(shift, len(runes)):]
+	runes = runes[:min(excerptWidth, len(runes))]
+	for i, r := range runes {
+		switch {
+		case r == '\t':
+			runes[i] = ' '
+		case !unicode.IsPrint(r):
+			runes[i] = unicode.ReplacementChar
+		}
+	}
+	return string(runes)
+}
+
+// nearest returns the candidate that a misspelt word most likely means, or "" if none is near.
+func nearest(word string, candidates []string) string {
+	word = strings.ToLower(word)
+	// Half of the letters may be wrong, and never more than three: disk is not a slip of nics.
+	best, bestDistance := "", min(4, (len(word)+1)/2+1)
+	for _, c := range candidates {
+		d := distance(word, c)
+		// The short forms people type (mem, cpu, node) are near whatever their distance is.
+		if len(word) >= 3 && strings.HasPrefix(c, word) {
+			d = 1
+		}
+		if d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance: how many bytes to insert, delete or replace.
+func distance(a, b string) int {
+	if len(a) > maxQuoted { // far from every key; do not spend quadratic time on it
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

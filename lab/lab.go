@@ -1,0 +1,135 @@
+// Package lab reads the lab file: the short YAML document in which a user says which nodes a lab has.
+//
+// [Parse] decodes it strictly, fills in every default and checks every value, so that the rest of rackless only ever
+// sees a complete [Lab]. The package is pure: it opens no file, asks no clock and keeps no state, and the same bytes
+// always give the same Lab, down to the MAC addresses.
+package lab
+
+import "net/netip"
+
+// The limits of version 1 of the lab file. The JSON schema is built from the same constants.
+const (
+	MaxFileSize = 1 << 20 // bytes; 500 nodes with every key written out take about 50 KiB
+	MaxNodes    = 500     // after expansion of count; what one large host carries as TCG guests, with room to spare
+	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
+
+	MinCPUs, MaxCPUs = 1, 64
+	MinNICs, MaxNICs = 1, 8
+	MinGPUs, MaxGPUs = 0, 16
+
+	// MinMemory is what the built-in image needs to unpack itself and load the RDMA modules.
+	MinMemory = 128 * MiB
+	// MaxMemory only catches slips of the unit; no single machine of 2026 gives more to one guest.
+	MaxMemory = 16 * TiB
+
+	// MinMTU is what IPv6 asks of every link (RFC 8200, section 5).
+	MinMTU = 1280
+	// MaxMTU is the largest that NICs commonly take.
+	MaxMTU = 9216
+
+	// MinPrefix and MaxPrefix bound the length of the fabric's subnet: from a whole /8 to the two addresses of a /30.
+	MinPrefix, MaxPrefix = 8, 30
+)
+
+// The defaults that [Parse] fills in.
+const (
+	DefaultDriver   = DriverAuto
+	DefaultWorkload = WorkloadMixed
+	DefaultCPUs     = 1
+	DefaultMemory   = 256 * MiB
+	DefaultImage    = "builtin"
+	DefaultNICs     = 1
+	DefaultGPUs     = 0
+	DefaultSubnet   = "10.0.0.0/24"
+
+	// DefaultMTU is the smallest round value that lets RoCE use its largest payload. RDMA payloads are powers of two,
+	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves
+	// only 1024, and the usual jumbo 9000 carries no more than 4200 does but makes every receive buffer larger.
+	DefaultMTU = 4200
+)
+
+// A Lab is a lab file with nothing left open. It is what [Parse] returns and what every later stage reads.
+//
+// Its JSON form is stable. Two labs can be compared with reflect.DeepEqual, or with cmp and
+// cmpopts.EquateComparable(netip.Prefix{}).
+type Lab struct {
+	Name     string   `json:"name"`
+	Driver   Driver   `json:"driver"`
+	Workload Workload `json:"workload"`
+	Fabric   Fabric   `json:"fabric"`
+	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
+}
+
+// A Fabric is the network between the nodes.
+type Fabric struct {
+	MTU    int          `json:"mtu"`    // bytes of IP packet, as in "ip link set mtu"
+	Subnet netip.Prefix `json:"subnet"` // of the first NIC of every node; the others follow it
+}
+
+// RDMAPayload returns the largest RDMA payload in bytes that the fabric's MTU carries: the "active_mtu" of the nodes.
+func (f Fabric) RDMAPayload() int { return rdmaPayload(f.MTU) }
+
+// A Node is one machine of the lab.
+type Node struct {
+	Name   string `json:"name"`
+	CPUs   int    `json:"cpus"`   // virtual CPUs
+	Memory Bytes  `json:"memory"` // whole MiB
+	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
+	NICs   []NIC  `json:"nics"`   // at least one
+	GPUs   int    `json:"gpus"`   // GPUs passed through
+}
+
+// A NIC is one port of a node on the fabric.
+type NIC struct {
+	Name string       `json:"name"` // in the guest: "eth0", "eth1" ...
+	MAC  string       `json:"mac"`  // lower case with colons, unique in the lab
+	Addr netip.Prefix `json:"addr"` // address with the length of its subnet, e.g. 10.0.0.1/24
+}
+
+// A Driver says what makes the nodes.
+type Driver string
+
+// The drivers.
+const (
+	DriverAuto    Driver = "auto"    // decided when the lab comes up, by what the machine can do
+	DriverQEMU    Driver = "qemu"    // QEMU processes started by rackless itself: no daemon, no root
+	DriverLibvirt Driver = "libvirt" // domains that virsh and virt-manager show; needed for passthrough
+)
+
+// drivers lists the drivers in the order in which messages and the schema name them.
+func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt} }
+
+// A Workload says what the lab is for: placement and advice are weighted by it.
+type Workload string
+
+// The workloads.
+const (
+	WorkloadRDMALatency   Workload = "rdma-latency"
+	WorkloadRDMABandwidth Workload = "rdma-bandwidth"
+	WorkloadGPUCompute    Workload = "gpu-compute"
+	WorkloadGPUCollective Workload = "gpu-collective"
+	WorkloadCPUBandwidth  Workload = "cpu-bandwidth"
+	WorkloadMixed         Workload = "mixed"
+)
+
+// workloads lists the workloads in the order in which messages and the schema name them.
+func workloads() []Workload {
+	return []Workload{WorkloadRDMALatency, WorkloadRDMABandwidth, WorkloadGPUCompute, WorkloadGPUCollective,
+		WorkloadCPUBandwidth, WorkloadMixed}
+}
+
+// roceHeaders is what Linux takes off an Ethernet MTU before it looks for the RDMA payload that fits: GRH 40, UDP 8,
+// BTH 12, XRC 4, atomic 28 and ICRC 4 bytes (iboe_get_mtu in include/rdma/ib_addr.h). The rxe driver takes off only 80
+// (RXE_MAX_HDR_LENGTH); the larger figure holds for hardware and for rxe.
+const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
+
+// rdmaPayload returns the largest RDMA payload, a power of two from 256 to 4096 bytes (InfiniBand specification,
+// volume 1, PMTU), that fits an Ethernet MTU, or 0 where none does.
+func rdmaPayload(mtu int) int {
+	for payload := 4096; payload >= 256; payload /= 2 {
+		if payload+roceHeaders <= mtu {
+			return payload
+		}
+	}
+	return 0
+}
