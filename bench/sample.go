@@ -18,6 +18,10 @@ type Sample struct {
 	Value float64 `json:"value"` // in Unit; finite and, but for counts of events such as retransmits, above zero
 	Unit  string  `json:"unit,omitempty"`
 
+	// Derived tells that the tool printed 0 because the figure is smaller than its last decimal, and that
+	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).
+	Derived bool `json:"derived,omitempty"`
+
 	Tool          string    `json:"tool"`              // "perftest", "iperf3"
 	Version       string    `json:"version,omitempty"` // the tool's version on the client
 	Command       string    `json:"command"`           // the client's command line, quoted for a shell
@@ -42,7 +46,8 @@ const (
 	MetricLatencyStdev   = "latency_stdev"   // us
 	MetricLatencyP99     = "latency_p99"     // us
 	MetricLatencyP999    = "latency_p99.9"   // us
-	MetricTPSPeak        = "tps_peak"        // Mtps, some latency layouts
+	MetricTPSPeak        = "tps_peak"        // Mtps; perftest to this day prints the average only
+	MetricTPSAverage     = "tps_average"     // Mtps: million transactions a second, latency tests with a duration
 	MetricThroughput     = "throughput"      // Gb/s, iperf3 as the receiver saw it
 	MetricRetransmits    = "retransmits"     // segments, iperf3 TCP
 )

@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+var (
+	n1 = Endpoint{Node: "n1", Addr: netip.MustParseAddr("10.0.0.1"), Device: "rxe0", GIDIndex: 1}
+	n2 = Endpoint{Node: "n2", Addr: netip.MustParseAddr("10.0.0.2"), Device: "rxe1", GIDIndex: 3}
+)
+
+func mustEngine(t testing.TB, name string) Engine {
+	t.Helper()
+	e, err := EngineByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestCommandLinesAreExactlyThese pins the arguments that docs/measuring.md promises.
+func TestCommandLinesAreExactlyThese(t *testing.T) {
+	tests := []struct {
+		engine         string
+		opts           Options
+		server, client string
+	}{
+		{"ib_write_bw", Options{Accelerator: "tcg"}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -a", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -a 10.0.0.1"},
+		{"ib_read_bw", Options{Accelerator: "kvm"}, "ib_read_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 550 -a", "ib_read_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 550 -a 10.0.0.1"},
+		{"ib_send_bw", Options{Quick: true}, "ib_send_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 350 -s 65536", "ib_send_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 350 -s 65536 10.0.0.1"},
+		{"ib_write_bw", Options{Bytes: 8 << 20}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -s 8388608", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -s 8388608 10.0.0.1"},
+		{"ib_write_lat", Options{}, "ib_write_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 5000 -s 2", "ib_write_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 5000 -s 2 10.0.0.1"},
+		{"ib_send_lat", Options{Quick: true}, "ib_send_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 1000 -s 2", "ib_send_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 1000 -s 2 10.0.0.1"},
+		{"ib_read_lat", Options{Accelerator: "kvm"}, "ib_read_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 10000 -s 2", "ib_read_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 10000 -s 2 10.0.0.1"},
+		{"ib_atomic_lat", Options{Bytes: 64, Iterations: 77}, "ib_atomic_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 77", "ib_atomic_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 77 10.0.0.1"},
+		{"iperf3", Options{}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 5 --json"},
+		{"iperf3", Options{Quick: true}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 2 --json"},
+		{"iperf3", Options{Seconds: 60}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 60 --json"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.client, func(t *testing.T) {
+			e := mustEngine(t, tt.engine)
+			tt.opts.Port = 20000
+			if got := strings.Join(e.Server(n1, tt.opts), " "); got != tt.server {
+				t.Errorf("server: got  %s\n        want %s", got, tt.server)
+			}
+			if got := strings.Join(e.Client(n2, n1, tt.opts), " "); got != tt.client {
+				t.Errorf("client: got  %s\n        want %s", got, tt.client)
+			}
+		})
+	}
+}
+
+func TestEveryEngineIsFoundByItsName(t *testing.T) {
+	if n := len(Engines()); n != 8 {
+		t.Errorf("%d engines, want 8", n)
+	}
+	for _, e := range Engines() {
+		if got := mustEngine(t, e.Name); got != e || e.About == "" {
+			t.Errorf("got %+v, want %+v", got, e)
+		}
+	}
+	Engines()[0].Name = "changed"
+	if Engines()[0].Name != "ib_write_bw" {
+		t.Error("a caller can change the table")
+	}
+	_, err := EngineByName("ib_bw")
+	const want = `find engine "ib_bw": unknown; use one of ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat, iperf3`
+	if err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+func TestChosenIterationsStayWithinPerftestsLimitsAndTheTime(t *testing.T) {
+	for _, e := range Engines() {
+		if e.Tool != toolPerftest {
+			continue
+		}
+		for _, accel := range []string{"tcg", "kvm", ""} {
+			for _, quick := range []bool{false, true} {
+				for _, size := range []int64{0, 1, 2, 4096, 65536, 1 << 20, 8 << 20} {
+					o := Options{Accelerator: accel, Quick: quick, Bytes: size}
+					n := e.iterations(o)
+					if n < leastIterations || n > mostIterations || n%10 != 0 {
+						t.Errorf("%s %+v: %d iterations", e.Name, o, n)
+					}
+					// The p99.9 of fewer than 1000 iterations does not exist.
+					if e.kind != kindBandwidth && e.size(o) <= 8 && n < 1000 {
+						t.Errorf("%s %+v: %d iterations are too few for a p99.9", e.Name, o, n)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestEnginesParseWhatTheyAreRunFor(t *testing.T) {
+	tests := []struct {
+		engine, file string
+		figures      int
+		want         string // of the error, where figures is 0
+	}{
+		{"ib_write_bw", "perftest/synthetic-write_bw-a-gbits-emulated.txt", 69, ""},
+		{"ib_send_bw", "perftest/synthetic-send_bw-a-cx5-100g.txt", 69, ""},
+		{"ib_write_lat", "perftest/synthetic-write_lat-emulated.txt", 7, ""},
+		{"ib_atomic_lat", "perftest/synthetic-atomic_lat.txt", 7, ""},
+		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-a.txt", 69, ""},
+		{"ib_read_bw", "perftest/recorded-6.06-rxe-tcg-read_bw-a.txt", 69, ""},
+		{"ib_send_bw", "perftest/recorded-6.06-rxe-tcg-send_bw-a.txt", 69, ""},
+		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt", 3, ""},
+		{"ib_write_lat", "perftest/recorded-6.06-rxe-tcg-write_lat.txt", 7, ""},
+		{"ib_send_lat", "perftest/recorded-6.06-rxe-tcg-send_lat.txt", 7, ""},
+		{"ib_read_lat", "perftest/recorded-6.06-rxe-tcg-read_lat.txt", 7, ""},
+		{"ib_atomic_lat", "perftest/recorded-6.06-rxe-tcg-atomic_lat.txt", 7, ""},
+		{"iperf3", "iperf3/recorded-3.12-tcp.json", 2, ""},
+		{"iperf3", "iperf3/recorded-3.12-refused.json", 0, "unable to connect to server: Connection refused"},
+		{"ib_write_bw", "perftest/synthetic-bad-cut-table.txt", 0, "the table is cut off: the line that closes it is missing"},
+		{"ib_write_bw", "perftest/synthetic-bad-zeros.txt", 0, "a value of zero is a failed measurement"},
+		{"ib_write_bw", "perftest/synthetic-write_lat-emulated.txt", 0, "ib_write_bw printed no bw_average for 2 bytes"},
+		{"ib_write_lat", "perftest/synthetic-write_bw-a-gbits-emulated.txt", 0, "ib_write_lat printed no latency_min for 2 bytes"},
+		{"ib_write_lat", "perftest/synthetic-write_lat-threecolumns-2.x.txt", 0, "ib_write_lat printed no latency_average for 2 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.engine+" "+tt.file, func(t *testing.T) {
+			figures, err := mustEngine(t, tt.engine).Parse(readFile(t, "testdata/"+tt.file))
+			if tt.want == "" {
+				if err != nil || len(figures) != tt.figures {
+					t.Errorf("%d figures, error %v, want %d", len(figures), err, tt.figures)
+				}
+				return
+			}
+			var bad *BadResultError
+			if !errors.As(err, &bad) || !strings.HasSuffix(err.Error(), tt.want) {
+				t.Errorf("got %d figures, error %v, want %s", len(figures), err, tt.want)
+			}
+		})
+	}
+}
+
+func TestVersionsAreFoundInWhatTheToolsPrint(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"perftest", "Version: 6.06\n", "6.06"},
+		{"perftest of a vendor", " Version: 5.96-0.g5f38ff6.56103\n", "5.96-0.g5f38ff6.56103"},
+		{"iperf3", "iperf 3.12 (cJSON 1.7.15)\nLinux n1 6.1.0\n", "3.12"},
+		{"iperf3 on one line", "iperf 3.0.11\n", "3.0.11"},
+		{"a missing program", "sh: ib_write_bw: not found\n", ""},
+		{"nothing", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := parseVersion([]byte(tt.in)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestListeningPortsAreReadFromProc(t *testing.T) {
+	const tcp4 = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:4E20 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 10 1 0000000000000000 100 0 0 10 0
+   1: 0200000A:4E21 0100000A:1234 01 00000000:00000000 00:00000000 00000000     0        0 11 1 0000000000000000 20 4 30 10 -1
+`
+	const tcp6 = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000000000000:4E22 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0000000000000000 100 0 0 10 0
+`
+	for port, want := range map[int]bool{20000: true, 20001: false, 20002: true, 20003: false, 0: false} {
+		if got := listens([]byte(tcp4+tcp6), port); got != want {
+			t.Errorf("port %d: got %v, want %v", port, got, want)
+		}
+	}
+	for _, garbage := range []string{"", "a b c 0A", "0: x:zz 0 0A", "0: :4E20 0 0a"} {
+		if listens([]byte(garbage), 20000) {
+			t.Errorf("%q: a listening port is seen", garbage)
+		}
+	}
+}

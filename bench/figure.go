@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A Figure is one number that a tool printed, in the unit that this package reports its metric in.
+type Figure struct {
+	Metric     string // one of the Metric constants
+	Bytes      int64  // message size; 0 where the tool has none
+	Iterations int64  // as printed; 0 where the tool prints none
+	Value      float64
+	Unit       string
+	Derived    bool // see Sample.Derived
+}
+
+// Units of the figures.
+const (
+	UnitGbps     = "Gb/s" // 10^9 bits a second
+	UnitMpps     = "Mpps" // 10^6 messages a second
+	UnitMtps     = "Mtps" // 10^6 transactions a second
+	UnitUsec     = "us"
+	UnitSegments = "segments"
+)
+
+// isCount tells whether a metric counts events, so that zero is a good result.
+func isCount(metric string) bool { return metric == MetricRetransmits }
+
+// checkValue refuses what cannot be a measured value: NaN, infinities, negatives and, but for counts, zero.
+func checkValue(metric string, v float64) error {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return errors.New("the value is not a finite number")
+	case v < 0:
+		return errors.New("the value is negative")
+	case v == 0 && !isCount(metric):
+		return errors.New("a value of zero is a failed measurement")
+	}
+	return nil
+}
+
+// parseNumber reads a printed decimal number. It also returns half a unit of its last decimal: the largest
+// amount by which printing can have rounded. Hexadecimal, underscores and words such as "inf", all of which
+// strconv takes, are refused: no tool prints them for a figure.
+func parseNumber(field string) (value, rounding float64, err error) {
+	if strings.Trim(field, "0123456789.+-eE") != "" {
+		return 0, 0, errors.New("not a decimal number")
+	}
+	value, err = strconv.ParseFloat(field, 64)
+	if err != nil {
+		return 0, 0, errors.New("not a decimal number")
+	}
+	decimals := 0
+	if _, frac, ok := strings.Cut(field, "."); ok {
+		decimals = len(frac)
+	}
+	return value, 0.5 * math.Pow10(-decimals), nil
+}
+
+// parseCount reads a printed message size or iteration count, which is above zero.
+func parseCount(field string) (int64, error) {
+	n, err := strconv.ParseInt(field, 10, 64)
+	if err != nil {
+		return 0, errors.New("not a whole number")
+	}
+	if n <= 0 {
+		return 0, errors.New("not above zero")
+	}
+	return n, nil
+}

@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// addSeeds gives the fuzzer all fixtures of a folder; testdata/fuzz holds what it has found besides.
+func addSeeds(f *testing.F, pattern string) {
+	f.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds at %s: %v", pattern, err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+}
+
+// checkFigures tells whether what a parser let through may be published.
+func checkFigures(t *testing.T, figures []Figure, err error) {
+	t.Helper()
+	if err != nil {
+		var bad *BadResultError
+		if !errors.As(err, &bad) {
+			t.Fatalf("error %v is not a BadResultError", err)
+		}
+		if len(err.Error()) > 3000 {
+			t.Fatalf("error of %d bytes", len(err.Error()))
+		}
+		return
+	}
+	if len(figures) == 0 {
+		t.Fatal("no figure and no error")
+	}
+	for _, f := range figures {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && f.Metric != MetricRetransmits {
+			t.Fatalf("figure %+v is published", f)
+		}
+		if f.Metric == "" || f.Unit == "" || f.Bytes < 0 || f.Iterations < 0 {
+			t.Fatalf("figure %+v is not complete", f)
+		}
+	}
+	var buf bytes.Buffer
+	samples := makeSamples(goodSample(), figures)
+	if err := WriteSamples(&buf, samples); err != nil {
+		t.Fatalf("figures that cannot be written: %v", err)
+	}
+	if got, err := ReadSamples(&buf); err != nil || len(got) != len(samples) {
+		t.Fatalf("read %d of %d samples back: %v", len(got), len(samples), err)
+	}
+}
+
+func FuzzParsePerftest(f *testing.F) {
+	addSeeds(f, "testdata/perftest/*")
+	f.Fuzz(func(t *testing.T, in []byte) {
+		res, err := ParsePerftest(bytes.NewReader(in))
+		if err != nil {
+			checkFigures(t, nil, err)
+			return
+		}
+		// A table of nothing but figures that were not measured has rows without figures; engines refuse it.
+		if len(res.Rows) == 0 {
+			t.Fatal("no row and no error")
+		}
+		checkFigures(t, res.Figures(), nil)
+	})
+}
+
+func FuzzParseIperf3(f *testing.F) {
+	addSeeds(f, "testdata/iperf3/*")
+	f.Fuzz(func(t *testing.T, in []byte) {
+		res, err := ParseIperf3(bytes.NewReader(in))
+		if err != nil {
+			checkFigures(t, nil, err)
+			return
+		}
+		checkFigures(t, res.Figures(), nil)
+	})
+}

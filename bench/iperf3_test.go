@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
+	seven, eight, none := int64(7), int64(8), int64(0)
+	tests := []struct {
+		name, in string // in: a file, or the JSON itself
+		want     Iperf3Result
+	}{
+		{"3.0 TCP", "thiezn-3.0.11.json", Iperf3Result{Version: "3.0.11", Protocol: "TCP", Streams: 1, Throughput: 0.934268, Retransmits: &none}},
+		{"3.12 TCP", "recorded-3.12-tcp.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 1, Throughput: 28.32507950467354, Retransmits: &seven}},
+		{"3.12 UDP", "recorded-3.12-udp.json", Iperf3Result{Version: "3.12", Protocol: "UDP", Streams: 1, Throughput: 0.020175060994685642}},
+		{"3.12 reverse, two streams", "recorded-3.12-reverse-2streams.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 2, Reverse: true, Throughput: 29.260888007575822, Retransmits: &eight}},
+		{
+			"early UDP prints what was sent, and a quarter of it was lost",
+			`{"start":{"version":"iperf 3.1.3","test_start":{"protocol":"UDP","num_streams":1,"reverse":0}},
+			 "end":{"sum":{"bits_per_second":1e9,"jitter_ms":0.01,"lost_packets":25,"packets":100,"lost_percent":25}}}`,
+			Iperf3Result{Version: "3.1.3", Protocol: "UDP", Streams: 1, Throughput: 0.75},
+		},
+		{
+			"a system that counts no retransmits",
+			`{"start":{"version":"iperf 3.17.1","test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},
+			 "end":{"sum_sent":{"bits_per_second":2e9},"sum_received":{"bits_per_second":1e9}}}`,
+			Iperf3Result{Version: "3.17.1", Protocol: "TCP", Streams: 1, Throughput: 1},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := tt.in
+			if !strings.HasPrefix(in, "{") {
+				in = string(readFile(t, "testdata/iperf3/"+in))
+			}
+			got, err := ParseIperf3(strings.NewReader(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestIperf3FiguresHaveTheirUnits(t *testing.T) {
+	zero := int64(0)
+	got := (&Iperf3Result{Throughput: 0.43, Retransmits: &zero}).Figures()
+	want := []Figure{{Metric: MetricThroughput, Value: 0.43, Unit: UnitGbps}, {Metric: MetricRetransmits, Value: 0, Unit: UnitSegments}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("no retransmit is a result, not a failure (-want +got):\n%s", diff)
+	}
+	if got := (&Iperf3Result{Throughput: 1}).Figures(); len(got) != 1 {
+		t.Errorf("retransmits that were not counted are reported: %v", got)
+	}
+}
+
+func TestIperf3OutputThatIsNoResultIsRefused(t *testing.T) {
+	const start = `{"start":{"version":"iperf 3.12","test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},"end":`
+	whole := string(readFile(t, "testdata/iperf3/recorded-3.12-tcp.json"))
+	tests := []struct{ name, in, want string }{
+		{"nothing", "", `read result of iperf3, line 1: the JSON is cut off`},
+		{"text", "iperf3: error - unable to connect\n", `read result of iperf3, line 1 "i": not the JSON of iperf3: invalid character 'i' looking for beginning of value`},
+		{"a refused connection", string(readFile(t, "testdata/iperf3/recorded-3.12-refused.json")), `read result of iperf3: unable to connect to server: Connection refused`},
+		{"half of the output", whole[:len(whole)/2], `the JSON is cut off`},
+		{"more than the output", whole + "{}", `more follows the JSON object`},
+		{"an array", "[]", `read result of iperf3, line 1 "[": not the JSON of iperf3: json: cannot unmarshal array into Go value of type bench.iperf3Output`},
+		{"a test that did not begin", `{"start":{},"end":{}}`, `read result of iperf3: start.test_start is missing: the test did not begin`},
+		{"a test that did not end", start + `{}}`, `read result of iperf3: the receiver's sum is missing: the test did not end`},
+		{"nothing received", start + `{"sum_received":{"bits_per_second":0}}}`, `read result of iperf3: throughput at the receiver: a value of zero is a failed measurement`},
+		{"less than nothing received", start + `{"sum_received":{"bits_per_second":-1}}}`, `read result of iperf3: throughput at the receiver: the value is negative`},
+		{"not a number", start + `{"sum_received":{"bits_per_second":nan}}}`, `invalid character 'a' in literal null`},
+		{"too large a number", start + `{"sum_received":{"bits_per_second":1e999}}}`, `cannot unmarshal number 1e999`},
+		{"retransmits below zero", start + `{"sum_sent":{"retransmits":-1},"sum_received":{"bits_per_second":1}}}`, `read result of iperf3: -1 retransmits is impossible`},
+		{"a protocol not known", strings.Replace(start, "TCP", "SCTP", 1) + `{"sum_received":{"bits_per_second":1}}}`, `read result of iperf3: unknown protocol "SCTP"`},
+		{"more packets lost than sent", strings.Replace(start, "TCP", "UDP", 1) + `{"sum":{"bits_per_second":1,"packets":1,"lost_packets":2}}}`, `read result of iperf3: 2 packets lost of 1 is impossible`},
+		{"all packets lost", strings.Replace(start, "TCP", "UDP", 1) + `{"sum":{"bits_per_second":1,"packets":2,"lost_packets":2}}}`, `read result of iperf3: throughput at the receiver: a value of zero is a failed measurement`},
+		{"a server's output", strings.Replace(start, `"version"`, `"accepted_connection":{"host":"10.0.0.1"},"version"`, 1) + `{}}`, `read result of iperf3: this is a server's output; give the client's`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseIperf3(strings.NewReader(tt.in))
+			var bad *BadResultError
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %+v, error %v, want a BadResultError", got, err)
+			}
+			if !strings.HasSuffix(err.Error(), tt.want) && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %s\nwant %s", err, tt.want)
+			}
+		})
+	}
+}

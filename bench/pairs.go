@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Pair is one measurement to make: the client sends to the server (and reads from it, for ib_read_bw).
+type Pair struct {
+	Client, Server string // names of nodes
+}
+
+// Plans of pairs for Pairs.
+const (
+	PairsAll   = "all"   // each two nodes once: n(n-1)/2 pairs
+	PairsFirst = "first" // each other node against the first: n-1 pairs
+	PairsRing  = "ring"  // each node to the next, the last to the first: n pairs, one for two nodes
+)
+
+// Pairs returns the pairs of nodes to measure, in the order of the nodes. In all plans but the ring the
+// earlier node of a pair is the server.
+func Pairs(nodes []string, plan string) ([]Pair, error) {
+	if len(nodes) < 2 {
+		return nil, fmt.Errorf("make pairs: %d node; at least 2 are needed", len(nodes))
+	}
+	seen := make(map[string]bool)
+	for _, n := range nodes {
+		if n == "" || seen[n] {
+			return nil, fmt.Errorf("make pairs: node name %q is empty or given twice", n)
+		}
+		seen[n] = true
+	}
+	var pairs []Pair
+	switch plan {
+	case PairsAll:
+		for i, server := range nodes {
+			for _, client := range nodes[i+1:] {
+				pairs = append(pairs, Pair{Client: client, Server: server})
+			}
+		}
+	case PairsFirst:
+		for _, client := range nodes[1:] {
+			pairs = append(pairs, Pair{Client: client, Server: nodes[0]})
+		}
+	case PairsRing:
+		for i, client := range nodes {
+			pairs = append(pairs, Pair{Client: client, Server: nodes[(i+1)%len(nodes)]})
+		}
+		if len(nodes) == 2 {
+			pairs = pairs[:1] // the way back is the same pair
+		}
+	default:
+		return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s", plan, strings.Join([]string{PairsAll, PairsFirst, PairsRing}, ", "))
+	}
+	return pairs, nil
+}

@@ -1,0 +1,389 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An Executor runs commands on nodes.
+type Executor interface {
+	// Exec runs argv on a node and returns when it has ended. Ending ctx kills the command; Exec returns soon
+	// after. A command that ran and failed is not an error: its status is in the output.
+	Exec(ctx context.Context, node string, argv []string) (Output, error)
+}
+
+// An Output is what a command left behind.
+type Output struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+}
+
+// Defaults of a Runner.
+const (
+	DefaultRetries     = 2
+	DefaultTimeLimit   = 3 * time.Minute
+	DefaultListenLimit = 30 * time.Second
+	DefaultFirstPort   = 20000
+
+	// portCount ports from the first one on are used in turn: a port is not used again while a connection of
+	// its last run can still be in TIME_WAIT.
+	portCount = 8000
+
+	listenPoll = 100 * time.Millisecond // how often to look whether the server listens
+	grace      = 5 * time.Second        // what one side gets to end after the other side has ended
+)
+
+// A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but
+// measurements that share a node or a link then disturb each other.
+type Runner struct {
+	Exec        Executor
+	Accelerator string // what executes the nodes' CPUs: "kvm" or "tcg"
+	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
+
+	Retries     int           // more tries after a failed one; 0 means DefaultRetries, below 0 none
+	TimeLimit   time.Duration // for one try of the client; 0 means DefaultTimeLimit
+	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
+	FirstPort   int           // 0 means DefaultFirstPort
+
+	Progress func(Progress) // may be nil; called from the goroutine that called Run
+
+	mu       sync.Mutex
+	runs     int                  // runs begun, for ports and names
+	versions map[[2]string]string // by node and program
+}
+
+// Progress tells how a measurement goes on.
+type Progress struct {
+	Engine, Client, Server string
+	Attempt                int   // from 1
+	Done                   bool  // false: the attempt begins
+	Err                    error // why the attempt failed; nil if it did not, or begins
+	Retry                  bool  // the attempt failed and another one follows
+}
+
+// An ExitError tells that a command ended with another status than 0.
+type ExitError struct {
+	Node    string
+	Command string
+	Code    int
+	Text    string // the last line the command printed
+}
+
+func (e *ExitError) Error() string {
+	if e.Text == "" {
+		return fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code)
+	}
+	return fmt.Sprintf("run %s on %s: exit status %d: %s", e.Command, e.Node, e.Code, e.Text)
+}
+
+// A measurement is one call of Run.
+type measurement struct {
+	*Runner
+	engine         Engine
+	client, server Endpoint
+	opts           Options
+}
+
+// Run measures once, with retries, and returns a sample a figure. If all attempts fail it returns one sample
+// with Error set, which tells the reason of each attempt, and no error: a lab's other pairs can still be
+// measured. The error is for what makes no sense to go on with: bad arguments, or ctx ended; in the latter case
+// the sample of the broken measurement comes with it.
+func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
+	if opts.Accelerator == "" {
+		opts.Accelerator = r.Accelerator
+	}
+	if r.FirstPort < 0 || r.FirstPort > 1<<16-portCount {
+		return nil, fmt.Errorf("measure %s: first port %d; give 1 to %d", engine.Name, r.FirstPort, 1<<16-portCount)
+	}
+	if err := engine.check(client, server, opts); err != nil {
+		return nil, fmt.Errorf("measure %s from %q to %q: %w", engine.Name, client.Node, server.Node, err)
+	}
+	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
+	var reasons []string
+	for attempt := 1; ; attempt++ {
+		m.progress(Progress{Attempt: attempt})
+		base, figures, err := m.try(ctx)
+		base.Attempt = attempt
+		if err == nil {
+			m.progress(Progress{Attempt: attempt, Done: true})
+			return makeSamples(base, figures), nil
+		}
+		reasons = append(reasons, fmt.Sprintf("attempt %d: %v", attempt, err))
+		again := attempt <= r.retries() && ctx.Err() == nil
+		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
+		if again {
+			continue
+		}
+		base.Error = strings.Join(reasons, "; ")
+		if ctx.Err() != nil {
+			return []Sample{base}, fmt.Errorf("measure %s from %q to %q: %w", engine.Name, client.Node, server.Node, context.Cause(ctx))
+		}
+		return []Sample{base}, nil
+	}
+}
+
+func (r *Runner) retries() int {
+	if r.Retries == 0 {
+		return DefaultRetries
+	}
+	return max(r.Retries, 0)
+}
+
+func (m *measurement) progress(p Progress) {
+	if m.Progress != nil {
+		p.Engine, p.Client, p.Server = m.engine.Name, m.client.Node, m.server.Node
+		m.Progress(p)
+	}
+}
+
+func makeSamples(base Sample, figures []Figure) []Sample {
+	samples := make([]Sample, 0, len(figures))
+	for _, f := range figures {
+		s := base
+		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
+		s.Value, s.Unit, s.Derived = f.Value, f.Unit, f.Derived
+		samples = append(samples, s)
+	}
+	return samples
+}
+
+// nextPort returns a port that no other run of late had, and the number of the run.
+func (r *Runner) nextPort() (port, run int) {
+	first := r.FirstPort
+	if first == 0 {
+		first = DefaultFirstPort
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs++
+	return first + (r.runs-1)%portCount, r.runs
+}
+
+// ended is how a command ended.
+type ended struct {
+	out Output
+	err error
+}
+
+// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure.
+func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
+	opts := m.opts
+	var run int
+	opts.Port, run = m.nextPort()
+	serverArgs := m.engine.Server(m.server, opts)
+	clientArgs := m.engine.Client(m.client, m.server, opts)
+	started := time.Now()
+	base := Sample{
+		// The time keeps the name unique in a file that several processes append to one after the other.
+		Run:  fmt.Sprintf("%s-%d", started.UTC().Format("20060102T150405.000000"), run),
+		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
+		Tool: m.engine.Tool, Command: quote(clientArgs), ServerCommand: quote(serverArgs),
+		Accelerator: m.Accelerator, Emulated: m.Emulated, Started: started.UTC(),
+	}
+	var err error
+	if base.Version, err = m.version(ctx); err != nil {
+		return base, nil, err
+	}
+
+	// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
+	// queue pairs are then free.
+	serverCtx, killServer := context.WithCancel(ctx)
+	serverEnd := make(chan ended, 1)
+	go func() {
+		out, err := m.Exec.Exec(serverCtx, m.server.Node, serverArgs)
+		serverEnd <- ended{out, err}
+		close(serverEnd)
+	}()
+	defer func() {
+		killServer()
+		for range serverEnd {
+		}
+	}()
+
+	if err := m.awaitListen(ctx, opts.Port, serverEnd); err != nil {
+		return base, nil, err
+	}
+	base.Started = time.Now().UTC()
+	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
+	base.Seconds = time.Since(base.Started).Seconds()
+	figures, err := m.judge(client)
+	if err != nil && serverEarly != nil {
+		// The client's complaint is the consequence, the server's end the cause.
+		err = fmt.Errorf("%w (%w)", err, serverEarly)
+	}
+	if err == nil {
+		m.awaitServer(serverEnd)
+	}
+	return base, figures, err
+}
+
+// awaitListen returns once the server listens. Until then the server may end by itself, which is an error.
+func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan ended) error {
+	limit := m.ListenLimit
+	if limit == 0 {
+		limit = DefaultListenLimit
+	}
+	listenCtx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(listenPoll)
+	defer tick.Stop()
+	var lastErr error
+	for {
+		out, err := m.Exec.Exec(listenCtx, m.server.Node, listenArgs)
+		if err == nil && listens(out.Stdout, port) {
+			return nil
+		}
+		if err != nil && listenCtx.Err() == nil {
+			lastErr = err // a node too busy to answer once is no reason to give up
+		}
+		select {
+		case e := <-serverEnd:
+			return m.serverEnded(e, "before it listened")
+		case <-tick.C:
+		case <-listenCtx.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Name, m.server.Node, port, limit)
+			if lastErr != nil {
+				err = fmt.Errorf("%w; the last look failed: %w", err, lastErr)
+			}
+			return err
+		}
+	}
+}
+
+// serverEnded makes the error for a server that ended too early.
+func (m *measurement) serverEnded(e ended, when string) error {
+	if e.err != nil {
+		return fmt.Errorf("server %s on %s ended %s: %w", m.engine.Name, m.server.Node, when, e.err)
+	}
+	return fmt.Errorf("server ended %s: %w", when, exitError(m.server.Node, m.engine.Name, e.out))
+}
+
+// runClient runs the client within the time limit. A server that fails meanwhile leaves it only a little time,
+// as perftest's client can wait for ever for a server that is gone.
+func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended, serverEarly error) {
+	limit := m.TimeLimit
+	if limit == 0 {
+		limit = DefaultTimeLimit
+	}
+	clientCtx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no result within %v", limit))
+	defer cancel()
+	clientEnd := make(chan ended, 1)
+	go func() {
+		out, err := m.Exec.Exec(clientCtx, m.client.Node, args)
+		if err == nil && clientCtx.Err() != nil {
+			err = clientCtx.Err() // what was killed has no result, whatever it printed
+		}
+		if err != nil && clientCtx.Err() != nil {
+			err = context.Cause(clientCtx)
+		}
+		clientEnd <- ended{out, err}
+	}()
+	var giveUp <-chan time.Time
+	for {
+		select {
+		case client = <-clientEnd:
+			return client, serverEarly
+		case e, ok := <-serverEnd:
+			if !ok {
+				serverEnd = nil
+				continue
+			}
+			if e.err != nil || e.out.ExitCode != 0 {
+				serverEarly = m.serverEnded(e, "before the client")
+				giveUp = time.After(grace)
+			}
+		case <-giveUp:
+			cancel()
+			giveUp = nil
+		}
+	}
+}
+
+// awaitServer gives the server time to end by itself after a good measurement. How it ends does not matter:
+// the client has its figures.
+func (m *measurement) awaitServer(serverEnd <-chan ended) {
+	select {
+	case <-serverEnd:
+	case <-time.After(grace):
+	}
+}
+
+// judge decides whether the client has measured anything.
+func (m *measurement) judge(client ended) ([]Figure, error) {
+	if client.err != nil {
+		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Name, m.client.Node, client.err)
+	}
+	if m.engine.Tool == toolPerftest {
+		// perftest complains on stderr, prints zeros on stdout and exits with status 0.
+		number := 0
+		for line := range strings.Lines(string(client.out.Stderr)) {
+			number++
+			if err := perftestFailure(strings.TrimSpace(line), number); err != nil {
+				return nil, err
+			}
+		}
+	}
+	figures, parseErr := m.engine.Parse(client.out.Stdout)
+	if client.out.ExitCode != 0 {
+		err := error(exitError(m.client.Node, m.engine.Name, client.out))
+		var bad *BadResultError
+		if m.engine.Tool == toolIperf3 && errors.As(parseErr, &bad) {
+			err = fmt.Errorf("%w: %w", err, bad) // iperf3 tells the reason in its JSON
+		}
+		return nil, err
+	}
+	return figures, parseErr
+}
+
+func exitError(node, command string, out Output) *ExitError {
+	text, _ := lastLine(out.Stderr)
+	if text == "" {
+		text, _ = lastLine(out.Stdout)
+	}
+	return &ExitError{Node: node, Command: command, Code: out.ExitCode, Text: text}
+}
+
+// version returns the tool's version on the client's node and asks each node once. A tool that does not tell
+// its version has the version ""; a node that does not answer is an error.
+func (m *measurement) version(ctx context.Context) (string, error) {
+	key := [2]string{m.client.Node, m.engine.Name}
+	m.mu.Lock()
+	v, ok := m.versions[key]
+	m.mu.Unlock()
+	if ok {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, DefaultListenLimit)
+	defer cancel()
+	out, err := m.Exec.Exec(ctx, m.client.Node, m.engine.versionArgs())
+	if err != nil {
+		return "", fmt.Errorf("read version of %s on %s: %w", m.engine.Name, m.client.Node, err)
+	}
+	v = parseVersion(append(append([]byte(nil), out.Stdout...), out.Stderr...))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.versions == nil {
+		m.versions = make(map[[2]string]string)
+	}
+	m.versions[key] = v
+	return v, nil
+}
+
+// quote writes a command line as a POSIX shell reads it.
+func quote(argv []string) string {
+	words := make([]string, len(argv))
+	for i, w := range argv {
+		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") != "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		words[i] = w
+	}
+	return strings.Join(words, " ")
+}
