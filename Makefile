@@ -1,0 +1,67 @@
+# rackless: "make" alone lists what there is to do.
+
+# hack/setup.sh finds a Go that can build this; GO=/path/to/go says which. An older Go fetches the one in go.mod.
+GO ?= $(or $(shell hack/setup.sh go),false)
+export GOTOOLCHAIN ?= auto
+export CGO_ENABLED ?= 0
+
+# A build from an archive, or by root from another user's checkout, has no git to ask.
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+LAB     ?= examples/pair.yaml
+FUZZTIME ?= 20s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build lab test race lint fuzz bench update clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## install what "make lab" needs (Debian 12 or newer; says what and why first)
+	@hack/setup.sh lab
+
+build: ## compile bin/rackless, one static binary
+	$(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
+
+lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=file for another)
+	@$(MAKE) --no-print-directory build
+	bin/rackless up $(LAB)
+	bin/rackless verify $(LAB)
+	bin/rackless bench $(LAB)
+	@echo "The lab is up. To take it down: bin/rackless down $(LAB)"
+
+test: ## install what the tests need and run them all, those that start labs too
+	@hack/setup.sh test
+	@$(MAKE) --no-print-directory run-tests
+
+.PHONY: run-tests
+run-tests:
+	$(GO) vet ./...
+	$(GO) test -timeout 30m ./...
+
+race: ## run the short tests under the race detector
+	@hack/setup.sh race
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
+
+lint: ## gofmt, go vet, staticcheck, and shellcheck where it is installed
+	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
+		test -z "$$unformatted" || { echo "not formatted, run gofmt -w on: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi
+
+fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus
+	@set -e; grep -roH --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | \
+	while IFS=: read -r file target; do \
+		target=$${target#func }; echo "$$(dirname $$file) $$target"; \
+		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$$(dirname $$file)" </dev/null; \
+	done
+
+bench: ## benchmark the packages, five times each: the input of benchstat
+	@GO="$(GO)" hack/bench.sh
+
+update: ## rewrite the golden files; then read the diff
+	$(GO) test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs dirname | sort -u) -update
+
+clean: ## remove what a build leaves; labs, images and caches stay
+	rm -rf bin out

@@ -1,0 +1,423 @@
+// Package deps holds no code, only the tests that keep the packages of this module apart, its dependencies justified and
+// its binary free of what does not belong there. The rules are in rules_test.go.
+package deps
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	root   = "../.." // of the module, from this package's directory
+	module = "github.com/rackless/rackless"
+)
+
+// A tree is what the packages of a module import, by their directory relative to its root.
+type tree map[string]*imports
+
+// imports of one package; those of this module are relative to it, as in rule.
+type imports struct {
+	code  []string // of files that are part of the package
+	tests []string // of its _test.go files
+}
+
+// readTree reads the import declarations of all Go files below dir, whatever their build tags.
+func readTree(dir string) (tree, error) {
+	t := make(tree)
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			// The go command ignores these too, but for bin and out, which are ours and hold no source.
+			if file != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") ||
+				slices.Contains([]string{"testdata", "vendor", "bin", "out"}, name)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		pkg := filepath.ToSlash(rel)
+		if t[pkg] == nil {
+			t[pkg] = new(imports)
+		}
+		for _, spec := range f.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return fmt.Errorf("%s: import %s: %w", file, spec.Path.Value, err)
+			}
+			list := &t[pkg].code
+			if strings.HasSuffix(name, "_test.go") {
+				list = &t[pkg].tests
+			}
+			*list = append(*list, relative(imp))
+		}
+		return nil
+	})
+	for _, imp := range t {
+		slices.Sort(imp.code)
+		imp.code = slices.Compact(imp.code)
+		slices.Sort(imp.tests)
+		imp.tests = slices.Compact(imp.tests)
+	}
+	return t, err
+}
+
+// relative shortens an import path of this module to the package's directory.
+func relative(imp string) string {
+	if imp == module {
+		return "."
+	}
+	return strings.TrimPrefix(imp, module+"/")
+}
+
+// matches reports whether the import is what the pattern names; "x/..." names x and all below it.
+func matches(pattern, imp string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return imp == dir || strings.HasPrefix(imp, dir+"/")
+	}
+	return imp == pattern
+}
+
+// wayTo returns the shortest chain of imports from a package to one that matches the pattern, or nil.
+func (t tree) wayTo(from, pattern string) []string {
+	queue := [][]string{{from}}
+	for seen := map[string]bool{from: true}; len(queue) > 0; queue = queue[1:] {
+		way := queue[0]
+		last := t[way[len(way)-1]]
+		if last == nil { // not of this module: what it imports is its own business
+			continue
+		}
+		for _, imp := range last.code {
+			next := append(slices.Clone(way), imp)
+			if matches(pattern, imp) {
+				return next
+			}
+			if !seen[imp] {
+				seen[imp] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// violations returns what is wrong in the tree, one sentence each, sorted by package.
+func (t tree) violations(rules map[string]rule) []string {
+	var bad []string
+	for _, pkg := range slices.Sorted(maps.Keys(t)) {
+		say := func(format string, args ...any) { bad = append(bad, pkg+": "+fmt.Sprintf(format, args...)) }
+		if slices.Contains(noName, path.Base(pkg)) {
+			say("the name says nothing: name the package after what it provides")
+		}
+		r, known := rules[pkg]
+		if !known {
+			say("unknown package: add it to rules_test.go and to docs/architecture.md")
+		}
+		for _, imp := range t[pkg].code {
+			if imp == "C" {
+				say("must not use cgo: rackless is one static binary")
+			}
+			if _, ours := t[imp]; ours && known && !r.any && !slices.Contains(r.may, imp) {
+				say("must not import %s: %s", imp, r.why)
+			}
+			for _, pattern := range slices.Sorted(maps.Keys(testOnly)) {
+				if matches(pattern, imp) {
+					say("must not import %s outside tests: %s", imp, testOnly[pattern])
+				}
+			}
+		}
+		for _, imp := range slices.Concat(t[pkg].code, t[pkg].tests) {
+			if matches("cmd/...", imp) {
+				say("must not import %s: %s", imp, whyCmd)
+			}
+		}
+		for _, pattern := range slices.Sorted(maps.Keys(r.never)) {
+			if way := t.wayTo(pkg, pattern); way != nil && (len(way) == 2 || t[way[len(way)-1]] != nil) {
+				say("must not import %s (%s): %s", way[len(way)-1], strings.Join(way, " -> "), r.never[pattern])
+			}
+		}
+	}
+	slices.Sort(bad)
+	return slices.Compact(bad)
+}
+
+func TestPackagesImportInOneDirection(t *testing.T) {
+	tree, err := readTree(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tree["internal/deps"] == nil {
+		t.Fatalf("internal/deps is not among the packages of %s: the tree was not read", root)
+	}
+	for _, v := range tree.violations(rules) {
+		t.Error(v)
+	}
+}
+
+func TestRulesNameOnlyPackagesThatTheTableKnows(t *testing.T) {
+	for pkg, r := range rules {
+		if !r.any && r.why == "" {
+			t.Errorf("%s: a limit without a reason", pkg)
+		}
+		for _, may := range r.may {
+			if _, ok := rules[may]; !ok {
+				t.Errorf("%s: may import %s, which has no rule", pkg, may)
+			}
+		}
+		for pattern, why := range r.never {
+			if why == "" {
+				t.Errorf("%s: %s is forbidden without a reason", pkg, pattern)
+			}
+		}
+	}
+}
+
+func TestViolations(t *testing.T) {
+	rules := map[string]rule{
+		"low":  {why: "it is the lowest", never: map[string]string{"os": "it is pure"}},
+		"mid":  {may: []string{"low"}, why: "it knows low alone"},
+		"high": {any: true, never: map[string]string{"out/...": "it must not talk"}},
+		"out":  {any: true}, "out/tty": {any: true}, "way": {any: true}, "cmd/x": {any: true},
+	}
+	for _, c := range []struct {
+		name string
+		tree tree
+		want []string
+	}{
+		{"what the rules allow is no violation", tree{
+			"low": {code: []string{"fmt", "golang.org/x/sys/unix"}}, "mid": {code: []string{"low", "os"}}, "high": {code: []string{"mid"}},
+		}, nil},
+		{"an import that is not allowed is told with the reason", tree{
+			"low": {code: []string{"mid"}}, "mid": {},
+		}, []string{"low: must not import mid: it is the lowest"}},
+		{"a package of the standard library can be forbidden", tree{
+			"low": {code: []string{"os"}},
+		}, []string{"low: must not import os (low -> os): it is pure"}},
+		{"a neighbour of a forbidden package is allowed", tree{
+			"low": {code: []string{"os/exec"}},
+		}, nil},
+		{"the standard library is forbidden directly only", tree{
+			"low": {code: []string{"other.org/m"}}, "mid": {code: []string{"os"}},
+		}, nil},
+		{"a forbidden package is found through another one, and below its pattern", tree{
+			"high": {code: []string{"way"}}, "way": {code: []string{"fmt", "out/tty"}}, "out": {}, "out/tty": {},
+		}, []string{"high: must not import out/tty (high -> way -> out/tty): it must not talk"}},
+		{"tests may import what code may not", tree{
+			"low": {tests: []string{"mid", "os", "testing", "github.com/google/go-cmp/cmp"}}, "mid": {},
+		}, nil},
+		{"test libraries stay out of code", tree{
+			"mid": {code: []string{"testing/fstest"}},
+		}, []string{"mid: must not import testing/fstest outside tests: the testing package is for tests"}},
+		{"a command is not imported, by tests neither", tree{
+			"mid": {tests: []string{"cmd/x"}}, "cmd/x": {},
+		}, []string{"mid: must not import cmd/x: " + whyCmd}},
+		{"cgo is refused", tree{
+			"mid": {code: []string{"C"}},
+		}, []string{"mid: must not use cgo: rackless is one static binary"}},
+		{"a package without a rule is told", tree{
+			"new": {},
+		}, []string{"new: unknown package: add it to rules_test.go and to docs/architecture.md"}},
+		{"a package with an empty name is told", tree{
+			"low/util": {},
+		}, []string{
+			"low/util: the name says nothing: name the package after what it provides",
+			"low/util: unknown package: add it to rules_test.go and to docs/architecture.md",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if d := cmp.Diff(c.want, c.tree.violations(rules)); d != "" {
+				t.Errorf("violations (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestReadTreeKeepsTestsApartAndSkipsWhatTheGoCommandSkips(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a/a.go":            "package a\nimport (\n\t_ \"os\"\n\t_ \"" + module + "/b/c\"\n)\n",
+		"a/a_linux.go":      "//go:build never\n\npackage a\nimport _ \"os\"\nimport _ \"net\"\n",
+		"a/a_test.go":       "package a_test\nimport _ \"testing\"\n",
+		"b/c/c.go":          "package c\n",
+		"b/README":          "no Go here",
+		"a/testdata/x.go":   "not Go at all",
+		"bin/x.go":          "not Go at all",
+		".hidden/x.go":      "not Go at all",
+		"_ignored/x.go":     "not Go at all",
+		"vendor/x.org/x.go": "not Go at all",
+	} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := tree{"a": {code: []string{"b/c", "net", "os"}, tests: []string{"testing"}}, "b/c": {}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(imports{})); d != "" {
+		t.Errorf("readTree (-want +got):\n%s", d)
+	}
+}
+
+// readDoc returns the text of a file of the repository.
+func readDoc(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
+	const doc = "docs/architecture.md"
+	if _, err := os.Stat(filepath.Join(root, doc)); os.IsNotExist(err) {
+		return // nothing can be missing in what is not written yet
+	}
+	text := readDoc(t, doc)
+	tree, err := readTree(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(tree)) {
+		if !strings.Contains(text, "`"+pkg+"`") {
+			t.Errorf("%s does not mention `%s`: say there what it is for", doc, pkg)
+		}
+	}
+}
+
+// rows returns the first column of the table under a heading of docs/dependencies.md, without its backquotes.
+func rows(t *testing.T, text, heading string) []string {
+	t.Helper()
+	_, section, ok := strings.Cut(text, "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("docs/dependencies.md: no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var names []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) == 0 {
+		t.Fatalf("docs/dependencies.md: no rows in section %q", heading)
+	}
+	return names
+}
+
+func TestEveryModuleIsJustified(t *testing.T) {
+	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Go modules")
+	required := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v`).FindAllStringSubmatch(readDoc(t, "go.mod"), -1) {
+		required[m[1]] = true
+	}
+	for _, mod := range documented {
+		if !required[mod] {
+			t.Errorf("docs/dependencies.md justifies %s, which go.mod does not require: remove the line", mod)
+		}
+	}
+	tree, err := readTree(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(tree)) {
+		for _, imp := range slices.Concat(tree[pkg].code, tree[pkg].tests) {
+			first, _, _ := strings.Cut(imp, "/")
+			if !strings.Contains(first, ".") { // the standard library, or ours
+				continue
+			}
+			if !slices.ContainsFunc(documented, func(mod string) bool { return matches(mod+"/...", imp) }) {
+				t.Errorf("%s imports %s, but docs/dependencies.md does not say why its module is worth having", pkg, imp)
+			}
+		}
+	}
+}
+
+func TestEveryDebianPackageThatSetupInstallsIsJustified(t *testing.T) {
+	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Debian packages on the machine")
+	slices.Sort(documented)
+	var installed []string
+	for _, m := range regexp.MustCompile(`\bneed ([a-z0-9][A-Za-z0-9.+-]+) "`).FindAllStringSubmatch(readDoc(t, "hack/setup.sh"), -1) {
+		installed = append(installed, m[1])
+	}
+	slices.Sort(installed)
+	if d := cmp.Diff(documented, installed); d != "" {
+		t.Errorf("docs/dependencies.md and hack/setup.sh disagree (-documented +installed):\n%s", d)
+	}
+}
+
+func TestEveryDebianPackageOfTheNodeImageIsJustified(t *testing.T) {
+	list := regexp.MustCompile(`Packages: \[\]string\{([^}]*)\}`).FindStringSubmatch(readDoc(t, "guest/recipe.go"))
+	if list == nil {
+		t.Fatal("guest/recipe.go: no list of packages found")
+	}
+	var unpacked []string
+	for _, m := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(list[1], -1) {
+		unpacked = append(unpacked, m[1])
+	}
+	slices.Sort(unpacked)
+	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Debian packages in the node image")
+	slices.Sort(documented)
+	if d := cmp.Diff(documented, unpacked); d != "" {
+		t.Errorf("docs/dependencies.md and guest/recipe.go disagree (-documented +unpacked):\n%s", d)
+	}
+}
+
+func TestReleaseBinaryLinksNeitherCgoNorTestLibraries(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(root, "cmd", "rackless", "main.go")); os.IsNotExist(err) {
+		return // no binary yet
+	}
+	// With cgo allowed, so that a dependency which would use it shows; "go test" puts its own go first in PATH.
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{len .CgoFiles}}", "./cmd/rackless")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			t.Fatalf("%s printed %q, want three fields", cmd, line)
+		}
+		if f[1] == "false" && f[2] != "0" {
+			t.Errorf("%s uses cgo: the binary would not be static", f[0])
+		}
+		for pattern, why := range testOnly {
+			if matches(pattern, f[0]) {
+				t.Errorf("%s is linked: %s", f[0], why)
+			}
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package deps
+
+// A rule says what one package may import outside its tests.
+// Names of packages of this module are relative to it: "driver/qemu". "driver/..." stands for driver and all below it.
+type rule struct {
+	// may lists the packages of this module that may be imported; any lifts the limit.
+	may []string
+	any bool
+	// why is the reason for the limit, printed when it is broken.
+	why string
+	// never maps imports that are wrong here, of any kind, to the reason. A package of this module is wrong by whatever way
+	// it is reached, one of the standard library or of another module only where it is imported directly.
+	never map[string]string
+}
+
+// Reasons that several rules share.
+const (
+	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
+		"take the value as an argument, or as an io.Reader, from the caller"
+	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes come to be"
+	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
+	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
+	whyCmd    = "a command is wired up from packages, and never imported: move what is shared into the package whose business it is"
+)
+
+// pure is what a pure package never imports.
+func pure() map[string]string {
+	return map[string]string{
+		"crypto/rand": whyPure, "math/rand": whyPure, "math/rand/v2": whyPure,
+		"log": whyPure, "log/slog": whyPure,
+		"net": whyPure + " (net/netip is fine)", "net/http": whyPure,
+		"os": whyPure, "os/exec": whyPure, "os/signal": whyPure, "os/user": whyPure,
+		"golang.org/x/sys/unix": whyPure, "syscall": whyPure,
+		"time": whyPure,
+	}
+}
+
+// rules knows every package of the module, those to come as well. The order is that of the data's way through them.
+var rules = map[string]rule{
+	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
+	"lab":      {why: "the lab file is read by everybody and knows nobody", never: pure()},
+	"plan":     {may: []string{"lab", "topology"}, why: "a plan follows from a lab and a host alone", never: pure()},
+	"render":   {may: []string{"lab", "plan", "topology"}, why: "artefacts follow from a plan alone, and nothing here runs them"},
+
+	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
+	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
+	"driver/qemu": {
+		may: []string{"driver", "guest", "lab", "qapi"},
+		why: "a driver makes nodes; rack joins them to the fabric and measures them",
+	},
+	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "fabric": whyGuest, "rack": whyGuest}},
+	"fabric": {any: true, never: map[string]string{
+		"bench": whyFabric, "driver/...": whyFabric, "guest": whyFabric, "lab": whyFabric, "rack": whyFabric,
+	}},
+
+	"bench": {any: true, never: map[string]string{
+		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
+		"report": "figures are measured first and shown later: report reads bench's samples",
+	}},
+	"check": {may: []string{"bench", "lab"}, why: "a check compares values; how they got so is not its business"},
+	"report": {
+		may: []string{"bench", "check", "lab"},
+		why: "a report is made from results alone, so that one can be made on another machine a year later",
+	},
+
+	"rack":          {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"cmd/rackless":  {any: true},
+	"internal/deps": {why: "it judges the others"},
+}
+
+// testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).
+var testOnly = map[string]string{
+	"testing/...":                                  "the testing package is for tests",
+	"github.com/google/go-cmp/...":                 "it panics on what it does not know: it is for tests",
+	"github.com/rogpeppe/go-internal/...":          "it is for tests",
+	"pgregory.net/rapid/...":                       "its licence, MPL-2.0, is accepted for tests only",
+	"github.com/santhosh-tekuri/jsonschema/v6/...": "lab checks its input itself, with lines and columns; this one judges the schema in tests",
+}
+
+// noName are package names that say nothing about what is inside, so that everything ends up inside.
+var noName = []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
