@@ -325,7 +325,12 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 		addDirs(d + "/x")
 	}
 	add("init", cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
-	add("bin/sh", cpio.Symlink("bin/sh", "busybox"))
+	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a user must get what is asked for.
+	sh, err := findProgram(root, "dash")
+	if err != nil {
+		return err
+	}
+	add("bin/sh", cpio.Symlink("bin/sh", "/"+sh))
 	add("dev/console", cpio.CharDev("dev/console", 0o600, 5, 1))
 
 	writer := cpio.Newc.Writer(w)

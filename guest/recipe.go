@@ -46,11 +46,11 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 		Kernel:       kernel,
 		KernelDigest: kernelDigest,
 		Packages: []string{
-			"busybox-static", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf3", "iproute2",
+			"busybox-static", "dash", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf3", "iproute2",
 			"iputils-ping", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump",
 		},
 		Programs: []string{
-			"bridge", "busybox", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
+			"bridge", "busybox", "dash", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
 			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong",
 			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
 			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose",

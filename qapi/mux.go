@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"time"
 )
@@ -28,34 +27,8 @@ type Mux struct {
 	conn *Conn
 }
 
-// Serve answers clients on l until ctx ends, then closes l and every client.
-func (m *Mux) Serve(ctx context.Context, l net.Listener) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer m.drop()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	for {
-		nc, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("agent mux for %s: %w", m.Agent, err)
-		}
-		wg.Go(func() {
-			defer nc.Close()
-			stop := context.AfterFunc(ctx, func() { nc.Close() })
-			defer stop()
-			// A client that goes away mid-command ends only its own conversation; what it broke off is logged nowhere because
-			// it knows itself that it did not get an answer.
-			_ = m.serve(ctx, nc)
-		})
-	}
-}
-
-// serve passes one client's commands on until it hangs up.
-func (m *Mux) serve(ctx context.Context, nc io.ReadWriter) error {
+// Serve passes one client's commands on until it hangs up.
+func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 	sc := bufio.NewScanner(nc)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
 	for sc.Scan() {
@@ -96,6 +69,14 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.conn != nil {
+		select {
+		case <-m.conn.Done(): // the machine went away, and perhaps another has taken its place
+			m.conn.Close()
+			m.conn = nil
+		default:
+		}
+	}
 	if m.conn == nil {
 		conn, err := DialAgent(ctx, m.Agent)
 		if err != nil {
@@ -111,7 +92,8 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	return raw, err
 }
 
-func (m *Mux) drop() {
+// Close ends the connection to the agent. Clients that are still served open it again.
+func (m *Mux) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.conn != nil {

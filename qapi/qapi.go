@@ -72,7 +72,7 @@ type request struct {
 
 // DialQMP connects to QEMU's machine protocol at the unix socket path, reads the greeting and negotiates.
 func DialQMP(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path)
+	c, err := dial(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func DialQMP(ctx context.Context, path string) (*Conn, error) {
 // DialAgent connects to a guest agent at the unix socket path and synchronises with it.
 // It returns only once the agent has answered, so ctx should carry a time limit.
 func DialAgent(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path)
+	c, err := dial(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -104,16 +104,23 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such as this package's Mux.
-func DialPlain(ctx context.Context, path string) (*Conn, error) {
-	return dial(ctx, path)
+// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such as a Mux. hello, if not nil, is
+// called first with the connection, to say whatever that expects before the conversation.
+func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
+	return dial(ctx, path, hello)
 }
 
-func dial(ctx context.Context, path string) (*Conn, error) {
+func dial(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err // net.OpError names the operation and the path
+	}
+	if hello != nil {
+		if err := hello(nc); err != nil {
+			nc.Close()
+			return nil, err
+		}
 	}
 	c := &Conn{
 		nc: nc, name: path,

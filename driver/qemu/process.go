@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rackless/rackless/driver"
 )
@@ -128,6 +129,23 @@ func (c *child) died(what string) error {
 		}
 	}
 	return fmt.Errorf("QEMU for %s ended (%v): %s; see %s", what, c.cmd.ProcessState, why, c.stderr)
+}
+
+// explain turns an error of a conversation with QEMU into the reason for it: QEMU's own end, which is noticed a moment later than the
+// connection that broke through it, or the end of ctx.
+func (c *child) explain(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-c.exited:
+		return c.died(what)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // kill ends the child and waits for it.

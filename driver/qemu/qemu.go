@@ -98,27 +98,19 @@ func resume(ctx context.Context, c *child, s driver.Spec) error {
 	defer release()
 	q, err := qapi.DialQMP(ctx, socketPath(s.Dir, "qmp"))
 	if err != nil {
-		return causeOr(ctx, err)
+		return c.explain(ctx, s.Name, err)
 	}
 	defer q.Close()
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
-		return causeOr(ctx, err)
+		return c.explain(ctx, s.Name, err)
 	}
-	return causeOr(ctx, q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil))
+	return c.explain(ctx, s.Name, q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil))
 }
 
 // ignoreShared leaves the shared memory file out of the migration stream, and makes progress visible as events.
 var ignoreShared = map[string]any{"capabilities": []map[string]any{
 	{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
 }}
-
-// causeOr prefers the reason why ctx ended (QEMU died, and what it said) over the broken connection that followed from it.
-func causeOr(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
 
 // Stop ends the node's QEMU. Nothing in a node outlives it, so there is nothing to shut down cleanly.
 func (d *Driver) Stop(ctx context.Context, n *driver.Node) error {

@@ -169,7 +169,7 @@ func blocks(fi os.FileInfo) int64 {
 }
 
 // makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir. The caller holds the lock.
-func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec) (*template, error) {
+func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec) (_ *template, err error) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	work, err := os.MkdirTemp(d.Cache, ".t")
@@ -191,12 +191,17 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	defer c.kill()
 	ctx, cancel := c.context(ctx, "the template")
 	defer cancel()
-	ctx, cancelTime := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("the template did not boot within %v; its console: %s", bootLimit, lastLines(filepath.Join(work, "console.log"))))
+	ctx, cancelTime := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("the template did not boot within %v", bootLimit))
 	defer cancelTime()
+	defer func() {
+		if err != nil { // the console goes with the directory
+			err = fmt.Errorf("%w; its console ended: %s", err, lastLines(filepath.Join(work, "console.log")))
+		}
+	}()
 
 	agent, err := qapi.DialAgent(ctx, socketPath(work, "ga"))
 	if err != nil {
-		return nil, err
+		return nil, c.explain(ctx, "the template", err)
 	}
 	defer agent.Close()
 	if err := settle(ctx, agent); err != nil {

@@ -1,0 +1,119 @@
+package guest
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rackless/rackless/qapi"
+)
+
+// An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any other that has the agent.
+type Agent struct {
+	conn *qapi.Conn
+}
+
+// NewAgent uses a connection that is synchronised already.
+func NewAgent(c *qapi.Conn) *Agent { return &Agent{conn: c} }
+
+// Close ends the connection.
+func (a *Agent) Close() error { return a.conn.Close() }
+
+// A Command is a program to run in a guest.
+type Command struct {
+	Argv  []string
+	Stdin []byte
+	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest a little CPU time, which a
+	// measurement would feel. The zero value means 50 ms.
+	MaxPoll time.Duration
+}
+
+// A Result is how a command ended. qemu-ga keeps at most 16 MiB of each stream.
+type Result struct {
+	Stdout, Stderr []byte
+	ExitCode       int // 128 + signal number where a signal ended it, as a shell says it
+}
+
+// status is what guest-exec-status returns.
+type status struct {
+	Exited       bool   `json:"exited"`
+	ExitCode     int    `json:"exitcode"`
+	Signal       int    `json:"signal"`
+	Out          string `json:"out-data"`
+	Err          string `json:"err-data"`
+	OutTruncated bool   `json:"out-truncated"`
+	ErrTruncated bool   `json:"err-truncated"`
+}
+
+// Run executes a command and waits for its end. If ctx ends first, the command is killed in the guest and ctx's cause returned.
+// An exit status other than 0 is not an error.
+func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
+	if len(c.Argv) == 0 {
+		return Result{}, errors.New("no command")
+	}
+	args := map[string]any{"path": c.Argv[0], "arg": c.Argv[1:], "capture-output": true}
+	if len(c.Stdin) > 0 {
+		args["input-data"] = base64.StdEncoding.EncodeToString(c.Stdin)
+	}
+	var started struct {
+		PID int `json:"pid"`
+	}
+	if err := a.conn.Call(ctx, "guest-exec", args, &started); err != nil {
+		return Result{}, err
+	}
+	maxPoll := c.MaxPoll
+	if maxPoll == 0 {
+		maxPoll = 50 * time.Millisecond
+	}
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, maxPoll) {
+		select {
+		case <-ctx.Done():
+			return Result{}, a.kill(ctx, started.PID)
+		case <-time.After(pause):
+		}
+		// Not under ctx: that could cut the connection between question and answer, and the command must still be killed then.
+		var st status
+		if err := a.conn.Call(context.WithoutCancel(ctx), "guest-exec-status", map[string]int{"pid": started.PID}, &st); err != nil {
+			return Result{}, err
+		}
+		if st.Exited {
+			return st.result()
+		}
+	}
+}
+
+func (s status) result() (Result, error) {
+	if s.OutTruncated || s.ErrTruncated {
+		return Result{}, errors.New("the command printed more than the agent keeps (16 MiB)")
+	}
+	r := Result{ExitCode: s.ExitCode}
+	if s.Signal != 0 {
+		r.ExitCode = 128 + s.Signal
+	}
+	var err error
+	if r.Stdout, err = base64.StdEncoding.DecodeString(s.Out); err != nil {
+		return Result{}, fmt.Errorf("guest-exec-status: out-data: %w", err)
+	}
+	if r.Stderr, err = base64.StdEncoding.DecodeString(s.Err); err != nil {
+		return Result{}, fmt.Errorf("guest-exec-status: err-data: %w", err)
+	}
+	return r, nil
+}
+
+// killLimit bounds the attempt to end a command in a guest after its caller has given up.
+const killLimit = 5 * time.Second
+
+// kill ends a process in the guest and returns why.
+func (a *Agent) kill(ctx context.Context, pid int) error {
+	cause := context.Cause(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	defer cancel()
+	err := a.conn.Call(ctx, "guest-exec", map[string]any{"path": "kill", "arg": []string{"-9", strconv.Itoa(pid)}}, nil)
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("end process %d in the guest: %w", pid, err))
+	}
+	return cause
+}
