@@ -1,0 +1,22 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/rack"
+)
+
+// newDaemonCmd is what up starts for every lab; it is not for people.
+func newDaemonCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    rack.DaemonCommand + " DIR",
+		Short:  "Run the switch of a lab and hold the connections to its agents",
+		Hidden: true,
+		Args:   exactArgs(1, "the directory of a lab"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return rack.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))
+		},
+	}
+}

@@ -1,0 +1,103 @@
+// Package rack is a lab as it runs: it brings the lab file, the driver, the switch and the guests together, records on disk what it made, and
+// finds it again from any later process.
+//
+// One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes it whole. One daemon a lab
+// carries the switch and holds the connections to the guest agents; the nodes are processes of the driver.
+package rack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Dirs are the places where rackless keeps things.
+type Dirs struct {
+	Run   string // running labs: short-lived and short-named, since socket paths are limited
+	Cache string // images and templates: can be deleted at any time
+	Data  string // results of measurements: the user's
+}
+
+// DefaultDirs returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA come first, then those of
+// the XDG base directory specification.
+func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
+	home := getenv("HOME")
+	pick := func(own, xdg, fallback string) string {
+		switch {
+		case getenv(own) != "":
+			return getenv(own)
+		case xdg != "" && filepath.IsAbs(getenv(xdg)):
+			return filepath.Join(getenv(xdg), "rackless")
+		}
+		return fallback
+	}
+	run := "/run/rackless"
+	if uid != 0 {
+		run = fmt.Sprintf("/tmp/rackless-%d", uid)
+	}
+	xdgRun := "XDG_RUNTIME_DIR"
+	if uid == 0 {
+		xdgRun = "" // sudo may leave the caller's, which root should not fill
+	}
+	d := Dirs{
+		Run:   pick("RACKLESS_RUN", xdgRun, run),
+		Cache: pick("RACKLESS_CACHE", "XDG_CACHE_HOME", filepath.Join(home, ".cache/rackless")),
+		Data:  pick("RACKLESS_DATA", "XDG_DATA_HOME", filepath.Join(home, ".local/share/rackless")),
+	}
+	for _, p := range []*string{&d.Run, &d.Cache, &d.Data} {
+		abs, err := filepath.Abs(*p) // the daemon and QEMU run elsewhere
+		if err != nil {
+			return Dirs{}, err
+		}
+		*p = abs
+	}
+	return d, nil
+}
+
+// images and templates are the parts of the cache.
+func (d Dirs) images() string    { return filepath.Join(d.Cache, "images") }
+func (d Dirs) templates() string { return filepath.Join(d.Cache, "templates") }
+
+// Images returns the directory of the image cache.
+func (d Dirs) Images() string { return d.images() }
+
+// lab returns the directory of a lab.
+func (d Dirs) lab(name string) string { return filepath.Join(d.Run, name) }
+
+// ensureRun makes the directory of the running labs, for this user only, and refuses one that another user could have made.
+func (d Dirs) ensureRun() error {
+	if err := os.MkdirAll(d.Run, 0o700); err != nil {
+		return fmt.Errorf("directory of running labs: %w; set RACKLESS_RUN to one that can be written", err)
+	}
+	fi, err := os.Lstat(d.Run)
+	if err != nil {
+		return err
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set RACKLESS_RUN", d.Run)
+	}
+	return os.Chmod(d.Run, 0o700)
+}
+
+// Names returns the names of all labs that have a directory, sorted.
+func (d Dirs) Names() ([]string, error) {
+	entries, err := os.ReadDir(d.Run)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,113 @@
+package rack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
+)
+
+// downLimit bounds the end of a lab. Ending 16 nodes takes a fraction of a second.
+const downLimit = 30 * time.Second
+
+// Down ends a lab and removes everything of it but results. A lab that is not there is not an error; it returns whether one was.
+func Down(ctx context.Context, d Dirs, name string) (bool, error) {
+	unlock, err := d.lock(ctx, name, nil)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if _, err := os.Stat(d.lab(name)); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, downLimit, fmt.Errorf("lab %s was not down within %v", name, downLimit))
+	defer cancel()
+	return true, d.remove(ctx, name)
+}
+
+// remove ends every process of a lab, known to its state or not, and deletes its directory. The caller holds the lock.
+//
+// The processes are found by the lab's directory in their arguments and not only in the state, which a killed rackless may have left incomplete;
+// an identity holds the start time, so that none that only has the number of one is ever signalled.
+func (d Dirs) remove(ctx context.Context, name string) error {
+	dir := d.lab(name)
+	procs, err := (&qemu.Driver{}).Strays(dir)
+	if err != nil {
+		return err
+	}
+	if s, err := d.loadState(name); err == nil { // else what there is was found above
+		for _, n := range s.Nodes {
+			procs = append(procs, n.Process)
+		}
+		if s.Daemon != nil {
+			procs = append(procs, *s.Daemon)
+		}
+	}
+	// All are told before any is waited for.
+	var errs []error
+	for _, p := range procs {
+		if err := p.Signal(sigKill); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, fmt.Errorf("end process %d: %w", p.PID, err))
+		}
+	}
+	errs = append(errs, killDaemons(ctx, dir))
+	for _, p := range procs {
+		errs = append(errs, p.Wait(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// killDaemons ends the daemons of a lab, of which a killed rackless may have left one that no state knows.
+func killDaemons(ctx context.Context, dir string) error {
+	procs, err := driver.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range procs {
+		errs = append(errs, p.Kill(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// DownAll ends every lab, and returns the names of those that were there.
+func DownAll(ctx context.Context, d Dirs) ([]string, error) {
+	names, err := d.Names()
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	var errs []error
+	for _, n := range names {
+		ok, err := Down(ctx, d, n)
+		if ok && err == nil {
+			gone = append(gone, n)
+		}
+		errs = append(errs, err)
+	}
+	// Locks of labs that never came to be.
+	locks, err := filepath.Glob(filepath.Join(d.Run, "*.lock"))
+	errs = append(errs, err)
+	for _, l := range locks {
+		name := filepath.Base(l[:len(l)-len(".lock")])
+		unlock, err := d.lock(ctx, name, nil) // releasing removes the file
+		if err == nil {
+			unlock()
+		}
+		errs = append(errs, err)
+	}
+	if err := os.Remove(d.Run); err != nil && !errors.Is(err, os.ErrNotExist) && len(names) == len(gone) {
+		if left, readErr := os.ReadDir(d.Run); readErr == nil && len(left) == 0 {
+			errs = append(errs, err)
+		}
+	}
+	return gone, errors.Join(errs...)
+}

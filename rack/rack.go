@@ -1,0 +1,179 @@
+package rack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/qapi"
+)
+
+// A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.
+type Rack struct {
+	Lab   *lab.Lab
+	State *State
+	Dir   string // of the lab
+
+	mu     sync.Mutex
+	agents map[string]*guest.Agent
+}
+
+// Open finds a running lab. Close it after use.
+func Open(d Dirs, name string) (*Rack, error) {
+	s, err := d.loadState(name)
+	if err != nil {
+		if errors.Is(err, ErrNotRunning) {
+			names, listErr := d.Names()
+			if listErr == nil && len(names) > 0 {
+				return nil, fmt.Errorf("%w; running: %s", err, strings.Join(names, ", "))
+			}
+			return nil, fmt.Errorf("%w; bring one up with: rackless up LAB.yaml", err)
+		}
+		return nil, err
+	}
+	return newRack(d, s), nil
+}
+
+func newRack(d Dirs, s *State) *Rack {
+	return &Rack{Lab: s.Lab, State: s, Dir: d.lab(s.Lab.Name), agents: make(map[string]*guest.Agent)}
+}
+
+// OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs have is an error that lists them.
+func OpenNode(d Dirs, node string) (*Rack, string, error) {
+	if labName, n, ok := strings.Cut(node, "/"); ok {
+		r, err := Open(d, labName)
+		if err != nil {
+			return nil, "", err
+		}
+		if _, ok := r.State.node(n); !ok {
+			return nil, "", fmt.Errorf("lab %s has no node %s: it has %s", labName, n, strings.Join(r.names(), ", "))
+		}
+		return r, n, nil
+	}
+	names, err := d.Names()
+	if err != nil {
+		return nil, "", err
+	}
+	var found *Rack
+	var all []string
+	for _, name := range names {
+		s, err := d.loadState(name)
+		if errors.Is(err, ErrNotRunning) {
+			continue // being made or removed just now
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		if _, ok := s.node(node); ok {
+			if found != nil {
+				return nil, "", fmt.Errorf("node %s is in labs %s and %s: say %s/%s or %s/%s", node, found.Lab.Name, name, found.Lab.Name, node, name, node)
+			}
+			found = newRack(d, s)
+		}
+		for _, n := range s.Nodes {
+			all = append(all, n.Name)
+		}
+	}
+	if found == nil {
+		if len(all) == 0 {
+			return nil, "", fmt.Errorf("node %s: no lab is running; bring one up with: rackless up LAB.yaml", node)
+		}
+		const few = 16
+		if len(all) > few {
+			all = append(all[:few], "...")
+		}
+		return nil, "", fmt.Errorf("node %s: no running lab has it; nodes: %s", node, strings.Join(all, ", "))
+	}
+	return found, node, nil
+}
+
+func (r *Rack) names() []string {
+	var names []string
+	for _, n := range r.State.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Close ends the connections to the nodes.
+func (r *Rack) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, a := range r.agents {
+		errs = append(errs, a.Close())
+	}
+	clear(r.agents)
+	return errors.Join(errs...)
+}
+
+// Switch connects to the control of the lab's switch.
+func (r *Rack) Switch() (*fabric.Client, error) {
+	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
+	if err != nil {
+		return nil, fmt.Errorf("the switch of lab %s does not answer: %w; rackless up starts it again", r.Lab.Name, err)
+	}
+	return c, nil
+}
+
+// Run executes a command on a node.
+func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Result, error) {
+	a, err := r.agent(ctx, node)
+	if err != nil {
+		return guest.Result{}, err
+	}
+	res, err := a.Run(ctx, c)
+	if err != nil {
+		if e, ok := errors.AsType[*qapi.Error](err); ok && strings.Contains(e.Desc, "No such file") {
+			return res, fmt.Errorf("%s: %s: %w", node, c.Argv[0], errNoProgram)
+		}
+		return res, fmt.Errorf("%s: %w", node, err)
+	}
+	return res, nil
+}
+
+// errNoProgram is a command that the node does not have.
+var errNoProgram = errors.New("no such program on the node")
+
+// IsNoProgram reports whether Run failed because the node does not have the program.
+func IsNoProgram(err error) bool { return errors.Is(err, errNoProgram) }
+
+// agent returns a connection to a node's agent through the lab's daemon, opening it at the first call.
+func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.agents[node]; a != nil {
+		return a, nil
+	}
+	if !slices.ContainsFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node }) {
+		return nil, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+	}
+	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
+		return json.NewEncoder(nc).Encode(map[string]string{"node": node})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it again", r.Lab.Name, err)
+	}
+	a := guest.NewAgent(conn)
+	r.agents[node] = a
+	return a, nil
+}
+
+// forget drops the connection to a node's agent, when the node is no longer the one it was.
+func (r *Rack) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.agents[node]; a != nil {
+		a.Close()
+		delete(r.agents, node)
+	}
+}

@@ -1,0 +1,140 @@
+package rack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+)
+
+// State is what is recorded of a lab in its directory, in state.json.
+type State struct {
+	Version int             `json:"version"` // of this format
+	Lab     *lab.Lab        `json:"lab"`     // as it was last brought up
+	Driver  string          `json:"driver"`
+	Accel   string          `json:"accelerator"`
+	Emulate string          `json:"accelerator_reason"` // why not kvm
+	QEMU    string          `json:"qemu"`
+	Image   string          `json:"image"`  // key
+	Kernel  string          `json:"kernel"` // of the guests
+	Package []string        `json:"packages"`
+	Daemon  *driver.Process `json:"daemon,omitempty"`
+	Nodes   []*Node         `json:"nodes"`
+	Created time.Time       `json:"created"`
+	Ready   bool            `json:"ready"` // false while up works, and after one that was killed
+}
+
+const stateVersion = 1
+
+// A Node is one node as it was made.
+type Node struct {
+	driver.Node
+	MachineID string       `json:"machine_id"`
+	Ready     bool         `json:"ready"` // configured
+	Facts     *guest.Facts `json:"facts,omitempty"`
+}
+
+// ErrNotRunning is returned for a lab that has no state.
+var ErrNotRunning = errors.New("no such lab is running")
+
+func (d Dirs) loadState(name string) (*State, error) {
+	path := filepath.Join(d.lab(name), "state.json")
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("lab %s: %w", name, ErrNotRunning)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove the lab with: rackless down %s", path, err, name)
+	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("%s has version %d, this rackless knows %d; remove the lab with: rackless down %s", path, s.Version, stateVersion, name)
+	}
+	return &s, nil
+}
+
+// save writes the state so that a reader sees the old one or the new one, whatever happens in between.
+func (d Dirs) save(s *State) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.lab(s.Lab.Name), "state.json")
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// lock takes the lock of a lab: one process at a time changes it. waiting is called once if another holds it.
+// The lock is a file beside the lab's directory, so that the directory can go.
+func (d Dirs) lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
+	if err := d.ensureRun(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(d.Run, name+".lock")
+	told := false
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("lock lab %s: %w", name, err)
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && sameFile(f, path) {
+			// For whoever waits; the lock itself is the flock.
+			if err := f.Truncate(0); err == nil {
+				fmt.Fprintf(f, "%d\n", os.Getpid())
+			}
+			return func() {
+				os.Remove(path) // while it is held: a waiter that opened it before sees that it is gone and opens the next
+				f.Close()
+			}, nil
+		}
+		holder, _ := os.ReadFile(path) // empty if it cannot be read, which is said as it is
+		f.Close()
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if err != nil && !told && waiting != nil {
+			waiting(strings.TrimSpace(string(holder)))
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lab %s: another rackless (process %s) works on it: %w", name, strings.TrimSpace(string(holder)), context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// sameFile reports whether the path still leads to the open file.
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// node returns the state of a node.
+func (s *State) node(name string) (*Node, bool) {
+	for _, n := range s.Nodes {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return nil, false
+}
