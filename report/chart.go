@@ -1,0 +1,392 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// A chartPoint is where a point of a chart comes from.
+type chartPoint struct {
+	Test   string
+	Bytes  int64 // 0: the tool has no message size
+	Metric string
+}
+
+// A scope is what one group of charts is about: a pair, or all pairs of one kind together. In a pair a spread is over the repeats
+// of a measurement; over many pairs it is over the pairs' medians.
+type scope struct {
+	Title    string
+	Emulated bool
+	Pairs    int
+	points   map[chartPoint]spread
+	derived  map[chartPoint]bool // in points with true: at least one value was computed from another column
+	keys     []chartPoint        // of points, sorted
+}
+
+// maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody compares charts: the pairs are
+// drawn as one median with a band, and beside each other in a matrix.
+const maxPairCharts = 3
+
+// scopes groups the figures for the charts.
+func (r *results) scopes() []scope {
+	group := func(p pair) pair { return p }
+	if len(r.pairs) > maxPairCharts {
+		group = func(p pair) pair { return pair{Emulated: p.Emulated} }
+	}
+	var out []scope
+	index := make(map[pair]int)
+	for _, p := range r.pairs {
+		g := group(p)
+		i, ok := index[g]
+		if !ok {
+			i = len(out)
+			index[g] = i
+			out = append(out, scope{Title: p.String(), Emulated: p.Emulated, points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool)})
+		}
+		out[i].Pairs++
+	}
+	medians := make([]map[chartPoint][]float64, len(out))
+	for _, k := range r.keys {
+		i := index[group(k.Pair)]
+		c := chartPoint{k.Test, k.Bytes, k.Metric}
+		s := spreadOf(r.values[k])
+		out[i].derived[c] = out[i].derived[c] || r.derived[k]
+		if len(r.pairs) <= maxPairCharts {
+			out[i].points[c] = s
+			out[i].keys = append(out[i].keys, c)
+			continue
+		}
+		if medians[i] == nil {
+			medians[i] = make(map[chartPoint][]float64)
+		}
+		if medians[i][c] == nil {
+			out[i].keys = append(out[i].keys, c)
+		}
+		medians[i][c] = append(medians[i][c], s.Median)
+	}
+	for i := range out {
+		for c, m := range medians[i] {
+			out[i].points[c] = spreadOf(m)
+		}
+		if len(r.pairs) > maxPairCharts {
+			out[i].Title = countText(out[i].Pairs, "pair", "pairs") + " together"
+		}
+		slices.SortFunc(out[i].keys, func(a, b chartPoint) int {
+			return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Bytes, b.Bytes))
+		})
+	}
+	return out
+}
+
+// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays readable there, and a laptop
+// shows two or three charts in a row.
+const (
+	chartWidth  = 400
+	plotHeight  = 210
+	plotRight   = 388
+	lineHeight  = 18
+	letterWidth = 6.6 // of a letter of size 12, on average and a little too wide
+)
+
+// A chart is one picture of lines over message sizes, ready to print.
+type chart struct {
+	ID, Title, Desc string // Desc is for those who cannot see the picture
+	Emulated        bool
+	Height          int
+	YLabel          string // the unit and, if all series share it, the metric
+	YLabelY         int
+	Top, Bottom     int    // of the plot
+	Left            string // of the plot, as far right as the longest label of the axis needs
+	XTicks, YTicks  []tick
+	Series          []series
+	Bars            []bar // instead of Series
+}
+
+// A tick is a gridline and its label.
+type tick struct{ At, Label string }
+
+// A series is a line of a chart.
+type series struct {
+	Name          string // in the legend: the test, or the metric where all series are of one test
+	Color, Dash   int    // classes of the style sheet
+	Line, Band    string // paths; Band is empty unless the series is over many pairs
+	Key           string // the marker in the legend
+	KeyX, KeyY    string // where the legend's piece of line starts,
+	KeyEnd, TextX string // where it ends, and where the name starts
+	Marks         []mark
+
+	marker           int // the shape, so that series differ in more than colour
+	points           []chartPoint
+	testName, metric string
+}
+
+// A mark is a point of a line or a bar: an element that can be pointed at, with the figure in it.
+type mark struct {
+	Path    string // the marker's shape; a bar has none
+	Whisker string // a line from the lowest to the highest value; empty if there is one value
+	Title   string // the figure in words, which browsers show on pointing at the mark
+	Value   string // the figure exactly, for programs
+	Bytes   int64  // message size; 0: the tool has none
+}
+
+// markerPath draws the marker of a series: shapes tell series apart where colours do not.
+func markerPath(shape int, x, y float64) string {
+	switch shape % 4 {
+	case 1: // square
+		return fmt.Sprintf("M%s %sh6v6h-6z", px(x-3), px(y-3))
+	case 2: // triangle
+		return fmt.Sprintf("M%s %sl4 7h-8z", px(x), px(y-4))
+	case 3: // diamond
+		return fmt.Sprintf("M%s %sl4 4l-4 4l-4 -4z", px(x), px(y-4))
+	}
+	return fmt.Sprintf("M%s %sa3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z", px(x-3.2), px(y)) // circle
+}
+
+// px prints a coordinate. A tenth of a unit is finer than any screen here.
+func px(v float64) string { return trimZeros(fmt.Sprintf("%.1f", v)) }
+
+// charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two would claim something about all
+// that lies between them. What was measured at fewer sizes, or without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
+func (s scope) charts(id string) []chart {
+	var out []chart
+	add := func(title, by string, wanted func(chartPoint) bool, logY bool) {
+		sizes := make(map[int64]bool)
+		var keys []chartPoint
+		for _, k := range s.keys {
+			if wanted(k) {
+				keys = append(keys, k)
+				if k.Bytes > 0 {
+					sizes[k.Bytes] = true
+				}
+			}
+		}
+		asLine := func(k chartPoint) bool { return len(sizes) >= 3 && k.Bytes > 0 }
+		lines := slices.DeleteFunc(slices.Clone(keys), func(k chartPoint) bool { return !asLine(k) })
+		rest := slices.DeleteFunc(keys, asLine)
+		if len(lines) > 0 {
+			out = append(out, s.lineChart(fmt.Sprintf("%s-%d", id, len(out)+1), title+by, lines, logY))
+		}
+		if len(rest) > 0 {
+			out = append(out, s.barChart(fmt.Sprintf("%s-%d", id, len(out)+1), title, rest))
+		}
+	}
+	is := func(names ...string) func(chartPoint) bool {
+		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
+	}
+	add("Bandwidth", " by message size", is(bench.MetricBWAverage), false)
+	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
+	add("Throughput", "", is(bench.MetricThroughput), false)
+	withTypical := make(map[string]bool) // by test; an average is drawn only where there is no median, which is the better figure
+	for _, k := range s.keys {
+		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
+	}
+	percentile := is(bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999)
+	latency := func(k chartPoint) bool {
+		return percentile(k) || k.Metric == bench.MetricLatencyAverage && !withTypical[k.Test]
+	}
+	var tests []string
+	for _, k := range s.keys {
+		if latency(k) && !slices.Contains(tests, k.Test) {
+			tests = append(tests, k.Test)
+		}
+	}
+	for _, t := range tests {
+		add("Latency of "+t, " by size", func(k chartPoint) bool { return k.Test == t && latency(k) }, true)
+	}
+	return out
+}
+
+// axes finds the two axes for the points, spreads included. Charts of one scope do not share them: a latency of a read may be ten
+// times that of a write, and both must be readable.
+func (s scope) axes(keys []chartPoint, logY bool) (x, y axis) {
+	var lo, hi float64
+	var small, large int64
+	for i, k := range keys {
+		p := s.points[k]
+		if i == 0 {
+			lo, hi, small, large = p.Min, p.Max, k.Bytes, k.Bytes
+			continue
+		}
+		lo, hi = min(lo, p.Min), max(hi, p.Max)
+		small, large = min(small, k.Bytes), max(large, k.Bytes)
+	}
+	if logY {
+		y = logAxis(lo, hi)
+	} else {
+		y = linearAxis(hi)
+	}
+	return sizeAxis(small, large), y
+}
+
+// lineChart draws the points as lines, one for each test and metric.
+func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
+	c := chart{ID: id, Title: title, Emulated: s.Emulated}
+	var all []series
+	for _, k := range keys {
+		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric {
+			all = append(all, series{testName: k.Test, metric: k.Metric})
+		}
+		last := &all[len(all)-1]
+		last.points = append(last.points, k)
+	}
+	oneTest := all[0].testName == all[len(all)-1].testName && len(all) > 1
+	x, y := s.axes(keys, logY)
+	_, unit, label := metricInfo(all[0].metric)
+	c.YLabel = unitText(unit)
+	if !oneTest && label != "message rate" {
+		c.YLabel += ", " + label
+	}
+
+	left := 14.0
+	for _, t := range y.ticks {
+		left = max(left, 14+letterWidth*float64(len([]rune(tickText(t)))))
+	}
+	c.Left = px(left)
+	x.from, x.to = left, plotRight-8
+
+	// The legend stands above the plot and wraps like text.
+	legendX, legendY := 8.0, 14
+	for i := range all {
+		se := &all[i]
+		if oneTest { // same test: the lines differ in metric
+			_, _, se.Name = metricInfo(se.metric)
+			se.Dash = i
+		} else {
+			se.Name = se.testName
+		}
+		se.Color, se.marker = i%6, i
+		width := 34 + letterWidth*float64(len([]rune(cut(se.Name, 28)))) + 14
+		if legendX > 8 && legendX+width > chartWidth {
+			legendX, legendY = 8, legendY+lineHeight
+		}
+		se.Name = cut(se.Name, 28)
+		se.KeyX, se.KeyEnd, se.KeyY = px(legendX), px(legendX+26), px(float64(legendY)-4)
+		se.TextX = px(legendX + 31)
+		se.Key = markerPath(se.marker, legendX+13, float64(legendY)-4)
+		legendX += width
+	}
+	c.YLabelY = legendY + lineHeight + 4
+	c.Top = c.YLabelY + 12
+	c.Bottom = c.Top + plotHeight
+	c.Height = c.Bottom + 42
+	y.from, y.to = float64(c.Bottom), float64(c.Top)
+
+	for _, t := range y.ticks {
+		c.YTicks = append(c.YTicks, tick{px(y.at(t)), tickText(t)})
+	}
+	for _, t := range x.ticks {
+		c.XTicks = append(c.XTicks, tick{px(x.at(t)), sizeText(int64(t))})
+	}
+	for i := range all {
+		s.draw(&all[i], x, y)
+	}
+	c.Series = all
+	scale := "linear from zero"
+	if logY {
+		scale = "logarithmic"
+	}
+	c.Desc = fmt.Sprintf("Lines over message size (to the base of two), %s in %s, %s. %s. The figures are in the tables below.",
+		strings.ToLower(title), unitText(unit), scale, countText(len(keys), "point", "points"))
+	return c
+}
+
+// draw fills in the line, the band between lowest and highest, and the marks of a series.
+func (s scope) draw(se *series, x, y axis) {
+	var line, upper, lower strings.Builder
+	spreads := false
+	for i, k := range se.points {
+		p := s.points[k]
+		at, verb := x.at(float64(k.Bytes)), "L"
+		if i == 0 {
+			verb = "M"
+		}
+		fmt.Fprintf(&line, "%s%s %s", verb, px(at), px(y.at(p.Median)))
+		fmt.Fprintf(&upper, "%s%s %s", verb, px(at), px(y.at(p.Max)))
+		spreads = spreads || p.Min < p.Max
+		m := s.mark(k)
+		m.Path = markerPath(se.marker, at, y.at(p.Median))
+		if p.Min < p.Max && s.Pairs == 1 {
+			m.Whisker = fmt.Sprintf("M%s %sV%s", px(at), px(y.at(p.Min)), px(y.at(p.Max)))
+		}
+		se.Marks = append(se.Marks, m)
+	}
+	for _, k := range slices.Backward(se.points) {
+		fmt.Fprintf(&lower, "L%s %s", px(x.at(float64(k.Bytes))), px(y.at(s.points[k].Min)))
+	}
+	se.Line = line.String()
+	if spreads && s.Pairs > 1 {
+		se.Band = upper.String() + lower.String() + "z"
+	}
+}
+
+// derivedText says of a figure that no tool printed it.
+const derivedText = "computed from another column"
+
+// mark is the text and the data of a point; its shape is the caller's.
+func (s scope) mark(k chartPoint) mark {
+	p := s.points[k]
+	_, unit, label := metricInfo(k.Metric)
+	unit = unitText(unit)
+	title := k.Test
+	if k.Bytes > 0 {
+		title += ", " + sizeText(k.Bytes)
+	}
+	title += fmt.Sprintf(": %s %s %s", figureText(p.Median), unit, label)
+	if p.N > 1 {
+		what := "repeats"
+		if s.Pairs > 1 {
+			what = "pairs"
+		}
+		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, figureText(p.Min), figureText(p.Max))
+	}
+	if s.derived[k] {
+		title += ", " + derivedText
+	}
+	if s.Emulated {
+		title += ", emulated"
+	}
+	return mark{Title: title, Bytes: k.Bytes, Value: exactText(p.Median)}
+}
+
+// A bar is a row of a chart of bars.
+type bar struct {
+	mark
+	Label, Text string // what was measured, above the bar; the figure, behind it
+	LabelY, Y   int
+	Width       string
+	TextX       string
+}
+
+// barChart draws the points as horizontal bars with their figures written at the end. They start at zero.
+func (s scope) barChart(id, title string, keys []chartPoint) chart {
+	c := chart{ID: id, Title: title, Emulated: s.Emulated}
+	_, y := s.axes(keys, false)
+	_, unit, _ := metricInfo(keys[0].Metric)
+	y.from, y.to = 8, plotRight-90 // 90: room for the figure after the longest bar
+	for i, k := range keys {
+		m := s.mark(k)
+		p := s.points[k]
+		_, _, metric := metricInfo(k.Metric)
+		label := k.Test
+		if k.Bytes > 0 {
+			label += ", " + sizeText(k.Bytes)
+		}
+		b := bar{mark: m, Label: cut(label+", "+metric, 56), Text: figureText(p.Median) + " " + unitText(unit)}
+		b.LabelY = 16 + i*44
+		b.Y = b.LabelY + 6
+		b.Width = px(max(1, y.at(p.Median)-y.from)) // 1: the smallest that can be seen and pointed at
+		b.TextX = px(y.at(p.Max) + 6)
+		if p.Min < p.Max {
+			b.Whisker = fmt.Sprintf("M%s %dH%s", px(y.at(p.Min)), b.Y+8, px(y.at(p.Max)))
+		}
+		c.Bars = append(c.Bars, b)
+	}
+	c.Height = 16 + len(keys)*44
+	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
+		strings.ToLower(title), unitText(unit), countText(len(keys), "bar", "bars"))
+	return c
+}

@@ -1,0 +1,224 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// titles lists the charts of a scope.
+func titles(s scope) []string {
+	var out []string
+	for _, c := range s.charts("c") {
+		kind := "lines"
+		if len(c.Bars) > 0 {
+			kind = "bars"
+		}
+		out = append(out, c.Title+": "+kind)
+	}
+	return out
+}
+
+func TestChartsAreLinesOnlyWhereThereIsSomethingToConnect(t *testing.T) {
+	iperf := bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 0.4, Unit: "Gb/s"}
+	for name, c := range map[string]struct {
+		sizes []int64
+		more  []bench.Sample
+		want  []string
+	}{
+		"three sizes": {[]int64{2, 64, 65536}, nil, []string{"Bandwidth by message size: lines", "Message rate by message size: lines",
+			"Latency of ib_write_lat by size: lines", "Latency of ib_read_lat by size: lines", "Latency of ib_send_lat by size: lines"}},
+		"two sizes": {[]int64{2, 65536}, nil, []string{"Bandwidth: bars", "Message rate: bars",
+			"Latency of ib_write_lat: bars", "Latency of ib_read_lat: bars", "Latency of ib_send_lat: bars"}},
+		"an average where there is no median": {nil, []bench.Sample{{Test: "ib_write_lat", Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"}}, []string{"Latency of ib_write_lat: bars"}},
+		"no sizes":                            {nil, []bench.Sample{iperf}, []string{"Throughput: bars"}},
+		"nothing that can be drawn":           {nil, []bench.Sample{{Test: "t", Metric: "m", Value: 1}}, nil},
+		"sizes, and bandwidth without them":   {nil, []bench.Sample{bw("a", "b", 1, 1), bw("a", "b", 2, 1), bw("a", "b", 4, 1), bw("a", "b", 0, 1)}, []string{"Bandwidth by message size: lines", "Bandwidth: bars"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := synthetic(2, [][2]int{{1, 0}}, c.sizes)
+			d.Samples = append(d.Samples, c.more...)
+			if diff := cmp.Diff(c.want, titles(collect(d).scopes()[0])); diff != "" {
+				t.Errorf("charts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestScopesJoinManyPairs(t *testing.T) {
+	few := collect(synthetic(3, fullMesh(3)[:3], []int64{2})).scopes()
+	if len(few) != 3 || few[0].Title != "vm00 to vm01" || few[0].Pairs != 1 {
+		t.Errorf("three pairs: got %d scopes, the first %q of %d pairs; want one for each pair", len(few), few[0].Title, few[0].Pairs)
+	}
+	many := collect(synthetic(3, fullMesh(3), []int64{2})).scopes()
+	if len(many) != 1 || many[0].Title != "6 pairs together" || many[0].Pairs != 6 {
+		t.Fatalf("six pairs: got %+v, want one scope", many)
+	}
+	if p := many[0].points[chartPoint{"ib_write_bw", 2, bench.MetricBWAverage}]; p.N != 6 || !(p.Min < p.Median && p.Median < p.Max) {
+		t.Errorf("spread over the pairs is %+v", p)
+	}
+}
+
+func TestAPairWithManyRepeatsCountsOnceAmongPairs(t *testing.T) {
+	d := Data{}
+	for i, server := range []string{"b", "c", "d", "e"} {
+		d.Samples = append(d.Samples, bw("a", server, 4, float64(i+1)))
+	}
+	for range 10 {
+		d.Samples = append(d.Samples, bw("a", "e", 4, 4))
+	}
+	got := collect(d).scopes()[0].points[chartPoint{"ib_write_bw", 4, bench.MetricBWAverage}]
+	if want := (spread{4, 1, 2.5, 4}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestMarksSayEverythingInWords(t *testing.T) {
+	soft := bw("a", "b", 65536, 0.25)
+	soft.Emulated = true
+	again := soft
+	again.Value = 0.21
+	third := soft
+	third.Value = 0.2
+	for name, c := range map[string]struct {
+		samples []bench.Sample
+		want    string
+	}{
+		"one figure of hardware": {[]bench.Sample{bw("a", "b", 65536, 98.5)}, "ib_write_bw, 64 KiB: 98.5 Gb/s average"},
+		"an emulated one":        {[]bench.Sample{soft}, "ib_write_bw, 64 KiB: 0.25 Gb/s average, emulated"},
+		"repeats":                {[]bench.Sample{soft, again, third}, "ib_write_bw, 64 KiB: 0.21 Gb/s average, median of 3 repeats, 0.2 to 0.25, emulated"},
+		"no size":                {[]bench.Sample{bw("a", "b", 0, 98.5)}, "ib_write_bw: 98.5 Gb/s average"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := collect(Data{Samples: c.samples}).scopes()[0]
+			if got := s.mark(s.keys[0]).Title; got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+var numbers = regexp.MustCompile(`-?[0-9.]+`)
+
+// Whatever the figures are, a line stays in its plot.
+func TestLinesStayInThePlot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d Data
+		for i := range rapid.IntRange(3, 12).Draw(t, "sizes") {
+			s := bw("a", "b", 1<<(2*i), rapid.Float64Range(1e-7, 1e5).Draw(t, "Gb/s"))
+			rate := s
+			rate.Metric, rate.Unit = bench.MetricMessageRate, "Mpps"
+			d.Samples = append(d.Samples, s, rate)
+		}
+		for _, c := range collect(d).scopes()[0].charts("c") {
+			for _, s := range c.Series {
+				for i, n := range numbers.FindAllString(s.Line, -1) {
+					var v float64
+					fmt.Sscan(n, &v)
+					low, high := float64(c.Top), float64(c.Bottom)
+					if i%2 == 0 {
+						low, high = 0, chartWidth
+					}
+					if v < low-0.1 || v > high+0.1 {
+						t.Errorf("%s: coordinate %v is not within %v and %v", c.Title, v, low, high)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
+	for n := 1; n <= 64; n++ {
+		d := synthetic(n, nil, nil)
+		for _, p := range d.pictures() {
+			if len(p.Boxes) != n || len(p.Links) != n {
+				t.Fatalf("%d nodes, picture %s: %d boxes and %d links", n, p.ID, len(p.Boxes), len(p.Links))
+			}
+			all := slices.Clone(p.Switch)
+			if len(all) > 1 { // the spines meet the bar that joins them
+				all = all[:len(all)-1]
+			}
+			for _, b := range p.Boxes {
+				all = append(all, b.rect)
+			}
+			for i, a := range all {
+				if a.X < 0 || a.Y < 0 || a.X+a.W > p.Width || a.Y+a.H > p.Height {
+					t.Errorf("%d nodes, picture %s: %+v is outside of %d x %d", n, p.ID, a, p.Width, p.Height)
+				}
+				for _, b := range all[i+1:] {
+					if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+						t.Errorf("%d nodes, picture %s: %+v lies over %+v", n, p.ID, a, b)
+					}
+				}
+			}
+			if bar := p.Switch[len(p.Switch)-1]; len(p.Switch) > 1 {
+				for _, b := range p.Boxes {
+					if b.Y < bar.Y+bar.H && bar.Y < b.Y+b.H {
+						t.Errorf("%d nodes, picture %s: box %+v lies over the bar %+v", n, p.ID, b.rect, bar)
+					}
+				}
+			}
+		}
+	}
+	if got := (Data{}).pictures(); got != nil {
+		t.Errorf("no nodes: got %v, want no picture", got)
+	}
+}
+
+func TestPictureNamesWhatANodeHas(t *testing.T) {
+	for name, c := range map[string]struct {
+		node  Node
+		title string
+		lines []string
+	}{
+		"a whole node":   {Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0", GIDIndex: 1}, "vm00, 10.0.0.1/24, 52:54:00:00:00:01, rxe0, GID 1", []string{"vm00", "10.0.0.1/24", "52:54:00:00:00:01", "rxe0, GID 1"}},
+		"only a name":    {Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
+		"much too long":  {Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)}, strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device", []string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
+		"GID index zero": {Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0", []string{"a", "–", "–", "mlx5_0, GID 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := c.node.box(0, 0)
+			var lines []string
+			for _, l := range b.Lines {
+				lines = append(lines, l.Text)
+			}
+			if diff := cmp.Diff(c.lines, lines); diff != "" || b.Title != c.title {
+				t.Errorf("title %q, want %q; lines (-want +got):\n%s", b.Title, c.title, diff)
+			}
+		})
+	}
+}
+
+// The pictures are XML too, so that they can be cut out of the page and put into other documents.
+func TestPicturesAreWellFormed(t *testing.T) {
+	for name, d := range map[string]Data{"two-nodes": loadFixture(t, "two-nodes"), "failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)), "hostile": hostileData()} {
+		pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(render(t, d), -1)
+		if len(pictures) < 3 {
+			t.Errorf("%s: %d pictures, want more", name, len(pictures))
+		}
+		for _, p := range pictures {
+			dec := xml.NewDecoder(strings.NewReader(p))
+			for {
+				_, err := dec.Token()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Errorf("%s: %v in %.200s", name, err, p)
+					break
+				}
+			}
+		}
+	}
+}

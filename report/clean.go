@@ -1,0 +1,63 @@
+package report
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// printable makes text from outside safe to show: whatever could move a terminal's cursor, change colours or reverse the order of
+// letters is shown as its Go escape instead. A line break becomes a space.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, visible(s))
+}
+
+// visible is printable with line breaks and tabs kept, for a page, where errors and command lines may have several lines.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n") {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// clean gives a copy of the data in which every text went through f. It is done once, before anything is computed, so that no
+// output can forget a field.
+func (d Data) clean(f func(string) string) Data {
+	each := func(fields ...*string) {
+		for _, s := range fields {
+			*s = f(*s)
+		}
+	}
+	each(&d.Lab, &d.Title, &d.Rackless)
+	d.Nodes = slices.Clone(d.Nodes)
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		each(&n.Name, &n.Address, &n.MAC, &n.RDMADevice, &n.Accelerator, &n.Driver)
+	}
+	d.Findings = slices.Clone(d.Findings)
+	for i := range d.Findings {
+		c := &d.Findings[i]
+		each((*string)(&c.Status), &c.ID, &c.Subject, &c.Title, &c.Have, &c.Want, &c.Evidence, &c.Fix)
+	}
+	d.Samples = slices.Clone(d.Samples)
+	for i := range d.Samples {
+		s := &d.Samples[i]
+		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Accelerator, &s.Error)
+	}
+	d.Environment = slices.Clone(d.Environment)
+	for i := range d.Environment {
+		each(&d.Environment[i].Key, &d.Environment[i].Value)
+	}
+	return d
+}

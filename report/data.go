@@ -1,0 +1,58 @@
+// Package report turns the results of a lab into something a person reads: one self-contained HTML page and terminal tables.
+// It knows nothing of how the figures came to be, reads no clock and no file: the same Data gives the same bytes.
+//
+// Three rules hold in every output. A figure from emulation says so beside the figure. A failed measurement is listed, with its
+// command, and never drawn as a zero. A median never mixes emulated figures with figures of hardware.
+package report
+
+import (
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+)
+
+// Data is everything that a report shows. Every field may be empty: what is missing is said or left out, never invented.
+type Data struct {
+	Lab         string          `json:"lab"`
+	Title       string          `json:"title,omitempty"` // empty: "Lab " and the lab's name
+	Generated   time.Time       `json:"generated"`       // printed in UTC
+	Rackless    string          `json:"rackless"`        // version of rackless
+	Nodes       []Node          `json:"nodes"`           // their order is the order of rows, columns and pairs
+	Findings    []check.Finding `json:"findings,omitempty"`
+	Samples     []bench.Sample  `json:"samples,omitempty"`
+	Environment []Fact          `json:"environment,omitempty"` // printed in this order
+	Emulated    bool            `json:"emulated"`              // the lab was emulated; a Sample may say so for itself too
+}
+
+// A Node is one machine of the lab as the report shows it.
+type Node struct {
+	Name        string `json:"name"`
+	Address     string `json:"address,omitempty"` // with prefix length: "10.77.0.10/24"
+	MAC         string `json:"mac,omitempty"`
+	RDMADevice  string `json:"rdma_device,omitempty"` // "rxe0"; empty: the node has none
+	GIDIndex    int    `json:"gid_index"`             // of the RoCE v2 address; means nothing without RDMADevice
+	MTU         int    `json:"mtu,omitempty"`         // of the network device, in bytes
+	IBMTU       int    `json:"ib_mtu,omitempty"`      // active MTU of the RDMA port, in bytes
+	CPUs        int    `json:"cpus,omitempty"`
+	Memory      int64  `json:"memory,omitempty"`      // bytes
+	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
+	Driver      string `json:"driver,omitempty"`      // what made the node: "qemu"
+}
+
+// A Fact is one line about the surroundings of a measurement, such as the host's CPU model or a tool's version.
+type Fact struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// title is the heading of the report.
+func (d Data) title() string {
+	switch {
+	case d.Title != "":
+		return d.Title
+	case d.Lab != "":
+		return "Lab " + d.Lab
+	}
+	return "Lab without a name"
+}

@@ -1,0 +1,230 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that no median, chart or matrix can
+// mix the two kinds.
+type pair struct {
+	Client, Server string
+	Emulated       bool
+}
+
+func (p pair) String() string { return p.Client + " to " + p.Server }
+
+// A figureKey says what was measured; the samples that agree in it are repeats of one measurement.
+type figureKey struct {
+	Pair   pair
+	Test   string
+	Bytes  int64
+	Metric string
+}
+
+// A spread describes repeats: of one measurement, or of one measurement over many pairs.
+type spread struct {
+	N                int
+	Min, Median, Max float64
+}
+
+// A failure is a measurement that gave no figure.
+type failure struct {
+	Sample  bench.Sample
+	Reason  string // Sample.Error, or what is wrong with its value
+	Retried bool   // a later attempt at the same measurement succeeded
+
+	Emulated bool
+}
+
+func (f failure) pair() pair { return pair{f.Sample.Client, f.Sample.Server, f.Emulated} }
+
+// results are the samples in the order in which they are shown.
+type results struct {
+	pairs    []pair
+	tests    []string
+	values   map[figureKey][]float64 // in the order measured
+	keys     []figureKey             // of values: by test, pair, size, metric
+	derived  map[figureKey]bool      // figures of which at least one was computed, because the tool printed 0 for it
+	iters    map[figureKey][2]int64  // fewest and most iterations; the key has no Metric
+	failures []failure
+	emulated int // samples, failed ones included, that say they are emulated
+	total    int
+}
+
+// metrics are the known ones in the order of columns, with the unit that bench promises for each.
+var metrics = []struct{ name, unit, label string }{
+	{bench.MetricBWAverage, "Gb/s", "average"},
+	{bench.MetricBWPeak, "Gb/s", "peak"},
+	{bench.MetricMessageRate, "Mpps", "message rate"},
+	{bench.MetricThroughput, "Gb/s", "throughput"},
+	{bench.MetricRetransmits, "segments", "retransmits"},
+	{bench.MetricLatencyTypical, "us", "typical"},
+	{bench.MetricLatencyP99, "us", "p99"},
+	{bench.MetricLatencyP999, "us", "p99.9"},
+	{bench.MetricLatencyMin, "us", "min"},
+	{bench.MetricLatencyAverage, "us", "average"},
+	{bench.MetricLatencyMax, "us", "max"},
+	{bench.MetricLatencyStdev, "us", "stdev"},
+	{bench.MetricTPSAverage, "Mtps", "average rate"},
+	{bench.MetricTPSPeak, "Mtps", "peak rate"},
+}
+
+// metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its own name, with no unit known.
+func metricInfo(name string) (rank int, unit, label string) {
+	for i, m := range metrics {
+		if m.name == name {
+			return i, m.unit, m.label
+		}
+	}
+	return len(metrics), "", name
+}
+
+// compareTests orders tests as a reader looks for them: bandwidth, latency, the rest; write, read, send, the rest.
+func compareTests(a, b string) int {
+	rank := func(s string) (kind, verb int) {
+		kind, verb = 2, 3
+		if strings.HasSuffix(s, "_bw") {
+			kind = 0
+		} else if strings.HasSuffix(s, "_lat") {
+			kind = 1
+		}
+		for i, v := range []string{"_write_", "_read_", "_send_"} {
+			if strings.Contains(s, v) {
+				verb = i
+			}
+		}
+		return kind, verb
+	}
+	ak, av := rank(a)
+	bk, bv := rank(b)
+	return cmp.Or(cmp.Compare(ak, bk), cmp.Compare(av, bv), cmp.Compare(a, b))
+}
+
+// fault says why a sample is not a figure; it is empty for a figure. A zero is a failed measurement: perftest prints 0.000 for
+// everything and leaves with status 0 when it could not calibrate its clock.
+func fault(s bench.Sample) string {
+	_, unit, _ := metricInfo(s.Metric)
+	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLatencyStdev
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.Metric == "":
+		return "sample has neither a metric nor an error"
+	case math.IsNaN(s.Value) || math.IsInf(s.Value, 0):
+		return fmt.Sprintf("%s is %v, not a finite number", s.Metric, s.Value)
+	case s.Value < 0 || s.Value == 0 && !countsEvents:
+		return fmt.Sprintf("%s is %s %s: a figure must be above zero", s.Metric, exactText(s.Value), s.Unit)
+	case s.Bytes < 0:
+		return fmt.Sprintf("message size of %d bytes is below zero", s.Bytes)
+	case unit != "" && s.Unit != unit && s.Unit != "":
+		return fmt.Sprintf("%s has the unit %q, want %q", s.Metric, s.Unit, unit)
+	}
+	return ""
+}
+
+// collect sorts the samples into figures and failures. Nothing is dropped: a sample is one or the other.
+func collect(d Data) *results {
+	r := &results{
+		values:  make(map[figureKey][]float64),
+		derived: make(map[figureKey]bool),
+		iters:   make(map[figureKey][2]int64),
+		total:   len(d.Samples),
+	}
+	place := make(map[string]int, len(d.Nodes)) // a node's row; names that are no node of the lab come after, by name
+	for i, n := range d.Nodes {
+		if _, ok := place[n.Name]; !ok {
+			place[n.Name] = i
+		}
+	}
+	comparePairs := func(a, b pair) int {
+		if a.Emulated != b.Emulated {
+			if a.Emulated {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(compareNodes(place, a.Client, b.Client), compareNodes(place, a.Server, b.Server))
+	}
+	for _, s := range d.Samples {
+		emulated := s.Emulated || d.Emulated
+		if emulated {
+			r.emulated++
+		}
+		if why := fault(s); why != "" {
+			r.failures = append(r.failures, failure{Sample: s, Reason: why, Retried: retried(d.Samples, s), Emulated: emulated})
+			continue
+		}
+		k := figureKey{Pair: pair{s.Client, s.Server, emulated}, Test: s.Test, Bytes: s.Bytes, Metric: s.Metric}
+		if _, ok := r.values[k]; !ok {
+			r.keys = append(r.keys, k)
+		}
+		r.values[k] = append(r.values[k], s.Value)
+		r.derived[k] = r.derived[k] || s.Derived
+		k.Metric = ""
+		if it, ok := r.iters[k]; ok {
+			r.iters[k] = [2]int64{min(it[0], s.Iterations), max(it[1], s.Iterations)}
+		} else {
+			r.iters[k] = [2]int64{s.Iterations, s.Iterations}
+		}
+		r.pairs = append(r.pairs, k.Pair)
+		r.tests = append(r.tests, k.Test)
+	}
+	slices.SortFunc(r.pairs, comparePairs)
+	r.pairs = slices.Compact(r.pairs)
+	slices.SortFunc(r.tests, compareTests)
+	r.tests = slices.Compact(r.tests)
+	slices.SortFunc(r.keys, func(a, b figureKey) int {
+		return cmp.Or(compareTests(a.Test, b.Test), comparePairs(a.Pair, b.Pair),
+			cmp.Compare(a.Bytes, b.Bytes), compareMetrics(a.Metric, b.Metric))
+	})
+	return r
+}
+
+// compareNodes orders names by their place in the lab.
+func compareNodes(place map[string]int, a, b string) int {
+	ai, aok := place[a]
+	bi, bok := place[b]
+	switch {
+	case aok && bok:
+		return cmp.Compare(ai, bi)
+	case aok:
+		return -1
+	case bok:
+		return 1
+	}
+	return cmp.Compare(a, b)
+}
+
+func compareMetrics(a, b string) int {
+	ai, _, _ := metricInfo(a)
+	bi, _, _ := metricInfo(b)
+	return cmp.Or(cmp.Compare(ai, bi), cmp.Compare(a, b))
+}
+
+// retried reports whether a later attempt at the failed measurement gave a figure. Without a size the command must be the same,
+// because "-a" and a single size are different measurements.
+func retried(samples []bench.Sample, failed bench.Sample) bool {
+	return slices.ContainsFunc(samples, func(s bench.Sample) bool {
+		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server || s.Attempt <= failed.Attempt || fault(s) != "" {
+			return false
+		}
+		if failed.Bytes != 0 {
+			return s.Bytes == failed.Bytes
+		}
+		return s.Command == failed.Command
+	})
+}
+
+// spreadOf describes values; there must be at least one.
+func spreadOf(values []float64) spread {
+	v := slices.Clone(values)
+	slices.Sort(v)
+	n := len(v)
+	return spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
+}

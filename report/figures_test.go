@@ -1,0 +1,230 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// bw is a sample of a bandwidth.
+func bw(client, server string, n int64, v float64) bench.Sample {
+	return bench.Sample{Test: "ib_write_bw", Client: client, Server: server, Metric: bench.MetricBWAverage, Bytes: n, Value: v, Unit: "Gb/s", Attempt: 1}
+}
+
+func TestFaultTellsFiguresFromFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		sample bench.Sample
+		want   string
+	}{
+		"a figure":                             {bw("a", "b", 4, 1), ""},
+		"no retransmits are a figure":          {bench.Sample{Metric: bench.MetricRetransmits, Unit: "segments"}, ""},
+		"no deviation is a figure":             {bench.Sample{Metric: bench.MetricLatencyStdev, Unit: "us"}, ""},
+		"an unknown metric may have any unit":  {bench.Sample{Metric: "m", Value: 1, Unit: "u"}, ""},
+		"an error stands before all else":      {bench.Sample{Error: "broken", Metric: "m", Value: 1}, "broken"},
+		"a zero is a failed measurement":       {bw("a", "b", 4, 0), "bw_average is 0 Gb/s: a figure must be above zero"},
+		"a figure below zero is a failed one":  {bw("a", "b", 4, -1.5), "bw_average is -1.5 Gb/s: a figure must be above zero"},
+		"not a number":                         {bw("a", "b", 4, math.NaN()), "bw_average is NaN, not a finite number"},
+		"infinite":                             {bw("a", "b", 4, math.Inf(1)), "bw_average is +Inf, not a finite number"},
+		"a size below zero":                    {bw("a", "b", -4, 1), "message size of -4 bytes is below zero"},
+		"neither metric nor error":             {bench.Sample{Value: 1}, "sample has neither a metric nor an error"},
+		"another unit than the metric's":       {bench.Sample{Metric: bench.MetricBWPeak, Value: 1, Unit: "MB/s"}, `bw_peak has the unit "MB/s", want "Gb/s"`},
+		"fewer retransmits than none are none": {bench.Sample{Metric: bench.MetricRetransmits, Value: -1, Unit: "segments"}, "retransmits is -1 segments: a figure must be above zero"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := fault(c.sample); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestCollectOrdersPairsByTheLabAndTestsByKind(t *testing.T) {
+	d := Data{Nodes: []Node{{Name: "vm9"}, {Name: "vm10"}}}
+	for _, test := range []string{"stream", "ib_send_lat", "ib_read_bw", "ib_write_lat", "ib_write_bw"} {
+		for _, p := range [][2]string{{"zz", "vm9"}, {"vm10", "vm9"}, {"aa", "vm9"}, {"vm9", "vm10"}, {"vm9", "aa"}} {
+			s := bw(p[0], p[1], 4, 1)
+			s.Test = test
+			d.Samples = append(d.Samples, s)
+		}
+	}
+	r := collect(d)
+	if diff := cmp.Diff([]string{"ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_send_lat", "stream"}, r.tests); diff != "" {
+		t.Errorf("tests (-want +got):\n%s", diff)
+	}
+	var pairs []string
+	for _, p := range r.pairs {
+		pairs = append(pairs, p.String())
+	}
+	if diff := cmp.Diff([]string{"vm9 to vm10", "vm9 to aa", "vm10 to vm9", "aa to vm9", "zz to vm9"}, pairs); diff != "" {
+		t.Errorf("pairs (-want +got):\n%s", diff)
+	}
+}
+
+func TestCollectKeepsEverySample(t *testing.T) {
+	d := Data{Samples: []bench.Sample{bw("a", "b", 4, 1), bw("a", "b", 4, 3), bw("a", "b", 8, 2), bw("a", "b", 4, 0), {Error: "x"}, bw("b", "a", 4, 5)}}
+	r := collect(d)
+	n := len(r.failures)
+	for _, v := range r.values {
+		n += len(v)
+	}
+	if n != len(d.Samples) {
+		t.Errorf("%d figures and failures, want %d", n, len(d.Samples))
+	}
+	if diff := cmp.Diff([]float64{1, 3}, r.values[figureKey{pair{"a", "b", false}, "ib_write_bw", 4, bench.MetricBWAverage}]); diff != "" {
+		t.Errorf("repeats (-want +got):\n%s", diff)
+	}
+}
+
+func TestRetriedNeedsALaterAttemptAtTheSameThing(t *testing.T) {
+	failed := bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: 4, Attempt: 1, Error: "x", Command: "c"}
+	good := bw("a", "b", 4, 1)
+	good.Attempt, good.Command = 2, "c"
+	change := func(f func(*bench.Sample)) bench.Sample { s := good; f(&s); return s }
+	for name, c := range map[string]struct {
+		later bench.Sample
+		want  bool
+	}{
+		"a later attempt that worked": {good, true},
+		"an earlier attempt":          {change(func(s *bench.Sample) { s.Attempt = 1 }), false},
+		"another size":                {change(func(s *bench.Sample) { s.Bytes = 8 }), false},
+		"another direction":           {change(func(s *bench.Sample) { s.Client, s.Server = "b", "a" }), false},
+		"another test":                {change(func(s *bench.Sample) { s.Test = "ib_read_bw" }), false},
+		"a later attempt that failed": {change(func(s *bench.Sample) { s.Error = "y" }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := retried([]bench.Sample{failed, c.later}, failed); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	t.Run("without a size the command decides", func(t *testing.T) {
+		f := failed
+		f.Bytes = 0
+		if !retried([]bench.Sample{good}, f) {
+			t.Error("same command: got false, want true")
+		}
+		f.Command = "c -a"
+		if retried([]bench.Sample{good}, f) {
+			t.Error("another command: got true, want false")
+		}
+	})
+}
+
+func TestSpreadOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []float64
+		want   spread
+	}{
+		"one value":            {[]float64{3}, spread{1, 3, 3, 3}},
+		"an odd number":        {[]float64{9, 1, 3}, spread{3, 1, 3, 9}},
+		"an even number":       {[]float64{4, 1, 2, 9}, spread{4, 1, 3, 9}},
+		"the largest there is": {[]float64{math.MaxFloat64, math.MaxFloat64}, spread{2, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := slices.Clone(c.values)
+			if got := spreadOf(c.values); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			if !slices.Equal(before, c.values) {
+				t.Errorf("the values were reordered: %v", c.values)
+			}
+		})
+	}
+}
+
+func TestSummaryIsOneSentence(t *testing.T) {
+	lat := bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: 385, Unit: "us"}
+	emulated := bw("vm01", "vm00", 4, 7)
+	emulated.Emulated = true
+	for name, c := range map[string]struct {
+		samples []bench.Sample
+		want    string
+	}{
+		"nothing":            {nil, "Nothing was measured."},
+		"only failures":      {[]bench.Sample{{Error: "x"}}, "No measurement succeeded."},
+		"no headline metric": {[]bench.Sample{{Test: "t", Metric: "m", Value: 1}}, "1 figure measured; the figures are in the tables."},
+		"bandwidth at 64 KiB, latency at the smallest size": {
+			[]bench.Sample{bw("vm01", "vm00", 2, .1), bw("vm01", "vm00", 65536, .23), bw("vm01", "vm00", 1<<20, .25), lat},
+			"vm01 to vm00: ib_write_bw 0.23 Gb/s average at 64 KiB; ib_write_lat 385 µs typical at 2 B."},
+		"bandwidth at the largest size without 64 KiB": {[]bench.Sample{bw("a", "b", 2, .1), bw("a", "b", 1000, .3)}, "a to b: ib_write_bw 0.3 Gb/s average at 1000 B."},
+		"two pairs":                            {[]bench.Sample{bw("a", "b", 4, 1), bw("b", "a", 4, 2)}, "Median of 2 pairs: ib_write_bw 1.5 Gb/s average at 4 B (1 to 2)."},
+		"hardware is not mixed with emulation": {[]bench.Sample{emulated, bw("vm01", "vm00", 4, 100)}, "vm01 to vm00: ib_write_bw 100 Gb/s average at 4 B."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Data{Samples: c.samples}
+			if got := d.summary(collect(d), unitText); got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
+	hard, soft := bw("a", "b", 4, 1), bw("a", "b", 4, 1)
+	soft.Emulated, soft.Accelerator = true, "tcg"
+	kvm := soft
+	kvm.Accelerator = "kvm"
+	for name, c := range map[string]struct {
+		data Data
+		want string
+	}{
+		"hardware":                    {Data{Samples: []bench.Sample{hard}}, ""},
+		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}}, emulatedBanner},
+		"only the samples say so":     {Data{Samples: []bench.Sample{soft}}, emulatedBanner},
+		"nothing measured":            {Data{Emulated: true}, emulatedBanner},
+		"some of the samples":         {Data{Samples: []bench.Sample{soft, hard}}, "Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those test the way, not the hardware."},
+		"software RoCE on KVM":        {Data{Samples: []bench.Sample{kvm}}, "Emulated: software RoCE (rxe) on KVM. These figures test the way, not the hardware."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.data.banner(collect(c.data)); got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestMatrixHasACellForEveryPair(t *testing.T) {
+	d := synthetic(4, [][2]int{{0, 1}, {1, 0}, {2, 0}, {0, 2}, {1, 2}}, []int64{65536})
+	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm03", Server: "vm00", Error: "x", Emulated: true})
+	r := collect(d)
+	m := r.matrices(d.Nodes)[0]
+	var rows []string
+	for _, row := range m.Rows {
+		var cells []string
+		for _, c := range row.Cells {
+			if c.State == "" {
+				c.State = "figure"
+			}
+			cells = append(cells, c.State)
+		}
+		rows = append(rows, row.Client+": "+strings.Join(cells, " "))
+	}
+	want := []string{
+		"vm00: self figure figure none",
+		"vm01: figure self figure none",
+		"vm02: figure none self none",
+		"vm03: failed none none self",
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
+	}
+	if got, want := m.Title, "ib_write_bw at 64 KiB, average, Gb/s"; got != want {
+		t.Errorf("title is %q, want %q", got, want)
+	}
+	heats := make(map[int]bool)
+	for _, row := range m.Rows {
+		for _, c := range row.Cells {
+			if c.State == "" {
+				heats[c.Heat] = true
+			}
+		}
+	}
+	if !heats[0] || !heats[heatSteps-1] {
+		t.Errorf("steps of colour are %v, want the lowest and the highest among them", heats)
+	}
+}

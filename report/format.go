@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sizeText prints a count of bytes in the largest binary unit that divides it, so that no digit is lost:
+// 65536 is "64 KiB", 65537 is "65537 B".
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n != 0 && n%(1<<u.shift) == 0 {
+			return strconv.FormatInt(n>>u.shift, 10) + " " + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + " B"
+}
+
+// figureText prints a figure with four significant digits and without an exponent. Zeros at the end are cut: perftest prints two
+// to six decimals and "0.2300" would claim more than its "0.23" did.
+func figureText(v float64) string {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	decimals := max(0, 3-int(math.Floor(math.Log10(math.Abs(v)))))
+	return trimZeros(strconv.FormatFloat(v, 'f', decimals, 64))
+}
+
+// shortText is figureText with three digits, for the cells of a matrix.
+func shortText(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	decimals := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
+	return trimZeros(strconv.FormatFloat(v, 'f', decimals, 64))
+}
+
+// tickText is figureText with the thousands of large numbers set apart, because on a logarithmic axis only their length differs.
+func tickText(v float64) string {
+	s := figureText(v)
+	if v < 10000 {
+		return s
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:] // narrow no-break space
+	}
+	return s
+}
+
+func trimZeros(s string) string {
+	if !strings.Contains(s, ".") {
+		return s
+	}
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+}
+
+// exactText prints a figure so that parsing it gives the same float64. It has no exponent, so that a search for what a tool
+// printed finds it.
+func exactText(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// unitText is the unit as the page prints it. Tools print "us" because they stay within ASCII; a page need not.
+func unitText(unit string) string {
+	if unit == "us" {
+		return "µs"
+	}
+	return unit
+}
+
+// timeText prints a time in UTC; the zero time is a time that nobody set.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return "not recorded"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// countText is "1 check" or "2 checks".
+func countText(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// cut shortens text for a place of fixed width, such as a box in a picture.
+func cut(s string, runes int) string {
+	r := []rune(s)
+	if len(r) <= runes {
+		return s
+	}
+	return string(r[:runes-1]) + "…"
+}

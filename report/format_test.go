@@ -1,0 +1,144 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1: "1 B", 1000: "1000 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1536 B", 65536: "64 KiB", 65537: "65537 B",
+		1 << 20: "1 MiB", 3 << 19: "1536 KiB", 8 << 20: "8 MiB", 512 << 20: "512 MiB", 1 << 30: "1 GiB", 1 << 40: "1024 GiB"} {
+		if got := sizeText(n); got != want {
+			t.Errorf("sizeText(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestFigureText(t *testing.T) {
+	for _, c := range []struct {
+		v                 float64
+		want, short, tick string
+	}{
+		{0, "0", "0", "0"},
+		{0.23, "0.23", "0.23", "0.23"},
+		{385, "385", "385", "385"},
+		{385.123, "385.1", "385", "385.1"},
+		{0.00045849, "0.0004585", "0.000458", "0.0004585"},
+		{123456.7, "123457", "123457", "123\u202f457"},
+		{10000000, "10000000", "10000000", "10\u202f000\u202f000"},
+		{9.9999, "10", "10", "10"},
+		{100, "100", "100", "100"},
+		{-1.5, "-1.5", "-1.5", "-1.5"},
+		{1e-6, "0.000001", "0.000001", "0.000001"},
+	} {
+		if got := figureText(c.v); got != c.want {
+			t.Errorf("figureText(%v) = %q, want %q", c.v, got, c.want)
+		}
+		if got := shortText(c.v); got != c.short {
+			t.Errorf("shortText(%v) = %q, want %q", c.v, got, c.short)
+		}
+		if got := tickText(c.v); got != c.tick {
+			t.Errorf("tickText(%v) = %q, want %q", c.v, got, c.tick)
+		}
+	}
+}
+
+func TestFigureTextIsWithinATwoThousandth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := math.Exp(rapid.Float64Range(-20, 30).Draw(t, "ln v"))
+		got, err := strconv.ParseFloat(figureText(v), 64)
+		if err != nil || math.Abs(got-v) > v/1999 {
+			t.Errorf("figureText(%v) reads as %v, %v", v, got, err)
+		}
+		exact, err := strconv.ParseFloat(exactText(v), 64)
+		if err != nil || exact != v {
+			t.Errorf("exactText(%v) reads as %v, %v", v, exact, err)
+		}
+	})
+}
+
+func TestTimeTextIsInUTC(t *testing.T) {
+	zone := time.FixedZone("x", 2*60*60)
+	if got, want := timeText(time.Date(2026, 1, 2, 3, 4, 5, 0, zone)), "2026-01-02 01:04:05 UTC"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := timeText(time.Time{}), "not recorded"; got != want {
+		t.Errorf("zero time: got %q, want %q", got, want)
+	}
+}
+
+func TestCutCountsLettersNotBytes(t *testing.T) {
+	for in, want := range map[string]string{"": "", "µµµµ": "µµµµ", "µµµµµ": "µµµ…"} {
+		if got := cut(in, 4); got != want {
+			t.Errorf("cut(%q, 4) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// checkAxis holds for every axis: ends around the values, ticks in order and few, values land between the ends.
+func checkAxis(t *rapid.T, a axis, lo, hi float64) {
+	const rounding = 1 + 1e-6
+	if a.lo > lo*rounding || a.hi*rounding < hi {
+		t.Errorf("axis from %v to %v does not hold %v to %v", a.lo, a.hi, lo, hi)
+	}
+	if n := len(a.ticks); n < 2 || n > 8 {
+		t.Errorf("%d ticks for %v to %v: %v, want 2 to 8", n, lo, hi, a.ticks)
+	}
+	if !slices.IsSorted(a.ticks) || a.ticks[0] < a.lo/rounding || a.ticks[len(a.ticks)-1] > a.hi*rounding {
+		t.Errorf("ticks %v of the axis from %v to %v", a.ticks, a.lo, a.hi)
+	}
+	a.from, a.to = 100, 200
+	for _, v := range []float64{lo, hi} {
+		if at := a.at(v); !(at >= 99.9 && at <= 200.1) {
+			t.Errorf("%v is at %v, want it from 100 to 200", v, at)
+		}
+	}
+}
+
+func TestAxesHoldTheirValues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lo := math.Exp(rapid.Float64Range(-18, 25).Draw(t, "ln lowest"))
+		hi := lo * math.Exp(rapid.Float64Range(0, 20).Draw(t, "ln ratio"))
+		checkAxis(t, logAxis(lo, hi), lo, hi)
+		checkAxis(t, linearAxis(hi), 0, hi)
+		small := rapid.Int64Range(1, 1<<40).Draw(t, "smallest")
+		large := rapid.Int64Range(small, 1<<50).Draw(t, "largest")
+		checkAxis(t, sizeAxis(small, large), float64(small), float64(large))
+	})
+}
+
+func TestTicksAreRoundNumbers(t *testing.T) {
+	text := func(a axis, f func(float64) string) string {
+		var out []string
+		for _, v := range a.ticks {
+			out = append(out, f(v))
+		}
+		return strings.Join(out, ", ")
+	}
+	bytes := func(v float64) string { return sizeText(int64(v)) }
+	for _, c := range []struct{ got, want string }{
+		{text(linearAxis(0.27), figureText), "0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3"},
+		{text(linearAxis(0.3), figureText), "0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3"},
+		{text(linearAxis(98), figureText), "0, 20, 40, 60, 80, 100"},
+		{text(linearAxis(0), figureText), "0, 0.2, 0.4, 0.6, 0.8, 1"},
+		{text(logAxis(385, 3100), figureText), "200, 500, 1000, 2000, 5000"},
+		{text(logAxis(100, 100), figureText), "100, 200"},
+		{text(logAxis(0.000003, 0.011), figureText), "0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1"},
+		{text(sizeAxis(2, 8<<20), bytes), "2 B, 32 B, 512 B, 8 KiB, 128 KiB, 2 MiB"},
+		{text(sizeAxis(64, 64), bytes), "64 B, 128 B"},
+		{text(sizeAxis(1500, 9000), bytes), "1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got ticks %s, want %s", c.got, c.want)
+		}
+	}
+	if a := sizeAxis(1<<62, math.MaxInt64); a.hi != math.Ldexp(1, 63) {
+		t.Errorf("axis to the largest size ends at %v", a.hi)
+	}
+}

@@ -1,0 +1,170 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+
+	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+)
+
+// hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, and a terminal.
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
+	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff"
+
+// hostileData has the hostile text in every field that takes text, in a report with one pair of nodes.
+func hostileData() Data {
+	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
+	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3, Unit: "parsecs"})
+	d.Findings = append(d.Findings, check.Finding{Status: check.Failed}, check.Finding{Status: "odd"})
+	poison(reflect.ValueOf(&d).Elem())
+	return d
+}
+
+// poison appends the hostile text to every string but those that decide how a value is sorted.
+func poison(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(v.String() + hostile)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			poison(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			switch name := v.Type().Field(i).Name; {
+			case !v.Type().Field(i).IsExported(), name == "Metric", name == "Unit": // would make a figure a failure
+			case name == "Error" && v.Field(i).String() == "": // a text here would make a figure a failure
+			case name == "Status" && v.Field(i).String() != "odd":
+			default:
+				poison(v.Field(i))
+			}
+		}
+	}
+}
+
+func TestHostileTextStaysTextInThePage(t *testing.T) {
+	var out bytes.Buffer
+	if err := Page(&out, hostileData()); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	for _, bad := range []string{"<script", "<img", "<style>*", "<!--", "onerror=alert(1)>"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("page contains %q from a field", bad)
+		}
+	}
+	if n := strings.Count(page, "<style>"); n != 1 {
+		t.Errorf("page has %d style sheets, want 1", n)
+	}
+	if n := strings.Count(page, "&lt;script&gt;"); n < 20 {
+		t.Errorf("hostile text is shown as text %d times, want it in most places", n)
+	}
+}
+
+func TestHostileTextCannotControlATerminal(t *testing.T) {
+	for _, pairs := range [][][2]int{{{1, 0}}, fullMesh(3)} {
+		d := synthetic(3, pairs, []int64{65536})
+		d.Samples = append(d.Samples, bench.Sample{Error: "x"})
+		d.Findings = append(d.Findings, check.Finding{Status: "odd", Fix: "x"})
+		poison(reflect.ValueOf(&d).Elem())
+		var out bytes.Buffer
+		if err := Terminal(&out, d, TerminalOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.String() {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Fatalf("output has the control character %U", r)
+			}
+		}
+		if !strings.Contains(out.String(), `\x1b[2J`) {
+			t.Error("the escape sequence is not shown as text")
+		}
+	}
+}
+
+func TestPrintableLeavesNothingThatControlsATerminal(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":             "plain",
+		"two\r\nlines\ttab": "two lines tab",
+		"\x1b[31mred":       `\x1b[31mred`,
+		"bell\a":            `bell\a`,
+		"\u202egnp.exe":     `\u202egnp.exe`,
+		"µs größer 中":       "µs größer 中",
+		"bad \xff byte":     "bad \ufffd byte",
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+		if got := strings.NewReplacer("\n", " ", "\t", " ").Replace(visible(in)); got != want {
+			t.Errorf("visible(%q) = %q, want it to differ in line breaks and tabs only", in, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for _, r := range printable(rapid.String().Draw(t, "text")) {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%U is left", r)
+			}
+		}
+	})
+}
+
+// A field that clean forgets would reach a terminal or a page as it came.
+func TestCleanReachesEveryField(t *testing.T) {
+	d := hostileData()
+	before := fmt.Sprintf("%+v", d)
+	texts := 0
+	var look func(path string, v reflect.Value)
+	look = func(path string, v reflect.Value) {
+		switch v.Kind() {
+		case reflect.String:
+			texts++
+			if strings.ContainsAny(v.String(), "\x1b\x07\u202e") {
+				t.Errorf("%s is not cleaned: %q", path, v)
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				look(fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				if f := v.Type().Field(i); f.IsExported() {
+					look(path+"."+f.Name, v.Field(i))
+				}
+			}
+		}
+	}
+	look("Data", reflect.ValueOf(d.clean(printable)))
+	if texts < 100 {
+		t.Errorf("looked at %d texts only", texts)
+	}
+	if fmt.Sprintf("%+v", d) != before {
+		t.Error("cleaning changed the caller's data")
+	}
+}
+
+func TestPageNamesNothingToLoad(t *testing.T) {
+	for _, name := range fixtures {
+		var out bytes.Buffer
+		if err := Page(&out, loadFixture(t, name)); err != nil {
+			t.Fatal(err)
+		}
+		page := out.String()
+		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<base", "@import", "url(", "src=", "http://", "https://", "style=", " on="} {
+			if strings.Contains(page, bad) {
+				t.Errorf("%s: page contains %q", name, bad)
+			}
+		}
+		if want := fmt.Sprintf("content=\"default-src 'none'; style-src '%s'", newPage(Data{}).StyleHash); !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
+			t.Errorf("%s: page has no policy %q", name, want)
+		}
+	}
+}

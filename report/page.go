@@ -1,0 +1,259 @@
+package report
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/sha256"
+	_ "embed" // for the template and the style sheet
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+// pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is.
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"size": sizeText,
+	"time": timeText,
+}).Parse(pageHTML))
+
+// Page writes the report as one HTML page that needs nothing else: no network, no script, no file beside it. Its content security
+// policy lets the browser load nothing at all and apply only the style sheet that is in it.
+func Page(w io.Writer, d Data) error {
+	buffered := bufio.NewWriter(w)
+	if err := pageTemplate.Execute(buffered, newPage(d)); err != nil {
+		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
+	}
+	return nil
+}
+
+// page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
+type page struct {
+	Data                                  // cleaned
+	Heading, Summary, Banner string       // Banner is empty when nothing is emulated
+	Style                    template.CSS // the one text that is not escaped: it is ours
+	StyleHash                string       // for the content security policy, which allows this style sheet and nothing else
+	Pictures                 []picture    // of the lab, for narrow and for wide screens
+	Groups                   []chartGroup
+	Matrices                 []matrix
+	Tables                   []figureTable
+	Failures                 []failureView
+	FindingsText             string
+	Faults                   []check.Finding // failed, then unknown
+	Fine                     []check.Finding
+	Commands                 []command
+}
+
+// A chartGroup is the charts of one scope.
+type chartGroup struct {
+	scope
+	Charts []chart
+}
+
+// A figureTable is every figure of one test.
+type figureTable struct {
+	Test, Caption string
+	Mixed         bool // some rows are emulated and some are not: each row says which
+	OnePair       bool // all rows are of one pair, which the caption names: no column for it
+	Derived       bool // some figures were computed, because the tool printed 0 for them: they have a sign and the page explains it
+	Open          bool
+	Columns       []string
+	Iterations    bool
+	Rows          []figureRow
+}
+
+// A figureRow is one pair at one size.
+type figureRow struct {
+	// Repeats are in one row. Pairs are not: a table of a full mesh is long, and folded up in the page.
+	pair
+	Size, Iterations string
+	Cells            []figureCell
+}
+
+// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly.
+type figureCell struct{ Text, Repeats, Values string }
+
+// A failureView is a failure as the page lists it.
+type failureView struct {
+	failure
+	What string
+}
+
+// A command is what was run at both ends, to be run again.
+type command struct{ What, Client, Command, Server, ServerCommand string }
+
+func newPage(d Data) page {
+	d = d.clean(visible)
+	r := collect(d)
+	sum := sha256.Sum256([]byte(pageCSS))
+	p := page{
+		Data:    d,
+		Heading: d.title(), Summary: d.summary(r, unitText), Banner: d.banner(r),
+		Style: template.CSS(pageCSS), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), Tables: r.tables(d),
+		FindingsText: findingsText(d.Findings),
+		Commands:     commands(d),
+	}
+	for i, s := range r.scopes() {
+		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
+		if len(g.Charts) > 0 {
+			p.Groups = append(p.Groups, g)
+		}
+	}
+	for _, f := range r.failures {
+		what := fmt.Sprintf("%s, %s to %s", f.Sample.Test, f.Sample.Client, f.Sample.Server)
+		if f.Sample.Bytes > 0 {
+			what += ", " + sizeText(f.Sample.Bytes)
+		}
+		p.Failures = append(p.Failures, failureView{f, what})
+	}
+	for _, f := range d.Findings {
+		if f.Status == check.OK {
+			p.Fine = append(p.Fine, f)
+		} else {
+			p.Faults = append(p.Faults, f)
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b check.Finding) int { return cmp.Compare(faultRank(a), faultRank(b)) })
+	return p
+}
+
+// faultRank puts what is known to be wrong before what is not known.
+func faultRank(f check.Finding) int {
+	if f.Status == check.Failed {
+		return 0
+	}
+	return 1
+}
+
+// tables puts every figure into the table of its test.
+// The keys are sorted by test, pair and size, so a row is complete when one of these changes.
+func (r *results) tables(d Data) []figureTable {
+	var out []figureTable
+	for _, test := range r.tests {
+		t := figureTable{Test: test, OnePair: true, Open: len(r.pairs) <= maxPairCharts}
+		keys := slices.DeleteFunc(slices.Clone(r.keys), func(k figureKey) bool { return k.Test != test })
+		var names []string
+		for _, k := range keys {
+			names = append(names, k.Metric)
+		}
+		slices.SortFunc(names, compareMetrics)
+		names = slices.Compact(names)
+		for _, n := range names {
+			t.Columns = append(t.Columns, columnText(d, test, n))
+		}
+		for i, k := range keys {
+			row := k
+			row.Metric = ""
+			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
+				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]), Cells: make([]figureCell, len(names))})
+				if k.Bytes > 0 {
+					t.Rows[len(t.Rows)-1].Size = sizeText(k.Bytes)
+				}
+				t.Iterations = t.Iterations || r.iters[row][1] > 0
+				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
+				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
+			}
+			at, _ := slices.BinarySearchFunc(names, k.Metric, compareMetrics)
+			cell := newFigureCell(r.values[k])
+			if r.derived[k] {
+				cell.Text = "≈ " + cell.Text
+				t.Derived = true
+			}
+			t.Rows[len(t.Rows)-1].Cells[at] = cell
+		}
+		t.Caption = tableCaption(d, t)
+		out = append(out, t)
+	}
+	return out
+}
+
+// newFigureCell shows the median. The values behind it stay in the page, for whoever wants to compute with them.
+func newFigureCell(values []float64) figureCell {
+	s := spreadOf(values)
+	c := figureCell{Text: figureText(s.Median)}
+	if s.N > 1 {
+		c.Repeats = fmt.Sprintf("n=%d, %s to %s", s.N, figureText(s.Min), figureText(s.Max))
+	}
+	exact := make([]string, len(values))
+	for i, v := range values {
+		exact[i] = exactText(v)
+	}
+	c.Values = strings.Join(exact, " ")
+	return c
+}
+
+// iterationsText is the number of iterations of the repeats in a row, as a range if they differ.
+func iterationsText(n [2]int64) string {
+	switch {
+	case n[1] == 0:
+		return "–"
+	case n[0] == n[1]:
+		return fmt.Sprint(n[0])
+	}
+	return fmt.Sprintf("%d to %d", n[0], n[1])
+}
+
+// columnText is the head of a column. The unit of an unknown metric is the one that its first sample has.
+func columnText(d Data, test, metric string) string {
+	_, unit, label := metricInfo(metric)
+	if unit == "" {
+		i := slices.IndexFunc(d.Samples, func(s bench.Sample) bool { return s.Test == test && s.Metric == metric })
+		unit = d.Samples[i].Unit
+	}
+	return fmt.Sprintf("%s, %s", label, unitText(unit))
+}
+
+// tableCaption says with what the figures were made and whether they are emulated.
+func tableCaption(d Data, t figureTable) string {
+	var tools []string
+	for _, s := range d.Samples {
+		if s.Test == t.Test {
+			tools = append(tools, strings.TrimSpace(s.Tool+" "+s.Version))
+		}
+	}
+	slices.Sort(tools)
+	tools = slices.DeleteFunc(slices.Compact(tools), func(s string) bool { return s == "" })
+	var parts []string
+	if t.OnePair {
+		parts = append(parts, t.Rows[0].String())
+	}
+	if len(tools) > 0 {
+		parts = append(parts, strings.Join(tools, ", "))
+	}
+	if t.Mixed {
+		parts = append(parts, "partly emulated")
+	} else if t.Rows[0].Emulated {
+		parts = append(parts, "emulated")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// commands lists every pair of command lines once, in the order first run.
+func commands(d Data) []command {
+	var out []command
+	seen := make(map[command]bool)
+	for _, s := range d.Samples {
+		c := command{fmt.Sprintf("%s, %s to %s", s.Test, s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
+		if s.Command == "" && s.ServerCommand == "" || seen[c] {
+			continue
+		}
+		seen[c] = true
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A picture is the lab as one drawing: nodes in columns, a spine of the switch between each two columns, and the spines joined in
+// the middle. With one spine it works from 2 nodes to 64 on a phone; a laptop shows the same nodes in more columns.
+type picture struct {
+	ID, Class, Desc string
+	Width, Height   int
+	Boxes           []nodeBox
+	Links           []string // paths from the nodes to the switch
+	Switch          []rect   // spines and, with more than one, the bar that joins them
+	LabelX, LabelY  int
+	Label           string
+}
+
+type rect struct{ X, Y, W, H int }
+
+// A nodeBox is a node in the picture. Text too long for the box is cut; Title has it whole.
+type nodeBox struct {
+	rect
+	Title string
+	Lines []boxLine
+}
+
+type boxLine struct {
+	X, Y int
+	Text string
+	Name bool // the node's name: printed larger
+}
+
+const (
+	boxWidth   = 156
+	boxHeight  = 74
+	boxGap     = 12
+	spineWidth = 24
+	linkWidth  = 26 // between a box and its spine
+	pictureTop = 8
+)
+
+// pictures draws the lab for narrow screens and, if that would differ, for wide ones.
+func (d Data) pictures() []picture {
+	if len(d.Nodes) == 0 {
+		return nil
+	}
+	switch n := len(d.Nodes); {
+	case n <= 8:
+		return []picture{d.picture("lab", "", 1)}
+	case n <= 24:
+		return []picture{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 2)}
+	default:
+		return []picture{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 3)}
+	}
+}
+
+// picture draws the nodes with the given number of spines, each with a column of nodes at either side.
+func (d Data) picture(id, class string, spines int) picture {
+	const cell = 2*boxWidth + 2*linkWidth + spineWidth // one spine with its two columns
+	columns := 2 * spines
+	rows := (len(d.Nodes) + columns - 1) / columns
+	p := picture{
+		ID: id, Class: class,
+		Width: spines*cell + (spines-1)*boxGap + 16,
+		Label: fmt.Sprintf("switch, %s", countText(len(d.Nodes), "port", "ports")),
+	}
+	// With several spines a bar joins them in the middle, between the rows.
+	barHeight, above := 0, rows
+	if spines > 1 {
+		barHeight, above = spineWidth, (rows+1)/2
+	}
+	rowY := func(row int) int {
+		y := pictureTop + row*(boxHeight+boxGap)
+		if row >= above && spines > 1 {
+			y += barHeight + boxGap
+		}
+		return y
+	}
+	bottom := rowY(rows-1) + boxHeight
+	p.Height = bottom + pictureTop
+	var names []string
+	for i, n := range d.Nodes {
+		row, col := i/columns, i%columns
+		x := 8 + (col/2)*(cell+boxGap)
+		y := rowY(row)
+		mid := y + boxHeight/2
+		if col%2 == 0 {
+			p.Links = append(p.Links, fmt.Sprintf("M%d %dh%d", x+boxWidth, mid, linkWidth))
+		} else {
+			x += boxWidth + 2*linkWidth + spineWidth
+			p.Links = append(p.Links, fmt.Sprintf("M%d %dh%d", x, mid, -linkWidth))
+		}
+		p.Boxes = append(p.Boxes, n.box(x, y))
+		names = append(names, n.Name)
+	}
+	for s := range spines {
+		p.Switch = append(p.Switch, rect{8 + s*(cell+boxGap) + boxWidth + linkWidth, pictureTop, spineWidth, bottom - pictureTop})
+	}
+	if spines > 1 {
+		y := rowY(above) - boxGap - barHeight
+		first, last := p.Switch[0], p.Switch[spines-1]
+		p.Switch = append(p.Switch, rect{first.X, y, last.X + last.W - first.X, barHeight})
+		p.LabelX, p.LabelY = p.Width/2, y+barHeight/2+4
+	} else {
+		p.LabelX, p.LabelY = p.Width/2, (pictureTop+bottom)/2
+		if rows == 1 {
+			p.Label = "switch" // upright beside a single box there is room for no more
+		}
+	}
+	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", countText(len(d.Nodes), "node", "nodes"), strings.Join(names, ", "))
+	return p
+}
+
+// box is the node's place in the picture. 14 bold letters of size 14 or 21 of size 11 fit a line.
+func (n Node) box(x, y int) nodeBox {
+	b := nodeBox{rect: rect{x, y, boxWidth, boxHeight}}
+	rdma := n.rdmaText()
+	b.Title = n.Name
+	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, cut(n.Name, 14), true})
+	for i, t := range []string{n.Address, n.MAC, rdma} {
+		if t == "" {
+			t = "–"
+		} else {
+			b.Title += ", " + t
+		}
+		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*15, cut(t, 21), false})
+	}
+	return b
+}
+
+func (n Node) rdmaText() string {
+	if n.RDMADevice == "" {
+		return "no RDMA device"
+	}
+	return fmt.Sprintf("%s, GID %d", n.RDMADevice, n.GIDIndex)
+}

@@ -1,0 +1,109 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/check"
+)
+
+// emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
+const emulatedBanner = "Emulated: software RoCE (rxe) on TCG. These figures test the way, not the hardware."
+
+// banner says how far the figures are emulated; it is empty when none is.
+func (d Data) banner(r *results) string {
+	switch {
+	case !d.Emulated && r.emulated == 0:
+		return ""
+	case r.emulated < r.total:
+		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test the way, not the hardware.",
+			r.emulated, countText(r.total, "measured value", "measured values"))
+	}
+	for _, s := range d.Samples {
+		if s.Accelerator == "kvm" {
+			return strings.Replace(emulatedBanner, "TCG", "KVM", 1)
+		}
+	}
+	return emulatedBanner
+}
+
+// summary puts the result in one sentence: one bandwidth, one latency.
+func (d Data) summary(r *results, unit func(string) string) string {
+	if len(r.keys) == 0 {
+		if len(r.failures) > 0 {
+			return "No measurement succeeded."
+		}
+		return "Nothing was measured."
+	}
+	var parts []string
+	first := r.pairs[0]
+	same := 0 // pairs of the kind of the first one
+	for _, p := range r.pairs {
+		if p.Emulated == first.Emulated {
+			same++
+		}
+	}
+	seen := make(map[string]bool) // one test for each metric
+	for _, h := range r.headlines() {
+		pairs, medians := r.over(h, first.Emulated)
+		if len(pairs) == 0 || seen[h.Metric] {
+			continue
+		}
+		seen[h.Metric] = true
+		_, u, label := metricInfo(h.Metric)
+		at := ""
+		if h.Bytes > 0 {
+			at = " at " + sizeText(h.Bytes)
+		}
+		all := spreadOf(medians)
+		text := fmt.Sprintf("%s %s %s %s%s", h.Test, figureText(all.Median), unit(u), label, at)
+		if len(pairs) > 1 {
+			text += fmt.Sprintf(" (%s to %s)", figureText(all.Min), figureText(all.Max))
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("%s measured; the figures are in the tables.", countText(len(r.keys), "figure", "figures"))
+	}
+	where := first.String()
+	if same > 1 {
+		where = fmt.Sprintf("Median of %d pairs", same)
+	}
+	return where + ": " + strings.Join(parts, "; ") + "."
+}
+
+// counts of findings by status. A status that is none of the three counts as unknown: nothing may be claimed from it.
+func countFindings(all []check.Finding) (ok, failed, unknown int) {
+	for _, f := range all {
+		switch f.Status {
+		case check.OK:
+			ok++
+		case check.Failed:
+			failed++
+		default:
+			unknown++
+		}
+	}
+	return ok, failed, unknown
+}
+
+// findingsText is "2 of 30 checks failed, 1 could not be read".
+func findingsText(all []check.Finding) string {
+	ok, failed, unknown := countFindings(all)
+	switch {
+	case len(all) == 0:
+		return "No check was made"
+	case failed+unknown == 0 && len(all) == 1:
+		return "The one check that was made is ok"
+	case failed+unknown == 0:
+		return fmt.Sprintf("All %d checks are ok", ok)
+	}
+	var parts []string
+	if failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, countText(len(all), "check", "checks")))
+	}
+	if unknown > 0 {
+		parts = append(parts, fmt.Sprintf("%s could not be read", countText(unknown, "check", "checks")))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,153 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+)
+
+// onTerminal is what Terminal prints.
+func onTerminal(t *testing.T, d Data, o TerminalOptions) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Terminal(&out, d, o); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestTerminalIsAsCommitted(t *testing.T) {
+	for _, name := range fixtures {
+		t.Run(name, func(t *testing.T) {
+			golden(t, name+".txt", []byte(onTerminal(t, loadFixture(t, name), TerminalOptions{})))
+		})
+	}
+	t.Run("failures in colour", func(t *testing.T) {
+		golden(t, "failures-colour.txt", []byte(onTerminal(t, loadFixture(t, "failures"), TerminalOptions{Color: true})))
+	})
+	t.Run("many pairs", func(t *testing.T) {
+		d := synthetic(8, fullMesh(8), []int64{2, 65536})
+		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm07", Server: "vm07", Bytes: 65536, Error: "a node cannot be its own server", Attempt: 1},
+			bench.Sample{Test: "ib_atomic_bw", Client: "vm07", Server: "vm06", Bytes: 8, Error: "not supported", Attempt: 1})
+		golden(t, "eight-nodes.txt", []byte(onTerminal(t, d, TerminalOptions{})))
+	})
+}
+
+// A command is there to be copied, so it alone may be longer than the terminal is wide.
+func TestTerminalKeepsToItsWidth(t *testing.T) {
+	for _, width := range []int{0, 60, 80, 120} {
+		for _, d := range []Data{loadFixture(t, "two-nodes"), loadFixture(t, "failures"), synthetic(16, fullMesh(16), []int64{2, 65536}), {}} {
+			want := width
+			if want == 0 {
+				want = 80
+			}
+			if want == 60 {
+				want = 76 // tables are not cut: figures would be lost
+			}
+			for line := range strings.Lines(onTerminal(t, d, TerminalOptions{Width: width})) {
+				line = strings.TrimSuffix(line, "\n")
+				command := strings.HasPrefix(line, "  server: ") || strings.HasPrefix(line, "  client: ")
+				if n := text.StringWidth(line); n > want && !command {
+					t.Errorf("width %d: line of %d columns: %q", width, n, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("width %d: spaces at the end of %q", width, line)
+				}
+			}
+		}
+	}
+}
+
+func TestTerminalWithoutColourHasNoEscapes(t *testing.T) {
+	d := loadFixture(t, "failures")
+	plain := onTerminal(t, d, TerminalOptions{})
+	if strings.Contains(plain, "\x1b") {
+		t.Error("there is an escape sequence without Color")
+	}
+	coloured := onTerminal(t, d, TerminalOptions{Color: true})
+	if !strings.Contains(coloured, "\x1b[31m") {
+		t.Error("nothing is red with Color")
+	}
+	if got := text.StripEscape(coloured); got != plain {
+		t.Errorf("colours change the text:\n%s\nwant\n%s", got, plain)
+	}
+}
+
+func TestTerminalColourIsTheCallersDecision(t *testing.T) {
+	d := loadFixture(t, "failures")
+	want := onTerminal(t, d, TerminalOptions{Color: true})
+	t.Setenv("NO_COLOR", "1")
+	t.Setenv("TERM", "dumb")
+	if got := onTerminal(t, d, TerminalOptions{Color: true}); got != want {
+		t.Error("the environment changes the output")
+	}
+}
+
+func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
+	for name, d := range map[string]Data{"one pair": loadFixture(t, "two-nodes"), "many pairs": synthetic(8, fullMesh(8), []int64{65536})} {
+		blocks := strings.Split(onTerminal(t, d, TerminalOptions{}), "\n\n")
+		for _, b := range blocks {
+			if strings.Contains(b, "───") && !strings.Contains(b, ", emulated\n") {
+				t.Errorf("%s: a table without the word:\n%s", name, b)
+			}
+		}
+	}
+	hardware := bw("a", "b", 4, 90)
+	if out := onTerminal(t, Data{Samples: []bench.Sample{hardware}}, TerminalOptions{}); strings.Contains(out, "mulated") {
+		t.Errorf("a figure of hardware is called emulated:\n%s", out)
+	}
+}
+
+func TestTerminalSaysWhenALatencyIsAnAverage(t *testing.T) {
+	var d Data
+	for _, server := range []string{"b", "c", "d", "e"} {
+		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_lat", Client: "a", Server: server, Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"})
+	}
+	for name, samples := range map[string][]bench.Sample{"one pair": d.Samples[:1], "many pairs": d.Samples} {
+		if out := onTerminal(t, Data{Samples: samples}, TerminalOptions{}); !strings.Contains(out, "us, average") {
+			t.Errorf("%s: output does not say it:\n%s", name, out)
+		}
+	}
+}
+
+func TestTerminalShowsAPairThatOnlyFailed(t *testing.T) {
+	d := Data{Samples: []bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: 4, Error: "exit status 1", Command: "ib_write_bw b"}}}
+	out := onTerminal(t, d, TerminalOptions{})
+	for _, want := range []string{"a to b\n", "ib_write_bw   4 B  FAILED", "1 failed measurement:", "exit status 1", "client: ib_write_bw b"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output has no %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestFindingsText(t *testing.T) {
+	of := func(statuses ...check.Status) []check.Finding {
+		var out []check.Finding
+		for _, s := range statuses {
+			out = append(out, check.Finding{Status: s})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		findings []check.Finding
+		want     string
+	}{
+		{nil, "No check was made"},
+		{of(check.OK), "The one check that was made is ok"},
+		{of(check.OK, check.OK), "All 2 checks are ok"},
+		{of(check.Failed), "1 of 1 check failed"},
+		{of(check.OK, check.Failed, check.Failed), "2 of 3 checks failed"},
+		{of(check.OK, check.Unknown), "1 check could not be read"},
+		{of(check.Failed, check.Unknown, check.Unknown), "1 of 3 checks failed, 2 checks could not be read"},
+		{of("a status of tomorrow"), "1 check could not be read"},
+	} {
+		if got := findingsText(c.findings); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
