@@ -1,0 +1,245 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// readSize is the most that one turn of a sender takes. A QEMU has at most about 200 KiB waiting, as its socket's send
+	// buffer is net.core.wmem_default (212992), so that one read nearly always empties it. It is also what bounds
+	// the time for which one sender can hold the loop.
+	readSize = 256 << 10
+
+	// maxIovecs is the kernel's limit for one writev (UIO_MAXIOV in include/uapi/linux/uio.h).
+	maxIovecs = 1024
+
+	// maxEvents is what one epoll_wait may return. More wait for the next call; the kernel's list goes round.
+	maxEvents = 64
+)
+
+var errStopped = errors.New("the switch has stopped")
+
+// A source is something in the epoll set.
+type source interface {
+	ready(events uint32)
+}
+
+// A bridge is the switch. All fields but those under mu belong to the goroutine that runs loop.
+type bridge struct {
+	log        *slog.Logger
+	now        func() time.Time
+	queueLimit int
+	started    time.Time
+
+	epfd    int
+	sources map[int32]source // by the id given to epoll; ids are not used again while an event may carry them
+	lastID  int32
+	spare   int // a file descriptor in reserve, see listener.ready
+
+	ports   []*port
+	table   *table
+	taps    []*tap // captures
+	buf     []byte // the one read buffer
+	iovecs  []unix.Iovec
+	touched []*conn // receivers of frames from the read in hand
+	chunks  chunks
+	stop    bool
+
+	mu     sync.Mutex
+	wakefd int // eventfd that ends epoll_wait when calls has something
+	calls  []call
+	closed bool // loop has ended and calls are refused
+}
+
+// A call is a function that the loop shall run, and where its result goes.
+type call struct {
+	fn   func() error
+	done chan error
+}
+
+// newBridge returns a switch without ports. The caller must run loop and then close, or only close.
+func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge, error) {
+	b := &bridge{
+		log: log, now: now, queueLimit: queueLimit, started: now(),
+		epfd: -1, wakefd: -1, spare: -1,
+		sources: make(map[int32]source),
+		table:   newTable(),
+		buf:     make([]byte, readSize),
+	}
+	var err error
+	if b.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("start switch: epoll_create1: %w", err)
+	}
+	if b.wakefd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, errors.Join(fmt.Errorf("start switch: eventfd: %w", err), b.close())
+	}
+	if b.spare, err = openSpare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start switch: %w", err), b.close())
+	}
+	if _, err := b.watch(b.wakefd, waker{b}); err != nil {
+		return nil, errors.Join(fmt.Errorf("start switch: %w", err), b.close())
+	}
+	return b, nil
+}
+
+func openSpare() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+
+// watch adds fd to the epoll set for reading and returns the id of src. Only EPOLLIN is asked for: on a unix stream each read
+// by the peer makes an EPOLLOUT, and each of those would wake the loop for nothing.
+func (b *bridge) watch(fd int, src source) (int32, error) {
+	for {
+		b.lastID++
+		if _, used := b.sources[b.lastID]; !used {
+			break
+		}
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: b.lastID}
+	if err := unix.EpollCtl(b.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return 0, fmt.Errorf("epoll_ctl add: %w", err)
+	}
+	b.sources[b.lastID] = src
+	return b.lastID, nil
+}
+
+// unwatch forgets the source with this id. The descriptor leaves the epoll set when it is closed.
+func (b *bridge) unwatch(id int32) { delete(b.sources, id) }
+
+// loop forwards frames until a call sets stop, or until epoll fails.
+func (b *bridge) loop() error {
+	defer b.refuseCalls()
+	events := make([]unix.EpollEvent, maxEvents)
+	for !b.stop {
+		n, err := unix.EpollWait(b.epfd, events, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("switch: epoll_wait: %w", err)
+		}
+		for _, ev := range events[:n] {
+			// A source may have gone since the kernel filled events: an earlier event closed it.
+			if src := b.sources[ev.Fd]; src != nil {
+				src.ready(ev.Events)
+			}
+		}
+	}
+	return nil
+}
+
+// do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be called from the loop.
+func (b *bridge) do(fn func() error) error {
+	c := call{fn, make(chan error, 1)}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return errStopped
+	}
+	b.calls = append(b.calls, c)
+	_, err := unix.Write(b.wakefd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // native-endian uint64, any value but 0
+	b.mu.Unlock()
+	if err != nil && err != unix.EAGAIN { // EAGAIN: the counter is at its maximum, so the loop is awake
+		return fmt.Errorf("wake the switch: %w", err)
+	}
+	return <-c.done
+}
+
+// halt ends the loop.
+func (b *bridge) halt() error {
+	return b.do(func() error { b.stop = true; return nil })
+}
+
+// refuseCalls answers all that was asked too late.
+func (b *bridge) refuseCalls() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, c := range b.calls {
+		c.done <- errStopped
+	}
+	b.calls = nil
+}
+
+// A waker is the eventfd through which other goroutines reach the loop.
+type waker struct{ b *bridge }
+
+func (w waker) ready(uint32) {
+	w.b.mu.Lock()
+	var counter [8]byte
+	if _, err := unix.Read(w.b.wakefd, counter[:]); err != nil && err != unix.EAGAIN && err != unix.EINTR {
+		w.b.log.Error("fabric: read eventfd", "error", err)
+	}
+	calls := w.b.calls
+	w.b.calls = nil
+	w.b.mu.Unlock()
+	for _, c := range calls {
+		c.done <- c.fn()
+	}
+}
+
+// close ends all connections and removes all sockets. The loop must not run any more.
+func (b *bridge) close() error {
+	var errs []error
+	for len(b.ports) > 0 {
+		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
+	}
+	for _, fd := range []int{b.spare, b.wakefd, b.epfd} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addPort creates a port. Like all that changes ports it must run in the loop, or before it.
+func (b *bridge) addPort(def Port) error {
+	if err := def.validate(); err != nil {
+		return err
+	}
+	for _, p := range b.ports {
+		if p.Name == def.Name {
+			return fmt.Errorf("add port %q: the switch has a port of this name, at %q: remove it first or choose another name", def.Name, p.Path)
+		}
+		if p.Path == def.Path {
+			return fmt.Errorf("add port %q: port %q listens at %q already: choose another path", def.Name, p.Name, def.Path)
+		}
+	}
+	sock, err := bind(def.Path)
+	if err != nil {
+		return fmt.Errorf("add port %q: %w", def.Name, err)
+	}
+	p := &port{Port: def, b: b, sock: sock}
+	p.counters.Since = b.now()
+	if p.id, err = b.watch(sock.fd, p); err != nil {
+		return errors.Join(fmt.Errorf("add port %q: %w", def.Name, err), sock.close())
+	}
+	b.ports = append(b.ports, p)
+	for _, t := range b.taps {
+		t.addPort(p)
+	}
+	return nil
+}
+
+// removePort ends a port's connection and removes its socket.
+func (b *bridge) removePort(name string) error {
+	i := slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+	if i < 0 {
+		return fmt.Errorf("remove port %q: the switch has no such port", name)
+	}
+	p := b.ports[i]
+	b.ports = slices.Delete(b.ports, i, i+1)
+	if p.conn != nil {
+		p.conn.close()
+	}
+	b.unwatch(p.id)
+	if err := p.sock.close(); err != nil {
+		return fmt.Errorf("remove port %q: %w", name, err)
+	}
+	return nil
+}

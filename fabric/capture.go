@@ -1,0 +1,226 @@
+package fabric
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// tapLimit bounds the bytes of captured frames that wait for one capture's reader. Twice as much is in memory: one batch
+// fills while the other is written.
+const tapLimit = 8 << 20
+
+// recordOverhead is charged for each captured frame besides its bytes, so that a flood of tiny frames is bounded too.
+const recordOverhead = 64
+
+// A tap copies frames out of the loop for one capture. The loop only ever copies into memory; when the reader is slow
+// and the batch is full, frames are counted as missed and go on their way.
+type tap struct {
+	only    *port // nil: all ports
+	snaplen int
+	wake    chan struct{} // holds a token when there may be something to write
+
+	mu     sync.Mutex
+	batch  batch
+	ifaces []*iface // in pcapng order; only grows
+	index  map[*port]int
+}
+
+// A batch is what was captured since the writer came last.
+type batch struct {
+	records []record
+	data    []byte // the frames of records, one after the other
+}
+
+type record struct {
+	iface    int
+	at       int64 // Unix nanoseconds
+	captured int   // bytes in data
+	length   int   // bytes on the wire
+}
+
+// An iface is one port as pcapng sees it. What was seen and not captured was missed.
+type iface struct {
+	name           string
+	seen, captured uint64 // frames
+}
+
+// newTap starts a capture at one port, or at all. It must run in the loop.
+func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
+	t := &tap{snaplen: snaplen, wake: make(chan struct{}, 1), index: make(map[*port]int)}
+	if name != AllPorts {
+		i := slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("capture: the switch has no port %q", name)
+		}
+		t.only = b.ports[i]
+	}
+	if len(b.ports) == 0 {
+		return nil, fmt.Errorf("capture: the switch has no ports: add one first")
+	}
+	for _, p := range b.ports {
+		t.addPort(p)
+	}
+	t.signal() // the stream's head must not wait for the first frame: a viewer at its other end would
+	b.taps = append(b.taps, t)
+	return t, nil
+}
+
+// removeTap must run in the loop.
+func (b *bridge) removeTap(t *tap) {
+	b.taps = slices.DeleteFunc(b.taps, func(o *tap) bool { return o == t })
+}
+
+// addPort makes a port known to the capture. It runs in the loop.
+func (t *tap) addPort(p *port) {
+	if t.only != nil && t.only != p {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.index[p] = len(t.ifaces)
+	t.ifaces = append(t.ifaces, &iface{name: p.Name})
+}
+
+// capture copies a frame. It runs in the loop and does not wait for the writer, which holds the lock only to swap batches.
+func (t *tap) capture(p *port, at int64, frame []byte) {
+	if t.only != nil && t.only != p {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.index[p]
+	t.ifaces[i].seen++
+	n := min(len(frame), t.snaplen)
+	if len(t.batch.data)+n+recordOverhead*len(t.batch.records) > tapLimit {
+		return
+	}
+	t.ifaces[i].captured++
+	t.batch.records = append(t.batch.records, record{i, at, n, len(frame)})
+	t.batch.data = append(t.batch.data, frame[:n]...)
+}
+
+// signal tells the writer that there may be something, once for all frames of a read.
+func (t *tap) signal() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// swap takes what was captured and leaves an empty batch. It returns the interfaces as they are now.
+func (t *tap) swap(empty batch) (batch, []iface) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	full := t.batch
+	t.batch = batch{empty.records[:0], empty.data[:0]}
+	ifaces := make([]iface, len(t.ifaces))
+	for i, f := range t.ifaces {
+		ifaces[i] = *f
+	}
+	return full, ifaces
+}
+
+// A tapWriter turns the batches of a tap into a pcapng stream.
+type tapWriter struct {
+	tap     *tap
+	snaplen int
+	buf     *bufio.Writer
+	ng      *pcapgo.NgWriter
+	known   int // interfaces written
+}
+
+func newTapWriter(t *tap, w io.Writer) *tapWriter {
+	// NgWriter uses a bufio.Writer that it is given, so that its own of 4 KiB does not make a system call for each frame.
+	return &tapWriter{tap: t, snaplen: t.snaplen, buf: bufio.NewWriterSize(w, 256<<10)}
+}
+
+// interfaces describes the ports that are not yet in the stream.
+func (w *tapWriter) interfaces(ifaces []iface) error {
+	for _, f := range ifaces[w.known:] {
+		ng := pcapgo.NgInterface{
+			Name:                f.name,
+			LinkType:            layers.LinkTypeEthernet,
+			SnapLength:          uint32(w.snaplen),
+			TimestampResolution: 9, // nanoseconds
+		}
+		var err error
+		if w.ng == nil {
+			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless fabric", OS: "linux"}}
+			w.ng, err = pcapgo.NewNgWriterInterface(w.buf, ng, opts)
+		} else {
+			_, err = w.ng.AddInterface(ng)
+		}
+		if err != nil {
+			return err
+		}
+		w.known++
+	}
+	return nil
+}
+
+// run writes until done is closed, then what is left and the statistics. The last swap must come after the tap was
+// removed from the loop: that is what the function remove does.
+func (w *tapWriter) run(done <-chan struct{}, remove func(), now func() time.Time) error {
+	var b batch
+	for more := true; more; {
+		select {
+		case <-w.tap.wake:
+		case <-done:
+			remove()
+			more = false
+		}
+		var ifaces []iface
+		b, ifaces = w.tap.swap(b)
+		if err := w.packets(b, ifaces); err != nil {
+			remove()
+			return err
+		}
+		if !more {
+			return w.statistics(ifaces, now())
+		}
+	}
+	return nil
+}
+
+func (w *tapWriter) packets(b batch, ifaces []iface) error {
+	if err := w.interfaces(ifaces); err != nil {
+		return err
+	}
+	data := b.data
+	for _, r := range b.records {
+		ci := gopacket.CaptureInfo{
+			Timestamp:      time.Unix(0, r.at),
+			CaptureLength:  r.captured,
+			Length:         r.length,
+			InterfaceIndex: r.iface,
+		}
+		if err := w.ng.WritePacket(ci, data[:r.captured]); err != nil {
+			return err
+		}
+		data = data[r.captured:]
+	}
+	return w.ng.Flush()
+}
+
+// statistics writes for each interface how many frames it saw and how many of them are missing from the stream.
+func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
+	for i, f := range ifaces {
+		st := pcapgo.NgInterfaceStatistics{
+			LastUpdate:      now,
+			PacketsReceived: f.seen,
+			PacketsDropped:  f.seen - f.captured,
+		}
+		if err := w.ng.WriteInterfaceStats(i, st); err != nil {
+			return err
+		}
+	}
+	return w.ng.Flush()
+}

@@ -1,0 +1,169 @@
+package fabric
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// A Client talks to a running switch. Each call makes a connection of its own, so calls may run at the same time, do not wait for
+// each other, and there is nothing to close. The zero value is not valid; use Dial.
+type Client struct {
+	path string
+	info Info
+}
+
+// Dial returns a client for the switch at a control socket, after asking it for its version.
+func Dial(path string) (*Client, error) {
+	c := &Client{path: path}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	info, err := c.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if info.Version != ProtocolVersion {
+		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab with the program that started it", path, info.Version, ProtocolVersion)
+	}
+	c.info = info
+	return c, nil
+}
+
+// Info returns what the switch said of itself to Dial.
+func (c *Client) Info() Info { return c.info }
+
+// Ping asks the switch what it is.
+func (c *Client) Ping(ctx context.Context) (Info, error) {
+	r, err := c.ask(ctx, request{Command: commandPing})
+	if err != nil {
+		return Info{}, err
+	}
+	if r.Info == nil {
+		return Info{}, fmt.Errorf("switch at %q: ping: the answer has no info", c.path)
+	}
+	return *r.Info, nil
+}
+
+// Counters returns one snapshot.
+func (c *Client) Counters(ctx context.Context) (Counters, error) {
+	r, err := c.ask(ctx, request{Command: commandCounters})
+	if err != nil {
+		return Counters{}, err
+	}
+	if r.Counters == nil {
+		return Counters{}, fmt.Errorf("switch at %q: counters: the answer has none", c.path)
+	}
+	return *r.Counters, nil
+}
+
+// AddPort adds a port to the running switch. When it returns, a node can connect.
+func (c *Client) AddPort(ctx context.Context, p Port) error {
+	_, err := c.ask(ctx, request{Command: commandAddPort, Port: p.Name, Path: p.Path})
+	return err
+}
+
+// RemovePort removes a port, its socket and its node's connection.
+func (c *Client) RemovePort(ctx context.Context, name string) error {
+	_, err := c.ask(ctx, request{Command: commandRemovePort, Port: name})
+	return err
+}
+
+// CaptureOptions says what to capture. The zero value captures all frames of all ports in full.
+type CaptureOptions struct {
+	Port    string // name; AllPorts or empty: all, those added later too
+	Snaplen int    // bytes kept of each frame; 0: all of it
+
+	// Started, if not nil, is called when the capture has begun: frames that enter the switch from then on are in it.
+	Started func()
+}
+
+// Capture writes frames to w as pcapng, one interface for each port, until ctx ends or the switch stops; both are no error. Each
+// frame appears once, where it entered the switch, whatever became of it. The stream ends with statistics: how many
+// frames each port saw and how many are missing because w was too slow. Without them the switch was killed.
+func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in, _, err := c.exchange(ctx, conn, request{Command: commandCapture, Port: opts.Port, Snaplen: opts.Snaplen})
+	if err != nil {
+		return err
+	}
+	// At the end of ctx only the sending side is closed: the switch then sends the rest and the statistics.
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite() // fails if the switch has closed already, and then the copy below ends
+		_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
+	})
+	defer stop()
+	if opts.Started != nil {
+		opts.Started()
+	}
+	if _, err := io.Copy(w, in); err != nil {
+		return fmt.Errorf("switch at %q: capture: %w", c.path, err)
+	}
+	return nil
+}
+
+func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return nil, fmt.Errorf("switch at %q: %w", c.path, err)
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+// ask makes one request on a connection of its own.
+func (c *Client) ask(ctx context.Context, req request) (response, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return response{}, err
+	}
+	defer conn.Close()
+	_, r, err := c.exchange(ctx, conn, req)
+	return r, err
+}
+
+// exchange sends a request and reads its response. The returned reader has what comes after it.
+func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*bufio.Reader, response, error) {
+	fail := func(err error) (*bufio.Reader, response, error) {
+		if ctx.Err() != nil {
+			err = ctx.Err() // and not the error of the deadline that ended the wait
+		}
+		return nil, response{}, fmt.Errorf("switch at %q: %s: %w", c.path, req.Command, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	line, err := json.Marshal(req)
+	if err != nil {
+		return fail(err)
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return fail(err)
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	line, err = in.ReadBytes('\n')
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the switch closed the connection without an answer")
+		}
+		return fail(err)
+	}
+	var r response
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fail(err)
+	}
+	if r.Error != "" {
+		return fail(errors.New(r.Error))
+	}
+	if !stop() && ctx.Err() != nil {
+		return fail(ctx.Err())
+	}
+	return in, r, nil
+}

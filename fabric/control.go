@@ -1,0 +1,247 @@
+package fabric
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProtocolVersion is the version of the control protocol. It grows when an old client could misread a new switch.
+const ProtocolVersion = 1
+
+const (
+	maxRequest   = 64 << 10        // bytes of one request line
+	drainTimeout = 2 * time.Second // for the last bytes of a capture when the switch stops
+)
+
+// Commands of the control socket.
+const (
+	commandPing       = "ping"
+	commandCounters   = "counters"
+	commandAddPort    = "add-port"
+	commandRemovePort = "remove-port"
+	commandCapture    = "capture"
+)
+
+// A request is one line from the client.
+type request struct {
+	Command string `json:"command"`
+	Port    string `json:"port,omitempty"`    // name; for capture also AllPorts or nothing, which mean all
+	Path    string `json:"path,omitempty"`    // add-port
+	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
+}
+
+// A response is one line to the client. Exactly one field is set, or none for a command that returns nothing but success.
+type response struct {
+	Error    string    `json:"error,omitempty"`
+	Info     *Info     `json:"info,omitempty"`
+	Counters *Counters `json:"counters,omitempty"`
+	Capture  bool      `json:"capture,omitempty"` // from the next byte on the connection is a pcapng stream
+}
+
+// Info says what answers at a control socket.
+type Info struct {
+	Version int       `json:"version"` // ProtocolVersion of the switch
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Ports   int       `json:"ports"`
+}
+
+// A control serves the control socket.
+type control struct {
+	b        *bridge
+	listener net.Listener
+	sock     *boundSocket
+}
+
+// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a second one must find out before
+// it takes the first one's ports away.
+func probe(path string) error {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return nil // nobody there, or something that bind will name
+	}
+	c.Close()
+	return fmt.Errorf("listen at %q: another switch answers there: stop it first or choose another directory", path)
+}
+
+// listenControl creates the control socket.
+func listenControl(b *bridge, path string) (*control, error) {
+	sock, err := bind(path)
+	if err != nil {
+		return nil, err
+	}
+	// The runtime's poller takes the descriptor over: control connections are few, and plain goroutines read better.
+	f := os.NewFile(uintptr(sock.fd), path)
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen at %q: %w", path, err), sock.unlink())
+	}
+	return &control{b, l, sock}, nil
+}
+
+// close removes the socket. Connections are not touched.
+func (c *control) close() error {
+	err := c.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // serve has closed it
+	}
+	return errors.Join(err, c.sock.unlink())
+}
+
+// serve answers until ctx ends and all connections have ended, which it makes them do.
+func (c *control) serve(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before Wait: ends the connections
+	stop := context.AfterFunc(ctx, func() { c.listener.Close() })
+	defer stop()
+	for {
+		conn, err := c.listener.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		}
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			// The nodes' traffic goes on; whoever waits is served when a descriptor is free again.
+			c.b.log.Error("fabric: control: accept", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("control socket: %w", err)
+		}
+		wg.Go(func() { c.handle(ctx, conn.(*net.UnixConn)) })
+	}
+}
+
+// handle answers the requests of one client.
+func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close()
+	// When the switch stops, every reader sees the end of its input, as if the client had gone; a client that does not read
+	// gets little time for what is under way. Errors here mean that the connection has ended.
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
+		_ = conn.CloseRead()
+	})
+	defer stop()
+	in := bufio.NewReaderSize(conn, maxRequest)
+	out := json.NewEncoder(conn)
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			c.reply(out, response{Error: fmt.Sprintf("request is longer than %d bytes", maxRequest)})
+			return
+		}
+		if err != nil {
+			return // end of input, or a broken connection that nobody waits for
+		}
+		var req request
+		if err := json.Unmarshal(line, &req); err != nil {
+			if !c.reply(out, response{Error: fmt.Sprintf("read request: %v", err)}) {
+				return
+			}
+			continue
+		}
+		if req.Command == commandCapture {
+			c.capture(req, conn, in, out)
+			return
+		}
+		if !c.reply(out, c.answer(req)) {
+			return
+		}
+	}
+}
+
+// reply sends a response and reports whether the connection is still good.
+func (c *control) reply(out *json.Encoder, r response) bool {
+	if err := out.Encode(r); err != nil {
+		c.b.log.Warn("fabric: control: reply", "error", err)
+		return false
+	}
+	return true
+}
+
+// answer runs one command other than capture.
+func (c *control) answer(req request) response {
+	var r response
+	err := c.b.do(func() error {
+		switch req.Command {
+		case commandPing:
+			r.Info = &Info{Version: ProtocolVersion, PID: os.Getpid(), Started: c.b.started, Ports: len(c.b.ports)}
+		case commandCounters:
+			n := c.b.snapshot()
+			r.Counters = &n
+		case commandAddPort:
+			return c.b.addPort(Port{req.Port, req.Path})
+		case commandRemovePort:
+			return c.b.removePort(req.Port)
+		default:
+			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s and %s", req.Command,
+				commandPing, commandCounters, commandAddPort, commandRemovePort, commandCapture)
+		}
+		return nil
+	})
+	if err != nil {
+		return response{Error: err.Error()}
+	}
+	return r
+}
+
+// capture streams pcapng until the client closes its side, or the whole connection. A client that closes only its sending
+// side gets the rest and the statistics.
+func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *json.Encoder) {
+	if req.Port == "" {
+		req.Port = AllPorts
+	}
+	if req.Snaplen < 0 {
+		c.reply(out, response{Error: fmt.Sprintf("capture: snaplen %d is negative", req.Snaplen)})
+		return
+	}
+	if req.Snaplen == 0 || req.Snaplen > MaxFrame {
+		req.Snaplen = MaxFrame
+	}
+	var t *tap
+	err := c.b.do(func() (err error) {
+		t, err = c.b.newTap(req.Port, req.Snaplen)
+		return err
+	})
+	if err != nil {
+		c.reply(out, response{Error: err.Error()})
+		return
+	}
+	remove := func() {
+		// errStopped is as good: a loop that has ended fills no tap.
+		_ = c.b.do(func() error { c.b.removeTap(t); return nil })
+	}
+	if !c.reply(out, response{Capture: true}) {
+		remove()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, in) // ends at the client's end or at a broken connection: both end the capture
+	}()
+	if err := newTapWriter(t, conn).run(done, remove, c.b.now); err != nil {
+		c.b.log.Info("fabric: capture ended by its reader", "port", req.Port, "error", err)
+	}
+	conn.Close() // before waiting: it ends the copy above
+	<-done
+}

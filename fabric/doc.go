@@ -1,0 +1,25 @@
+// Package fabric is the software switch between the emulated NICs of a lab: a learning layer-2 switch in user space
+// to which QEMU attaches through unix stream sockets.
+//
+// # Ports
+//
+// A port is a listening unix stream socket that the switch creates with mode 0600. QEMU connects to it with
+//
+//	-netdev stream,id=n0,server=off,addr.type=unix,addr.path=PORT.sock
+//
+// In both directions each Ethernet frame (no preamble, no FCS) is preceded by its length in bytes as a 32-bit
+// big-endian integer. A port carries one connection. A new connection replaces the old one: a QEMU that was killed and
+// started again must get its port even if the switch has not yet seen the end of the old stream, or if the old process
+// hangs and never closes it. The price is that two QEMUs which were given the same path by mistake push each other out;
+// the counter "replaced" and the log show that.
+//
+// # One thread
+//
+// One goroutine, in a loop around epoll, owns all forwarding state: no locks, no atomics, and one read buffer that stays in
+// the CPU's cache however many ports there are. A read takes all that a sender has waiting, frames are parsed in place, and
+// the frames for one receiver leave with one write straight from the read buffer. Only a receiver that does not keep up costs
+// a third copy, into a bounded queue. An idle port costs two file descriptors and no CPU time: there is no timer.
+// Everything else (control connections, captures) runs in other goroutines and hands closures to the loop.
+//
+// The package needs Linux (epoll, eventfd).
+package fabric

@@ -1,0 +1,251 @@
+package fabric
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A span is a part of the read buffer that holds whole frames with their prefixes.
+type span struct{ off, end int }
+
+// An outbox gathers what goes to one receiver from the read in hand. Frames that stand one after the other in
+// the read buffer are one span, so that the usual case, all from one sender to one receiver, is a single plain write.
+//
+// Later shaping (rate, delay, loss, ECN marks of a port's link) belongs between outbox and socket: flush decides for each
+// frame whether it is sent, kept or dropped.
+type outbox struct {
+	spans  []span
+	frames int
+	bytes  int // Ethernet bytes
+}
+
+// forward takes the frames of p from the start of buf and sends them on. It returns how many bytes were whole frames.
+// The frames before a wrong prefix are forwarded.
+func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
+	now := b.now()
+	nano := now.UnixNano()
+	var last header // of the frame before; the zero header is right at the start, as address 0 is never learned
+	var to *port    // where frames with header last go; nil means flood
+	for {
+		n, e := nextFrame(buf[used:])
+		if n == 0 {
+			err = e
+			break
+		}
+		s := span{used, used + n}
+		used = s.end
+		frame := buf[s.off+prefixLen : s.end]
+		p.counters.RxFrames++
+		p.counters.RxBytes += uint64(len(frame))
+		for _, t := range b.taps {
+			t.capture(p, nano, frame)
+		}
+		if h := parseHeader(frame); h != last {
+			if !b.table.learn(h.src, p, nano) {
+				p.counters.Unlearned++
+			}
+			last, to = h, nil
+			if !h.dst.group() {
+				to = b.table.lookup(h.dst, nano)
+			}
+		}
+		switch {
+		case to == p:
+			p.counters.RxFiltered++
+		case to != nil:
+			b.emit(to.conn, s)
+		default:
+			b.flood(p, s)
+		}
+	}
+	for _, t := range b.taps {
+		t.signal()
+	}
+	for _, c := range b.touched {
+		if c.out.frames > 0 { // else closed by the flush of another
+			c.flush(buf)
+		}
+	}
+	b.touched = b.touched[:0]
+	return used, err
+}
+
+// flood sends a frame to all connected ports but its own.
+func (b *bridge) flood(from *port, s span) {
+	sent := false
+	for _, p := range b.ports {
+		if p != from && p.conn != nil {
+			b.emit(p.conn, s)
+			sent = true
+		}
+	}
+	if sent {
+		from.counters.RxFlooded++
+	} else {
+		from.counters.RxNowhere++
+	}
+}
+
+// emit puts a frame into the outbox of c.
+func (b *bridge) emit(c *conn, s span) {
+	o := &c.out
+	if o.frames == 0 {
+		b.touched = append(b.touched, c)
+	}
+	o.frames++
+	o.bytes += s.end - s.off - prefixLen
+	if n := len(o.spans); n > 0 && o.spans[n-1].end == s.off {
+		o.spans[n-1].end = s.end
+		return
+	}
+	o.spans = append(o.spans, s)
+}
+
+// flush sends the outbox: to the socket if nothing waits before it, else into the queue.
+func (c *conn) flush(buf []byte) {
+	p := c.port
+	sent := 0
+	if c.queue.empty() {
+		var err error
+		if sent, err = c.write(buf, c.out.spans); err != nil {
+			p.b.log.Info("fabric: disconnected", "port", p.Name, "error", err)
+			c.close()
+			return
+		}
+	}
+	out := c.out
+	c.out = outbox{spans: out.spans[:0]}
+	if sent == out.bytes+prefixLen*out.frames {
+		p.counters.TxFrames += uint64(out.frames)
+		p.counters.TxBytes += uint64(out.bytes)
+		return
+	}
+	c.enqueue(buf, out.spans, sent)
+}
+
+// write sends spans of buf and returns how many bytes the socket took. A full socket is no error.
+func (c *conn) write(buf []byte, spans []span) (sent int, err error) {
+	for len(spans) > 0 {
+		batch := spans[:min(len(spans), maxIovecs)]
+		spans = spans[len(batch):]
+		b := c.port.b
+		b.iovecs = b.iovecs[:0]
+		want := 0
+		for _, s := range batch {
+			b.iovecs = appendIovec(b.iovecs, buf[s.off:s.end])
+			want += s.end - s.off
+		}
+		n, err := c.writev(b.iovecs)
+		if err != nil {
+			return sent, err
+		}
+		sent += n
+		if n < want {
+			break
+		}
+	}
+	return sent, nil
+}
+
+func appendIovec(v []unix.Iovec, b []byte) []unix.Iovec {
+	v = append(v, unix.Iovec{Base: unsafe.SliceData(b)})
+	v[len(v)-1].SetLen(len(b))
+	return v
+}
+
+// writev sends iovecs and returns how many bytes the socket took: 0 if it is full. It does not go through
+// unix.Writev, which would allocate on each call.
+func (c *conn) writev(v []unix.Iovec) (int, error) {
+	for {
+		c.port.counters.Writes++
+		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)))
+		runtime.KeepAlive(v)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS:
+			return 0, nil
+		default:
+			return 0, fmt.Errorf("writev: %w", errno)
+		}
+	}
+}
+
+// enqueue puts into the queue all of spans that lies behind their first sent bytes, and drops the whole frames for which
+// there is no room. The rest of a frame whose start was sent is always taken, as the stream would be out of
+// step without it; so a queue may go over its limit by one frame.
+func (c *conn) enqueue(buf []byte, spans []span, sent int) {
+	p := c.port
+	for _, s := range spans {
+		for off := s.off; off < s.end; {
+			size := int(binary.BigEndian.Uint32(buf[off:]))
+			end := off + prefixLen + size
+			switch {
+			case sent >= end-off:
+				sent -= end - off
+				p.counters.TxFrames++
+				p.counters.TxBytes += uint64(size)
+			case sent > 0:
+				c.queue.push(buf[off+sent:end], size)
+				sent = 0
+			case c.queue.bytes+end-off <= p.b.queueLimit:
+				c.queue.push(buf[off:end], size)
+			default:
+				p.counters.Drops.QueueFull++
+			}
+			off = end
+		}
+	}
+	p.counters.QueuePeak = max(p.counters.QueuePeak, c.queue.bytes)
+	c.block(!c.queue.empty())
+}
+
+// drain sends from the queue. The kernel reports a unix stream as writable when three quarters of its send buffer are
+// free (unix_writable in net/unix/af_unix.c), so that each turn moves much.
+func (c *conn) drain() {
+	p, b := c.port, c.port.b
+	for !c.queue.empty() {
+		b.iovecs = b.iovecs[:0]
+		want := 0
+		for _, ch := range c.queue.list[:min(len(c.queue.list), maxIovecs)] {
+			b.iovecs = appendIovec(b.iovecs, ch.data[ch.sent:])
+			want += len(ch.data) - ch.sent
+		}
+		n, err := c.writev(b.iovecs)
+		if err != nil {
+			b.log.Info("fabric: disconnected", "port", p.Name, "error", err)
+			c.close()
+			return
+		}
+		frames, bytes := c.queue.advance(n)
+		p.counters.TxFrames += frames
+		p.counters.TxBytes += bytes
+		if n < want {
+			return // and EPOLLOUT stays asked for
+		}
+	}
+	c.block(false)
+}
+
+// block asks epoll to report when the socket can be written, or no longer.
+func (c *conn) block(on bool) {
+	if on == c.blocked {
+		return
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.id}
+	if on {
+		ev.Events |= unix.EPOLLOUT
+	}
+	if err := unix.EpollCtl(c.port.b.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+		// Without the report the queue would never leave. The node connects again.
+		c.port.b.log.Error("fabric: epoll_ctl mod; disconnect", "port", c.port.Name, "error", err)
+		c.close()
+		return
+	}
+	c.blocked = on
+}

@@ -1,0 +1,106 @@
+package fabric
+
+import "encoding/binary"
+
+// chunkSize is the unit in which queues take memory. The longest frame fits four times, so that at most a quarter of a chunk stays
+// unused, and a full queue of 4 MiB leaves with few system calls.
+const chunkSize = 64 << 10
+
+// A chunk holds frames with their prefixes, one after the other. Each frame lies in one chunk whole, except that
+// the first chunk of a queue may start with the rest of a frame of which the receiver has the first bytes already.
+type chunk struct {
+	data []byte
+	sent int // bytes of data that the receiver has
+	next int // where in data the frame that holds data[sent] ends
+	size int // Ethernet bytes of that frame, without prefix
+}
+
+// chunks keeps a few unused chunks of all queues, so that a busy receiver does not make garbage.
+type chunks struct {
+	free []*chunk
+}
+
+const maxFreeChunks = 128 // 8 MiB
+
+func (p *chunks) get() *chunk {
+	if n := len(p.free); n > 0 {
+		c := p.free[n-1]
+		p.free = p.free[:n-1]
+		return c
+	}
+	return &chunk{data: make([]byte, 0, chunkSize)}
+}
+
+func (p *chunks) put(c *chunk) {
+	if len(p.free) < maxFreeChunks {
+		*c = chunk{data: c.data[:0]}
+		p.free = append(p.free, c)
+	}
+}
+
+// A queue holds what a receiver has not yet taken, oldest first.
+type queue struct {
+	pool   *chunks
+	list   []*chunk
+	bytes  int // unsent bytes, prefixes included
+	frames int // frames not yet sent to their last byte
+}
+
+func (q *queue) empty() bool { return q.bytes == 0 }
+
+// push appends b, which is a whole frame with its prefix or the unsent rest of one; size is the frame's length without
+// prefix. The caller has checked the queue's limit.
+func (q *queue) push(b []byte, size int) {
+	var c *chunk
+	if n := len(q.list); n > 0 {
+		c = q.list[n-1]
+	}
+	if c == nil || cap(c.data)-len(c.data) < len(b) {
+		c = q.pool.get()
+		c.next, c.size = len(b), size
+		q.list = append(q.list, c)
+	}
+	c.data = append(c.data, b...)
+	q.bytes += len(b)
+	q.frames++
+}
+
+// advance notes that the receiver took n more bytes and returns the frames that are thereby complete, and their
+// Ethernet bytes.
+func (q *queue) advance(n int) (frames, bytes uint64) {
+	q.bytes -= n
+	done := 0
+	for n > 0 {
+		c := q.list[done]
+		step := min(n, len(c.data)-c.sent)
+		c.sent += step
+		n -= step
+		for c.next <= c.sent {
+			frames++
+			bytes += uint64(c.size)
+			if c.next == len(c.data) {
+				break
+			}
+			c.size = int(binary.BigEndian.Uint32(c.data[c.next:]))
+			c.next += prefixLen + c.size
+		}
+		if c.sent == len(c.data) {
+			q.pool.put(c)
+			done++
+		}
+	}
+	q.frames -= int(frames)
+	// Move the rest down, so that the list's array is used again and does not creep through memory.
+	q.list = q.list[:copy(q.list, q.list[done:])]
+	return frames, bytes
+}
+
+// clear empties the queue and returns the number of frames that were in it.
+func (q *queue) clear() uint64 {
+	for _, c := range q.list {
+		q.pool.put(c)
+	}
+	n := uint64(q.frames)
+	q.list, q.bytes, q.frames = nil, 0, 0
+	return n
+}

@@ -1,0 +1,82 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// DefaultQueueBytes is how much may wait for one node that does not read. It is deep because RoCE recovers from a loss by
+// going back to the lost packet and sending all from there again: a dropped frame costs more than a late one.
+const DefaultQueueBytes = 4 << 20
+
+// Config is what a switch is made of. Only Control must be set.
+type Config struct {
+	Ports   []Port       // there from the start; more can be added through the control socket
+	Control string       // path of the control socket
+	Log     *slog.Logger // nil: no log
+
+	// QueueBytes bounds what waits for each node, prefixes included; 0 means DefaultQueueBytes. It is only taken from memory
+	// when a node does not keep up.
+	QueueBytes int
+
+	now   func() time.Time // nil: time.Now
+	ready func(*bridge)    // if not nil, called when all sockets are there
+}
+
+// Run is the switch: it creates the sockets, forwards until ctx ends, and removes the sockets. The control socket comes
+// last, so that when Dial succeeds all ports of cfg can be connected to. The end of ctx is not an error.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if cfg.Control == "" {
+		return errors.New("start switch: no path for the control socket")
+	}
+	if cfg.QueueBytes < 0 {
+		return fmt.Errorf("start switch: queue of %d bytes", cfg.QueueBytes)
+	}
+	if cfg.QueueBytes == 0 {
+		cfg.QueueBytes = DefaultQueueBytes
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
+	b, err := newBridge(cfg.Log, cfg.now, cfg.QueueBytes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := probe(cfg.Control); err != nil {
+		return err
+	}
+	for _, p := range cfg.Ports {
+		if err := b.addPort(p); err != nil {
+			return err
+		}
+	}
+	ctl, err := listenControl(b, cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ctl.close()) }()
+
+	// The loop outlives the control connections, which need it to end in good order. If either fails, the other is ended.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looped := make(chan error, 1)
+	go func() {
+		defer cancel()
+		looped <- b.loop()
+	}()
+	if cfg.ready != nil {
+		cfg.ready(b)
+	}
+	served := ctl.serve(ctx)
+	if err := b.halt(); err != nil && !errors.Is(err, errStopped) {
+		return errors.Join(served, err)
+	}
+	return errors.Join(served, <-looped)
+}

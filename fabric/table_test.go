@@ -1,0 +1,71 @@
+package fabric
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTableMakesRoomByAge(t *testing.T) {
+	tab := newTable()
+	p, other := &port{}, &port{}
+	const t0 = int64(1e18)
+	for i := range macsPerPort {
+		if !tab.learn(station(i+1), p, t0+int64(i)) { // one nanosecond apart
+			t.Fatalf("address %d of %d was not learned", i+1, macsPerPort)
+		}
+	}
+	one := station(macsPerPort + 1)
+	if tab.learn(one, p, t0+int64(time.Minute)) {
+		t.Error("an address was learned over the limit")
+	}
+	if !tab.learn(one, other, t0+int64(time.Minute)) {
+		t.Error("the limit of one port stopped another")
+	}
+	if tab.learn(one, p, t0+int64(time.Minute)+1) {
+		t.Error("an address moved to a port at its limit")
+	}
+	// Ten addresses are too old now.
+	now := t0 + int64(ageing) + 10
+	if !tab.learn(one, p, now) || p.macs != macsPerPort-9 || other.macs != 0 || p.counters.Moves != 1 {
+		t.Errorf("after a sweep: %d addresses, %d at the other port, %d moves", p.macs, other.macs, p.counters.Moves)
+	}
+	if got := tab.lookup(station(10), now); got != nil {
+		t.Error("an aged address is known")
+	}
+	if got := tab.lookup(station(11), now); got != p {
+		t.Error("an address is lost at the age limit itself")
+	}
+	if got := tab.size(now); got != macsPerPort-9 {
+		t.Errorf("size %d, want %d", got, macsPerPort-9)
+	}
+}
+
+func TestTableSearchesForAgedEntriesAtMostOnceASecond(t *testing.T) {
+	tab := newTable()
+	p := &port{}
+	const t0 = int64(1e18)
+	for i := range macsPerPort {
+		tab.learn(station(i+1), p, t0)
+	}
+	now := t0 + int64(ageing)
+	if tab.learn(station(5000), p, now) { // searches, and nothing is old enough
+		t.Fatal("learned over the limit")
+	}
+	if tab.learn(station(5000), p, now+int64(sweepEvery)-1) {
+		t.Error("searched again too early")
+	}
+	if !tab.learn(station(5000), p, now+int64(sweepEvery)) {
+		t.Error("did not search again")
+	}
+}
+
+func TestTableForgetsAPort(t *testing.T) {
+	tab := newTable()
+	p, other := &port{}, &port{}
+	tab.learn(station(1), p, 1)
+	tab.learn(station(2), other, 1)
+	tab.forget(p)
+	if tab.lookup(station(1), 1) != nil || tab.lookup(station(2), 1) != other || p.macs != 0 {
+		t.Error("forget removed too much or too little")
+	}
+}
