@@ -47,7 +47,7 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 		KernelDigest: kernelDigest,
 		Packages: []string{
 			"busybox-static", "dash", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf3", "iproute2",
-			"iputils-ping", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump",
+			"iputils-ping", "netbase", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump",
 		},
 		Programs: []string{
 			"bridge", "busybox", "dash", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
@@ -55,7 +55,7 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
 			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose",
 		},
-		Keep:     []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*"},
+		Keep:     []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services"},
 		Modules:  []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
 		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet"},
 

@@ -37,50 +37,54 @@ type Event struct {
 	Took  time.Duration // with End
 }
 
-// progress turns a sequence of steps into events.
-type progress struct {
-	report func(Event)
-	step   string
-	began  time.Time
+// A Progress turns a sequence of steps into events. Report may be nil.
+type Progress struct {
+	Report func(Event)
+
+	step  string
+	began time.Time
 }
 
-// begin ends the step before, if one is open, and begins the next.
-func (p *progress) begin(step string) {
-	p.end(nil)
+// Begin ends the step before, if one is open, and begins the next.
+func (p *Progress) Begin(step string) {
+	p.End(nil)
 	p.step, p.began = step, time.Now()
 	p.emit(Event{Step: step})
 }
 
-func (p *progress) note(format string, args ...any) {
+// Note says something worth saying on the way.
+func (p *Progress) Note(format string, args ...any) {
 	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
 }
 
-func (p *progress) count(done, total int) {
+// Count tells how much of the step is done.
+func (p *Progress) Count(done, total int) {
 	p.emit(Event{Step: p.step, Done: done, Total: total})
 }
 
-func (p *progress) end(err error) {
+// End ends the step that is open, if one is.
+func (p *Progress) End(err error) {
 	if p.step != "" {
 		p.emit(Event{Step: p.step, End: true, Err: err, Took: time.Since(p.began)})
 		p.step = ""
 	}
 }
 
-func (p *progress) emit(e Event) {
-	if p.report != nil {
-		p.report(e)
+func (p *Progress) emit(e Event) {
+	if p.Report != nil {
+		p.Report(e)
 	}
 }
 
 // Up makes the lab run as described: nodes that run already as they should are left alone, so that a second Up changes nothing.
 // If it fails, what it started is stopped again, and a lab that it made is removed.
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
-	p := &progress{report: o.Progress}
-	defer func() { p.end(err) }()
+	p := &Progress{Report: o.Progress}
+	defer func() { p.End(err) }()
 	if err := supported(l); err != nil {
 		return nil, err
 	}
-	unlock, err := d.lock(ctx, l.Name, func(holder string) { p.note("waiting for process %s, which works on lab %s", holder, l.Name) })
+	unlock, err := d.lock(ctx, l.Name, func(holder string) { p.Note("waiting for process %s, which works on lab %s", holder, l.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 			return newRack(d, old), nil
 		}
 		for _, c := range u.changes {
-			p.note("%s", c)
+			p.Note("%s", c)
 		}
 	}
 	if err := u.prepare(ctx); err != nil {
@@ -140,7 +144,7 @@ type upper struct {
 	dirs     Dirs
 	lab      *lab.Lab
 	opts     Options
-	progress *progress
+	progress *Progress
 	changes  []lab.Change
 
 	drv    *qemu.Driver
@@ -166,24 +170,24 @@ func (u *upper) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	p.begin("image")
-	img, err := guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.note("%s", s) }})
+	p.Begin("image")
+	img, err := guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.Note("%s", s) }})
 	if err != nil {
 		return err
 	}
 	u.drv = &qemu.Driver{Binary: binary, Version: version, Image: img, Cache: u.dirs.templates(), Cold: u.opts.Cold}
-	p.begin("accelerator")
+	p.Begin("accelerator")
 	u.drv.Accel, u.reason, err = accelerator(ctx, u.drv, u.opts.Accel, u.dirs)
 	if err != nil {
 		return err
 	}
-	p.begin("template")
+	p.Begin("template")
 	for _, n := range u.lab.Nodes {
-		if err := u.drv.Prepare(ctx, u.spec(n), func(s string) { p.note("%s", s) }); err != nil {
+		if err := u.drv.Prepare(ctx, u.spec(n), func(s string) { p.Note("%s", s) }); err != nil {
 			return err
 		}
 	}
-	p.end(nil)
+	p.End(nil)
 	return nil
 }
 
@@ -218,7 +222,7 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 		return nil, err
 	}
 	if len(drop) > 0 {
-		p.begin(fmt.Sprintf("stop %d nodes", len(drop)))
+		p.Begin(fmt.Sprintf("stop %d nodes", len(drop)))
 		for _, n := range drop {
 			if err := u.drv.Stop(ctx, &n.Node); err != nil {
 				return nil, err
@@ -233,7 +237,7 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 			return nil, err
 		}
 	}
-	p.begin("switch")
+	p.Begin("switch")
 	if err := u.ensureDaemon(ctx, old); err != nil {
 		return nil, err
 	}
@@ -245,7 +249,7 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 	if err := u.dirs.save(u.state); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	p.end(nil)
+	p.End(nil)
 	return r, nil
 }
 
@@ -284,7 +288,7 @@ func (u *upper) stopStrays(ctx context.Context) error {
 		if slices.ContainsFunc(u.state.Nodes, func(n *Node) bool { return n.Process == p }) {
 			continue
 		}
-		u.progress.note("stopping process %d, left by a rackless that was killed", p.PID)
+		u.progress.Note("stopping process %d, left by a rackless that was killed", p.PID)
 		if err := p.Kill(ctx); err != nil {
 			return err
 		}
@@ -345,8 +349,8 @@ func (u *upper) startNodes(ctx context.Context, r *Rack) error {
 			work = append(work, n)
 		}
 	}
-	u.progress.begin("nodes")
-	u.progress.count(0, len(work))
+	u.progress.Begin("nodes")
+	u.progress.Count(0, len(work))
 	done := 0
 	err := each(ctx, work, u.workers(), func(ctx context.Context, n lab.Node) error {
 		node, err := u.bring(ctx, r, n, byName[n.Name])
@@ -357,7 +361,7 @@ func (u *upper) startNodes(ctx context.Context, r *Rack) error {
 		}
 		u.state.put(node)
 		done++
-		u.progress.count(done, len(work))
+		u.progress.Count(done, len(work))
 		return u.dirs.save(u.state)
 	})
 	u.state.order()
