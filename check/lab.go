@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 )
@@ -17,8 +18,7 @@ import (
 type Reader interface {
 	// Facts returns what the kernel of a node says of it now.
 	Facts(ctx context.Context, node string) (*guest.Facts, error)
-	// Exec runs a command on a node. A command that ran and failed is not an error.
-	Exec(ctx context.Context, node string, argv ...string) (guest.Result, error)
+	bench.Executor
 }
 
 // Identifiers of the checks of a RoCE lab. They are stable: scripts may depend on them.
@@ -136,7 +136,7 @@ func rdmaFindings(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, dev
 
 	argv := ibMTUCommand(dev)
 	const ibTitle = "active IB MTU"
-	if res, err := r.Exec(ctx, node, argv...); err != nil {
+	if res, err := r.Exec(ctx, node, argv); err != nil {
 		out = append(out, unread(IDIBMTU, subject, ibTitle, strings.Join(argv, " "), err, again))
 	} else {
 		out = append(out, judge(IDIBMTU, subject, ibTitle, activeMTU(string(res.Stdout)), strconv.Itoa(l.Fabric.RDMAPayload()), strings.Join(argv, " ")+": active_mtu",

@@ -46,7 +46,7 @@ func reachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 		f.Have, f.Evidence = "no peers", ""
 		return f
 	}
-	res, err := r.Exec(ctx, me, argv...)
+	res, err := r.Exec(ctx, me, argv)
 	if err != nil {
 		f.Status, f.Have, f.Fix = Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f

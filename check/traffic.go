@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 )
@@ -79,16 +80,16 @@ func trafficFinding(ctx context.Context, l *lab.Lab, facts []*guest.Facts, clien
 	defer stop()
 	serverDone := make(chan string, 1)
 	go func() {
-		res, err := r.Exec(serverCtx, s.Name, args(sg)...)
+		res, err := r.Exec(serverCtx, s.Name, args(sg))
 		if err != nil {
 			serverDone <- err.Error()
 			return
 		}
 		serverDone <- strings.TrimSpace(string(res.Stderr))
 	}()
-	var res guest.Result
+	var res bench.Output
 	for {
-		res, err = r.Exec(ctx, c.Name, clientArgs...)
+		res, err = r.Exec(ctx, c.Name, clientArgs)
 		// The server may not listen yet; then the client ends at once.
 		if err != nil || res.ExitCode == 0 || !strings.Contains(string(res.Stderr), "Couldn't connect") {
 			break

@@ -76,11 +76,19 @@ func (d Dirs) ensureRun() error {
 	if err != nil {
 		return err
 	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set RACKLESS_RUN", d.Run)
+	if err := ownDir(d.Run, fi); err != nil {
+		return err
 	}
 	return os.Chmod(d.Run, 0o700)
+}
+
+// ownDir refuses what is not a directory of this user's.
+func ownDir(path string, fi os.FileInfo) error {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set RACKLESS_RUN", path)
+	}
+	return nil
 }
 
 // Names returns the names of all labs that have a directory, sorted.

@@ -1,28 +1,35 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
 )
 
+// maxStdin bounds what exec passes on: it goes to the guest agent in one message.
+const maxStdin = 16 << 20
+
 func newExecCmd(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "exec NODE -- COMMAND [ARGUMENT]...",
+	var noStdin bool
+	cmd := &cobra.Command{
+		Use:   "exec [-n] NODE [--] COMMAND [ARGUMENT]...",
 		Short: "Run a command on a node",
-		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status. Standard input is passed on
-unless it is a terminal; output comes when the command has ended. For an interactive shell see rackless console.`,
+		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status: 127 if the node has no such program,
+128 and the number of the signal if one ended it. Standard input is passed on unless it is a terminal, up to 16 MiB; in a loop that
+reads lines itself, say -n. Output comes when the command has ended. Ctrl-C ends the command on the node too.
+There is no shell in between: for pipes and variables, run sh -c '...'. For an interactive one see rackless console.`,
 		Example: `  rackless exec vm00 -- ibv_devinfo
   rackless exec pair/vm00 -- sh -c 'echo hello; exit 3'
   echo text | rackless exec vm01 -- wc -c`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return usage(fmt.Errorf("exec: want a node and a command: rackless exec NODE -- COMMAND"))
+			if len(execCommand(args)) == 0 {
+				return usagef(cmd, "want a node and a command: rackless exec NODE -- COMMAND")
 			}
 			return nil
 		},
@@ -37,10 +44,10 @@ unless it is a terminal; output comes when the command has ended. For an interac
 				return err
 			}
 			defer r.Close()
-			c := guest.Command{Argv: args[1:]}
-			if !term.IsTerminal(int(a.in.Fd())) {
-				if c.Stdin, err = io.ReadAll(a.in); err != nil {
-					return fmt.Errorf("read standard input: %w", err)
+			c := guest.Command{Argv: execCommand(args)}
+			if !noStdin && terminal(a.in) == nil {
+				if c.Stdin, err = readStdin(cmd.Context(), a.in); err != nil {
+					return err
 				}
 			}
 			res, err := r.Run(cmd.Context(), node, c)
@@ -61,5 +68,45 @@ unless it is a terminal; output comes when the command has ended. For an interac
 			}
 			return nil
 		},
+	}
+	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
+	// Flags after the node are the command's: "rackless exec vm00 ls -l" does what it looks like.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// execCommand returns the command in exec's arguments, which may stand behind a "--".
+func execCommand(args []string) []string {
+	switch {
+	case len(args) < 2:
+		return nil
+	case args[1] == "--":
+		return args[2:]
+	}
+	return args[1:]
+}
+
+// readStdin reads all of the input. It gives up when ctx ends: a pipe that nobody closes would hold the program for ever.
+func readStdin(ctx context.Context, in *os.File) ([]byte, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	ch := make(chan result, 1)
+	go func() {
+		b, err := io.ReadAll(io.LimitReader(in, maxStdin+1))
+		ch <- result{b, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read standard input: %w (-n leaves it alone)", context.Cause(ctx))
+	case r := <-ch:
+		if r.err != nil {
+			return nil, fmt.Errorf("read standard input: %w", r.err)
+		}
+		if len(r.data) > maxStdin {
+			return nil, fmt.Errorf("read standard input: more than %d MiB, which is all that the guest agent takes at once", maxStdin>>20)
+		}
+		return r.data, nil
 	}
 }

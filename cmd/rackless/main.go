@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,24 +24,6 @@ const (
 	exitFaults = 3 // it ran, and found faults
 )
 
-// An exitError ends the program with a code of its own. An empty err means that everything has been said.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// usage marks an error as the caller's.
-func usage(err error) error { return &exitError{exitUsage, err} }
-
 // app is what commands share: the world outside, which tests replace.
 type app struct {
 	in       *os.File // a *os.File since console and exec ask whether it is a terminal
@@ -55,28 +36,32 @@ func (a *app) dirs() (rack.Dirs, error) { return rack.DefaultDirs(a.env, a.uid) 
 
 func main() { os.Exit(run()) }
 
-// run is main with an exit code, as tests call it.
+// run is main with an exit code.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, uid: os.Getuid()}
+	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second one ends the program at once.
+	context.AfterFunc(ctx, stop)
+	return a.run(ctx, os.Args[1:])
+}
+
+// run executes one command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
 	root := newRootCmd(a)
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	if e, ok := errors.AsType[*exitError](err); ok {
-		if e.err != nil {
-			fmt.Fprintf(a.err, "rackless: %v\n", e.err)
+	code, text := exitCode(err)
+	if text != "" {
+		if ctx.Err() != nil {
+			text = "interrupted: " + text
 		}
-		return e.code
+		fmt.Fprintf(a.err, "rackless: %s\n", text)
 	}
-	if ctx.Err() != nil {
-		fmt.Fprintf(a.err, "rackless: interrupted: %v\n", err)
-		return exitFailed
-	}
-	fmt.Fprintf(a.err, "rackless: %v\n", err)
-	return exitFailed
+	return code
 }
 
 func newRootCmd(a *app) *cobra.Command {
@@ -88,6 +73,7 @@ func newRootCmd(a *app) *cobra.Command {
 Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) on an emulated
 network, and every figure says so.
 
+  rackless doctor                      what this machine can do, and what it lacks
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
   rackless verify pair                 every fact of it, checked, with evidence
   rackless bench pair                  bandwidth and latency, and a page that shows them
@@ -99,15 +85,15 @@ found faults. exec ends with the command's own status.
 
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
 images and results; NO_COLOR turns colour off.`,
+		Example:       "  rackless up examples/pair.yaml",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 	}
+	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath()))
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(
 		&cobra.Group{ID: "lab", Title: "Labs:"},
 		&cobra.Group{ID: "node", Title: "Nodes:"},
@@ -120,8 +106,18 @@ images and results; NO_COLOR turns colour off.`,
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newUpCmd(a), newDownCmd(a), newLsCmd(a))
-	group("node", newExecCmd(a))
+	group("lab", newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
+	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newFabricCmd(a), newCaptureCmd(a))
+	group("machine", newDoctorCmd(a), newImageCmd(a))
 	root.AddCommand(newDaemonCmd(a))
+
+	// cobra adds these two when it runs; here already, so that they stand in the groups and their errors are usage errors too.
+	root.SetHelpCommandGroupID("machine")
+	root.SetCompletionCommandGroupID("machine")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	describeBuiltins(root)
+	finish(root)
 	return root
 }

@@ -7,35 +7,46 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/rack"
 )
 
-// A ui shows how a longer operation goes on: on a terminal one live line a step with a spinner and the time, else plain lines.
+// A ui shows how a longer operation goes on. On a terminal the step that runs is one live line with a spinner and the time; elsewhere there
+// are only plain lines, one for each finished step and each note, without control characters.
 type ui struct {
 	w     io.Writer
 	live  bool
 	color bool
+	width func() int // columns of the terminal; asked each time, since windows change
+	now   func() time.Time
 
 	mu    sync.Mutex
 	step  string
 	count string
 	began time.Time
 	frame int
-	stop  chan struct{}
-	done  chan struct{}
+	drawn bool // the live line is on the screen
+
+	stop chan struct{} // closed by close; nil without a spinner
+	done chan struct{}
 }
 
+// newUI starts a display on w. It must be closed before anything else is printed there.
 func newUI(w io.Writer, env func(string) string) *ui {
-	u := &ui{w: w}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && env("TERM") != "dumb" {
-		u.live = true
-		u.color = env("NO_COLOR") == ""
-		u.stop, u.done = make(chan struct{}), make(chan struct{})
-		go u.spin()
+	u := &ui{w: w, now: time.Now}
+	if f := terminal(w); f != nil && env("TERM") != "dumb" {
+		u.goLive(f, env("NO_COLOR") == "")
 	}
 	return u
+}
+
+// goLive makes the display a live one and starts its spinner.
+func (u *ui) goLive(f *os.File, color bool) {
+	u.live, u.color = true, color
+	u.width = func() int { w, _ := columns(f); return w }
+	u.stop, u.done = make(chan struct{}), make(chan struct{})
+	go u.spin()
 }
 
 // spin redraws the live line until close.
@@ -56,12 +67,39 @@ func (u *ui) spin() {
 	}
 }
 
+// Control sequences that every terminal knows (ECMA-48): back to the first column and erase to the end of the line.
+const clearLine = "\r\x1b[K"
+
+// draw shows the step that runs, cut to one line: a line that wraps could not be taken back.
 func (u *ui) draw() {
-	if u.step == "" {
+	if !u.live || u.step == "" {
 		return
 	}
 	const frames = `|/-\`
-	fmt.Fprintf(u.w, "\r\x1b[K%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, seconds(time.Since(u.began)))
+	line := fmt.Sprintf("%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, seconds(u.now().Sub(u.began)))
+	fmt.Fprint(u.w, clearLine+u.cut(line))
+	u.drawn = true
+}
+
+// cut shortens a line to what fits; the last column stays free, since some terminals wrap after it.
+func (u *ui) cut(line string) string {
+	if room := max(u.width()-1, 1); text.StringWidthWithoutEscSequences(line) > room {
+		return text.Snip(line, room, "~")
+	}
+	return line
+}
+
+// print writes a line that stays, in place of the live one.
+func (u *ui) print(format string, args ...any) {
+	u.erase()
+	fmt.Fprintf(u.w, format+"\n", args...)
+}
+
+func (u *ui) erase() {
+	if u.drawn {
+		fmt.Fprint(u.w, clearLine)
+		u.drawn = false
+	}
 }
 
 func (u *ui) paint(code, s string) string {
@@ -75,38 +113,33 @@ func (u *ui) paint(code, s string) string {
 func (u *ui) event(e rack.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.live {
-		fmt.Fprint(u.w, "\r\x1b[K")
-	}
 	switch {
-	case e.End && e.Err != nil:
-		fmt.Fprintf(u.w, "%s %s%s %s\n", u.paint("31", "failed"), e.Step, u.count, seconds(e.Took))
-		u.step, u.count = "", ""
 	case e.End:
-		fmt.Fprintf(u.w, "%s %s%s %s\n", u.paint("32", "ok"), e.Step, u.count, seconds(e.Took))
+		word := u.paint("32", "ok")
+		if e.Err != nil {
+			word = u.paint("31", "failed") // the error itself is printed at the end of the command
+		}
+		u.print("%s %s%s %s", word, e.Step, u.count, seconds(e.Took))
 		u.step, u.count = "", ""
 	case e.Note != "":
-		fmt.Fprintf(u.w, "   %s\n", e.Note)
+		u.print("   %s", e.Note)
 	case e.Total > 0:
 		u.count = fmt.Sprintf(" %d/%d", e.Done, e.Total)
 	default:
-		u.step, u.count, u.began = e.Step, "", time.Now()
+		u.step, u.count, u.began = e.Step, "", u.now()
 	}
-	if u.live {
-		u.draw()
-	}
+	u.draw()
 }
 
-// close ends the live line.
+// close ends the display. Called again it does nothing.
 func (u *ui) close() {
-	if u.live {
+	if u.stop != nil {
 		close(u.stop)
 		<-u.done
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		fmt.Fprint(u.w, "\r\x1b[K")
+		u.stop = nil
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.erase()
+	u.step = ""
 }
-
-// seconds prints a duration as "1.23 s".
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

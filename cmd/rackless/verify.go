@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,7 @@ import (
 )
 
 func newVerifyCmd(a *app) *cobra.Command {
+	var output string
 	cmd := &cobra.Command{
 		Use:   "verify NAME|LAB.yaml",
 		Short: "Check every fact of a running lab, with evidence and fixes",
@@ -42,9 +44,44 @@ Ends with status 3 if a check failed.`,
 			if err != nil {
 				return err
 			}
-			for _, f := range findings { fmt.Fprintln(a.out, f.Status, f.ID, f.Subject, f.Have, f.Want, f.Fix) }
-			return nil
+			if output == "json" {
+				err = a.printJSON(findings)
+			} else {
+				printFindings(a.out, findings, a.color())
+				fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(failed(findings)))
+			}
+			if err == nil && len(failed(findings)) > 0 {
+				return &exitError{exitFaults, nil} // all has been said
+			}
+			return err
 		},
 	}
+	outputFlag(cmd, &output)
 	return cmd
+}
+
+// printFindings prints one line a finding, and below what is not OK what was wanted and the fix.
+func printFindings(w io.Writer, all []check.Finding, color bool) {
+	paint := func(code, s string) string {
+		if !color {
+			return s
+		}
+		return "\x1b[" + code + "m" + s + "\x1b[0m"
+	}
+	subject, title := 0, 0
+	for _, f := range all {
+		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
+	}
+	for _, f := range all {
+		status := map[check.Status]string{check.OK: paint("32", "ok     "), check.Failed: paint("31", "FAILED "), check.Unknown: paint("33", "unknown")}[f.Status]
+		fmt.Fprintf(w, "%s %-*s  %-*s  %s\n", status, subject, f.Subject, title, f.Title, f.Have)
+		if f.Status == check.OK {
+			continue
+		}
+		for _, line := range []struct{ what, text string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix}} {
+			if line.text != "" {
+				fmt.Fprintf(w, "        %-4s  %s\n", line.what, line.text)
+			}
+		}
+	}
 }

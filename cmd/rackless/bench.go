@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
+)
+
+// benchFlags are the options of the verb bench.
+type benchFlags struct {
+	pairs  string
+	tests  []string
+	quick  bool
+	bytes  int64
+	iters  int
+	anyway bool
+	output string
+}
+
+func newBenchCmd(a *app) *cobra.Command {
+	f := benchFlags{pairs: bench.PairsAll}
+	cmd := &cobra.Command{
+		Use:   "bench NAME|LAB.yaml",
+		Short: "Measure bandwidth and latency between the nodes of a running lab",
+		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes, ib_write_lat, ib_send_lat,
+ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one measurement at a time. Figures go to a result directory as JSON
+lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they test the way, not the hardware.
+
+Ends with status 3 if a measurement failed after its retries, or a check before it.`,
+		Example: `  rackless bench pair
+  rackless bench pair --quick
+  rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat`,
+		Args:              exactArgs(1, "the name of a lab or a lab file"),
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := labName(args[0])
+			if err != nil {
+				return err
+			}
+			return a.bench(cmd.Context(), name, f)
+		},
+	}
+	var names []string
+	for _, e := range bench.Engines() {
+		names = append(names, e.Name)
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
+	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+")")
+	fs.BoolVar(&f.quick, "quick", false, "one size and about a second a test")
+	fs.Int64Var(&f.bytes, "bytes", 0, "one message size instead of all")
+	fs.IntVar(&f.iters, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
+	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed")
+	outputFlag(cmd, &f.output)
+	complete := func(values ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	}
+	if err := errors.Join(
+		cmd.RegisterFlagCompletionFunc("pairs", complete(bench.PairsAll, bench.PairsFirst, bench.PairsRing)),
+		cmd.RegisterFlagCompletionFunc("tests", complete(names...)),
+	); err != nil {
+		panic(err) // a flag that this function has not defined
+	}
+	return cmd
+}
+
+func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
+	engines, err := pickEngines(f.tests)
+	if err != nil {
+		return usage(err)
+	}
+	d, err := a.dirs()
+	if err != nil {
+		return err
+	}
+	r, err := rack.Open(d, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var nodes []string
+	for _, n := range r.Lab.Nodes {
+		nodes = append(nodes, n.Name)
+	}
+	pairs, err := bench.Pairs(nodes, f.pairs)
+	if err != nil {
+		return usage(err)
+	}
+
+	ui := newUI(a.err, a.env)
+	defer ui.close()
+	p := &rack.Progress{Report: ui.event}
+	findings, err := check.Lab(ctx, r.Lab, r, p.Begin)
+	p.End(err)
+	if err != nil {
+		return err
+	}
+	if bad := failed(findings); len(bad) > 0 && !f.anyway {
+		ui.close()
+		printFindings(a.out, bad, a.color())
+		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what it seems; --anyway measures all the same", name, len(bad))}
+	}
+	samples, err := measure(ctx, r, engines, pairs, f, p)
+	p.End(err)
+	ui.close()
+	if err != nil {
+		return err
+	}
+	data := reportData(r, findings, samples)
+	dir, err := saveResults(d, data)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		return errors.Join(bench.WriteSamples(a.out, samples), faults(samples))
+	}
+	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width()}); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
+	return faults(samples)
+}
+
+// faults returns the exit status for failed measurements, which have been printed.
+func faults(samples []bench.Sample) error {
+	n := 0
+	for _, s := range samples {
+		if s.Error != "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &exitError{exitFaults, fmt.Errorf("%d measurements failed", n)}
+}
+
+func pickEngines(names []string) ([]bench.Engine, error) {
+	if len(names) == 0 {
+		return bench.Engines(), nil
+	}
+	var out []bench.Engine
+	for _, n := range names {
+		e, err := bench.EngineByName(strings.TrimSpace(n))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// measure runs every engine between every pair, one at a time: two at once would measure each other.
+func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress) ([]bench.Sample, error) {
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: true}
+	runner.Progress = func(e bench.Progress) {
+		if e.Err != nil {
+			p.Note("%s from %s to %s: attempt %d failed: %v", e.Engine, e.Client, e.Server, e.Attempt, e.Err)
+		}
+	}
+	endpoints := make(map[string]bench.Endpoint)
+	for _, n := range r.Lab.Nodes {
+		ep, err := endpoint(r, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		endpoints[n.Name] = ep
+	}
+	opts := bench.Options{Quick: f.quick, Bytes: f.bytes, Iterations: f.iters}
+	var all []bench.Sample
+	for _, e := range engines {
+		p.Begin(e.Name)
+		for i, pair := range pairs {
+			if len(pairs) > 1 {
+				p.Count(i, len(pairs))
+			}
+			samples, err := runner.Run(ctx, e, endpoints[pair.Client], endpoints[pair.Server], opts)
+			all = append(all, samples...)
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// endpoint is a node as the engines address it: by its first NIC, with the GID index that was found when the node came up.
+func endpoint(r *rack.Rack, node string) (bench.Endpoint, error) {
+	for i, n := range r.Lab.Nodes {
+		if n.Name != node {
+			continue
+		}
+		addr := n.NICs[0].Addr.Addr()
+		const device = "rxe0"
+		if f := r.State.Nodes[i].Facts; f != nil && f.RDMA[device] != nil {
+			if gid, ok := f.RDMA[device].RoCEv2Index(addr); ok {
+				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid}, nil
+			}
+		}
+		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr, r.Lab.Name)
+	}
+	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+}
+
+// reportData gathers what a report shows.
+func reportData(r *rack.Rack, findings []check.Finding, samples []bench.Sample) report.Data {
+	s := r.State
+	data := report.Data{
+		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: version,
+		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: true,
+	}
+	for i, n := range r.Lab.Nodes {
+		node := report.Node{
+			Name: n.Name, Address: n.NICs[0].Addr.String(), MAC: n.NICs[0].MAC, MTU: r.Lab.Fabric.MTU, CPUs: n.CPUs, Memory: int64(n.Memory),
+			Accelerator: s.Nodes[i].Accelerator, Driver: s.Driver,
+		}
+		if ep, err := endpoint(r, n.Name); err == nil { // else the node is shown without an RDMA device, and a finding says why
+			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
+		}
+		data.Nodes = append(data.Nodes, node)
+	}
+	return data
+}

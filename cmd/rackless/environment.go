@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
+)
+
+// environment lists what figures depend on besides the lab file. Host names and addresses of the host are left out: reports are passed on.
+func environment(s *rack.State, samples []bench.Sample) []report.Fact {
+	var out []report.Fact
+	add := func(key, value string) {
+		if value != "" {
+			out = append(out, report.Fact{Key: key, Value: value})
+		}
+	}
+	add("host CPU", cpuModel())
+	add("host CPUs", strconv.Itoa(runtime.NumCPU()))
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		add("host kernel", unix.ByteSliceToString(u.Release[:]))
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err == nil { // left out if it cannot be read
+		add("host load", strings.Join(strings.Fields(string(load))[:3], " ")+" (1, 5, 15 minutes)")
+	}
+	add("QEMU", s.QEMU)
+	accel := s.Accel
+	if s.Emulate != "" {
+		accel += " (no KVM: " + s.Emulate + ")"
+	}
+	add("accelerator", accel)
+	add("node kernel", s.Kernel)
+	add("node image", s.Image)
+	add("RDMA device", "rdma_rxe, software RoCE v2")
+	var tools []string
+	for _, m := range samples {
+		if t := m.Tool + " " + m.Version; m.Version != "" && !slices.Contains(tools, t) {
+			tools = append(tools, t)
+		}
+	}
+	add("tools", strings.Join(tools, ", "))
+	for _, p := range s.Package {
+		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") || strings.HasPrefix(p, "linux-image-") {
+			add("package", p)
+		}
+	}
+	return out
+}
+
+// cpuModel returns the name of the first CPU as the kernel has it, or nothing.
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
