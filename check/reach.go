@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -16,16 +17,31 @@ const ipv4Headers = 28
 // reachTimeout is how long a ping may take, in milliseconds: on a busy emulated lab answers take long, and three lost ones are no accident.
 const reachTimeout = 1000
 
+// PingPayload returns the payload in bytes of a ping that fills the lab's MTU.
+func PingPayload(l *lab.Lab) int { return l.Fabric.MTU - ipv4Headers }
+
+// Peers returns the addresses of all other nodes of the lab.
+func Peers(l *lab.Lab, node string) []netip.Addr {
+	var peers []netip.Addr
+	for _, n := range l.Nodes {
+		if n.Name != node {
+			peers = append(peers, addrsOf(n)...)
+		}
+	}
+	return peers
+}
+
 // Reach pings every node from every other at the full MTU with fragmentation forbidden, one process a node, and returns one finding a node.
 func Reach(ctx context.Context, l *lab.Lab, r Reader) []Finding {
 	out := make([]Finding, len(l.Nodes))
-	parallel(len(l.Nodes), func(i int) { out[i] = reachFrom(ctx, l, i, r) })
+	parallel(len(l.Nodes), func(i int) { out[i] = ReachFrom(ctx, l, i, r) })
 	return out
 }
 
-func reachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
+// ReachFrom is Reach for the one node with that index.
+func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	// -r 3: three more tries for what does not answer, since a first packet may meet an address resolution that is still under way.
-	argv := []string{"fping", "-a", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b", strconv.Itoa(l.Fabric.MTU - ipv4Headers)}
+	argv := []string{"fping", "-a", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b", strconv.Itoa(PingPayload(l))}
 	peers := make(map[string]string) // node by address
 	for j, n := range l.Nodes {
 		if j == from {

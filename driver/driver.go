@@ -6,6 +6,7 @@ package driver
 
 import (
 	"context"
+	"net"
 	"time"
 )
 
@@ -17,6 +18,9 @@ type Spec struct {
 	CPUs   int    // virtual CPUs
 	Memory int64  // bytes
 	NICs   []NIC
+
+	// Attached, if not nil, is called when the node's sockets can be connected to and before its CPUs run.
+	Attached func(ctx context.Context) error
 }
 
 // A NIC is one network device of a node.
@@ -36,6 +40,9 @@ type Node struct {
 	Agent       string    `json:"agent"`   // unix socket of the guest agent
 	Console     string    `json:"console"` // unix socket of the serial console
 	Log         string    `json:"log"`     // file with what the console printed
+
+	// Setup is the connection to the guest's setup port, for whoever started the node to use once and close; see guest.NewSetup.
+	Setup net.Conn `json:"-"`
 }
 
 // State of a node's machine.

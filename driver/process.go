@@ -48,15 +48,27 @@ func procStat(pid int) (start uint64, state byte, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	start, state, err = parseStat(b)
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return start, state, nil
+}
+
+// parseStat picks start time and state out of the text of /proc/PID/stat.
+func parseStat(b []byte) (start uint64, state byte, err error) {
 	// The command in parentheses may hold anything, spaces and parentheses too: fields are counted from the last ')'.
 	i := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[i+1:]))
 	const stateField, startField = 3 - 3, 22 - 3 // proc(5) counts from 1 and the first two are before here
 	if i < 0 || len(f) <= startField || len(f[stateField]) != 1 {
-		return 0, 0, fmt.Errorf("/proc/%d/stat: unexpected %.80q", pid, b)
+		return 0, 0, fmt.Errorf("unexpected %.80q", b)
 	}
 	start, err = strconv.ParseUint(f[startField], 10, 64)
-	return start, f[stateField][0], err
+	if err != nil {
+		return 0, 0, fmt.Errorf("start time: %w", err)
+	}
+	return start, f[stateField][0], nil
 }
 
 // Alive reports whether this very process still runs. A zombie does not.

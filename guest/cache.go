@@ -57,8 +57,13 @@ func (e cacheEntry) open(ctx context.Context) (*Image, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %v", errDamaged, manifestName, err)
 	}
-	if m.Key != e.key || len(m.Files) == 0 {
+	if m.Key != e.key {
 		return nil, fmt.Errorf("%w: %s is of another image", errDamaged, manifestName)
+	}
+	for _, name := range []string{m.Kernel, m.Initramfs} {
+		if !slices.ContainsFunc(m.Files, func(f fileSum) bool { return f.Name == name }) {
+			return nil, fmt.Errorf("%w: %s has no sum of %q", errDamaged, manifestName, name)
+		}
 	}
 	for _, want := range m.Files {
 		if err := ctx.Err(); err != nil {
@@ -100,32 +105,80 @@ func (e cacheEntry) commit(out string, img *Image, files []string) error {
 	return os.Rename(out, e.dir)
 }
 
+// cacheError is an error of the cache's directory itself, with what to do.
+func cacheError(err error) error {
+	return fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
+}
+
+// isNoSpace reports whether the reason of an error is a full disk or quota. Programs that were run say it in words alone.
+func isNoSpace(err error) bool {
+	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "No space left on device"))
+}
+
+// buildPrefix begins the name of the directory in which an image is built; its key follows.
+const buildPrefix = ".build-"
+
+// sweep removes what builders that were killed have left. The lock of an image tells whether one is at work.
+func sweep(root string) error {
+	left, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, d := range left {
+		key, ok := strings.CutPrefix(d.Name(), buildPrefix)
+		if !ok || !d.IsDir() {
+			continue
+		}
+		unlock, err := entry(root, key).tryLock()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = os.RemoveAll(filepath.Join(root, d.Name()))
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // lock makes the cache's directory and takes the entry's lock, waiting for another process that holds it.
 func (e cacheEntry) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(e.root, 0o755); err != nil {
-		return nil, fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
-	}
-	path := filepath.Join(e.root, e.key+".lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
+		return nil, cacheError(err)
 	}
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		unlock, err := e.tryLock()
 		if err == nil {
-			return func() { f.Close() }, nil // closing releases it; the file stays, since removing it would race with a waiter
+			return unlock, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, cacheError(err)
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("lock %s: another process builds this image: %w", path, context.Cause(ctx))
+			return nil, fmt.Errorf("lock %s: another process builds this image: %w", e.lockPath(), context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+func (e cacheEntry) lockPath() string { return filepath.Join(e.root, e.key+".lock") }
+
+// tryLock is lock without waiting: a lock that another holds is EWOULDBLOCK.
+func (e cacheEntry) tryLock() (unlock func(), err error) {
+	f, err := os.OpenFile(e.lockPath(), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", e.lockPath(), err)
+	}
+	return func() { f.Close() }, nil // closing releases it; the file stays, since removing it would race with a waiter
 }
 
 func sumFile(path string) (fileSum, error) {

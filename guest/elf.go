@@ -17,7 +17,11 @@ var programDirs = []string{"usr/bin", "usr/sbin", "bin", "sbin"}
 func findProgram(root, name string) (string, error) {
 	for _, dir := range programDirs {
 		rel := filepath.Join(dir, name)
-		if fi, err := os.Stat(filepath.Join(root, rel)); err == nil && fi.Mode().IsRegular() {
+		target, err := resolveIn(root, rel)
+		if err != nil {
+			continue
+		}
+		if fi, err := os.Stat(filepath.Join(root, target)); err == nil && fi.Mode().IsRegular() {
 			return rel, nil
 		}
 	}
@@ -45,7 +49,11 @@ func closure(root string, programs []string) ([]string, error) {
 		}
 		seen[rel] = true
 		order = append(order, rel)
-		needed, interp, err := elfNeeds(filepath.Join(root, rel))
+		target, err := resolveIn(root, rel)
+		if err != nil {
+			return fmt.Errorf("%s (%s): %w", rel, why, err)
+		}
+		needed, interp, err := elfNeeds(filepath.Join(root, target))
 		if err != nil {
 			return fmt.Errorf("%s (%s): %w", rel, why, err)
 		}

@@ -46,6 +46,8 @@ type Options struct {
 	// /lib/modules/VERSION or in lib/modules/VERSION beside it.
 	Kernel   string
 	Progress func(step string) // told what is being done; nil is allowed
+
+	build func(context.Context, Options, Recipe) (*Image, error) // nil means build; tests put something faster in its place
 }
 
 func (o Options) progress(format string, args ...any) {
@@ -66,8 +68,11 @@ func Ensure(ctx context.Context, o Options) (*Image, error) {
 	if err == nil {
 		return img, nil
 	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errDamaged) {
-		return nil, err
+		return nil, cacheError(err)
 	}
 	unlock, err := entry(o.Cache, key).lock(ctx)
 	if err != nil {
@@ -79,7 +84,18 @@ func Ensure(ctx context.Context, o Options) (*Image, error) {
 	} else if errors.Is(err, errDamaged) {
 		o.progress("the cached image %s is damaged (%v): building it again", key, err)
 	}
-	return build(ctx, o, r)
+	if err := sweep(o.Cache); err != nil {
+		return nil, cacheError(err)
+	}
+	builder := o.build
+	if builder == nil {
+		builder = build
+	}
+	img, err = builder(ctx, o, r)
+	if isNoSpace(err) {
+		err = fmt.Errorf("build the image in %s: %w; free about 1 GB there, or set RACKLESS_CACHE to a directory with more space", o.Cache, err)
+	}
+	return img, err
 }
 
 // currentRecipe decides the release and the kernel from what this machine offers.
@@ -119,8 +135,11 @@ func debianRelease(path string) (string, error) {
 
 // build makes the image in a directory beside its place and moves it there when it is whole. The caller holds the entry's lock.
 func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
-	work, err := os.MkdirTemp(o.Cache, ".build-")
-	if err != nil {
+	work := filepath.Join(o.Cache, buildPrefix+r.Key())
+	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
+		return nil, err
+	}
+	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
@@ -277,11 +296,15 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 		return err
 	}
 	for _, path := range slices.Concat(programs, kept) {
-		b, err := os.ReadFile(filepath.Join(root, path)) // through links: the guest gets the file under this name
+		target, err := resolveIn(root, path) // through links, which lead to the root's files and never to the host's
 		if err != nil {
 			return err
 		}
-		fi, err := os.Stat(filepath.Join(root, path))
+		b, err := os.ReadFile(filepath.Join(root, target)) // the guest gets it under the first name
+		if err != nil {
+			return err
+		}
+		fi, err := os.Stat(filepath.Join(root, target))
 		if err != nil {
 			return err
 		}
@@ -320,6 +343,7 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 		}
 		names.WriteString(m.Name + "\n")
 	}
+	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" }), "\n")+"\n", 0o644))
 	add("lib/modules/load", cpio.StaticFile("lib/modules/load", names.String(), 0o644))
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
 		addDirs(d + "/x")

@@ -50,7 +50,8 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 		return nil, fmt.Errorf("payload at %d with %d bytes does not fit in %d: truncated", start, length, len(bzImage))
 	}
 	payload := bzImage[start : start+length]
-	// The build appends the uncompressed size as four bytes, which some decompressors would take for the next stream.
+	// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor would take for the next stream. A gzip
+	// stream ends with its size by itself, and nothing is appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
 	body := payload[:len(payload)-4]
 
 	var r io.Reader
@@ -59,9 +60,11 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	case bytes.HasPrefix(payload, []byte{0x7f, 'E', 'L', 'F'}):
 		return payload, nil
 	case bytes.HasPrefix(payload, []byte{0x1f, 0x8b}):
-		r, err = gzip.NewReader(bytes.NewReader(body))
-		if z, ok := r.(*gzip.Reader); ok && err == nil {
+		var z *gzip.Reader
+		z, err = gzip.NewReader(bytes.NewReader(payload))
+		if err == nil {
 			z.Multistream(false)
+			r = z
 		}
 	case bytes.HasPrefix(payload, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
 		r, err = newXZ(body)
@@ -78,7 +81,7 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
-	elf, err := io.ReadAll(io.LimitReader(r, maxKernel))
+	elf, err := readLimited(r)
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
@@ -86,6 +89,15 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 		return nil, errors.New("what was inside is not an ELF kernel")
 	}
 	return elf, nil
+}
+
+// readLimited reads to the end of r, which must come before maxKernel bytes.
+func readLimited(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxKernel+1))
+	if err == nil && len(b) > maxKernel {
+		return nil, fmt.Errorf("more than %d MiB", maxKernel>>20)
+	}
+	return b, err
 }
 
 // newXZ reads the first xz stream of b. The kernel's build filters its code (BCJ) before it compresses it, which few decoders undo.
@@ -233,7 +245,7 @@ func readModule(path string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		b, err = io.ReadAll(io.LimitReader(r, maxKernel))
+		b, err = readLimited(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -243,7 +255,7 @@ func readModule(path string) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		defer r.Close()
-		b, err = io.ReadAll(r)
+		b, err = readLimited(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -252,7 +264,7 @@ func readModule(path string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		b, err = io.ReadAll(io.LimitReader(r, maxKernel))
+		b, err = readLimited(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
-// muxCallLimit bounds one agent command passed through a Mux. Agent commands return at once (guest-exec only starts a program),
-// so that one that takes this long means a guest that has stopped.
-const muxCallLimit = 20 * time.Second
+// muxLimit is the default of Mux.Limit.
+const muxLimit = 20 * time.Second
+
+// ClassUnreachable is the class of the Error that a Mux answers with while it has no connection to the agent: the guest boots, has stopped, or
+// is gone. The command was not passed on, so that sending it again is safe.
+const ClassUnreachable = "AgentUnreachable"
 
 // A Mux shares one guest agent between many clients, each of which sees an agent of its own.
 //
@@ -23,8 +26,13 @@ const muxCallLimit = 20 * time.Second
 type Mux struct {
 	Agent string // path of the socket that QEMU listens on
 
-	mu   sync.Mutex
-	conn *Conn
+	// Limit bounds one command, with the time that it waits for others' and for a connection. Agent commands return at once (guest-exec
+	// only starts a program), so that one that takes this long means a guest that has stopped. The zero value means 20 s.
+	Limit time.Duration
+
+	mu     sync.Mutex
+	conn   *Conn
+	synced bool // conn has been synchronised
 }
 
 // Serve passes one client's commands on until it hangs up.
@@ -38,14 +46,13 @@ func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 		}
 		var reply any
 		if err := json.Unmarshal(sc.Bytes(), &req); err != nil {
-			reply = errorReply(fmt.Sprintf("parse %.80q: %v", sc.Bytes(), err))
-		} else if raw, err := m.forward(ctx, req, req.Execute); err != nil {
-			reply = errorReply(err.Error())
-			if e, ok := errors.AsType[*Error](err); ok {
-				reply = map[string]any{"error": map[string]string{"class": e.Class, "desc": e.Desc}}
-			}
-		} else {
+			reply = errorReply(classGeneric, fmt.Sprintf("parse %.80q: %v", sc.Bytes(), err))
+		} else if raw, err := m.forward(ctx, req, req.Execute); err == nil {
 			reply = map[string]any{"return": raw}
+		} else if e, ok := errors.AsType[*Error](err); ok {
+			reply = errorReply(e.Class, e.Desc)
+		} else {
+			reply = errorReply(classGeneric, err.Error())
 		}
 		b, err := json.Marshal(reply)
 		if err != nil {
@@ -58,46 +65,78 @@ func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 	return sc.Err()
 }
 
-func errorReply(desc string) any {
-	return map[string]any{"error": map[string]string{"class": "GenericError", "desc": desc}}
+// classGeneric is QEMU's class of errors that have none of their own.
+const classGeneric = "GenericError"
+
+func errorReply(class, desc string) any {
+	return map[string]any{"error": map[string]string{"class": class, "desc": desc}}
 }
 
 // forward sends one command to the agent, connecting first if need be. After anything but an answer the connection is dropped, and
 // the next command starts with a new one and a new synchronisation.
 func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, muxCallLimit, fmt.Errorf("the guest agent did not answer within %v", muxCallLimit))
+	limit := m.Limit
+	if limit == 0 {
+		limit = muxLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest agent did not answer within %v", limit))
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ctx.Err() != nil { // spent in the queue, so that the connection may still be good
+		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: context.Cause(ctx).Error()}
+	}
+	err := m.open(ctx)
+	if err == nil && !m.synced {
+		err = m.conn.sync(ctx)
+	}
+	if err != nil {
+		m.hangUp()
+		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: err.Error()}
+	}
+	m.synced = true
+	raw, err := m.conn.roundTrip(ctx, req, command)
+	if _, answered := errors.AsType[*Error](err); err != nil && !answered {
+		m.hangUp()
+	}
+	return raw, err
+}
+
+// Open connects to the agent's port unless it is connected, without a word to the agent. A clone whose port is connected before it runs
+// leaves its agent asleep; else the agent wakes ten times a second to look for somebody.
+func (m *Mux) Open(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open(ctx)
+}
+
+func (m *Mux) open(ctx context.Context) error {
 	if m.conn != nil {
 		select {
 		case <-m.conn.Done(): // the machine went away, and perhaps another has taken its place
-			m.conn.Close()
-			m.conn = nil
+			m.hangUp()
 		default:
+			return nil
 		}
 	}
-	if m.conn == nil {
-		conn, err := DialAgent(ctx, m.Agent)
-		if err != nil {
-			return nil, err
-		}
-		m.conn = conn
+	conn, err := dial(ctx, m.Agent, true, nil)
+	if err != nil {
+		return err
 	}
-	raw, err := m.conn.roundTrip(ctx, req, command)
-	if _, answered := errors.AsType[*Error](err); err != nil && !answered {
+	m.conn, m.synced = conn, false
+	return nil
+}
+
+func (m *Mux) hangUp() {
+	if m.conn != nil {
 		m.conn.Close()
 		m.conn = nil
 	}
-	return raw, err
 }
 
 // Close ends the connection to the agent. Clients that are still served open it again.
 func (m *Mux) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.conn != nil {
-		m.conn.Close()
-		m.conn = nil
-	}
+	m.hangUp()
 }

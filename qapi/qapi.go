@@ -16,6 +16,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // maxLine bounds one message. The largest real one is a guest-exec-status with the 16 MiB of output that qemu-ga keeps, in base64.
@@ -48,6 +50,8 @@ type Conn struct {
 	done    chan struct{} // closed when the reader has ended
 	err     error         // why, valid once done is closed
 
+	unsynced atomic.Bool // what arrives may be the rest of an earlier conversation
+
 	mu     sync.Mutex
 	events []Event
 	notify chan struct{} // buffered 1: something was appended to events
@@ -55,14 +59,29 @@ type Conn struct {
 
 // message is any line of either protocol.
 type message struct {
-	Greeting *json.RawMessage `json:"QMP"`
-	Return   *json.RawMessage `json:"return"`
+	Greeting json.RawMessage `json:"QMP"`
+	Return   json.RawMessage `json:"return"` // nil only if absent: a null is the text "null"
 	Error    *struct {
 		Class string `json:"class"`
 		Desc  string `json:"desc"`
 	} `json:"error"`
 	Event string          `json:"event"`
 	Data  json.RawMessage `json:"data"`
+}
+
+// parseLine decodes one line, which may be empty: then ok is false. The agent puts 0xff before its answer to guest-sync-delimited, and
+// the remains of an interrupted one may stand before that; JSON itself never holds the byte.
+func parseLine(line []byte) (m message, ok bool, err error) {
+	if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
+		line = line[i+1:]
+	}
+	if len(bytes.TrimSpace(line)) == 0 {
+		return message{}, false, nil
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return message{}, false, fmt.Errorf("read %.80q: %w", line, err)
+	}
+	return m, true, nil
 }
 
 type request struct {
@@ -72,7 +91,7 @@ type request struct {
 
 // DialQMP connects to QEMU's machine protocol at the unix socket path, reads the greeting and negotiates.
 func DialQMP(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path, nil)
+	c, err := dial(ctx, path, false, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +112,11 @@ func DialQMP(ctx context.Context, path string) (*Conn, error) {
 // DialAgent connects to a guest agent at the unix socket path and synchronises with it.
 // It returns only once the agent has answered, so ctx should carry a time limit.
 func DialAgent(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path, nil)
+	c, err := dial(ctx, path, true, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := c.sync(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -107,10 +126,11 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 // DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such as a Mux. hello, if not nil, is
 // called first with the connection, to say whatever that expects before the conversation.
 func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
-	return dial(ctx, path, hello)
+	return dial(ctx, path, false, hello)
 }
 
-func dial(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
+// dial connects. Where the conversation is yet to be synchronised, lines that make no sense are skipped until it is.
+func dial(ctx context.Context, path string, unsynced bool, hello func(net.Conn) error) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
@@ -129,6 +149,7 @@ func dial(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, 
 		done:    make(chan struct{}),
 		notify:  make(chan struct{}, 1),
 	}
+	c.unsynced.Store(unsynced)
 	c.call <- struct{}{}
 	go c.read()
 	return c, nil
@@ -140,18 +161,13 @@ func (c *Conn) read() {
 	sc := bufio.NewScanner(c.nc)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
 	for sc.Scan() {
-		// The agent puts 0xff before the reply to guest-sync-delimited, and the remains of an interrupted reply may stand before that.
-		line := sc.Bytes()
-		if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
-			line = line[i+1:]
-		}
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		var m message
-		if err := json.Unmarshal(line, &m); err != nil {
-			c.err = fmt.Errorf("qapi %s: read %.80q: %w", c.name, line, err)
+		m, ok, err := parseLine(sc.Bytes())
+		if err != nil && !c.unsynced.Load() {
+			c.err = fmt.Errorf("qapi %s: %w", c.name, err)
 			return
+		}
+		if err != nil || !ok {
+			continue
 		}
 		if m.Event != "" {
 			c.mu.Lock()
@@ -165,9 +181,13 @@ func (c *Conn) read() {
 		}
 		c.replies <- m
 	}
-	c.err = sc.Err()
-	if c.err == nil {
+	switch err := sc.Err(); {
+	case err == nil:
 		c.err = fmt.Errorf("qapi %s: connection closed by the other side", c.name)
+	case errors.Is(err, bufio.ErrTooLong):
+		c.err = fmt.Errorf("qapi %s: a message of more than %d MiB", c.name, maxLine>>20)
+	default:
+		c.err = fmt.Errorf("qapi %s: %w", c.name, err)
 	}
 }
 
@@ -207,23 +227,17 @@ func (c *Conn) Call(ctx context.Context, command string, args, result any) error
 }
 
 func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.RawMessage, error) {
-	select {
-	case <-c.call:
-		defer func() { c.call <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
-	}
 	b, err := json.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: encode: %w", command, err)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := c.nc.SetWriteDeadline(deadline); err != nil {
-			return nil, fmt.Errorf("%s: %w", command, err)
-		}
+	unlock, err := c.take(ctx, command)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := c.nc.Write(append(b, '\n')); err != nil {
-		return nil, fmt.Errorf("%s: %w", command, err)
+	defer unlock()
+	if err := c.send(ctx, append(b, '\n'), command); err != nil {
+		return nil, err
 	}
 	m, err := c.receive(ctx, command)
 	if err != nil {
@@ -236,26 +250,58 @@ func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.Raw
 	case m.Return == nil:
 		return nil, fmt.Errorf("%s: an answer without return or error", command)
 	}
-	return *m.Return, nil
+	return m.Return, nil
 }
 
-// Sync makes sure that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe:
+// take waits for the right to have a command in flight. A ctx that has ended already gets nothing, so that it costs nobody the connection.
+func (c *Conn) take(ctx context.Context, command string) (unlock func(), err error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
+	}
+	select {
+	case <-c.call:
+		return func() { c.call <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
+	}
+}
+
+// send writes one line. The other side may have stopped reading, so the end of ctx ends it too; half a command may be out then, after
+// which the connection is of no use.
+func (c *Conn) send(ctx context.Context, line []byte, command string) error {
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // fails on a closed connection, on which a write ends as well
+	})
+	_, err := c.nc.Write(line)
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // the deadline may be set a moment from now: do not leave it to the next command
+	}
+	if err == nil {
+		return nil
+	}
+	c.nc.Close()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("qapi %s: %s: %w", c.name, command, err)
+}
+
+// sync makes sure that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe:
 // a 0xff byte makes the agent drop a half-sent command, and replies are skipped until one carries our number.
-func (c *Conn) Sync(ctx context.Context) error {
+func (c *Conn) sync(ctx context.Context) error {
 	const name = "guest-sync-delimited"
 	id := rand.Int64N(1 << 52) // any JSON number that survives a float64
 	line, err := json.Marshal(request{Execute: name, Arguments: map[string]int64{"id": id}})
 	if err != nil {
 		return err
 	}
-	select {
-	case <-c.call:
-		defer func() { c.call <- struct{}{} }()
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	unlock, err := c.take(ctx, name)
+	if err != nil {
+		return err
 	}
-	if _, err := c.nc.Write(append(append([]byte{0xff}, line...), '\n')); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	defer unlock()
+	if err := c.send(ctx, append(append([]byte{0xff}, line...), '\n'), name); err != nil {
+		return err
 	}
 	for {
 		m, err := c.receive(ctx, name)
@@ -263,16 +309,17 @@ func (c *Conn) Sync(ctx context.Context) error {
 			return err
 		}
 		var got int64
-		if m.Return != nil && json.Unmarshal(*m.Return, &got) == nil && got == id {
+		if m.Return != nil && json.Unmarshal(m.Return, &got) == nil && got == id {
+			c.unsynced.Store(false)
 			return nil
 		}
 	}
 }
 
 // WaitEvent returns the first event with one of the names that has arrived since the last call, waiting for it if need be.
-// Events of other names that came before it are dropped.
+// Events of other names that came before it are dropped, so that one goroutine alone should wait.
 func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
-	for {
+	for ended := false; ; {
 		c.mu.Lock()
 		for i, e := range c.events {
 			for _, n := range names {
@@ -285,10 +332,13 @@ func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 		}
 		c.events = nil
 		c.mu.Unlock()
+		if ended {
+			return Event{}, c.err
+		}
 		select {
 		case <-c.notify:
 		case <-c.done:
-			return Event{}, c.err
+			ended = true // the event may have come with the end: look once more
 		case <-ctx.Done():
 			return Event{}, fmt.Errorf("qmp %s: waiting for %v: %w", c.name, names, context.Cause(ctx))
 		}

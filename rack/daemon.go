@@ -29,7 +29,7 @@ const DaemonCommand = "lab-daemon"
 // Sockets in a lab's directory.
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
-	agentsSocket = "agents.sock" // to the guest agents: a first line {"node":NAME}, then as with the agent itself
+	agentsSocket = "agents.sock" // to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the agent itself
 )
 
 func nodeDir(labDir, node string) string { return filepath.Join(labDir, node) }
@@ -157,8 +157,17 @@ func serveAgents(ctx context.Context, l net.Listener, dir string) error {
 			if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 				return
 			}
+			m := mux(sel.Node)
+			// The answer tells that the agent's port is connected, or why not; a command would say so too.
+			why := ""
+			if err := m.Open(ctx); err != nil {
+				why = err.Error()
+			}
+			if err := json.NewEncoder(nc).Encode(map[string]string{"error": why}); err != nil {
+				return
+			}
 			// A client that hangs up knows itself what it lost.
-			_ = mux(sel.Node).Serve(ctx, struct {
+			_ = m.Serve(ctx, struct {
 				io.Reader
 				io.Writer
 			}{r, nc})

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rackless/rackless/driver"
@@ -84,6 +85,17 @@ func DownAll(ctx context.Context, d Dirs) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A lab may be nothing but a lock as yet: one that comes up just now, or that was killed so early. Down waits for the one, and removes
+	// the lock of the other.
+	entries, err := os.ReadDir(d.Run)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".lock"); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	var gone []string
 	var errs []error
 	for _, n := range names {
@@ -93,18 +105,7 @@ func DownAll(ctx context.Context, d Dirs) ([]string, error) {
 		}
 		errs = append(errs, err)
 	}
-	// Locks of labs that never came to be.
-	locks, err := filepath.Glob(filepath.Join(d.Run, "*.lock"))
-	errs = append(errs, err)
-	for _, l := range locks {
-		name := filepath.Base(l[:len(l)-len(".lock")])
-		unlock, err := d.lock(ctx, name, nil) // releasing removes the file
-		if err == nil {
-			unlock()
-		}
-		errs = append(errs, err)
-	}
-	if err := os.Remove(d.Run); err != nil && !errors.Is(err, os.ErrNotExist) && len(names) == len(gone) {
+	if err := os.Remove(d.Run); err != nil && !errors.Is(err, os.ErrNotExist) {
 		if left, readErr := os.ReadDir(d.Run); readErr == nil && len(left) == 0 {
 			errs = append(errs, err)
 		}

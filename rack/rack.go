@@ -158,7 +158,7 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 		return nil, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 	}
 	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
-		return json.NewEncoder(nc).Encode(map[string]string{"node": node})
+		return selectNode(ctx, nc, node)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it again", r.Lab.Name, err)
@@ -166,6 +166,23 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 	a := guest.NewAgent(conn)
 	r.agents[node] = a
 	return a, nil
+}
+
+// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be reached now is not an error: commands will say so.
+func selectNode(ctx context.Context, nc net.Conn, node string) error {
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	defer stop()
+	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
+		return err
+	}
+	// Byte by byte, so that nothing of what follows is taken.
+	var b [1]byte
+	for b[0] != '\n' {
+		if _, err := nc.Read(b[:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget drops the connection to a node's agent, when the node is no longer the one it was.

@@ -47,6 +47,9 @@ type Node struct {
 var ErrNotRunning = errors.New("no such lab is running")
 
 func (d Dirs) loadState(name string) (*State, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(d.lab(name), "state.json")
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,9 +81,21 @@ func (d Dirs) save(s *State) error {
 	return os.Rename(path+".new", path)
 }
 
+// checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell variable makes of an argument: its
+// directory would be that of all labs.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, '/') {
+		return fmt.Errorf("lab %q: not a name of a lab; see rackless ls", name)
+	}
+	return nil
+}
+
 // lock takes the lock of a lab: one process at a time changes it. waiting is called once if another holds it.
 // The lock is a file beside the lab's directory, so that the directory can go.
 func (d Dirs) lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
 	if err := d.ensureRun(); err != nil {
 		return nil, err
 	}

@@ -8,8 +8,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
@@ -24,6 +26,8 @@ type Options struct {
 	Cold       bool   // boot every node instead of cloning a template
 	Overcommit bool   // start even if the nodes' memory adds up to more than is available
 	Progress   func(Event)
+
+	nodeLimit time.Duration // zero means the constant of this name; tests set a short one
 }
 
 // An Event is one thing that happened in a longer operation.
@@ -95,7 +99,8 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if err != nil && !fresh {
 		return nil, err
 	}
-	u := &upper{dirs: d, lab: l, opts: o, progress: p}
+	u := &upper{dirs: d, lab: l, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
+	defer func() { err = errors.Join(err, u.closeSetups()) }()
 	if !fresh {
 		u.changes = lab.Diff(old.Lab, l)
 		if len(u.changes) == 0 && old.Ready && old.whole() {
@@ -109,6 +114,9 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, err
 	}
 	if r, err = u.reconcile(ctx, old); err != nil {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			err = fmt.Errorf("%w; free space there, or set RACKLESS_RUN to a directory with more", err)
+		}
 		// The caller may have been interrupted; cleaning up must go on all the same.
 		return nil, errors.Join(err, u.undo(context.WithoutCancel(ctx), fresh))
 	}
@@ -152,7 +160,8 @@ type upper struct {
 	state  *State
 
 	mu      sync.Mutex
-	started []*driver.Node // by this Up
+	started []*driver.Node          // by this Up
+	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
 }
 
 // prepare makes ready what can be made without touching the lab: image, accelerator, templates.
@@ -365,7 +374,39 @@ func (u *upper) startNodes(ctx context.Context, r *Rack) error {
 		return u.dirs.save(u.state)
 	})
 	u.state.order()
-	return err
+	if err != nil || len(work) == 0 {
+		return err
+	}
+	return u.reach(ctx, r)
+}
+
+// reach checks that one node and all others answer each other at the full MTU: on one switch, that shows every node's way in and out. The
+// full mesh is for verify, since under emulation every node that pings for the first time takes a quarter of a second of CPU time.
+func (u *upper) reach(ctx context.Context, r *Rack) error {
+	if len(u.lab.Nodes) < 2 {
+		return nil
+	}
+	u.progress.Begin("reach")
+	for _, n := range u.lab.Nodes {
+		setup := u.setups[n.Name]
+		if setup == nil {
+			continue
+		}
+		peers := check.Peers(u.lab, n.Name)
+		answered, err := setup.Reach(ctx, check.PingPayload(u.lab), peers)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		if len(answered) < len(peers) {
+			return fmt.Errorf("node %s reaches %d of its %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered), len(peers), u.lab.Fabric.MTU, u.lab.Name)
+		}
+		return nil
+	}
+	// No node was started: settings of running ones have changed.
+	if f := check.ReachFrom(ctx, u.lab, 0, r); f.Status != check.OK {
+		return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
+	}
+	return nil
 }
 
 // workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and more of them than cores only wait for each
@@ -378,31 +419,48 @@ const nodeLimit = 240 * time.Second
 
 // bring starts a node unless it runs, and configures it.
 func (u *upper) bring(ctx context.Context, r *Rack, n lab.Node, have *Node) (*Node, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, nodeLimit, fmt.Errorf("node %s did not answer within %v; see rackless logs %s", n.Name, nodeLimit, n.Name))
+	limit := u.opts.nodeLimit
+	if limit == 0 {
+		limit = nodeLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v; see rackless logs %s", n.Name, limit, n.Name))
 	defer cancel()
 	node := &Node{MachineID: guest.NewMachineID()}
 	if have != nil {
 		node.Node, node.MachineID = have.Node, have.MachineID
 	} else {
-		made, err := u.drv.Start(ctx, u.spec(n))
+		r.forget(n.Name)
+		spec := u.spec(n)
+		spec.Attached = func(ctx context.Context) error {
+			_, err := r.agent(ctx, n.Name) // makes the daemon connect to the agent's port
+			return err
+		}
+		made, err := u.drv.Start(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
 		u.mu.Lock()
 		u.started = append(u.started, made)
+		u.setups[n.Name] = guest.NewSetup(made.Setup)
 		u.mu.Unlock()
 		node.Node = *made
-		r.forget(n.Name)
-	}
-	agent, err := r.agent(ctx, n.Name)
-	if err != nil {
-		return nil, err
 	}
 	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.lab.Fabric.MTU}
 	for _, nic := range n.NICs {
 		id.NICs = append(id.NICs, guest.NIC{Device: nic.Name, MAC: nic.MAC, Addr: nic.Addr})
 	}
-	node.Facts, err = configure(ctx, agent, &node.Node, id)
+	err := watch(ctx, &node.Node, func(ctx context.Context) (err error) {
+		if setup := u.setup(n.Name); setup != nil {
+			node.Facts, err = setup.Configure(ctx, id)
+			return err
+		}
+		agent, err := r.agent(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		node.Facts, err = agent.Configure(ctx, id)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -410,8 +468,22 @@ func (u *upper) bring(ctx context.Context, r *Rack, n lab.Node, have *Node) (*No
 	return node, nil
 }
 
-// configure gives a node its identity, and notices at once if its process dies meanwhile.
-func configure(ctx context.Context, a *guest.Agent, n *driver.Node, id guest.Identity) (*guest.Facts, error) {
+func (u *upper) setup(node string) *guest.Setup {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.setups[node]
+}
+
+func (u *upper) closeSetups() error {
+	var errs []error
+	for _, s := range u.setups {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watch calls f, and breaks it off at once if the node's process ends meanwhile.
+func watch(ctx context.Context, n *driver.Node, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -419,11 +491,13 @@ func configure(ctx context.Context, a *guest.Agent, n *driver.Node, id guest.Ide
 			cancel(fmt.Errorf("node %s: its process %d has ended; see rackless logs %s", n.Name, n.Process.PID, n.Name))
 		}
 	}()
-	f, err := a.Configure(ctx, id)
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	if err := f(ctx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
-	return f, err
+	return nil
 }
 
 // put adds a node or takes the place of the one with its name.

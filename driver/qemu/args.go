@@ -11,6 +11,9 @@ import (
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
 const agentPort = "org.qemu.guest_agent.0"
 
+// setupPort is where rackless-node waits in the built-in image, see guest.Setup.
+const setupPort = "org.rackless.setup"
+
 // maxNICMTU is what every NIC offers the guest (virtio's host_mtu). It is part of the machine and so the same in a template and all of its
 // clones; the lab's own MTU is set in the guest, at most this.
 const maxNICMTU = 9216
@@ -30,6 +33,7 @@ type machine struct {
 	qmp      int          // file descriptors of listening sockets
 	agent    int
 	console  int
+	setup    int
 	log      string // file for what the console prints
 }
 
@@ -69,6 +73,8 @@ func (m machine) args() []string {
 		"-device", "virtio-serial-pci,id=vser",
 		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
 		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
+		"-chardev", fmt.Sprintf("socket,id=setup,fd=%d,server=on,wait=off", m.setup),
+		"-device", "virtserialport,bus=vser.0,chardev=setup,name="+setupPort,
 		"-device", "virtio-rng-pci",
 		"-device", "vmgenid,guid=auto",
 	)

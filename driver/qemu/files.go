@@ -13,26 +13,30 @@ import (
 
 // lockFile takes an exclusive lock on a file, made if need be, waiting for whoever holds it. The file stays: removing it would race.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
+		unlock, err := tryLockFile(path)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return unlock, err
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// tryLockFile is lockFile without waiting: a lock that another holds is EWOULDBLOCK.
+func tryLockFile(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil // closing releases it
 }
 
 func netListen(path string) (net.Listener, error) { return net.Listen("unix", path) }
@@ -41,7 +45,7 @@ func netListen(path string) (net.Listener, error) { return net.Listen("unix", pa
 func lastLines(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) == 0 {
-		return "(empty)"
+		return "(nothing)"
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	if len(lines) > 3 {

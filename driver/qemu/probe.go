@@ -63,6 +63,11 @@ func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reaso
 	}
 	want := probeResult{BootID: boot, QEMU: d.Version, Image: d.Image.Key, UID: os.Getuid()}
 	path := filepath.Join(cache, "kvm-probe.json")
+	unlock, err := lockFile(ctx, filepath.Join(cache, "kvm-probe.lock")) // two labs that come up at once find out once
+	if err != nil {
+		return false, "", err
+	}
+	defer unlock()
 	if b, err := os.ReadFile(path); err == nil {
 		var have probeResult
 		if json.Unmarshal(b, &have) == nil {
@@ -90,7 +95,11 @@ func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reaso
 func (d *Driver) bootKVM(ctx context.Context, cache string) (bool, string) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
-	work, err := os.MkdirTemp(cache, ".k")
+	work := filepath.Join(cache, ".k")
+	err := os.RemoveAll(work) // of a process that was killed: this one has the lock
+	if err == nil {
+		err = os.Mkdir(work, 0o700)
+	}
 	if err != nil {
 		return false, fmt.Sprintf("the trial boot could not be made: %v", err)
 	}

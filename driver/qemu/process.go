@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,8 +17,8 @@ import (
 // maxSocketPath is the longest path of a unix socket: sun_path of unix(7) less its final zero.
 const maxSocketPath = 107
 
-// stateFD is the descriptor under which a clone finds its state: after standard input, output and error and its three sockets.
-const stateFD = 6
+// stateFD is the descriptor under which a clone finds its state: after standard input, output and error and its four sockets.
+const stateFD = 7
 
 // A child is a QEMU that this process has started.
 type child struct {
@@ -50,7 +49,7 @@ func (d *Driver) start(m machine, state *os.File, dieWithUs bool) (*child, error
 	for _, s := range []struct {
 		name string
 		fd   *int
-	}{{"qmp", &m.qmp}, {"ga", &m.agent}, {"console", &m.console}} {
+	}{{"qmp", &m.qmp}, {"ga", &m.agent}, {"console", &m.console}, {"setup", &m.setup}} {
 		f, err := listen(socketPath(dir, s.name))
 		if err != nil {
 			return nil, err
@@ -93,8 +92,9 @@ func (d *Driver) start(m machine, state *os.File, dieWithUs bool) (*child, error
 		_ = cmd.Wait()
 		close(c.exited)
 	}()
-	if err != nil {
-		return nil, c.died(m.spec.Name)
+	if err != nil { // it ended at once, or it runs and could not be looked at
+		c.kill()
+		return nil, errors.Join(c.died(m.spec.Name), err)
 	}
 	return c, nil
 }
@@ -119,16 +119,10 @@ func listen(path string) (*os.File, error) {
 	return l.File()
 }
 
-// died returns the error for a QEMU that ended by itself, with the last line that it wrote.
+// died returns the error for a QEMU that ended by itself, with the last lines that it wrote: its log may be removed with the node.
 func (c *child) died(what string) error {
 	<-c.exited
-	why := "it said nothing"
-	if b, err := os.ReadFile(c.stderr); err == nil {
-		if lines := strings.Split(strings.TrimSpace(string(b)), "\n"); lines[len(lines)-1] != "" {
-			why = lines[len(lines)-1]
-		}
-	}
-	return fmt.Errorf("QEMU for %s ended (%v): %s; see %s", what, c.cmd.ProcessState, why, c.stderr)
+	return fmt.Errorf("QEMU for %s ended (%v); its last words: %s", what, c.cmd.ProcessState, lastLines(c.stderr))
 }
 
 // explain turns an error of a conversation with QEMU into the reason for it: QEMU's own end, which is noticed a moment later than the
@@ -155,7 +149,7 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// withCause returns a context that also ends, with the reason, when the child does.
+// context returns a context that also ends, with the reason, when the child does.
 func (c *child) context(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

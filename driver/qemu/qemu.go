@@ -6,10 +6,13 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +33,8 @@ type Driver struct {
 	Image   *guest.Image
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
+
+	bootLimit time.Duration // zero means the constant of this name; tests set a short one
 
 	mu        sync.Mutex
 	templates map[string]*template // by key, opened by Prepare
@@ -71,14 +76,24 @@ func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	if t != nil {
-		if err := resume(ctx, c, s); err != nil {
-			c.kill()
-			return nil, err
+	// Before the machine runs, so that its guest never finds the port closed; the connection waits in the socket's queue.
+	setup, err := net.Dial("unix", socketPath(s.Dir, "setup"))
+	if err == nil && s.Attached != nil {
+		err = s.Attached(ctx)
+	}
+	if err == nil && t != nil {
+		err = resume(ctx, c, s)
+	}
+	if err != nil {
+		c.kill()
+		if setup != nil {
+			setup.Close()
 		}
+		return nil, err
 	}
 	n := &driver.Node{
-		Name: s.Name, Process: c.proc, Accelerator: d.Accel, Cloned: t != nil, Started: time.Now().UTC(),
+		Setup: setup,
+		Name:  s.Name, Process: c.proc, Accelerator: d.Accel, Cloned: t != nil, Started: time.Now().UTC(),
 		Agent: socketPath(s.Dir, "ga"), Console: socketPath(s.Dir, "console"), Log: filepath.Join(s.Dir, "console.log"),
 	}
 	if t == nil {
@@ -104,7 +119,39 @@ func resume(ctx context.Context, c *child, s driver.Spec) error {
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
 		return c.explain(ctx, s.Name, err)
 	}
-	return c.explain(ctx, s.Name, q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil))
+	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
+		return c.explain(ctx, s.Name, err)
+	}
+	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
+	return c.explain(ctx, s.Name, awaitMigration(ctx, q))
+}
+
+// awaitMigration returns when a migration that has begun, to or from this QEMU, is complete.
+func awaitMigration(ctx context.Context, q *qapi.Conn) error {
+	for {
+		e, err := q.WaitEvent(ctx, "MIGRATION")
+		if err != nil {
+			return err
+		}
+		var st struct {
+			Status string `json:"status"`
+		}
+		if err := json.Unmarshal(e.Data, &st); err != nil {
+			return fmt.Errorf("MIGRATION event %s: %w", e.Data, err)
+		}
+		switch st.Status {
+		case "completed":
+			return nil
+		case "failed", "cancelled":
+			var info struct {
+				Desc string `json:"error-desc"`
+			}
+			if err := q.Call(ctx, "query-migrate", nil, &info); err != nil {
+				return err
+			}
+			return fmt.Errorf("migration %s: %s", st.Status, info.Desc)
+		}
+	}
 }
 
 // ignoreShared leaves the shared memory file out of the migration stream, and makes progress visible as events.
@@ -149,7 +196,8 @@ func (d *Driver) State(ctx context.Context, n *driver.Node) (driver.State, error
 
 // Strays returns every QEMU that names a path below dir in its arguments.
 func (d *Driver) Strays(dir string) ([]driver.Process, error) {
-	return driver.ProcessesUsing("qemu-system", dir+"/")
+	// Every node logs its console into its directory. The option's name before the path keeps out a directory that ends like this one.
+	return driver.ProcessesUsing("qemu-system", ",logfile="+escape(dir)+"/")
 }
 
 // Find returns the path of the emulator and its version, e.g. "10.0.2", or an error that says how to get one.
@@ -167,6 +215,9 @@ func Find() (path, version string, err error) {
 func binaryVersion(path string) (string, error) {
 	out, err := exec.Command(path, "--version").Output()
 	if err != nil {
+		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say
+			return "", fmt.Errorf("%s --version: %w: %s", path, err, bytes.TrimSpace(e.Stderr))
+		}
 		return "", fmt.Errorf("%s --version: %w", path, err)
 	}
 	var v string

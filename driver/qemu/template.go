@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -102,6 +104,9 @@ func (d *Driver) Prepare(ctx context.Context, s driver.Spec, progress func(strin
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
+		if isNoSpace(err) {
+			err = fmt.Errorf("%w; free space there or set RACKLESS_CACHE", err)
+		}
 		d.reason[key] = err.Error()
 		progress(fmt.Sprintf("no template (%v): nodes will be booted", err))
 	}
@@ -161,6 +166,36 @@ func openTemplate(dir, key string) (*template, error) {
 	return t, nil
 }
 
+// workPrefix begins the name of the directory in which a template is made; its key follows.
+const workPrefix = ".t"
+
+// sweep removes what processes that were killed have left of templates that they made. The lock of a template tells whether one is at work.
+func sweep(cache string) error {
+	left, err := os.ReadDir(cache)
+	if err != nil {
+		return err
+	}
+	for _, d := range left {
+		key, ok := strings.CutPrefix(d.Name(), workPrefix)
+		if !ok || !d.IsDir() {
+			continue
+		}
+		unlock, err := tryLockFile(filepath.Join(cache, key+".lock"))
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = os.RemoveAll(filepath.Join(cache, d.Name()))
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func blocks(fi os.FileInfo) int64 {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks
@@ -172,8 +207,14 @@ func blocks(fi os.FileInfo) int64 {
 func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec) (_ *template, err error) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
-	work, err := os.MkdirTemp(d.Cache, ".t")
-	if err != nil {
+	if err := sweep(d.Cache); err != nil {
+		return nil, err
+	}
+	work := filepath.Join(d.Cache, workPrefix+key)
+	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
+		return nil, err
+	}
+	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
@@ -191,7 +232,11 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	defer c.kill()
 	ctx, cancel := c.context(ctx, "the template")
 	defer cancel()
-	ctx, cancelTime := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("the template did not boot within %v", bootLimit))
+	limit := d.bootLimit
+	if limit == 0 {
+		limit = bootLimit
+	}
+	ctx, cancelTime := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the template did not boot within %v", limit))
 	defer cancelTime()
 	defer func() {
 		if err != nil { // the console goes with the directory
@@ -199,14 +244,11 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 		}
 	}()
 
-	agent, err := qapi.DialAgent(ctx, socketPath(work, "ga"))
+	release, err := settle(ctx, work)
 	if err != nil {
 		return nil, c.explain(ctx, "the template", err)
 	}
-	defer agent.Close()
-	if err := settle(ctx, agent); err != nil {
-		return nil, err
-	}
+	defer release()
 	boot := time.Since(began)
 	state, err := d.save(ctx, socketPath(work, "qmp"))
 	if err != nil {
@@ -228,7 +270,7 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []string{"qmp.sock", "ga.sock", "console.sock", "qemu.log"} {
+	for _, f := range []string{"qmp.sock", "ga.sock", "setup.sock", "console.sock", "qemu.log"} {
 		if err := os.Remove(filepath.Join(work, f)); err != nil {
 			return nil, err
 		}
@@ -248,9 +290,28 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	return &template{dir: dir, state: state}, nil
 }
 
-// settle lets the guest run once what every clone will run first, so that its programs are in memory and its agent is idle.
-func settle(ctx context.Context, agent *qapi.Conn) error {
-	return agent.Call(ctx, "guest-ping", nil, nil)
+// settle waits until the guest has nothing left to do that every clone would otherwise have to do again: its agent answers, and the
+// programs that configure a node wait for their input. The connections to both stay until release: what a guest does when they close
+// (its agent then polls ten times a second) is not what clones should wake up in.
+func settle(ctx context.Context, dir string) (release func(), err error) {
+	nc, err := net.Dial("unix", socketPath(dir, "setup"))
+	if err != nil {
+		return nil, err
+	}
+	setup := guest.NewSetup(nc)
+	agent, err := qapi.DialAgent(ctx, socketPath(dir, "ga"))
+	if err != nil {
+		return nil, errors.Join(err, setup.Close())
+	}
+	release = func() {
+		setup.Close()
+		agent.Close()
+	}
+	if err := setup.Ready(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // save stops the machine and returns the state of its devices; its memory stays in the shared file.
@@ -282,29 +343,9 @@ func (d *Driver) save(ctx context.Context, qmp string) ([]byte, error) {
 	if err := q.Call(ctx, "migrate", map[string]any{"uri": "unix:" + filepath.Join(dir, "state.sock")}, nil); err != nil {
 		return nil, err
 	}
-	for {
-		e, err := q.WaitEvent(ctx, "MIGRATION")
-		if err != nil {
-			return nil, err
-		}
-		var st struct {
-			Status string `json:"status"`
-		}
-		if err := json.Unmarshal(e.Data, &st); err != nil {
-			return nil, fmt.Errorf("MIGRATION event %s: %w", e.Data, err)
-		}
-		switch st.Status {
-		case "completed":
-			r := <-got
-			return r.data, r.err
-		case "failed", "cancelled":
-			var info struct {
-				Desc string `json:"error-desc"`
-			}
-			if err := q.Call(ctx, "query-migrate", nil, &info); err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("save the machine's state: %s: %s", st.Status, info.Desc)
-		}
+	if err := awaitMigration(ctx, q); err != nil {
+		return nil, fmt.Errorf("save the machine's state: %w", err)
 	}
+	r := <-got
+	return r.data, r.err
 }

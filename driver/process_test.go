@@ -1,0 +1,265 @@
+package driver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary stand in for other programs: called with an argument of its own, it waits until its input ends.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the news
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A standIn is a child process with a name and arguments that the test chooses.
+type standIn struct {
+	cmd *exec.Cmd
+	Process
+	in   io.Closer // closing it ends the process
+	gone bool
+}
+
+// start runs the test binary, copied under the name if that is not empty, with name as its first argument.
+func start(t *testing.T, name string, args ...string) *standIn {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == "" {
+		name = self
+	}
+	cmd := &exec.Cmd{Path: self, Args: append([]string{name, "stand-in"}, args...)}
+	if base := filepath.Base(name); strings.ContainsAny(base, " ()") { // the kernel takes comm from the file, not from the argument
+		cmd.Path = filepath.Join(t.TempDir(), base)
+		if err := os.Link(self, cmd.Path); err != nil {
+			b, readErr := os.ReadFile(self) // another file system
+			if err := errors.Join(readErr, os.WriteFile(cmd.Path, b, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &standIn{cmd: cmd, in: in}
+	t.Cleanup(func() { in.Close(); s.reap() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+	s.Process, err = FindProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// reap waits for the child, so that it is no zombie any more.
+func (s *standIn) reap() {
+	if !s.gone {
+		_ = s.cmd.Wait() // how it ended is known to the test
+		s.gone = true
+	}
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the test's own limit"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestProcessIsKnownByMoreThanItsNumber(t *testing.T) {
+	c := start(t, "")
+	if !c.Alive() {
+		t.Fatal("a running process is not alive")
+	}
+	for name, other := range map[string]Process{
+		"a process that had the number before":   {c.PID, c.StartTime - 1, c.BootID},
+		"one that will have it later":            {c.PID, c.StartTime + 1, c.BootID},
+		"one of another boot of the machine":     {c.PID, c.StartTime, "00000000-0000-4000-8000-000000000000"},
+		"one of a state file without a boot":     {c.PID, c.StartTime, ""},
+		"a number that nobody has":               {1 << 30, c.StartTime, c.BootID},
+		"number 0, which is a group for kill(2)": {0, c.StartTime, c.BootID},
+		"number -1, which is everybody":          {-1, c.StartTime, c.BootID},
+		"the zero value":                         {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if other.Alive() {
+				t.Error("is alive")
+			}
+			if err := other.Signal(syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("signal: got %v, want %v", err, os.ErrProcessDone)
+			}
+			if err := other.Kill(limited(t)); err != nil {
+				t.Errorf("kill: %v, want nothing to do", err)
+			}
+			if err := other.Wait(limited(t)); err != nil {
+				t.Errorf("wait: %v", err)
+			}
+			if !c.Alive() {
+				t.Fatal("the process that has the number now was hit")
+			}
+		})
+	}
+}
+
+func TestZombieIsNotAlive(t *testing.T) {
+	c := start(t, "")
+	if err := c.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(limited(t)); err != nil { // nobody has waited for it, in the way of wait(2), so a zombie is all it can become
+		t.Fatal(err)
+	}
+	if _, state, err := procStat(c.PID); err != nil || state != 'Z' {
+		t.Fatalf("state %q, %v, want a zombie", state, err)
+	}
+	if c.Alive() {
+		t.Error("a zombie is alive")
+	}
+	if err := c.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("signal to a zombie: %v", err)
+	}
+	c.reap()
+	if c.Alive() {
+		t.Error("a process that is gone is alive")
+	}
+	if _, err := FindProcess(c.PID); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("find a process that is gone: %v", err)
+	}
+}
+
+func TestKillReturnsWhenTheProcessIsGone(t *testing.T) {
+	for range 10 {
+		c := start(t, "")
+		if err := c.Kill(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+		if c.Alive() {
+			t.Fatal("alive after kill")
+		}
+		if err := c.Kill(limited(t)); err != nil {
+			t.Errorf("second kill: %v", err)
+		}
+	}
+}
+
+func TestKillEndsAStoppedProcess(t *testing.T) {
+	c := start(t, "")
+	if err := c.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Kill(limited(t)); err != nil || c.Alive() {
+		t.Errorf("got %v, alive %v", err, c.Alive())
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	c := start(t, "")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("too slow"))
+	defer cancel()
+	want := fmt.Sprintf("wait for process %d to end: too slow", c.PID)
+	if err := c.Wait(ctx); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// The command name in /proc/PID/stat is the program's to choose, and is not quoted.
+func TestStatWithAnyCommandName(t *testing.T) {
+	for _, name := range []string{"with space", "a) Z 1 2 3", "((()))", ") ("} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, "/"+name)
+			if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", c.PID)); err != nil || string(b) != name+"\n" {
+				t.Fatalf("the process is called %q, %v: the test tests nothing", b, err)
+			}
+			other := start(t, "")
+			if !c.Alive() || c.StartTime > other.StartTime || other.StartTime-c.StartTime > 100*20 { // 100 ticks a second
+				t.Errorf("alive %v, started at %d, the next child at %d", c.Alive(), c.StartTime, other.StartTime)
+			}
+		})
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	b, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte("1 (a) b) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 7 1"))
+	f.Add([]byte("1 (a) S"))
+	f.Add([]byte(")"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		start, state, err := parseStat(b)
+		if err != nil && (start != 0 || state != 0) {
+			t.Errorf("%q: %d %q with %v", b, start, state, err)
+		}
+	})
+}
+
+func TestProcessesUsingFindsByProgramAndArgument(t *testing.T) {
+	dir := t.TempDir()
+	c := start(t, "/usr/bin/qemu-system-fake", "-chardev", "id=con,logfile="+dir+"/lab/vm00/console.log")
+	neighbour := start(t, "/usr/bin/qemu-system-fake", "-chardev", "id=con,logfile="+dir+"/lab2/vm00/console.log")
+	start(t, "/usr/bin/tail", "-f", "logfile="+dir+"/lab/vm00/console.log") // a user who looks on
+	start(t, "/usr/bin/qemu-system-fake", "something else")
+
+	find := func(program, text string) []Process {
+		t.Helper()
+		got, err := ProcessesUsing(program, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(got, func(a, b Process) int { return a.PID - b.PID })
+		return got
+	}
+	if got := find("qemu-system", "logfile="+dir+"/lab/"); !slices.Equal(got, []Process{c.Process}) {
+		t.Errorf("got %v, want %v alone", got, c.Process)
+	}
+	if got := find("qemu-system", "logfile="+dir+"/lab"); !slices.Contains(got, c.Process) || !slices.Contains(got, neighbour.Process) || len(got) != 2 {
+		t.Errorf("by the start of both names: got %v", got)
+	}
+	if got := find("", "\x00logfile="+dir+"/lab/vm00/console.log\x00"); len(got) != 1 { // a whole argument
+		t.Errorf("by a whole argument: got %v, want the one who looks on", got)
+	}
+	if got := find("qemu-system-fak", "stand-in\x00-chardev\x00"); len(got) != 2 {
+		t.Errorf("by arguments in a row: got %v, want 2", got)
+	}
+	if got := find(dir, ""); len(got) != 0 {
+		t.Errorf("no such program: got %v", got)
+	}
+	if err := c.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := find("qemu-system", "logfile="+dir+"/lab/"); len(got) != 0 {
+		t.Errorf("a zombie: got %v", got)
+	}
+}

@@ -1,0 +1,400 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/guest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestMain lets the test binary stand in for a second rackless that prepares the same template; see TestTwoProcessesWaitForEachOther.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == "prepare" {
+		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &guest.Image{Dir: os.Args[3], Kernel: "vmlinux", Initramfs: "initramfs.cpio"}, Cache: os.Args[4]}
+		if err := d.Prepare(context.Background(), shape(""), func(step string) { fmt.Println(step) }); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, errors.New("the test's own limit"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// shortDir returns a directory of the test whose name leaves room for sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rlq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// shape is a small machine in dir with one NIC that is plugged into nothing.
+func shape(dir string) driver.Spec {
+	return driver.Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20, NICs: []driver.NIC{{MAC: "52:54:00:00:00:07"}}}
+}
+
+// findQEMU returns the emulator, without which the test is skipped, or failed where tests must be complete.
+func findQEMU(t *testing.T) (path, version string) {
+	t.Helper()
+	path, version, err := Find()
+	if err == nil {
+		return path, version
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+	return "", ""
+}
+
+func TestArguments(t *testing.T) {
+	image := &guest.Image{Dir: "/c/images/0123456789abcdef", Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
+	one := driver.Spec{Lab: "pair", Name: "vm00", Dir: "/r/pair/vm00", CPUs: 1, Memory: 256 << 20,
+		NICs: []driver.NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r/pair/p-vm00.sock"}}}
+	two := one
+	two.CPUs, two.Memory = 4, 2<<30
+	two.NICs = append(slices.Clone(one.NICs), driver.NIC{MAC: "52:54:00:aa:00:02", Socket: "/r/pair/p-vm00.1.sock"})
+	unplugged := one
+	unplugged.NICs = []driver.NIC{{MAC: "52:54:00:00:00:01"}}
+	comma := one
+	comma.Dir, comma.NICs = "/r,x/pair/vm00", []driver.NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r,x/pair/p,,.sock"}}
+
+	for name, m := range map[string]machine{
+		"template":      {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
+		"cold":          {spec: one, accel: "tcg", image: image},
+		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
+		"kvm":           {spec: one, accel: "kvm", image: image},
+		"comma-in-path": {spec: comma, accel: "tcg", ram: "/c,x/ram", incoming: stateFD},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.qmp, m.agent, m.console, m.setup = 3, 4, 5, 6
+			m.log = filepath.Join(m.spec.Dir, "console.log")
+			got := strings.Join(m.args(), "\n") + "\n"
+			path := filepath.Join("testdata", "args", name+".txt")
+			if *update {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("arguments (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the guest can see must be in the template's key, and nothing else, or a lab would get a template for itself alone.
+func TestTemplateKey(t *testing.T) {
+	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &guest.Image{Key: "k"}} }
+	base := d().templateKey(shape("/r"))
+	for name, tt := range map[string]struct {
+		change func(*Driver, *driver.Spec)
+		same   bool
+	}{
+		"the lab and the node": {func(_ *Driver, s *driver.Spec) { s.Lab, s.Name, s.Dir = "other", "x", "/y" }, true},
+		"MAC and switch port":  {func(_ *Driver, s *driver.Spec) { s.NICs[0] = driver.NIC{MAC: "52:54:00:00:00:99", Socket: "/p"} }, true},
+		"the place of things":  {func(d *Driver, _ *driver.Spec) { d.Cache, d.Binary, d.Image.Dir = "/a", "/b", "/c" }, true},
+		"CPUs":                 {func(_ *Driver, s *driver.Spec) { s.CPUs++ }, false},
+		"memory":               {func(_ *Driver, s *driver.Spec) { s.Memory *= 2 }, false},
+		"one NIC more":         {func(_ *Driver, s *driver.Spec) { s.NICs = append(s.NICs, driver.NIC{}) }, false},
+		"QEMU":                 {func(d *Driver, _ *driver.Spec) { d.Version = "10.0.3" }, false},
+		"image":                {func(d *Driver, _ *driver.Spec) { d.Image.Key = "l" }, false},
+		"accelerator":          {func(d *Driver, _ *driver.Spec) { d.Accel = "kvm" }, false},
+		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *driver.Spec) { s.Memory++ }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, s := d(), shape("/r")
+			tt.change(d, &s)
+			if got := d.templateKey(s); (got == base) != tt.same {
+				t.Errorf("key %s, before %s: same %v, want %v", got, base, got == base, tt.same)
+			}
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for v, want := range map[string]string{
+		"8.0.0": "", "10.0.2": "", "9": "", "10.1.0-rc2": "",
+		"7.2.17": "QEMU 7.2.17 is too old: rackless needs 8.0 or newer",
+		"":       `QEMU version "": want a number first`,
+		"v9":     `QEMU version "v9": want a number first`,
+	} {
+		if err := CheckVersion(v); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("version %q: got %v, want %q", v, err, want)
+		}
+	}
+	dir := t.TempDir()
+	for name, tt := range map[string]struct{ script, version, want string }{
+		"Debian's":           {`echo "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)"; echo Copyright`, "10.0.2", ""},
+		"something else":     {`echo "GNU bash, version 5"`, "", `unexpected "GNU bash, version 5\n"`},
+		"one that says why":  {`echo "error while loading shared libraries: libslirp.so.0" >&2; exit 127`, "", "exit status 127: error while loading shared libraries: libslirp.so.0"},
+		"one without a word": {`exit 1`, "", "--version: exit status 1"},
+	} {
+		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		got, err := binaryVersion(path)
+		if got != tt.version || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %q, %v, want %q, %q", name, got, err, tt.version, tt.want)
+		}
+	}
+}
+
+// fakeQEMU writes a program that is called as QEMU is, and returns its path.
+func fakeQEMU(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "qemu-system-x86_64")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestStartNamesWhatQEMUSaid(t *testing.T) {
+	for name, tt := range map[string]struct{ binary, want string }{
+		"one that fails without a word": {"/bin/false", "ended (exit status 1); its last words: (nothing)"},
+		"one that says why": {
+			fakeQEMU(t, "echo 'qemu: one' >&2; echo 'qemu: could not set up the thing' >&2; exit 3"),
+			"ended (exit status 3); its last words: qemu: one | qemu: could not set up the thing",
+		},
+		"one that is no program": {"/nonexistent/qemu", "start /nonexistent/qemu: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			d := &Driver{Binary: tt.binary, Accel: "tcg", Image: &guest.Image{Dir: dir}, Cache: filepath.Join(dir, "cache")}
+			var notes []string
+			if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
+				t.Errorf("prepare: %v, want a note: nodes may still be booted", err)
+			}
+			if got := strings.Join(notes, "\n"); !strings.Contains(got, tt.want) {
+				t.Errorf("notes %q, want %q", got, tt.want)
+			}
+			left, err := os.ReadDir(d.Cache)
+			if err != nil || len(left) != 1 || !strings.HasSuffix(left[0].Name(), ".lock") {
+				t.Errorf("left in the cache: %v, %v, want a lock file alone", left, err)
+			}
+		})
+	}
+}
+
+func TestSocketPathThatIsTooLong(t *testing.T) {
+	dir := filepath.Join(shortDir(t), strings.Repeat("x", 100))
+	d := &Driver{Binary: "/bin/true", Accel: "tcg", Image: &guest.Image{}}
+	if _, err := d.Start(limited(t), shape(dir)); err == nil || !strings.Contains(err.Error(), "at most 107 are possible: set RACKLESS_RUN to a shorter directory") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// brokenImage is an image whose kernel is a valid ELF file that does nothing for ever, or is no kernel at all.
+func brokenImage(t *testing.T, kernel []byte) *guest.Image {
+	t.Helper()
+	dir := shortDir(t)
+	for name, b := range map[string][]byte{"vmlinux": kernel, "initramfs.cpio": []byte("no archive")} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &guest.Image{Key: "broken", Dir: dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
+}
+
+// haltingKernel is the smallest kernel that QEMU starts by its PVH note: it jumps to itself.
+func haltingKernel() []byte {
+	le := binary.LittleEndian
+	const base, code = 0x100000, 0x200
+	b := make([]byte, code+16)
+	copy(b, "\x7fELF\x01\x01\x01")                    // 32 bit, little endian
+	le.PutUint16(b[16:], 2)                           // ET_EXEC
+	le.PutUint16(b[18:], 3)                           // EM_386
+	le.PutUint32(b[20:], 1)                           // EV_CURRENT
+	le.PutUint32(b[24:], base)                        // entry
+	le.PutUint32(b[28:], 52)                          // program headers follow this one
+	for i, v := range []uint16{52, 32, 2, 40, 0, 0} { // sizes and counts
+		le.PutUint16(b[40+2*i:], v)
+	}
+	put := func(at int, words ...uint32) {
+		for i, w := range words {
+			le.PutUint32(b[at+4*i:], w)
+		}
+	}
+	put(52, 1, code, base, base, 16, 16, 5, 4) // PT_LOAD
+	put(84, 4, 0x100, 0, 0, 20, 20, 4, 4)      // PT_NOTE
+	put(0x100, 4, 4, 18)                       // XEN_ELFNOTE_PHYS32_ENTRY, see QEMU's docs/specs on PVH
+	copy(b[0x10c:], "Xen\x00")
+	put(0x110, base)
+	copy(b[code:], "\xeb\xfe") // jmp .
+	return b
+}
+
+func TestNodeThatCannotBoot(t *testing.T) {
+	bin, version := findQEMU(t)
+	t.Run("a kernel that hangs ends at the limit, which is named", func(t *testing.T) {
+		cache := shortDir(t)
+		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, haltingKernel()), Cache: cache, bootLimit: time.Second}
+		var notes []string
+		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
+			t.Fatal(err)
+		}
+		const want = "no template (the template did not boot within 1s; its console ended: (nothing)): nodes will be booted"
+		if len(notes) != 2 || notes[1] != want {
+			t.Errorf("notes %q, want %q", notes, want)
+		}
+		if p, err := d.Strays(cache); err != nil || len(p) != 0 {
+			t.Errorf("left over: %v, %v", p, err)
+		}
+		dir := shortDir(t)
+		n, err := d.Start(limited(t), shape(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Setup.Close()
+		if n.Cloned || !strings.HasPrefix(n.ColdReason, "the template did not boot within 1s") {
+			t.Errorf("cloned %v, reason %q", n.Cloned, n.ColdReason)
+		}
+		if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+			t.Errorf("state %v, %v", st, err)
+		}
+		if p, err := d.Strays(dir); err != nil || !slices.Equal(p, []driver.Process{n.Process}) {
+			t.Errorf("processes of %s: %v, %v, want %v", dir, p, err, n.Process)
+		}
+		if p, err := d.Strays(dir[:len(dir)-1]); err != nil || len(p) != 0 {
+			t.Errorf("processes of a directory whose name this one begins with: %v, %v", p, err)
+		}
+		if err := n.Process.Signal(19 /* SIGSTOP */); err != nil {
+			t.Error(err)
+		}
+		if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+			t.Errorf("state of one that does not answer: %v, %v", st, err)
+		}
+		if err := d.Stop(limited(t), n); err != nil {
+			t.Error(err)
+		}
+		if st, err := d.State(limited(t), n); err != nil || st != driver.Dead {
+			t.Errorf("state after: %v, %v", st, err)
+		}
+		if err := d.Stop(limited(t), n); err != nil {
+			t.Errorf("stop one that is gone: %v", err)
+		}
+	})
+	t.Run("a kernel that is none is QEMU's to refuse", func(t *testing.T) {
+		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, bytes.Repeat([]byte("x"), 4096)), Cache: shortDir(t), bootLimit: 10 * time.Second}
+		var notes []string
+		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := notes[len(notes)-1]; !strings.Contains(got, "QEMU for the template ended (exit status 1); its last words: ") {
+			t.Errorf("note %q", got)
+		}
+	})
+	t.Run("who is interrupted gets that for an error, and nothing is left", func(t *testing.T) {
+		cache := shortDir(t)
+		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, haltingKernel()), Cache: cache}
+		ctx, cancel := context.WithCancelCause(limited(t))
+		time.AfterFunc(300*time.Millisecond, func() { cancel(errors.New("interrupted")) })
+		if err := d.Prepare(ctx, shape(""), func(string) {}); err == nil || err.Error() != "interrupted" {
+			t.Errorf("got %v", err)
+		}
+		if p, err := d.Strays(cache); err != nil || len(p) != 0 {
+			t.Errorf("processes: %v, %v", p, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(cache, workPrefix+"*")); err != nil || len(left) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+}
+
+func TestSweepLeavesTemplatesThatAreBeingMade(t *testing.T) {
+	cache := t.TempDir()
+	for _, d := range []string{"0123456789abcdef", workPrefix + "aaaaaaaaaaaaaaaa", workPrefix + "bbbbbbbbbbbbbbbb"} {
+		if err := os.MkdirAll(filepath.Join(cache, d, "x"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock, err := lockFile(t.Context(), filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() []string {
+		t.Helper()
+		if err := sweep(cache); err != nil {
+			t.Fatal(err)
+		}
+		all, err := filepath.Glob(filepath.Join(cache, "*", "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range all {
+			all[i] = filepath.Base(filepath.Dir(all[i]))
+		}
+		return all
+	}
+	if diff := cmp.Diff([]string{workPrefix + "bbbbbbbbbbbbbbbb", "0123456789abcdef"}, left()); diff != "" {
+		t.Errorf("while one is at work (-want +got):\n%s", diff)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("too slow"))
+	defer cancel()
+	if _, err := lockFile(ctx, filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock")); err == nil || !strings.HasSuffix(err.Error(), "bbbbbbbbbbbbbbbb.lock: too slow") {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	unlock()
+	if diff := cmp.Diff([]string{"0123456789abcdef"}, left()); diff != "" {
+		t.Errorf("after (-want +got):\n%s", diff)
+	}
+}
+
+// The template is made by whoever is first, while the other waits. The emulator is a fake that fails, and counts: making one for real
+// takes seconds, and the lock does not know the difference.
+func TestTwoProcessesWaitForEachOther(t *testing.T) {
+	dir := shortDir(t)
+	log := filepath.Join(dir, "log")
+	bin := fakeQEMU(t, "echo begin >>"+log+"; sleep 0.2; echo end >>"+log+"; exit 1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if out, err := exec.CommandContext(limited(t), self, "prepare", bin, dir, filepath.Join(dir, "cache")).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	got, err := os.ReadFile(log)
+	if want := strings.Repeat("begin\nend\n", 3); err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want one after the other", got, err)
+	}
+}

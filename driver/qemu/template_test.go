@@ -1,0 +1,298 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/qapi"
+)
+
+// realImage returns the built-in image from the user's cache, where it is built if need be: nothing smaller has the agent.
+func realImage(t *testing.T) *guest.Image {
+	t.Helper()
+	cache := os.Getenv("RACKLESS_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = filepath.Join(dir, "rackless")
+	}
+	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// One template serves the whole test, since booting one takes seconds: two processes want it at once, nodes are cloned from it, and then
+// it is damaged in every way that can be noticed.
+func TestTemplate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots a machine")
+	}
+	bin, version := findQEMU(t)
+	img := realImage(t)
+	cache := shortDir(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	said := make([]string, 2)
+	for i := range said {
+		wg.Go(func() {
+			out, err := exec.CommandContext(limited(t), self, "prepare", bin, img.Dir, cache).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			said[i] = string(out)
+		})
+	}
+	wg.Wait()
+	const boot = "boot the template (1 CPU, 256 MiB, tcg)\n"
+	if got := strings.Join(said, ""); got != boot {
+		t.Fatalf("two processes said %q, want %q from one of them", got, boot)
+	}
+
+	// As the other processes have it, so that the key is the same.
+	open := func() *Driver {
+		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
+			Image: &guest.Image{Dir: img.Dir, Kernel: img.Kernel, Initramfs: img.Initramfs}}
+	}
+	d := open()
+	if d.Version == version {
+		t.Fatal("a QEMU of version 0")
+	}
+	key := d.templateKey(shape(""))
+	if err := d.Prepare(limited(t), shape(""), func(s string) { t.Errorf("a template that is there: %s", s) }); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, key)
+
+	t.Run("clones are machines of their own that run", func(t *testing.T) {
+		var nodes []*driver.Node
+		for range 2 {
+			n, err := d.Start(limited(t), shape(filepath.Join(shortDir(t), "vm00")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				n.Setup.Close()
+				if err := d.Stop(context.Background(), n); err != nil { // the test's own context has ended
+					t.Error(err)
+				}
+			})
+			nodes = append(nodes, n)
+		}
+		for _, n := range nodes {
+			if !n.Cloned || n.ColdReason != "" {
+				t.Errorf("cloned %v: %s", n.Cloned, n.ColdReason)
+			}
+			if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+				t.Errorf("state %v, %v", st, err)
+			}
+			c, err := qapi.DialAgent(limited(t), n.Agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			a := guest.NewAgent(c)
+			r, err := a.Run(limited(t), guest.Command{Argv: []string{"sh", "-c", "cat /tmp/mark; echo seen > /tmp/mark; cat /sys/class/net/eth0/mtu"}})
+			if err != nil || r.ExitCode != 0 || strings.TrimSpace(string(r.Stdout)) == "" || bytes.Contains(r.Stdout, []byte("seen")) {
+				t.Errorf("got %q %q, %v", r.Stdout, r.Stderr, err)
+			}
+		}
+	})
+
+	info := filepath.Join(dir, "template.json")
+	for name, tt := range map[string]struct {
+		file   string
+		damage func(t *testing.T, path string)
+		want   string
+	}{
+		"state with one bit turned": {"state", flip, "state is not what was written"},
+		"state cut short":           {"state", cut, "state is not what was written"},
+		"state missing":             {"state", remove, "incomplete: "},
+		"memory cut short":          {"ram", cut, "ram is not what was written"},
+		"memory missing":            {"ram", remove, "incomplete: "},
+		"memory written to":         {"ram", touch, "ram is not what was written"},
+		"memory with holes":         {"ram", hollow, "ram is not what was written"},
+		"manifest cut short":        {"template.json", cut, "template.json: unexpected end of JSON input"},
+		"manifest missing":          {"template.json", remove, "no such file or directory"},
+		"manifest of another machine": {"template.json", func(t *testing.T, path string) {
+			rewrite(t, path, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(key), []byte("0000000000000000")) })
+		}, "state is not what was written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, tt.file)
+			fi, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := path + ".kept"
+			if err := os.Rename(path, kept); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := os.Rename(kept, path); err != nil {
+					t.Error(err)
+				}
+			}()
+			if out, err := exec.Command("cp", "--sparse=always", "--preserve=timestamps", kept, path).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			tt.damage(t, path)
+			if tt.file == "ram" && !strings.Contains(name, "written") { // what is left to notice is not the time
+				if err := os.Chtimes(path, time.Time{}, fi.ModTime()); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			if _, err := openTemplate(dir, key); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := openTemplate(dir, key); err != nil {
+		t.Fatalf("put together again: %v", err)
+	}
+
+	t.Run("a state that QEMU refuses is QEMU's error, not a node", func(t *testing.T) {
+		kept, err := os.ReadFile(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := os.ReadFile(filepath.Join(dir, "state"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := os.WriteFile(info, kept, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "state"), state, 0o600); err != nil {
+				t.Error(err)
+			}
+		}()
+		bad := append([]byte(nil), state[:len(state)/2]...)
+		sum := sha256.Sum256(bad)
+		if err := os.WriteFile(filepath.Join(dir, "state"), bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, info, func(b []byte) []byte {
+			var i templateInfo
+			if err := json.Unmarshal(b, &i); err != nil {
+				t.Fatal(err)
+			}
+			i.StateSHA256 = hex.EncodeToString(sum[:])
+			b, err := json.Marshal(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		})
+		d := open()
+		if err := d.Prepare(limited(t), shape(""), func(s string) { t.Error(s) }); err != nil {
+			t.Fatal(err)
+		}
+		at := shortDir(t)
+		_, err = d.Start(limited(t), shape(at))
+		if err == nil || !strings.HasPrefix(err.Error(), "QEMU for vm00 ended (exit status 1); its last words: ") {
+			t.Errorf("got %v", err)
+		}
+		if p, err := d.Strays(at); err != nil || len(p) != 0 {
+			t.Errorf("left: %v, %v", p, err)
+		}
+	})
+
+	t.Run("a damaged one is made again, and what a killed process left goes", func(t *testing.T) {
+		flip(t, filepath.Join(dir, "state"))
+		stale := filepath.Join(cache, workPrefix+key)
+		if err := os.MkdirAll(filepath.Join(stale, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d := open()
+		var notes []string
+		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
+			t.Fatal(err)
+		}
+		want := "the cached template is damaged (state is not what was written): making it again\n" + strings.TrimSpace(boot)
+		if got := strings.Join(notes, "\n"); got != want {
+			t.Errorf("notes %q, want %q", got, want)
+		}
+		if _, err := openTemplate(dir, key); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(stale); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", stale, err)
+		}
+	})
+}
+
+// rewrite changes a file's content.
+func rewrite(t *testing.T, path string, change func([]byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, change(b), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flip(t *testing.T, path string) {
+	rewrite(t, path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+}
+
+func cut(t *testing.T, path string) {
+	t.Helper()
+	fi, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, fi.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hollow is what a crash of the host leaves of a file that was not on its disk yet: the size and nothing in it.
+func hollow(t *testing.T, path string) {
+	t.Helper()
+	fi, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{0, fi.Size()} {
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package guest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const facts = `hostname vm00
+machine-id 0123456789abcdef0123456789abcdef
+uuid 5a5a5a5a-0000-4000-8000-000000000000
+kernel 6.1.0-42-amd64
+uptime 12.34 10.00
+net/eth0/mac 52:54:00:aa:00:01
+net/eth0/mtu 4200
+net/eth0/operstate up
+net/eth0/carrier 1
+rdma/rxe0/node_guid 5054:00ff:feaa:0001
+rdma/rxe0/parent eth0
+rdma/rxe0/1/state 4: ACTIVE
+rdma/rxe0/1/link_layer Ethernet
+rdma/rxe0/1/rate 2.5 Gb/sec (1X SDR)
+rdma/rxe0/1/gid/0 fe80:0000:0000:0000:5054:00ff:feaa:0001 eth0 RoCE v2
+rdma/rxe0/1/gid/1 0000:0000:0000:0000:0000:ffff:0a00:0001 eth0 IB/RoCE v1
+rdma/rxe0/1/gid/3 0000:0000:0000:0000:0000:ffff:0a00:0001 eth0 RoCE v2
+rdma/rxe0/1/counter/sent_pkts 18446744073709551615
+rdma/rxe0/2/state 1: DOWN
+something/new 1
+`
+
+func TestParseFacts(t *testing.T) {
+	got, err := ParseFacts([]byte(facts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	four := netip.MustParseAddr("::ffff:10.0.0.1")
+	want := &Facts{
+		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000", Kernel: "6.1.0-42-amd64",
+		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1"}},
+		RDMA: map[string]*RDMADevice{"rxe0": {
+			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)",
+			GIDs: []GID{
+				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"}, {3, four, "RoCE v2", "eth0"},
+			},
+			Counters: map[string]uint64{"sent_pkts": 1<<64 - 1},
+		}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+
+	d := got.RDMA["rxe0"]
+	for addr, want := range map[string]int{"10.0.0.1": 3, "::ffff:10.0.0.1": 3, "fe80::5054:ff:feaa:1": 0, "10.0.0.2": -1, "::": -1} {
+		i, ok := d.RoCEv2Index(netip.MustParseAddr(addr))
+		if ok != (want >= 0) || ok && i != want {
+			t.Errorf("RoCE v2 index of %s: got %d, %v, want %d", addr, i, ok, want)
+		}
+	}
+}
+
+func TestParseFactsThatAreWrong(t *testing.T) {
+	for line, want := range map[string]string{
+		"net/eth0/mtu many":                      `rackless-facts: "net/eth0/mtu many": strconv.Atoi`,
+		"net/eth0/mtu":                           "invalid syntax",
+		"rdma/rxe0/1/counter/sent_pkts -1":       "invalid syntax",
+		"rdma/rxe0/1/gid/0 fe80::1":              "want gid, network device and type",
+		"rdma/rxe0/1/gid fe80::1 eth0 x":         "want gid, network device and type",
+		"rdma/rxe0/1/gid/x fe80::1 eth0 x":       "invalid syntax",
+		"rdma/rxe0/1/gid/0 nonsense eth0 x":      "unable to parse IP",
+		"hostname " + strings.Repeat("x", 1<<17): "token too long",
+	} {
+		if _, err := ParseFacts([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: got %v, want %s", line, err, want)
+		}
+	}
+	if f, err := ParseFacts(nil); err != nil || f.Hostname != "" || f.RDMA["rxe0"] != nil {
+		t.Errorf("nothing: %+v, %v", f, err)
+	}
+}
+
+func FuzzParseFacts(f *testing.F) {
+	f.Add([]byte(facts))
+	f.Add([]byte("rdma/rxe0/1/gid/0 fe80::1%eth0 eth0 RoCE v2\n"))
+	f.Add([]byte("rdma//1/counter\nnet///\n/\n\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := ParseFacts(b)
+		if (got == nil) == (err == nil) && !strings.Contains(err.Error(), "too long") {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		if got == nil {
+			return
+		}
+		for name, d := range got.RDMA {
+			for _, g := range d.GIDs {
+				if i, ok := d.RoCEv2Index(g.GID); g.Type == "RoCE v2" && (!ok || i > g.Index && i != g.Index && len(d.GIDs) == 1) {
+					t.Errorf("%s: index of %v is %d, %v", name, g, i, ok)
+				}
+			}
+		}
+	})
+}

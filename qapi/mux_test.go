@@ -1,0 +1,245 @@
+package qapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// serveMux returns the path of a socket behind which m serves every client.
+func serveMux(t *testing.T, m *Mux) string {
+	t.Helper()
+	t.Cleanup(m.Close)
+	path := serve(t, func(l *link) {
+		_ = m.Serve(t.Context(), struct {
+			io.Reader
+			io.Writer
+		}{l.r, l})
+	})
+	return path
+}
+
+func dialMux(t *testing.T, path string) *Conn {
+	t.Helper()
+	c, err := DialPlain(limited(t), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestMuxGivesManyClientsOneAgent(t *testing.T) {
+	noLeaks(t)
+	var mu sync.Mutex
+	connections := 0
+	path := serveMux(t, &Mux{Agent: serve(t, func(l *link) {
+		mu.Lock()
+		connections++
+		mu.Unlock()
+		agent(l)
+	})})
+	conns := make([]*Conn, 16)
+	for i := range conns {
+		conns[i] = dialMux(t, path)
+	}
+	echoes(t, len(conns), 20, func(i int) *Conn { return conns[i] })
+	mu.Lock()
+	defer mu.Unlock()
+	if connections != 1 {
+		t.Errorf("the agent saw %d connections, want 1", connections)
+	}
+}
+
+func TestMuxPassesErrorsOn(t *testing.T) {
+	noLeaks(t)
+	c := dialMux(t, serveMux(t, &Mux{Agent: serve(t, agent)}))
+	err := c.Call(limited(t), "guest-dance", nil, nil)
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Class != "CommandNotFound" || e.Error() != "guest-dance: The command guest-dance has not been found" {
+		t.Errorf("got %#v", err)
+	}
+	if _, err := c.nc.Write([]byte("nonsense\n")); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.receive(limited(t), "answer"); err != nil || m.Error == nil || !strings.HasPrefix(m.Error.Desc, `parse "nonsense": `) {
+		t.Errorf("a line that is no command: got %+v, %v", m.Error, err)
+	}
+	if err := c.Call(limited(t), "guest-ping", nil, nil); err != nil {
+		t.Errorf("after both: %v", err)
+	}
+}
+
+func TestMuxOutlivesAClientThatVanishesInTheMiddle(t *testing.T) {
+	noLeaks(t)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	path := serveMux(t, &Mux{Agent: serve(t, func(l *link) {
+		if l.sync() != nil {
+			return
+		}
+		if _, _, err := l.request(); err != nil {
+			return
+		}
+		close(asked)
+		<-answer
+		l.say(`{"return": "of the one who left"}` + "\n")
+		agent(l)
+	})})
+	left := dialMux(t, path)
+	go left.Call(context.Background(), "ask", nil, nil)
+	<-asked
+	left.Close()
+	stays := dialMux(t, path)
+	close(answer)
+	var got string
+	if err := stays.Call(limited(t), "echo", map[string]string{"text": "mine"}, &got); err != nil || got != "mine" {
+		t.Errorf("the next client got %q, %v", got, err)
+	}
+}
+
+func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
+	noLeaks(t)
+	where := socketPath(t)
+	path := serveMux(t, &Mux{Agent: where})
+	c := dialMux(t, path)
+	unreachable := func(when string) {
+		t.Helper()
+		err := c.Call(limited(t), "guest-ping", nil, nil)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Class != ClassUnreachable || !strings.Contains(e.Desc, where) {
+			t.Errorf("%s: got %v, want an Error of class %s that names the socket", when, err, ClassUnreachable)
+		}
+	}
+	unreachable("before there is an agent")
+	for range 3 {
+		stop := serveAt(t, where, agent)
+		if err := c.Call(limited(t), "guest-ping", nil, nil); err != nil {
+			t.Errorf("once it is there: %v", err)
+		}
+		stop()
+		os.Remove(where)
+		// The end of the connection is noticed at once or by the command that goes into it.
+		if err := c.Call(limited(t), "guest-ping", nil, nil); err == nil {
+			t.Error("an agent that is gone has answered")
+		}
+		unreachable("after it went")
+	}
+}
+
+// A guest may stop while it works on a command. Its answer, if it comes later, must not be taken for the next command's.
+func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
+	noLeaks(t)
+	var once sync.Once
+	m := &Mux{Limit: 50 * time.Millisecond}
+	m.Agent = serve(t, func(l *link) {
+		first := false
+		once.Do(func() { first = true })
+		if first {
+			if l.sync() == nil {
+				io.Copy(io.Discard, l) // until the mux has hung up
+			}
+			return
+		}
+		l.say(`{"return": "late"}` + "\n") // what QEMU kept for the next one who connects
+		agent(l)
+	})
+	c := dialMux(t, serveMux(t, m))
+	err := c.Call(limited(t), "ask", nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "the guest agent did not answer within 50ms") {
+		t.Errorf("got %v", err)
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Class == ClassUnreachable {
+		t.Errorf("a command that was passed on counts as one that was not")
+	}
+	m.mu.Lock()
+	m.Limit = testLimit
+	m.mu.Unlock()
+	var got string
+	if err := c.Call(limited(t), "echo", map[string]string{"text": "new"}, &got); err != nil || got != "new" {
+		t.Errorf("the next command: got %q, %v", got, err)
+	}
+}
+
+// A guest that does not answer must not make clients wait for one another's limits.
+func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
+	noLeaks(t)
+	const limit = 200 * time.Millisecond
+	m := &Mux{Limit: limit, Agent: serve(t, func(l *link) { io.Copy(io.Discard, l) })}
+	path := serveMux(t, m)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range 10 {
+		c := dialMux(t, path)
+		wg.Go(func() {
+			err := c.Call(limited(t), "guest-ping", nil, nil)
+			if e, ok := errors.AsType[*Error](err); !ok || e.Class != ClassUnreachable {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(began); took > 5*limit {
+		t.Errorf("ten clients waited %v together, with a limit of %v each at the same time", took, limit)
+	}
+}
+
+func TestMuxEndsWithItsContext(t *testing.T) {
+	noLeaks(t)
+	m := &Mux{Agent: serve(t, func(l *link) { io.Copy(io.Discard, l) })}
+	defer m.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	done := make(chan error, 1)
+	go func() { done <- m.Serve(ctx, theirs) }()
+	if _, err := ours.Write([]byte(`{"execute": "guest-ping"}` + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	cancel(errors.New("the lab goes down"))
+	b := make([]byte, 1000)
+	n, err := ours.Read(b)
+	if err != nil || !strings.Contains(string(b[:n]), "the lab goes down") {
+		t.Errorf("got %q, %v", b[:n], err)
+	}
+	ours.Close()
+	if err := <-done; err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+}
+
+// The connection is opened before the guest runs, and nothing is said into it until somebody has a command.
+func TestMuxOpensWithoutAWord(t *testing.T) {
+	noLeaks(t)
+	opened, first := make(chan struct{}), make(chan string, 1)
+	m := &Mux{Agent: serve(t, func(l *link) {
+		close(opened)
+		line, err := l.r.Peek(1)
+		first <- string(line)
+		if err == nil {
+			agent(l)
+		}
+	})}
+	c := dialMux(t, serveMux(t, m))
+	for range 2 { // the second finds it open
+		if err := m.Open(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-opened
+	select {
+	case got := <-first:
+		t.Errorf("the mux said %q before anybody had asked", got)
+	case <-time.After(20 * time.Millisecond):
+	}
+	if err := c.Call(limited(t), "guest-ping", nil, nil); err != nil {
+		t.Error(err)
+	}
+	if err := (&Mux{Agent: socketPath(t)}).Open(limited(t)); err == nil {
+		t.Error("opened a socket that is not there")
+	}
+}
