@@ -57,7 +57,7 @@ fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus
 		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$$(dirname $$file)" </dev/null; \
 	done
 
-bench: ## benchmark the packages, five times each: the input of benchstat
+bench: build ## measure packages and whole labs, medians of five; see docs/performance.md
 	@GO="$(GO)" hack/bench.sh
 
 update: ## rewrite the golden files; then read the diff

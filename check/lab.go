@@ -37,28 +37,40 @@ const (
 // atOnce is how many nodes are read at the same time: under emulation more of them only wait for each other.
 const atOnce = 4
 
-// Lab checks every fact of a RoCE lab, node by node, and returns the findings in the order of the nodes.
-// An error means that checking itself was broken off; a node that does not answer is a finding.
-func Lab(ctx context.Context, l *lab.Lab, r Reader, progress func(what string)) ([]Finding, error) {
+// IDs returns the identifiers of all checks.
+func IDs() []string {
+	return []string{IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDReach, IDTraffic}
+}
+
+// Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the nodes. only names the checks to make; none
+// means all. An error means that checking itself was broken off; a node that does not answer is a finding.
+func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]Finding, error) {
+	wanted := func(ids ...string) bool {
+		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
+	}
+	var out []Finding
 	facts := make([]*guest.Facts, len(l.Nodes))
-	perNode := make([][]Finding, len(l.Nodes))
-	progress("read the nodes")
-	parallel(len(l.Nodes), func(i int) {
-		facts[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r)
-	})
+	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
+		perNode := make([][]Finding, len(l.Nodes))
+		progress("read the nodes")
+		parallel(len(l.Nodes), func(i int) {
+			facts[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r)
+		})
+		out = append(slices.Concat(perNode...), identity(l, facts)...)
+	}
+	if wanted(IDReach) && ctx.Err() == nil {
+		progress("reach every peer at full MTU")
+		out = append(out, Reach(ctx, l, r)...)
+	}
+	if wanted(IDTraffic) && ctx.Err() == nil {
+		progress("send RDMA messages around the ring")
+		out = append(out, traffic(ctx, l, facts, r)...)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	out := slices.Concat(perNode...)
-	out = append(out, identity(l, facts)...)
-	progress("reach every peer at full MTU")
-	out = append(out, Reach(ctx, l, r)...)
-	progress("send RDMA messages around the ring")
-	out = append(out, traffic(ctx, l, facts, r)...)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return out, nil
+	// A node that does not answer is a finding of IDLink; whatever was asked for, it must not be lost.
+	return slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && f.Status != Unknown }), nil
 }
 
 // parallel calls f for 0..n-1, a few at once, and returns when all have returned.

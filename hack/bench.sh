@@ -1,14 +1,44 @@
 #!/usr/bin/env bash
-# Runs the Go benchmarks of the packages whose speed users feel, five times each, in the format that benchstat reads:
+# Measures rackless: first the Go benchmarks of the packages whose speed users feel, in the format that benchstat reads, then whole labs.
 #
-#   hack/bench.sh > old.txt; (change something); hack/bench.sh > new.txt; benchstat old.txt new.txt
+#   hack/bench.sh                 all
+#   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
+#   hack/bench.sh labs [ARG]      labs, ARG goes on to labbench, e.g. -n 9 -only pair,sixteen
 #
-# GO names the go command; arguments go on to "go test", e.g. -bench=Switch.
+# GO names the go command. Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+go=${GO:-go}
 
-packages=()
-for package in fabric lab bench; do
-	if compgen -G "$package/*.go" >/dev/null; then packages+=("./$package"); fi
-done
-exec "${GO:-go}" test -run='^$' -bench=. -benchmem -count=5 "$@" "${packages[@]}"
+packages() {
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench
+}
+
+# fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.
+fetch_kernel() {
+	command -v vng >/dev/null || return 0
+	local dir=${RACKLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rackless}/vng package
+	package=$(apt-cache depends --important linux-image-amd64 | awk '$1 == "Depends:" { print $2; exit }')
+	if [ ! -e "$dir/boot/vmlinuz-${package#linux-image-}" ]; then
+		mkdir -p "$dir"
+		(cd "$dir" && apt-get -q -o APT::Sandbox::User= download "$package" && dpkg-deb -x "$package"_*.deb . && rm -- "$package"_*.deb) >&2
+	fi
+	echo "$dir/boot/vmlinuz-${package#linux-image-}"
+}
+
+labs() {
+	"$go" build -o bin/labbench ./internal/labbench
+	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
+}
+
+case ${1:-all} in
+packages | labs) "$@" ;;
+all)
+	packages
+	labs
+	;;
+*)
+	echo "usage: hack/bench.sh [packages|labs] [ARGUMENT]..." >&2
+	exit 2
+	;;
+esac

@@ -100,7 +100,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	ui := newUI(a.err, a.env)
 	defer ui.close()
 	p := &rack.Progress{Report: ui.event}
-	findings, err := check.Lab(ctx, r.Lab, r, p.Begin)
+	findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
 	p.End(err)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,7 @@ import (
 
 func newVerifyCmd(a *app) *cobra.Command {
 	var output string
+	var only []string
 	cmd := &cobra.Command{
 		Use:   "verify NAME|LAB.yaml",
 		Short: "Check every fact of a running lab, with evidence and fixes",
@@ -20,9 +23,16 @@ assumed), every peer at full MTU without fragmentation, RDMA messages around the
 and after, and that no two nodes share a name, an address or a random state.
 
 Ends with status 3 if a check failed.`,
+		Example: `  rackless verify pair
+  rackless verify pair -o json`,
 		Args:              exactArgs(1, "the name of a lab or a lab file"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range only {
+				if !slices.Contains(check.IDs(), id) {
+					return usage(fmt.Errorf("--only %s: no such check; there are %s", id, strings.Join(check.IDs(), ", ")))
+				}
+			}
 			name, err := labName(args[0])
 			if err != nil {
 				return err
@@ -38,7 +48,7 @@ Ends with status 3 if a check failed.`,
 			defer r.Close()
 			ui := newUI(a.err, a.env)
 			p := &rack.Progress{Report: ui.event}
-			findings, err := check.Lab(cmd.Context(), r.Lab, r, p.Begin)
+			findings, err := check.Lab(cmd.Context(), r.Lab, r, only, p.Begin)
 			p.End(err)
 			ui.close()
 			if err != nil {
@@ -55,6 +65,10 @@ Ends with status 3 if a check failed.`,
 			}
 			return err
 		},
+	}
+	cmd.Flags().StringSliceVar(&only, "only", nil, "make only these checks, comma-separated: "+strings.Join(check.IDs(), ", "))
+	if err := cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(check.IDs(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was defined just now
 	}
 	outputFlag(cmd, &output)
 	return cmd

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/qapi"
+)
+
+// A bench holds what the cases share.
+type bench struct {
+	bin, tmp, run, cache string
+	memory               map[string][]float64 // MiB of each node, by lab
+}
+
+func (b *bench) up(ctx context.Context, lab, cache string) (time.Duration, error) {
+	return b.rackless(ctx, cache, "up", "examples/"+lab+".yaml")
+}
+
+func (b *bench) down(ctx context.Context, lab string) (time.Duration, error) {
+	return b.rackless(ctx, b.cache, "down", lab)
+}
+
+func (b *bench) cases(kernel string) []*benchCase {
+	b.memory = make(map[string][]float64)
+	upDown := func(lab string) func(context.Context) (time.Duration, error) {
+		return func(ctx context.Context) (time.Duration, error) {
+			took, err := b.up(ctx, lab, b.cache)
+			if err == nil {
+				err = b.weigh(lab)
+			}
+			_, downErr := b.down(ctx, lab)
+			return took, errors.Join(err, downErr)
+		}
+	}
+	cases := []*benchCase{
+		{name: "pair", what: "rackless up: two nodes RDMA-ready, image and template cached", target: 1500 * time.Millisecond, run: upDown("pair")},
+		{name: "sixteen", what: "rackless up: 16 nodes RDMA-ready", target: 6 * time.Second, run: upDown("sixteen")},
+		{name: "sixteen-mesh", what: "the same and then every node pings every other at full MTU (part of verify)", target: 6 * time.Second, run: b.mesh},
+		{name: "sixtyfour", what: "rackless up: 64 nodes RDMA-ready", target: 45 * time.Second, run: upDown("sixtyfour")},
+		{name: "pair-cold", what: "rackless up: two nodes, image built, no template", target: 8 * time.Second, run: b.cold},
+		{name: "down-16", what: "rackless down of 16 nodes", target: time.Second, run: func(ctx context.Context) (time.Duration, error) {
+			if _, err := b.up(ctx, "sixteen", b.cache); err != nil {
+				return 0, err
+			}
+			return b.down(ctx, "sixteen")
+		}},
+		{name: "floor-2", what: "two clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(2, false)},
+		{name: "floor-16", what: "16 clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(16, false)},
+		{name: "floor-16-rdma", what: "16 clones resumed by QMP and configured at their setup ports, no checks", run: b.floor(16, true)},
+	}
+	if _, err := exec.LookPath("vng"); err == nil && kernel != "" {
+		cases = append(cases, &benchCase{name: "vng", what: "virtme-ng without KVM: one node of the same kernel, without RDMA", run: func(ctx context.Context) (time.Duration, error) { return vng(ctx, kernel) }})
+	} else {
+		fmt.Println("# no comparison with virtme-ng: pip install virtme-ng, and give --vng-kernel")
+	}
+	return cases
+}
+
+// mesh times up followed by the full-mesh part of verify.
+func (b *bench) mesh(ctx context.Context) (time.Duration, error) {
+	took, err := b.up(ctx, "sixteen", b.cache)
+	if err == nil {
+		var more time.Duration
+		more, err = b.rackless(ctx, b.cache, "verify", "--only", "reach", "sixteen")
+		took += more
+	}
+	_, downErr := b.down(ctx, "sixteen")
+	return took, errors.Join(err, downErr)
+}
+
+// cold times a start with a cache that has the image and no template.
+func (b *bench) cold(ctx context.Context) (time.Duration, error) {
+	cache, err := os.MkdirTemp(b.tmp, "cold")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(cache)
+	for _, shared := range []string{"images", "kvm-probe.json"} { // the probe is made once a boot of the host
+		target := filepath.Join(b.cache, shared)
+		if _, err := os.Stat(target); err != nil {
+			continue
+		}
+		if err := os.Symlink(target, filepath.Join(cache, shared)); err != nil {
+			return 0, err
+		}
+	}
+	took, err := b.up(ctx, "pair", cache)
+	_, downErr := b.down(ctx, "pair")
+	return took, errors.Join(err, downErr)
+}
+
+// weigh notes how much memory each node of a running lab takes, shared pages divided by those who share them.
+func (b *bench) weigh(lab string) error {
+	procs, err := driver.ProcessesUsing("qemu-system", filepath.Join(b.run, lab)+"/")
+	if err != nil {
+		return err
+	}
+	b.memory[lab] = b.memory[lab][:0] // of the last run
+	for _, p := range procs {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
+		if err != nil {
+			return err
+		}
+		sc := bufio.NewScanner(bytes.NewReader(data))
+		for sc.Scan() {
+			if v, ok := strings.CutPrefix(sc.Text(), "Pss:"); ok {
+				kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 64)
+				if err != nil {
+					return err
+				}
+				b.memory[lab] = append(b.memory[lab], kib/1024)
+			}
+		}
+	}
+	return nil
+}
+
+// floor resumes n clones of the template that up uses, all at once, with nothing around them: no switch, no state, no checks.
+func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		binary, version, err := qemu.Find()
+		if err != nil {
+			return 0, err
+		}
+		img, err := guest.Ensure(ctx, guest.Options{Cache: filepath.Join(b.cache, "images")})
+		if err != nil {
+			return 0, err
+		}
+		d := &qemu.Driver{Binary: binary, Version: version, Accel: "tcg", Image: img, Cache: filepath.Join(b.cache, "templates")}
+		dir, err := os.MkdirTemp(b.tmp, "f")
+		if err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(dir)
+		spec := func(i int) driver.Spec {
+			return driver.Spec{Lab: "floor", Name: fmt.Sprintf("vm%02d", i), Dir: filepath.Join(dir, strconv.Itoa(i)), CPUs: 1, Memory: 256 << 20,
+				NICs: []driver.NIC{{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)}}}
+		}
+		if err := d.Prepare(ctx, spec(0), func(string) {}); err != nil {
+			return 0, err
+		}
+		nodes := make([]*driver.Node, n)
+		errs := make([]error, n)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() { nodes[i], errs[i] = resume(ctx, d, spec(i), i, configure) })
+		}
+		wg.Wait()
+		took := time.Since(began)
+		for _, node := range nodes {
+			if node != nil {
+				errs = append(errs, node.Setup.Close(), d.Stop(ctx, node))
+			}
+		}
+		return took, errors.Join(errs...)
+	}
+}
+
+// resume starts one clone and waits until it has run code of its own.
+func resume(ctx context.Context, d *qemu.Driver, s driver.Spec, i int, configure bool) (*driver.Node, error) {
+	node, err := d.Start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if configure {
+		_, err = guest.NewSetup(node.Setup).Configure(ctx, guest.Identity{Name: s.Name, MachineID: guest.NewMachineID(), MTU: 4200,
+			NICs: []guest.NIC{{Device: "eth0", MAC: s.NICs[0].MAC, Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}})
+		return node, err
+	}
+	agent, err := qapi.DialAgent(ctx, node.Agent)
+	if err != nil {
+		return node, err
+	}
+	return node, agent.Close()
+}
+
+// vng times virtme-ng from its start to the end of a command in the guest.
+func vng(ctx context.Context, kernel string) (time.Duration, error) {
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, "vng", "--run", kernel, "--disable-kvm", "--memory", "512M", "--cpus", "1", "--verbose", "--", "uname -r") // it prints nothing where there is no terminal, but for --verbose
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("vng: %w: %.300s", err, out)
+	}
+	version := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")
+	if !strings.Contains(string(out), version) {
+		return 0, fmt.Errorf("vng did not run the command: %.300s", out)
+	}
+	return time.Since(began), nil
+}
