@@ -22,7 +22,7 @@ type Process struct {
 
 // FindProcess returns the identity of the process that has the number now.
 func FindProcess(pid int) (Process, error) {
-	start, _, err := procStat(pid)
+	s, err := procStat(pid)
 	if err != nil {
 		return Process{}, err
 	}
@@ -30,7 +30,7 @@ func FindProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, StartTime: start, BootID: boot}, nil
+	return Process{PID: pid, StartTime: s.start, BootID: boot}, nil
 }
 
 // BootID returns the kernel's identifier of the present boot.
@@ -42,34 +42,47 @@ func BootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// procStat returns the start time and the state letter of a process.
-func procStat(pid int) (start uint64, state byte, err error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	start, state, err = parseStat(b)
-	if err != nil {
-		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	return start, state, nil
+// A stat is what this package reads of /proc/PID/stat, see proc(5).
+type stat struct {
+	start   uint64 // clock ticks after boot
+	state   byte
+	threads int
 }
 
-// parseStat picks start time and state out of the text of /proc/PID/stat.
-func parseStat(b []byte) (start uint64, state byte, err error) {
+func procStat(pid int) (stat, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, err
+	}
+	s, err := parseStat(b)
+	if err != nil {
+		return stat{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return s, nil
+}
+
+func parseStat(b []byte) (stat, error) {
 	// The command in parentheses may hold anything, spaces and parentheses too: fields are counted from the last ')'.
 	i := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[i+1:]))
-	const stateField, startField = 3 - 3, 22 - 3 // proc(5) counts from 1 and the first two are before here
+	const stateField, threadsField, startField = 0, 20 - 3, 22 - 3 // proc(5) calls the first of them number 3
 	if i < 0 || len(f) <= startField || len(f[stateField]) != 1 {
-		return 0, 0, fmt.Errorf("unexpected %.80q", b)
+		return stat{}, fmt.Errorf("unexpected %.80q", b)
 	}
-	start, err = strconv.ParseUint(f[startField], 10, 64)
+	threads, err := strconv.Atoi(f[threadsField])
 	if err != nil {
-		return 0, 0, fmt.Errorf("start time: %w", err)
+		return stat{}, fmt.Errorf("number of threads: %w", err)
 	}
-	return start, f[stateField][0], nil
+	start, err := strconv.ParseUint(f[startField], 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("start time: %w", err)
+	}
+	return stat{start, f[stateField][0], threads}, nil
 }
+
+// over reports whether a process has ended and waits for nothing but its parent. While other threads than the first, which alone shows as
+// a zombie, are on their way out, it still has its files open.
+func (s stat) over() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 // Alive reports whether this very process still runs. A zombie does not.
 func (p Process) Alive() bool {
@@ -79,8 +92,8 @@ func (p Process) Alive() bool {
 	if boot, err := BootID(); err != nil || boot != p.BootID {
 		return false
 	}
-	start, state, err := procStat(p.PID)
-	return err == nil && start == p.StartTime && state != 'Z' && state != 'X'
+	s, err := procStat(p.PID)
+	return err == nil && s.start == p.StartTime && !s.over()
 }
 
 // Signal sends sig to this very process and never to another that has its number: the kernel's handle (pidfd) is taken first and the

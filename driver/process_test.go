@@ -135,8 +135,8 @@ func TestZombieIsNotAlive(t *testing.T) {
 	if err := c.Wait(limited(t)); err != nil { // nobody has waited for it, in the way of wait(2), so a zombie is all it can become
 		t.Fatal(err)
 	}
-	if _, state, err := procStat(c.PID); err != nil || state != 'Z' {
-		t.Fatalf("state %q, %v, want a zombie", state, err)
+	if s, err := procStat(c.PID); err != nil || s.state != 'Z' {
+		t.Fatalf("state %q, %v, want a zombie", s.state, err)
 	}
 	if c.Alive() {
 		t.Error("a zombie is alive")
@@ -204,6 +204,37 @@ func TestStatWithAnyCommandName(t *testing.T) {
 	}
 }
 
+func TestParseStat(t *testing.T) {
+	const rest = " 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 %s 0 %s 1"
+	line := func(command, state, threads, start string) []byte {
+		return []byte("7 (" + command + ") " + state + fmt.Sprintf(rest, threads, start))
+	}
+	for name, tt := range map[string]struct {
+		in   []byte
+		want stat
+		over bool
+	}{
+		"a process that sleeps":                    {line("qemu", "S", "5", "700"), stat{700, 'S', 5}, false},
+		"a command like a zombie":                  {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1}, false},
+		"a zombie":                                 {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1}, true},
+		"a first thread that waits for the others": {line("qemu", "Z", "3", "700"), stat{700, 'Z', 3}, false},
+	} {
+		if got, err := parseStat(tt.in); err != nil || got != tt.want || got.over() != tt.over {
+			t.Errorf("%s: got %v, over %v, %v", name, got, got.over(), err)
+		}
+	}
+	for want, in := range map[string][]byte{
+		`unexpected "7 (qemu) S 1"`: []byte("7 (qemu) S 1"),
+		`unexpected ""`:             nil,
+		"number of threads: ":       line("qemu", "S", "many", "700"),
+		"start time: ":              line("qemu", "S", "5", "-1"),
+	} {
+		if _, err := parseStat(in); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", in, err, want)
+		}
+	}
+}
+
 func FuzzParseStat(f *testing.F) {
 	b, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -215,9 +246,8 @@ func FuzzParseStat(f *testing.F) {
 	f.Add([]byte(")"))
 	f.Add([]byte(""))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		start, state, err := parseStat(b)
-		if err != nil && (start != 0 || state != 0) {
-			t.Errorf("%q: %d %q with %v", b, start, state, err)
+		if s, err := parseStat(b); err != nil && s != (stat{}) {
+			t.Errorf("%q: %v with %v", b, s, err)
 		}
 	})
 }

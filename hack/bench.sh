@@ -31,11 +31,14 @@ labs() {
 	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
 }
 
-case ${1:-all} in
-packages | labs) "$@" ;;
+what=${1:-all}
+[ $# -eq 0 ] || shift
+case $what in
+packages) packages "$@" ;;
+labs) labs "$@" ;;
 all)
-	packages
-	labs
+	packages "$@"
+	labs "$@"
 	;;
 *)
 	echo "usage: hack/bench.sh [packages|labs] [ARGUMENT]..." >&2

@@ -22,7 +22,15 @@ func (a *app) completeLabs(_ *cobra.Command, args []string, _ string) ([]string,
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// completeNodes offers the nodes of all running labs, by name where that is enough and by LAB/NODE.
+// completeLabFiles offers files that can be lab files.
+func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// completeNodes offers the nodes of all running labs: by name where only one lab has it, and by LAB/NODE.
 func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -31,24 +39,40 @@ func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	names, err := d.Names()
-	if err != nil {
+	racks, err := rack.OpenAll(d) // those that cannot be read have no nodes to offer
+	if err != nil && len(racks) == 0 {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	var out []string
-	seen := make(map[string]int)
-	for _, name := range names {
-		r, err := rack.Open(d, name)
-		if err != nil {
-			continue // being made or removed
+	labs := make(map[string]int) // by node: how many have one of this name
+	for _, r := range racks {
+		for _, n := range r.Lab.Nodes {
+			labs[n.Name]++
 		}
-		for _, n := range r.State.Nodes {
-			seen[n.Name]++
-			if seen[n.Name] == 1 {
+	}
+	var out []string
+	for _, r := range racks {
+		for _, n := range r.Lab.Nodes {
+			if labs[n.Name] == 1 {
 				out = append(out, n.Name)
 			}
-			out = append(out, name+"/"+n.Name)
+			out = append(out, r.Lab.Name+"/"+n.Name)
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// describeBuiltins gives the commands that cobra makes what all of ours have.
+func describeBuiltins(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Example = "  rackless help up"
+		case "completion":
+			c.Short = "Print a script that completes commands, labs and nodes in a shell"
+			c.Example = "  source <(rackless completion bash)"
+			for _, shell := range c.Commands() {
+				shell.Example = "  rackless completion " + shell.Name()
+			}
+		}
+	}
 }

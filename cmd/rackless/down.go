@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -14,9 +15,13 @@ func newDownCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml | --all",
 		Short: "End a lab: no process, socket or file of it remains but its results",
+		Long: `Ends the lab's nodes and its switch and removes everything that belongs to it, whatever state it is in. Results of
+measurements, images and templates stay. A lab that is not running is not an error.`,
+		Example: `  rackless down pair
+  rackless down --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all != (len(args) == 0) || len(args) > 1 {
-				return usage(fmt.Errorf("%s: want the name of a lab, a lab file, or --all\nsee: %s --help", cmd.CommandPath(), cmd.CommandPath()))
+				return usagef(cmd, "want the name of a lab, a lab file, or --all")
 			}
 			return nil
 		},
@@ -41,14 +46,22 @@ func newDownCmd(a *app) *cobra.Command {
 				return err
 			}
 			was, err := rack.Down(cmd.Context(), d, name)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case was:
-				fmt.Fprintf(a.out, "lab %s is down\n", name)
-			default:
-				fmt.Fprintf(a.out, "lab %s was not running\n", name)
 			}
+			if was {
+				fmt.Fprintf(a.out, "lab %s is down\n", name)
+				return nil
+			}
+			others, err := d.Names()
+			if err != nil {
+				return err
+			}
+			hint := ""
+			if len(others) > 0 { // the name may be a slip
+				hint = "; running: " + strings.Join(others, ", ")
+			}
+			fmt.Fprintf(a.out, "lab %s was not running%s\n", name, hint)
 			return nil
 		},
 	}
@@ -56,14 +69,23 @@ func newDownCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// labName returns the name of the lab that an argument means: itself, or the name in the lab file that it leads to.
+// labName returns the name of the lab that an argument means: itself, or the name in the lab file that it leads to. What it returns is the
+// name of a directory below that of the running labs, so nothing else must get through.
 func labName(arg string) (string, error) {
-	if !strings.ContainsAny(arg, "./") {
-		return arg, nil
+	if strings.ContainsAny(arg, "./") {
+		l, err := loadLab(arg)
+		if err != nil {
+			return "", err
+		}
+		return l.Name, nil
 	}
-	l, err := loadLab(arg)
-	if err != nil {
-		return "", err
+	if !isName(arg) {
+		return "", usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no lab file", arg))
 	}
-	return l.Name, nil
+	return arg, nil
+}
+
+// isName reports whether a word can be the name of a lab or of a node.
+func isName(s string) bool {
+	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

@@ -23,8 +23,8 @@ type lsLab struct {
 	Ready    bool      `json:"ready"`  // up has finished
 	Switch   string    `json:"switch"` // "running" or "dead"
 	Driver   string    `json:"driver"`
-	Accel    string    `json:"accelerator"`        // "kvm" or "tcg"
-	Reason   string    `json:"accelerator_reason"` // why it is not kvm
+	Accel    string    `json:"accelerator"`                  // "kvm" or "tcg"
+	Reason   string    `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Emulated bool      `json:"emulated"`
 	Kernel   string    `json:"kernel"`
 	Image    string    `json:"image"`

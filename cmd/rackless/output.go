@@ -63,17 +63,31 @@ func failed(all []check.Finding) []check.Finding {
 	return bad
 }
 
+// writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is read, not put into a web page.
 func writeJSON(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
-// A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that it reads well on a terminal and awk can take it
-// apart. There are no lines and no colours in it.
+// writeJSONLine prints one value of a stream of them.
+func writeJSONLine(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// cutLine shortens a line to at most width columns, and shows that it did.
+func cutLine(line string, width int) string {
+	if text.StringWidthWithoutEscSequences(line) <= width {
+		return line
+	}
+	return text.Snip(line, max(width, 1), "~")
+}
+
+// A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that it reads well on a terminal and in a
+// file. There are no lines and no colours in it.
 type grid struct {
 	head  []string
 	right []bool // columns of numbers
@@ -90,7 +104,7 @@ func newGrid(head ...string) *grid {
 	return g
 }
 
-// add appends a row. Empty cells are shown as "-", so that the number of fields is the same in every row.
+// add appends a row. Empty cells are shown as "-".
 func (g *grid) add(cells ...string) {
 	for i, c := range cells {
 		if c == "" {

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
-
 	"github.com/rackless/rackless/rack"
 )
 
@@ -77,16 +75,8 @@ func (u *ui) draw() {
 	}
 	const frames = `|/-\`
 	line := fmt.Sprintf("%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, seconds(u.now().Sub(u.began)))
-	fmt.Fprint(u.w, clearLine+u.cut(line))
+	fmt.Fprint(u.w, clearLine+cutLine(line, u.width()-1)) // the last column stays free: some terminals wrap after it
 	u.drawn = true
-}
-
-// cut shortens a line to what fits; the last column stays free, since some terminals wrap after it.
-func (u *ui) cut(line string) string {
-	if room := max(u.width()-1, 1); text.StringWidthWithoutEscSequences(line) > room {
-		return text.Snip(line, room, "~")
-	}
-	return line
 }
 
 // print writes a line that stays, in place of the live one.

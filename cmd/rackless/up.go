@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,16 +13,21 @@ import (
 )
 
 func newUpCmd(a *app) *cobra.Command {
-	var o rack.Options
+	o := rack.Options{Accel: "auto"}
 	cmd := &cobra.Command{
 		Use:   "up LAB.yaml",
 		Short: "Bring a lab up, or lead a running one to what its file says now",
 		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes nothing.
 If the file has changed, it says what differs and applies it: what can be changed while a node runs is, and
-nodes that must be made anew are, while the others run on.
+nodes that must be made anew are, while the others run on; see rackless lab diff for what that would be.
+Nodes that have died, and a switch that has, are started again.
 
-Ctrl-C takes back what was begun.`,
-		Args: exactArgs(1, "LAB.yaml"),
+The first time builds the node image from Debian packages and boots a template, which takes a minute; after that
+a lab is up in seconds. Ctrl-C takes back what was begun.`,
+		Example: `  rackless up examples/pair.yaml
+  rackless up --accel tcg --cold lab.yaml`,
+		Args:              exactArgs(1, "LAB.yaml"),
+		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := loadLab(args[0])
 			if err != nil {
@@ -34,7 +40,7 @@ Ctrl-C takes back what was begun.`,
 			return a.up(cmd.Context(), d, l, o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Accel, "accel", "auto", "what executes the nodes' CPUs: auto, kvm or tcg")
+	enumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().StringVar(&o.Kernel, "kernel", "", "kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
 	cmd.Flags().BoolVar(&o.Cold, "cold", false, "boot every node instead of cloning a template")
 	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false, "start even if the nodes' memory adds up to more than is available")
@@ -43,15 +49,33 @@ Ctrl-C takes back what was begun.`,
 
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
 	ui := newUI(a.err, a.env)
-	o.Progress = ui.event
+	defer ui.close()
+	worked := false
+	o.Progress = func(e rack.Event) {
+		worked = worked || e.Step != ""
+		ui.event(e)
+	}
+	began := time.Now()
 	r, err := rack.Up(ctx, d, l, o)
 	ui.close()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	fmt.Fprintf(a.out, "lab %s is up: %d nodes\n", l.Name, len(r.State.Nodes))
+	how := "as it was"
+	if worked {
+		how = "after " + seconds(time.Since(began))
+	}
+	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, count(len(r.State.Nodes), "node"), accelText(r.State.Accel), how)
 	return nil
+}
+
+// accelText names an accelerator, and says of one that is an emulation that it is.
+func accelText(accel string) string {
+	if accel == "kvm" {
+		return accel
+	}
+	return accel + " (emulated)"
 }
 
 // loadLab reads and checks a lab file.
@@ -65,14 +89,4 @@ func loadLab(path string) (*lab.Lab, error) {
 		return nil, usage(err)
 	}
 	return l, nil
-}
-
-// exactArgs is cobra.ExactArgs with a message that names what is wanted.
-func exactArgs(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usage(fmt.Errorf("%s: want %s, have %d arguments\nsee: %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath()))
-		}
-		return nil
-	}
 }

@@ -85,6 +85,7 @@ func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error)
 		err = resume(ctx, c, s)
 	}
 	if err != nil {
+		err = c.explain(ctx, s.Name, err) // QEMU may have ended before anybody could connect
 		c.kill()
 		if setup != nil {
 			setup.Close()
@@ -113,17 +114,17 @@ func resume(ctx context.Context, c *child, s driver.Spec) error {
 	defer release()
 	q, err := qapi.DialQMP(ctx, socketPath(s.Dir, "qmp"))
 	if err != nil {
-		return c.explain(ctx, s.Name, err)
+		return err
 	}
 	defer q.Close()
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
-		return c.explain(ctx, s.Name, err)
+		return err
 	}
 	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
-		return c.explain(ctx, s.Name, err)
+		return err
 	}
 	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
-	return c.explain(ctx, s.Name, awaitMigration(ctx, q))
+	return awaitMigration(ctx, q)
 }
 
 // awaitMigration returns when a migration that has begun, to or from this QEMU, is complete.

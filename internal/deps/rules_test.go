@@ -66,6 +66,7 @@ var rules = map[string]rule{
 	"rack":          {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":  {any: true},
 	"internal/deps": {why: "it judges the others"},
+	"internal/labbench": {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// captureFlags are the options of capture.
+type captureFlags struct {
+	node     string
+	file     string // "-": standard output
+	count    uint64
+	duration time.Duration
+	snaplen  int
+	force    bool
+}
+
+func newCaptureCmd(a *app) *cobra.Command {
+	var f captureFlags
+	cmd := &cobra.Command{
+		Use:   "capture [NAME|LAB.yaml]",
+		Short: "Capture what passes through the switch of a lab, as pcapng for Wireshark",
+		Long: `Writes every frame that enters the switch to a file, one pcapng interface for each port, until Ctrl-C, --count or --duration.
+Frames are seen outside the nodes: capturing takes no time from them. Each frame is there once, where it came in. With --node, only
+frames from and to that node, and those to all. The name of the lab can be left out while one runs.
+
+The file is valid at any time; it ends with how many frames each port saw and how many are missing because the disk was too slow.
+An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
+		Example: `  rackless capture pair -o pair.pcapng
+  rackless capture pair --node vm00 --duration 10s
+  rackless capture pair -o - | tshark -r - -Y infiniband`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 1:
+				return usagef(cmd, "want at most one lab, have %s", count(len(args), "argument"))
+			case f.duration < 0:
+				return usagef(cmd, "--duration %v: want more than 0", f.duration)
+			case f.snaplen < 0:
+				return usagef(cmd, "--snaplen %d: want 0 (whole frames) or more", f.snaplen)
+			case f.node != "" && f.snaplen > 0 && f.snaplen < macPair:
+				return usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes", f.snaplen, macPair)
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.openOne(args)
+			if err != nil {
+				return err
+			}
+			return a.capture(cmd.Context(), r, f)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&f.file, "output", "o", "", "file to write, - for standard output (default NAME.pcapng)")
+	fs.StringVar(&f.node, "node", "", "only frames from and to this node")
+	fs.Uint64VarP(&f.count, "count", "c", 0, "end after this many frames (0: no end)")
+	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
+	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
+	fs.BoolVar(&f.force, "force", false, "overwrite an existing file")
+	if err := errors.Join(
+		cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			r, err := a.openOne(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var names []string
+			for _, n := range r.Lab.Nodes {
+				names = append(names, n.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}),
+		cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
+		}),
+	); err != nil {
+		panic(err) // a flag that is not there
+	}
+	return cmd
+}
+
+func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err error) {
+	var keep func([]byte) bool
+	if f.node != "" {
+		macs, err := macsOf(r.Lab, f.node)
+		if err != nil {
+			return err
+		}
+		keep = framesOf(macs)
+	}
+	c, err := r.Switch()
+	if err != nil {
+		return err
+	}
+	w, where, closeFile, err := a.captureFile(r.Lab.Name, f)
+	if err != nil {
+		return err
+	}
+
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	filter := &packetFilter{w: w, keep: keep, limit: f.count, full: end}
+	shown := a.showCapture(where)
+	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
+	opts.Started = func() {
+		shown.start()
+		if f.duration > 0 {
+			time.AfterFunc(f.duration, end) // harmless after the end
+		}
+	}
+	err = c.Capture(ctx, opts, io.MultiWriter(filter, shown.counter(filter)))
+	err = errors.Join(err, closeFile(filter.packets == 0 && err != nil))
+	shown.stop(filter)
+	return err
+}
+
+// macsOf returns the addresses of a node.
+func macsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
+	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil, fmt.Errorf("lab %s has no node %s", l.Name, node)
+	}
+	var macs []net.HardwareAddr
+	for _, nic := range l.Nodes[i].NICs {
+		m, err := net.ParseMAC(nic.MAC)
+		if err != nil {
+			return nil, err
+		}
+		macs = append(macs, m)
+	}
+	return macs, nil
+}
+
+// captureFile opens what is written to. closeFile takes whether the file is to be removed again.
+func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error, err error) {
+	if f.file == "-" {
+		if terminal(a.out) != nil {
+			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, not to the terminal"))
+		}
+		return a.out, "standard output", func(bool) error { return nil }, nil
+	}
+	name := f.file
+	if name == "" {
+		name = labName + ".pcapng"
+	}
+	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	if f.force {
+		flags = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	}
+	file, err := os.OpenFile(name, flags, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil, "", nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return file, name, func(remove bool) error {
+		err := file.Close()
+		if remove {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return err
+	}, nil
+}
+
+// A captureDisplay tells on standard error how a capture goes on: live on a terminal, else at its begin and end.
+type captureDisplay struct {
+	a       *app
+	where   string
+	live    bool
+	began   time.Time
+	packets atomic.Uint64
+	bytes   atomic.Uint64
+	done    chan struct{} // closed by stop
+	ended   chan struct{} // closed when the live line is gone
+}
+
+func (a *app) showCapture(where string) *captureDisplay {
+	return &captureDisplay{a: a, where: where, live: terminal(a.err) != nil && a.env("TERM") != "dumb"}
+}
+
+// counter notes what the filter has counted. It is written to after the filter, in the same goroutine.
+func (d *captureDisplay) counter(f *packetFilter) io.Writer {
+	return writerFunc(func(b []byte) (int, error) {
+		d.packets.Store(f.packets)
+		d.bytes.Store(f.bytes)
+		return len(b), nil
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// start is called when the capture runs: what enters the switch after it says so is captured.
+func (d *captureDisplay) start() {
+	d.began = time.Now()
+	fmt.Fprintf(d.a.err, "capturing to %s; Ctrl-C ends\n", d.where)
+	if !d.live {
+		return
+	}
+	d.done, d.ended = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(d.ended)
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintf(d.a.err, "%s%s", clearLine, d.text(d.packets.Load(), d.bytes.Load()))
+			case <-d.done:
+				fmt.Fprint(d.a.err, clearLine)
+				return
+			}
+		}
+	}()
+}
+
+func (d *captureDisplay) text(packets, bytes uint64) string {
+	return fmt.Sprintf("%d frames, %s, %s", packets, bytesText(bytes), seconds(time.Since(d.began)))
+}
+
+// stop prints the sum, if the capture had begun.
+func (d *captureDisplay) stop(f *packetFilter) {
+	if d.began.IsZero() {
+		return
+	}
+	if d.live {
+		close(d.done)
+		<-d.ended
+	}
+	fmt.Fprintf(d.a.err, "captured %s\n", d.text(f.packets, f.bytes))
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group from the process's own up to the root of the
+// hierarchy counts. Version 2 has one hierarchy, version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
+
+// noLimit is above any limit that means something: version 1 says "no limit" for memory with a number near 2^63.
+const noLimit = 1 << 60
+
+// cgroupDirs returns the directories of this process's groups for a controller, its own first, and which version they are.
+func cgroupDirs(root fs.FS, controller string) (dirs []string, v2 bool) {
+	b, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return nil, false
+	}
+	var mount, group string
+	for line := range strings.Lines(string(b)) {
+		// "0::/user.slice" in version 2, "4:memory:/docker/abc" in version 1
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for c := range strings.SplitSeq(f[1], ",") {
+			if c == controller {
+				mount, group = path.Join("sys/fs/cgroup", c), f[2]
+			}
+		}
+		if f[0] == "0" && f[1] == "" && mount == "" {
+			mount, group, v2 = "sys/fs/cgroup", f[2], true
+		}
+	}
+	if mount == "" {
+		return nil, false
+	}
+	if strings.HasPrefix(mount, "sys/fs/cgroup/") {
+		v2 = false
+	}
+	for g := path.Join("/", group); ; g = path.Dir(g) {
+		dirs = append(dirs, path.Join(mount, g))
+		if g == "/" {
+			return dirs, v2
+		}
+	}
+}
+
+// cgroupLimit returns the least limit of a controller over this process's groups, by the files of the two versions, and which group has it.
+func cgroupLimit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
+	dirs, v2 := cgroupDirs(root, controller)
+	file := fileV1
+	if v2 {
+		file = fileV2
+	}
+	for _, d := range dirs {
+		n, err := readNumber(root, path.Join(d, file))
+		if err == nil && n < noLimit && (!ok || n < limit) {
+			limit, where, ok = n, "cgroup /"+d, true
+		}
+	}
+	return limit, where, ok
+}
+
+// cgroupMemory returns the least memory limit and what of it is in use, in bytes.
+func cgroupMemory(root fs.FS) (limit, used int64, where string, ok bool) {
+	limit, where, ok = cgroupLimit(root, "memory", "memory.limit_in_bytes", "memory.max")
+	if !ok {
+		return 0, 0, "", false
+	}
+	dir := strings.TrimPrefix(where, "cgroup /")
+	for _, file := range []string{"memory.current", "memory.usage_in_bytes"} {
+		if n, err := readNumber(root, path.Join(dir, file)); err == nil {
+			// What the page cache holds counts as used, but is given back under pressure.
+			return limit, n - pageCache(root, dir), where, true
+		}
+	}
+	return limit, 0, where, true
+}
+
+// pageCache returns the bytes of file pages that a group could give back: "inactive_file" of memory.stat, in both versions.
+func pageCache(root fs.FS, dir string) int64 {
+	b, err := fs.ReadFile(root, path.Join(dir, "memory.stat"))
+	if err != nil {
+		return 0 // then all of it counts as used, which is the safe side
+	}
+	sum := int64(0)
+	for line := range strings.Lines(string(b)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && (key == "inactive_file" || key == "active_file") {
+			sum += n
+		}
+	}
+	return sum
+}
+
+var errNoLimit = errors.New("no limit")
+
+// readNumber reads a file with one number, or the word "max".
+func readNumber(root fs.FS, name string) (int64, error) {
+	b, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(b))
+	if text == "max" {
+		return 0, errNoLimit
+	}
+	return strconv.ParseInt(text, 10, 64)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// connPair returns both ends of a connection.
+func connPair(t *testing.T) (guest, ours net.Conn) {
+	t.Helper()
+	guest, ours = net.Pipe()
+	t.Cleanup(func() { guest.Close(); ours.Close() })
+	return guest, ours
+}
+
+func TestAccepted(t *testing.T) {
+	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+	tests := []struct {
+		name, table string
+		want        bool
+	}{
+		{"nobody listens", head, false},
+		{"a listener alone", head + "0000000000000000: 00000002 00000000 00010000 0001 01 41 /r/c.sock\n", false},
+		{"a connection that waits to be accepted", head + "0000000000000000: 00000002 00000000 00000000 0001 03 0 /r/c.sock\n", false},
+		{"an accepted connection", head + "0000000000000000: 00000003 00000000 00000000 0001 03 42 /r/c.sock\n", true},
+		{"that of another socket", head + "0000000000000000: 00000003 00000000 00000000 0001 03 42 /r/c.sock2\n", false},
+		{"a client's end has no path", head + "0000000000000000: 00000003 00000000 00000000 0001 03 43\n", false},
+		{"an empty file", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := accepted([]byte(tt.table), "/r/c.sock"); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCopyKeysEndsAtTheEscapeKey(t *testing.T) {
+	tests := []struct{ name, typed, want string }{
+		{"at once", "\x1d", ""},
+		{"keys before it go through", "ls\r\x03\x1d", "ls\r\x03"},
+		{"keys after it do not", "a\x1db", "a"},
+		{"the terminal's end is the same", "abc", "abc"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := copyKeys(&b, strings.NewReader(tt.typed)); !errors.Is(err, errEscape) || b.String() != tt.want {
+				t.Errorf("got %q, %v, want %q", &b, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConsolePipe(t *testing.T) {
+	const quiet = 50 * time.Millisecond
+	t.Run("it ends in the silence after the input's end", func(t *testing.T) {
+		guest, ours := connPair(t)
+		go func() {
+			buf := make([]byte, 100)
+			n, _ := guest.Read(buf)
+			io.WriteString(guest, "you said "+string(buf[:n]))
+		}()
+		var out bytes.Buffer
+		if err := consolePipe(t.Context(), ours, strings.NewReader("hello"), &out, quiet); err != nil || out.String() != "you said hello" {
+			t.Errorf("got %q, %v", &out, err)
+		}
+	})
+	t.Run("while there is input, silence does not end it", func(t *testing.T) {
+		guest, ours := connPair(t)
+		in, typing := io.Pipe()
+		go io.Copy(io.Discard, guest)
+		done := make(chan error, 1)
+		go func() { done <- consolePipe(t.Context(), ours, in, io.Discard, time.Nanosecond) }()
+		io.WriteString(typing, "a")
+		select {
+		case err := <-done:
+			t.Fatalf("it ended: %v", err)
+		default:
+		}
+		typing.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the node's end is an error", func(t *testing.T) {
+		guest, ours := connPair(t)
+		guest.Close()
+		in, _ := io.Pipe()
+		if err := consolePipe(t.Context(), ours, in, io.Discard, quiet); !errors.Is(err, errConsoleEnd) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the context ends it", func(t *testing.T) {
+		_, ours := connPair(t)
+		in, _ := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := consolePipe(ctx, ours, in, io.Discard, quiet); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// newLabCmd holds the commands that work on lab files.
+func newLabCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Check a lab file, print it with its defaults, or compare it with the running lab",
+		Long: `Works on lab files without starting anything. The lab file is described in examples/full.yaml, and by its JSON schema for
+editors and other tools.`,
+		Example: `  rackless lab check lab.yaml
+  rackless lab schema > lab.schema.json`,
+	}
+	cmd.AddCommand(newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
+	return cmd
+}
+
+func newLabCheckCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check LAB.yaml",
+		Short: "Check a lab file; every fault with its line, and status 2 if there is one",
+		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this machine has room
+for the lab: rackless doctor tells how many nodes fit.`,
+		Example:           "  rackless lab check examples/pair.yaml",
+		Args:              exactArgs(1, "LAB.yaml"),
+		ValidArgsFunction: completeLabFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, err := loadLab(args[0])
+			if err != nil {
+				return err
+			}
+			var cpus int
+			var memory lab.Bytes
+			for _, n := range l.Nodes {
+				cpus += n.CPUs
+				memory += n.Memory
+			}
+			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %v memory, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
+				count(len(l.Nodes), "node"), count(cpus, "CPU"), memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
+			if err := rack.Supported(l); err != nil {
+				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
+			}
+			return nil
+		},
+	}
+}
+
+func newLabDefaultsCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "defaults LAB.yaml",
+		Short: "Print a lab file with every default written out, and the addresses that follow",
+		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC and IP address. It is a lab
+file itself and means the same.`,
+		Example:           "  rackless lab defaults examples/sixteen.yaml",
+		Args:              exactArgs(1, "LAB.yaml"),
+		ValidArgsFunction: completeLabFiles,
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, err := loadLab(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(l.YAML())
+			return err
+		},
+	}
+}
+
+func newLabSchemaCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of the lab file",
+		Long: `Prints the JSON schema (draft 2020-12) of the lab file. Editors with a YAML language server complete and check lab files by it
+when the file begins with a line such as "# yaml-language-server: $schema=lab.schema.json".`,
+		Example: "  rackless lab schema > lab.schema.json",
+		Args:    exactArgs(0, "no argument"),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.out.Write(lab.Schema())
+			return err
+		},
+	}
+}
+
+// diffOutput is what lab diff prints as JSON, see docs/json.md.
+type diffOutput struct {
+	Lab     string       `json:"lab"`
+	Running bool         `json:"running"`
+	Changes []lab.Change `json:"changes"`          // between the running lab and the file
+	Repairs []string     `json:"repairs"`          // what up would start again, although the file has not changed there
+	Effect  lab.Effect   `json:"effect,omitempty"` // the dearest of the changes: "live", "recreate" or "rebuild"
+}
+
+func newLabDiffCmd(a *app) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "diff LAB.yaml",
+		Short: "Say what up would change in the running lab, and what that costs",
+		Long: `Compares the file with the lab of its name as it runs. Each change says what it takes:
+
+  live      applied while the nodes run
+  recreate  the node is made anew; the others run on
+  rebuild   the whole lab is made anew`,
+		Example:           "  rackless lab diff pair.yaml",
+		Args:              exactArgs(1, "LAB.yaml"),
+		ValidArgsFunction: completeLabFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := loadLab(args[0])
+			if err != nil {
+				return err
+			}
+			out, err := a.diff(cmd.Context(), l)
+			if err != nil {
+				return err
+			}
+			return a.list(format, out, func() error {
+				_, err := fmt.Fprint(a.out, diffText(out, len(l.Nodes)))
+				return err
+			})
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
+	out := diffOutput{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
+	d, err := a.dirs()
+	if err != nil {
+		return out, err
+	}
+	r, err := rack.Open(d, l.Name)
+	if errors.Is(err, rack.ErrNotRunning) {
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Running = true
+	out.Changes = append(out.Changes, lab.Diff(r.Lab, l)...)
+	out.Effect = lab.Dearest(out.Changes)
+	if !r.SwitchAlive() {
+		out.Repairs = append(out.Repairs, "switch: not running")
+	}
+	for _, st := range r.Status(ctx) {
+		switch {
+		case st.Err != nil:
+			return out, fmt.Errorf("node %s: %w", st.Lab.Name, st.Err)
+		case st.State == driver.Dead || st.State == rack.Starting:
+			out.Repairs = append(out.Repairs, fmt.Sprintf("%s: %s", st.Lab.Name, st.State))
+		}
+	}
+	return out, nil
+}
+
+// diffText prints one line a change.
+func diffText(out diffOutput, nodes int) string {
+	if !out.Running {
+		return fmt.Sprintf("lab %s is not running: up would start %s\n", out.Lab, count(nodes, "node"))
+	}
+	var b strings.Builder
+	for _, c := range out.Changes {
+		fmt.Fprintln(&b, c)
+	}
+	for _, r := range out.Repairs {
+		fmt.Fprintf(&b, "%s (up starts it again)\n", r)
+	}
+	if b.Len() == 0 {
+		return fmt.Sprintf("lab %s is as the file says: up would change nothing\n", out.Lab)
+	}
+	return b.String()
+}

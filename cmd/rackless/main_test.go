@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/rack"
+)
+
+// TestMain makes this test binary the program too: scripts call it by the name rackless, and so does the daemon that up starts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rackless": main})
+}
+
+// Scripts that start labs have names that begin with this.
+const e2e = "e2e_"
+
+// TestScripts runs the command line as a user would, without a lab.
+func TestScripts(t *testing.T) {
+	runScripts(t, func(name string) bool { return !strings.HasPrefix(name, e2e) })
+}
+
+// TestLabs runs the scripts that start real labs.
+func TestLabs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("labs are not started with -short")
+	}
+	if _, version, err := qemu.Find(); err != nil || qemu.CheckVersion(version) != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
+		}
+		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
+	}
+	runScripts(t, func(name string) bool { return strings.HasPrefix(name, e2e) })
+}
+
+func runScripts(t *testing.T, want func(name string) bool) {
+	all, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := os.Getenv("RACKLESS_CACHE")
+	if cache == "" { // this user's own, so that the image is built once a machine
+		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = d.Cache
+	}
+	testscript.Run(t, testscript.Params{
+		Files: slices.DeleteFunc(all, func(path string) bool { return !want(filepath.Base(path)) }),
+		Setup: func(env *testscript.Env) error {
+			// Short, since sockets lie below it; the directory of a script is not.
+			run, err := os.MkdirTemp("/tmp", "rl")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { nothingLeft(t, run) })
+			env.Setenv("RACKLESS_RUN", run)
+			env.Setenv("RACKLESS_CACHE", cache)
+			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
+			env.Setenv("EXAMPLES", examples)
+			return nil
+		},
+	})
+}
+
+// nothingLeft fails if a lab outlived its script, and removes it.
+func nothingLeft(t *testing.T, run string) {
+	left, err := driver.ProcessesUsing("", run)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range left {
+		t.Errorf("process %d still runs with %s in its arguments", p.PID, run)
+	}
+	if _, err := rack.DownAll(context.Background(), rack.Dirs{Run: run}); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(run); err != nil {
+		t.Error(err)
+	}
+}
+
+// testApp is the program with its streams in memory, an empty home and no labs.
+func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
+	t.Helper()
+	home := t.TempDir()
+	in, openErr := os.Open(os.DevNull)
+	if openErr != nil {
+		t.Fatal(openErr)
+	}
+	t.Cleanup(func() { in.Close() })
+	out, err = new(bytes.Buffer), new(bytes.Buffer)
+	env := map[string]string{"HOME": home, "RACKLESS_RUN": filepath.Join(home, "run"), "RACKLESS_CACHE": filepath.Join(home, "cache")}
+	return &app{in: in, out: out, err: err, env: func(k string) string { return env[k] }, uid: os.Getuid()}, out, err
+}
+
+// walk calls f for every command that people can see.
+func walk(cmd *cobra.Command, f func(*cobra.Command)) {
+	f(cmd)
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			walk(c, f)
+		}
+	}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	a, _, _ := testApp(t)
+	walk(newRootCmd(a), func(c *cobra.Command) {
+		for what, text := range map[string]string{"Short": c.Short, "Long": c.Long, "Example": c.Example} {
+			if text == "" {
+				t.Errorf("%s has no %s", c.CommandPath(), what)
+			}
+		}
+		if strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: Short ends with a full stop: %q", c.CommandPath(), c.Short)
+		}
+		if c.Name() == "help" || c.Parent() != nil && c.Parent().Name() == "completion" {
+			return // cobra's own words
+		}
+		for line := range strings.Lines(c.Long) {
+			if len(line) > 141 {
+				t.Errorf("%s: line of %d characters in Long: %q", c.CommandPath(), len(line), line)
+			}
+		}
+		for line := range strings.Lines(c.Example) {
+			if !strings.HasPrefix(line, "  ") || !strings.Contains(line, "rackless") {
+				t.Errorf("%s: example %q: want two spaces and a call of rackless", c.CommandPath(), line)
+			}
+		}
+	})
+}
+
+func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
+	a, _, _ := testApp(t)
+	for _, c := range newRootCmd(a).Commands() {
+		if !c.Hidden && c.GroupID == "" {
+			t.Errorf("%s has no group", c.Name())
+		}
+	}
+}
+
+// What is wrong with a command line is the same whatever runs, so it is checked without a script for each.
+func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"fbric", `unknown command "fbric"; did you mean fabric?`},
+		{"image bild", `image: unknown command "bild"; did you mean build?`},
+		{"lab nothing-like-it", `lab: unknown command "nothing-like-it"`},
+		{"up", "up: want LAB.yaml, have 0 arguments"},
+		{"up a.yaml b.yaml", "up: want LAB.yaml, have 2 arguments"},
+		{"up --overcomit a.yaml", "up: unknown flag: --overcomit; did you mean --overcommit?"},
+		{"up --accel hvf a.yaml", `up: invalid argument "hvf" for "--accel" flag: want auto, kvm or tcg`},
+		{"ls -o xml", `ls: invalid argument "xml" for "-o, --output" flag: want text or json`},
+		{"ls a b", "ls: want at most one lab, have 2 arguments"},
+		{"ls -z", "ls: unknown shorthand flag: 'z' in -z"},
+		{"down", "down: want the name of a lab, a lab file, or --all"},
+		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},
+		{"exec vm00", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
+		{"exec vm00 --", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
+		{"console", "console: want a node, have 0 arguments"},
+		{"logs", "logs: want a node, or with --daemon a lab; have 0 arguments"},
+		{"logs vm00 --qemu --daemon", "logs: --qemu and --daemon are two logs: say one of them"},
+		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},
+		{"fabric --interval 1ms", "fabric: --interval 1ms: want 100ms or more"},
+		{"capture --snaplen -1", "capture: --snaplen -1: want 0 (whole frames) or more"},
+		{"capture --snaplen 8 --node vm00", "capture: --snaplen 8: --node goes by the addresses, which are the first 12 bytes"},
+		{"capture --duration -1s", "capture: --duration -1s: want more than 0"},
+		{"capture a b", "capture: want at most one lab, have 2 arguments"},
+		{"doctor now", "doctor: want no argument, have 1 argument"},
+		{"image rm", "image rm: want keys, which rackless image ls shows, or --all"},
+		{"image rm --all 8c41225de07c4423", "image rm: want keys, which rackless image ls shows, or --all"},
+		{"completion bash zsh", "completion bash: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			a, out, stderr := testApp(t)
+			if code := a.run(t.Context(), strings.Fields(tt.args)); code != exitUsage {
+				t.Errorf("exit status %d, want %d", code, exitUsage)
+			}
+			if got := stderr.String(); !strings.HasPrefix(got, "rackless: "+tt.want) || !strings.Contains(got, "\nsee: rackless") {
+				t.Errorf("got %q, want %q and where to read more", got, "rackless: "+tt.want)
+			}
+			if out.Len() > 0 {
+				t.Errorf("standard output: %q", out)
+			}
+		})
+	}
+}
+
+func TestWithoutLabsVerbsSayHowToGetOne(t *testing.T) {
+	const up = "bring one up with: rackless up LAB.yaml"
+	tests := []struct {
+		args    string
+		code    int
+		out     string
+		wantErr string
+	}{
+		{"ls", 0, "no lab is running; " + up + "\n", ""},
+		{"ls -o json", 0, "{\n  \"labs\": []\n}\n", ""},
+		{"ls pair", exitFailed, "", "rackless: lab pair: no such lab is running; " + up + "\n"},
+		{"fabric", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
+		{"capture", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
+		{"exec vm00 true", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
+		{"console vm00", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
+		{"logs pair/vm00", exitFailed, "", "rackless: lab pair: no such lab is running; " + up + "\n"},
+		{"down pair", 0, "lab pair was not running\n", ""},
+		{"down --all", 0, "no lab was running\n", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			a, out, stderr := testApp(t)
+			if code := a.run(t.Context(), strings.Fields(tt.args)); code != tt.code {
+				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			if out.String() != tt.out || stderr.String() != tt.wantErr {
+				t.Errorf("got %q and %q, want %q and %q", out, stderr, tt.out, tt.wantErr)
+			}
+		})
+	}
+}
+
+// The name of a lab becomes a directory that down deletes.
+func TestNamesThatAreNoneNeverReachTheDisk(t *testing.T) {
+	for _, name := range []string{"", "PAIR", "a b", "pair\n", "-", strings.Repeat("a", 21), "~", "*"} {
+		t.Run(name, func(t *testing.T) {
+			a, _, _ := testApp(t)
+			want := exitUsage
+			if name == "-" { // a name by its letters; no lab can have it, and nothing is done
+				want = 0
+			}
+			if code := a.run(t.Context(), []string{"down", "--", name}); code != want {
+				t.Errorf("exit status %d, want %d", code, want)
+			}
+		})
+	}
+	for _, path := range []string{"..", ".", "/", "../pair", "./"} {
+		if _, err := labName(path); err == nil {
+			t.Errorf("labName(%q) took it for a name", path)
+		}
+	}
+}
+
+func TestInterruptedIsSaid(t *testing.T) {
+	a, _, stderr := testApp(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := a.run(ctx, []string{"fabric"}); code != exitFailed || !strings.HasPrefix(stderr.String(), "rackless: interrupted: ") {
+		t.Errorf("got status %d, %q", code, stderr)
+	}
+}
+
+func TestReadStdin(t *testing.T) {
+	pipe := func(t *testing.T) (r, w *os.File) {
+		t.Helper()
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return r, w
+	}
+	t.Run("all of it is read", func(t *testing.T) {
+		r, w := pipe(t)
+		io.WriteString(w, "a\x00b\n")
+		w.Close()
+		if b, err := readStdin(t.Context(), r); err != nil || string(b) != "a\x00b\n" {
+			t.Errorf("got %q, %v", b, err)
+		}
+	})
+	t.Run("a pipe that stays open does not hold it after the context's end", func(t *testing.T) {
+		r, _ := pipe(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := readStdin(ctx, r); err == nil || !strings.Contains(err.Error(), "-n leaves it alone") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("more than the agent takes is refused", func(t *testing.T) {
+		r, w := pipe(t)
+		go func() {
+			defer w.Close()
+			_, _ = w.Write(make([]byte, maxStdin+1)) // fails when the reader has had enough
+		}()
+		if _, err := readStdin(t.Context(), r); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

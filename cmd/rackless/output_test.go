@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/check"
+)
+
+// shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
+func shapes() map[string]func() any {
+	return map[string]func() any{
+		"ls":          func() any { return new(lsOutput) },
+		"fabric":      func() any { return new(fabricOutput) },
+		"image-ls":    func() any { return new(imageOutput) },
+		"image-build": func() any { return new(buildOutput) },
+		"lab-diff":    func() any { return new(diffOutput) },
+		"doctor":      func() any { return new(doctorOutput) },
+		"verify":      func() any { return new([]check.Finding) },
+		"report-list": func() any { return new([]result) },
+	}
+}
+
+func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?ms)^```json ([a-z-]+)\n(.*?)^```$").FindAllSubmatch(doc, -1)
+	left := shapes()
+	for _, m := range found {
+		name, example := string(m[1]), m[2]
+		t.Run(name, func(t *testing.T) {
+			shape, ok := left[name]
+			if !ok {
+				t.Fatalf("no type for it, or a second example of it")
+			}
+			delete(left, name)
+			v := shape()
+			d := json.NewDecoder(bytes.NewReader(example))
+			d.DisallowUnknownFields()
+			if err := d.Decode(v); err != nil {
+				t.Fatal(err)
+			}
+			var again bytes.Buffer
+			if err := writeJSON(&again, v); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(example), again.String()); diff != "" {
+				t.Errorf("the example is not what is printed (-documented +printed):\n%s", diff)
+			}
+			for _, key := range keys(reflect.TypeOf(v)) {
+				if !bytes.Contains(example, []byte(`"`+key+`"`)) {
+					t.Errorf("the example does not show the key %q", key)
+				}
+			}
+		})
+	}
+	for name := range left {
+		t.Errorf("docs/json.md has no example for %s", name)
+	}
+}
+
+// keys returns the JSON keys of a type and of what it holds.
+func keys(t reflect.Type) []string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return keys(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return nil
+		}
+		var all []string
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			all = append(append(all, name), keys(f.Type)...)
+		}
+		return all
+	}
+	return nil
+}
+
+func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
+	a, _, _ := testApp(t)
+	doc, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	walk(newRootCmd(a), func(c *cobra.Command) {
+		f := c.Flags().Lookup("output")
+		if f == nil || c.Name() == "capture" { // its -o is a file
+			return
+		}
+		if f.Shorthand != "o" || f.DefValue != formatText {
+			t.Errorf("%s: -o is %+v", c.CommandPath(), f)
+		}
+		if !bytes.Contains(doc, []byte(c.CommandPath())) {
+			t.Errorf("docs/json.md does not mention %s", c.CommandPath())
+		}
+	})
+}
+
+func TestGrid(t *testing.T) {
+	g := newGrid("name", "count>", "note")
+	g.add("a", "5", "first")
+	g.add("longer", "12345", "")
+	g.add("", "1", "x")
+	want := "" +
+		"NAME    COUNT  NOTE\n" +
+		"a           5  first\n" +
+		"longer  12345  -\n" +
+		"-           1  x\n"
+	if diff := cmp.Diff(want, g.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	tests := []struct{ name, got, want string }{
+		{"no bytes", bytesText(0), "0 B"},
+		{"bytes stay whole", bytesText(999), "999 B"},
+		{"what would need four digits takes the next unit", bytesText(1000), "0.98 KiB"},
+		{"two decimals below ten", bytesText(1536), "1.50 KiB"},
+		{"one below a hundred", bytesText(50 << 20), "50.0 MiB"},
+		{"none above", bytesText(int64(200 << 20)), "200 MiB"},
+		{"rounding up to ten loses a decimal", bytesText(uint64(10234)), "9.99 KiB"},
+		{"terabytes are the last", bytesText(int64(5000) << 40), "5000 TiB"},
+		{"the largest number", bytesText(uint64(math.MaxUint64)), "16777216 TiB"},
+		{"no rate", rateText(0), "0 b/s"},
+		{"rates are decimal", rateText(1500), "1.50 kb/s"},
+		{"gigabits", rateText(1.234e9), "1.23 Gb/s"},
+		{"beyond gigabits", rateText(4e12), "4000 Gb/s"},
+		{"a moment", ago(300 * time.Millisecond), "0s"},
+		{"a clock set back", ago(-time.Hour), "0s"},
+		{"seconds up to two minutes", ago(119 * time.Second), "119s"},
+		{"minutes up to two hours", ago(119 * time.Minute), "119m"},
+		{"hours up to two days", ago(47 * time.Hour), "47h"},
+		{"days", ago(49 * time.Hour), "2d"},
+		{"one", count(1, "node"), "1 node"},
+		{"none is many", count(0, "node"), "0 nodes"},
+		{"one word", alternatives([]string{"a"}), "a"},
+		{"no word", alternatives(nil), ""},
+		{"three words", alternatives([]string{"a", "b", "c"}), "a, b or c"},
+		{"a line that fits", cutLine("abc", 3), "abc"},
+		{"one that does not", cutLine("abcd", 3), "ab~"},
+		{"no room", cutLine("abcd", 0), "~"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.got != tt.want {
+				t.Errorf("got %q, want %q", tt.got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDistance(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"force", "force", 0}, {"forse", "force", 1}, {"froce", "force", 2}, {"ouput", "output", 1}, {"kitten", "sitting", 3},
+	}
+	for _, tt := range tests {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+		if got := distance(tt.b, tt.a); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.b, tt.a, got, tt.want)
+		}
+	}
+}
+
+func TestJSONIsNotEscapedForWebPages(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeJSONLine(&b, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {
+		t.Errorf("got %q, %v", &b, err)
+	}
+}
+
+func TestFailedKeepsWhatIsNotOK(t *testing.T) {
+	all := []check.Finding{{ID: "a", Status: check.OK}, {ID: "b", Status: check.Failed}, {ID: "c", Status: check.Unknown}}
+	if got := failed(all); !slices.Equal(got, all[1:]) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/rackless/rackless/rack"
+)
+
+// steps is an operation as package rack reports it.
+func steps(u *ui) {
+	u.event(rack.Event{Step: "image"})
+	u.event(rack.Event{Step: "image", Note: "download 3 packages"})
+	u.event(rack.Event{Step: "image", End: true, Took: 1500 * time.Millisecond})
+	u.event(rack.Event{Step: "nodes"})
+	u.event(rack.Event{Step: "nodes", Done: 0, Total: 2})
+	u.event(rack.Event{Step: "nodes", Done: 1, Total: 2})
+	u.event(rack.Event{Step: "nodes", End: true, Err: errors.New("no"), Took: 20 * time.Millisecond})
+}
+
+func TestPipedProgressIsPlainLines(t *testing.T) {
+	var b bytes.Buffer
+	u := newUI(&b, func(string) string { return "" })
+	steps(u)
+	u.close()
+	u.close() // a second time does nothing
+	const want = "   download 3 packages\nok image 1.50 s\nfailed nodes 1/2 0.02 s\n"
+	if b.String() != want {
+		t.Errorf("got %q, want %q", &b, want)
+	}
+}
+
+func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
+	var b bytes.Buffer
+	now := time.Unix(0, 0)
+	u := &ui{w: &b, live: true, width: func() int { return 20 }, now: func() time.Time { return now }}
+	u.event(rack.Event{Step: "nodes"})
+	now = now.Add(2 * time.Second)
+	u.event(rack.Event{Step: "nodes", Done: 3, Total: 16})
+	u.event(rack.Event{Step: "nodes", Note: "hello"})
+	u.event(rack.Event{Step: "nodes", End: true, Took: 2 * time.Second})
+	want := strings.Join([]string{
+		clearLine + "| nodes 0.00 s",
+		clearLine + "| nodes 3/16 2.00 s", // 19 columns: it fits, and the last stays free
+		clearLine + "   hello\n",
+		clearLine + "| nodes 3/16 2.00 s",
+		clearLine + "ok nodes 3/16 2.00 s\n",
+	}, "")
+	if b.String() != want {
+		t.Errorf("got  %q\nwant %q", &b, want)
+	}
+	b.Reset()
+	u.event(rack.Event{Step: "a step with a long name"})
+	if got, want := b.String(), clearLine+"| a step with a lo~"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	b.Reset()
+	u.close()
+	if got := b.String(); got != clearLine {
+		t.Errorf("close printed %q, want %q", got, clearLine)
+	}
+}
+
+func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+	var b bytes.Buffer
+	u := &ui{w: &b, color: true, now: time.Now}
+	u.event(rack.Event{Step: "x", End: true})
+	if !strings.Contains(b.String(), "\x1b[32mok\x1b[0m x") {
+		t.Errorf("got %q", &b)
+	}
+}
+
+// openPTY returns both ends of a new pseudo-terminal of 40 columns and 10 lines, see pts(4).
+func openPTY(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 40}); err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// screenOf collects what is written to a terminal until its other end is closed.
+func screenOf(master, slave *os.File) func() string {
+	got := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(master) // ends with EIO when the slave is closed
+		got <- string(b)
+	}()
+	return func() string {
+		slave.Close()
+		return <-got
+	}
+}
+
+func TestProgressOnATerminal(t *testing.T) {
+	master, slave := openPTY(t)
+	screen := screenOf(master, slave)
+	u := newUI(slave, func(string) string { return "" })
+	if !u.live || !u.color || u.width() != 40 {
+		t.Errorf("live %v, color %v, width %d", u.live, u.color, u.width())
+	}
+	steps(u)
+	u.close()
+	if got := screen(); !strings.Contains(got, "\x1b[32mok\x1b[0m image 1.50 s") || !strings.HasSuffix(got, "\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTerminalsThatWantNoDecoration(t *testing.T) {
+	_, slave := openPTY(t)
+	u := newUI(slave, func(k string) string { return map[string]string{"NO_COLOR": "1"}[k] })
+	if !u.live || u.color {
+		t.Errorf("with NO_COLOR: live %v, color %v", u.live, u.color)
+	}
+	u.close()
+	if u := newUI(slave, func(k string) string { return map[string]string{"TERM": "dumb"}[k] }); u.live {
+		t.Error("with TERM=dumb: live")
+	}
+	a := &app{out: slave, env: func(string) string { return "" }}
+	if !a.color() || a.width() != 40 {
+		t.Errorf("color %v, width %d", a.color(), a.width())
+	}
+	a.out = io.Discard
+	if a.color() || a.width() != 0 {
+		t.Errorf("without a terminal: color %v, width %d", a.color(), a.width())
+	}
+}
+
+// waitRaw returns when a terminal is in raw mode. Before that, Ctrl-C would throw away what was typed.
+func waitRaw(t *testing.T, tty *os.File) {
+	t.Helper()
+	for range 1000 {
+		m, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Lflag&(unix.ICANON|unix.ISIG) == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("the terminal did not get into raw mode")
+}
+
+func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
+	for _, how := range []string{"escape key", "end of the node"} {
+		t.Run(how, func(t *testing.T) {
+			master, slave := openPTY(t)
+			before, err := term.GetState(int(slave.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			guest, conn := connPair(t)
+			var out bytes.Buffer
+			a := &app{in: slave, out: &out}
+			done := make(chan error, 1)
+			go func() { done <- a.consoleTerminal(t.Context(), conn, slave) }()
+			waitRaw(t, slave)
+			// What comes through at the guest shows that the terminal is raw: Ctrl-C and no line's end.
+			io.WriteString(master, "ls\x03")
+			buf := make([]byte, 3)
+			if _, err := io.ReadFull(guest, buf); err != nil || string(buf) != "ls\x03" {
+				t.Errorf("the guest got %q, %v", buf, err)
+			}
+			if how == "escape key" {
+				io.WriteString(master, "\x1dnever typed")
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			} else {
+				io.WriteString(guest, "bye")
+				guest.Close()
+				if err := <-done; !errors.Is(err, errConsoleEnd) {
+					t.Errorf("got %v, want %v", err, errConsoleEnd)
+				}
+				if !strings.HasPrefix(out.String(), "bye") {
+					t.Errorf("printed %q", &out)
+				}
+			}
+			after, err := term.GetState(int(slave.Fd()))
+			if err != nil || *after != *before {
+				t.Errorf("the terminal's state differs: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// An exitError ends the program with a code of its own. An empty err means that everything has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as the caller's.
+func usage(err error) error { return &exitError{exitUsage, err} }
+
+// usagef is usage with the command and where to read more.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	where := ""
+	if cmd.HasParent() { // every message begins with "rackless: " already
+		where = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
+	}
+	return usage(fmt.Errorf("%s%s\nsee: %s --help", where, fmt.Sprintf(format, args...), cmd.CommandPath()))
+}
+
+// exitCode returns what an error ends the program with, and what is still to be said.
+func exitCode(err error) (code int, text string) {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code, e.Error()
+	}
+	return exitFailed, err.Error()
+}
+
+// exactArgs is cobra.ExactArgs with a message that names what is wanted.
+func exactArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef(cmd, "want %s, have %s", what, count(len(args), "argument"))
+		}
+		return nil
+	}
+}
+
+// maxArgs allows up to n arguments.
+func maxArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef(cmd, "want %s, have %s", what, count(len(args), "argument"))
+		}
+		return nil
+	}
+}
+
+// count prints "1 node", "2 nodes".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that only holds others prints its help, and with a
+// name that it does not have it is a usage error with a suggestion; every error about arguments is a usage error.
+func finish(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		finish(c)
+	}
+	if !cmd.Runnable() {
+		cmd.Args = unknownCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if _, told := errors.AsType[*exitError](err); err == nil || told {
+			return err
+		}
+		return usagef(cmd, "%v", err)
+	}
+}
+
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := ""
+	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+		hint = "; did you mean " + strings.Join(s, " or ") + "?"
+	}
+	return usagef(cmd, "unknown command %q%s", args[0], hint)
+}
+
+// flagError is what a wrong flag leads to: the flags' own words, the nearest flag that there is, and where to read more.
+func flagError(cmd *cobra.Command, err error) error {
+	hint := ""
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if near := nearest(cmd, e.GetSpecifiedName()); near != "" {
+			hint = "; did you mean --" + near + "?"
+		}
+	}
+	return usagef(cmd, "%v%s", err, hint)
+}
+
+// nearest returns the flag of a command that is written most like name, or "".
+func nearest(cmd *cobra.Command, name string) string {
+	best, least := "", 3 // more than two slips are no slip
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := distance(name, f.Name); !f.Hidden && d < least && d < len(f.Name) {
+			best, least = f.Name, d
+		}
+	})
+	return best
+}
+
+// distance is the number of letters to insert, delete or replace that make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(d, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// oneOf is a flag that takes one of a few words. A wrong one is refused when the command line is read.
+type oneOf struct {
+	value *string
+	words []string
+}
+
+// enumFlag adds a flag that takes one of the words, with completion. The value's present content is the default.
+func enumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
+	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+alternatives(words))
+	// It fails only for a flag that does not exist.
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+func (o oneOf) String() string {
+	if o.value == nil { // pflag asks the zero value when it prints defaults
+		return ""
+	}
+	return *o.value
+}
+
+func (o oneOf) Set(s string) error {
+	if !slices.Contains(o.words, s) {
+		return fmt.Errorf("want %s", alternatives(o.words))
+	}
+	*o.value = s
+	return nil
+}
+
+func (oneOf) Type() string { return "WORD" }
+
+// alternatives prints "a", "a or b", "a, b or c".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

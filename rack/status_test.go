@@ -1,0 +1,89 @@
+package rack
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/lab"
+)
+
+// record writes the state of a lab with the nodes, of which none has a process.
+func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
+	t.Helper()
+	l, err := lab.Parse("x.yaml", []byte("name: "+name+"\nnodes:\n  a: {nics: 2}\n  b: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(d.lab(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.save(&State{Version: stateVersion, Lab: l, Nodes: nodes}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStatusWithoutProcesses(t *testing.T) {
+	d := Dirs{Run: t.TempDir()}
+	record(t, d, "x", &Node{Node: driver.Node{Name: "a"}, Ready: true})
+	r, err := Open(d, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.Status(t.Context())
+	if len(got) != 2 || got[0].State != driver.Dead || got[1].State != Starting || got[1].Node != nil || got[0].Lab.Name != "a" {
+		t.Errorf("got %+v", got)
+	}
+	if r.SwitchAlive() {
+		t.Error("the switch of a lab without a daemon is alive")
+	}
+	if got := r.Ports("a"); !slices.Equal(got, []string{"a", "a.1"}) {
+		t.Errorf("ports: %v", got)
+	}
+	if got, want := r.QEMULog("a"), filepath.Join(d.Run, "x/a/qemu.log"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestOpenAllReturnsWhatCanBeReadBesideTheError(t *testing.T) {
+	d := Dirs{Run: t.TempDir()}
+	record(t, d, "good")
+	record(t, d, "worse")
+	if err := os.Mkdir(d.lab("begun"), 0o700); err != nil { // up has made it and not yet written its state
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.lab("worse"), "state.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := OpenAll(d)
+	if len(all) != 1 || all[0].Lab.Name != "good" || err == nil || !strings.Contains(err.Error(), "rackless down worse") {
+		t.Errorf("got %v, %v", all, err)
+	}
+}
+
+func TestCheckRun(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := (Dirs{Run: "/" + strings.Repeat("a", 50)}).CheckRun(); err != nil || n != 107-51-15 {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if _, err := (Dirs{Run: file}).CheckRun(); err == nil || !strings.Contains(err.Error(), "is not a directory of this user's") {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+func TestReadRoom(t *testing.T) {
+	room, err := ReadRoom()
+	if err != nil || room.Available <= 0 {
+		t.Errorf("got %v, %v", room, err)
+	}
+	if got := (Room{Available: 10 * lab.GiB, PerNode: lab.GiB}).Nodes(); got != 10 {
+		t.Errorf("room for %d nodes", got)
+	}
+}
