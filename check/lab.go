@@ -10,14 +10,14 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 )
 
 // A Reader reads the live lab.
 type Reader interface {
 	// Facts returns what the kernel of a node says of it now.
-	Facts(ctx context.Context, node string) (*guest.Facts, error)
+	Facts(ctx context.Context, node string) (*facts.Node, error)
 	bench.Executor
 }
 
@@ -49,14 +49,14 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
 	var out []Finding
-	facts := make([]*guest.Facts, len(l.Nodes))
+	nodes := make([]*facts.Node, len(l.Nodes))
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
 		perNode := make([][]Finding, len(l.Nodes))
 		progress("read the nodes")
 		parallel(len(l.Nodes), func(i int) {
-			facts[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r)
+			nodes[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r)
 		})
-		out = append(slices.Concat(perNode...), identity(l, facts)...)
+		out = append(slices.Concat(perNode...), identity(l, nodes)...)
 	}
 	if wanted(IDReach) && ctx.Err() == nil {
 		progress("reach every peer at full MTU")
@@ -64,7 +64,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	}
 	if wanted(IDTraffic) && ctx.Err() == nil {
 		progress("send RDMA messages around the ring")
-		out = append(out, traffic(ctx, l, facts, r)...)
+		out = append(out, traffic(ctx, l, nodes, r)...)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -102,7 +102,7 @@ func unread(id, subject, title, evidence string, err error, fix string) Finding 
 }
 
 // nodeFindings checks what can be seen from within one node.
-func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader) (*guest.Facts, []Finding) {
+func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader) (*facts.Node, []Finding) {
 	again := "rackless up LAB.yaml configures the node again; rackless console " + n.Name + " shows it"
 	f, err := r.Facts(ctx, n.Name)
 	if err != nil {
@@ -116,7 +116,7 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader) (*guest
 	return f, out
 }
 
-func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *guest.Facts, again string) []Finding {
+func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node, again string) []Finding {
 	subject := node + " " + nic.Name
 	dir := "/sys/class/net/" + nic.Name
 	d := f.Net[nic.Name]
@@ -134,7 +134,7 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *guest.Facts, again st
 // ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.
 func ibMTUCommand(dev string) []string { return []string{"ibv_devinfo", "-d", dev} }
 
-func rdmaFindings(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, dev string, f *guest.Facts, r Reader, again string) []Finding {
+func rdmaFindings(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, dev string, f *facts.Node, r Reader, again string) []Finding {
 	subject := node + " " + dev
 	dir := "/sys/class/infiniband/" + dev + "/ports/1"
 	d := f.RDMA[dev]
@@ -182,7 +182,7 @@ func activeMTU(devinfo string) string {
 }
 
 // identity checks that nothing is shared that must differ: nodes are copies of one template until they are told who they are.
-func identity(l *lab.Lab, facts []*guest.Facts) []Finding {
+func identity(l *lab.Lab, nodes []*facts.Node) []Finding {
 	type seen struct{ what, value string }
 	owner := make(map[seen]string)
 	var shared []string
@@ -196,7 +196,7 @@ func identity(l *lab.Lab, facts []*guest.Facts) []Finding {
 		owner[seen{what, value}] = node
 	}
 	known := 0
-	for i, f := range facts {
+	for i, f := range nodes {
 		if f == nil {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -26,7 +26,7 @@ const (
 )
 
 // traffic sends RDMA messages from every node to the next, the last to the first, and checks that both devices counted them.
-func traffic(ctx context.Context, l *lab.Lab, facts []*guest.Facts, r Reader) []Finding {
+func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, r Reader) []Finding {
 	n := len(l.Nodes)
 	if n < 2 {
 		return nil
@@ -44,13 +44,13 @@ func traffic(ctx context.Context, l *lab.Lab, facts []*guest.Facts, r Reader) []
 		}
 		parallel(len(pairs), func(k int) {
 			i := pairs[k]
-			out[i] = trafficFinding(ctx, l, facts, i, (i+1)%n, r)
+			out[i] = trafficFinding(ctx, l, nodes, i, (i+1)%n, r)
 		})
 	}
 	return out
 }
 
-func trafficFinding(ctx context.Context, l *lab.Lab, facts []*guest.Facts, client, server int, r Reader) Finding {
+func trafficFinding(ctx context.Context, l *lab.Lab, nodes []*facts.Node, client, server int, r Reader) Finding {
 	c, s := l.Nodes[client], l.Nodes[server]
 	f := Finding{ID: IDTraffic, Subject: c.Name + " -> " + s.Name, Title: "RDMA messages get through and are counted", Status: OK,
 		Want: fmt.Sprintf("%d messages of 4096 bytes each way, counters of both nodes move", trafficMessages)}
@@ -58,8 +58,8 @@ func trafficFinding(ctx context.Context, l *lab.Lab, facts []*guest.Facts, clien
 		f.Status, f.Have, f.Fix = status, have, fix
 		return f
 	}
-	cg, ok1 := gidIndex(facts[client], c)
-	sg, ok2 := gidIndex(facts[server], s)
+	cg, ok1 := gidIndex(nodes[client], c)
+	sg, ok2 := gidIndex(nodes[server], s)
 	if !ok1 || !ok2 {
 		return fail(Unknown, "a node has no RoCE v2 GID", "see "+IDGID)
 	}
@@ -127,7 +127,7 @@ func trafficFinding(ctx context.Context, l *lab.Lab, facts []*guest.Facts, clien
 	return f
 }
 
-func gidIndex(f *guest.Facts, n lab.Node) (int, bool) {
+func gidIndex(f *facts.Node, n lab.Node) (int, bool) {
 	if f == nil || f.RDMA["rxe0"] == nil {
 		return 0, false
 	}

@@ -19,6 +19,9 @@ type Agent struct {
 // NewAgent uses a connection that is synchronised already.
 func NewAgent(c *qapi.Conn) *Agent { return &Agent{conn: c} }
 
+// Done is closed when the connection has ended, so that another is needed.
+func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }
+
 // Close ends the connection.
 func (a *Agent) Close() error { return a.conn.Close() }
 
@@ -61,7 +64,12 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	if err := a.conn.Call(ctx, "guest-exec", args, &started); err != nil {
+	if err := ctx.Err(); err != nil {
+		return Result{}, context.Cause(ctx)
+	}
+	// Agent commands are not broken off when ctx ends: that would cut the connection between question and answer, and a program that has been
+	// started could not be ended. They return at once, or the guest has stopped.
+	if err := a.call(ctx, "guest-exec", args, &started); err != nil {
 		return Result{}, err
 	}
 	maxPoll := c.MaxPoll
@@ -74,15 +82,24 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 			return Result{}, a.kill(ctx, started.PID)
 		case <-time.After(pause):
 		}
-		// Not under ctx: that could cut the connection between question and answer, and the command must still be killed then.
 		var st status
-		if err := a.conn.Call(context.WithoutCancel(ctx), "guest-exec-status", map[string]int{"pid": started.PID}, &st); err != nil {
+		if err := a.call(ctx, "guest-exec-status", map[string]int{"pid": started.PID}, &st); err != nil {
 			return Result{}, err
 		}
 		if st.Exited {
 			return st.result()
 		}
 	}
+}
+
+// callLimit bounds one command to the agent. It is longer than what a Mux waits for the agent, whose error says more.
+const callLimit = 30 * time.Second
+
+// call sends one command and waits for its answer even if ctx ends.
+func (a *Agent) call(ctx context.Context, command string, args, result any) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, fmt.Errorf("no answer within %v", callLimit))
+	defer cancel()
+	return a.conn.Call(ctx, command, args, result)
 }
 
 func (s status) result() (Result, error) {

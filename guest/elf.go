@@ -28,8 +28,9 @@ func findProgram(root, name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of the packages", name)
 }
 
-// libraryDirs is where Debian keeps shared libraries, relative to a root. Order matters only where a name occurs twice.
-var libraryDirs = []string{"lib", "lib64", "usr/lib", "usr/lib64"}
+// libraryDirs is where Debian keeps shared libraries, relative to a root. /usr comes first, so that a file that can be reached by a link from
+// outside of it is taken under one name only.
+var libraryDirs = []string{"usr/lib", "usr/lib64", "lib", "lib64"}
 
 // closure returns the programs with every shared library and loader that they need, directly or through other libraries, as paths
 // relative to root. It reads ELF headers only and runs nothing, so root may hold another system than the one it runs on.
@@ -60,11 +61,7 @@ func closure(root string, programs []string) ([]string, error) {
 		if interp != "" {
 			p, err := resolveIn(root, interp)
 			if err != nil {
-				// Where /lib64 is a link that another package makes, the loader is still among the libraries.
-				var ok bool
-				if p, ok = index[filepath.Base(interp)]; !ok {
-					return fmt.Errorf("%s: its loader %s: %w", rel, interp, err)
-				}
+				return fmt.Errorf("%s: its loader %s: %w", rel, interp, err)
 			}
 			// The loader is found by its absolute name, so that name is kept and not the file that a link leads to.
 			if err := visit(p, "loader of "+rel); err != nil {

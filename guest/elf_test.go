@@ -112,8 +112,10 @@ func TestClosure(t *testing.T) {
 			programs: []string{"usr/bin/a"},
 			want:     []string{"usr/bin/a", "usr/lib/ld.so", "lib64/ld-linux-x86-64.so.2"},
 		},
-		"a loader whose link another package makes": {
-			files:    map[string]string{"usr/bin/a": bin(), gnu + "ld-linux-x86-64.so.2": lib()},
+		"packages that leave the links from /lib64 into /usr to another": {
+			files: map[string]string{
+				"usr/bin/a": bin(), gnu + "ld-linux-x86-64.so.2": lib(), "usr/lib64/ld-linux-x86-64.so.2": "-> ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+			},
 			programs: []string{"usr/bin/a"},
 			want:     []string{"usr/bin/a", gnu + "ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"},
 		},
@@ -140,6 +142,9 @@ func TestClosure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			writeTree(t, root, tt.files)
+			if err := mergeUsr(root); err != nil {
+				t.Fatal(err)
+			}
 			got, err := closure(root, tt.programs)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {

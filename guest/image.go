@@ -168,6 +168,9 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 		return nil, err
 	}
 	img.Packages = debs
+	if err := mergeUsr(root); err != nil {
+		return nil, err
+	}
 
 	o.progress("extract the kernel")
 	kernel, modules, err := findKernel(kernelRoot, r)
@@ -216,6 +219,21 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	}
 	img.Dir = e.dir
 	return img, nil
+}
+
+// mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and that packages from Debian 13 on rely on.
+// Directories that the packages of Debian 12 still fill stay as they are.
+func mergeUsr(root string) error {
+	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+		_, err := os.Lstat(filepath.Join(root, d))
+		if err == nil {
+			continue
+		}
+		if err := os.Symlink("usr/"+d, filepath.Join(root, d)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // findKernel returns the paths of the kernel image and of its module directory.
@@ -277,6 +295,9 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 	var keep []string
 	for _, pattern := range r.Keep {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err == nil && len(found) == 0 { // before Debian 13, libraries are in /lib and in /usr/lib
+			found, err = filepath.Glob(filepath.Join(root, strings.TrimPrefix(pattern, "usr/")))
+		}
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,9 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
 			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose",
 		},
-		Keep:     []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services"},
+		Keep: []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services",
+			"usr/lib/*/libgcc_s.so.1", // opened by the C library when a thread is cancelled, as rping does
+		},
 		Modules:  []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
 		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet"},
 

@@ -22,7 +22,7 @@ type fileFabric struct {
 // settings are the keys that a node and defaults share.
 type settings struct {
 	CPUs   *int    `json:"cpus,omitempty" jsonschema_description:"Virtual CPUs of the node."`
-	Memory *Bytes  `json:"memory,omitempty" jsonschema_description:"Memory of the node, in whole MiB and at least 128MiB. M and G are short for MiB and GiB."`
+	Memory *Bytes  `json:"memory,omitempty" jsonschema_description:"Memory of the node, in whole MiB and at least 256MiB. M and G are short for MiB and GiB."`
 	Image  *string `json:"image,omitempty" jsonschema_description:"What the node boots: builtin, or an image that the driver knows."`
 	NICs   *int    `json:"nics,omitempty" jsonschema_description:"Ports of the node on the fabric."`
 	GPUs   *int    `json:"gpus,omitempty" jsonschema_description:"GPUs passed through to the node. The qemu driver cannot pass GPUs through."`

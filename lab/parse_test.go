@@ -114,11 +114,11 @@ name: mix
 defaults: {cpus: 4, memory: 1G, image: a.qcow2, nics: 2, gpus: 1}
 nodes:
   plain:
-  own: {cpus: 2, memory: 128MiB, image: builtin, nics: 1, gpus: 0}
+  own: {cpus: 2, memory: 384MiB, image: builtin, nics: 1, gpus: 0}
 `)
 	want := []Node{
 		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1},
-		{Name: "own", CPUs: 2, Memory: 128 * MiB, Image: "builtin", GPUs: 0},
+		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0},
 	}
 	if diff := cmp.Diff(want, l.Nodes, cmpopts.IgnoreFields(Node{}, "NICs")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

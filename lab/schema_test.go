@@ -177,7 +177,7 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"an mtu of 9216", head("fabric: {mtu: 9216}"), good}, {"an mtu of 9217", head("fabric: {mtu: 9217}"), bad},
 		{"defaults out of range", head("defaults: {cpus: 65}"), bad},
 
-		{"memory 128MiB", node("memory: 128MiB"), good}, {"memory 1G", node("memory: 1G"), good},
+		{"memory 256MiB", node("memory: 256MiB"), good}, {"memory 1G", node("memory: 1G"), good},
 		{"memory 512M", node("memory: 512M"), good}, {"memory 262144KiB", node("memory: 262144KiB"), good},
 		{"memory in bytes", node("memory: 268435456B"), good}, {"memory 16TiB", node("memory: 16TiB"), good},
 		{"memory without a unit", node("memory: 256"), bad}, {"quoted memory without a unit", node("memory: '256'"), bad},

@@ -78,7 +78,7 @@ func labText(t *rapid.T) string {
 		}
 		if maybe(label + " memory?") {
 			unit := rapid.SampledFrom([]string{"MiB", "M", "GiB", "G"}).Draw(t, "unit")
-			keys = append(keys, fmt.Sprintf("memory: %d%s", rapid.IntRange(128, 16384).Draw(t, "memory"), unit))
+			keys = append(keys, fmt.Sprintf("memory: %d%s", rapid.IntRange(256, 16384).Draw(t, "memory"), unit))
 		}
 		if maybe(label + " image?") {
 			image := rapid.StringMatching(`[ -~ä-ü€]{1,40}`).Draw(t, "image")

@@ -152,7 +152,13 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.agents[node]; a != nil {
-		return a, nil
+		select {
+		case <-a.Done():
+			a.Close()
+			delete(r.agents, node)
+		default:
+			return a, nil
+		}
 	}
 	if !slices.ContainsFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node }) {
 		return nil, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)

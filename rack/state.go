@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/driver"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -38,9 +38,9 @@ const stateVersion = 1
 // A Node is one node as it was made.
 type Node struct {
 	driver.Node
-	MachineID string       `json:"machine_id"`
-	Ready     bool         `json:"ready"` // configured
-	Facts     *guest.Facts `json:"facts,omitempty"`
+	MachineID string      `json:"machine_id"`
+	Ready     bool        `json:"ready"` // configured
+	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
 // ErrNotRunning is returned for a lab that has no state.

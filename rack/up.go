@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -231,7 +233,7 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 		return nil, err
 	}
 	if len(drop) > 0 {
-		p.Begin(fmt.Sprintf("stop %d nodes", len(drop)))
+		p.Begin("stop nodes")
 		for _, n := range drop {
 			if err := u.drv.Stop(ctx, &n.Node); err != nil {
 				return nil, err
@@ -423,7 +425,7 @@ func (u *upper) bring(ctx context.Context, r *Rack, n lab.Node, have *Node) (*No
 	if limit == 0 {
 		limit = nodeLimit
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v; see rackless logs %s", n.Name, limit, n.Name))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
 	defer cancel()
 	node := &Node{MachineID: guest.NewMachineID()}
 	if have != nil {
@@ -461,11 +463,55 @@ func (u *upper) bring(ctx context.Context, r *Rack, n lab.Node, have *Node) (*No
 		node.Facts, err = agent.Configure(ctx, id)
 		return err
 	})
+	if err == nil {
+		err = u.awaitGIDs(ctx, r, n, node)
+	}
 	if err != nil {
-		return nil, err
+		// A node that this up has started goes with its logs.
+		return nil, fmt.Errorf("%w%s", err, logTail(node.Log))
 	}
 	node.Ready = true
 	return node, nil
+}
+
+// awaitGIDs reads the facts again until every address has its RoCE v2 GID: the kernel enters them in its own time.
+func (u *upper) awaitGIDs(ctx context.Context, r *Rack, n lab.Node, node *Node) error {
+	for {
+		missing := ""
+		for i, nic := range n.NICs {
+			d := node.Facts.RDMA[fmt.Sprintf("rxe%d", i)]
+			if d == nil {
+				return fmt.Errorf("node %s has no RDMA device rxe%d", n.Name, i)
+			}
+			if _, ok := d.RoCEv2Index(nic.Addr.Addr()); !ok {
+				missing = nic.Addr.Addr().String()
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("node %s: no RoCE v2 GID for %s appeared: %w", n.Name, missing, context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+		var err error
+		if node.Facts, err = r.Facts(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+}
+
+// logTail returns the last lines of a node's console for an error message, or nothing.
+func logTail(path string) string {
+	b, err := os.ReadFile(path)
+	text := strings.TrimSpace(string(b))
+	if err != nil || text == "" {
+		return ""
+	}
+	const few = 5
+	lines := strings.Split(text, "\n")
+	return "; its console ended:\n  " + strings.Join(lines[max(0, len(lines)-few):], "\n  ")
 }
 
 func (u *upper) setup(node string) *guest.Setup {
@@ -477,7 +523,9 @@ func (u *upper) setup(node string) *guest.Setup {
 func (u *upper) closeSetups() error {
 	var errs []error
 	for _, s := range u.setups {
-		errs = append(errs, s.Close())
+		if err := s.Close(); !errors.Is(err, net.ErrClosed) { // closed by the end of a context
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -488,7 +536,7 @@ func watch(ctx context.Context, n *driver.Node, f func(context.Context) error) e
 	defer cancel(nil)
 	go func() {
 		if n.Process.Wait(ctx) == nil {
-			cancel(fmt.Errorf("node %s: its process %d has ended; see rackless logs %s", n.Name, n.Process.PID, n.Name))
+			cancel(fmt.Errorf("node %s: its process %d has ended", n.Name, n.Process.PID))
 		}
 	}()
 	if err := f(ctx); err != nil {

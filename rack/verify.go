@@ -6,6 +6,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 )
 
@@ -13,7 +14,7 @@ import (
 var _ check.Reader = (*Rack)(nil)
 
 // Facts returns what the kernel of a node says of it now.
-func (r *Rack) Facts(ctx context.Context, node string) (*guest.Facts, error) {
+func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	a, err := r.agent(ctx, node)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/driver"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -29,9 +29,9 @@ func TestDescribeNode(t *testing.T) {
 	began := time.Unix(1000, 0)
 	running := &rack.Node{
 		Node: driver.Node{Process: driver.Process{PID: 7}, Cloned: true, Started: began},
-		Facts: &guest.Facts{RDMA: map[string]*guest.RDMADevice{
+		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
 			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
-			"rxe1": {Parent: "eth0", GIDs: []guest.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: "RoCE v2", NetDev: "eth0"}}},
+			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: "RoCE v2", NetDev: "eth0"}}},
 			"rxe0": {Parent: "eth1"},
 		}},
 	}

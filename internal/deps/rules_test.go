@@ -57,15 +57,16 @@ var rules = map[string]rule{
 		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
-	"check": {may: []string{"bench", "lab"}, why: "a check compares values; how they got so is not its business"},
+	"facts": {why: "what a node says of itself is read by everybody and knows nobody"},
+	"check": {may: []string{"bench", "facts", "lab"}, why: "a check compares values; how they got so is not its business"},
 	"report": {
 		may: []string{"bench", "check", "lab"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
 
-	"rack":          {any: true, never: map[string]string{"cmd/...": whyCmd}},
-	"cmd/rackless":  {any: true},
-	"internal/deps": {why: "it judges the others"},
+	"rack":              {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"cmd/rackless":      {any: true},
+	"internal/deps":     {why: "it judges the others"},
 	"internal/labbench": {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }
 

@@ -1,4 +1,4 @@
-package guest
+package facts
 
 import (
 	"net/netip"
@@ -31,13 +31,13 @@ rdma/rxe0/2/state 1: DOWN
 something/new 1
 `
 
-func TestParseFacts(t *testing.T) {
-	got, err := ParseFacts([]byte(facts))
+func TestParse(t *testing.T) {
+	got, err := Parse([]byte(facts))
 	if err != nil {
 		t.Fatal(err)
 	}
 	four := netip.MustParseAddr("::ffff:10.0.0.1")
-	want := &Facts{
+	want := &Node{
 		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000", Kernel: "6.1.0-42-amd64",
 		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1"}},
 		RDMA: map[string]*RDMADevice{"rxe0": {
@@ -61,7 +61,7 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-func TestParseFactsThatAreWrong(t *testing.T) {
+func TestParseWhatThatAreWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"net/eth0/mtu many":                      `rackless-facts: "net/eth0/mtu many": strconv.Atoi`,
 		"net/eth0/mtu":                           "invalid syntax",
@@ -72,21 +72,21 @@ func TestParseFactsThatAreWrong(t *testing.T) {
 		"rdma/rxe0/1/gid/0 nonsense eth0 x":      "unable to parse IP",
 		"hostname " + strings.Repeat("x", 1<<17): "token too long",
 	} {
-		if _, err := ParseFacts([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want %s", line, err, want)
 		}
 	}
-	if f, err := ParseFacts(nil); err != nil || f.Hostname != "" || f.RDMA["rxe0"] != nil {
+	if f, err := Parse(nil); err != nil || f.Hostname != "" || f.RDMA["rxe0"] != nil {
 		t.Errorf("nothing: %+v, %v", f, err)
 	}
 }
 
-func FuzzParseFacts(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(facts))
 	f.Add([]byte("rdma/rxe0/1/gid/0 fe80::1%eth0 eth0 RoCE v2\n"))
 	f.Add([]byte("rdma//1/counter\nnet///\n/\n\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := ParseFacts(b)
+		got, err := Parse(b)
 		if (got == nil) == (err == nil) && !strings.Contains(err.Error(), "too long") {
 			t.Fatalf("got %v, %v", got, err)
 		}
