@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // The cache holds one directory an image, named by the key of its recipe, with a manifest of its files. A directory is moved into place
@@ -129,12 +131,12 @@ func sweep(root string) error {
 		if !ok || !d.IsDir() {
 			continue
 		}
-		unlock, err := entry(root, key).tryLock()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			continue
-		}
+		unlock, free, err := entry(root, key).tryLock()
 		if err != nil {
 			return err
+		}
+		if !free {
+			continue
 		}
 		err = os.RemoveAll(filepath.Join(root, d.Name()))
 		unlock()
@@ -150,35 +152,26 @@ func (e cacheEntry) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(e.root, 0o755); err != nil {
 		return nil, cacheError(err)
 	}
-	for {
-		unlock, err := e.tryLock()
-		if err == nil {
-			return unlock, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, cacheError(err)
-		}
-		select {
-		case <-ctx.Done():
+	l := flock.New(e.lockPath())
+	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("lock %s: another process builds this image: %w", e.lockPath(), context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
 		}
+		return nil, cacheError(err)
 	}
+	return func() { l.Close() }, nil // the file stays, since removing it would race with a waiter
 }
+
+// lockPoll is how often a lock that another process holds is tried again.
+const lockPoll = 50 * time.Millisecond
 
 func (e cacheEntry) lockPath() string { return filepath.Join(e.root, e.key+".lock") }
 
-// tryLock is lock without waiting: a lock that another holds is EWOULDBLOCK.
-func (e cacheEntry) tryLock() (unlock func(), err error) {
-	f, err := os.OpenFile(e.lockPath(), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", e.lockPath(), err)
-	}
-	return func() { f.Close() }, nil // closing releases it; the file stays, since removing it would race with a waiter
+// tryLock is lock without waiting. A lock that another holds is not ok.
+func (e cacheEntry) tryLock() (unlock func(), ok bool, err error) {
+	l := flock.New(e.lockPath())
+	ok, err = l.TryLock()
+	return func() { l.Close() }, ok, err
 }
 
 func sumFile(path string) (fileSum, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -152,4 +153,24 @@ func (s *State) node(name string) (*Node, bool) {
 		}
 	}
 	return nil, false
+}
+
+// put adds a node or takes the place of the one with its name.
+func (s *State) put(n *Node) {
+	for i, have := range s.Nodes {
+		if have.Name == n.Name {
+			s.Nodes[i] = n
+			return
+		}
+	}
+	s.Nodes = append(s.Nodes, n)
+}
+
+// order sorts the nodes as in the lab.
+func (s *State) order() {
+	place := make(map[string]int)
+	for i, n := range s.Lab.Nodes {
+		place[n.Name] = i
+	}
+	slices.SortFunc(s.Nodes, func(a, b *Node) int { return place[a.Name] - place[b.Name] })
 }

@@ -7,36 +7,40 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
+
+// lockPoll is how often a lock that another process holds is tried again.
+const lockPoll = 50 * time.Millisecond
+
+// errLocked is a lock that another process holds.
+var errLocked = errors.New("locked by another process")
 
 // lockFile takes an exclusive lock on a file, made if need be, waiting for whoever holds it. The file stays: removing it would race.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	for {
-		unlock, err := tryLockFile(path)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return unlock, err
+	l := flock.New(path, flock.SetPermissions(0o600))
+	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// tryLockFile is lockFile without waiting: a lock that another holds is EWOULDBLOCK.
-func tryLockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() { f.Close() }, nil // closing releases it
+	return func() { l.Close() }, nil
+}
+
+// tryLockFile is lockFile without waiting: a lock that another holds is errLocked.
+func tryLockFile(path string) (unlock func(), err error) {
+	l := flock.New(path, flock.SetPermissions(0o600))
+	ok, err := l.TryLock()
+	if err == nil && !ok {
+		err = errLocked
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { l.Close() }, nil
 }
 
 func netListen(path string) (net.Listener, error) { return net.Listen("unix", path) }

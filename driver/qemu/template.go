@@ -181,7 +181,7 @@ func sweep(cache string) error {
 			continue
 		}
 		unlock, err := tryLockFile(filepath.Join(cache, key+".lock"))
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, errLocked) {
 			continue
 		}
 		if err != nil {

@@ -1,0 +1,56 @@
+package rack
+
+import (
+	"fmt"
+	"time"
+)
+
+// An Event is one thing that happened in a longer operation.
+type Event struct {
+	Step  string // what is being done, e.g. "start nodes"
+	Note  string // something worth saying on the way
+	Done  int    // of Total, where the step counts
+	Total int
+	End   bool          // the step is over
+	Err   error         // why it failed, with End
+	Took  time.Duration // with End
+}
+
+// A Progress turns a sequence of steps into events. Report may be nil.
+type Progress struct {
+	Report func(Event)
+
+	step  string
+	began time.Time
+}
+
+// Begin ends the step before, if one is open, and begins the next.
+func (p *Progress) Begin(step string) {
+	p.End(nil)
+	p.step, p.began = step, time.Now()
+	p.emit(Event{Step: step})
+}
+
+// Note says something worth saying on the way.
+func (p *Progress) Note(format string, args ...any) {
+	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
+}
+
+// Count tells how much of the step is done.
+func (p *Progress) Count(done, total int) {
+	p.emit(Event{Step: p.step, Done: done, Total: total})
+}
+
+// End ends the step that is open, if one is.
+func (p *Progress) End(err error) {
+	if p.step != "" {
+		p.emit(Event{Step: p.step, End: true, Err: err, Took: time.Since(p.began)})
+		p.step = ""
+	}
+}
+
+func (p *Progress) emit(e Event) {
+	if p.Report != nil {
+		p.Report(e)
+	}
+}
