@@ -51,11 +51,44 @@ type status struct {
 	ErrTruncated bool   `json:"err-truncated"`
 }
 
+// maxPoll returns the longest pause between two looks.
+func (c Command) maxPoll() time.Duration {
+	if c.MaxPoll == 0 {
+		return 50 * time.Millisecond
+	}
+	return c.MaxPoll
+}
+
 // Run executes a command and waits for its end. If ctx ends first, the command is killed in the guest and ctx's cause returned.
 // An exit status other than 0 is not an error.
 func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
+	}
+	pid, err := a.start(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, c.maxPoll()) {
+		select {
+		case <-ctx.Done():
+			return Result{}, a.kill(ctx, pid)
+		case <-time.After(pause):
+		}
+		st, err := a.status(ctx, pid)
+		if err != nil {
+			return Result{}, err
+		}
+		if st.Exited {
+			return st.result()
+		}
+	}
+}
+
+// start starts a command and returns its process number in the guest.
+func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
 	}
 	args := map[string]any{"path": c.Argv[0], "arg": c.Argv[1:], "capture-output": true}
 	if len(c.Stdin) > 0 {
@@ -64,32 +97,17 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	if err := ctx.Err(); err != nil {
-		return Result{}, context.Cause(ctx)
-	}
 	// Agent commands are not broken off when ctx ends: that would cut the connection between question and answer, and a program that has been
 	// started could not be ended. They return at once, or the guest has stopped.
-	if err := a.call(ctx, "guest-exec", args, &started); err != nil {
-		return Result{}, err
-	}
-	maxPoll := c.MaxPoll
-	if maxPoll == 0 {
-		maxPoll = 50 * time.Millisecond
-	}
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, maxPoll) {
-		select {
-		case <-ctx.Done():
-			return Result{}, a.kill(ctx, started.PID)
-		case <-time.After(pause):
-		}
-		var st status
-		if err := a.call(ctx, "guest-exec-status", map[string]int{"pid": started.PID}, &st); err != nil {
-			return Result{}, err
-		}
-		if st.Exited {
-			return st.result()
-		}
-	}
+	err = a.call(ctx, "guest-exec", args, &started)
+	return started.PID, err
+}
+
+// status asks whether a command has ended.
+func (a *Agent) status(ctx context.Context, pid int) (status, error) {
+	var st status
+	err := a.call(ctx, "guest-exec-status", map[string]int{"pid": pid}, &st)
+	return st, err
 }
 
 // callLimit bounds one command to the agent. It is longer than what a Mux waits for the agent, whose error says more.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
@@ -133,19 +134,25 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 	}
 	res, err := a.Run(ctx, c)
 	if err != nil {
-		if e, ok := errors.AsType[*qapi.Error](err); ok && strings.Contains(e.Desc, "No such file") {
-			return res, fmt.Errorf("%s: %s: %w", node, c.Argv[0], errNoProgram)
-		}
 		return res, fmt.Errorf("%s: %w", node, err)
 	}
 	return res, nil
 }
 
-// errNoProgram is a command that the node does not have.
-var errNoProgram = errors.New("no such program on the node")
-
-// IsNoProgram reports whether Run failed because the node does not have the program.
-func IsNoProgram(err error) bool { return errors.Is(err, errNoProgram) }
+// Stream executes a command on a node, writes its output as it comes and returns its exit status.
+func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int, err error) {
+	a, err := r.agent(ctx, node)
+	if err != nil {
+		return 0, err
+	}
+	if exit, err = a.Stream(ctx, c, stdout, stderr); err != nil {
+		if errors.Is(err, guest.ErrNoProgram) {
+			return exit, fmt.Errorf("%s: %s: %w", node, c.Argv[0], err)
+		}
+		return exit, fmt.Errorf("%s: %w", node, err)
+	}
+	return exit, nil
+}
 
 // agent returns a connection to a node's agent through the lab's daemon, opening it at the first call.
 func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ func newExecCmd(a *app) *cobra.Command {
 		Short: "Run a command on a node",
 		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status: 127 if the node has no such program,
 128 and the number of the signal if one ended it. Standard input is passed on unless it is a terminal, up to 16 MiB; in a loop that
-reads lines itself, say -n. Output comes when the command has ended. Ctrl-C ends the command on the node too.
+reads lines itself, say -n. Output is passed through as it comes. Ctrl-C ends the command on the node too.
 There is no shell in between: for pipes and variables, run sh -c '...'. For an interactive one see rackless console.`,
 		Example: `  rackless exec vm00 -- ibv_devinfo
   rackless exec pair/vm00 -- sh -c 'echo hello; exit 3'
@@ -50,21 +51,15 @@ There is no shell in between: for pipes and variables, run sh -c '...'. For an i
 					return err
 				}
 			}
-			res, err := r.Run(cmd.Context(), node, c)
-			if rack.IsNoProgram(err) {
-				return &exitError{127, err} // as a shell has it
+			exit, err := r.Stream(cmd.Context(), node, c, a.out, a.err)
+			if errors.Is(err, guest.ErrNoProgram) {
+				return &exitError{exit, err} // 127, as a shell has it
 			}
 			if err != nil {
 				return err
 			}
-			if _, err := a.out.Write(res.Stdout); err != nil {
-				return err
-			}
-			if _, err := a.err.Write(res.Stderr); err != nil {
-				return err
-			}
-			if res.ExitCode != 0 {
-				return &exitError{res.ExitCode, nil}
+			if exit != 0 {
+				return &exitError{exit, nil}
 			}
 			return nil
 		},

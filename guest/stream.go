@@ -1,0 +1,126 @@
+package guest
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rackless/rackless/qapi"
+)
+
+// ErrNoProgram is a command that the guest does not have.
+var ErrNoProgram = errors.New("no such program on the node")
+
+// streamScript runs a command with its output in two files, which the agent can be asked for while it runs; what guest-exec itself
+// captures comes only at the end. $0 and $1 are the files.
+const streamScript = `out=$0 err=$1; shift
+command -v "$1" >/dev/null || { echo none; exit 127; }
+exec "$@" >"$out" 2>"$err"`
+
+// readCount is how many bytes are asked for at once; in base64 a little more than the answer of 64 KiB that the agent gives without trouble.
+const readCount = 48 << 10
+
+// Stream executes a command, writes its output as it comes, and returns its exit status. It needs a shell in the guest, and room for the
+// output in its /run, since that is kept there until the command has ended. If ctx ends first the command is killed.
+func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer) (exit int, err error) {
+	if len(c.Argv) == 0 {
+		return 0, errors.New("no command")
+	}
+	base := "/run/rackless-" + NewMachineID()
+	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
+	for _, f := range files {
+		if err := f.create(ctx, a); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, f.close(ctx, a)) }()
+	}
+	defer func() {
+		// Not waited for: the answer that the caller wants is there.
+		rm := map[string]any{"path": "rm", "arg": []string{"-f", files[0].path, files[1].path}}
+		err = errors.Join(err, a.call(ctx, "guest-exec", rm, nil))
+	}()
+	c.Argv = append([]string{"sh", "-c", streamScript, files[0].path, files[1].path}, c.Argv...)
+	pid, err := a.start(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll()) {
+		select {
+		case <-ctx.Done():
+			return 0, a.kill(ctx, pid)
+		case <-time.After(pause):
+		}
+		// First whether it has ended, then what it wrote: so nothing written before its end is missed.
+		st, err := a.status(ctx, pid)
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range files {
+			n, err := f.copy(ctx, a)
+			if err != nil {
+				return 0, err
+			}
+			if n > 0 {
+				pause = 5 * time.Millisecond
+			}
+		}
+		if !st.Exited {
+			continue
+		}
+		res, err := st.result()
+		if err != nil {
+			return 0, err
+		}
+		if string(res.Stdout) == "none\n" {
+			return 127, ErrNoProgram
+		}
+		return res.ExitCode, nil
+	}
+}
+
+// A guestFile is a file in the guest that is read while it grows.
+type guestFile struct {
+	path   string
+	to     io.Writer
+	handle int64
+}
+
+// create makes the file and opens it for reading.
+func (f *guestFile) create(ctx context.Context, a *Agent) error {
+	return a.call(ctx, "guest-file-open", map[string]string{"path": f.path, "mode": "w+"}, &f.handle)
+}
+
+// copy writes what has come since the last call and returns how much that was.
+func (f *guestFile) copy(ctx context.Context, a *Agent) (total int, err error) {
+	for {
+		var got struct {
+			Buf string `json:"buf-b64"`
+			EOF bool   `json:"eof"`
+		}
+		if err := a.call(ctx, "guest-file-read", map[string]int64{"handle": f.handle, "count": readCount}, &got); err != nil {
+			return total, err
+		}
+		b, err := base64.StdEncoding.DecodeString(got.Buf)
+		if err != nil {
+			return total, fmt.Errorf("guest-file-read: %w", err)
+		}
+		if _, err := f.to.Write(b); err != nil {
+			return total, err
+		}
+		total += len(b)
+		if got.EOF || len(b) == 0 {
+			return total, nil
+		}
+	}
+}
+
+func (f *guestFile) close(ctx context.Context, a *Agent) error {
+	err := a.call(ctx, "guest-file-close", map[string]int64{"handle": f.handle}, nil)
+	if _, answered := errors.AsType[*qapi.Error](err); err != nil && !answered {
+		return nil // the connection has gone, which the caller has been told
+	}
+	return err
+}
