@@ -49,7 +49,7 @@ func (r *results) scopes() []scope {
 		}
 		out[i].Pairs++
 	}
-	medians := make([]map[chartPoint][]float64, len(out))
+	medians := make([]map[chartPoint][]spread, len(out))
 	for _, k := range r.keys {
 		i := index[group(k.Pair)]
 		c := chartPoint{k.Test, k.Bytes, k.Metric}
@@ -61,16 +61,16 @@ func (r *results) scopes() []scope {
 			continue
 		}
 		if medians[i] == nil {
-			medians[i] = make(map[chartPoint][]float64)
+			medians[i] = make(map[chartPoint][]spread)
 		}
 		if medians[i][c] == nil {
 			out[i].keys = append(out[i].keys, c)
 		}
-		medians[i][c] = append(medians[i][c], s.Median)
+		medians[i][c] = append(medians[i][c], s)
 	}
 	for i := range out {
 		for c, m := range medians[i] {
-			out[i].points[c] = spreadOf(m)
+			out[i].points[c] = spreadOfMedians(m)
 		}
 		if len(r.pairs) > maxPairCharts {
 			out[i].Title = countText(out[i].Pairs, "pair", "pairs") + " together"
@@ -153,25 +153,14 @@ func px(v float64) string { return trimZeros(fmt.Sprintf("%.1f", v)) }
 // that lies between them. What was measured at fewer sizes, or without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
 func (s scope) charts(id string) []chart {
 	var out []chart
-	add := func(title, by string, wanted func(chartPoint) bool, logY bool) {
-		sizes := make(map[int64]bool)
-		var keys []chartPoint
-		for _, k := range s.keys {
-			if wanted(k) {
-				keys = append(keys, k)
-				if k.Bytes > 0 {
-					sizes[k.Bytes] = true
-				}
-			}
-		}
-		asLine := func(k chartPoint) bool { return len(sizes) >= 3 && k.Bytes > 0 }
-		lines := slices.DeleteFunc(slices.Clone(keys), func(k chartPoint) bool { return !asLine(k) })
-		rest := slices.DeleteFunc(keys, asLine)
+	// scale are points of other charts with which the bars share their scale.
+	add := func(title, by string, wanted func(chartPoint) bool, logY bool, scale ...chartPoint) {
+		lines, rest := s.linesAndBars(wanted)
 		if len(lines) > 0 {
 			out = append(out, s.lineChart(fmt.Sprintf("%s-%d", id, len(out)+1), title+by, lines, logY))
 		}
 		if len(rest) > 0 {
-			out = append(out, s.barChart(fmt.Sprintf("%s-%d", id, len(out)+1), title, rest))
+			out = append(out, s.barChart(fmt.Sprintf("%s-%d", id, len(out)+1), title, rest, scale))
 		}
 	}
 	is := func(names ...string) func(chartPoint) bool {
@@ -194,13 +183,42 @@ func (s scope) charts(id string) []chart {
 			tests = append(tests, k.Test)
 		}
 	}
+	// The bars of all latency tests share one scale: they stand beside each other and are compared by their length.
+	latencyOf := func(t string) func(chartPoint) bool {
+		return func(k chartPoint) bool { return k.Test == t && latency(k) }
+	}
+	var bars []chartPoint
 	for _, t := range tests {
-		add("Latency of "+t, " by size", func(k chartPoint) bool { return k.Test == t && latency(k) }, true)
+		_, rest := s.linesAndBars(latencyOf(t))
+		bars = append(bars, rest...)
+	}
+	for _, t := range tests {
+		add("Latency of "+t, " by size", latencyOf(t), true, bars...)
 	}
 	return out
 }
 
-// axes finds the two axes for the points, spreads included. Charts of one scope do not share them: a latency of a read may be ten
+// linesAndBars parts the wanted points by how they are drawn.
+func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPoint) {
+	sizes := make(map[int64]bool)
+	for _, k := range s.keys {
+		if wanted(k) && k.Bytes > 0 {
+			sizes[k.Bytes] = true
+		}
+	}
+	for _, k := range s.keys {
+		switch {
+		case !wanted(k):
+		case len(sizes) >= 3 && k.Bytes > 0:
+			lines = append(lines, k)
+		default:
+			bars = append(bars, k)
+		}
+	}
+	return lines, bars
+}
+
+// axes finds the two axes for the points, spreads included. Charts of lines do not share them: a latency of a read may be ten
 // times that of a write, and both must be readable.
 func (s scope) axes(keys []chartPoint, logY bool) (x, y axis) {
 	var lo, hi float64
@@ -335,13 +353,13 @@ func (s scope) mark(k chartPoint) mark {
 	if k.Bytes > 0 {
 		title += ", " + sizeText(k.Bytes)
 	}
-	title += fmt.Sprintf(": %s %s %s", figureText(p.Median), unit, label)
+	title += fmt.Sprintf(": %s %s %s", p.figure(p.Median), unit, label)
 	if p.N > 1 {
 		what := "repeats"
 		if s.Pairs > 1 {
 			what = "pairs"
 		}
-		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, figureText(p.Min), figureText(p.Max))
+		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, p.figure(p.Min), p.figure(p.Max))
 	}
 	if s.derived[k] {
 		title += ", " + derivedText
@@ -361,10 +379,11 @@ type bar struct {
 	TextX       string
 }
 
-// barChart draws the points as horizontal bars with their figures written at the end. They start at zero.
-func (s scope) barChart(id, title string, keys []chartPoint) chart {
+// barChart draws the points as horizontal bars with their figures written at the end. They start at zero, and the longest that
+// there could be is the largest of these points and of those in scale.
+func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated}
-	_, y := s.axes(keys, false)
+	_, y := s.axes(slices.Concat(keys, scale), false)
 	_, unit, _ := metricInfo(keys[0].Metric)
 	y.from, y.to = 8, plotRight-90 // 90: room for the figure after the longest bar
 	for i, k := range keys {
@@ -375,7 +394,7 @@ func (s scope) barChart(id, title string, keys []chartPoint) chart {
 		if k.Bytes > 0 {
 			label += ", " + sizeText(k.Bytes)
 		}
-		b := bar{mark: m, Label: cut(label+", "+metric, 56), Text: figureText(p.Median) + " " + unitText(unit)}
+		b := bar{mark: m, Label: cut(label+", "+metric, 56), Text: p.figure(p.Median) + " " + unitText(unit)}
 		b.LabelY = 16 + i*44
 		b.Y = b.LabelY + 6
 		b.Width = px(max(1, y.at(p.Median)-y.from)) // 1: the smallest that can be seen and pointed at

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,7 +80,7 @@ func TestAPairWithManyRepeatsCountsOnceAmongPairs(t *testing.T) {
 		d.Samples = append(d.Samples, bw("a", "e", 4, 4))
 	}
 	got := collect(d).scopes()[0].points[chartPoint{"ib_write_bw", 4, bench.MetricBWAverage}]
-	if want := (spread{4, 1, 2.5, 4}); got != want {
+	if want := (spread{4, 1, 2.5, 4, 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -220,5 +222,28 @@ func TestPicturesAreWellFormed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Bars beside each other are compared by their length, whatever test they are of.
+func TestBarsOfLatencyShareOneScale(t *testing.T) {
+	var d Data
+	for i, test := range []string{"ib_write_lat", "ib_read_lat"} {
+		d.Samples = append(d.Samples, bench.Sample{Test: test, Client: "a", Server: "b", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: float64(1+i) * 100, Unit: "us"})
+	}
+	charts := collect(d).scopes()[0].charts("c")
+	if len(charts) != 2 {
+		t.Fatalf("%d charts, want 2", len(charts))
+	}
+	var widths []float64
+	for _, c := range charts {
+		w, err := strconv.ParseFloat(c.Bars[0].Width, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		widths = append(widths, w)
+	}
+	if ratio := widths[1] / widths[0]; math.Abs(ratio-2) > 0.01 {
+		t.Errorf("bars of 100 and 200 us are %v wide, want the second twice as wide", widths)
 	}
 }

@@ -31,7 +31,15 @@ type figureKey struct {
 type spread struct {
 	N                int
 	Min, Median, Max float64
+	Decimals         int // as many as the tool printed
 }
+
+// short prints one of the spread's figures with three digits. The median of 0.25 and 0.28 lies between them, but has no more
+// decimals than the tool printed.
+func (s spread) short(v float64) string { return numberText(v, 3, s.Decimals) }
+
+// figure is short with four digits.
+func (s spread) figure(v float64) string { return numberText(v, 4, s.Decimals) }
 
 // A failure is a measurement that gave no figure.
 type failure struct {
@@ -51,6 +59,7 @@ type results struct {
 	values   map[figureKey][]float64 // in the order measured
 	keys     []figureKey             // of values: by test, pair, size, metric
 	derived  map[figureKey]bool      // figures of which at least one was computed, because the tool printed 0 for it
+	units    map[[2]string]string    // by test and metric: as the first sample has it
 	iters    map[figureKey][2]int64  // fewest and most iterations; the key has no Metric
 	failures []failure
 	emulated int // samples, failed ones included, that say they are emulated
@@ -133,6 +142,7 @@ func collect(d Data) *results {
 	r := &results{
 		values:  make(map[figureKey][]float64),
 		derived: make(map[figureKey]bool),
+		units:   make(map[[2]string]string),
 		iters:   make(map[figureKey][2]int64),
 		total:   len(d.Samples),
 	}
@@ -166,6 +176,9 @@ func collect(d Data) *results {
 		}
 		r.values[k] = append(r.values[k], s.Value)
 		r.derived[k] = r.derived[k] || s.Derived
+		if of := [2]string{s.Test, s.Metric}; r.units[of] == "" {
+			r.units[of] = s.Unit
+		}
 		k.Metric = ""
 		if it, ok := r.iters[k]; ok {
 			r.iters[k] = [2]int64{min(it[0], s.Iterations), max(it[1], s.Iterations)}
@@ -184,6 +197,14 @@ func collect(d Data) *results {
 			cmp.Compare(a.Bytes, b.Bytes), compareMetrics(a.Metric, b.Metric))
 	})
 	return r
+}
+
+// unitOf is the unit of a test's metric. For an unknown metric it is the one that came with the samples.
+func (r *results) unitOf(test, metric string) string {
+	if _, unit, _ := metricInfo(metric); unit != "" {
+		return unit
+	}
+	return r.units[[2]string{test, metric}]
 }
 
 // compareNodes orders names by their place in the lab.
@@ -226,5 +247,23 @@ func spreadOf(values []float64) spread {
 	v := slices.Clone(values)
 	slices.Sort(v)
 	n := len(v)
-	return spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
+	s := spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
+	s.Decimals = 2 // no tool prints fewer, but zeros at the end are lost in a float64
+	for _, x := range v {
+		s.Decimals = max(s.Decimals, decimalsOf(x))
+	}
+	return s
+}
+
+// spreadOfMedians describes what differs between pairs: the medians of their repeats, with no more decimals than these had.
+func spreadOfMedians(of []spread) spread {
+	medians := make([]float64, len(of))
+	decimals := 0
+	for i, s := range of {
+		medians[i] = s.Median
+		decimals = max(decimals, s.Decimals)
+	}
+	all := spreadOf(medians)
+	all.Decimals = decimals
+	return all
 }

@@ -120,10 +120,11 @@ func TestSpreadOf(t *testing.T) {
 		values []float64
 		want   spread
 	}{
-		"one value":            {[]float64{3}, spread{1, 3, 3, 3}},
-		"an odd number":        {[]float64{9, 1, 3}, spread{3, 1, 3, 9}},
-		"an even number":       {[]float64{4, 1, 2, 9}, spread{4, 1, 3, 9}},
-		"the largest there is": {[]float64{math.MaxFloat64, math.MaxFloat64}, spread{2, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}},
+		"one value":            {[]float64{3}, spread{1, 3, 3, 3, 2}},
+		"an odd number":        {[]float64{9, 1, 3}, spread{3, 1, 3, 9, 2}},
+		"an even number":       {[]float64{4, 1, 2, 9}, spread{4, 1, 3, 9, 2}},
+		"the most decimals":    {[]float64{0.5, 0.0625}, spread{2, 0.0625, 0.28125, 0.5, 4}},
+		"the largest there is": {[]float64{math.MaxFloat64, math.MaxFloat64}, spread{2, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := slices.Clone(c.values)
@@ -226,5 +227,81 @@ func TestMatrixHasACellForEveryPair(t *testing.T) {
 	}
 	if !heats[0] || !heats[heatSteps-1] {
 		t.Errorf("steps of colour are %v, want the lowest and the highest among them", heats)
+	}
+}
+
+func TestPairListHasARowForEveryPairAndAColumnForEveryHeadline(t *testing.T) {
+	d := synthetic(6, star(5), []int64{2, 65536})
+	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm05", Server: "vm00", Error: "x", Emulated: true})
+	lists := collect(d).pairLists()
+	if len(lists) != 1 || !lists[0].Emulated {
+		t.Fatalf("got %d lists, want one of emulated figures", len(lists))
+	}
+	l := lists[0]
+	var rows []string
+	for _, row := range l.Rows {
+		line := row.String() + ":"
+		for _, c := range row.Cells[:2] {
+			if c.State == "" {
+				c.State = "figure"
+			}
+			line += " " + c.State
+		}
+		rows = append(rows, line)
+	}
+	want := []string{"vm01 to vm00: figure figure", "vm02 to vm00: figure figure", "vm03 to vm00: figure figure", "vm04 to vm00: figure figure", "vm05 to vm00: failed none"}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	var columns []string
+	for _, c := range l.Columns {
+		columns = append(columns, c.Title())
+	}
+	want = []string{"ib_write_bw at 64 KiB, average, Gb/s", "ib_read_bw at 64 KiB, average, Gb/s", "ib_send_bw at 64 KiB, average, Gb/s",
+		"ib_write_lat at 2 B, typical, µs", "ib_read_lat at 2 B, typical, µs", "ib_send_lat at 2 B, typical, µs"}
+	if diff := cmp.Diff(want, columns); diff != "" {
+		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+}
+
+func TestPairsAreComparedInAListOrInAMatrixButNotInBoth(t *testing.T) {
+	ring := func(n int) (out [][2]int) {
+		for i := range n {
+			out = append(out, [2]int{i, (i + 1) % n})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		nodes           int
+		pairs           [][2]int
+		lists, matrices int // matrices: one for each of six tests
+	}{
+		"few pairs have charts instead":   {3, [][2]int{{1, 0}, {2, 0}, {2, 1}}, 0, 0},
+		"a star":                          {5, star(5), 1, 0},
+		"a ring":                          {5, ring(5), 1, 0},
+		"a ring and one more":             {5, append(ring(5), [2]int{0, 2}), 0, 6},
+		"every two nodes in both ways":    {4, fullMesh(4), 0, 6},
+		"pairs of a few nodes among many": {64, [][2]int{{1, 0}, {2, 0}, {3, 0}, {63, 0}, {0, 63}}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := synthetic(c.nodes, c.pairs, []int64{65536})
+			r := collect(d)
+			if lists, matrices := len(r.pairLists()), len(r.matrices(d.Nodes)); lists != c.lists || matrices != c.matrices {
+				t.Errorf("%d lists and %d matrices, want %d and %d", lists, matrices, c.lists, c.matrices)
+			}
+		})
+	}
+}
+
+func TestAMedianHasNoMoreDecimalsThanTheToolPrinted(t *testing.T) {
+	if s := spreadOf([]float64{0.25, 0.28}); s.short(s.Median) != "0.27" && s.short(s.Median) != "0.26" {
+		t.Errorf("median of 0.25 and 0.28 is shown as %s, want two decimals", s.short(s.Median))
+	}
+	all := spreadOfMedians([]spread{spreadOf([]float64{0.25, 0.28}), spreadOf([]float64{0.31})})
+	if got := all.short(all.Min); len(got) != len("0.26") {
+		t.Errorf("the lowest of medians is shown as %s, want two decimals", got)
+	}
+	if s := spreadOf([]float64{0.000055, 0.5446332738315154}); s.short(s.Max) != "0.545" || s.figure(s.Max) != "0.5446" {
+		t.Errorf("got %s and %s, want three digits and four", s.short(s.Max), s.figure(s.Max))
 	}
 }

@@ -227,3 +227,12 @@ func fullMesh(n int) [][2]int {
 	}
 	return out
 }
+
+// star is every other one of n nodes to the first.
+func star(n int) [][2]int {
+	var out [][2]int
+	for i := 1; i < n; i++ {
+		out = append(out, [2]int{i, 0})
+	}
+	return out
+}

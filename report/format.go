@@ -22,23 +22,39 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10) + " B"
 }
 
-// figureText prints a figure with four significant digits and without an exponent. Zeros at the end are cut: perftest prints two
-// to six decimals and "0.2300" would claim more than its "0.23" did.
-func figureText(v float64) string {
+// figureText prints a computed figure, such as a tick of an axis, with four significant digits, without an exponent and without
+// zeros at the end: these would be what is left of its last binary digit.
+func figureText(v float64) string { return trimZeros(numberText(v, 4, math.MaxInt)) }
+
+// shortText is figureText with three digits.
+func shortText(v float64) string { return trimZeros(numberText(v, 3, math.MaxInt)) }
+
+// numberText prints a figure with so many significant digits and at most so many decimals, and never with more than it has: perftest
+// prints two to six decimals, and "0.2300" would claim more than its "0.23" did. What stands before the point is always whole: zeros
+// in the place of digits would be wrong digits.
+func numberText(v float64, digits, decimals int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
-	decimals := max(0, 3-int(math.Floor(math.Log10(math.Abs(v)))))
-	return trimZeros(strconv.FormatFloat(v, 'f', decimals, 64))
+	// The exponent after rounding: 9.9996 has four digits as "10.00".
+	_, e, _ := strings.Cut(strconv.FormatFloat(v, 'e', digits-1, 64), "e")
+	exponent, err := strconv.Atoi(e)
+	if err != nil {
+		panic(fmt.Sprintf("exponent of %v: %v", v, err)) // FormatFloat always writes one
+	}
+	decimals = max(0, min(decimals, decimalsOf(v), digits-1-exponent))
+	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// shortText is figureText with three digits, for the cells of a matrix.
-func shortText(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	decimals := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
-	return trimZeros(strconv.FormatFloat(v, 'f', decimals, 64))
+// decimalsOf counts the decimals of a figure as a tool printed it, but for zeros at the end, which a float64 does not keep.
+func decimalsOf(v float64) int {
+	_, decimals, _ := strings.Cut(exactText(v), ".")
+	return len(decimals)
+}
+
+// digitsOf counts the significant digits of a figure, in the same way.
+func digitsOf(v float64) int {
+	return max(1, len(strings.Trim(strings.Replace(exactText(math.Abs(v)), ".", "", 1), "0")))
 }
 
 // tickText is figureText with the thousands of large numbers set apart, because on a logarithmic axis only their length differs.

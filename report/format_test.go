@@ -49,6 +49,43 @@ func TestFigureText(t *testing.T) {
 	}
 }
 
+func TestNumberTextNeverHasMoreDigitsThanItMay(t *testing.T) {
+	for _, c := range []struct {
+		v                float64
+		digits, decimals int
+		want             string
+	}{
+		{0.255, 3, 2, "0.26"},
+		{497.93, 3, 2, "498"},
+		{3495.82, 3, 2, "3496"}, // not 3500: it would be wrong by 4
+		{3.463, 3, 3, "3.46"},
+		{0.0048, 1, 9, "0.005"},
+		{12.3456, 5, 9, "12.346"},
+		{0.5, 3, 0, "0"},
+		{0.25013, 3, 6, "0.250"}, // the tool printed the third digit, and it is 0
+		{0.25, 3, 6, "0.25"},     // it did not
+		{9.9996, 4, 9, "10.00"},
+		{-9.9996, 4, 9, "-10.00"},
+	} {
+		if got := numberText(c.v, c.digits, c.decimals); got != c.want {
+			t.Errorf("numberText(%v, %d, %d) = %q, want %q", c.v, c.digits, c.decimals, got, c.want)
+		}
+	}
+}
+
+func TestDigitsAreCountedAsPrinted(t *testing.T) {
+	for _, c := range []struct {
+		v                float64
+		digits, decimals int
+	}{
+		{0.000055, 2, 6}, {0.000004, 1, 6}, {0.3, 1, 1}, {497.93, 5, 2}, {100, 1, 0}, {101, 3, 0}, {0.5446332738315154, 16, 16}, {-2.5, 2, 1}, {0, 1, 0},
+	} {
+		if digits, decimals := digitsOf(c.v), decimalsOf(c.v); digits != c.digits || decimals != c.decimals {
+			t.Errorf("%v has %d digits and %d decimals, want %d and %d", c.v, digits, decimals, c.digits, c.decimals)
+		}
+	}
+}
+
 func TestFigureTextIsWithinATwoThousandth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := math.Exp(rapid.Float64Range(-20, 30).Draw(t, "ln v"))

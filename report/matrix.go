@@ -55,18 +55,18 @@ func (h headline) name() string {
 	return h.Test + " at " + sizeText(h.Bytes)
 }
 
-// over gives the medians of the pairs that have the headline's figure, in the order of the pairs.
-func (r *results) over(h headline, emulated bool) (pairs []pair, medians []float64) {
+// over gives the repeats of the pairs that have the headline's figure, in the order of the pairs.
+func (r *results) over(h headline, emulated bool) (pairs []pair, repeats []spread) {
 	for _, p := range r.pairs {
 		if p.Emulated != emulated {
 			continue
 		}
 		if v := r.values[figureKey{p, h.Test, h.Bytes, h.Metric}]; len(v) > 0 {
 			pairs = append(pairs, p)
-			medians = append(medians, spreadOf(v).Median)
+			repeats = append(repeats, spreadOf(v))
 		}
 	}
-	return pairs, medians
+	return pairs, repeats
 }
 
 // A matrix compares many pairs at one headline: a row for each client, a column for each server.
@@ -91,37 +91,106 @@ type matrixCell struct {
 
 const heatSteps = 7
 
-// matrices makes the comparison for runs of more pairs than get their own charts.
+// A pairList compares pairs where a matrix would be mostly empty: a row for each pair, a column for each headline.
+type pairList struct {
+	Emulated bool
+	Columns  []pairColumn
+	Rows     []pairRow
+}
+
+// A pairColumn is the head of a column. Note says how far its cells are apart.
+type pairColumn struct {
+	headline
+	Label, Unit, Note string
+}
+
+type pairRow struct {
+	pair
+	Cells []matrixCell
+}
+
+// matrices makes the comparison for runs of more pairs than get their own charts, one for each headline.
 func (r *results) matrices(nodes []Node) []matrix {
-	if len(r.pairs) <= maxPairCharts {
-		return nil
-	}
 	var out []matrix
 	for _, h := range r.headlines() {
 		for _, emulated := range []bool{false, true} {
-			if pairs, medians := r.over(h, emulated); len(pairs) > 0 {
-				out = append(out, r.matrix(h, emulated, pairs, medians, nodes))
+			if cells, c := r.compare(h, emulated); len(cells) > 0 && r.asMatrix(emulated) {
+				out = append(out, newMatrix(cells, c, emulated, nodes))
 			}
 		}
 	}
 	return out
 }
 
-func (r *results) matrix(h headline, emulated bool, pairs []pair, medians []float64, nodes []Node) matrix {
+// pairLists makes the same comparison for the runs that get no matrix.
+func (r *results) pairLists() []pairList {
+	var out []pairList
+	for _, emulated := range []bool{false, true} {
+		l := pairList{Emulated: emulated}
+		if len(r.pairs) <= maxPairCharts || r.asMatrix(emulated) {
+			continue
+		}
+		for _, p := range r.pairsTried() {
+			if p.Emulated == emulated {
+				l.Rows = append(l.Rows, pairRow{pair: p})
+			}
+		}
+		for _, h := range r.headlines() {
+			cells, c := r.compare(h, emulated)
+			if len(cells) == 0 {
+				continue
+			}
+			l.Columns = append(l.Columns, c)
+			for i, row := range l.Rows {
+				cell, ok := cells[row.pair]
+				if !ok {
+					cell = matrixCell{State: "none", Title: row.String() + ": not measured"}
+				}
+				l.Rows[i].Cells = append(l.Rows[i].Cells, cell)
+			}
+		}
+		if len(l.Columns) > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// asMatrix reports whether the pairs of a kind are compared in matrices: when there are many, and more than nodes. A star or a ring
+// has at most as many pairs as nodes, and a matrix of it would have one figure in a row.
+func (r *results) asMatrix(emulated bool) bool {
+	pairs := 0
+	nodes := make(map[string]bool)
+	for _, p := range r.pairsTried() {
+		if p.Emulated == emulated {
+			pairs++
+			nodes[p.Client], nodes[p.Server] = true, true
+		}
+	}
+	return len(r.pairs) > maxPairCharts && pairs > len(nodes)
+}
+
+// compare makes the cells of all pairs at one headline. There are none if no pair has a figure.
+func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairColumn) {
+	pairs, repeats := r.over(h, emulated)
+	if len(pairs) == 0 {
+		return nil, pairColumn{}
+	}
 	_, unit, label := metricInfo(h.Metric)
 	unit = unitText(unit)
-	all := spreadOf(medians)
-	m := matrix{Title: fmt.Sprintf("%s, %s, %s", h.name(), label, unit), Emulated: emulated}
-	m.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
-		countText(len(pairs), "pair", "pairs"), figureText(all.Min), figureText(all.Median), figureText(all.Max), unit, shortText(all.Max/all.Min))
+	all := spreadOfMedians(repeats)
+	column := pairColumn{headline: h, Label: label, Unit: unit}
+	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
+		countText(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit, shortText(all.Max/all.Min))
 
 	// Colours go from the lowest cell to the highest, however close these are; the note above says how close.
 	cells := make(map[pair]matrixCell)
 	for i, p := range pairs {
-		c := matrixCell{Text: shortText(medians[i]), Value: exactText(medians[i])}
-		c.Title = fmt.Sprintf("%s: %s %s", p, figureText(medians[i]), unit)
+		s := repeats[i]
+		c := matrixCell{Text: s.short(s.Median), Value: exactText(s.Median)}
+		c.Title = fmt.Sprintf("%s: %s %s", p, s.figure(s.Median), unit)
 		if all.Max > all.Min {
-			c.Heat = min(int((medians[i]-all.Min)/(all.Max-all.Min)*heatSteps), heatSteps-1)
+			c.Heat = min(int((s.Median-all.Min)/(all.Max-all.Min)*heatSteps), heatSteps-1)
 		}
 		cells[p] = c
 	}
@@ -132,9 +201,16 @@ func (r *results) matrix(h headline, emulated bool, pairs []pair, medians []floa
 			cells[p] = matrixCell{Text: "failed", Title: p.String() + ": failed", State: "failed"}
 		}
 	}
+	return cells, column
+}
 
+// Title is "ib_write_bw at 64 KiB, average, Gb/s".
+func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), c.Label, c.Unit) }
+
+// newMatrix lays the cells out.
+func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []Node) matrix {
 	names := matrixNames(nodes, cells)
-	m.Servers = names
+	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
 	for _, client := range names {
 		row := matrixRow{Client: client}
 		for _, server := range names {

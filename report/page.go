@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 )
 
@@ -50,6 +50,7 @@ type page struct {
 	Pictures                 []picture    // of the lab, for narrow and for wide screens
 	Groups                   []chartGroup
 	Matrices                 []matrix
+	PairLists                []pairList // instead of Matrices
 	Tables                   []figureTable
 	Failures                 []failureView
 	FindingsText             string
@@ -84,8 +85,9 @@ type figureRow struct {
 	Cells            []figureCell
 }
 
-// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly.
-type figureCell struct{ Text, Repeats, Values string }
+// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly. Align is the
+// class of the style sheet that puts the decimal points of a column below each other; the longest figure has none.
+type figureCell struct{ Text, Repeats, Values, Align string }
 
 // A failureView is a failure as the page lists it.
 type failureView struct {
@@ -102,9 +104,9 @@ func newPage(d Data) page {
 	sum := sha256.Sum256([]byte(pageCSS))
 	p := page{
 		Data:    d,
-		Heading: d.title(), Summary: d.summary(r, unitText), Banner: d.banner(r),
+		Heading: d.title(), Summary: keepUnits(d.summary(r, unitText)), Banner: d.banner(r),
 		Style: template.CSS(pageCSS), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
-		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), Tables: r.tables(d),
+		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: findingsText(d.Findings),
 		Commands:     commands(d),
 	}
@@ -132,6 +134,12 @@ func newPage(d Data) page {
 	return p
 }
 
+// spaceBeforeUnit is where a narrow screen must not break a line.
+var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
+
+// keepUnits keeps the figures of a sentence together with their units.
+func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
+
 // faultRank puts what is known to be wrong before what is not known.
 func faultRank(f check.Finding) int {
 	if f.Status == check.Failed {
@@ -154,7 +162,8 @@ func (r *results) tables(d Data) []figureTable {
 		slices.SortFunc(names, compareMetrics)
 		names = slices.Compact(names)
 		for _, n := range names {
-			t.Columns = append(t.Columns, columnText(d, test, n))
+			_, _, label := metricInfo(n)
+			t.Columns = append(t.Columns, fmt.Sprintf("%s, %s", label, unitText(r.unitOf(test, n))))
 		}
 		for i, k := range keys {
 			row := k
@@ -176,18 +185,47 @@ func (r *results) tables(d Data) []figureTable {
 			}
 			t.Rows[len(t.Rows)-1].Cells[at] = cell
 		}
+		t.align()
 		t.Caption = tableCaption(d, t)
 		out = append(out, t)
 	}
 	return out
 }
 
+// align finds the classes: f3 for a figure with three decimals fewer than the longest of its column, i3 for one without a point.
+func (t *figureTable) align() {
+	const most = 9 // as many classes as the style sheet has; the figures of a column are never that far apart
+	for column := range t.Columns {
+		longest := 0
+		for _, row := range t.Rows {
+			longest = max(longest, decimalsIn(row.Cells[column].Text))
+		}
+		for _, row := range t.Rows {
+			c := &row.Cells[column]
+			missing := min(longest-decimalsIn(c.Text), most)
+			switch {
+			case missing == 0 || c.Text == "":
+			case strings.Contains(c.Text, "."):
+				c.Align = fmt.Sprintf("f%d", missing)
+			default:
+				c.Align = fmt.Sprintf("i%d", missing)
+			}
+		}
+	}
+}
+
+// decimalsIn counts the letters behind the point.
+func decimalsIn(s string) int {
+	_, decimals, _ := strings.Cut(s, ".")
+	return len(decimals)
+}
+
 // newFigureCell shows the median. The values behind it stay in the page, for whoever wants to compute with them.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
-	c := figureCell{Text: figureText(s.Median)}
+	c := figureCell{Text: s.figure(s.Median)}
 	if s.N > 1 {
-		c.Repeats = fmt.Sprintf("n=%d, %s to %s", s.N, figureText(s.Min), figureText(s.Max))
+		c.Repeats = fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
 	}
 	exact := make([]string, len(values))
 	for i, v := range values {
@@ -206,16 +244,6 @@ func iterationsText(n [2]int64) string {
 		return fmt.Sprint(n[0])
 	}
 	return fmt.Sprintf("%d to %d", n[0], n[1])
-}
-
-// columnText is the head of a column. The unit of an unknown metric is the one that its first sample has.
-func columnText(d Data, test, metric string) string {
-	_, unit, label := metricInfo(metric)
-	if unit == "" {
-		i := slices.IndexFunc(d.Samples, func(s bench.Sample) bool { return s.Test == test && s.Metric == metric })
-		unit = d.Samples[i].Unit
-	}
-	return fmt.Sprintf("%s, %s", label, unitText(unit))
 }
 
 // tableCaption says with what the figures were made and whether they are emulated.

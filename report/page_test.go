@@ -175,19 +175,75 @@ func TestAFigureThatNoToolPrintedIsMarked(t *testing.T) {
 	s.Derived = true
 	d := Data{Samples: []bench.Sample{s, bw("a", "b", 4, 0.5)}}
 	page := render(t, d)
-	for _, want := range []string{`data-values="0.0000123">≈ 0.0000123<`, `data-values="0.5">0.5<`, "the tool printed 0", "average, computed from another column"} {
+	for _, want := range []string{`data-values="0.0000123">≈ 0.0000123<`, `data-values="0.5"><span class="f6">0.5</span><`, "the tool printed 0", "average, computed from another column"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page does not contain %q", want)
 		}
 	}
 	text := onTerminal(t, d, TerminalOptions{})
-	for _, want := range []string{" ~0.0000123 ", " 0.5 ", "~: the tool printed 0"} {
+	for _, want := range []string{" ~0.0000123\n", " 0.5\n", "~: the tool printed 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("terminal does not show %q:\n%s", want, text)
 		}
 	}
 	if text := onTerminal(t, Data{Samples: d.Samples[1:]}, TerminalOptions{}); strings.Contains(text, "~") {
 		t.Errorf("a printed figure is marked as computed:\n%s", text)
+	}
+}
+
+func TestFiguresOfAColumnStandWithTheirPointsBelowEachOther(t *testing.T) {
+	column := func(texts ...string) string {
+		table := figureTable{Columns: []string{"x"}}
+		for _, s := range texts {
+			table.Rows = append(table.Rows, figureRow{Cells: []figureCell{{Text: s}}})
+		}
+		table.align()
+		var out []string
+		for _, row := range table.Rows {
+			out = append(out, row.Cells[0].Align)
+		}
+		return strings.Join(out, " ")
+	}
+	for name, c := range map[string]struct {
+		texts []string
+		want  string
+	}{
+		"a whole number lacks the point too": {[]string{"0.125", "2.5", "30"}, " f2 i3"},
+		"whole numbers need nothing":         {[]string{"1", "200"}, " "},
+		"computed figures are figures":       {[]string{"≈ 0.0001", "0.5"}, " f3"},
+		"no figure":                          {[]string{"", "0.5", "1.25"}, " f1 "},
+		"as far apart as the style goes":     {[]string{"0.000000000001", "1", "0.1"}, " i9 f9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := column(c.texts...); got != c.want {
+				t.Errorf("classes are %q, want %q", got, c.want)
+			}
+			for class := range strings.FieldsSeq(c.want) {
+				if !strings.Contains(pageCSS, "."+class+"::after") {
+					t.Errorf("the style sheet has no class %s", class)
+				}
+			}
+		})
+	}
+}
+
+func TestFiguresStayWithTheirUnits(t *testing.T) {
+	in := "a1 to b: ib_write_bw 0.36 Gb/s average at 64 KiB (0.2 to 0.4); ib_write_lat 498 µs typical at 2 B."
+	want := "a1 to b: ib_write_bw 0.36_Gb/s average at 64_KiB (0.2 to 0.4); ib_write_lat 498_µs typical at 2_B."
+	if got := strings.ReplaceAll(keepUnits(in), "\u00a0", "_"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestPageListsThePairsOfAStarInsteadOfAnEmptyMatrix(t *testing.T) {
+	page := render(t, synthetic(8, star(8), []int64{65536}))
+	for _, want := range []string{"client to server</th><th scope=\"col\">ib_write_bw<br>64 KiB<br>Gb/s</th>", "<th scope=\"row\">vm07 to vm00</th><td class=\"h", "7 pairs, emulated"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("page does not contain %q", want)
+		}
+	}
+	if strings.Contains(page, `client \ server`) {
+		t.Error("page has a matrix too")
 	}
 }
 

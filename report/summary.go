@@ -45,7 +45,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	}
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
-		pairs, medians := r.over(h, first.Emulated)
+		pairs, repeats := r.over(h, first.Emulated)
 		if len(pairs) == 0 || seen[h.Metric] {
 			continue
 		}
@@ -55,10 +55,10 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		if h.Bytes > 0 {
 			at = " at " + sizeText(h.Bytes)
 		}
-		all := spreadOf(medians)
-		text := fmt.Sprintf("%s %s %s %s%s", h.Test, figureText(all.Median), unit(u), label, at)
+		all := spreadOfMedians(repeats)
+		text := fmt.Sprintf("%s %s %s %s%s", h.Test, all.short(all.Median), unit(u), label, at)
 		if len(pairs) > 1 {
-			text += fmt.Sprintf(" (%s to %s)", figureText(all.Min), figureText(all.Max))
+			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		parts = append(parts, text)
 	}

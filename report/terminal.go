@@ -16,12 +16,13 @@ import (
 
 // TerminalOptions say what the terminal can do.
 type TerminalOptions struct {
-	Color bool // use colours; the caller decides, for instance by NO_COLOR
-	Width int  // columns, 0 means 80, at least 60; sentences are folded to it, tables are never cut but fit into 80 columns
+	Color    bool // use colours; the caller decides, for instance by NO_COLOR
+	Width    int  // columns, 0 means 80, at least 60; sentences are folded to it, tables are never cut but fit into 80 columns
+	AllSizes bool // show every message size; without it, a test of more than eight sizes shows the usual eight
 }
 
-// Terminal writes the results as text: a table for each pair, or one over all pairs when there are many, then what failed and what
-// the checks found. Names and messages from outside cannot control the terminal.
+// Terminal writes the results as text: two tables for each pair, or one over all pairs when there are many, then what failed and
+// what the checks found. Names and messages from outside cannot control the terminal.
 func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	if o.Width == 0 {
 		o.Width = 80
@@ -38,11 +39,14 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	}
 	if pairs := r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
-			t.pairTable(p)
+			t.pairTables(p)
 		}
 	} else {
 		t.manyPairs(false)
 		t.manyPairs(true)
+		for _, l := range r.pairLists() {
+			t.pairList(l, 0, len(l.Columns))
+		}
 		for _, m := range r.matrices(d.Nodes) {
 			t.matrix(m)
 		}
@@ -84,8 +88,13 @@ func (t *terminal) wrap(first, rest, s string) {
 		if i == 0 {
 			prefix = first
 		}
-		fmt.Fprintln(t, prefix+strings.TrimRight(line, " "))
+		t.line(prefix + line)
 	}
+}
+
+// line prints a line. That something failed can be seen in it from afar.
+func (t *terminal) line(s string) {
+	fmt.Fprintln(t, strings.ReplaceAll(strings.TrimRight(s, " "), failedWord, t.colored(text.FgRed, failedWord)))
 }
 
 // newTable is a table without borders: the columns' own spaces part them, and 80 columns go further.
@@ -98,7 +107,7 @@ func newTable(header table.Row) table.Writer {
 	w.AppendHeader(header)
 	configs := []table.ColumnConfig{{Number: 1, WidthMax: 18, WidthMaxEnforcer: text.WrapHard}}
 	for i := 2; i <= len(header); i++ {
-		configs = append(configs, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		configs = append(configs, table.ColumnConfig{Number: i, WidthMax: 18, WidthMaxEnforcer: text.WrapHard, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	w.SetColumnConfigs(configs)
 	return w
@@ -111,67 +120,46 @@ func (t *terminal) print(title string, emulated bool, w table.Writer) {
 	}
 	fmt.Fprintln(t)
 	t.paint(text.Bold, title)
-	for _, line := range strings.Split(w.Render(), "\n") {
-		line = strings.TrimRight(line, " ")
-		if strings.Contains(line, failedWord) {
-			line = t.colored(text.FgRed, line)
-		}
-		fmt.Fprintln(t, line)
+	for line := range strings.SplitSeq(w.Render(), "\n") {
+		t.line(line)
 	}
+}
+
+// width is how many columns of a terminal the table needs.
+func width(w table.Writer) int {
+	most := 0
+	for line := range strings.SplitSeq(w.Render(), "\n") {
+		most = max(most, text.StringWidth(strings.TrimRight(line, " ")))
+	}
+	return most
 }
 
 const failedWord = "FAILED"
 
-// pairTable prints a row for each test and size of a pair; what failed there stands in the same table.
-func (t *terminal) pairTable(p pair) {
-	w := newTable(table.Row{"test", "size", "result", "p99", "p99.9", "Mpps", "unit"})
-	type place struct {
-		test  string
-		bytes int64
-	}
-	var rows []place
-	for _, k := range t.r.keys {
-		if at := (place{k.Test, k.Bytes}); k.Pair == p && !slices.Contains(rows, at) {
-			rows = append(rows, at)
-		}
-	}
-	derived := false
-	for _, at := range rows {
-		get := func(metric string) string {
-			k := figureKey{p, at.test, at.bytes, metric}
-			switch v := t.r.values[k]; {
-			case len(v) == 0:
-				return "-"
-			case t.r.derived[k]:
-				derived = true
-				return "~" + figureText(spreadOf(v).Median)
-			default:
-				return figureText(spreadOf(v).Median)
+// fill makes a table of rows that have their first cells and of the columns to the right of these. The figures of a column stand
+// with their decimal points below each other, so that one ten times as large can be seen to be.
+func fill(header table.Row, rows []table.Row, columns [][]string) table.Writer {
+	for _, column := range columns {
+		decimals := func(s string) int { // with the point
+			if i := strings.IndexByte(s, '.'); i >= 0 {
+				return len(s) - i
 			}
+			return 0
 		}
-		result, unit := "-", ""
-		for _, m := range headlineMetrics {
-			if result = get(m); result != "-" {
-				unit = headlineUnit(m)
-				break
+		most := 0
+		for _, s := range column {
+			most = max(most, decimals(s))
+		}
+		for i, s := range column {
+			if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' { // words stay at the right edge
+				s += strings.Repeat(" ", most-decimals(s))
 			}
+			rows[i] = append(rows[i], s)
 		}
-		w.AppendRow(table.Row{at.test, sizeOrDash(at.bytes), result, get(bench.MetricLatencyP99), get(bench.MetricLatencyP999), get(bench.MetricMessageRate), unit})
 	}
-	for _, f := range t.r.failures {
-		s := f.Sample
-		at := place{s.Test, s.Bytes}
-		if f.pair() != p || slices.Contains(rows, at) {
-			continue
-		}
-		rows = append(rows, at)
-		w.AppendRow(table.Row{s.Test, sizeOrDash(s.Bytes), failedWord, "-", "-", "-", ""})
-	}
-	t.print(p.String(), p.Emulated, w)
-	fmt.Fprintln(t, resultLegend)
-	if derived {
-		fmt.Fprintln(t, "~: the tool printed 0, for want of decimals; "+derivedText)
-	}
+	w := newTable(header)
+	w.AppendRows(rows)
+	return w
 }
 
 const resultLegend = "result: average for bandwidth, typical (median) for latency"
@@ -222,6 +210,16 @@ func (t *terminal) manyPairs(emulated bool) {
 	if total == 0 {
 		return
 	}
+	picked := make(map[string][]int64) // sizes to show, by test
+	shown, measured := 0, 0
+	for _, test := range t.r.tests {
+		sizes := t.r.sizesOfTest(test)
+		picked[test] = sizes
+		if !t.AllSizes {
+			picked[test] = pickSizes(sizes)
+		}
+		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
+	}
 	seen := make(map[headline]bool) // by test and size: the keys are in the order of metrics, so the better one comes first
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
@@ -229,11 +227,14 @@ func (t *terminal) manyPairs(emulated bool) {
 		if k.Pair.Emulated != emulated || seen[at] || !slices.Contains(headlineMetrics, k.Metric) {
 			continue
 		}
+		if !slices.Contains(picked[k.Test], k.Bytes) && failed[at] == 0 {
+			continue
+		}
 		seen[at] = true
-		pairs, medians := t.r.over(h, emulated)
-		s := spreadOf(medians)
+		pairs, repeats := t.r.over(h, emulated)
+		s := spreadOfMedians(repeats)
 		w.AppendRow(table.Row{h.Test, sizeOrDash(h.Bytes), len(pairs), failed[at],
-			figureText(s.Min), figureText(s.Median), figureText(s.Max), headlineUnit(h.Metric)})
+			s.short(s.Min), s.short(s.Median), s.short(s.Max), headlineUnit(h.Metric)})
 		delete(failed, at)
 	}
 	for _, f := range t.r.failures { // what has no row yet, in the order of the samples
@@ -245,37 +246,72 @@ func (t *terminal) manyPairs(emulated bool) {
 	}
 	t.print(countText(total, "pair", "pairs"), emulated, w)
 	fmt.Fprintln(t, resultLegend)
+	notes{}.print(t, shown, measured)
 }
+
+// pairList prints the comparison of few pairs among many nodes, its columns from first to before last. Columns that do not fit beside
+// each other get a second table.
+func (t *terminal) pairList(l pairList, first, last int) {
+	header := table.Row{"client to server"}
+	for _, c := range l.Columns[first:last] {
+		head := strings.ReplaceAll(shortTest(c.Test), "_", "\n")
+		if c.Bytes > 0 {
+			head += "\n" + sizeText(c.Bytes)
+		}
+		header = append(header, head+"\n"+asciiUnit(c.Unit))
+	}
+	var rows []table.Row
+	columns := make([][]string, last-first)
+	for _, row := range l.Rows {
+		rows = append(rows, table.Row{row.String()})
+		for i, c := range row.Cells[first:last] {
+			columns[i] = append(columns[i], cellText(c))
+		}
+	}
+	w := fill(header, rows, columns)
+	if width(w) > 80 && last-first > 1 {
+		middle := (first + last) / 2
+		t.pairList(l, first, middle)
+		t.pairList(l, middle, last)
+		return
+	}
+	t.print("Pairs side by side", l.Emulated, w)
+}
+
+// cellText is a cell of a comparison as a terminal shows it.
+func cellText(c matrixCell) string {
+	switch c.State {
+	case "":
+		return c.Text
+	case "failed":
+		return failedWord
+	case "self":
+		return ""
+	}
+	return "-"
+}
+
+// asciiUnit takes back what unitText does for the page.
+func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
 // matrix prints the comparison of pairs if its columns fit; if not, the table over all pairs must do.
 func (t *terminal) matrix(m matrix) {
 	header := table.Row{"client"}
+	columns := make([][]string, len(m.Servers))
 	for _, s := range m.Servers {
 		header = append(header, s)
 	}
-	w := newTable(header)
+	var rows []table.Row
 	for _, row := range m.Rows {
-		cells := table.Row{row.Client}
-		for _, c := range row.Cells {
-			switch c.State {
-			case "":
-				cells = append(cells, c.Text)
-			case "failed":
-				cells = append(cells, failedWord)
-			case "self":
-				cells = append(cells, "")
-			default:
-				cells = append(cells, "-")
-			}
-		}
-		w.AppendRow(cells)
-	}
-	for _, line := range strings.Split(w.Render(), "\n") {
-		if text.StringWidth(strings.TrimRight(line, " ")) > t.Width {
-			return
+		rows = append(rows, table.Row{row.Client})
+		for i, c := range row.Cells {
+			columns[i] = append(columns[i], cellText(c))
 		}
 	}
-	t.print(strings.ReplaceAll(m.Title, "µs", "us")+", columns: servers", m.Emulated, w)
+	w := fill(header, rows, columns)
+	if width(w) <= t.Width {
+		t.print(asciiUnit(m.Title)+", columns: servers", m.Emulated, w)
+	}
 }
 
 // failed lists the measurements that gave no figure, with what was run.
@@ -287,7 +323,11 @@ func (t *terminal) failed() {
 	t.paint(text.FgRed, countText(len(t.r.failures), "failed measurement", "failed measurements")+":")
 	for _, f := range t.r.failures {
 		s := f.Sample
-		what := fmt.Sprintf("%s %s, %s to %s", s.Test, sizeOrDash(s.Bytes), s.Client, s.Server)
+		what := s.Test
+		if s.Bytes != 0 {
+			what += " " + sizeText(s.Bytes)
+		}
+		what += fmt.Sprintf(", %s to %s", s.Client, s.Server)
 		if f.Retried {
 			what += " (a later attempt succeeded)"
 		}

@@ -24,6 +24,7 @@ type benchFlags struct {
 	bytes  int64
 	iters  int
 	anyway bool
+	all    bool
 	output string
 }
 
@@ -61,6 +62,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.Int64Var(&f.bytes, "bytes", 0, "one message size instead of all")
 	fs.IntVar(&f.iters, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed")
+	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
 	complete := func(values ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
@@ -124,7 +126,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if f.output == "json" {
 		return errors.Join(bench.WriteSamples(a.out, samples), faults(samples))
 	}
-	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width()}); err != nil {
+	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: f.all}); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))

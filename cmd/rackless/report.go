@@ -15,7 +15,7 @@ import (
 
 func newReportCmd(a *app) *cobra.Command {
 	var output, html string
-	var list bool
+	var list, all bool
 	cmd := &cobra.Command{
 		Use:   "report [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Show a measurement again: the last one, or that of a result directory",
@@ -54,7 +54,7 @@ one. The page is made anew from the stored figures with --html.`,
 				e.SetIndent("", "  ")
 				return e.Encode(data)
 			}
-			if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width()}); err != nil {
+			if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: all}); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
@@ -63,6 +63,7 @@ one. The page is made anew from the stored figures with --html.`,
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
+	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)
 	return cmd
 }
