@@ -61,7 +61,7 @@ func xzed(t testing.TB, b []byte, args ...string) []byte {
 	cmd.Stdin = bytes.NewReader(b)
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("xz: %v (every Debian has xz-utils: dpkg needs it)", err)
+		t.Fatalf("xz: %v (make test installs xz-utils)", err)
 	}
 	return out
 }

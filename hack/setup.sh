@@ -75,6 +75,7 @@ survey() {
 		"compiles rackless; go.mod asks for $(mod_go), which an older Go fetches itself"
 	have_qemu || need qemu-system-x86 "QEMU $min_qemu or newer" "runs the nodes of a lab"
 	if [ "$1" != lab ]; then
+		have xz || need xz-utils "xz" "makes compressed kernels and modules for tests"
 		have tshark || need tshark "Wireshark's tshark" "judges the RoCE packets and captures in tests"
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
 	fi
