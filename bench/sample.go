@@ -4,7 +4,7 @@ package bench
 
 import "time"
 
-// A Sample is one figure with everything needed to judge and to repeat it: one line of results.jsonl.
+// A Sample is one figure with everything needed to judge and to repeat it: one line of samples.jsonl.
 // A failed measurement is a Sample too: Error is set, Metric is empty and Value means nothing.
 type Sample struct {
 	Run        string `json:"run"`                  // groups the samples of one invocation of a tool, unique in a result file

@@ -38,56 +38,95 @@ func Reach(ctx context.Context, l *lab.Lab, r Reader) []Finding {
 	return out
 }
 
+// reachCommand is the command without the addresses. Its arguments:
+//
+//	-M    forbids fragments
+//	-r 3  three more tries for what does not answer: a first packet may meet an address resolution that is still under way
+//	-t    milliseconds for the first try, each further one takes half as long again
+//	-i 1  millisecond between two packets, the least
+//	-b    payload in bytes
+//
+// -a, which prints nothing but the addresses that answer, would hide "Message too long".
+func reachCommand(l *lab.Lab) []string {
+	return []string{"fping", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b", strconv.Itoa(PingPayload(l))}
+}
+
 // ReachFrom is Reach for the one node with that index.
 func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
-	// -r 3: three more tries for what does not answer, since a first packet may meet an address resolution that is still under way.
-	argv := []string{"fping", "-a", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b", strconv.Itoa(PingPayload(l))}
-	peers := make(map[string]string) // node by address
-	for j, n := range l.Nodes {
-		if j == from {
-			continue
-		}
-		for _, a := range addrsOf(n) {
-			peers[a.String()] = n.Name
-			argv = append(argv, a.String())
-		}
-	}
-	me := l.Nodes[from].Name
-	f := Finding{ID: IDReach, Subject: me, Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
-		Want: fmt.Sprintf("%d of %d", len(peers), len(peers)), Evidence: strings.Join(argv[:min(len(argv), 12)], " ")}
-	if len(argv) > 12 {
-		f.Evidence += " ..."
-	}
+	me := l.Nodes[from]
+	peers := Peers(l, me.Name)
+	argv := reachCommand(l)
+	f := Finding{ID: IDReach, Subject: me.Name, Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
+		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
 	if len(peers) == 0 {
-		f.Have, f.Evidence = "no peers", ""
+		f.Have = "no peers"
 		return f
 	}
-	res, err := r.Exec(ctx, me, argv)
+	f.Evidence = strings.Join(argv, " ") + " " + peers[0].String()
+	if len(peers) > 1 {
+		f.Evidence += " ..."
+	}
+	for _, a := range peers {
+		argv = append(argv, a.String())
+	}
+	res, err := r.Exec(ctx, me.Name, argv)
 	if err != nil {
 		f.Status, f.Have, f.Fix = Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f
 	}
-	// -a prints the addresses that answered, one a line.
+	said := make(map[string]bool) // whether the address is alive
 	for line := range strings.Lines(string(res.Stdout)) {
-		delete(peers, strings.TrimSpace(line))
-	}
-	f.Have = fmt.Sprintf("%d of %d", len(argv)-11-len(peers), len(argv)-11)
-	if len(peers) == 0 {
-		return f
+		if addr, what, ok := strings.Cut(strings.TrimSpace(line), " is "); ok {
+			said[addr] = what == "alive"
+		}
 	}
 	var silent []string
 	for _, n := range l.Nodes { // in the lab's order
+		if n.Name == me.Name {
+			continue
+		}
 		for _, a := range addrsOf(n) {
-			if _, is := peers[a.String()]; is {
+			alive, ok := said[a.String()]
+			if !ok { // the exit status of wrong arguments is that of a silent peer
+				f.Status, f.Have = Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a, res.ExitCode, bytes.TrimSpace(res.Stderr))
+				f.Fix = inNode("%s", f.Evidence)
+				return f
+			}
+			if !alive {
 				silent = append(silent, fmt.Sprintf("%s (%s)", n.Name, a))
 			}
 		}
 	}
+	f.Have = fmt.Sprintf("%d of %d", len(peers)-len(silent), len(peers))
+	if len(silent) == 0 {
+		return f
+	}
 	f.Status = Failed
 	f.Have += ", silent: " + strings.Join(silent, ", ")
-	f.Fix = "the MTU must be the same on every node and the switch port connected: see rackless fabric " + l.Name
-	if bytes.Contains(res.Stderr, []byte("Message too long")) {
-		f.Fix = fmt.Sprintf("the link's own MTU is below %d: in the node, ip link set mtu %d", l.Fabric.MTU, l.Fabric.MTU)
+	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: rackless fabric " + l.Name
+	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
+		var fixes []string
+		for _, nic := range nics {
+			fixes = append(fixes, fmt.Sprintf("ip link set %s mtu %d", nic, l.Fabric.MTU))
+		}
+		f.Have += "; message too long for " + strings.Join(nics, ", ")
+		f.Fix = inNode("%s", strings.Join(fixes, "; "))
 	}
 	return f
+}
+
+// tooLong returns the NICs of a node that refused a packet before it was sent, by what fping said:
+// "10.0.0.1: error while sending ping: Message too long".
+func tooLong(n lab.Node, stderr string) []string {
+	var nics []string
+	for _, nic := range n.NICs {
+		for line := range strings.Lines(stderr) {
+			addr, err := netip.ParseAddr(strings.SplitN(line, ":", 2)[0])
+			if err == nil && strings.Contains(line, "Message too long") && nic.Addr.Contains(addr) {
+				nics = append(nics, nic.Name)
+				break
+			}
+		}
+	}
+	return nics
 }

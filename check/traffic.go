@@ -2,7 +2,9 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,133 +27,195 @@ const (
 	connectPause    = 100 * time.Millisecond
 )
 
-// traffic sends RDMA messages from every node to the next, the last to the first, and checks that both devices counted them.
-func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, r Reader) []Finding {
+// traffic sends RDMA messages from every node to the next, the last to the first, between their first NICs, and checks that both devices
+// counted them. Where what is known of a node says that they cannot get through they are not sent: the kernel tries for ever to send what
+// its link does not take.
+func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Finding, r Reader) []Finding {
 	n := len(l.Nodes)
-	if n < 2 {
-		return nil
+	turns := ringTurns(n)
+	pairs := 0
+	for _, turn := range turns {
+		pairs += len(turn)
 	}
-	last := n
-	if n == 2 {
-		last = 1 // the way back is the same pair
-	}
-	out := make([]Finding, last)
-	// Even pairs, then odd ones, so that no node is in two at once; with an odd number of nodes the last pair is left for the end.
-	for _, turn := range [][2]int{{0, last - last%2}, {1, last - last%2}, {last - last%2, last}} {
-		var pairs []int
-		for i := turn[0]; i < turn[1]; i += 2 {
-			pairs = append(pairs, i)
-		}
-		parallel(len(pairs), func(k int) {
-			i := pairs[k]
-			out[i] = trafficFinding(ctx, l, nodes, i, (i+1)%n, r)
+	out := make([]Finding, pairs)
+	for _, turn := range turns {
+		parallel(len(turn), func(k int) {
+			i := turn[k]
+			t := &trafficCheck{l: l, client: l.Nodes[i], server: l.Nodes[(i+1)%n], r: r}
+			out[i] = t.finding(ctx, nodes[i], nodes[(i+1)%n], known)
 		})
 	}
 	return out
 }
 
-func trafficFinding(ctx context.Context, l *lab.Lab, nodes []*facts.Node, client, server int, r Reader) Finding {
-	c, s := l.Nodes[client], l.Nodes[server]
-	f := Finding{ID: IDTraffic, Subject: c.Name + " -> " + s.Name, Title: "RDMA messages get through and are counted", Status: OK,
+// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which no node is in two pairs: the even ones,
+// the odd ones, and with an odd number of nodes the last one alone, since both its neighbours in the ring are even or odd with it.
+func ringTurns(n int) [][]int {
+	switch {
+	case n < 2:
+		return nil
+	case n == 2:
+		return [][]int{{0}} // the way back is the same pair
+	}
+	turns := make([][]int, 2, 3)
+	for i := range n - n%2 {
+		turns[i%2] = append(turns[i%2], i)
+	}
+	if n%2 == 1 {
+		turns = append(turns, []int{n - 1})
+	}
+	return turns
+}
+
+// A trafficCheck is the check of one pair.
+type trafficCheck struct {
+	l              *lab.Lab
+	client, server lab.Node
+	r              Reader
+}
+
+// command is the side without a peer's address: the server's.
+func (t *trafficCheck) command(gid int) []string {
+	return []string{"ibv_rc_pingpong", "-d", rdmaDevice(0), "-g", strconv.Itoa(gid), "-m", strconv.Itoa(t.l.Fabric.RDMAPayload()),
+		"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
+}
+
+// A packet that goes to a wrong MAC reaches another RDMA device, which knows no such queue pair and drops it without a word, while ping
+// is answered from there all the same.
+const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " + IDIBMTU
+
+func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, known []Finding) Finding {
+	f := Finding{ID: IDTraffic, Subject: t.client.Name + " -> " + t.server.Name, Title: "RDMA messages get through and are counted", Status: OK,
 		Want: fmt.Sprintf("%d messages of 4096 bytes each way, counters of both nodes move", trafficMessages)}
-	fail := func(status Status, have, fix string) Finding {
+	outcome := func(status Status, have, fix string) Finding {
 		f.Status, f.Have, f.Fix = status, have, fix
 		return f
 	}
-	cg, ok1 := gidIndex(nodes[client], c)
-	sg, ok2 := gidIndex(nodes[server], s)
-	if !ok1 || !ok2 {
-		return fail(Unknown, "a node has no RoCE v2 GID", "see "+IDGID)
+	for _, n := range []lab.Node{t.client, t.server} {
+		if why, bad := obstacle(known, n); bad {
+			f.Evidence = why.Evidence
+			return outcome(Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have), why.Fix)
+		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, trafficLimit, fmt.Errorf("no end within %v", trafficLimit))
-	defer cancel()
-	args := func(gid int) []string {
-		return []string{"ibv_rc_pingpong", "-d", "rxe0", "-g", strconv.Itoa(gid), "-m", strconv.Itoa(l.Fabric.RDMAPayload()),
-			"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
-	}
-	clientArgs := append(args(cg), s.NICs[0].Addr.Addr().String())
-	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/rxe0/ports/1/hw_counters"
+	clientGID, _ := gidIndex(client, t.client) // a node without one has an obstacle
+	serverGID, _ := gidIndex(server, t.server)
+	clientArgs := append(t.command(clientGID), t.server.NICs[0].Addr.Addr().String())
+	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + rdmaDevice(0) + "/ports/1/hw_counters"
 
-	before, err := counters(ctx, r, c.Name, s.Name)
+	const fixUnread = "rackless ls shows whether the nodes run"
+	before, err := t.counters(ctx)
 	if err != nil {
-		return fail(Unknown, err.Error(), "rackless ls shows whether the nodes run")
+		return outcome(Unknown, err.Error(), fixUnread)
 	}
-	serverCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	serverDone := make(chan string, 1)
-	go func() {
-		res, err := r.Exec(serverCtx, s.Name, args(sg))
-		if err != nil {
-			serverDone <- err.Error()
-			return
-		}
-		serverDone <- strings.TrimSpace(string(res.Stderr))
-	}()
-	var res bench.Output
-	for {
-		res, err = r.Exec(ctx, c.Name, clientArgs)
-		// The server may not listen yet; then the client ends at once.
-		if err != nil || res.ExitCode == 0 || !strings.Contains(string(res.Stderr), "Couldn't connect") {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case why := <-serverDone:
-			return fail(Failed, "the server ended: "+why, "in the node: ibv_devinfo; dmesg")
-		case <-time.After(connectPause):
-			continue
-		}
-		break
+	late := fmt.Errorf("no end within %v", trafficLimit)
+	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
+	defer cancel()
+	switch res, err := t.exchange(limited, clientArgs, t.command(serverGID)); {
+	case errors.Is(err, errServerEnded):
+		return outcome(Failed, err.Error(), inNode("ibv_devinfo -d %s; dmesg", rdmaDevice(0)))
+	case err != nil && errors.Is(context.Cause(limited), late):
+		return outcome(Failed, fmt.Sprintf("%s: %v", t.client.Name, late), fixCompare)
+	case err != nil:
+		return outcome(Unknown, err.Error(), fixUnread)
+	case res.ExitCode != 0:
+		return outcome(Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr))), fixCompare)
 	}
+	after, err := t.counters(ctx)
 	if err != nil {
-		return fail(Failed, err.Error(), "compare both ends' GIDs and MTU: see "+IDGID+" and "+IDIBMTU)
-	}
-	if res.ExitCode != 0 {
-		return fail(Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr))),
-			"compare both ends' GIDs and MTU: see "+IDGID+" and "+IDIBMTU)
-	}
-	after, err := counters(ctx, r, c.Name, s.Name)
-	if err != nil {
-		return fail(Unknown, err.Error(), "rackless ls shows whether the nodes run")
+		return outcome(Unknown, err.Error(), fixUnread)
 	}
 	var moved []string
-	for i, name := range []string{c.Name, s.Name} {
+	for i, name := range []string{t.client.Name, t.server.Name} {
+		if after[i].sent < before[i].sent || after[i].received < before[i].received {
+			return outcome(Unknown, name+"'s counters went back", "the device was made anew meanwhile: verify again")
+		}
 		sent, received := after[i].sent-before[i].sent, after[i].received-before[i].received
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = Failed
-			f.Fix = "the messages went another way than through rxe0: look at rdma statistic show in the node"
+			f.Fix = "the messages went another way than through " + rdmaDevice(0) + ": look at rdma statistic show in the node"
 		}
 	}
 	f.Have = strings.Join(moved, "; ")
 	return f
 }
 
+// errServerEnded is in the error of an exchange of which the server gave up first.
+var errServerEnded = errors.New("the server ended")
+
+// exchange runs the two sides until the client has ended, which it does with an error where its server does not listen yet: then it is
+// started again. When exchange returns neither of them runs, so that their nodes are free for the next pair.
+func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (res bench.Output, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan string, 1)
+	done := make(chan struct{})
+	defer func() {
+		stop()
+		<-done
+	}()
+	go func() {
+		defer close(done)
+		if res, err := t.r.Exec(ctx, t.server.Name, server); err != nil {
+			ended <- err.Error()
+		} else {
+			ended <- fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+		}
+	}()
+	for {
+		res, err = t.r.Exec(ctx, t.client.Name, client)
+		if err != nil || res.ExitCode == 0 || !strings.Contains(string(res.Stderr), "Couldn't connect") {
+			return res, err
+		}
+		select {
+		case <-ctx.Done():
+			return res, context.Cause(ctx)
+		case why := <-ended:
+			return res, fmt.Errorf("%s: %w: %s", t.server.Name, errServerEnded, why)
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// obstacle returns what is known of a node that keeps RDMA messages from the first of its NICs.
+func obstacle(known []Finding, n lab.Node) (Finding, bool) {
+	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + rdmaDevice(0)}
+	ids := []string{IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
+	i := slices.IndexFunc(known, func(f Finding) bool {
+		return f.Status != OK && slices.Contains(ids, f.ID) && slices.Contains(subjects, f.Subject)
+	})
+	if i < 0 {
+		return Finding{}, false
+	}
+	return known[i], true
+}
+
+// gidIndex returns the index of the RoCE v2 GID of a node's first NIC.
 func gidIndex(f *facts.Node, n lab.Node) (int, bool) {
-	if f == nil || f.RDMA["rxe0"] == nil {
+	if f == nil || f.RDMA[rdmaDevice(0)] == nil {
 		return 0, false
 	}
-	return f.RDMA["rxe0"].RoCEv2Index(n.NICs[0].Addr.Addr())
+	return f.RDMA[rdmaDevice(0)].RoCEv2Index(n.NICs[0].Addr.Addr())
 }
 
 type packetCount struct{ sent, received uint64 }
 
-// counters reads the packet counters of two nodes.
-func counters(ctx context.Context, r Reader, nodes ...string) ([]packetCount, error) {
+// counters reads the packet counters of the client and the server.
+func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
+	dev := rdmaDevice(0)
 	var out []packetCount
-	for _, n := range nodes {
-		f, err := r.Facts(ctx, n)
+	for _, n := range []string{t.client.Name, t.server.Name} {
+		f, err := t.r.Facts(ctx, n)
 		if err != nil {
 			return nil, err
 		}
-		d := f.RDMA["rxe0"]
+		d := f.RDMA[dev]
 		if d == nil {
-			return nil, fmt.Errorf("%s has no rxe0", n)
+			return nil, fmt.Errorf("%s has no %s", n, dev)
 		}
 		sent, ok1 := d.Counters[counterSent]
 		received, ok2 := d.Counters[counterReceived]
 		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("%s: rxe0 has no counters %s and %s", n, counterSent, counterReceived)
+			return nil, fmt.Errorf("%s: %s has no counters %s and %s", n, dev, counterSent, counterReceived)
 		}
 		out = append(out, packetCount{sent, received})
 	}

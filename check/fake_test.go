@@ -1,0 +1,239 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/lab"
+)
+
+// recorded returns what a program of a real node printed; testdata/README.md says how it was recorded.
+func recorded(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func testLab(t *testing.T, nodes, nics int) *lab.Lab {
+	t.Helper()
+	l, err := lab.Parse("test.yaml", fmt.Appendf(nil, "name: pair\nnodes:\n  vm: {count: %d, nics: %d}\n", nodes, nics))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A fakeLab is a Reader that answers as the nodes of a real lab do, and as broken ones do.
+type fakeLab struct {
+	lab *lab.Lab
+
+	mu    sync.Mutex
+	nodes map[string]*fakeNode
+	calls []string       // "node program", in order
+	pairs map[string]int // of running ibv_rc_pingpong, by node
+	clash []string       // what ran twice at a time
+}
+
+// A fakeNode says how a node answers. A nil function answers as a healthy node does.
+type fakeNode struct {
+	facts    *facts.Node
+	factsErr error
+	devinfo  func(dev string) (bench.Output, error)
+	fping    func(addrs []string) (bench.Output, error)
+	server   func(ctx context.Context) (bench.Output, error)
+	client   func(ctx context.Context, server string) (bench.Output, error)
+	listens  chan struct{} // closed by the server when it listens
+}
+
+// newFakeLab returns a healthy lab. Its nodes are the recorded one with their own names, numbers and addresses, and with a device a NIC.
+func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
+	t.Helper()
+	f := &fakeLab{lab: l, nodes: map[string]*fakeNode{}, pairs: map[string]int{}}
+	text := recorded(t, "facts.txt")
+	for i, n := range l.Nodes {
+		own := ""
+		for k, nic := range n.NICs {
+			mac := strings.Split(nic.MAC, ":")
+			guid := mac[0] + mac[1] + ":" + mac[2] + "ff:fe" + mac[3] + ":" + mac[4] + mac[5]
+			four := nic.Addr.Addr().As4()
+			own += strings.NewReplacer(
+				"hostname vm00", "hostname "+n.Name, "machine-id ", fmt.Sprintf("machine-id %d", i), "uuid ", fmt.Sprintf("uuid %d", i),
+				"eth0", nic.Name, "rxe0", "rxe"+strconv.Itoa(k), "52:54:00:ca:ee:be", nic.MAC, "5054:00ff:feca:eebe", guid,
+				"ffff:0a00:0001", fmt.Sprintf("ffff:%02x%02x:%02x%02x", four[0], four[1], four[2], four[3]),
+			).Replace(text)
+		}
+		parsed, err := facts.Parse([]byte(own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.nodes[n.Name] = &fakeNode{facts: parsed, listens: make(chan struct{})}
+	}
+	return f
+}
+
+func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[node]
+	if n.factsErr != nil {
+		return nil, n.factsErr
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	// A copy of what changes, as a real answer is.
+	c := *n.facts
+	c.RDMA = map[string]*facts.RDMADevice{}
+	for name, d := range n.facts.RDMA {
+		e := *d
+		e.Counters = map[string]uint64{}
+		for k, v := range d.Counters {
+			e.Counters[k] = v
+		}
+		c.RDMA[name] = &e
+	}
+	return &c, nil
+}
+
+func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.Output, error) {
+	f.mu.Lock()
+	n := f.nodes[node]
+	f.calls = append(f.calls, node+" "+argv[0])
+	f.mu.Unlock()
+	if ctx.Err() != nil {
+		return bench.Output{}, context.Cause(ctx)
+	}
+	switch argv[0] {
+	case "ibv_devinfo":
+		if n.devinfo != nil {
+			return n.devinfo(argv[2])
+		}
+		return bench.Output{Stdout: []byte("active_mtu: " + strconv.Itoa(f.lab.Fabric.RDMAPayload()) + " (5)\n")}, nil
+	case "fping":
+		addrs := argv[slices.Index(argv, "-b")+2:]
+		if n.fping != nil {
+			return n.fping(addrs)
+		}
+		return bench.Output{Stdout: []byte(strings.Join(addrs, " is alive\n") + " is alive\n")}, nil
+	case "ibv_rc_pingpong":
+		return f.pingpong(ctx, node, n, argv)
+	}
+	return bench.Output{}, fmt.Errorf("%s: %s: no such program", node, argv[0])
+}
+
+// pingpong is one side of ibv_rc_pingpong: a client has an address at its end.
+func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv []string) (bench.Output, error) {
+	defer f.enter(node)()
+	addr, err := netip.ParseAddr(argv[len(argv)-1])
+	if err != nil || !addr.Is4() {
+		if n.server != nil {
+			return n.server(ctx)
+		}
+		close(n.listens)
+		<-ctx.Done() // a real one ends by itself, too; the check must not depend on it
+		return bench.Output{}, context.Cause(ctx)
+	}
+	peer := f.owner(addr)
+	if n.client != nil {
+		return n.client(ctx, peer)
+	}
+	select {
+	case <-f.nodes[peer].listens:
+	default:
+		return bench.Output{ExitCode: 1, Stderr: []byte("Couldn't connect to " + addr.String() + ":18700\n")}, nil
+	}
+	f.count(node, 41)
+	f.count(peer, 41)
+	return bench.Output{Stdout: []byte("163840 bytes in 0.15 seconds = 8.86 Mbit/sec\n20 iters in 0.15 seconds = 7397.05 usec/iter\n")}, nil
+}
+
+// enter notes that a side runs on a node, and that it is not the only one.
+func (f *fakeLab) enter(node string) (leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pairs[node]++
+	if f.pairs[node] > 1 {
+		f.clash = append(f.clash, node)
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.pairs[node]--
+	}
+}
+
+func (f *fakeLab) count(node string, packets uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.nodes[node].facts.RDMA["rxe0"].Counters
+	c[counterSent] += packets
+	c[counterReceived] += packets
+}
+
+func (f *fakeLab) owner(addr netip.Addr) string {
+	for _, n := range f.lab.Nodes {
+		if slices.Contains(addrsOf(n), addr) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// A program that prints stdout and stderr and ends with a status.
+func prints(code int, stdout, stderr string) (bench.Output, error) {
+	return bench.Output{ExitCode: code, Stdout: []byte(stdout), Stderr: []byte(stderr)}, nil
+}
+
+var errSilent = errors.New("vm01: the guest agent does not answer within 5s")
+
+// checkLab makes the checks and fails the test where a finding breaks the rules that all must keep.
+func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
+	t.Helper()
+	got, err := Lab(t.Context(), f.lab, f, only, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range got {
+		if !slices.Contains(IDs(), g.ID) || g.Subject == "" || g.Title == "" || g.Have == "" {
+			t.Errorf("not filled in: %+v", g)
+		}
+		switch g.Status {
+		case OK:
+			if g.Fix != "" {
+				t.Errorf("ok with a fix: %+v", g)
+			}
+		case Failed, Unknown:
+			if g.Fix == "" || g.Evidence == "" {
+				t.Errorf("not ok without fix or evidence: %+v", g)
+			}
+		default:
+			t.Errorf("status %q: %+v", g.Status, g)
+		}
+	}
+	return got
+}
+
+// faults returns the findings that are not OK, one a line: id, subject, status, have and fix.
+func faults(all []Finding) []string {
+	var out []string
+	for _, f := range all {
+		if f.Status != OK {
+			out = append(out, fmt.Sprintf("%s | %s | %s | %s | %s", f.ID, f.Subject, f.Status, f.Have, f.Fix))
+		}
+	}
+	return out
+}

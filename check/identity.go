@@ -1,0 +1,69 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/lab"
+)
+
+// noMAC is what devices without an address, such as tunnels, have in its place.
+const noMAC = "00:00:00:00:00:00"
+
+// identity checks that nothing is shared that must differ: nodes are copies of one template until they are told who they are. What two
+// devices of one node share, such as a VLAN its parent's MAC, is no fault.
+func identity(l *lab.Lab, nodes []*facts.Node) Finding {
+	type seen struct{ what, value string }
+	owner := make(map[seen]string) // the first node that had it
+	var shared []string
+	note := func(node, what, value string) {
+		if value == "" {
+			return // the kernel did not say
+		}
+		key := seen{what, value}
+		if other, dup := owner[key]; !dup {
+			owner[key] = node
+		} else if other != node {
+			shared = append(shared, fmt.Sprintf("%s and %s have %s %s", other, node, what, value))
+		}
+	}
+	known := 0
+	for i, f := range nodes {
+		if f == nil {
+			continue
+		}
+		known++
+		n := l.Nodes[i].Name
+		note(n, "host name", f.Hostname)
+		note(n, "machine-id", f.MachineID)
+		note(n, "random UUID", f.UUID)
+		for _, d := range f.Net {
+			if d.MAC != noMAC {
+				note(n, "MAC", d.MAC)
+			}
+		}
+		for _, d := range f.RDMA {
+			note(n, "node GUID", d.NodeGUID)
+			for _, g := range d.GIDs {
+				note(n, "GID", g.GID.String()+" "+g.Type)
+			}
+		}
+	}
+	slices.Sort(shared) // maps have no order
+	shared = slices.Compact(shared)
+	f := Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes", Status: OK,
+		Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
+		Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, /proc/sys/kernel/random/uuid, /sys/class/net, /sys/class/infiniband of every node"}
+	switch {
+	case len(shared) > 0:
+		f.Status, f.Have = Failed, strings.Join(shared, "; ")
+		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
+	case known < len(nodes):
+		// What the others share with a node that did not answer is not known.
+		f.Status, f.Have = Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known, len(nodes))
+		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"
+	}
+	return f
+}

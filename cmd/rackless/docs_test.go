@@ -1,0 +1,331 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/lab"
+)
+
+// pages returns the repository's pages for readers, by path from its root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	out := make(map[string]string)
+	for _, path := range append(all, "../../README.md", "../../CONTRIBUTING.md") {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[strings.TrimPrefix(path, "../../")] = string(b)
+	}
+	return out
+}
+
+// A mention is a command line that a text shows.
+type mention struct {
+	line int
+	text string
+	bare bool // within a sentence, where the name of a verb stands for it without its arguments
+}
+
+var (
+	codeSpan    = regexp.MustCompile("`([^`]+)`")
+	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`) // what help says of a command on the same line, and what is the shell's
+	substituted = regexp.MustCompile(`\$\([^)]*\)`)
+	optional    = strings.NewReplacer("[", "", "]", "")
+)
+
+// commands returns the calls of a program that a page or a help text shows: lines of code blocks, code spans and headings. A flag in a
+// span of its own, in the row of a table that begins with a command, is one of that command.
+func commands(page, program string) []mention {
+	is := func(s string) bool { return s == program || strings.HasPrefix(s, program+" ") }
+	var out []mention
+	fenced := false
+	number := 0
+	for line := range strings.Lines(page) {
+		number++
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+			continue
+		}
+		indented := strings.HasPrefix(line, "  ")
+		code := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "bin/")
+		if (fenced || indented) && is(code) {
+			out = append(out, mention{number, notIts.ReplaceAllString(substituted.ReplaceAllString(code, "X"), ""), false})
+		}
+		if fenced {
+			continue
+		}
+		if _, heading, ok := strings.Cut(line, "# "); ok && strings.HasPrefix(line, "#") && is(heading) {
+			out = append(out, mention{number, optional.Replace(heading), true})
+		}
+		inRow := ""
+		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
+			switch span := strings.TrimPrefix(m[1], "bin/"); {
+			case is(span):
+				out = append(out, mention{number, optional.Replace(span), true})
+				inRow = span
+			case strings.HasPrefix(line, "| `") && inRow != "" && strings.HasPrefix(span, "-"):
+				out = append(out, mention{number, inRow + " " + span, true})
+			}
+		}
+	}
+	return out
+}
+
+// parseOnly checks that a command line is one that the program takes, without running it.
+func parseOnly(root *cobra.Command, m mention) error {
+	root.InitDefaultHelpCmd()
+	args := strings.Fields(m.text)[1:]
+	if len(args) > 0 && args[0] == "VERB" { // any of them
+		args = args[1:]
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
+	}
+	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	asksForHelp := cmd.Flags().Changed("help") || cmd.Flags().Changed("version")
+	operands := cmd.Flags().Args()
+	if asksForHelp || m.bare && len(operands) == 0 {
+		return nil
+	}
+	return cmd.ValidateArgs(operands)
+}
+
+func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
+	a, _, _ := testApp(t)
+	texts := pages(t)
+	walk(newRootCmd(a), func(c *cobra.Command) {
+		if c.Name() == "completion" || c.Parent() != nil && c.Parent().Name() == "completion" {
+			return // cobra's own words, which show shells' commands
+		}
+		texts[c.CommandPath()+" --help"] = c.Long + "\n" + c.Example
+	})
+	least := map[string]int{"README.md": 15, "docs/json.md": 3, "rackless --help": 7, "rackless bench --help": 3}
+	for name, text := range texts {
+		found := commands(text, "rackless")
+		for _, m := range found {
+			if err := parseOnly(newRootCmd(a), m); err != nil {
+				t.Errorf("%s:%d: %q: %v", name, m.line, m.text, err)
+			}
+		}
+		if len(found) < least[name] {
+			t.Errorf("%s: %d commands found, want at least %d: are they still looked for where they stand?", name, len(found), least[name])
+		}
+	}
+}
+
+// The test above is worth what it refuses.
+func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
+	tests := []struct{ page, want string }{
+		{"`rackless fbric`", "rackless has no command fbric"},
+		{"## rackless lsof [LAB]", "rackless has no command lsof"},
+		{"    bin/rackless up --overcomit a.yaml", "unknown flag: --overcomit"},
+		{"```\n$ rackless bench pair --quick=perhaps\n```", "invalid argument"},
+		{"  rackless ls -o xml   the labs", "invalid argument"},
+		{"`rackless image bild`", "rackless image has no command bild"},
+		{"  rackless exec vm00", "want a node and a command"},
+		{"  rackless up", "want LAB.yaml"},
+		{"| `rackless bench pair` | all; `--quik` for less |", "unknown flag: --quik"},
+		{"`rackless up a.yaml b.yaml`", "want LAB.yaml"},
+
+		{"`rackless up` and `rackless VERB --help`, `rackless --version`", ""},
+		{"| `rackless bench pair` | all; `--quick` for less |", ""},
+		{"  rackless exec vm00 -- ip link --no-such-flag   anything else", ""},
+		{"## rackless ls [LAB]", ""},
+		{"  rackless capture pair -o - | tshark -r -", ""},
+		{"    rackless lab schema > $(mktemp -t x)  # for editors", ""},
+		{"rackless fbric in a sentence, and `make fbric`", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.page, func(t *testing.T) {
+			a, _, _ := testApp(t)
+			var errs []string
+			for _, m := range commands(tt.page, "rackless") {
+				if err := parseOnly(newRootCmd(a), m); err != nil {
+					errs = append(errs, err.Error())
+				}
+			}
+			got := strings.Join(errs, "; ")
+			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEveryMakeTargetThatThePagesShowExists(t *testing.T) {
+	b, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z-]*):`).FindAllStringSubmatch(string(b), -1) {
+		targets = append(targets, m[1])
+	}
+	n := 0
+	for name, page := range pages(t) {
+		for _, m := range commands(page, "make") {
+			for _, arg := range strings.Fields(m.text)[1:] {
+				if strings.HasPrefix(arg, "#") {
+					break
+				}
+				if n++; !strings.Contains(arg, "=") && !slices.Contains(targets, arg) {
+					t.Errorf("%s:%d: %q: the Makefile has no target %s; it has %q", name, m.line, m.text, arg, targets)
+				}
+			}
+		}
+	}
+	if n < 4 {
+		t.Errorf("%d targets found, want at least 4", n)
+	}
+}
+
+func TestTheREADMEShowsTheLabFileThatItNames(t *testing.T) {
+	readme := pages(t)["README.md"]
+	_, rest, ok := strings.Cut(readme, "`examples/pair.yaml` is all there is")
+	if !ok {
+		t.Fatal("README.md no longer shows examples/pair.yaml")
+	}
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	shown, _, _ := strings.Cut(rest, "```")
+	b, err := os.ReadFile("../../examples/pair.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown != string(b) {
+		t.Errorf("README.md shows\n%s\nexamples/pair.yaml is\n%s", shown, b)
+	}
+
+	// Shorter ones stand in sentences.
+	spans := 0
+	for line := range strings.Lines(readme) {
+		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(m[1], "nodes: ") {
+				continue
+			}
+			spans++
+			l, err := lab.Parse("README.md", []byte("name: sixteen\n"+m[1]+"\n"))
+			if err != nil || len(l.Nodes) != 16 {
+				t.Errorf("%s: %v, want a lab of sixteen", m[1], err)
+			}
+		}
+	}
+	if spans == 0 {
+		t.Error("README.md no longer shows a lab of sixteen")
+	}
+}
+
+func TestEveryFileThatThePagesLinkToExists(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`) // relative ones: no scheme
+	n := 0
+	for name, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(page, -1) {
+			n++
+			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: link to %s: %v", name, m[1], err)
+			}
+		}
+	}
+	if n < 7 {
+		t.Errorf("%d links found, want at least 7", n)
+	}
+}
+
+// docs/measuring.md shows what is run: the rows of its tables are made again from the code.
+func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
+	page := pages(t)["docs/measuring.md"]
+	const port, gid = 65001, 77
+	words := strings.NewReplacer(" "+strconv.Itoa(port), " PORT", " "+strconv.Itoa(gid)+" ", " GID ", "10.0.0.1", "ADDRESS", "-t 5 ", "-t SECONDS ")
+	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: gid}
+	// iterations returns the argument of -n.
+	iterations := func(engine string, o bench.Options) int {
+		t.Helper()
+		e, err := bench.EngineByName(engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := e.Server(ep, o)
+		n, err := strconv.Atoi(args[slices.Index(args, "-n")+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, e := range bench.Engines() {
+		o := bench.Options{Accelerator: "tcg", Port: port}
+		server, client := strings.Join(e.Server(ep, o), " "), strings.Join(e.Client(ep, ep, o), " ")
+		if e.Tool == "perftest" {
+			server = strings.Replace(server, " -n "+strconv.Itoa(iterations(e.Name, o)), " -n N", 1)
+			if e.Name != "ib_atomic_lat" {
+				server = strings.Replace(server, e.Name, "ENGINE", 1)
+			}
+			client = "the same, with the server's address"
+		} else {
+			client = "`" + client + "`"
+		}
+		row := words.Replace("| `" + server + "` | " + client + " |")
+		found := false
+		for line := range strings.Lines(page) {
+			found = found || strings.Contains(line, "`"+e.Name+"`") && strings.HasSuffix(strings.TrimSpace(line), row)
+		}
+		if !found {
+			t.Errorf("no row of %s that ends with %s", e.Name, row)
+		}
+	}
+	for accel, costs := range map[string]string{"`tcg` or unknown": "1 ms | 0.2 Gb/s", "`kvm`": "0.1 ms | 5 Gb/s"} {
+		name, _, _ := strings.Cut(strings.TrimPrefix(accel, "`"), "`")
+		o, quick := bench.Options{Accelerator: name}, bench.Options{Accelerator: name, Quick: true}
+		row := fmt.Sprintf("| %s | %s | %d | %d | %d, %d |\n", accel, costs, iterations("ib_write_bw", o), iterations("ib_write_lat", o),
+			iterations("ib_write_bw", quick), iterations("ib_write_lat", quick))
+		if !strings.Contains(page, row) {
+			t.Errorf("no row %s", row)
+		}
+	}
+}
+
+func TestThePageOnMeasuringHasEveryMemberOfALine(t *testing.T) {
+	_, table, ok := strings.Cut(pages(t)["docs/measuring.md"], "## A line of "+samplesFile)
+	if !ok {
+		t.Fatalf("no section on %s", samplesFile)
+	}
+	var shown, want []string
+	for line := range strings.Lines(table) {
+		if cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |"); strings.HasPrefix(line, "| `") {
+			for _, m := range codeSpan.FindAllStringSubmatch(cell, -1) {
+				shown = append(shown, m[1])
+			}
+		}
+	}
+	for f := range reflect.TypeFor[bench.Sample]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		want = append(want, name)
+	}
+	if !slices.Equal(shown, want) {
+		t.Errorf("the page has %q, want %q", shown, want)
+	}
+}
