@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
@@ -52,6 +53,7 @@ type fakeLab struct {
 type fakeNode struct {
 	facts    *facts.Node
 	factsErr error
+	settles  time.Time // until then the operstate of eth0 is "unknown", although it has a carrier
 	devinfo  func(dev string) (bench.Output, error)
 	fping    func(addrs []string) (bench.Output, error)
 	server   func(ctx context.Context) (bench.Output, error)
@@ -97,6 +99,11 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	}
 	// A copy of what changes, as a real answer is.
 	c := *n.facts
+	if time.Now().Before(n.settles) {
+		d := *c.Net["eth0"]
+		d.OperState = "unknown"
+		c.Net = map[string]*facts.NetDevice{"eth0": &d}
+	}
 	c.RDMA = map[string]*facts.RDMADevice{}
 	for name, d := range n.facts.RDMA {
 		e := *d

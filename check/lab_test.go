@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,6 +170,48 @@ func TestFaultsOfANode(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestALinkThatLagsBehindItsCarrierIsReadAgainForAWhile(t *testing.T) {
+	tests := []struct {
+		name string
+		lag  time.Duration
+		want []string
+	}{
+		{"it follows within a second", time.Second, nil},
+		{"it never follows", time.Hour, []string{"link | vm01 eth0 | failed | operstate unknown, carrier 1 | in the node: ip link set eth0 up"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := testLab(t, 2, 1)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeLab(t, l)
+				f.nodes["vm01"].settles = time.Now().Add(tt.lag)
+				started := time.Now()
+				if diff := cmp.Diff(tt.want, faults(checkLab(t, f, IDLink))); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if took := time.Since(started); took > settleLimit+settlePause {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+	t.Run("it is not waited for after the end of the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeLab(t, testLab(t, 2, 1))
+			f.nodes["vm01"].settles = time.Now().Add(time.Hour)
+			ctx, cancel := context.WithTimeout(t.Context(), settlePause/2)
+			defer cancel()
+			started := time.Now()
+			if _, err := Lab(ctx, f.lab, f, nil, func(string) {}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(started); took != settlePause/2 {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
 }
 
 func TestWhatARealNodePrintsIsReadAsHealthy(t *testing.T) {

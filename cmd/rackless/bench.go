@@ -144,7 +144,7 @@ func faults(samples []bench.Sample) error {
 	if n == 0 {
 		return nil
 	}
-	return &exitError{exitFaults, fmt.Errorf("%d measurements failed", n)}
+	return &exitError{exitFaults, fmt.Errorf("measurements that failed: %d", n)}
 }
 
 func pickEngines(names []string) ([]bench.Engine, error) {
