@@ -19,8 +19,8 @@ const sigKill = syscall.SIGKILL
 // nodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB a clone under TCG, translated code included.
 const nodeOverhead = 40 * lab.MiB
 
-// fits checks that the nodes' memory is there, in the worst case that every guest touches all of its own.
-func fits(l *lab.Lab) error {
+// fits checks that the memory of the nodes that are to be started is there, in the worst case that every guest touches all of its own.
+func fits(name string, start []lab.Node) error {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return err
@@ -29,21 +29,21 @@ func fits(l *lab.Lab) error {
 	if err != nil {
 		return err
 	}
-	return fitsIn(l, available)
+	return fitsIn(name, start, available)
 }
 
-func fitsIn(l *lab.Lab, available lab.Bytes) error {
+func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 	var want lab.Bytes
-	for _, n := range l.Nodes {
+	for _, n := range start {
 		want += n.Memory + nodeOverhead
 	}
 	if want <= available {
 		return nil
 	}
-	each := want / lab.Bytes(len(l.Nodes))
+	each := want / lab.Bytes(len(start))
 	return fmt.Errorf("lab %s: %d nodes of %v on average (their memory and %v each for QEMU) need %.1f GiB; this machine has %.1f GiB available, room for %d: "+
 		"have fewer nodes, lower memory:, or say --overcommit (idle nodes touch far less than their memory)",
-		l.Name, len(l.Nodes), each, nodeOverhead, gib(want), gib(available), int(available/each))
+		name, len(start), each, nodeOverhead, gib(want), gib(available), int(available/each))
 }
 
 func gib(b lab.Bytes) float64 { return float64(b) / float64(lab.GiB) }

@@ -58,7 +58,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 			p.Note("%s", c)
 		}
 	}
-	if err := u.prepare(ctx); err != nil {
+	if err := u.prepare(ctx, old); err != nil {
 		return nil, err
 	}
 	if r, err = u.reconcile(ctx, old); err != nil {
@@ -113,7 +113,7 @@ type upper struct {
 }
 
 // prepare makes ready what can be made without touching the lab: image, accelerator, templates.
-func (u *upper) prepare(ctx context.Context) error {
+func (u *upper) prepare(ctx context.Context, old *State) error {
 	p := u.progress
 	binary, version, err := qemu.Find()
 	if err != nil {
@@ -123,7 +123,11 @@ func (u *upper) prepare(ctx context.Context) error {
 		return err
 	}
 	if !u.opts.Overcommit {
-		if err := fits(u.lab); err != nil {
+		keep, _ := u.sort(old)
+		start := slices.DeleteFunc(slices.Clone(u.lab.Nodes), func(n lab.Node) bool {
+			return slices.ContainsFunc(keep, func(k *Node) bool { return k.Name == n.Name })
+		})
+		if err := fits(u.lab.Name, start); err != nil {
 			return err
 		}
 	}
