@@ -118,7 +118,7 @@ func report(cases []*benchCase, b *bench) {
 	}
 	ratio("two nodes RDMA-ready / the same two clones resumed, no checks", "pair", "floor-2")
 	ratio("16 nodes RDMA-ready / the same 16 clones resumed, no checks", "sixteen", "floor-16")
-	ratio("16 nodes RDMA-ready / the same 16 clones resumed and configured one by one at the setup port, no checks", "sixteen", "floor-16-rdma")
+	ratio("16 nodes RDMA-ready / the same 16 clones resumed and configured at their setup ports, no checks", "sixteen", "floor-16-rdma")
 	ratio("one node of virtme-ng / two nodes RDMA-ready", "vng", "pair")
 	for _, name := range []string{"sixteen", "sixtyfour"} {
 		if v := b.memory[name]; len(v) > 0 {
