@@ -44,7 +44,7 @@ type Options struct {
 
 // What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2 bytes to
 // the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and
-// 0.23 Gb/s. KVM's CPUs are about ten times as fast or better.
+// 0.23 Gb/s. The figures for KVM are guesses until a machine with KVM has been measured: they only choose counts.
 var costs = map[string]struct {
 	perMessage    time.Duration
 	bitsPerSecond float64

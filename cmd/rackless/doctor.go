@@ -268,7 +268,7 @@ func (d *doctor) checkPackages() {
 // checkKVM boots the image under KVM, since /dev/kvm alone says little.
 func (d *doctor) checkKVM(ctx context.Context) {
 	const id, title = "kvm", "KVM"
-	const slow = "nodes are emulated (TCG): everything works, some 10 to 30 times slower"
+	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
 		d.add(statusWarn, id, title, "no /dev/kvm; "+slow, "switch virtualisation on in the firmware, or nesting on in the hypervisor around this machine")
 		return
