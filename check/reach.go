@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,11 +21,11 @@ const reachTimeout = 1000
 // PingPayload returns the payload in bytes of a ping that fills the lab's MTU.
 func PingPayload(l *lab.Lab) int { return l.Fabric.MTU - ipv4Headers }
 
-// Peers returns the addresses of all other nodes of the lab.
-func Peers(l *lab.Lab, node string) []netip.Addr {
+// Peers returns the addresses of all nodes of the lab but those given.
+func Peers(l *lab.Lab, but ...lab.Node) []netip.Addr {
 	var peers []netip.Addr
 	for _, n := range l.Nodes {
-		if n.Name != node {
+		if !slices.ContainsFunc(but, func(b lab.Node) bool { return b.Name == n.Name }) {
 			peers = append(peers, addrsOf(n)...)
 		}
 	}
@@ -54,7 +55,7 @@ func reachCommand(l *lab.Lab) []string {
 // ReachFrom is Reach for the one node with that index.
 func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	me := l.Nodes[from]
-	peers := Peers(l, me.Name)
+	peers := Peers(l, me)
 	argv := reachCommand(l)
 	f := Finding{ID: IDReach, Subject: me.Name, Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/lab"
 )
 
 func TestReachFrom(t *testing.T) {
@@ -96,10 +97,10 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 func TestPeersAreAllAddressesOfTheOthers(t *testing.T) {
 	l := testLab(t, 3, 2)
 	want := []netip.Addr{l.Nodes[0].NICs[0].Addr.Addr(), l.Nodes[0].NICs[1].Addr.Addr(), l.Nodes[2].NICs[0].Addr.Addr(), l.Nodes[2].NICs[1].Addr.Addr()}
-	if diff := cmp.Diff(want, Peers(l, "vm01"), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, Peers(l, lab.Node{Name: "vm01"}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if got := Peers(testLab(t, 1, 1), "vm00"); len(got) > 0 {
+	if got := Peers(testLab(t, 1, 1), lab.Node{Name: "vm00"}); len(got) > 0 {
 		t.Errorf("one node has the peers %v", got)
 	}
 }

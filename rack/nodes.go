@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -53,33 +54,51 @@ func (u *upper) startNodes(ctx context.Context, r *Rack) error {
 	return u.reach(ctx, r)
 }
 
-// reach checks that one node and all others answer each other at the full MTU: on one switch, that shows every node's way in and out. The
-// full mesh is for verify, since under emulation every node that pings for the first time takes a quarter of a second of CPU time.
+// meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under emulation a node that pings for the first time takes
+// a quarter of a second of CPU time, so that in larger labs one node pings all others, which on one switch shows every node's way in and out;
+// verify does the full mesh.
+const meshNodes = 16
+
+// reach checks that the nodes that were started and all others answer each other at the full MTU. An answer shows both ways, so that of two nodes
+// one pings.
 func (u *upper) reach(ctx context.Context, r *Rack) error {
 	if len(u.lab.Nodes) < 2 {
 		return nil
 	}
 	u.progress.Begin("reach")
+	var from []lab.Node
 	for _, n := range u.lab.Nodes {
-		setup := u.setups[n.Name]
-		if setup == nil {
-			continue
+		if u.setups[n.Name] != nil {
+			from = append(from, n)
 		}
-		peers := check.Peers(u.lab, n.Name)
-		answered, err := setup.Reach(ctx, check.PingPayload(u.lab), peers)
+	}
+	if len(from) == 0 { // settings of running nodes have changed
+		if f := check.ReachFrom(ctx, u.lab, 0, r); f.Status != check.OK {
+			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
+		}
+		return nil
+	}
+	if len(u.lab.Nodes) > meshNodes {
+		from = from[:1]
+	}
+	targets := make(map[string][]netip.Addr)
+	for i, n := range from {
+		targets[n.Name] = check.Peers(u.lab, append(slices.Clone(from[:i]), n)...)
+	}
+	return each(ctx, from, u.workers(), func(ctx context.Context, n lab.Node) error {
+		peers := targets[n.Name]
+		if len(peers) == 0 {
+			return nil
+		}
+		answered, err := u.setup(n.Name).Reach(ctx, check.PingPayload(u.lab), peers)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		if len(answered) < len(peers) {
-			return fmt.Errorf("node %s reaches %d of its %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered), len(peers), u.lab.Fabric.MTU, u.lab.Name)
+			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered), len(peers), u.lab.Fabric.MTU, u.lab.Name)
 		}
 		return nil
-	}
-	// No node was started: settings of running ones have changed.
-	if f := check.ReachFrom(ctx, u.lab, 0, r); f.Status != check.OK {
-		return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
-	}
-	return nil
+	})
 }
 
 // workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and more of them than cores only wait for each
