@@ -42,8 +42,8 @@ func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs
 // Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
 type Options struct {
 	Cache string // directory of the images; made if need be
-	// Kernel is a kernel image (bzImage or vmlinux) to use instead of Debian's package. Its modules must be in
-	// /lib/modules/VERSION or in lib/modules/VERSION beside it.
+	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use instead of Debian's package. Its modules must be in
+	// lib/modules/VERSION beside it or beside its directory, or in /lib/modules/VERSION.
 	Kernel   string
 	Progress func(step string) // told what is being done; nil is allowed
 
@@ -256,12 +256,18 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	if !ok {
 		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in /lib/modules/VERSION", r.Kernel)
 	}
-	for _, dir := range []string{filepath.Join(filepath.Dir(r.Kernel), "lib/modules", version), filepath.Join("/lib/modules", version)} {
+	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one directory, before the machine's own.
+	here := filepath.Dir(r.Kernel)
+	tried := []string{
+		filepath.Join(here, "lib/modules", version), filepath.Join(here, "../lib/modules", version),
+		filepath.Join(here, "../usr/lib/modules", version), filepath.Join("/lib/modules", version),
+	}
+	for _, dir := range tried {
 		if _, err := os.Stat(dir); err == nil {
 			return r.Kernel, dir, nil
 		}
 	}
-	return "", "", fmt.Errorf("kernel %s: no modules in /lib/modules/%s", r.Kernel, version)
+	return "", "", fmt.Errorf("kernel %s: no modules of it in %s", r.Kernel, strings.Join(tried, ", "))
 }
 
 // writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own files, the programs with their libraries, the

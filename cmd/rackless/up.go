@@ -22,7 +22,7 @@ If the file has changed, it says what differs and applies it: what can be change
 nodes that must be made anew are, while the others run on; see rackless lab diff for what that would be.
 Nodes that have died, and a switch that has, are started again.
 
-The first time builds the node image from Debian packages and boots a template, which takes a minute; after that
+The first time builds the node image from Debian packages and boots a template, which takes up to a minute; after that
 a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		Example: `  rackless up examples/pair.yaml
   rackless up --accel tcg --cold lab.yaml`,
