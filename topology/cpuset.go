@@ -1,0 +1,352 @@
+package topology
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// MaxCPUs bounds the numbers in a CPU set: 0 to MaxCPUs-1. The largest kernels are built for 8192; the rest is room. The bound keeps a hostile
+// "0-4000000000" from filling the memory.
+const MaxCPUs = 1 << 16
+
+// A CPUSet is a set of numbers: of CPUs, or of NUMA nodes where the kernel gives them in the same form. It is immutable. The zero value is
+// the empty set; nil pointers to a set mean "not known".
+type CPUSet struct {
+	words []uint64 // bit i of word w is number w*64+i; the last word is not 0
+}
+
+// CPUs returns the set of the given numbers. It panics when one is negative or at least MaxCPUs; numbers from outside come through ParseCPUSet.
+func CPUs(cpus ...int) CPUSet {
+	var s CPUSet
+	for _, c := range cpus {
+		if c < 0 || c >= MaxCPUs {
+			panic(fmt.Sprintf("topology.CPUs(%d): out of range", c))
+		}
+		s.set(c, c)
+	}
+	return s
+}
+
+// CPURange returns the set first to last, both included; it is empty when last is below first.
+func CPURange(first, last int) CPUSet {
+	var s CPUSet
+	if last < first {
+		return s
+	}
+	if first < 0 || last >= MaxCPUs {
+		panic(fmt.Sprintf("topology.CPURange(%d, %d): out of range", first, last))
+	}
+	s.set(first, last)
+	return s
+}
+
+// set adds first to last while the set is still private to its maker.
+func (s *CPUSet) set(first, last int) {
+	if need := last/64 + 1; need > len(s.words) {
+		if need > cap(s.words) {
+			s.words = append(make([]uint64, 0, need), s.words...)
+		}
+		s.words = s.words[:need]
+	}
+	for c := first; c <= last; {
+		if c%64 == 0 && last-c >= 63 {
+			s.words[c/64] = ^uint64(0)
+			c += 64
+			continue
+		}
+		s.words[c/64] |= 1 << (c % 64)
+		c++
+	}
+}
+
+// A CPUSetError is a list or mask that cannot be parsed.
+type CPUSetError struct {
+	In     string // as it was given, shortened to 80 bytes
+	Offset int    // in bytes from the start, where it goes wrong
+	Why    string
+}
+
+func (e *CPUSetError) Error() string {
+	return fmt.Sprintf("CPU list %q: at byte %d: %s", e.In, e.Offset, e.Why)
+}
+
+func cpuSetError(in string, at int, why string) error {
+	if len(in) > 80 {
+		in = in[:80] + "..."
+	}
+	return &CPUSetError{In: in, Offset: at, Why: why}
+}
+
+// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8" takes 4 of every 8). White
+// space around the list is ignored; an empty list is the empty set. Empty items ("0-3,,7") and ranges that run backwards ("5-2") are
+// errors, as they are for the kernel.
+//
+// Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
+func ParseCPUSet(s string) (CPUSet, error) {
+	var set CPUSet
+	trimmed := strings.TrimSpace(s)
+	if trimmed == "" {
+		return set, nil
+	}
+	at := strings.Index(s, trimmed)
+	for item := range strings.SplitSeq(trimmed, ",") {
+		if err := set.parseItem(s, item, at); err != nil {
+			return CPUSet{}, err
+		}
+		at += len(item) + 1
+	}
+	return set, nil
+}
+
+// parseItem adds "N", "N-M", "N-M:S" or "N-M:U/S", which stands at byte at of in.
+func (s *CPUSet) parseItem(in, item string, at int) error {
+	if item == "" {
+		return cpuSetError(in, at, "empty item between commas")
+	}
+	span, stride, hasStride := strings.Cut(item, ":")
+	firstText, lastText, isRange := strings.Cut(span, "-")
+	first, ok := number(firstText)
+	if !ok {
+		return cpuSetError(in, at, fmt.Sprintf("%q is not a number from 0 to %d", firstText, MaxCPUs-1))
+	}
+	last := first
+	if isRange {
+		if last, ok = number(lastText); !ok {
+			return cpuSetError(in, at+len(firstText)+1, fmt.Sprintf("%q is not a number from 0 to %d", lastText, MaxCPUs-1))
+		}
+	}
+	if last < first {
+		return cpuSetError(in, at, fmt.Sprintf("range %s runs backwards", span))
+	}
+	used, group := 1, 1
+	if hasStride {
+		usedText, groupText, both := strings.Cut(stride, "/")
+		if !both {
+			usedText, groupText = "1", stride
+		}
+		used, ok = number(usedText)
+		group, both = number(groupText)
+		if !ok || !both || used < 1 || group < used {
+			return cpuSetError(in, at+len(span)+1, fmt.Sprintf("%q is not a stride", stride))
+		}
+	}
+	if used == group {
+		s.set(first, last)
+		return nil
+	}
+	for c := first; c <= last; c += group {
+		s.set(c, min(c+used-1, last))
+	}
+	return nil
+}
+
+// number parses decimal digits, nothing else: strconv would take "+1" and "1_0".
+func number(s string) (int, bool) {
+	if s == "" || len(s) > 6 {
+		return 0, false
+	}
+	v := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		v = v*10 + int(s[i]-'0')
+	}
+	return v, v < MaxCPUs
+}
+
+// ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, with commas between: "ff,00000000". hwloc's
+// "0x000000ff,0x0" is taken as well. An empty mask is the empty set.
+func ParseCPUMask(s string) (CPUSet, error) {
+	var set CPUSet
+	trimmed := strings.TrimSpace(s)
+	if trimmed == "" {
+		return set, nil
+	}
+	words := strings.Split(trimmed, ",")
+	if len(words) > MaxCPUs/32 {
+		return CPUSet{}, cpuSetError(s, 0, fmt.Sprintf("mask of %d words; at most %d are taken", len(words), MaxCPUs/32))
+	}
+	at := strings.Index(s, trimmed)
+	set.words = make([]uint64, (len(words)+1)/2)
+	for i, w := range words {
+		digits := strings.TrimPrefix(w, "0x")
+		var v uint64
+		if digits != "" || w == "" {
+			var err error
+			// hwloc leaves words that are 0 empty: "0xffffffff,,0x3".
+			if digits == "" {
+				digits = "0"
+			}
+			if v, err = strconv.ParseUint(digits, 16, 32); err != nil || digits[0] == '+' {
+				return CPUSet{}, cpuSetError(s, at, fmt.Sprintf("%q is not a word of 32 bits in hexadecimal", w))
+			}
+		} else {
+			return CPUSet{}, cpuSetError(s, at, fmt.Sprintf("%q is not a word of 32 bits in hexadecimal", w))
+		}
+		low := len(words) - 1 - i
+		set.words[low/2] |= v << (32 * (low % 2))
+		at += len(w) + 1
+	}
+	set.trim()
+	return set, nil
+}
+
+// trim drops words of 0 at the end, so that equal sets are deeply equal.
+func (s *CPUSet) trim() {
+	for n := len(s.words); n > 0 && s.words[n-1] == 0; n-- {
+		s.words = s.words[:n-1]
+	}
+	if len(s.words) == 0 {
+		s.words = nil
+	}
+}
+
+// String returns the kernel's list format: "0-3,8". The empty set is "".
+func (s CPUSet) String() string { return string(s.append(nil)) }
+
+func (s CPUSet) append(b []byte) []byte {
+	for c := s.next(0); c >= 0; {
+		end := c
+		for s.Contains(end + 1) {
+			end++
+		}
+		if len(b) > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(c), 10)
+		if end > c {
+			b = append(b, '-')
+			b = strconv.AppendInt(b, int64(end), 10)
+		}
+		c = s.next(end + 1)
+	}
+	return b
+}
+
+// next returns the lowest member that is at least c, or -1.
+func (s CPUSet) next(c int) int {
+	for w := c / 64; w < len(s.words); w++ {
+		word := s.words[w]
+		if w == c/64 {
+			word &= ^uint64(0) << (c % 64)
+		}
+		if word != 0 {
+			return w*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
+}
+
+// All yields the members in rising order.
+func (s CPUSet) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for c := s.next(0); c >= 0; c = s.next(c + 1) {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns how many members there are.
+func (s CPUSet) Len() int {
+	n := 0
+	for _, w := range s.words {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// IsEmpty reports whether there is no member.
+func (s CPUSet) IsEmpty() bool { return len(s.words) == 0 }
+
+// Min returns the lowest member, or -1 of the empty set.
+func (s CPUSet) Min() int { return s.next(0) }
+
+// Contains reports whether c is a member.
+func (s CPUSet) Contains(c int) bool {
+	return c >= 0 && c/64 < len(s.words) && s.words[c/64]&(1<<(c%64)) != 0
+}
+
+// Union returns the members of s or t.
+func (s CPUSet) Union(t CPUSet) CPUSet {
+	if len(s.words) < len(t.words) {
+		s, t = t, s
+	}
+	if len(t.words) == 0 {
+		return s
+	}
+	out := append([]uint64(nil), s.words...)
+	for i, w := range t.words {
+		out[i] |= w
+	}
+	return CPUSet{words: out}
+}
+
+// Intersect returns the members of both s and t.
+func (s CPUSet) Intersect(t CPUSet) CPUSet {
+	n := min(len(s.words), len(t.words))
+	out := CPUSet{words: make([]uint64, n)}
+	for i := range n {
+		out.words[i] = s.words[i] & t.words[i]
+	}
+	out.trim()
+	return out
+}
+
+// Difference returns the members of s that are not in t.
+func (s CPUSet) Difference(t CPUSet) CPUSet {
+	out := CPUSet{words: append([]uint64(nil), s.words...)}
+	for i := range min(len(s.words), len(t.words)) {
+		out.words[i] &^= t.words[i]
+	}
+	out.trim()
+	return out
+}
+
+// Overlaps reports whether s and t have a member in common.
+func (s CPUSet) Overlaps(t CPUSet) bool {
+	for i := range min(len(s.words), len(t.words)) {
+		if s.words[i]&t.words[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// IsSubsetOf reports whether every member of s is in t.
+func (s CPUSet) IsSubsetOf(t CPUSet) bool {
+	for i, w := range s.words {
+		if i >= len(t.words) || w&^t.words[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Equal reports whether s and t have the same members. Slices cannot be compared with ==, and cmp calls this.
+func (s CPUSet) Equal(t CPUSet) bool { return s.IsSubsetOf(t) && t.IsSubsetOf(s) }
+
+// Compare orders by the lowest member, then by the list's text. The empty set comes first.
+func (s CPUSet) Compare(t CPUSet) int {
+	if a, b := s.Min(), t.Min(); a != b {
+		return a - b
+	}
+	return strings.Compare(s.String(), t.String())
+}
+
+// MarshalText writes the kernel's list format.
+func (s CPUSet) MarshalText() ([]byte, error) { return s.append([]byte{}), nil }
+
+// UnmarshalText reads the kernel's list format.
+func (s *CPUSet) UnmarshalText(b []byte) error {
+	v, err := ParseCPUSet(string(b))
+	if err == nil {
+		*s = v
+	}
+	return err
+}

@@ -1,0 +1,349 @@
+package topology
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Kinds of GPUs.
+const (
+	GPUDiscrete   = "discrete"   // computes, on a card or module of its own
+	GPUIntegrated = "integrated" // inside the processor: it stands on a root bus
+	GPUDisplay    = "display"    // a management controller's or a virtual machine's screen: nothing computes on it
+	GPUVirtual    = "virtual"    // a virtual function
+)
+
+// displayOnly are vendors whose class 0x03 functions only drive a screen.
+var displayOnly = map[ID16]bool{
+	0x102b:       true, // Matrox, in BMCs
+	0x1a03:       true, // ASPEED, in BMCs
+	0x18ca:       true, // XGI, in BMCs
+	0x1234:       true, // QEMU standard VGA
+	0x1013:       true, // Cirrus Logic
+	0x1b36:       true, // QXL
+	0x1414:       true, // Hyper-V
+	0x15ad:       true, // VMware
+	0x80ee:       true, // VirtualBox
+	0x1d0f:       true, // Amazon: the console of EC2 instances
+	VendorRedHat: true, // virtio-gpu
+	0x19e5:       true, // Huawei, in BMCs
+	0x126f:       true, // Silicon Motion, in BMCs
+}
+
+// computeVendors make accelerators of class 0x12 that are GPUs in all but class: AMD Instinct, Intel Gaudi.
+var computeVendors = map[ID16]bool{VendorAMD: true, VendorNVIDIA: true, 0x1da3: true}
+
+// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor whose GPUs come under that class.
+func (d *PCIDevice) IsGPU() bool {
+	if d.Class == nil {
+		return false
+	}
+	switch d.Class.Base() {
+	case ClassDisplay:
+		return true
+	case ClassAccelerator:
+		return d.Vendor != nil && computeVendors[*d.Vendor]
+	}
+	return false
+}
+
+// IsNIC reports whether d is a network controller, of Ethernet or InfiniBand.
+func (d *PCIDevice) IsNIC() bool {
+	return d.Class != nil && (d.Class.Base() == ClassNetwork || d.Class.Sub() == SubFabric)
+}
+
+// IsBridge reports whether d is a bridge to another PCI bus.
+func (d *PCIDevice) IsBridge() bool {
+	return d.Bridge != nil || d.Class != nil && (d.Class.Sub() == SubPCIBridge || d.Class.Sub() == 0x0609)
+}
+
+// gpuKind tells the kind of a function for which IsGPU holds.
+func gpuKind(d *PCIDevice) string {
+	switch {
+	case d.Vendor != nil && displayOnly[*d.Vendor]:
+		return GPUDisplay
+	case d.PF != nil:
+		return GPUVirtual
+	case d.Parent == nil && d.Root != "" && d.Vendor != nil && *d.Vendor == VendorIntel:
+		return GPUIntegrated
+	case d.Vendor == nil:
+		return ""
+	default:
+		return GPUDiscrete
+	}
+}
+
+// Complete derives what follows from what was read, sorts every list and numbers what has no number of its own. Readers call it last, whatever
+// they read from, so that a fact means the same in each Host. It may be called again.
+func (h *Host) Complete() {
+	h.completePCI()
+	h.completeVFs()
+	h.completeGroups()
+	h.completeGPUs()
+	h.completeNICs()
+	h.completeCPUs()
+	slices.SortFunc(h.Storage, func(a, b Disk) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.IRQs, func(a, b IRQ) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortFunc(h.Tenants, func(a, b Tenant) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.Unread, func(a, b Unread) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Why, b.Why)) })
+	h.Unread = slices.Compact(h.Unread)
+}
+
+// completePCI sorts the functions, joins each link to its port and finds NUMA nodes that the device itself does not state.
+func (h *Host) completePCI() {
+	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
+	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
+	t := NewTree(h)
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		up := t.Ancestors(d.Address)
+		if len(up) > 0 && d.Root == "" {
+			d.Root = up[len(up)-1].Root
+		}
+		if d.Link != nil && len(up) > 0 && up[0].Link != nil && !d.isDownstream() {
+			l := up[0].Link
+			d.Link.Port = &PortLink{up[0].Address, l.SpeedGTs, l.Width, l.MaxSpeedGTs, l.MaxWidth}
+		}
+		if d.NUMANode != nil {
+			continue
+		}
+		if n, ok := h.nodeOf(d.LocalCPUs); ok {
+			d.NUMANode, d.NUMASource = &n, "local_cpulist"
+			continue
+		}
+		for _, bridge := range up {
+			if bridge.NUMANode != nil {
+				n := *bridge.NUMANode
+				d.NUMANode, d.NUMASource = &n, "parent"
+				break
+			}
+		}
+	}
+}
+
+// isDownstream reports whether d is a port whose own link leads down, so that what is above it is not the other end of the link.
+func (d *PCIDevice) isDownstream() bool {
+	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
+}
+
+// nodeOf returns the NUMA node whose CPUs are exactly local. All CPUs of a machine with several nodes mean "no locality", not a node.
+func (h *Host) nodeOf(local *CPUSet) (int, bool) {
+	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
+		return 0, false
+	}
+	for i := range h.NUMANodes {
+		if !h.NUMANodes[i].CPUs.IsEmpty() && h.NUMANodes[i].CPUs.Equal(*local) {
+			return h.NUMANodes[i].ID, true
+		}
+	}
+	return 0, false
+}
+
+// completeVFs points virtual functions to their physical one, where only one side was read.
+func (h *Host) completeVFs() {
+	t := NewTree(h)
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.SRIOV == nil {
+			continue
+		}
+		if d.SRIOV.VFs == nil {
+			d.SRIOV.VFs = []VF{}
+		}
+		slices.SortFunc(d.SRIOV.VFs, func(a, b VF) int { return cmp.Compare(a.Index, b.Index) })
+		for _, vf := range d.SRIOV.VFs {
+			if vf.Address == nil {
+				continue
+			}
+			if f := t.Device(*vf.Address); f != nil && f.PF == nil {
+				pf := d.Address
+				f.PF = &pf
+			}
+		}
+	}
+}
+
+// completeGroups collects the IOMMU groups from the devices, keeping what was read of a group itself.
+func (h *Host) completeGroups() {
+	groups := map[int]IOMMUGroup{}
+	for _, g := range h.IOMMU.Groups {
+		groups[g.ID] = g
+	}
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.IOMMUGroup == nil {
+			continue
+		}
+		g := groups[*d.IOMMUGroup]
+		g.ID = *d.IOMMUGroup
+		if !slices.Contains(g.Devices, d.Address) {
+			g.Devices = append(g.Devices, d.Address)
+		}
+		groups[g.ID] = g
+	}
+	h.IOMMU.Groups = nil
+	for _, id := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[id]
+		slices.SortFunc(g.Devices, PCIAddr.Compare)
+		h.IOMMU.Groups = append(h.IOMMU.Groups, g)
+	}
+	if len(groups) > 0 {
+		h.IOMMU.Enabled = new(true)
+	}
+}
+
+// completeGPUs adds a GPU for every function that is one and that no reader has described, and fills in what the function knows.
+func (h *Host) completeGPUs() {
+	described := map[PCIAddr]*GPU{}
+	for i := range h.GPUs {
+		if a := h.GPUs[i].Address; a != nil {
+			described[*a] = &h.GPUs[i]
+		}
+	}
+	var found []GPU
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.IsGPU() && described[d.Address] == nil {
+			found = append(found, GPU{Address: new(d.Address)})
+		}
+	}
+	h.GPUs = append(h.GPUs, found...)
+	t := NewTree(h)
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Address == nil {
+			continue
+		}
+		d := t.Device(*g.Address)
+		if d == nil {
+			continue
+		}
+		g.Kind = cmp.Or(g.Kind, gpuKind(d))
+		g.Vendor = cmp.Or(g.Vendor, d.VendorName)
+		g.Model = cmp.Or(g.Model, d.DeviceName)
+		g.Driver = cmp.Or(g.Driver, d.Driver)
+		g.NUMANode = cmp.Or(g.NUMANode, d.NUMANode)
+		g.Functions = h.siblings(*g.Address, d.PF != nil)
+		for _, b := range d.BARs {
+			if b.Prefetchable && b.Index < 6 && (g.BAR1Bytes == nil || b.SizeBytes > *g.BAR1Bytes) {
+				g.BAR1Bytes = new(b.SizeBytes)
+			}
+		}
+	}
+	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
+}
+
+// siblings returns all functions of the device at a. Virtual functions of one device may share its number: each stands alone.
+func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
+	if virtual {
+		return []PCIAddr{a}
+	}
+	var out []PCIAddr
+	for i := range h.PCI {
+		if d := &h.PCI[i]; d.Address.SameDevice(a) && d.PF == nil {
+			out = append(out, d.Address)
+		}
+	}
+	return out
+}
+
+// compareAddr orders known addresses first, and leaves unknown ones as they are.
+func compareAddr(a, b *PCIAddr) int {
+	switch {
+	case a != nil && b != nil:
+		return a.Compare(*b)
+	case a != nil:
+		return -1
+	case b != nil:
+		return 1
+	}
+	return 0
+}
+
+// completeNICs adds a NIC for every network function that no reader has described, and fills in what the function knows.
+func (h *Host) completeNICs() {
+	described := map[PCIAddr]bool{}
+	for i := range h.NICs {
+		if a := h.NICs[i].Address; a != nil {
+			described[*a] = true
+		}
+	}
+	for i := range h.PCI {
+		if d := &h.PCI[i]; d.IsNIC() && !described[d.Address] {
+			h.NICs = append(h.NICs, NIC{Address: new(d.Address)})
+		}
+	}
+	t := NewTree(h)
+	for i := range h.NICs {
+		n := &h.NICs[i]
+		if n.Address != nil {
+			if d := t.Device(*n.Address); d != nil {
+				n.Model = cmp.Or(n.Model, d.DeviceName)
+				n.Driver = cmp.Or(n.Driver, d.Driver)
+				n.NUMANode = cmp.Or(n.NUMANode, d.NUMANode)
+				n.SRIOV = cmp.Or(n.SRIOV, d.SRIOV)
+				n.PF = cmp.Or(n.PF, d.PF)
+			}
+		}
+		slices.SortFunc(n.Ports, func(a, b Netdev) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(n.Devices, func(a, b RDMADevice) int { return cmp.Compare(a.Name, b.Name) })
+		for _, p := range n.Ports {
+			n.Netdevs = append(n.Netdevs, p.Name)
+			if p.SpeedMbps != nil && (n.SpeedMbps == nil || *p.SpeedMbps > *n.SpeedMbps) {
+				n.SpeedMbps = new(*p.SpeedMbps)
+			}
+		}
+		for _, d := range n.Devices {
+			n.RDMA = append(n.RDMA, d.Name)
+			for _, p := range d.Ports {
+				// An InfiniBand port says its rate itself; the speed of its IPoIB device is often not told.
+				if p.RateGbps != nil && p.State == "ACTIVE" && n.SpeedMbps == nil {
+					n.SpeedMbps = new(int64(*p.RateGbps * 1000))
+				}
+			}
+		}
+		n.Netdevs, n.RDMA = sortedSet(n.Netdevs), sortedSet(n.RDMA)
+	}
+	slices.SortStableFunc(h.NICs, func(a, b NIC) int { return compareAddr(a.Address, b.Address) })
+}
+
+// sortedSet sorts, drops duplicates and is never nil.
+func sortedSet(names []string) []string {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if names == nil {
+		names = []string{}
+	}
+	return names
+}
+
+// completeCPUs sorts what the CPUs are in and numbers cores and caches by their lowest CPU.
+func (h *Host) completeCPUs() {
+	slices.SortFunc(h.Packages, func(a, b Package) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(h.Cores, func(a, b Core) int { return a.CPUs.Compare(b.CPUs) })
+	slices.SortFunc(h.L3, func(a, b L3) int { return a.CPUs.Compare(b.CPUs) })
+	for i := range h.L3 {
+		h.L3[i].ID = i
+	}
+	for i := range h.Cores {
+		c := &h.Cores[i]
+		c.ID = i
+		c.L3 = nil
+		for j := range h.L3 {
+			if h.L3[j].CPUs.Contains(c.CPUs.Min()) {
+				c.L3 = new(j)
+				break
+			}
+		}
+		if c.NUMANode == nil {
+			for j := range h.NUMANodes {
+				if h.NUMANodes[j].CPUs.Contains(c.CPUs.Min()) {
+					c.NUMANode = new(h.NUMANodes[j].ID)
+					break
+				}
+			}
+		}
+	}
+}

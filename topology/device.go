@@ -1,0 +1,116 @@
+package topology
+
+// A GPU is a display or processing accelerator. A device known only by another tool's name for it has Name and no Address.
+type GPU struct {
+	Address *PCIAddr `json:"address,omitempty"`
+	// Functions are all functions of the same device: the GPU, its audio, USB and serial controllers. They go to a VM together.
+	Functions []PCIAddr `json:"functions,omitempty"`
+	// Kind tells what computes from what only drives a screen: a Kind constant; empty where it is not known.
+	Kind     string `json:"kind,omitempty"`
+	Name     string `json:"name,omitempty"`  // "GPU0" in a matrix; "card0" or "nvidia0" on a live machine
+	Index    *int   `json:"index,omitempty"` // as nvidia-smi or the dump numbers it
+	Vendor   string `json:"vendor,omitempty"`
+	Model    string `json:"model,omitempty"`
+	NUMANode *int   `json:"numa_node,omitempty"`
+	// MemoryBytes is the GPU's own memory.
+	MemoryBytes  *uint64 `json:"memory_bytes,omitempty"`
+	MemoryNode   *int    `json:"memory_numa_node,omitempty"` // the NUMA node that its memory is, on coherent machines
+	Driver       string  `json:"driver,omitempty"`
+	DriverVer    string  `json:"driver_version,omitempty"`
+	UUID         string  `json:"uuid,omitempty"`
+	VBIOS        string  `json:"vbios,omitempty"`
+	CPUAffinity  *CPUSet `json:"cpu_affinity,omitempty"` // as the source states it
+	NVLinks      *int    `json:"nvlinks,omitempty"`      // links in use, where it is known
+	ComputeArch  string  `json:"arch,omitempty"`         // "sm_90", "gfx942"
+	MIG          string  `json:"mig,omitempty"`
+	PersistMode  *bool   `json:"persistence_mode,omitempty"`
+	BAR1Bytes    *uint64 `json:"bar1_bytes,omitempty"` // the BAR through which peers reach its memory
+	DMABuf       *bool   `json:"dma_buf,omitempty"`
+	ConnectedMon *bool   `json:"display_active,omitempty"`
+}
+
+// ID returns what other parts call the GPU: its address, or its name where there is none.
+func (g *GPU) ID() string { return deviceID(g.Address, g.Name) }
+
+// A NIC is a network function: Ethernet or InfiniBand.
+type NIC struct {
+	Address   *PCIAddr     `json:"address,omitempty"`
+	Name      string       `json:"name,omitempty"` // "NIC0" in a matrix
+	Model     string       `json:"model,omitempty"`
+	Netdevs   []string     `json:"netdevs"`              // names, sorted; empty, not absent, where there are none
+	RDMA      []string     `json:"rdma"`                 // RDMA devices, sorted; empty, not absent, where there are none
+	SpeedMbps *int64       `json:"speed_mbps,omitempty"` // of the link now; absent while it is down
+	NUMANode  *int         `json:"numa_node,omitempty"`
+	Driver    string       `json:"driver,omitempty"`
+	Firmware  string       `json:"firmware,omitempty"`
+	SRIOV     *SRIOV       `json:"sriov,omitempty"`
+	PF        *PCIAddr     `json:"pf,omitempty"`
+	Ports     []Netdev     `json:"ports,omitempty"`        // by name
+	Devices   []RDMADevice `json:"rdma_devices,omitempty"` // by name
+}
+
+// ID returns what other parts call the NIC: its address, or its name where there is none.
+func (n *NIC) ID() string { return deviceID(n.Address, n.Name) }
+
+func deviceID(a *PCIAddr, name string) string {
+	if a != nil {
+		return a.String()
+	}
+	return name
+}
+
+// A Netdev is a network device of a NIC.
+type Netdev struct {
+	Name      string `json:"name"`
+	MAC       string `json:"mac,omitempty"`
+	MTU       *int   `json:"mtu,omitempty"`        // bytes
+	SpeedMbps *int64 `json:"speed_mbps,omitempty"` // absent while the link is down
+	State     string `json:"state,omitempty"`      // operstate: up, down, unknown, ...
+	Carrier   *bool  `json:"carrier,omitempty"`
+	DevPort   *int   `json:"dev_port,omitempty"`       // port of the NIC, from 0
+	Master    string `json:"master,omitempty"`         // bond or bridge that it belongs to
+	PhysPort  string `json:"phys_port_name,omitempty"` // p0; pf0vf3 of a representor
+	Switch    string `json:"phys_switch_id,omitempty"`
+}
+
+// An RDMADevice is an RDMA device of the kernel: mlx5_0.
+type RDMADevice struct {
+	Name     string     `json:"name"`
+	NodeType string     `json:"node_type,omitempty"` // "1: CA", ...
+	Firmware string     `json:"firmware,omitempty"`
+	NodeGUID string     `json:"node_guid,omitempty"`
+	Board    string     `json:"board_id,omitempty"`
+	Ports    []RDMAPort `json:"ports,omitempty"` // by number
+}
+
+// An RDMAPort is a port of an RDMA device.
+type RDMAPort struct {
+	Number    int               `json:"number"`               // from 1
+	State     string            `json:"state,omitempty"`      // ACTIVE, DOWN, INIT, ARMED
+	PhysState string            `json:"phys_state,omitempty"` // LinkUp, Disabled, Polling, ...
+	LinkLayer string            `json:"link_layer,omitempty"` // Ethernet or InfiniBand
+	RateGbps  *float64          `json:"rate_gbps,omitempty"`
+	LID       *int              `json:"lid,omitempty"`
+	GIDs      []GID             `json:"gids,omitempty"`     // those that are set, by index
+	Counters  map[string]uint64 `json:"counters,omitempty"` // errors and discards that are not 0
+}
+
+// A GID is an entry of a port's GID table.
+type GID struct {
+	Index  int    `json:"index"`
+	GID    string `json:"gid"`
+	Type   string `json:"type,omitempty"` // "RoCE v2", "IB/RoCE v1"
+	Netdev string `json:"netdev,omitempty"`
+}
+
+// A Bond is several network devices as one.
+type Bond struct {
+	Name       string   `json:"name"`
+	Mode       string   `json:"mode,omitempty"`        // 802.3ad, active-backup, balance-xor, ...
+	HashPolicy string   `json:"hash_policy,omitempty"` // layer2, layer3+4, ...
+	Members    []string `json:"members"`
+	Active     string   `json:"active_member,omitempty"`
+	SpeedMbps  *int64   `json:"speed_mbps,omitempty"` // sum of the members that are up
+	MTU        *int     `json:"mtu,omitempty"`
+	RDMA       []string `json:"rdma,omitempty"` // RDMA devices that stand on the bond: mlx5_bond_0
+}

@@ -1,0 +1,264 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo -m. The zero value is not known. Better
+// classes compare as smaller.
+type PathClass uint8
+
+// The classes, from near to far. Source: the legend that nvidia-smi topo -m prints.
+const (
+	PathUnknown PathClass = iota
+	PathSelf              // X: the device itself
+	PathNVLink            // NV#: a bonded set of # NVLinks
+	PathPIX               // at most one PCIe bridge, a switch counted as one
+	PathPXB               // several PCIe bridges, without the host bridge
+	PathPHB               // a PCIe host bridge, typically the CPU
+	PathNODE              // the interconnect between host bridges within a NUMA node
+	PathSYS               // the interconnect between NUMA nodes
+)
+
+var pathNames = [...]string{"", "X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"}
+
+// String returns the class as nvidia-smi prints it; an NVLink path without the number of its links is "NV".
+func (c PathClass) String() string {
+	if int(c) < len(pathNames) {
+		return pathNames[c]
+	}
+	return "PathClass(" + strconv.Itoa(int(c)) + ")"
+}
+
+// A Path is what lies between two devices.
+type Path struct {
+	A, B  string    // IDs of GPU or NIC: address, or name where there is none
+	Class PathClass // PathNVLink where NVLinks connect A and B
+	Links int       // NVLinks between A and B; 0 unless Class is PathNVLink
+	// PCIe is the class of the way over PCIe where Class is PathNVLink and that way is known.
+	PCIe PathClass
+}
+
+// Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty when the class is not known.
+func (p Path) Label() string {
+	if p.Class == PathNVLink && p.Links > 0 {
+		return "NV" + strconv.Itoa(p.Links)
+	}
+	return p.Class.String()
+}
+
+// ParsePathLabel parses a cell of the matrix. "SOC", the name that SYS had before 2017, is taken. The number is that of the NVLinks, 0 for
+// all other classes.
+func ParsePathLabel(s string) (class PathClass, links int, err error) {
+	switch s {
+	case "X":
+		return PathSelf, 0, nil
+	case "SOC":
+		return PathSYS, 0, nil
+	}
+	if digits, ok := strings.CutPrefix(s, "NV"); ok {
+		if n, ok := number(digits); ok && n > 0 {
+			return PathNVLink, n, nil
+		}
+	} else if i := slices.Index(pathNames[:], s); i >= int(PathPIX) {
+		return PathClass(i), 0, nil
+	}
+	return PathUnknown, 0, fmt.Errorf("path %q: want X, NV followed by a number of links, PIX, PXB, PHB, NODE or SYS", s)
+}
+
+// A Tree answers questions about the PCI tree of a Host. It stays right as long as the Host is not changed.
+type Tree struct {
+	host     *Host
+	byAddr   map[PCIAddr]*PCIDevice
+	reported map[[2]string]Path
+}
+
+// NewTree indexes h.
+func NewTree(h *Host) *Tree {
+	t := &Tree{host: h, byAddr: make(map[PCIAddr]*PCIDevice, len(h.PCI))}
+	for i := range h.PCI {
+		t.byAddr[h.PCI[i].Address] = &h.PCI[i]
+	}
+	if len(h.Reported) > 0 {
+		t.reported = make(map[[2]string]Path, 2*len(h.Reported))
+		for _, p := range h.Reported {
+			t.reported[[2]string{p.A, p.B}] = p
+		}
+	}
+	return t
+}
+
+// Device returns the function at a, or nil.
+func (t *Tree) Device(a PCIAddr) *PCIDevice { return t.byAddr[a] }
+
+// maxDepth bounds a walk up the tree: 256 buses cannot be nested deeper, and a dump may have a loop in it.
+const maxDepth = 256
+
+// Ancestors returns the bridges above a, the nearest first. A loop ends the list.
+func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
+	var up []*PCIDevice
+	d := t.byAddr[a]
+	for d != nil && d.Parent != nil && len(up) < maxDepth {
+		next := t.byAddr[*d.Parent]
+		if next == nil || next.Address == a || slices.Contains(up, next) {
+			break
+		}
+		up = append(up, next)
+		d = next
+	}
+	return up
+}
+
+// Between returns the path between two functions as nvidia-smi would class it.
+//
+//   - Functions of one device, or on one bus below a bridge: PIX.
+//   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a switch): PIX.
+//   - Under one bridge, deeper: PXB.
+//   - On one root bus: PHB.
+//   - On one NUMA node: NODE; on a machine with one node or less, everything is.
+//   - On different NUMA nodes: SYS.
+//
+// It is PathUnknown where the tree or the NUMA nodes do not say.
+func (t *Tree) Between(a, b PCIAddr) PathClass {
+	if a == b {
+		return PathSelf
+	}
+	da, db := t.byAddr[a], t.byAddr[b]
+	if da == nil || db == nil {
+		return PathUnknown
+	}
+	if a.SameDevice(b) || da.Parent != nil && db.Parent != nil && *da.Parent == *db.Parent {
+		return PathPIX
+	}
+	upA, upB := t.Ancestors(a), t.Ancestors(b)
+	for i, bridge := range upA {
+		if j := slices.Index(upB, bridge); j >= 0 {
+			if i <= 1 && j <= 1 {
+				return PathPIX
+			}
+			return PathPXB
+		}
+	}
+	if rootA, rootB := root(da, upA), root(db, upB); rootA != "" && rootA == rootB {
+		return PathPHB
+	}
+	if len(t.host.NUMANodes) == 1 {
+		return PathNODE
+	}
+	if da.NUMANode == nil || db.NUMANode == nil {
+		return PathUnknown
+	}
+	if *da.NUMANode == *db.NUMANode {
+		return PathNODE
+	}
+	return PathSYS
+}
+
+// root names the root bus that d stands on.
+func root(d *PCIDevice, up []*PCIDevice) string {
+	top := d
+	if len(up) > 0 {
+		top = up[len(up)-1]
+	}
+	if top.Root != "" {
+		return top.Root
+	}
+	if top.Parent != nil {
+		return "" // the tree is cut off below the root
+	}
+	return fmt.Sprintf("pci%04x:%02x", top.Address.Domain, top.Address.Bus)
+}
+
+// RootOf names the root complex that the function stands below, as sysfs does ("pci0000:40"), or returns "" where it is not known.
+func (t *Tree) RootOf(a PCIAddr) string {
+	d := t.byAddr[a]
+	if d == nil {
+		return ""
+	}
+	return root(d, t.Ancestors(a))
+}
+
+// ToNode returns the path between a function and the memory of a NUMA node: PHB for the node that it is attached to, SYS for any other.
+func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
+	d := t.byAddr[a]
+	switch {
+	case d == nil || d.NUMANode == nil && len(t.host.NUMANodes) != 1:
+		return PathUnknown
+	case d.NUMANode == nil || *d.NUMANode == node:
+		return PathPHB
+	default:
+		return PathSYS
+	}
+}
+
+// Path returns the path between two GPUs or NICs by their IDs. What a tool reported comes first; the PCI tree answers the rest.
+func (t *Tree) Path(a, b string) Path {
+	p := Path{A: a, B: b}
+	if r, ok := t.reported[[2]string{a, b}]; ok {
+		p.Class, p.Links, p.PCIe = r.Class, r.Links, r.PCIe
+	} else if r, ok := t.reported[[2]string{b, a}]; ok {
+		p.Class, p.Links, p.PCIe = r.Class, r.Links, r.PCIe
+	}
+	if p.Class != PathUnknown && (p.Class != PathNVLink || p.PCIe != PathUnknown) {
+		return p
+	}
+	addrA, errA := ParsePCIAddr(a)
+	addrB, errB := ParsePCIAddr(b)
+	if errA == nil && errB == nil {
+		if pcie := t.Between(addrA, addrB); p.Class == PathNVLink {
+			p.PCIe = pcie
+		} else {
+			p.Class = pcie
+		}
+	}
+	return p
+}
+
+// Paths returns the paths between all GPUs and NICs that are known, each pair once, GPUs first, in the order of the Host. A virtual function
+// is left out: it is where its physical function is.
+func (t *Tree) Paths() []Path {
+	var ids []string
+	for i := range t.host.GPUs {
+		ids = append(ids, t.host.GPUs[i].ID())
+	}
+	for i := range t.host.NICs {
+		if t.host.NICs[i].PF == nil {
+			ids = append(ids, t.host.NICs[i].ID())
+		}
+	}
+	var out []Path
+	for i, a := range ids {
+		for _, b := range ids[i+1:] {
+			if p := t.Path(a, b); p.Class != PathUnknown {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// Nearest returns the paths from one device to others, the nearest first; equal ones keep their order. Unknown paths come last.
+func (t *Tree) Nearest(from string, others []string) []Path {
+	paths := make([]Path, 0, len(others))
+	for _, o := range others {
+		paths = append(paths, t.Path(from, o))
+	}
+	rank := func(p Path) PathClass {
+		if p.Class == PathUnknown {
+			return PathSYS + 1
+		}
+		return p.Class
+	}
+	slices.SortStableFunc(paths, func(a, b Path) int { return cmp.Compare(rank(a), rank(b)) })
+	return paths
+}
+
+// Path returns the path between two devices by ID. For many questions, make one Tree.
+func (h *Host) Path(a, b string) Path { return NewTree(h).Path(a, b) }
+
+// MarshalText writes the class as nvidia-smi prints it.
+func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
