@@ -65,7 +65,7 @@ func gpuKind(d *PCIDevice) string {
 		return GPUDisplay
 	case d.PF != nil:
 		return GPUVirtual
-	case d.Parent == nil && d.Root != "" && d.Vendor != nil && *d.Vendor == VendorIntel:
+	case d.Parent == nil && !d.ParentUnknown && d.Root != "" && d.Vendor != nil && *d.Vendor == VendorIntel:
 		return GPUIntegrated
 	case d.Vendor == nil:
 		return ""
@@ -83,6 +83,7 @@ func (h *Host) Complete() {
 	h.completeGPUs()
 	h.completeNICs()
 	h.completeCPUs()
+	h.completeStorage()
 	slices.SortFunc(h.Storage, func(a, b Disk) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.IRQs, func(a, b IRQ) int { return cmp.Compare(a.Number, b.Number) })
@@ -111,16 +112,39 @@ func (h *Host) completePCI() {
 		}
 		if n, ok := h.nodeOf(d.LocalCPUs); ok {
 			d.NUMANode, d.NUMASource = &n, "local_cpulist"
+		}
+	}
+	// What a bridge stands on, what is behind it stands on too. A bridge may come after its children, so this is a pass of its own.
+	var inherited []inheritance
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.NUMANode != nil {
 			continue
 		}
-		for _, bridge := range up {
+		for _, bridge := range t.Ancestors(d.Address) {
 			if bridge.NUMANode != nil {
-				n := *bridge.NUMANode
-				d.NUMANode, d.NUMASource = &n, "parent"
+				inherited = append(inherited, inheritance{d, *bridge.NUMANode})
 				break
 			}
 		}
 	}
+	for _, in := range inherited {
+		in.device.NUMANode, in.device.NUMASource = new(in.node), "parent"
+	}
+	if len(h.NUMANodes) != 1 {
+		return
+	}
+	for i := range h.PCI {
+		if d := &h.PCI[i]; d.NUMANode == nil {
+			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
+		}
+	}
+}
+
+// An inheritance is the NUMA node that a function has from a bridge above it.
+type inheritance struct {
+	device *PCIDevice
+	node   int
 }
 
 // isDownstream reports whether d is a port whose own link leads down, so that what is above it is not the other end of the link.
@@ -141,7 +165,7 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	return 0, false
 }
 
-// completeVFs points virtual functions to their physical one, where only one side was read.
+// completeVFs joins virtual functions and their physical one, where only one side was read.
 func (h *Host) completeVFs() {
 	t := NewTree(h)
 	for i := range h.PCI {
@@ -157,11 +181,27 @@ func (h *Host) completeVFs() {
 			if vf.Address == nil {
 				continue
 			}
-			if f := t.Device(*vf.Address); f != nil && f.PF == nil {
-				pf := d.Address
-				f.PF = &pf
+			if f := t.Device(*vf.Address); f != nil && f.PF == nil && f != d {
+				f.PF = new(d.Address)
 			}
 		}
+	}
+	// The other way round. Virtual functions are numbered by rising address, so their order is their index where all of them were read.
+	found := map[*PCIDevice][]VF{}
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.PF == nil {
+			continue
+		}
+		if pf := t.Device(*d.PF); pf != nil && pf != d && (pf.SRIOV == nil || len(pf.SRIOV.VFs) == 0) {
+			found[pf] = append(found[pf], VF{Index: len(found[pf]), Address: new(d.Address)})
+		}
+	}
+	for pf, vfs := range found {
+		if pf.SRIOV == nil {
+			pf.SRIOV = &SRIOV{}
+		}
+		pf.SRIOV.VFs = vfs
 	}
 }
 
@@ -220,6 +260,9 @@ func (h *Host) completeGPUs() {
 		if d == nil {
 			continue
 		}
+		if g.Kind == "" && h.isProcessorGPU(d) {
+			g.Kind = GPUIntegrated
+		}
 		g.Kind = cmp.Or(g.Kind, gpuKind(d))
 		g.Vendor = cmp.Or(g.Vendor, d.VendorName)
 		g.Model = cmp.Or(g.Model, d.DeviceName)
@@ -233,6 +276,18 @@ func (h *Host) completeGPUs() {
 		}
 	}
 	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
+}
+
+// isProcessorGPU reports whether d is inside of an AMD processor. Its functions include others of the processor, which have the vendor number of
+// AMD's processors where its graphics cards have that of AMD's GPUs.
+func (h *Host) isProcessorGPU(d *PCIDevice) bool {
+	const vendorProcessors ID16 = 0x1022
+	if d.Vendor == nil || *d.Vendor != VendorAMD || d.PF != nil {
+		return false
+	}
+	return slices.ContainsFunc(h.PCI, func(f PCIDevice) bool {
+		return f.Vendor != nil && *f.Vendor == vendorProcessors && f.Address.SameDevice(d.Address)
+	})
 }
 
 // siblings returns all functions of the device at a. Virtual functions of one device may share its number: each stands alone.
@@ -343,6 +398,18 @@ func (h *Host) completeCPUs() {
 					c.NUMANode = new(h.NUMANodes[j].ID)
 					break
 				}
+			}
+		}
+	}
+}
+
+// completeStorage gives disks the NUMA node of their function.
+func (h *Host) completeStorage() {
+	t := NewTree(h)
+	for i := range h.Storage {
+		if d := &h.Storage[i]; d.NUMANode == nil && d.PCI != nil {
+			if f := t.Device(*d.PCI); f != nil && f.NUMANode != nil {
+				d.NUMANode = new(*f.NUMANode)
 			}
 		}
 	}

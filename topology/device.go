@@ -23,6 +23,7 @@ type GPU struct {
 	NVLinks      *int    `json:"nvlinks,omitempty"`      // links in use, where it is known
 	ComputeArch  string  `json:"arch,omitempty"`         // "sm_90", "gfx942"
 	MIG          string  `json:"mig,omitempty"`
+	Partition    string  `json:"compute_partition,omitempty"` // of AMD's GPUs: SPX is one GPU, CPX as many as it has dies
 	PersistMode  *bool   `json:"persistence_mode,omitempty"`
 	BAR1Bytes    *uint64 `json:"bar1_bytes,omitempty"` // the BAR through which peers reach its memory
 	DMABuf       *bool   `json:"dma_buf,omitempty"`

@@ -43,10 +43,10 @@ func Generation(gts float64) int {
 }
 
 // LinkGBps returns what a link can carry one way after line coding, in 10^9 bytes per second: 8b/10b up to 5 GT/s, 128b/130b above
-// (64 GT/s uses flits; the same factor is close enough here). 0 for a speed that is no PCIe speed.
+// (64 GT/s uses flits; the same factor is close enough here). It is 0 for a speed that is no PCIe speed and for a width below 1.
 func LinkGBps(gts float64, width int) float64 {
 	switch g := Generation(gts); {
-	case g == 0:
+	case g == 0 || width < 1:
 		return 0
 	case g <= 2:
 		return gts * float64(width) / 8 * 8 / 10

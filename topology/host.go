@@ -228,6 +228,7 @@ type Tenant struct {
 	// Pins are the CPUs that each virtual CPU may run on; a CPU not listed floats over Floating.
 	Pins         []Pin          `json:"pins,omitempty"`
 	EmulatorCPUs *CPUSet        `json:"emulator_cpus,omitempty"`
+	IOThreadCPUs *CPUSet        `json:"iothread_cpus,omitempty"` // of all I/O threads that are pinned
 	Floating     *CPUSet        `json:"floating_cpus,omitempty"` // cpuset of <vcpu>; nil: all
 	MemoryBytes  *uint64        `json:"memory_bytes,omitempty"`
 	Hugepages    *uint64        `json:"hugepage_bytes,omitempty"` // page size that backs it; 0 the host's default; nil: none

@@ -58,7 +58,7 @@ func ParseID16(s string) (ID16, error) {
 // ParseID24 parses a class: "0x020000", or without its programming interface "0200" as other tools print it.
 func ParseID24(s string) (ID24, error) {
 	n, err := parseID(s, 24)
-	if digits := strings.TrimPrefix(s, "0x"); err == nil && len(digits) == 4 {
+	if digits := strings.TrimPrefix(strings.ToLower(s), "0x"); err == nil && len(digits) == 4 {
 		n <<= 8
 	}
 	return ID24(n), err

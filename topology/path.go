@@ -119,7 +119,7 @@ func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
 //   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a switch): PIX.
 //   - Under one bridge, deeper: PXB.
 //   - On one root bus: PHB.
-//   - On one NUMA node: NODE; on a machine with one node or less, everything is.
+//   - On one NUMA node: NODE; on a machine with one node, everything is.
 //   - On different NUMA nodes: SYS.
 //
 // It is PathUnknown where the tree or the NUMA nodes do not say.
@@ -143,8 +143,16 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 			return PathPXB
 		}
 	}
-	if rootA, rootB := root(da, upA), root(db, upB); rootA != "" && rootA == rootB {
+	cut := isCut(topmost(da, upA)) || isCut(topmost(db, upB))
+	rootA, rootB := root(da, upA), root(db, upB)
+	if rootA != "" && rootA == rootB {
+		if cut {
+			return PathUnknown // the bridges that are missing may be shared: PIX, PXB or PHB
+		}
 		return PathPHB
+	}
+	if cut && (rootA == "" || rootB == "") && !onDifferentNodes(da, db) {
+		return PathUnknown
 	}
 	if len(t.host.NUMANodes) == 1 {
 		return PathNODE
@@ -158,17 +166,30 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	return PathSYS
 }
 
+// topmost returns what stands nearest the root: the last bridge above d, or d itself.
+func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
+	if len(up) > 0 {
+		return up[len(up)-1]
+	}
+	return d
+}
+
+// isCut reports whether the tree is cut off above top, its topmost function: what is between it and the root bus was not read.
+func isCut(top *PCIDevice) bool { return top.Parent != nil || top.ParentUnknown }
+
+// onDifferentNodes reports whether the NUMA nodes of both are known and differ.
+func onDifferentNodes(a, b *PCIDevice) bool {
+	return a.NUMANode != nil && b.NUMANode != nil && *a.NUMANode != *b.NUMANode
+}
+
 // root names the root bus that d stands on.
 func root(d *PCIDevice, up []*PCIDevice) string {
-	top := d
-	if len(up) > 0 {
-		top = up[len(up)-1]
-	}
+	top := topmost(d, up)
 	if top.Root != "" {
 		return top.Root
 	}
-	if top.Parent != nil {
-		return "" // the tree is cut off below the root
+	if isCut(top) {
+		return ""
 	}
 	return fmt.Sprintf("pci%04x:%02x", top.Address.Domain, top.Address.Bus)
 }

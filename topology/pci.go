@@ -7,6 +7,8 @@ type PCIDevice struct {
 	Parent *PCIAddr `json:"parent,omitempty"`
 	// Root is the root complex as sysfs names it, "pci0000:40"; empty where it is not known.
 	Root string `json:"root,omitempty"`
+	// ParentUnknown is set where the source leaves out bridges above the function: a nil Parent does not mean that it stands on a root bus.
+	ParentUnknown bool `json:"parent_unknown,omitempty"`
 
 	Class           *ID24  `json:"class,omitempty"` // class, subclass and programming interface: "0x020000"
 	Vendor          *ID16  `json:"vendor,omitempty"`

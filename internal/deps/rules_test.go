@@ -17,6 +17,7 @@ type rule struct {
 const (
 	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
 		"take the value as an argument, or as an io.Reader, from the caller"
+	whyImport = "an importer makes a Host of one tool's output, from bytes: opening files is inspect's business"
 	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes come to be"
 	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
 	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
@@ -38,9 +39,22 @@ func pure() map[string]string {
 // rules knows every package of the module, those to come as well. The order is that of the data's way through them.
 var rules = map[string]rule{
 	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
-	"lab":      {why: "the lab file is read by everybody and knows nobody", never: pure()},
-	"plan":     {may: []string{"lab", "topology"}, why: "a plan follows from a lab and a host alone", never: pure()},
-	"render":   {may: []string{"lab", "plan", "topology"}, why: "artefacts follow from a plan alone, and nothing here runs them"},
+	"inspect": {
+		may: []string{
+			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/smi", "inspect/tree", "internal/pciids", "topology",
+		},
+		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
+	},
+	"inspect/tree":     {why: "a file system in a directory or an archive; what is in it is its reader's business"},
+	"inspect/hwlocxml": {may: []string{"topology"}, why: whyImport},
+	"inspect/lspci":    {may: []string{"internal/pciids", "topology"}, why: whyImport},
+	"inspect/nccl":     {may: []string{"topology"}, why: whyImport},
+	"inspect/smi":      {may: []string{"topology"}, why: whyImport},
+	"diagnose":         {may: []string{"topology"}, why: "a finding follows from the facts alone, so that it can be had from a snapshot a year later", never: pure()},
+
+	"lab":    {why: "the lab file is read by everybody and knows nobody", never: pure()},
+	"plan":   {may: []string{"lab", "topology"}, why: "a plan follows from a lab and a host alone", never: pure()},
+	"render": {may: []string{"lab", "plan", "topology"}, why: "artefacts follow from a plan alone, and nothing here runs them"},
 
 	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
 	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
@@ -63,11 +77,15 @@ var rules = map[string]rule{
 		may: []string{"bench", "check", "lab"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
+	"report/hostview": {may: []string{"diagnose", "report", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
 
-	"rack":              {any: true, never: map[string]string{"cmd/...": whyCmd}},
-	"cmd/rackless":      {any: true},
-	"internal/deps":     {why: "it judges the others"},
-	"internal/labbench": {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"cmd/rackless":         {any: true},
+	"internal/deps":        {why: "it judges the others"},
+	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
+	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"internal/pciids":      {why: "names by number: a table and its search"},
+	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).

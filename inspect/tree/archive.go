@@ -1,0 +1,188 @@
+package tree
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/xi2/xz"
+)
+
+// Limits bound what an archive may unpack to. A zero field means its default, which is far above any real machine: the largest dumps known have
+// 30,000 entries and 30 MB.
+type Limits struct {
+	Bytes     int64 // of the unpacked archive, headers included; 512 MiB
+	FileBytes int64 // of one file; 64 MiB. A longer one is there and unreadable.
+	Files     int   // entries of all kinds; 500,000
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Bytes == 0 {
+		l.Bytes = 512 << 20
+	}
+	if l.FileBytes == 0 {
+		l.FileBytes = maxRead
+	}
+	if l.Files == 0 {
+		l.Files = 500_000
+	}
+	return l
+}
+
+// A LimitError says which of the Limits an archive exceeds.
+type LimitError struct {
+	Limit string // name of the field
+	Value int64
+}
+
+func (e *LimitError) Error() string {
+	switch e.Limit {
+	case "Files":
+		return fmt.Sprintf("more than %d entries (limit Files)", e.Value)
+	case "FileBytes":
+		return fmt.Sprintf("larger than %d bytes (limit FileBytes)", e.Value)
+	}
+	return fmt.Sprintf("unpacks to more than %d bytes (limit %s)", e.Value, e.Limit)
+}
+
+// An ArchiveError is what is wrong with an archive, and where.
+type ArchiveError struct {
+	Entry  string // name of the entry, of the one before it where the header itself is broken
+	Offset int64  // of the header in the unpacked archive
+	Err    error
+}
+
+func (e *ArchiveError) Error() string {
+	if e.Entry == "" {
+		return fmt.Sprintf("archive, byte %d: %v", e.Offset, e.Err)
+	}
+	return fmt.Sprintf("archive, byte %d, at %q: %v", e.Offset, clip(e.Entry), e.Err)
+}
+
+func (e *ArchiveError) Unwrap() error { return e.Err }
+
+// Kinds of archives, by what their first bytes say. Names of files lie too often.
+type packing int
+
+const (
+	notPacked packing = iota
+	packedGzip
+	packedBzip2
+	packedXZ
+	packedZstd
+)
+
+// magics are the first bytes of each packing: RFC 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A
+// zstd file may start with a skippable frame (RFC 8878, section 3.1.2), of which 0x184D2A50 is the first magic number.
+var magics = []struct {
+	magic string
+	kind  packing
+}{
+	{"\x1f\x8b", packedGzip},
+	{"BZh", packedBzip2},
+	{"\xfd7zXZ\x00", packedXZ},
+	{"\x28\xb5\x2f\xfd", packedZstd},
+	{"\x50\x2a\x4d\x18", packedZstd},
+}
+
+func packingOf(head []byte) packing {
+	for _, m := range magics {
+		if bytes.HasPrefix(head, []byte(m.magic)) {
+			return m.kind
+		}
+	}
+	return notPacked
+}
+
+// ArchiveHead is how many bytes IsArchive wants to see.
+const ArchiveHead = blockSize
+
+// IsArchive reports whether a file that starts with head is one that ReadArchive may know: a tar file, or something packed.
+func IsArchive(head []byte) bool {
+	return packingOf(head) != notPacked || len(head) >= blockSize && isTarHeader(head[:blockSize])
+}
+
+// The unpackers keep tables and windows of hundreds of KiB, which a run over a thousand archives makes once a goroutine.
+var (
+	gzips   sync.Pool // *gzip.Reader
+	zstds   sync.Pool // *zstd.Decoder
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 128<<10) }}
+)
+
+// maxWindow bounds the memory that an unpacker may be told to take: xz -9 wants 64 MiB, zstd --ultra 128 MiB.
+const maxWindow = 128 << 20
+
+// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. What it is, is told from its first bytes.
+//
+// Names are confined to the tree. Of an entry that comes twice the later one counts. Hard links become copies. Devices, FIFOs, sparse files and
+// files above the limit are there and cannot be read. An archive that is cut off, or that puts a file below a file, is an error: half a machine
+// would be taken for a whole one.
+func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
+	limits = limits.withDefaults()
+	in := readers.Get().(*bufio.Reader)
+	in.Reset(r)
+	defer func() {
+		in.Reset(nil)
+		readers.Put(in)
+	}()
+	head, err := in.Peek(8)
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	switch packingOf(head) {
+	case packedGzip:
+		gz, ok := gzips.Get().(*gzip.Reader)
+		if !ok {
+			gz = new(gzip.Reader)
+		}
+		defer gzips.Put(gz)
+		if err := gz.Reset(in); err != nil {
+			return nil, fmt.Errorf("archive: gzip: %w", notEnd(err))
+		}
+		return readTar(gz, "gzip", limits)
+	case packedBzip2:
+		return readTar(bzip2.NewReader(in), "bzip2", limits)
+	case packedXZ:
+		x, err := xz.NewReader(in, maxWindow)
+		if err != nil {
+			return nil, fmt.Errorf("archive: xz: %w", notEnd(err))
+		}
+		return readTar(x, "xz", limits)
+	case packedZstd:
+		z, ok := zstds.Get().(*zstd.Decoder)
+		if !ok {
+			// One goroutine: archives are small, and many are read at once.
+			z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+			if err != nil {
+				return nil, fmt.Errorf("archive: zstd: %w", err)
+			}
+		}
+		defer func() {
+			if z.Reset(nil) == nil { // lets go of what it read
+				zstds.Put(z)
+			}
+		}()
+		if err := z.Reset(in); err != nil {
+			return nil, fmt.Errorf("archive: zstd: %w", notEnd(err))
+		}
+		return readTar(z, "zstd", limits)
+	}
+	return readTar(in, "", limits)
+}
+
+// notEnd makes an early end an error that is not taken for an orderly one.
+func notEnd(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// errTruncated is the error of an archive without its end.
+var errTruncated = errors.New("the archive is cut off: copy it again, or collect it again")

@@ -1,0 +1,641 @@
+package tree
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+)
+
+// tarOf writes entries with archive/tar.
+func tarOf(t testing.TB, entries ...entryOf) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		if e.Typeflag == tar.TypeReg {
+			e.Size = int64(len(e.data))
+		}
+		if err := w.WriteHeader(&e.Header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(e.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+type entryOf struct {
+	tar.Header
+	data []byte
+}
+
+func file(name, data string) entryOf {
+	return entryOf{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, []byte(data)}
+}
+
+func entry(kind byte, name, link string) entryOf {
+	return entryOf{tar.Header{Typeflag: kind, Name: name, Linkname: link, Mode: 0o644}, nil}
+}
+
+func gzipOf(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func zstdOf(t testing.TB, b []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(b, nil)
+}
+
+// describe lists a tree, a line an entry.
+func describe(t testing.TB, m *Mem) string {
+	t.Helper()
+	var b strings.Builder
+	err := fs.WalkDir(m, ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			fmt.Fprintf(&b, "%s: %v\n", name, cause(err))
+		case name == ".", e.IsDir():
+			if e.IsDir() && name != "." {
+				fmt.Fprintf(&b, "%s/\n", name)
+			}
+		case e.Type()&fs.ModeSymlink != 0:
+			target, err := m.ReadLink(name)
+			fmt.Fprintf(&b, "%s -> %s %v\n", name, target, err)
+		default:
+			data, err := m.ReadFile(name)
+			if err != nil {
+				err = cause(err)
+			}
+			fmt.Fprintf(&b, "%s = %q %v\n", name, data, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestArchivesOfEveryPacking(t *testing.T) {
+	t.Parallel()
+	plain := tarOf(t,
+		entry(tar.TypeDir, "box/", ""), entry(tar.TypeSymlink, "box/link", "sys/online"),
+		entry(tar.TypeDir, "box/proc/", ""), file("box/proc/cpuinfo", "x"), entry(tar.TypeDir, "box/sys/", ""), file("box/sys/online", "0\n"))
+	// A frame that is to be skipped (RFC 8878, section 3.1.2) before the one with the archive.
+	skippable := append([]byte("\x50\x2a\x4d\x18\x04\x00\x00\x00skip"), zstdOf(t, plain)...)
+	want := "box/\nbox/link -> sys/online <nil>\nbox/proc/\nbox/proc/cpuinfo = \"x\" <nil>\nbox/sys/\nbox/sys/online = \"0\\n\" <nil>\n"
+	for name, b := range map[string][]byte{
+		"plain": plain, "gzip": gzipOf(t, plain), "zstd": zstdOf(t, plain), "zstd after a frame to skip": skippable,
+		"two gzip members": append(gzipOf(t, plain[:700]), gzipOf(t, plain[700:])...),
+		"bzip2":            read(t, "testdata/small.tar.bz2"), "xz": read(t, "testdata/small.tar.xz"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !IsArchive(b) {
+				t.Error("not known as an archive")
+			}
+			for range 2 { // the second time with a pooled unpacker
+				m, err := ReadArchive(bytes.NewReader(b), Limits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, describe(t, m)); diff != "" {
+					t.Errorf("tree (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestArchiveEntries(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("directory-with-a-name/", 12) + "file"
+	page := strings.Repeat("\x00", 4096)
+	for _, test := range []struct {
+		name    string
+		entries []entryOf
+		want    string
+	}{
+		{"names are confined", []entryOf{file("../../etc/passwd", "1"), file("/root/x", "2"), file("./a/../../b", "3")},
+			"b = \"3\" <nil>\netc/\netc/passwd = \"1\" <nil>\nroot/\nroot/x = \"2\" <nil>\n"},
+		{"links are kept, wherever they lead", []entryOf{entry(tar.TypeSymlink, "l", "../../../etc/passwd"), entry(tar.TypeSymlink, "m", "/etc/shadow")},
+			"l -> ../../../etc/passwd <nil>\nm -> /etc/shadow <nil>\n"},
+		{"the later entry counts", []entryOf{file("a", "1"), file("./a", "22")}, "a = \"22\" <nil>\n"},
+		{"hard links are copies", []entryOf{file("./d/a", "1"), entry(tar.TypeLink, "b", "./d/a")},
+			"b = \"1\" <nil>\nd/\nd/a = \"1\" <nil>\n"},
+		{"devices are there", []entryOf{entry(tar.TypeChar, "dev/null", ""), entry(tar.TypeBlock, "dev/sda", ""), entry(tar.TypeFifo, "dev/f", "")},
+			"dev/\ndev/f = \"\" a device file or FIFO\ndev/null = \"\" a device file or FIFO\ndev/sda = \"\" a device file or FIFO\n"},
+		{"long names, in pax headers", []entryOf{file(long, "1"), entry(tar.TypeSymlink, "l", long)}, ""},
+		{"names that are not ASCII", []entryOf{file("gr\u00fcn", "1"), entry(tar.TypeSymlink, "l", "gr\u00fcn")},
+			"gr\u00fcn = \"1\" <nil>\nl -> gr\u00fcn <nil>\n"},
+		{"attributes padded to a page", []entryOf{file("a", "0\n"+page[2:]), file("b", page), file("config", "\x86\x80"+page[2:]), file("c", "0\n"+page)},
+			fmt.Sprintf("a = \"0\\n\" <nil>\nb = \"\" <nil>\nc = %q <nil>\nconfig = %q <nil>\n", "0\n"+page, "\x86\x80"+page[2:])},
+		{"what only the owner may write was not read", []entryOf{{tar.Header{Typeflag: tar.TypeReg, Name: "rescan", Mode: 0o200}, nil}},
+			"rescan = \"\" " + ErrNotRecorded.Error() + "\n"},
+		{"a large file after a small one", []entryOf{file("a", "1"), file("b", strings.Repeat("b", 100_000)), file("c", "1")},
+			fmt.Sprintf("a = \"1\" <nil>\nb = %q <nil>\nc = \"1\" <nil>\n", strings.Repeat("b", 100_000))},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m, err := ReadArchive(bytes.NewReader(tarOf(t, test.entries...)), Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.want == "" {
+				if got, err := m.ReadFile(long); string(got) != "1" {
+					t.Errorf("got %q, %v", got, err)
+				}
+				if got, err := m.ReadLink("l"); got != long {
+					t.Errorf("link: got %q, %v", got, err)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, describe(t, m)); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// header returns a header block made by hand, for what archive/tar does not write.
+func header(name string, kind byte, size string, change func(b []byte)) []byte {
+	b := make([]byte, blockSize)
+	copy(b, name)
+	copy(b[100:], "0000644\x00")
+	copy(b[124:], size)
+	b[typeOffset] = kind
+	copy(b[257:], "ustar  \x00")
+	if change != nil {
+		change(b)
+	}
+	copy(b[148:156], "        ")
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+// blocks joins blocks, each padded, and ends the archive.
+func blocks(parts ...[]byte) []byte {
+	var out []byte
+	for _, p := range parts {
+		out = append(out, p...)
+		out = append(out, make([]byte, padding(int64(len(p))))...)
+	}
+	return append(out, make([]byte, 2*blockSize)...)
+}
+
+func TestArchiveVariants(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 300)
+	for _, test := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"a directory of before POSIX", blocks(header("d/", 0, "0", nil), header("f", 0, "1", nil), []byte("x")),
+			"d/\nf = \"x\" <nil>\n"},
+		{"a contiguous file", blocks(header("f", '7', "1", nil), []byte("x")), "f = \"x\" <nil>\n"},
+		{"a size in binary", blocks(header("f", '0', "\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02", nil), []byte("xy")), "f = \"xy\" <nil>\n"},
+		{"GNU long names", blocks(header("././@LongLink", 'L', "455", nil), []byte(long+"\x00"), header("f", '0', "1", nil), []byte("x")),
+			long + " = \"x\" <nil>\n"},
+		{"GNU long targets", blocks(header("././@LongLink", 'K', "455", nil), []byte(long+"\x00"), header("l", '2', "0", nil)),
+			"l -> " + long + " <nil>\n"},
+		{"a prefix", blocks(header("f", '0', "1", func(b []byte) { copy(b[257:], "ustar\x0000"); copy(b[345:], "a/b") }), []byte("x")),
+			"a/\na/b/\na/b/f = \"x\" <nil>\n"},
+		{"no prefix where GNU has times", blocks(header("f", '0', "1", func(b []byte) { copy(b[345:], "a/b") }), []byte("x")), "f = \"x\" <nil>\n"},
+		{"star's prefix", blocks(header("f", '0', "1", func(b []byte) {
+			copy(b[257:], "ustar\x0000")
+			copy(b[345:], "a")
+			copy(b[476:], "12345670123\x0012345670123\x00")
+			copy(b[508:], "tar\x00")
+		}), []byte("x")), "a/\na/f = \"x\" <nil>\n"},
+		{"a sparse file of GNU is there", blocks(header("s", 'S', "1", func(b []byte) { b[extendedOffset] = 1 }), make([]byte, blockSize), []byte("x"),
+			header("f", '0', "1", nil), []byte("y")), "f = \"y\" <nil>\ns = \"\" " + errSparse.Error() + "\n"},
+		{"a sparse file of pax is there", blocks(header("x", 'x', "34", nil), []byte("28 GNU.sparse.name=the/name\n"),
+			header("GNUSparseFile.0/name", '0', "1", nil), []byte("x")), "the/\nthe/name = \"\" " + errSparse.Error() + "\n"},
+		{"global headers, volumes and lists of directories are left out", blocks(header("g", 'g', "16", nil), []byte("14 comment=abc\n")[:14],
+			header("v", 'V', "0", nil), header("m", 'M', "1", nil), []byte("x"), header("d", 'D', "3", nil), []byte("Yf\x00"), header("f", '0', "0", nil)),
+			"d/\nf = \"\" <nil>\n"},
+		{"a checksum of signed bytes", func() []byte {
+			b := header("f\xff", '0', "0", nil)
+			sum := 0
+			copy(b[148:156], "        ")
+			for _, c := range b {
+				sum += int(int8(c))
+			}
+			copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+			return blocks(b)
+		}(), "f\xff = \"\" invalid argument\n"},
+		{"one zero block at the end", blocks(header("f", '0', "0", nil))[:2*blockSize], "f = \"\" <nil>\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m, err := ReadArchive(bytes.NewReader(test.data), Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, describe(t, m)); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBrokenArchives(t *testing.T) {
+	t.Parallel()
+	whole := tarOf(t, file("sys/a", "1"), file("sys/b", strings.Repeat("b", 2000)))
+	pax := func(record string) []byte {
+		return blocks(header("x", 'x', fmt.Sprintf("%o", len(record)), nil), []byte(record), header("f", '0', "0", nil))
+	}
+	for _, test := range []struct {
+		name string
+		data []byte
+		err  string
+	}{
+		{"nothing", nil, "archive, byte 0: this is not a tar archive: it is too short"},
+		{"a text", []byte("GPU0 GPU1\n"), "archive, byte 0: this is not a tar archive: it is too short"},
+		{"a long text", bytes.Repeat([]byte("GPU0 GPU1\n"), 100), "archive, byte 0: this is not a tar archive, plain or packed with gzip, bzip2, xz or zstd"},
+		{"cut off in a header", whole[:1500], `archive, byte 1024, at "sys/a": the archive is cut off: copy it again, or collect it again`},
+		{"cut off in a file", whole[:2000], `archive, byte 1024, at "sys/b": the archive is cut off`},
+		{"cut off at its end mark", whole[:1024+512+2048], `archive, byte 3584, at "sys/b": the archive is cut off`},
+		{"a damaged header", func() []byte { b := bytes.Clone(whole); b[1024+3] ^= 1; return b }(),
+			`archive, byte 1024, at "sys/a": the header is damaged: its checksum is wrong`},
+		{"gzip cut off", gzipOf(t, whole)[:60], "the archive is cut off"},
+		{"gzip without its checksum", gzipOf(t, whole)[:len(gzipOf(t, whole))-4], "the archive is cut off"},
+		{"gzip with a wrong checksum", func() []byte { b := gzipOf(t, whole); b[len(b)-8] ^= 1; return b }(), "gzip: gzip: invalid checksum"},
+		{"gzip that is no more than its magic", []byte("\x1f\x8b"), "archive: gzip: unexpected EOF"},
+		{"zstd cut off", zstdOf(t, whole)[:40], "the archive is cut off"},
+		{"bzip2 cut off", read(t, "testdata/small.tar.bz2")[:60], "the archive is cut off"},
+		{"xz cut off", read(t, "testdata/small.tar.xz")[:60], "xz: data is truncated or corrupt"},
+		{"xz damaged", []byte("\xfd7zXZ\x00 and then a text that is not xz"), "archive: xz: "},
+		{"a file below a file", tarOf(t, file("sys/a", "1"), file("sys/a/b", "2")),
+			`archive, byte 1024, at "sys/a/b": add "sys/a/b": "a" above it is not a directory`},
+		{"a file below a link", tarOf(t, entry(tar.TypeSymlink, "sys/a", "/etc"), file("sys/a/passwd", "2")), `"a" above it is not a directory`},
+		{"a hard link to what comes later", tarOf(t, entry(tar.TypeLink, "a", "b"), file("b", "")), `it is a hard link to "b", which is not a file before it`},
+		{"a size that is no number", blocks(header("f", '0', "12x", nil)), `its size is "12x"`},
+		{"a negative size", blocks(header("f", '0', "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", nil)), "the header is damaged: its size is"},
+		{"a size beyond all numbers", blocks(header("f", '0', "\x80\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", nil)), "the header is damaged: its size is"},
+		{"a pax record without a length", pax("path=x\n"), "a record has no length"},
+		{"a pax record that is too long", pax("99 path=x\n"), `a record has the length "99"`},
+		{"a pax record without a value", pax("7 path\n"), "a record has no value"},
+		{"a pax size that is no number", pax("10 size=x\n"), `the size is "x"`},
+		{"an extended header without end", blocks(header("x", 'x', "77777777777", nil)), "an extended header of 8589934591 bytes is too long"},
+		{"extended headers without an entry", bytes.Repeat(append(header("x", 'L', "2000000", nil), make([]byte, 512<<10)...), 4),
+			"too many extended headers before one entry"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ReadArchive(bytes.NewReader(test.data), Limits{})
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("got %v, want %q", err, test.err)
+			}
+		})
+	}
+	if _, err := ReadArchive(failing{}, Limits{}); !errors.Is(err, errFailing) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+	if _, err := ReadArchive(io.MultiReader(bytes.NewReader(whole[:600]), failing{}), Limits{}); !errors.Is(err, errFailing) {
+		t.Errorf("a reader that fails later: %v", err)
+	}
+}
+
+var errFailing = errors.New("the disk is on fire")
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errFailing }
+
+func TestEveryTruncationIsAnError(t *testing.T) {
+	t.Parallel()
+	whole := tarOf(t, file("sys/a", "1"), entry(tar.TypeSymlink, "sys/"+strings.Repeat("l", 200), "a"), file("sys/b", strings.Repeat("b", 600)))
+	end := len(whole) - 2*blockSize
+	for name, pack := range map[string]func(testing.TB, []byte) []byte{
+		"plain": func(_ testing.TB, b []byte) []byte { return b }, "gzip": gzipOf, "zstd": zstdOf,
+	} {
+		packed := pack(t, whole)
+		last := len(packed)
+		if name == "plain" {
+			last = end + blockSize // one zero block is an end mark
+		}
+		for n := range last {
+			if _, err := ReadArchive(bytes.NewReader(packed[:n]), Limits{}); err == nil {
+				t.Fatalf("%s: the first %d of %d bytes are no error", name, n, len(packed))
+			}
+		}
+	}
+}
+
+func TestArchiveLimits(t *testing.T) {
+	t.Parallel()
+	bomb := gzipOf(t, tarOf(t, file("sys/small", "1"), file("sys/bomb", strings.Repeat("\x00", 8<<20)), file("sys/after", "2")))
+	if len(bomb) > 64<<10 {
+		t.Fatalf("the bomb has %d bytes", len(bomb))
+	}
+	for _, test := range []struct {
+		name   string
+		limits Limits
+		err    string
+	}{
+		{"bytes", Limits{Bytes: 1 << 20}, `archive, byte 1024, at "sys/bomb": unpacks to more than 1048576 bytes (limit Bytes)`},
+		{"files", Limits{Files: 2}, `archive, byte 8390144, at "sys/after": more than 2 entries (limit Files)`},
+		{"a header", Limits{Bytes: 100}, `archive, byte 0: unpacks to more than 100 bytes (limit Bytes)`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ReadArchive(bytes.NewReader(bomb), test.limits)
+			var limit *LimitError
+			if !errors.As(err, &limit) || err.Error() != test.err {
+				t.Errorf("got %v, want %q", err, test.err)
+			}
+		})
+	}
+	m, err := ReadArchive(bytes.NewReader(bomb), Limits{FileBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "sys/\nsys/after = \"2\" <nil>\nsys/bomb = \"\" larger than 1048576 bytes (limit FileBytes)\nsys/small = \"1\" <nil>\n"
+	if diff := cmp.Diff(want, describe(t, m)); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	// What comes behind the end mark counts, too: gzip's zeros unpack a thousandfold.
+	behind := gzipOf(t, append(tarOf(t, file("a", "1")), make([]byte, 4<<20)...))
+	if _, err := ReadArchive(bytes.NewReader(behind), Limits{Bytes: 1 << 20}); err == nil {
+		t.Error("zeros behind the end: no error")
+	}
+}
+
+func TestOtherFilesAreNotArchives(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"a matrix": "\tGPU0\tGPU1\n", "XML": "<?xml version=\"1.0\"?>\n", "zeros": strings.Repeat("\x00", blockSize), "nothing": "",
+		"a text of 512 bytes": strings.Repeat("0000:00:1f.0 ISA bridge\n", 22)[:blockSize],
+	} {
+		if IsArchive([]byte(head)) {
+			t.Errorf("%s is taken for an archive", name)
+		}
+	}
+}
+
+// stdlibTree reads an archive with archive/tar, as this package would.
+func stdlibTree(b []byte) (string, bool) {
+	r := tar.NewReader(bytes.NewReader(b))
+	var build Builder
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			m := build.Mem()
+			var out strings.Builder
+			if err := WriteText(&out, m); err != nil {
+				return "", false
+			}
+			return out.String(), true
+		}
+		if err != nil {
+			return "", false
+		}
+		for key := range h.PAXRecords {
+			if strings.HasPrefix(key, "GNU.sparse") || strings.HasPrefix(key, "RACKLESS") {
+				return "", false
+			}
+		}
+		switch h.Typeflag {
+		case tar.TypeReg, tar.TypeCont:
+			data, err := io.ReadAll(r)
+			if err != nil || h.Size == 0 && h.Mode&0o777 == modeUnread || build.File(h.Name, trimShrunk(data)) != nil {
+				return "", false
+			}
+		case tar.TypeDir:
+			if h.Mode&0o7777 == modeUnlisted || build.Dir(h.Name) != nil {
+				return "", false
+			}
+		case tar.TypeSymlink:
+			if build.Link(h.Name, h.Linkname) != nil {
+				return "", false
+			}
+		case tar.TypeLink:
+			if build.hardLink(h.Name, h.Linkname) != nil {
+				return "", false
+			}
+		case tar.TypeXGlobalHeader:
+		default:
+			return "", false
+		}
+	}
+}
+
+// agrees checks that where archive/tar reads an archive to its end mark, this package reads the same.
+func agrees(t *testing.T, b []byte) {
+	t.Helper()
+	want, ok := stdlibTree(b)
+	if !ok {
+		return
+	}
+	m, err := ReadArchive(bytes.NewReader(b), Limits{})
+	if errors.Is(err, errTruncated) {
+		return // archive/tar takes an archive without its end mark
+	}
+	if err != nil {
+		t.Fatalf("archive/tar reads it, and this package says: %v", err)
+	}
+	var got strings.Builder
+	if err := WriteText(&got, m); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Fatalf("tree (-archive/tar +here):\n%s", diff)
+	}
+}
+
+func TestTarAgreesWithStdlib(t *testing.T) {
+	t.Parallel()
+	for _, format := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
+		var entries []entryOf
+		for i := range 40 {
+			name := strings.Repeat("sub/", i) + fmt.Sprintf("file-%d", i)
+			e := file(name, strings.Repeat("x", i*37))
+			e.Format = format
+			l := entry(tar.TypeSymlink, name+"-link", strings.Repeat("../", i%20)+"file")
+			l.Format = format
+			entries = append(entries, e, l)
+		}
+		b := tarOf(t, entries...)
+		if _, ok := stdlibTree(b); !ok {
+			t.Fatalf("%v: archive/tar does not read it", format)
+		}
+		agrees(t, b)
+	}
+}
+
+func FuzzReadArchive(f *testing.F) {
+	whole := tarOf(f, file("box/sys/a", "1"), entry(tar.TypeSymlink, "box/"+strings.Repeat("l", 120), "sys/a"), entry(tar.TypeLink, "h", "box/sys/a"))
+	f.Add(whole)
+	f.Add(gzipOf(f, whole))
+	f.Add(zstdOf(f, whole))
+	f.Add(read(f, "testdata/small.tar.bz2"))
+	f.Add(read(f, "testdata/small.tar.xz"))
+	f.Add(blocks(header("././@LongLink", 'L', "4", nil), []byte("abc\x00"), header("f", '0', "1", nil), []byte("x")))
+	f.Add(blocks(header("x", 'x', "34", nil), []byte("28 GNU.sparse.name=the/name\n"), header("n", '0', "1", nil), []byte("x")))
+	f.Add(blocks(header("s", 'S', "1", func(b []byte) { b[extendedOffset] = 1 }), make([]byte, blockSize), []byte("x")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := ReadArchive(bytes.NewReader(b), Limits{Bytes: 1 << 20, FileBytes: 64 << 10, Files: 1000})
+		if err != nil {
+			return
+		}
+		if m.Len() > 1000*maxDepth {
+			t.Errorf("%d entries", m.Len())
+		}
+		describe(t, m)
+		m.FindRoots()
+		if packingOf(b) == notPacked {
+			agrees(t, b)
+		}
+	})
+}
+
+// FuzzTarAgainstStdlib changes header blocks and repairs their checksums, which a fuzzer does not find.
+func FuzzTarAgainstStdlib(f *testing.F) {
+	whole := tarOf(f, file("sys/a", "1"), entry(tar.TypeSymlink, "l", "sys/a"), file(strings.Repeat("n", 120), "2"))
+	f.Add(whole, uint(156), byte('5'))
+	f.Add(whole, uint(124), byte('1'))
+	f.Add(whole, uint(1024+345), byte('p'))
+	f.Fuzz(func(t *testing.T, b []byte, at uint, value byte) {
+		if len(b) < blockSize || len(b) > 64<<10 {
+			return
+		}
+		b = bytes.Clone(b)
+		at %= uint(len(b))
+		b[at] = value
+		start := at / blockSize * blockSize
+		if block := b[start:min(start+blockSize, uint(len(b)))]; len(block) == blockSize && !isZero(block) {
+			copy(block[148:156], "        ")
+			sum := 0
+			for _, c := range block {
+				sum += int(c)
+			}
+			copy(block[148:], fmt.Sprintf("%06o\x00 ", sum))
+		}
+		if packingOf(b) == notPacked {
+			agrees(t, b)
+		}
+	})
+}
+
+// dumps returns the archives below $RACKLESS_DUMPS, a directory with dumps of real machines. Without it, what wants them is skipped.
+func dumps(t testing.TB) []string {
+	t.Helper()
+	dir := os.Getenv("RACKLESS_DUMPS")
+	if dir == "" {
+		t.Skip("no dumps: set RACKLESS_DUMPS to a directory with archives of machines")
+	}
+	var out []string
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil
+		}
+		for _, suffix := range []string{".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar"} {
+			if strings.HasSuffix(name, suffix) {
+				out = append(out, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestDumpsOfRealMachines(t *testing.T) {
+	t.Parallel()
+	for _, name := range dumps(t) {
+		b := read(t, name)
+		m, err := ReadArchive(bytes.NewReader(b), Limits{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		t.Logf("%s: %d entries, machines %q", filepath.Base(name), m.Len(), m.FindRoots())
+		if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
+			plain, err := io.ReadAll(z)
+			if err != nil {
+				t.Fatal(err)
+			}
+			agrees(t, plain)
+		}
+	}
+}
+
+func BenchmarkReadArchive(b *testing.B) {
+	var entries []entryOf
+	for i := range 10_000 {
+		entries = append(entries, file(fmt.Sprintf("box/sys/devices/system/cpu/cpu%d/topology/file-%d", i/20, i%20), fmt.Sprintln(i)))
+	}
+	plain := tarOf(b, entries...)
+	for name, data := range map[string][]byte{"tar": plain, "gzip": gzipOf(b, plain), "zstd": zstdOf(b, plain)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.ReportMetric(float64(len(data)), "bytes")
+			for b.Loop() {
+				if _, err := ReadArchive(bytes.NewReader(data), Limits{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReadDump(b *testing.B) {
+	for _, name := range dumps(b) {
+		if data := read(b, name); len(data) > 80<<10 {
+			b.Run(filepath.Base(name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := ReadArchive(bytes.NewReader(data), Limits{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

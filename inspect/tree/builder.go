@@ -1,0 +1,238 @@
+package tree
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A Builder makes a Mem. The zero value is ready. Directories on the way to an entry are made. Names are cleaned: "./sys/", "/sys" and
+// "../sys" are all "sys", so that no name leads out of the tree.
+//
+// An entry added twice is replaced by the later one, as unpacking an archive does. An entry cannot be below one that is not a directory, and a
+// directory with entries cannot become something else: both are errors.
+type Builder struct {
+	root    *node
+	entries int
+	slab    []node            // nodes are made many at a time
+	names   map[string]string // a name of sysfs is used thousands of times and kept once
+	lastDir *node             // of the directory of the entry before, where the next is likely to be too
+	last    string
+}
+
+// slabNodes is how many nodes are made at once: a small tree should not pay for a large one.
+const slabNodes = 256
+
+// indexFrom is the number of entries from which a directory is searched by a map instead of one by one.
+const indexFrom = 16
+
+// File adds a regular file. The tree keeps data and does not copy it.
+func (b *Builder) File(name string, data []byte) error {
+	return b.put(name, node{mode: 0o444, data: data})
+}
+
+// Dir adds a directory, or does nothing where there is one.
+func (b *Builder) Dir(name string) error {
+	return b.put(name, node{mode: fs.ModeDir | 0o555})
+}
+
+// Link adds a symbolic link. Its target is kept as it is written; it need not exist.
+func (b *Builder) Link(name, target string) error {
+	return b.put(name, node{mode: fs.ModeSymlink | 0o777, target: target})
+}
+
+// Unreadable adds an entry that is there and whose content, or list of entries, cannot be had: reading it returns err. The type bits of mode
+// say what it is: 0 is a regular file, fs.ModeDir a directory. A directory that is there already keeps its entries, which can still be reached
+// by name.
+func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
+	if err == nil {
+		return fmt.Errorf("add %q: an unreadable entry needs its error", name)
+	}
+	return b.put(name, node{mode: mode.Type(), err: err})
+}
+
+// Hidden adds an entry that cannot even be looked at: whatever is asked of it returns err, as in a directory that may not be searched. The list
+// of its directory has it.
+func (b *Builder) Hidden(name string, err error) error {
+	if err == nil {
+		return fmt.Errorf("add %q: a hidden entry needs its error", name)
+	}
+	return b.put(name, node{mode: fs.ModeIrregular, err: err, hidden: true})
+}
+
+// hardLink adds another name for the file at target, which must have been added before.
+func (b *Builder) hardLink(name, target string) error {
+	n := b.find(clean(target))
+	if n == nil || n.IsDir() {
+		return fmt.Errorf("add %q: it is a hard link to %q, which is not a file before it", name, target)
+	}
+	return b.put(name, node{mode: n.mode, data: n.data, target: n.target, err: n.err})
+}
+
+// Mem returns the tree. The builder starts again with an empty one.
+func (b *Builder) Mem() *Mem {
+	b.start()
+	m := &Mem{root: b.root}
+	finish(m.root)
+	*b = Builder{}
+	return m
+}
+
+func (b *Builder) start() {
+	if b.root == nil {
+		b.root = &node{name: ".", mode: fs.ModeDir | 0o555}
+		b.names = make(map[string]string)
+	}
+}
+
+// finish sorts every directory. It does not call itself for files, so its depth is that of the directories, which put bounds.
+func finish(n *node) {
+	n.index = nil
+	if !slices.IsSortedFunc(n.children, byName) {
+		slices.SortFunc(n.children, byName)
+	}
+	for _, c := range n.children {
+		if c.IsDir() {
+			finish(c)
+		}
+	}
+}
+
+func byName(a, b *node) int { return strings.Compare(a.name, b.name) }
+
+// maxDepth bounds the elements of a name. Sysfs with many PCI bridges stays below 40.
+const maxDepth = 256
+
+func (b *Builder) put(name string, n node) error {
+	b.start()
+	name = clean(name)
+	if name == "." {
+		if !n.mode.IsDir() {
+			return fmt.Errorf("add %q: the root of the tree is a directory", name)
+		}
+		b.root.err = n.err
+		return nil
+	}
+	dir, err := b.dir(name)
+	if err != nil {
+		return err
+	}
+	last := base(name)
+	old := dir.built(last)
+	switch {
+	case old == nil:
+		b.attach(dir, last, n)
+	case old.IsDir() && n.mode.IsDir():
+		old.err = n.err
+	case old.IsDir() && len(old.children) > 0:
+		return fmt.Errorf("add %q: it is a directory with entries, and cannot become something else", name)
+	default:
+		n.name, n.parent = old.name, old.parent
+		*old = n
+		b.last, b.lastDir = "", nil
+	}
+	return nil
+}
+
+// dir finds or makes the directory that name is in.
+func (b *Builder) dir(name string) (*node, error) {
+	end := strings.LastIndexByte(name, '/')
+	if end < 0 {
+		return b.root, nil
+	}
+	if b.lastDir != nil && name[:end] == b.last {
+		return b.lastDir, nil
+	}
+	at := b.root
+	depth := 0
+	for rest := name[:end]; rest != ""; {
+		var element string
+		element, rest, _ = strings.Cut(rest, "/")
+		if depth++; depth > maxDepth {
+			return nil, fmt.Errorf("add %q: it has more than %d directories", clip(name), maxDepth)
+		}
+		next := at.built(element)
+		if next == nil {
+			next = b.attach(at, element, node{mode: fs.ModeDir | 0o555})
+		}
+		if !next.IsDir() {
+			return nil, fmt.Errorf("add %q: %q above it is not a directory", name, next.name)
+		}
+		at = next
+	}
+	b.last, b.lastDir = name[:end], at
+	return at, nil
+}
+
+// built returns the entry of that name of a directory that is not sorted yet.
+func (n *node) built(name string) *node {
+	if n.index != nil {
+		return n.index[name]
+	}
+	for _, c := range n.children {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func (b *Builder) attach(dir *node, name string, n node) *node {
+	if len(b.slab) == cap(b.slab) {
+		b.slab = make([]node, 0, slabNodes)
+	}
+	kept, ok := b.names[name]
+	if !ok {
+		kept = strings.Clone(name)
+		b.names[kept] = kept
+	}
+	n.name, n.parent = kept, dir
+	b.slab = append(b.slab, n)
+	c := &b.slab[len(b.slab)-1]
+	dir.children = append(dir.children, c)
+	b.entries++
+	switch {
+	case dir.index != nil:
+		dir.index[kept] = c
+	case len(dir.children) >= indexFrom:
+		dir.index = make(map[string]*node, 2*indexFrom)
+		for _, c := range dir.children {
+			dir.index[c.name] = c
+		}
+	}
+	return c
+}
+
+// find returns the entry of that clean name without following links, nil where there is none.
+func (b *Builder) find(name string) *node {
+	b.start()
+	at := b.root
+	if name == "." {
+		return at
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if at = at.built(element); at == nil {
+			return nil
+		}
+	}
+	return at
+}
+
+// cleanSlow is clean for names that need it.
+func cleanSlow(name string) string {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if name == "" {
+		return "."
+	}
+	return name
+}
+
+// clip shortens a name from outside for a message.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}

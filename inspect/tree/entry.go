@@ -1,0 +1,116 @@
+package tree
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// An Entry is a file, directory or link on its way into an archive.
+type Entry struct {
+	Name   string
+	Mode   fs.FileMode // type bits: 0 a file, fs.ModeDir, fs.ModeSymlink, or what else was seen there
+	Data   []byte      // of a file
+	Target string      // of a link
+
+	// Omitted is set where the entry was seen, and neither read nor listed. Reading it from the archive says that it is not known.
+	Omitted bool
+	// Err is why it could not be read. Hidden says that it could not even be looked at.
+	Err    error
+	Hidden bool
+}
+
+// notRecorded is the error of reading what an archive names and does not hold. For those who read, it is not there.
+type notRecorded struct{}
+
+func (notRecorded) Error() string { return "not recorded: nobody read it when the archive was made" }
+
+func (notRecorded) Is(target error) bool { return target == fs.ErrNotExist }
+
+// ErrNotRecorded is the error of reading an entry whose content was not recorded. It is an fs.ErrNotExist, too.
+var ErrNotRecorded error = notRecorded{}
+
+// Modes in archives. What was not read must not be taken for empty: an empty file that nobody may read, and a directory with a sticky bit that
+// only its owner may list, were not recorded. No capture of another tool has such directories.
+const (
+	modeRead     = 0o644
+	modeUnread   = 0o200
+	modeListed   = 0o755
+	modeUnlisted = 0o1711
+)
+
+// The records of pax headers that say what tar has no words for (pax: a vendor's own keys are in capitals).
+const (
+	paxError  = "RACKLESS.error"  // as ErrorName has it
+	paxHidden = "RACKLESS.hidden" // "1"
+)
+
+// WriteTar writes entries as a tar archive: in the order given, without times and owners, the same bytes for the same entries. ReadArchive makes
+// of it a tree that answers as the one did that the entries were recorded from.
+func WriteTar(w io.Writer, entries []Entry) error {
+	tw := tar.NewWriter(w)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Typeflag: tar.TypeReg, Mode: modeRead}
+		var data []byte
+		switch {
+		case e.Mode.IsDir():
+			h.Typeflag, h.Name, h.Mode = tar.TypeDir, e.Name+"/", modeListed
+			if e.Omitted || e.Err != nil {
+				h.Mode = modeUnlisted
+			}
+		case e.Mode&fs.ModeSymlink != 0 && e.Err == nil && e.Target != "":
+			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.Target, 0o777
+		case e.Omitted || e.Err != nil || !e.Mode.IsRegular():
+			h.Mode = modeUnread // a device, too: archives that make devices are not for unpacking
+		default:
+			data = e.Data
+			h.Size = int64(len(data))
+		}
+		if e.Err != nil {
+			h.PAXRecords = map[string]string{paxError: ErrorName(e.Err)}
+			if e.Hidden {
+				h.PAXRecords[paxHidden] = "1"
+			}
+			h.Format = tar.FormatPAX
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			return fmt.Errorf("write %q: %w", clip(e.Name), err)
+		}
+		if _, err := tw.Write(data); err != nil {
+			return fmt.Errorf("write %q: %w", clip(e.Name), err)
+		}
+	}
+	return tw.Close()
+}
+
+// Add adds entries, as reading the archive that WriteTar makes of them would.
+func (b *Builder) Add(entries ...Entry) error {
+	for _, e := range entries {
+		if err := b.add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Builder) add(e Entry) error {
+	err := e.Err
+	if err == nil && (e.Omitted || e.Mode&(fs.ModeDir|fs.ModeSymlink) == 0 && !e.Mode.IsRegular()) {
+		err = ErrNotRecorded
+	}
+	switch {
+	case e.Hidden:
+		return b.Hidden(e.Name, e.Err)
+	case e.Mode&fs.ModeSymlink != 0 && e.Err == nil && e.Target != "":
+		return b.Link(e.Name, e.Target)
+	case err != nil && !e.Mode.IsDir():
+		return b.Unreadable(e.Name, 0, err)
+	case err != nil:
+		return b.Unreadable(e.Name, fs.ModeDir, err)
+	case e.Mode.IsDir():
+		return b.Dir(e.Name)
+	}
+	return b.File(e.Name, e.Data)
+}

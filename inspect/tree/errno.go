@@ -1,0 +1,58 @@
+package tree
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrorName returns an error of reading as one line that ErrorOf knows: "EACCES" for an error of the kernel, whose numbers differ between
+// architectures, and the text of any other. The operation and the name of the file are left out.
+func ErrorName(err error) string {
+	err = cause(err)
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		if name := unix.ErrnoName(errno); name != "" {
+			return name
+		}
+	}
+	for name, sentinel := range sentinels {
+		if errors.Is(err, sentinel) {
+			return name
+		}
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// sentinels are the errors of package fs that are not an errno. No two are the same, so the order in which they are asked does not matter.
+var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.ErrPermission, "invalid": fs.ErrInvalid}
+
+// ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs, or one with the same text.
+func ErrorOf(name string) error {
+	if errno, ok := errnos()[name]; ok {
+		return errno
+	}
+	if err, ok := sentinels[name]; ok {
+		return err
+	}
+	if name == "" {
+		name = "unknown error"
+	}
+	return errors.New(name)
+}
+
+// errnos are the kernel's errors by name.
+var errnos = sync.OnceValue(func() map[string]syscall.Errno {
+	const last = 4095 // MAX_ERRNO of the kernel
+	out := make(map[string]syscall.Errno)
+	for e := syscall.Errno(1); e <= last; e++ {
+		if name := unix.ErrnoName(e); name != "" {
+			out[name] = e
+		}
+	}
+	return out
+})

@@ -1,0 +1,321 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Mem is a tree in memory. It does not change, and any number of goroutines may read it at once. A Builder makes one.
+type Mem struct {
+	root *node
+}
+
+var _ FS = (*Mem)(nil)
+
+// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that listing a directory makes nothing but the list.
+type node struct {
+	name     string
+	mode     fs.FileMode // type bits and permissions
+	data     []byte      // of a regular file
+	target   string      // of a link
+	err      error       // of reading it: the file, the list of the directory
+	hidden   bool        // err is also that of looking at it
+	parent   *node       // nil in the root of the whole tree
+	children []*node     // of a directory, by name
+
+	// index finds a child of a large directory while the tree is built.
+	index map[string]*node
+}
+
+func (n *node) Name() string               { return n.name }
+func (n *node) Size() int64                { return int64(len(n.data) + len(n.target)) }
+func (n *node) Mode() fs.FileMode          { return n.mode }
+func (n *node) Type() fs.FileMode          { return n.mode.Type() }
+func (n *node) ModTime() time.Time         { return time.Time{} }
+func (n *node) IsDir() bool                { return n.mode.IsDir() }
+func (n *node) Sys() any                   { return nil }
+func (n *node) Info() (fs.FileInfo, error) { return n, nil }
+func (n *node) String() string             { return fs.FormatDirEntry(n) }
+
+// named is the information about a node that was reached by another name, through a link.
+type named struct {
+	*node
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// child returns the entry of that name of a finished directory, nil where there is none.
+func (n *node) child(name string) *node {
+	low, high := 0, len(n.children)
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		if n.children[mid].name < name {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low < len(n.children) && n.children[low].name == name {
+		return n.children[low]
+	}
+	return nil
+}
+
+// walk finds the node that name stands for. A link at the end of name is followed only when follow is set.
+func (m *Mem) walk(name string, follow bool) (*node, error) {
+	if !fs.ValidPath(name) {
+		return nil, fs.ErrInvalid
+	}
+	at, links := m.root, 0
+	for rest := name; rest != ""; {
+		var element string
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			element, rest = rest[:i], rest[i+1:]
+		} else {
+			element, rest = rest, ""
+		}
+		if !at.IsDir() {
+			return nil, syscall.ENOTDIR
+		}
+		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
+		switch element {
+		case "", ".":
+			continue
+		case "..":
+			if at != m.root {
+				at = at.parent
+			}
+			continue
+		}
+		next := at.child(element)
+		if next == nil {
+			return nil, fs.ErrNotExist
+		}
+		if next.hidden {
+			return nil, next.err
+		}
+		if next.mode&fs.ModeSymlink == 0 || rest == "" && !follow {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return nil, syscall.ELOOP
+		}
+		if next.target == "" {
+			return nil, fs.ErrNotExist // as the kernel has it: no link can lead to nothing
+		}
+		if next.target[0] == '/' {
+			at = m.root
+		}
+		if rest == "" {
+			rest = next.target
+		} else {
+			rest = next.target + "/" + rest
+		}
+		if len(rest) > maxPath {
+			return nil, syscall.ENAMETOOLONG
+		}
+	}
+	return at, nil
+}
+
+// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and keeps 40 hostile links from growing it.
+const maxPath = 64 << 10
+
+func pathError(op, name string, err error) error {
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// Bytes returns the content of a file without copying it. The caller must not write to it.
+func (m *Mem) Bytes(name string) ([]byte, error) {
+	n, err := m.walk(name, true)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	if n.IsDir() {
+		return nil, pathError("read", name, syscall.EISDIR)
+	}
+	if n.err != nil {
+		return nil, pathError("read", name, n.err)
+	}
+	return n.data[:len(n.data):len(n.data)], nil
+}
+
+// ReadFile returns a copy of the content of a file, as fs.ReadFileFS asks. Bytes does without the copy.
+func (m *Mem) ReadFile(name string) ([]byte, error) {
+	b, err := m.Bytes(name)
+	if err != nil {
+		return nil, err
+	}
+	return append(make([]byte, 0, len(b)), b...), nil
+}
+
+// ReadDir returns what is in a directory, by name.
+func (m *Mem) ReadDir(name string) ([]fs.DirEntry, error) {
+	n, err := m.walk(name, true)
+	if err == nil && !n.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		err = n.err
+	}
+	if err != nil {
+		return nil, pathError("readdir", name, err)
+	}
+	entries := make([]fs.DirEntry, len(n.children))
+	for i, c := range n.children {
+		entries[i] = c
+	}
+	return entries, nil
+}
+
+// Stat describes what name stands for, through links.
+func (m *Mem) Stat(name string) (fs.FileInfo, error) { return m.info("stat", name, true) }
+
+// Lstat is Stat that does not follow a link at the end of name.
+func (m *Mem) Lstat(name string) (fs.FileInfo, error) { return m.info("lstat", name, false) }
+
+func (m *Mem) info(op, name string, follow bool) (fs.FileInfo, error) {
+	n, err := m.walk(name, follow)
+	if err != nil {
+		return nil, pathError(op, name, err)
+	}
+	if called := base(name); called != n.name {
+		return named{n, called}, nil
+	}
+	return n, nil
+}
+
+// ReadLink returns the target of a link as it is written.
+func (m *Mem) ReadLink(name string) (string, error) {
+	n, err := m.walk(name, false)
+	if err == nil && n.mode&fs.ModeSymlink == 0 {
+		err = syscall.EINVAL
+	}
+	if err != nil {
+		return "", pathError("readlink", name, err)
+	}
+	return n.target, nil
+}
+
+// Open opens a file or directory for reading.
+func (m *Mem) Open(name string) (fs.File, error) {
+	info, err := m.info("open", name, true)
+	if err != nil {
+		return nil, err
+	}
+	n, ok := info.(*node)
+	if !ok {
+		n = info.(named).node
+	}
+	if n.IsDir() {
+		return &openDir{node: n, info: info, path: name}, nil
+	}
+	return &openFile{node: n, info: info, path: name}, nil
+}
+
+// Chroot returns the tree below a directory as a tree of its own: what is outside of it cannot be reached any more, and absolute links start at
+// the directory.
+func (m *Mem) Chroot(name string) (*Mem, error) {
+	n, err := m.walk(name, true)
+	if err == nil && !n.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, pathError("chroot", name, err)
+	}
+	return &Mem{root: n}, nil
+}
+
+// ErrNoRoot is the error of Machine when the tree is not of a machine.
+var ErrNoRoot = errors.New("no directory with sys or proc in it")
+
+// A ManyError is the error of Machine when the tree holds several.
+type ManyError struct {
+	Roots []string // directories, sorted
+}
+
+func (e *ManyError) Error() string {
+	return fmt.Sprintf("%d machines in it, such as %q: name one of them", len(e.Roots), clip(e.Roots[0]))
+}
+
+// Machine returns the tree of the one machine in m: m itself where it has sys or proc, else the only directory that has.
+func (m *Mem) Machine() (*Mem, error) {
+	switch roots := m.FindRoots(); {
+	case len(roots) == 0:
+		return nil, ErrNoRoot
+	case len(roots) > 1:
+		return nil, &ManyError{Roots: roots}
+	case roots[0] == ".":
+		return m, nil
+	default:
+		return m.Chroot(roots[0])
+	}
+}
+
+// maxRootDepth is how deep FindRoots looks. The deepest seen holds the directory of a collector, of a node and of a dump.
+const maxRootDepth = 6
+
+// FindRoots returns the names of the directories that are the root of a machine: those that hold a directory "sys" or "proc", at the smallest
+// depth at which there are any, sorted. Archives often have a directory of their own name around the machine.
+func (m *Mem) FindRoots() []string {
+	type place struct {
+		node *node
+		name string
+	}
+	level := []place{{m.root, "."}}
+	for range maxRootDepth {
+		var found []string
+		var next []place
+		for _, p := range level {
+			if isRoot(p.node) {
+				found = append(found, p.name)
+				continue
+			}
+			for _, c := range p.node.children {
+				if c.IsDir() {
+					next = append(next, place{c, join(p.name, c.name)})
+				}
+			}
+		}
+		if found != nil {
+			slices.Sort(found)
+			return found
+		}
+		level = next
+	}
+	return nil
+}
+
+func isRoot(n *node) bool {
+	for _, name := range []string{"sys", "proc"} {
+		if c := n.child(name); c != nil && c.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// Len returns the number of entries of the tree, without its root.
+func (m *Mem) Len() int { return m.root.count() }
+
+func (n *node) count() int {
+	total := len(n.children)
+	for _, c := range n.children {
+		total += c.count()
+	}
+	return total
+}

@@ -1,0 +1,256 @@
+package tree
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use for fixtures of /proc and /sys: a change to a
+// file is a readable diff.
+//
+//	Directory: sys/block
+//	Mode: 755
+//	Path: sys/block/sda
+//	SymlinkTo: ../devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda
+//	Path: sys/kernel/mm/ksm/run
+//	Lines: 1
+//	0
+//	Mode: 644
+//	# a comment
+//
+// In a file, a zero byte is NULLBYTE, and a last line without its newline ends in EOF; a backslash before one of the two words means the word.
+//
+// Two keywords are ours. "Quoted:" is a whole file as a Go string literal, for bytes that the words cannot say, such as a backslash before a
+// zero. "Error:" stands in the place of "Lines:", or below "Directory:": the entry is there and reading it fails so.
+const (
+	keyDirectory = "Directory"
+	keyPath      = "Path"
+	keyLines     = "Lines"
+	keyLink      = "SymlinkTo"
+	keyMode      = "Mode"
+	keyQuoted    = "Quoted"
+	keyError     = "Error"
+
+	wordZero = "NULLBYTE"
+	wordEnd  = "EOF"
+)
+
+// A TextError is what is wrong with the text of a tree, and where.
+type TextError struct {
+	Line int // from 1
+	Err  error
+}
+
+func (e *TextError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+func (e *TextError) Unwrap() error { return e.Err }
+
+// IsText reports whether a file that starts with head is one that ParseText may know.
+func IsText(head []byte) bool {
+	for line := range bytes.Lines(head) {
+		if !bytes.HasPrefix(line, []byte("#")) && len(bytes.TrimSpace(line)) > 0 {
+			return bytes.HasPrefix(line, []byte(keyDirectory+": ")) || bytes.HasPrefix(line, []byte(keyPath+": "))
+		}
+	}
+	return false
+}
+
+// ParseText reads a tree from its text form. The tree may share b, which must not be written to afterwards.
+func ParseText(b []byte) (*Mem, error) {
+	p := &textParser{rest: b}
+	for p.more() {
+		if err := p.entry(); err != nil {
+			return nil, &TextError{Line: p.line, Err: err}
+		}
+	}
+	return p.build.Mem(), nil
+}
+
+type textParser struct {
+	build Builder
+	rest  []byte
+	line  int    // number of the line read last
+	path  string // of the entry that lines are about
+	dir   bool   // it is a directory
+	made  bool   // it was added
+}
+
+func (p *textParser) more() bool { return len(p.rest) > 0 }
+
+// next returns the next line without its newline.
+func (p *textParser) next() []byte {
+	p.line++
+	line, rest, _ := bytes.Cut(p.rest, []byte("\n"))
+	p.rest = rest
+	return line
+}
+
+// entry reads one line that is not content, and the content behind it.
+func (p *textParser) entry() error {
+	line := p.next()
+	if len(bytes.TrimSpace(line)) == 0 || line[0] == '#' {
+		return nil
+	}
+	key, value, ok := strings.Cut(string(line), ": ")
+	if !ok {
+		return fmt.Errorf("%q is neither a comment nor \"Directory: \", \"Path: \", \"Lines: \", \"SymlinkTo: \" or \"Mode: \"",
+			clip(string(line)))
+	}
+	switch key {
+	case keyDirectory:
+		p.path, p.dir, p.made = value, true, true
+		return p.build.Dir(value)
+	case keyPath:
+		p.path, p.dir, p.made = value, false, false
+		return nil
+	case keyMode:
+		if p.path == "" {
+			return errors.New("a mode without a path before it")
+		}
+		return nil // what may be read is said by Error
+	}
+	if p.path == "" || p.made && (key != keyError || !p.dir) {
+		return fmt.Errorf("%q without a path before it", clip(key))
+	}
+	p.made = true
+	switch key {
+	case keyLines:
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return fmt.Errorf("%q is not a number of lines", clip(value))
+		}
+		return p.content(int(n))
+	case keyLink:
+		return p.build.Link(p.path, value)
+	case keyQuoted:
+		s, err := strconv.Unquote(value)
+		if err != nil {
+			return fmt.Errorf("%q is not a string as Go writes them", clip(value))
+		}
+		return p.build.File(p.path, []byte(s))
+	case keyError:
+		var mode fs.FileMode
+		if p.dir {
+			mode = fs.ModeDir
+		}
+		return p.build.Unreadable(p.path, mode, ErrorOf(value))
+	}
+	return fmt.Errorf("%q is not a keyword of this format", clip(key))
+}
+
+// content reads the n lines of a file.
+func (p *textParser) content(n int) error {
+	start, size := p.rest, 0
+	first := p.line
+	for i := range n {
+		if !p.more() {
+			p.line = first
+			return fmt.Errorf("%q has %d lines, not %d: the text is cut off", clip(p.path), i, n)
+		}
+		size += len(p.next()) + 1
+	}
+	// The last line of the text may lack its newline.
+	return p.build.File(p.path, decodeText(start[:min(size, len(start))]))
+}
+
+// decodeText turns lines into the file that they stand for.
+func decodeText(b []byte) []byte {
+	if !bytes.Contains(b, []byte(wordZero)) && !bytes.Contains(b, []byte(wordEnd)) {
+		return b[:len(b):len(b)] // as nearly all
+	}
+	if end := bytes.TrimSuffix(b, []byte("\n")); bytes.HasSuffix(end, []byte(wordEnd)) && !bytes.HasSuffix(end, []byte(`\`+wordEnd)) {
+		b = end[:len(end)-len(wordEnd)]
+	}
+	out := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		switch {
+		case bytes.HasPrefix(b, []byte(`\`+wordZero)), bytes.HasPrefix(b, []byte(`\`+wordEnd)):
+			n := 1 + len(wordEnd)
+			if b[1] == wordZero[0] {
+				n = 1 + len(wordZero)
+			}
+			out = append(out, b[1:n]...)
+			b = b[n:]
+		case bytes.HasPrefix(b, []byte(wordZero)):
+			out = append(out, 0)
+			b = b[len(wordZero):]
+		default:
+			out = append(out, b[0])
+			b = b[1:]
+		}
+	}
+	return out
+}
+
+var encoder = strings.NewReplacer(wordZero, `\`+wordZero, wordEnd, `\`+wordEnd, "\x00", wordZero)
+
+// encodeText returns the lines that stand for a file, and how many they are; ok is false where they cannot say it.
+func encodeText(data []byte) (lines string, n int, ok bool) {
+	lines = encoder.Replace(string(data))
+	n = strings.Count(lines, "\n")
+	if lines != "" && lines[len(lines)-1] != '\n' {
+		lines += wordEnd + "\n"
+		n++
+	}
+	return lines, n, bytes.Equal(decodeText([]byte(lines)), data)
+}
+
+const textRule = "# ttar - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -\n"
+
+// WriteText writes a tree in its text form: sorted, all directories named, the same bytes for the same tree.
+func WriteText(w io.Writer, m *Mem) error {
+	buf := bufio.NewWriter(w)
+	if err := writeTextDir(buf, ".", m.root); err != nil {
+		return err
+	}
+	return buf.Flush()
+}
+
+func writeTextDir(w *bufio.Writer, dir string, n *node) error {
+	for _, c := range n.children {
+		name := join(dir, c.name)
+		if strings.ContainsAny(name, "\n\r") || strings.TrimSpace(name) != name || strings.ContainsAny(c.target, "\n\r") {
+			return fmt.Errorf("write %q as text: its name or target has a line break in it", clip(name))
+		}
+		if c.IsDir() {
+			fmt.Fprintf(w, "%s: %s\n", keyDirectory, name)
+			writeTextError(w, c)
+			fmt.Fprintf(w, "%s: 755\n%s", keyMode, textRule)
+			if err := writeTextDir(w, name, c); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(w, "%s: %s\n", keyPath, name)
+		switch {
+		case c.mode&fs.ModeSymlink != 0:
+			fmt.Fprintf(w, "%s: %s\n%s", keyLink, c.target, textRule)
+			continue
+		case c.err != nil:
+			writeTextError(w, c)
+		default:
+			if lines, n, ok := encodeText(c.data); ok && n < math.MaxInt32 {
+				fmt.Fprintf(w, "%s: %d\n%s", keyLines, n, lines)
+			} else {
+				fmt.Fprintf(w, "%s: %s\n", keyQuoted, strconv.Quote(string(c.data)))
+			}
+		}
+		if _, err := fmt.Fprintf(w, "%s: 644\n%s", keyMode, textRule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTextError(w *bufio.Writer, n *node) {
+	if n.err != nil {
+		fmt.Fprintf(w, "%s: %s\n", keyError, ErrorName(n.err))
+	}
+}
