@@ -80,9 +80,12 @@ func cpuSetError(in string, at int, why string) error {
 	return &CPUSetError{In: in, Offset: at, Why: why}
 }
 
+// maxListBytes bounds the text of a list: every second number up to MaxCPUs, each with its comma, takes less.
+const maxListBytes = 4 * MaxCPUs
+
 // ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8" takes 4 of every 8). White
-// space around the list is ignored; an empty list is the empty set. Empty items ("0-3,,7") and ranges that run backwards ("5-2") are
-// errors, as they are for the kernel.
+// space around the list is ignored; an empty list is the empty set. Ranges that run backwards ("5-2") are errors, as they are for the kernel.
+// So are empty items ("0-3,,7") and white space inside: the kernel would pass them by, and never writes them.
 //
 // Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
 func ParseCPUSet(s string) (CPUSet, error) {
@@ -90,6 +93,9 @@ func ParseCPUSet(s string) (CPUSet, error) {
 	trimmed := strings.TrimSpace(s)
 	if trimmed == "" {
 		return set, nil
+	}
+	if len(trimmed) > maxListBytes {
+		return set, cpuSetError(s, maxListBytes, fmt.Sprintf("list of %d bytes; at most %d are taken", len(trimmed), maxListBytes))
 	}
 	at := strings.Index(s, trimmed)
 	for item := range strings.SplitSeq(trimmed, ",") {

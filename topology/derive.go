@@ -103,7 +103,7 @@ func (h *Host) completePCI() {
 		if len(up) > 0 && d.Root == "" {
 			d.Root = up[len(up)-1].Root
 		}
-		if d.Link != nil && len(up) > 0 && up[0].Link != nil && !d.isDownstream() {
+		if d.Link != nil && len(up) > 0 && up[0].Link != nil && !d.isDownstream() && !up[0].isSwitch() {
 			l := up[0].Link
 			d.Link.Port = &PortLink{up[0].Address, l.SpeedGTs, l.Width, l.MaxSpeedGTs, l.MaxWidth}
 		}
@@ -152,13 +152,17 @@ func (d *PCIDevice) isDownstream() bool {
 	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
 }
 
-// nodeOf returns the NUMA node whose CPUs are exactly local. All CPUs of a machine with several nodes mean "no locality", not a node.
+// isSwitch reports whether d is a whole switch: its link is the one upwards, and those of its ports are not known.
+func (d *PCIDevice) isSwitch() bool { return d.Bridge != nil && d.Bridge.Port == PortSwitch }
+
+// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no locality", not a node. They may be fewer than the
+// node's, where the firmware names some of them.
 func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
 	}
 	for i := range h.NUMANodes {
-		if !h.NUMANodes[i].CPUs.IsEmpty() && h.NUMANodes[i].CPUs.Equal(*local) {
+		if local.IsSubsetOf(h.NUMANodes[i].CPUs) {
 			return h.NUMANodes[i].ID, true
 		}
 	}

@@ -75,7 +75,8 @@ type System struct {
 
 // A Package is what sits in a socket.
 type Package struct {
-	ID    int    `json:"id"` // physical_package_id of the kernel (hwloc: P#)
+	// ID is the physical_package_id of the kernel (hwloc: P#). Where the kernel gives none, or the same to two packages, it is a free number.
+	ID    int    `json:"id"`
 	CPUs  CPUSet `json:"cpus,omitzero"`
 	Model string `json:"model,omitempty"`
 	Dies  []Die  `json:"dies,omitempty"` // by ID; only where the kernel tells them apart

@@ -116,7 +116,7 @@ func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
 // Between returns the path between two functions as nvidia-smi would class it.
 //
 //   - Functions of one device, or on one bus below a bridge: PIX.
-//   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a switch): PIX.
+//   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a switch): PIX. A whole switch counts as two.
 //   - Under one bridge, deeper: PXB.
 //   - On one root bus: PHB.
 //   - On one NUMA node: NODE; on a machine with one node, everything is.
@@ -137,7 +137,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	upA, upB := t.Ancestors(a), t.Ancestors(b)
 	for i, bridge := range upA {
 		if j := slices.Index(upB, bridge); j >= 0 {
-			if i <= 1 && j <= 1 {
+			if bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1 {
 				return PathPIX
 			}
 			return PathPXB
@@ -164,6 +164,17 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 		return PathNODE
 	}
 	return PathSYS
+}
+
+// bridges counts bridges on a way. A switch is two, the port up and the port down, also where the source shows it as one.
+func bridges(way []*PCIDevice) int {
+	n := len(way)
+	for _, d := range way {
+		if d.isSwitch() {
+			n++
+		}
+	}
+	return n
 }
 
 // topmost returns what stands nearest the root: the last bridge above d, or d itself.

@@ -55,11 +55,15 @@ type PCIDevice struct {
 
 // A Bridge is a PCI bridge: a root port, a port of a switch, or a bridge to conventional PCI.
 type Bridge struct {
-	Secondary   uint8 `json:"secondary_bus"`
-	Subordinate uint8 `json:"subordinate_bus"`
-	// Port is "root port", "upstream port", "downstream port" or "pci bridge"; empty where the capabilities could not be read.
+	// The buses behind the bridge, first and last. 0, which is never behind a bridge, stands for not known.
+	Secondary   uint8 `json:"secondary_bus,omitempty"`
+	Subordinate uint8 `json:"subordinate_bus,omitempty"`
+	// Port is "root port", "upstream port", "downstream port", "pci bridge" or PortSwitch; empty where the capabilities could not be read.
 	Port string `json:"port,omitempty"`
 }
+
+// PortSwitch is the port of a bridge that stands for a whole switch, in sources that do not show the ports of switches (NCCL).
+const PortSwitch = "switch"
 
 // A Link is a PCI Express link: of a device upwards to its port, of a port downwards.
 type Link struct {

@@ -1,0 +1,377 @@
+package inspect
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// readKernel reads which kernel runs, what it was asked for, what came of that, and which modules are loaded.
+func (r *reader) readKernel() {
+	k := &r.h.Kernel
+	k.Release = r.release()
+	r.readModules()
+	line, ok := r.text("proc/cmdline")
+	if !ok {
+		return
+	}
+	k.Cmdline = &line
+	var size uint64 // of the pages that the next "hugepages=" counts
+	if r.h.Memory.DefaultHuge != nil {
+		size = *r.h.Memory.DefaultHuge
+	}
+	for _, a := range parseCmdline(line) {
+		p := topology.KernelParameter{Name: a.name, Asked: a.value}
+		switch key := a.key(); {
+		case key == "hugepagesz":
+			size = parseSize(a.value)
+			r.poolInForce(&p, size)
+		case key == "hugepages":
+			r.hugepagesInForce(&p, size)
+		case parameters[key] != nil:
+			parameters[key](r, &p)
+		case moduleParameter(key):
+			r.moduleInForce(&p, key)
+		default:
+			continue
+		}
+		k.Asked = append(k.Asked, p)
+	}
+}
+
+// release returns what uname -r says.
+func (r *reader) release() string {
+	if s := r.word("proc/sys/kernel/osrelease"); s != "" {
+		return s
+	}
+	// "Linux version 6.8.0-45-generic (buildd@...) ..."
+	if fields := strings.Fields(r.word("proc/version")); len(fields) > 2 && fields[0] == "Linux" && fields[1] == "version" {
+		return fields[2]
+	}
+	return r.dumpNote("OSRelease")
+}
+
+// A parameterReader fills in what is in force of a parameter, where a file tells.
+type parameterReader func(r *reader, p *topology.KernelParameter)
+
+// parameters are those of the kernel itself that matter to a host of virtual machines, by name with "_" for "-".
+//
+// Source: Documentation/admin-guide/kernel-parameters.txt.
+var parameters = map[string]parameterReader{
+	// Which CPUs are left alone.
+	"isolcpus":      fromFile("sys/devices/system/cpu/isolated"),
+	"nohz_full":     fromFile("sys/devices/system/cpu/nohz_full"),
+	"rcu_nocbs":     unreadable,
+	"irqaffinity":   readIRQAffinity,
+	"kthread_cpus":  unreadable,
+	"nohz":          unreadable,
+	"skew_tick":     unreadable,
+	"tsc":           unreadable,
+	"nosmt":         fromFile("sys/devices/system/cpu/smt/control"),
+	"maxcpus":       unreadable,
+	"nr_cpus":       unreadable,
+	"possible_cpus": unreadable,
+
+	// What memory there is, and how it is handed out.
+	"default_hugepagesz":   readDefaultHugepage,
+	"numa":                 unreadable,
+	"numa_balancing":       fromFile("proc/sys/kernel/numa_balancing"),
+	"transparent_hugepage": fromChoice("sys/kernel/mm/transparent_hugepage/enabled"),
+	"hugetlb_cma":          unreadable,
+	"movable_node":         unreadable,
+	"mem":                  unreadable,
+
+	// How devices reach it.
+	"intel_iommu":         readIOMMUInForce("dmar"),
+	"amd_iommu":           readIOMMUInForce("ivhd"),
+	"iommu":               readIOMMUMode,
+	"iommu.passthrough":   readIOMMUMode,
+	"iommu.strict":        unreadable,
+	"pci":                 unreadable,
+	"pcie_acs_override":   unreadable, // of a patch that many distributions for home labs carry
+	"pcie_aspm":           unreadable, // "off" leaves the policy as it is
+	"pcie_aspm.policy":    fromChoice("sys/module/pcie_aspm/parameters/policy"),
+	"pcie_port_pm":        unreadable,
+	"modprobe.blacklist":  readBlacklist,
+	"module_blacklist":    readBlacklist,
+	"rd.driver.blacklist": readBlacklist,
+
+	// What costs speed, or takes it from one to give it to another.
+	"systemd.cpu_affinity": unreadable,
+	"mitigations":          unreadable,
+	"intel_pstate":         fromFile("sys/devices/system/cpu/intel_pstate/status"),
+	"amd_pstate":           fromFile("sys/devices/system/cpu/amd_pstate/status"),
+	"idle":                 unreadable,
+	"cpuidle.off":          fromFile("sys/module/cpuidle/parameters/off"),
+}
+
+// moduleParameters are modules whose parameters matter: "kvm_intel.nested=1". What is in force is in /sys/module.
+var moduleParameters = []string{
+	"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_iommu_type1", "nvidia", "nvidia_drm", "nouveau", "amdgpu", "mlx4_core", "mlx5_core",
+	"ib_core", "intel_idle", "processor", "workqueue", "rcutree",
+}
+
+// moduleParameter reports whether key, such as "kvm.halt_poll_ns", is of one of these modules.
+func moduleParameter(key string) bool {
+	module, _, ok := strings.Cut(key, ".")
+	return ok && slices.Contains(moduleParameters, module)
+}
+
+// unreadable is of parameters that the kernel shows nowhere. They are listed, and nothing is said of what is in force.
+func unreadable(*reader, *topology.KernelParameter) {}
+
+// fromFile takes what is in force from a file as it stands.
+func fromFile(path string) parameterReader {
+	return func(r *reader, p *topology.KernelParameter) {
+		if s, ok := r.text(path); ok {
+			if s == "(null)" {
+				s = "" // nohz_full of a kernel that was not asked for it
+			}
+			p.InForce, p.Source = &s, "/"+path
+		}
+	}
+}
+
+// fromChoice takes what is in force from a file that lists all choices with one in brackets.
+func fromChoice(path string) parameterReader {
+	return func(r *reader, p *topology.KernelParameter) {
+		if s := chosen(r.word(path)); s != "" {
+			p.InForce, p.Source = &s, "/"+path
+		}
+	}
+}
+
+// moduleInForce reads a parameter of a module. A module that is not loaded, or does not show the parameter, has nothing in force.
+func (r *reader) moduleInForce(p *topology.KernelParameter, key string) {
+	module, name, _ := strings.Cut(key, ".")
+	fromFile("sys/module/"+module+"/parameters/"+name)(r, p)
+}
+
+// readIRQAffinity reads where interrupts go that nobody has placed.
+func readIRQAffinity(r *reader, p *topology.KernelParameter) {
+	const path = "proc/irq/default_smp_affinity"
+	if set := r.mask(path); set != nil {
+		p.InForce, p.Source = new(set.String()), "/"+path
+	}
+}
+
+// readIOMMUInForce tells whether the IOMMU is in use: its units are listed by name, dmar0 or ivhd0.
+func readIOMMUInForce(unit string) parameterReader {
+	return func(r *reader, p *topology.KernelParameter) {
+		const class, groups = "sys/class/iommu", "sys/kernel/iommu_groups"
+		units, ok := r.names(class)
+		if slices.ContainsFunc(units, func(name string) bool { return strings.HasPrefix(name, unit) }) {
+			p.InForce, p.Source = new("on"), "/"+class
+			return
+		}
+		// A snapshot may have left out the class. Without groups the IOMMU is off, whatever was asked for.
+		list, okGroups := r.names(groups)
+		switch {
+		case len(list) > 0:
+			p.InForce, p.Source = new("on"), "/"+groups
+		case okGroups:
+			p.InForce, p.Source = new("off"), "/"+groups
+		case ok:
+			p.InForce, p.Source = new("off"), "/"+class
+		}
+	}
+}
+
+// names is dir that tells an empty directory from one that is not there.
+func (r *reader) names(p string) ([]string, bool) {
+	list := r.dir(p)
+	return list, list != nil
+}
+
+// readIOMMUMode reads how host devices are mapped by default: "identity" is what "iommu=pt" asks for.
+func readIOMMUMode(r *reader, p *topology.KernelParameter) {
+	// The first group shows it: a group is given another type by hand, one at a time, and hardly the first.
+	const groups = "sys/kernel/iommu_groups"
+	ids := r.numbered(groups, "")
+	if len(ids) == 0 {
+		return
+	}
+	fromFile(groups+"/"+strconv.Itoa(ids[0])+"/type")(r, p)
+}
+
+// readBlacklist finds which of the modules are really not loaded: built-in drivers cannot be kept out, and another module may ask for one by name.
+func readBlacklist(r *reader, p *topology.KernelParameter) {
+	loaded, ok := r.loadedModules()
+	if !ok {
+		return
+	}
+	var out []string
+	for name := range strings.SplitSeq(p.Asked, ",") {
+		if name = strings.TrimSpace(name); name != "" && !loaded[strings.ReplaceAll(name, "-", "_")] {
+			out = append(out, name)
+		}
+	}
+	p.InForce, p.Source = new(strings.Join(out, ",")), "/proc/modules"
+}
+
+// readDefaultHugepage reads the size that a bare "hugepages=" is for.
+func readDefaultHugepage(r *reader, p *topology.KernelParameter) {
+	if size := r.h.Memory.DefaultHuge; size != nil {
+		p.InForce, p.Source = new(formatSize(*size)), "/proc/meminfo"
+	}
+}
+
+// hugepagesInForce reads how many pages there are of the size that stands before: "hugepagesz=1G hugepages=16", or "hugepages=0:8,1:8" for counts
+// per node. The file in Source names the size. size is 0 where it is not known.
+func (r *reader) hugepagesInForce(p *topology.KernelParameter, size uint64) {
+	if size == 0 {
+		return
+	}
+	pool := "/hugepages/hugepages-" + strconv.FormatUint(size>>10, 10) + "kB/nr_hugepages"
+	if !strings.Contains(p.Asked, ":") {
+		fromFile("sys/kernel/mm"+pool)(r, p)
+		return
+	}
+	var out []string
+	for item := range strings.SplitSeq(p.Asked, ",") {
+		node, _, ok := strings.Cut(item, ":")
+		if _, err := strconv.ParseUint(node, 10, 16); !ok || err != nil {
+			return
+		}
+		n := r.size(nodeDir + "/node" + node + pool)
+		if n == nil {
+			return
+		}
+		out = append(out, node+":"+strconv.FormatUint(*n, 10))
+	}
+	p.InForce, p.Source = new(strings.Join(out, ",")), "/"+nodeDir+"/node*"+pool
+}
+
+// poolInForce tells that the kernel has pages of a size at all. CPUs without pdpe1gb have none of 1 GiB.
+func (r *reader) poolInForce(p *topology.KernelParameter, size uint64) {
+	dir := "sys/kernel/mm/hugepages/hugepages-" + strconv.FormatUint(size>>10, 10) + "kB"
+	if size != 0 && r.exists(dir) {
+		p.InForce, p.Source = new(formatSize(size)), "/"+dir
+	}
+}
+
+// parseSize parses "2M", "1G", "2048k", "1048576", "0x100000"; 0 is no size.
+//
+// Source: memparse in lib/cmdline.c.
+func parseSize(s string) uint64 {
+	shift := 0
+	if s != "" {
+		shift = 10 * (1 + strings.IndexByte("kmgtpe", s[len(s)-1]|0x20))
+	}
+	if shift > 0 {
+		s = s[:len(s)-1]
+	}
+	v, err := strconv.ParseUint(s, 0, 64)
+	if err != nil || v > ^uint64(0)>>shift {
+		return 0
+	}
+	return v << shift
+}
+
+// formatSize writes a size as kernel parameters have it: "2M", "1G".
+func formatSize(v uint64) string {
+	for _, unit := range []struct {
+		shift int
+		name  string
+	}{{30, "G"}, {20, "M"}, {10, "K"}} {
+		if v>>unit.shift > 0 && v&(1<<unit.shift-1) == 0 {
+			return strconv.FormatUint(v>>unit.shift, 10) + unit.name
+		}
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+// modulesOfInterest are modules whose presence changes what can be done with a host's devices, and why each is looked for.
+var modulesOfInterest = map[string]string{
+	"kvm":                  "virtual machines",
+	"kvm_intel":            "virtual machines on Intel",
+	"kvm_amd":              "virtual machines on AMD",
+	"vfio":                 "devices for virtual machines",
+	"vfio_pci":             "devices for virtual machines",
+	"vfio_pci_core":        "devices for virtual machines",
+	"vfio_iommu_type1":     "devices for virtual machines",
+	"mlx5_vfio_pci":        "live migration of ConnectX virtual functions",
+	"nvgrace_gpu_vfio_pci": "Grace GPUs for virtual machines",
+	"vhost_net":            "fast paravirtual network",
+	"pci_stub":             "holds devices back from other drivers",
+
+	"nvidia":           "NVIDIA's driver",
+	"nvidia_uvm":       "NVIDIA's driver: unified memory",
+	"nvidia_drm":       "NVIDIA's driver: display, and dma-buf",
+	"nvidia_peermem":   "GPUDirect RDMA of NVIDIA",
+	"nv_peer_mem":      "GPUDirect RDMA of NVIDIA, before driver 470",
+	"nvidia_fs":        "GPUDirect Storage",
+	"nvidia_vgpu_vfio": "shared NVIDIA GPUs",
+	"gdrdrv":           "GDRCopy",
+	"nouveau":          "the free NVIDIA driver, which keeps GPUs from others",
+	"amdgpu":           "AMD's GPU driver",
+	"i915":             "Intel's GPU driver",
+	"xe":               "Intel's GPU driver",
+	"habanalabs":       "Intel Gaudi",
+
+	"ib_core":        "RDMA",
+	"ib_uverbs":      "RDMA from user space",
+	"ib_umad":        "subnet management from user space",
+	"ib_ipoib":       "IP over InfiniBand",
+	"rdma_cm":        "RDMA connections",
+	"rdma_ucm":       "RDMA connections from user space",
+	"mlx4_core":      "ConnectX-3 and earlier",
+	"mlx4_en":        "ConnectX-3 and earlier: Ethernet",
+	"mlx4_ib":        "ConnectX-3 and earlier: RDMA",
+	"mlx5_core":      "ConnectX-4 and later, BlueField",
+	"mlx5_ib":        "ConnectX-4 and later, BlueField: RDMA",
+	"bnxt_en":        "Broadcom NetXtreme",
+	"bnxt_re":        "Broadcom NetXtreme: RDMA",
+	"ice":            "Intel E810",
+	"i40e":           "Intel X710",
+	"irdma":          "Intel E810 and X722: RDMA",
+	"ionic":          "AMD Pensando",
+	"ionic_rdma":     "AMD Pensando: RDMA",
+	"efa":            "AWS EFA",
+	"hfi1":           "Omni-Path",
+	"hns_roce_hw_v2": "HiSilicon RDMA",
+	"qedr":           "Marvell FastLinQ RDMA",
+	"iw_cxgb4":       "Chelsio RDMA",
+	"rdma_rxe":       "RDMA in software, RoCE",
+	"siw":            "RDMA in software, iWARP",
+	"xpmem":          "memory shared between MPI processes",
+	"knem":           "memory copied between MPI processes",
+}
+
+// readModules finds modules of interest, loaded or built in.
+func (r *reader) readModules() {
+	loaded, known := r.loadedModules()
+	r.h.Kernel.ModulesKnown = known
+	for _, name := range slices.Sorted(maps.Keys(modulesOfInterest)) {
+		if loaded[name] {
+			r.h.Kernel.Modules = append(r.h.Kernel.Modules, name)
+		}
+	}
+}
+
+// loadedModules returns the modules that are loaded and the drivers that are built in. Both have a directory in /sys/module, but a snapshot need
+// not have all of them: the list is known to be complete where /proc/modules is there.
+func (r *reader) loadedModules() (loaded map[string]bool, known bool) {
+	text, known := r.text("proc/modules")
+	loaded = parseModules(text)
+	for _, name := range r.dir("sys/module") {
+		loaded[name] = true
+	}
+	return loaded, known
+}
+
+// parseModules returns the modules of "mlx5_core 2150400 1 mlx5_ib, Live 0x0". Those that are coming or going are not there.
+func parseModules(text string) map[string]bool {
+	loaded := map[string]bool{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || len(fields) >= 5 && fields[4] != "Live" {
+			continue
+		}
+		loaded[fields[0]] = true
+	}
+	return loaded
+}

@@ -1,0 +1,198 @@
+package inspect
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// nics are the NICs found so far, by ID: the address of the function, or the name where there is no function.
+type nics map[string]*topology.NIC
+
+// at returns the NIC of the function a.
+func (n nics) at(a topology.PCIAddr) *topology.NIC {
+	id := a.String()
+	if n[id] == nil {
+		n[id] = &topology.NIC{Address: &a}
+	}
+	return n[id]
+}
+
+// named returns the NIC without a function that is called name.
+func (n nics) named(name string) *topology.NIC {
+	if n[name] == nil {
+		n[name] = &topology.NIC{Name: name}
+	}
+	return n[name]
+}
+
+// withNetdev returns the NIC that the network device belongs to, nil where none has it.
+func (n nics) withNetdev(name string) *topology.NIC {
+	for _, id := range slices.Sorted(maps.Keys(n)) {
+		if slices.ContainsFunc(n[id].Ports, func(d topology.Netdev) bool { return d.Name == name }) {
+			return n[id]
+		}
+	}
+	return nil
+}
+
+// readNICs reads network and RDMA devices into one NIC for each PCI function. Network devices that stand on no function (bridges, VLANs, USB)
+// are left out, unless an RDMA device stands on them.
+func (r *reader) readNICs() {
+	found := nics{}
+	for _, name := range r.dir("sys/class/net") {
+		if name == "lo" || name == bondingMasters {
+			continue
+		}
+		p := "sys/class/net/" + name
+		if a, ok := r.functionOf(p); ok {
+			nic := found.at(a)
+			nic.Ports = append(nic.Ports, r.netdev(p))
+		}
+	}
+	r.readNetdevsOfFunctions(found)
+	r.readRDMA(found)
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		r.h.NICs = append(r.h.NICs, *found[id])
+	}
+}
+
+// readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold the PCI devices alone.
+func (r *reader) readNetdevsOfFunctions(found nics) {
+	for i := range r.h.PCI {
+		d := &r.h.PCI[i]
+		if !d.IsNIC() || found[d.Address.String()] != nil {
+			continue
+		}
+		for _, p := range r.below(d, "net") {
+			nic := found.at(d.Address)
+			nic.Ports = append(nic.Ports, r.netdev(p))
+		}
+	}
+}
+
+// below returns the paths of the class devices of function d, of class net or infiniband. Those of a virtio function are one level deeper, below
+// the virtio device.
+func (r *reader) below(d *topology.PCIDevice, class string) []string {
+	dir := "sys/bus/pci/devices/" + d.Address.String()
+	var out []string
+	add := func(dir string) {
+		for _, name := range r.dir(dir) {
+			out = append(out, dir+"/"+name)
+		}
+	}
+	add(dir + "/" + class)
+	if d.Vendor != nil && *d.Vendor == topology.VendorRedHat {
+		for _, name := range r.dir(dir) {
+			if isNumbered(name, "virtio") {
+				add(dir + "/" + name + "/" + class)
+			}
+		}
+	}
+	return out
+}
+
+// functionOf returns the PCI function that the class device at p stands on. The entry of a class is a link that spells the whole way:
+// ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps that copied what the link leads to have the link "device" inside, or, when that
+// was copied as well, the function's uevent file.
+func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
+	at := p
+	if target, ok := r.link(p); ok {
+		at = path.Join(path.Dir(p), target)
+		if a, ok := functionIn(at); ok {
+			return a, true
+		}
+		if strings.Contains(at, "devices/virtual/") {
+			return topology.PCIAddr{}, false
+		}
+	}
+	if target, ok := r.link(p + "/device"); ok {
+		return functionIn(path.Join(at, target))
+	}
+	for line := range strings.Lines(r.word(p + "/device/uevent")) {
+		if slot, ok := strings.CutPrefix(strings.TrimSpace(line), "PCI_SLOT_NAME="); ok {
+			a, err := topology.ParsePCIAddr(slot)
+			return a, err == nil
+		}
+	}
+	return topology.PCIAddr{}, false
+}
+
+// functionIn returns the last PCI function on a way through /sys/devices. What hangs on the function by USB or Thunderbolt is a device of its own
+// and not part of it: the address would be that of the host controller.
+func functionIn(p string) (a topology.PCIAddr, ok bool) {
+	for name := range strings.SplitSeq(p, "/") {
+		if strings.Count(name, ":") == 2 {
+			if v, err := topology.ParsePCIAddr(name); err == nil {
+				a, ok = v, true
+				continue
+			}
+		}
+		if isNumbered(name, "usb") || isNumbered(name, "domain") {
+			return topology.PCIAddr{}, false
+		}
+	}
+	return a, ok
+}
+
+// isNumbered reports whether name is prefix and a number.
+func isNumbered(name, prefix string) bool {
+	digits, ok := strings.CutPrefix(name, prefix)
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// netdev reads the network device whose directory is p.
+//
+// Source: Documentation/ABI/testing/sysfs-class-net.
+func (r *reader) netdev(p string) topology.Netdev {
+	d := topology.Netdev{
+		Name:     path.Base(p),
+		MAC:      r.word(p + "/address"),
+		MTU:      r.count(p + "/mtu"),
+		State:    r.word(p + "/operstate"),
+		Carrier:  r.flag(p + "/carrier"),
+		DevPort:  r.count(p + "/dev_port"),
+		Master:   r.linkBase(p + "/master"),
+		PhysPort: r.word(p + "/phys_port_name"),
+		Switch:   r.word(p + "/phys_switch_id"),
+	}
+	if strings.Trim(d.MAC, "0:") == "" {
+		d.MAC = "" // not set
+	}
+	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20: both number the ports in dev_id instead. The hardware address of
+	// IPoIB is 20 bytes long.
+	const ipoibLen = 20*3 - 1
+	if d.DevPort == nil || *d.DevPort == 0 && len(d.MAC) == ipoibLen {
+		d.DevPort = r.count(p + "/dev_id")
+	}
+	if isUp(&d) {
+		d.SpeedMbps = r.speedMbps(p + "/speed")
+	}
+	return d
+}
+
+// isUp reports whether the link of d is up as far as is known. The carrier is the better witness: drivers that do not report a state leave it
+// at "unknown".
+func isUp(d *topology.Netdev) bool {
+	if d.Carrier != nil {
+		return *d.Carrier
+	}
+	switch d.State {
+	case "down", "lowerlayerdown", "notpresent":
+		return false
+	}
+	return true
+}
+
+// speedMbps returns the speed of a link in Mb/s, nil where the driver does not know. SPEED_UNKNOWN is -1 to the kernel; printed without its sign
+// it was 65535 before 2.6.39 and 4294967295 before 4.11.
+func (r *reader) speedMbps(p string) *int64 {
+	v := r.number(p)
+	if v == nil || *v == 0 || *v == 1<<16-1 || *v == 1<<32-1 {
+		return nil
+	}
+	return v
+}

@@ -1,0 +1,400 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/inspect/hwlocxml"
+	"github.com/rackless/rackless/inspect/nccl"
+	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/topology"
+)
+
+// A format is a dump of another tool that is one text.
+type format struct {
+	name  string // as messages call it
+	sniff func(head []byte) bool
+	parse func(b []byte, name string) (*topology.Host, error)
+}
+
+// formats are asked in this order. Those that a text cannot be by accident come first.
+func formats() []format {
+	return []format{
+		{"hwloc XML", hwlocxml.Sniff, hwlocxml.Parse},
+		{"NCCL topology XML", nccl.Sniff, nccl.Parse},
+		{"nvidia-smi topo -m", smi.Sniff, smi.Parse},
+	}
+}
+
+// maxText bounds a dump that is one text.
+const maxText = 64 << 20
+
+// sniffLen is how much of a text its format is told from. The matrix of nvidia-smi may stand anywhere in a longer text, and is looked for again
+// in all of it.
+const sniffLen = 64 << 10
+
+// Opened is a machine that is not read yet.
+type Opened struct {
+	Name   string // as it was given
+	Format string // what it is: "directory", "archive", "snapshot", "hwloc XML", ...
+	Source Source // of a directory, an archive or a snapshot; its FS is nil otherwise
+
+	tool  string // what wrote it, where that is known
+	text  []byte
+	parse func(b []byte, name string) (*topology.Host, error)
+	close func() error
+}
+
+// Close releases what Open holds.
+func (o *Opened) Close() error {
+	if o.close == nil {
+		return nil
+	}
+	return o.close()
+}
+
+// Read reads the machine.
+func (o *Opened) Read(ctx context.Context) (*topology.Host, error) {
+	if o.parse != nil {
+		return o.parse(o.text, o.Name)
+	}
+	h, err := Read(ctx, o.Source)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Name, err)
+	}
+	h.Provenance.Tool = o.tool
+	return h, nil
+}
+
+// Live returns the machine that runs rackless, with its commands.
+func Live() Source { return Source{Name: "/", FS: tree.Live(), Run: runCommand, Live: true} }
+
+// maxOutput bounds what a command may print.
+const maxOutput = 16 << 20
+
+// runCommand runs a program of this machine, in the C locale since what it prints is parsed. A program that is not there is fs.ErrNotExist. With
+// an error comes what was printed, on the standard error where nothing came on the standard output.
+func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
+	cmd.WaitDelay = time.Second // for a child of it that keeps the pipe open
+	var out, complaint bounded
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return nil, fs.ErrNotExist
+	case out.full:
+		return nil, fmt.Errorf("it printed more than %d MiB", maxOutput>>20)
+	case err != nil && len(bytes.TrimSpace(out.Bytes())) == 0:
+		return complaint.Bytes(), err
+	}
+	return out.Bytes(), err
+}
+
+// bounded is a buffer that takes no more than maxOutput.
+type bounded struct {
+	bytes.Buffer
+	full bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxOutput {
+		b.full = true
+		return len(p), nil // the program is left to end
+	}
+	return b.Buffer.Write(p)
+}
+
+// ReadFile reads the machine at path, which is anything that Open knows.
+func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
+	o, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := o.Read(ctx)
+	return h, errors.Join(err, o.Close())
+}
+
+// ReadStream reads the machine from a file that was opened, such as standard input. The name is what messages and the provenance call it.
+func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, error) {
+	o, err := openStream(r, name, "")
+	if err != nil {
+		return nil, err
+	}
+	return o.Read(ctx)
+}
+
+// ReadRoot reads the machine whose root directory is dir, without asking what it is: a chroot, or a host's root mounted in a container.
+func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
+	d, err := tree.Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	h, err := Read(ctx, Source{Name: dir, FS: d})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", dir, err)
+	}
+	return h, errors.Join(err, d.Close())
+}
+
+// A ManyError is the error of Open when there is more than one machine at a path.
+type ManyError struct {
+	Path string
+	Dirs []string // paths that Open takes, one for each machine; empty for a directory with dumps, which List lists
+}
+
+func (e *ManyError) Error() string {
+	if len(e.Dirs) == 0 {
+		return fmt.Sprintf("%s is a directory with dumps, not one machine: name one of them", e.Path)
+	}
+	return fmt.Sprintf("%s holds %d machines: name one, such as %q", e.Path, len(e.Dirs), e.Dirs[0])
+}
+
+// Open finds out what is at path, by its content: a directory with /sys and /proc, or with one directory that has them; an archive of such a
+// directory; a snapshot, which is such an archive; or a dump of another tool. "-" is standard input. A path may lead into an archive,
+// "dumps.tar/server", where that holds several machines.
+func Open(path string) (*Opened, error) {
+	if path == "-" {
+		return openStream(os.Stdin, "standard input", "")
+	}
+	file, inside := path, ""
+	info, err := os.Stat(path)
+	for err != nil && !errors.Is(err, fs.ErrPermission) {
+		// "dumps.tar/server/x": the longest part that is there must be a file.
+		up := filepath.Dir(file)
+		if up == file {
+			break
+		}
+		inside = filepath.Join(filepath.Base(file), inside)
+		file = up
+		found, upErr := os.Stat(file)
+		if upErr == nil {
+			if found.Mode().IsRegular() {
+				info, err = found, nil
+			}
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case info.IsDir():
+		return openDir(path)
+	case !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0:
+		return nil, fmt.Errorf("%s: neither a file nor a directory", path)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	o, err := openStream(f, file, inside)
+	if err != nil {
+		return nil, err
+	}
+	o.Name = path
+	if o.Source.FS != nil {
+		o.Source.Name = path
+	}
+	return o, nil
+}
+
+// openStream finds out what r is and takes it into memory. inside leads to a machine in an archive.
+func openStream(r io.Reader, name, inside string) (*Opened, error) {
+	head := make([]byte, tree.ArchiveHead)
+	n, err := io.ReadFull(r, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	head = head[:n]
+	whole := io.MultiReader(bytes.NewReader(head), r)
+	if tree.IsArchive(head) {
+		m, err := tree.ReadArchive(whole, tree.Limits{})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return openTree(m, name, inside, "archive")
+	}
+	text, err := io.ReadAll(io.LimitReader(whole, maxText+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case len(text) > maxText:
+		return nil, fmt.Errorf("%s: larger than %d MiB and not an archive", name, maxText>>20)
+	case tree.IsText(text[:min(len(text), sniffLen)]):
+		m, err := tree.ParseText(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return openTree(m, name, inside, "text archive")
+	}
+	if inside != "" {
+		return nil, fmt.Errorf("%s: it is not an archive, so there is no %q in it", name, inside)
+	}
+	for _, part := range [][]byte{text[:min(len(text), sniffLen)], text} {
+		for _, f := range formats() {
+			if f.sniff(part) {
+				return &Opened{Name: name, Format: f.name, text: text, parse: f.parse}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", name, unknownError(text))
+}
+
+// ErrUnknown is the error of Open for what is no machine.
+var ErrUnknown = errors.New("not a machine in a form that rackless knows")
+
+func unknownError(text []byte) error {
+	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
+	for _, f := range formats() {
+		known = append(known, f.name)
+	}
+	what := "it is empty"
+	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {
+		what = fmt.Sprintf("it starts with %q", clip(string(line)))
+	}
+	return fmt.Errorf("%w: %s; known are %s", ErrUnknown, what, strings.Join(known, ", "))
+}
+
+// openTree finds the machine in a tree in memory.
+func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
+	var err error
+	if inside != "" {
+		if m, err = m.Chroot(filepath.ToSlash(inside)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	roots := m.FindRoots()
+	if len(roots) > 1 {
+		many := &ManyError{Path: filepath.Join(name, inside)}
+		for _, root := range roots {
+			many.Dirs = append(many.Dirs, filepath.Join(name, inside, root))
+		}
+		return nil, many
+	}
+	if m, err = m.Machine(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: m}}
+	return o, o.asSnapshot()
+}
+
+// openDir opens a directory of this machine.
+func openDir(path string) (*Opened, error) {
+	roots, err := rootsBelow(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(roots) == 0:
+		return nil, &ManyError{Path: path}
+	case len(roots) > 1:
+		return nil, &ManyError{Path: path, Dirs: roots}
+	}
+	d, err := tree.Dir(roots[0])
+	if err != nil {
+		return nil, err
+	}
+	o := &Opened{Name: path, Format: "directory", Source: Source{Name: path, FS: d}, close: d.Close}
+	if err := o.asSnapshot(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return o, nil
+}
+
+// rootsBelow returns the root directories of machines at path: itself, or those directories in it that have sys or proc.
+func rootsBelow(path string) ([]string, error) {
+	isRoot := func(dir string) bool {
+		return slices.ContainsFunc([]string{"sys", "proc"}, func(name string) bool {
+			info, err := os.Lstat(filepath.Join(dir, name))
+			return err == nil && info.IsDir()
+		})
+	}
+	if isRoot(path) {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var roots []string
+	for _, e := range entries {
+		if dir := filepath.Join(path, e.Name()); e.IsDir() && isRoot(dir) {
+			roots = append(roots, dir)
+		}
+	}
+	return roots, nil
+}
+
+// dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a broken archive is to be named, not passed over.
+var dumpSuffixes = []string{".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".xml", ".ttar"}
+
+// List returns what there is to inspect in a directory of dumps, sorted: files that are machines, as far as their beginning or their name tells,
+// and directories with /sys and /proc. It is nil, without an error, where path is one machine itself or is not a directory.
+func List(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return nil, nil // Open says what is wrong, or looks into the archive
+	}
+	roots, err := rootsBelow(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(roots) == 1 && roots[0] == path {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	out := roots
+	for _, e := range entries {
+		file := filepath.Join(path, e.Name())
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		if hasDumpSuffix(e.Name()) || isDump(file) {
+			out = append(out, file)
+		}
+	}
+	switch {
+	case len(out) == 0:
+		return nil, fmt.Errorf("%s: neither /sys and /proc of a machine nor a dump of one in it", path)
+	case len(roots) == 1 && len(out) == 1:
+		return nil, nil // a directory around one machine
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func hasDumpSuffix(name string) bool {
+	return slices.ContainsFunc(dumpSuffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+// isDump reports whether a file starts as a machine does.
+func isDump(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return true // Open says why not
+	}
+	defer f.Close()
+	head := make([]byte, sniffLen)
+	n, err := io.ReadFull(f, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return true
+	}
+	head = head[:n]
+	return tree.IsArchive(head) || tree.IsText(head) || slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) })
+}

@@ -1,0 +1,214 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// readRDMA reads the RDMA devices into the NICs that they stand on.
+func (r *reader) readRDMA(found nics) {
+	inClass := false
+	for _, name := range r.dir("sys/class/infiniband") {
+		p := "sys/class/infiniband/" + name
+		d := r.rdmaDevice(p)
+		addRDMA(r.nicOf(found, p, &d), d)
+		inClass = true
+	}
+	if inClass {
+		return
+	}
+	for i := range r.h.PCI { // a dump may hold the PCI devices alone
+		if f := &r.h.PCI[i]; f.IsNIC() {
+			for _, p := range r.below(f, "infiniband") {
+				addRDMA(found.at(f.Address), r.rdmaDevice(p))
+			}
+		}
+	}
+}
+
+func addRDMA(nic *topology.NIC, d topology.RDMADevice) {
+	nic.Devices = append(nic.Devices, d)
+	nic.Firmware = cmp.Or(nic.Firmware, d.Firmware)
+}
+
+// nicOf returns the NIC that the RDMA device at p stands on. A software device (rxe, siw) stands on a network device: rxe names it in "parent",
+// any RoCE device in the attributes of its GIDs. Where that network device has no function either, it becomes a NIC without an address, so that
+// the RDMA device stays visible.
+func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.NIC {
+	if a, ok := r.functionOf(p); ok {
+		return found.at(a)
+	}
+	netdev := r.word(p + "/parent")
+	for i := 0; i < len(d.Ports) && netdev == ""; i++ {
+		for _, g := range d.Ports[i].GIDs {
+			netdev = cmp.Or(netdev, g.Netdev)
+		}
+	}
+	if netdev == "" || strings.Contains(netdev, "/") {
+		return found.named(d.Name)
+	}
+	if nic := found.withNetdev(netdev); nic != nil {
+		return nic
+	}
+	nic := found.named(netdev)
+	if dir := "sys/class/net/" + netdev; r.exists(dir) {
+		nic.Ports = append(nic.Ports, r.netdev(dir))
+	}
+	return nic
+}
+
+// rdmaDevice reads the RDMA device whose directory is p.
+//
+// Source: Documentation/ABI/stable/sysfs-class-infiniband.
+func (r *reader) rdmaDevice(p string) topology.RDMADevice {
+	d := topology.RDMADevice{
+		Name:     path.Base(p),
+		NodeType: r.word(p + "/node_type"),
+		Firmware: r.word(p + "/fw_ver"),
+		NodeGUID: r.word(p + "/node_guid"),
+		Board:    r.word(p + "/board_id"),
+	}
+	for _, n := range r.numbered(p+"/ports", "") {
+		d.Ports = append(d.Ports, r.rdmaPort(p+"/ports/"+strconv.Itoa(n), n))
+	}
+	return d
+}
+
+// rdmaPort reads port n, whose directory is p.
+func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
+	port := topology.RDMAPort{
+		Number:    n,
+		State:     afterNumber(r.word(p + "/state")),
+		PhysState: afterNumber(r.word(p + "/phys_state")),
+		LinkLayer: r.word(p + "/link_layer"),
+		LID:       r.count(p + "/lid"),
+		Counters:  r.troubles(p),
+	}
+	port.GIDs = r.gids(p, port.LinkLayer)
+	if port.LID != nil && (*port.LID == 0 || *port.LID == 0xffff) {
+		port.LID = nil // not assigned by a subnet manager: 0 and the permissive LID are no addresses
+	}
+	if port.State != "DOWN" {
+		port.RateGbps = r.rate(p+"/rate", port.LinkLayer)
+	}
+	return port
+}
+
+// afterNumber returns the word of "4: ACTIVE".
+func afterNumber(s string) string {
+	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+		return strings.TrimSpace(word)
+	}
+	return s
+}
+
+// rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not asked: they state the least rate that they can
+// speak, and mlx5 on Ethernet a constant 40.
+func (r *reader) rate(p, linkLayer string) *float64 {
+	s, ok := r.text(p)
+	if !ok || s == "" {
+		return nil
+	}
+	v, err := parseRate(s)
+	if err != nil {
+		r.unread(p, err.Error())
+		return nil
+	}
+	// On Ethernet the kernel turns the speed of the network device into a rate of InfiniBand. Below 10 Gb/s, and where the speed is not known,
+	// that is the least one there is, 1X SDR: it says nothing about the link.
+	if linkLayer == "Ethernet" && v <= 2.5 {
+		return nil
+	}
+	return &v
+}
+
+// parseRate parses "100 Gb/sec (4X EDR)" into 100.
+func parseRate(s string) (float64, error) {
+	number, _, ok := strings.Cut(s, " Gb/sec")
+	v, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(v > 0 && v < 1e6) {
+		return 0, fmt.Errorf("%q is not a rate; want the form \"100 Gb/sec (4X EDR)\"", clip(s))
+	}
+	return v, nil
+}
+
+// gids reads the GIDs that are set. Tables have 5 to 1024 entries, most of them not set: zero, or on InfiniBand the prefix of the subnet with an
+// interface identifier of zero. They fill from below, but removed addresses leave holes, so that every entry has to be looked at; the attributes
+// of an entry that is not set answer EINVAL, and are left alone.
+func (r *reader) gids(port, linkLayer string) []topology.GID {
+	var out []topology.GID
+	for _, i := range r.numbered(port+"/gids", "") {
+		n := strconv.Itoa(i)
+		p := port + "/gids/" + n
+		s := r.word(p)
+		if strings.Trim(s, "0:") == "" || linkLayer == "InfiniBand" && strings.HasSuffix(s, ":0000:0000:0000:0000") {
+			continue
+		}
+		if a, err := netip.ParseAddr(s); err != nil || !a.Is6() || a.Zone() != "" {
+			r.unread(p, strconv.Quote(clip(s))+" is not a GID")
+			continue
+		}
+		out = append(out, topology.GID{
+			Index:  i,
+			GID:    s,
+			Type:   r.word(port + "/gid_attrs/types/" + n),
+			Netdev: r.word(port + "/gid_attrs/ndevs/" + n),
+		})
+	}
+	return out
+}
+
+// troubleWords are parts of the names of counters that count trouble: errors, discards, retransmission and congestion. Each driver has names of
+// its own; the words are those of mlx4, mlx5, bnxt_re, irdma, efa, hns and rxe.
+var troubleWords = []string{
+	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak", "out_of_", "oos", "missing",
+	"mismatch", "exceed", "duplicate", "slow_restart", "cnp", "ecn", "icrc", "lost", "unresponsive",
+}
+
+// ordinaryWords are parts of names that have a trouble word in them by chance, or that count what belongs to ordinary work: requests are flushed
+// whenever a connection ends.
+var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_error"}
+
+// isTrouble reports whether the counter counts trouble.
+func isTrouble(name string) bool {
+	within := func(w string) bool { return strings.Contains(strings.ToLower(name), w) }
+	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)
+}
+
+// troubles reads the counters of errors and discards that are not 0; nil where there are none. Only counters that can be of use are read: each
+// read of "counters" is a query to the firmware.
+func (r *reader) troubles(port string) map[string]uint64 {
+	var out map[string]uint64
+	for _, dir := range []string{port + "/counters", port + "/hw_counters"} {
+		for _, name := range r.dir(dir) {
+			if !isTrouble(name) {
+				continue
+			}
+			s := r.word(dir + "/" + name)
+			// A port without a performance management agent says "N/A (no PMA)".
+			if s == "" || s == "0" || strings.HasPrefix(s, "N/A") {
+				continue
+			}
+			v, err := strconv.ParseUint(s, 10, 64)
+			if err != nil {
+				r.unread(dir+"/"+name, strconv.Quote(clip(s))+" is not a number")
+				continue
+			}
+			if v == 0 {
+				continue
+			}
+			if out == nil {
+				out = map[string]uint64{}
+			}
+			out[name] = v
+		}
+	}
+	return out
+}

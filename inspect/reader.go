@@ -1,0 +1,221 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/topology"
+)
+
+// maxFile bounds a file of /sys or /proc. The largest that is read is /proc/interrupts of a machine with thousands of CPUs.
+const maxFile = 16 << 20
+
+// A reader reads the files of one machine. Its methods return "not known" for whatever is missing, and note the rest in Host.Unread.
+type reader struct {
+	ctx  context.Context
+	fs   fs.FS
+	run  func(ctx context.Context, argv ...string) ([]byte, error)
+	live bool
+	h    *topology.Host
+}
+
+// unread notes that the file at p is there and was not understood or not readable.
+func (r *reader) unread(p, why string) {
+	r.h.Unread = append(r.h.Unread, topology.Unread{Path: "/" + p, Why: why})
+}
+
+// failed notes err unless it only says that p is not there. A device may refuse a read (ENODEV, EINVAL: a link speed of a port that is down, a
+// driver that does not know): the kernel's way to say "not known".
+func (r *reader) failed(p string, err error) {
+	for _, absent := range []error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.ENXIO, syscall.EIO} {
+		if errors.Is(err, absent) {
+			return
+		}
+	}
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		err = pathError.Err
+	}
+	r.unread(p, err.Error())
+}
+
+// bytes returns the whole file. It may be shared: nobody writes to it.
+func (r *reader) bytes(p string) ([]byte, bool) {
+	b, err := tree.Bytes(r.fs, p)
+	if err != nil {
+		r.failed(p, err)
+		return nil, false
+	}
+	if len(b) > maxFile {
+		r.unread(p, "larger than "+strconv.Itoa(maxFile>>20)+" MiB")
+		return nil, false
+	}
+	return b, true
+}
+
+// text returns the file without white space and NULs at its ends: device-tree strings end with a NUL, and so did the CPU and node lists of some
+// kernels (2.6.3x, 5.15). An empty file is ("", true).
+func (r *reader) text(p string) (string, bool) {
+	b, ok := r.bytes(p)
+	return strings.Trim(string(b), " \t\r\n\x00"), ok
+}
+
+// word returns the file's text, "" where there is none.
+func (r *reader) word(p string) string {
+	s, _ := r.text(p)
+	return s
+}
+
+// number returns a decimal number, or a hexadecimal one with 0x; nil where there is no file. Negative numbers are the kernel's "not known".
+func (r *reader) number(p string) *int64 {
+	s, ok := r.text(p)
+	if !ok || s == "" {
+		return nil
+	}
+	v, err := strconv.ParseInt(s, 0, 64)
+	if err != nil {
+		r.unread(p, strconv.Quote(clip(s))+" is not a number")
+		return nil
+	}
+	if v < 0 {
+		return nil
+	}
+	return &v
+}
+
+// maxCount bounds numbers that count or number things: nodes, functions, lanes.
+const maxCount = 1 << 20
+
+// count returns a small number that is not negative, nil where it is not known.
+func (r *reader) count(p string) *int {
+	v := r.number(p)
+	if v == nil {
+		return nil
+	}
+	if *v > maxCount {
+		r.unread(p, strconv.FormatInt(*v, 10)+" is too large to be right")
+		return nil
+	}
+	return new(int(*v))
+}
+
+// size returns a number of bytes or of things as an unsigned number.
+func (r *reader) size(p string) *uint64 {
+	if v := r.number(p); v != nil {
+		return new(uint64(*v))
+	}
+	return nil
+}
+
+// flag returns "0" and "1", "N" and "Y" as a boolean.
+func (r *reader) flag(p string) *bool {
+	switch s, ok := r.text(p); {
+	case !ok || s == "":
+		return nil
+	case s == "1", s == "Y", s == "y":
+		return new(true)
+	case s == "0", s == "N", s == "n":
+		return new(false)
+	default:
+		r.unread(p, strconv.Quote(clip(s))+" is not 0 or 1")
+		return nil
+	}
+}
+
+// list returns a CPU or node list; nil where there is no file. "(null)", which some kernels print for an unset list, is the empty set.
+func (r *reader) list(p string) *topology.CPUSet {
+	s, ok := r.text(p)
+	if !ok {
+		return nil
+	}
+	if s == "(null)" {
+		return &topology.CPUSet{}
+	}
+	set, err := topology.ParseCPUSet(s)
+	if err != nil {
+		r.unread(p, err.Error())
+		return nil
+	}
+	return &set
+}
+
+// mask returns a CPU mask; nil where there is no file.
+func (r *reader) mask(p string) *topology.CPUSet {
+	s, ok := r.text(p)
+	if !ok {
+		return nil
+	}
+	set, err := topology.ParseCPUMask(s)
+	if err != nil {
+		r.unread(p, err.Error())
+		return nil
+	}
+	return &set
+}
+
+// exists reports whether there is a file or directory at p.
+func (r *reader) exists(p string) bool {
+	_, err := fs.Stat(r.fs, p)
+	return err == nil
+}
+
+// dir returns the sorted names in a directory; nil where there is none.
+func (r *reader) dir(p string) []string {
+	entries, err := fs.ReadDir(r.fs, p)
+	if err != nil {
+		r.failed(p, err)
+		return nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	slices.Sort(names)
+	return names
+}
+
+// link returns where the link at p leads, as it is written; ok is false where there is no link.
+func (r *reader) link(p string) (target string, ok bool) {
+	target, err := fs.ReadLink(r.fs, p)
+	return target, err == nil
+}
+
+// linkBase returns the last element of the link at p, "" where there is no link: the name of the driver, the group, the device.
+func (r *reader) linkBase(p string) string {
+	target, ok := r.link(p)
+	if !ok {
+		return ""
+	}
+	return path.Base(target)
+}
+
+// numbered returns the numbers N of the entries prefixN of a directory, in rising order.
+func (r *reader) numbered(dir, prefix string) []int {
+	var out []int
+	for _, name := range r.dir(dir) {
+		digits, ok := strings.CutPrefix(name, prefix)
+		if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+			continue
+		}
+		if n, err := strconv.Atoi(digits); err == nil && n < topology.MaxCPUs {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// clip shortens what came from outside for a message.
+func clip(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "..."
+	}
+	return s
+}

@@ -1,0 +1,43 @@
+package smi
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Error is a text without a matrix, or a matrix that cannot be right.
+type Error struct {
+	File   string // as it was given to Parse; empty from ParseMatrix
+	Line   int    // from 1; 0 where the whole text is meant
+	Row    string // device that the row is of, if any
+	Column string // device that the column is of, if any
+	Why    string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	switch {
+	case e.File != "" && e.Line > 0:
+		fmt.Fprintf(&b, "%s:%d: ", e.File, e.Line)
+	case e.File != "":
+		fmt.Fprintf(&b, "%s: ", e.File)
+	case e.Line > 0:
+		fmt.Fprintf(&b, "line %d: ", e.Line)
+	}
+	switch {
+	case e.Row != "" && e.Column != "":
+		fmt.Fprintf(&b, "row %q, column %q: ", e.Row, e.Column)
+	case e.Row != "":
+		fmt.Fprintf(&b, "row %q: ", e.Row)
+	}
+	b.WriteString(e.Why)
+	return b.String()
+}
+
+// clip shortens what came from outside for a message.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "..."
+	}
+	return s
+}

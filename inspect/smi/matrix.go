@@ -1,0 +1,181 @@
+package smi
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Limits on what is read. The largest machines have 16 GPUs and some tens of NICs; virtual functions make hundreds.
+const (
+	maxText    = 16 << 20 // bytes
+	maxDevices = 1024
+	maxNotes   = 100
+)
+
+// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of Devices; the diagonal is topology.PathSelf, and
+// no other cell is, nor is any topology.PathUnknown.
+type Matrix struct {
+	Devices []Device
+	Cells   [][]Cell
+	Line    int    // line of the header, or of the first row where there is no header; from 1
+	Version string // of nvidia-smi, where the text says it: "535.129.03"
+	Notes   []Note // what was odd about the text and did not keep it from being read
+}
+
+// A Device is a row and column of the matrix: a GPU or a NIC.
+type Device struct {
+	Name  string // "GPU0", "NIC3"; a NIC's RDMA device in the older layout: "mlx5_0"
+	Index *int   // the number of a GPU as nvidia-smi counts; nil for NICs
+	RDMA  string // a NIC's RDMA device, from the legend or the older layout; empty where it is not known
+	Line  int    // where its row starts
+
+	// The columns behind the paths, as they stand there. Empty where there is no such column or no value, "N/A" where the tool does not know.
+	CPUAffinity  string
+	NUMAAffinity string
+	GPUNUMAID    string
+}
+
+// IsGPU reports whether the device is a GPU; otherwise it is a NIC.
+func (d *Device) IsGPU() bool { return d.Index != nil }
+
+// A Cell is a path between two devices.
+type Cell struct {
+	Class topology.PathClass
+	Links int // NVLinks, of topology.PathNVLink only
+}
+
+// String returns the cell as nvidia-smi prints it.
+func (c Cell) String() string { return topology.Path{Class: c.Class, Links: c.Links}.Label() }
+
+// A Note is a remark on a line of the text.
+type Note struct {
+	Line int
+	Why  string
+}
+
+// Cell returns the path between two devices by name; ok is false where the matrix has no such device.
+func (m *Matrix) Cell(a, b string) (c Cell, ok bool) {
+	i, j := m.index(a), m.index(b)
+	if i < 0 || j < 0 {
+		return Cell{}, false
+	}
+	return m.Cells[i][j], true
+}
+
+func (m *Matrix) index(name string) int {
+	return slices.IndexFunc(m.Devices, func(d Device) bool { return d.Name == name })
+}
+
+func (m *Matrix) note(line int, format string, args ...any) {
+	if len(m.Notes) < maxNotes {
+		m.Notes = append(m.Notes, Note{line, fmt.Sprintf(format, args...)})
+	}
+}
+
+// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that holds it, and reads it. The error is an *Error.
+func ParseMatrix(b []byte) (*Matrix, error) {
+	if len(b) > maxText {
+		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
+	}
+	text := string(b)
+	lines, tokens := lex(text)
+
+	var found *Matrix
+	var first *Error // of the first matrix that could not be read
+	for i := 0; i < len(tokens); {
+		if found != nil && len(found.Notes) >= maxNotes {
+			break
+		}
+		m, next, err := matrixAt(tokens, i)
+		switch {
+		case err != nil && found == nil && (first == nil || first.Why == peerAccess):
+			first = err
+		case m == nil:
+		case found == nil:
+			found = m
+			// The legend of this matrix ends where the next one starts.
+			// It may start on the line of the last row: where lines were joined there is only one.
+			from := tokens[next-1].line
+			found.readLegend(lines[from-1:max(from, nextHeader(tokens, next, len(lines)))], from)
+		case !sameMatrix(found, m):
+			found.note(m.Line, "another matrix, of %d devices, that is not the same: the one at line %d is read", len(m.Devices), found.Line)
+		}
+		i = max(next, i+1)
+	}
+	if found == nil {
+		if first == nil {
+			first = noMatrix(text)
+		}
+		return nil, first
+	}
+	if first != nil && first.Why != peerAccess {
+		found.note(first.Line, "a matrix that is not read: %s", first.Why)
+	}
+	if v := version.FindStringSubmatch(text); v != nil {
+		found.Version = v[1]
+	}
+	return found, nil
+}
+
+// nextHeader returns how many lines stand before the next header behind token i, or all where there is none.
+func nextHeader(tokens []token, i, all int) int {
+	for ; i < len(tokens); i++ {
+		if !isGPU(tokens[i].text) {
+			continue
+		}
+		if h, _, ok := headerAt(tokens, i); ok {
+			return h.line - 1
+		}
+	}
+	return all
+}
+
+// version matches what the other pages of nvidia-smi, which often stand in the same text, say of the tool.
+var version = regexp.MustCompile(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
+
+// noMatrix says why nothing was found, as far as the text tells.
+func noMatrix(text string) *Error {
+	for _, hint := range []struct{ in, why string }{
+		{"Status Ok", peerAccess},
+		{"NVIDIA-SMI has failed", "nvidia-smi could not reach the driver when this was written; nothing to read"},
+		{"No devices were found", "nvidia-smi found no GPU when this was written; nothing to read"},
+	} {
+		if strings.Contains(text, hint.in) {
+			return &Error{Why: hint.why}
+		}
+	}
+	return &Error{Why: `no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`}
+}
+
+// sameMatrix reports whether two matrices say the same of the same devices, whatever lines they stand on.
+func sameMatrix(a, b *Matrix) bool {
+	return slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool {
+		return x.Name == y.Name && x.CPUAffinity == y.CPUAffinity && x.NUMAAffinity == y.NUMAAffinity && x.GPUNUMAID == y.GPUNUMAID
+	}) && slices.EqualFunc(a.Cells, b.Cells, slices.Equal[[]Cell])
+}
+
+// matrixAt reads the matrix whose header, or first row where the header is lost, starts at token i. It returns the token behind what it has
+// read. Without an error and without a matrix there is none at i: the words are prose.
+func matrixAt(tokens []token, i int) (m *Matrix, next int, err *Error) {
+	if !isGPU(tokens[i].text) {
+		return nil, i + 1, nil
+	}
+	if h, next, ok := headerAt(tokens, i); ok {
+		r := rowReader{tokens: tokens, at: next, header: h}
+		m, err := r.matrix()
+		return m, r.at, err
+	}
+	if h, ok := headerFromRows(tokens, i); ok {
+		r := rowReader{tokens: tokens, at: i, header: h}
+		m, err := r.matrix()
+		if m != nil {
+			m.note(m.Line, "no header line: the columns are taken from the rows")
+		}
+		return m, r.at, err
+	}
+	return nil, i + 1, nil
+}

@@ -1,0 +1,319 @@
+package inspect
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// readStorage reads the disks and what the host has mounted from each, so that no later step gives away what the host lives on. It comes after
+// readPCI.
+//
+// Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
+func (r *reader) readStorage() {
+	devs := r.blockDevices()
+	mounts, from := r.readMounts()
+	if text, ok := r.text("proc/swaps"); ok {
+		mounts = append(mounts, parseSwaps(text)...)
+	}
+	points := r.mountPoints(devs, worthKnowing(mounts), from)
+	for _, name := range slices.Sorted(maps.Keys(devs)) {
+		d := devs[name]
+		if d.whole != name || len(d.slaves) > 0 || isStack(name) {
+			continue
+		}
+		slices.Sort(points[name])
+		disk := topology.Disk{Name: name, Mounts: slices.Compact(points[name])}
+		if sectors := r.size(d.dir + "/size"); sectors != nil && *sectors < 1<<54 {
+			disk.SizeBytes = new(*sectors * 512) // of 512 bytes each, whatever the device's own are
+		}
+		if len(disk.Mounts) == 0 && (isSubstitute(name) || disk.SizeBytes == nil || *disk.SizeBytes == 0) {
+			continue
+		}
+		disk.Model = d.model(r)
+		if len(d.pci) > 0 {
+			disk.PCI = new(d.pci[0])
+		} else {
+			disk.NUMANode = r.count(d.dir + "/device/numa_node")
+		}
+		r.h.Storage = append(r.h.Storage, disk)
+	}
+}
+
+// A blockDev is a disk, a partition, or what is made of them: RAID, LVM, encryption, a cache.
+type blockDev struct {
+	dir    string             // its directory in sysfs
+	whole  string             // the disk that a partition is of, or the name itself
+	dev    string             // major:minor
+	slaves []string           // what it is made of
+	dm     string             // of device mapper: its name
+	pci    []topology.PCIAddr // functions that it is reached through
+}
+
+// maxBlockDevices bounds the devices that are looked at, for dumps that were made to be large.
+const maxBlockDevices = 1 << 16
+
+// blockDevices finds all block devices by name.
+func (r *reader) blockDevices() map[string]*blockDev {
+	devs := map[string]*blockDev{}
+	for _, class := range []string{"sys/class/block", "sys/block"} {
+		for _, name := range r.dir(class) {
+			if devs[name] != nil || len(devs) >= maxBlockDevices {
+				continue
+			}
+			p := class + "/" + name
+			d := &blockDev{dir: p, whole: name}
+			if target, ok := r.link(p); ok {
+				d.dir = linked(p, target)
+			}
+			devs[name] = d
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(devs)) {
+		d := devs[name]
+		if isSubstitute(name) {
+			continue // dozens of them on most machines, and few with partitions
+		}
+		// In sys/block partitions are directories of their disk; in sys/class/block they are on their own as well.
+		for _, part := range r.subdirs(d.dir) {
+			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") && !r.exists(d.dir+"/"+part+"/start") {
+				continue
+			}
+			if devs[part] == nil && len(devs) < maxBlockDevices {
+				devs[part] = &blockDev{dir: d.dir + "/" + part}
+			}
+			if p := devs[part]; p != nil {
+				p.whole = name
+			}
+		}
+	}
+	for name, d := range devs {
+		d.dev = r.word(d.dir + "/dev")
+		if d.whole != name || isSubstitute(name) {
+			continue
+		}
+		if strings.HasPrefix(name, "nvme") && r.flagSet(d.dir+"/hidden") {
+			delete(devs, name) // one way to a disk that has several; the disk itself is there too
+			continue
+		}
+		d.pci = r.diskFunctions(d)
+		d.slaves = r.dir(d.dir + "/slaves")
+		if hasNumberAfter(name, "dm-") {
+			d.dm = r.word(d.dir + "/dm/name")
+		}
+		// A bcache device links to its backing device, and has no slaves on some kernels.
+		if target, ok := r.link(d.dir + "/bcache"); ok && hasNumberAfter(name, "bcache") && len(d.slaves) == 0 {
+			d.slaves = []string{path.Base(path.Dir(target))}
+		}
+	}
+	return devs
+}
+
+// flagSet reports whether the file at p is there and says 1.
+func (r *reader) flagSet(p string) bool {
+	v := r.flag(p)
+	return v != nil && *v
+}
+
+// diskFunctions returns the PCI functions that a disk is reached through: the last one in the path of its directory, or, for NVMe disks with
+// several controllers, those of the controllers of its subsystem.
+func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
+	if a, ok := lastFunction(d.dir); ok {
+		return []topology.PCIAddr{a}
+	}
+	if target, ok := r.link(d.dir + "/device"); ok {
+		device := linked(d.dir+"/device", target)
+		if a, ok := lastFunction(device); ok {
+			return []topology.PCIAddr{a}
+		}
+		if strings.HasPrefix(path.Base(device), "nvme-subsys") {
+			return r.controllers(device)
+		}
+	}
+	if subsystem := path.Dir(d.dir); strings.HasPrefix(path.Base(subsystem), "nvme-subsys") {
+		return r.controllers(subsystem)
+	}
+	return nil
+}
+
+// controllers returns the functions of the controllers that an NVMe subsystem links to.
+func (r *reader) controllers(subsystem string) []topology.PCIAddr {
+	var out []topology.PCIAddr
+	for _, name := range r.dir(subsystem) {
+		if !strings.HasPrefix(name, "nvme") {
+			continue
+		}
+		if target, ok := r.link(subsystem + "/" + name); ok {
+			if a, ok := lastFunction(linked(subsystem+"/"+name, target)); ok && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// lastFunction returns the last PCI address in a path below /sys/devices: the function that what the path names belongs to.
+func lastFunction(p string) (topology.PCIAddr, bool) {
+	elements := strings.Split(p, "/")
+	for _, element := range slices.Backward(elements) {
+		// Cheaper than to try: most elements are no addresses.
+		if strings.Count(element, ":") != 2 || !strings.Contains(element, ".") {
+			continue
+		}
+		if a, err := topology.ParsePCIAddr(element); err == nil {
+			return a, true
+		}
+	}
+	return topology.PCIAddr{}, false
+}
+
+// model returns what the disk calls itself. Serial numbers are not read.
+func (d *blockDev) model(r *reader) string {
+	for _, name := range []string{"device/model", "device/name"} {
+		if s := r.word(d.dir + "/" + name); s != "" {
+			return strings.Join(strings.Fields(s), " ")
+		}
+	}
+	return ""
+}
+
+// isStack reports whether name is of a device that is made of others, whatever its slaves.
+func isStack(name string) bool {
+	return hasNumberAfter(name, "dm-") || hasNumberAfter(name, "md") || hasNumberAfter(name, "bcache") || strings.HasPrefix(name, "md_d")
+}
+
+// isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium or a volume of ZFS: of interest only when
+// something is mounted from it.
+func isSubstitute(name string) bool {
+	for _, prefix := range []string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"} {
+		if hasNumberAfter(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasNumberAfter reports whether name is prefix and a number.
+func hasNumberAfter(name, prefix string) bool {
+	digits, ok := strings.CutPrefix(name, prefix)
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// mountPoints returns the mount points of each disk, through partitions and whatever is stacked on them. A stack without mounts that nothing
+// else is made of stands for itself, in brackets: its disks are in use too. What is mounted and cannot be traced to a disk is noted: a disk that
+// seems free may be the one.
+func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from string) map[string][]string {
+	byDev, byMapper := map[string]string{}, map[string]string{}
+	for name, d := range devs {
+		if d.dev != "" {
+			byDev[d.dev] = name
+		}
+		if d.dm != "" {
+			byMapper[d.dm] = name
+		}
+	}
+	points := map[string][]string{}
+	inUse := map[string]bool{}
+	add := func(point string, names ...string) (found bool) {
+		for _, name := range names {
+			for _, disk := range disksBelow(devs, name, inUse) {
+				points[disk] = append(points[disk], point)
+				found = found || !isStack(disk)
+			}
+		}
+		return found
+	}
+	lost := map[string]bool{}
+	for _, m := range mounts {
+		found := true
+		if name, ok := byDev[m.dev]; ok {
+			found = add(m.point, name)
+		} else if strings.HasPrefix(m.source, "/dev/") {
+			found = add(m.point, r.btrfsMembers(m, sourceName(devs, byMapper, m.source))...)
+		} else if m.fsType == "zfs" {
+			pool, _, _ := strings.Cut(m.source, "/")
+			found = add(m.point, r.zfsMembers(devs, pool)...)
+		}
+		if !found && !lost[m.source] && !isSubstitute(strings.TrimPrefix(m.source, "/dev/")) {
+			lost[m.source] = true
+			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", clip(m.point), clip(m.source)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(devs)) {
+		if (isStack(name) || len(devs[name].slaves) > 0) && !inUse[name] && len(r.dir(devs[name].dir+"/holders")) == 0 {
+			add("["+name+"]", name)
+		}
+	}
+	return points
+}
+
+// disksBelow returns the disks that a device is on, and marks all on the way. Links may be in a loop.
+func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) []string {
+	var disks []string
+	seen := map[string]bool{}
+	for next := []string{name}; len(next) > 0; {
+		name := next[len(next)-1]
+		next = next[:len(next)-1]
+		d := devs[name]
+		if d == nil || seen[name] {
+			continue
+		}
+		seen[name], inUse[name] = true, true
+		switch {
+		case len(d.slaves) > 0:
+			next = append(next, d.slaves...)
+		case d.whole != name:
+			next = append(next, d.whole)
+		default:
+			disks = append(disks, name)
+		}
+	}
+	return disks
+}
+
+// sourceName returns the device that a path in /dev is of, as far as its name tells: "/dev/sda1", "/dev/mapper/vg-root", "/dev/vg/root",
+// "/dev/cciss/c0d0p1".
+func sourceName(devs map[string]*blockDev, byMapper map[string]string, source string) string {
+	name := strings.TrimPrefix(source, "/dev/")
+	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
+		return byMapper[mapped]
+	}
+	kernel := strings.ReplaceAll(name, "/", "!") // names cannot have a slash in sysfs
+	if devs[kernel] != nil {
+		return kernel
+	}
+	if vg, lv, ok := strings.Cut(name, "/"); ok {
+		double := strings.NewReplacer("-", "--") // LVM's way to put two names into one
+		return byMapper[double.Replace(vg)+"-"+double.Replace(lv)]
+	}
+	return ""
+}
+
+// btrfsMembers returns all devices of the file system that name belongs to; name alone where that is not btrfs, or not known. The device number
+// of a btrfs mount is made up, and its source is one member of several.
+func (r *reader) btrfsMembers(m mount, name string) []string {
+	if m.fsType == "btrfs" {
+		for _, uuid := range r.dir("sys/fs/btrfs") {
+			if members := r.dir("sys/fs/btrfs/" + uuid + "/devices"); slices.Contains(members, name) {
+				return members
+			}
+		}
+	}
+	return []string{name}
+}
+
+// zfsMembers returns the devices of a pool as udev recognised them. ZFS itself has no file that says so.
+func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
+	var members []string
+	for _, name := range slices.Sorted(maps.Keys(devs)) {
+		lines := strings.Split(r.word("run/udev/data/b"+devs[name].dev), "\n")
+		if slices.Contains(lines, "E:ID_FS_TYPE=zfs_member") && slices.Contains(lines, "E:ID_FS_LABEL="+pool) {
+			members = append(members, name)
+		}
+	}
+	return members
+}
