@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/rackless/rackless/topology"
 )
@@ -29,7 +30,7 @@ type Source struct {
 }
 
 // ErrNoMachine is the error of Read when the tree has neither CPUs nor memory nor PCI devices.
-var ErrNoMachine = errors.New("nothing of a machine found: no sys/devices/system, no sys/bus/pci, no proc/cpuinfo")
+var ErrNoMachine = errors.New("nothing of a machine found: no sys/devices, no sys/bus/pci/devices, no proc/cpuinfo")
 
 // Read reads a machine. An error means that nothing could be made of the source at all, or that ctx ended; whatever else goes wrong is in
 // Host.Unread.
@@ -39,7 +40,7 @@ func Read(ctx context.Context, src Source) (*topology.Host, error) {
 		h.Provenance.Kind = topology.SourceLive
 	}
 	r := &reader{ctx: ctx, fs: src.FS, run: src.Run, live: src.Live, h: h}
-	if !r.exists("sys/devices/system") && !r.exists("sys/bus/pci/devices") && !r.exists("proc/cpuinfo") {
+	if !slices.ContainsFunc([]string{"sys/devices", "sys/bus/pci/devices", "proc/cpuinfo"}, r.exists) {
 		return nil, ErrNoMachine
 	}
 	for _, read := range []func(){

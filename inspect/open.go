@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/inspect/hwlocxml"
+	"github.com/rackless/rackless/inspect/lspci"
 	"github.com/rackless/rackless/inspect/nccl"
 	"github.com/rackless/rackless/inspect/smi"
 	"github.com/rackless/rackless/inspect/tree"
@@ -33,6 +34,7 @@ func formats() []format {
 	return []format{
 		{"hwloc XML", hwlocxml.Sniff, hwlocxml.Parse},
 		{"NCCL topology XML", nccl.Sniff, nccl.Parse},
+		{"lspci", lspci.Sniff, lspci.Parse},
 		{"nvidia-smi topo -m", smi.Sniff, smi.Parse},
 	}
 }

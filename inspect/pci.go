@@ -413,8 +413,8 @@ func (f *functionDir) configNeeds(d *topology.PCIDevice) configPart {
 			parts |= configLink
 		}
 	}
-	if parts == 0 {
-		parts = configIdentity // to see whether it is alive
+	if parts == 0 || d.Revision == nil { // alone, it shows whether the function is alive
+		parts |= configIdentity
 	}
 	return parts
 }

@@ -552,10 +552,10 @@ func TestLiveConfigIsReadOnlyWhereItIsNeeded(t *testing.T) {
 		name, lines string
 		want        configPart
 	}{
-		{"a GPU with a link", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nmax_link_width = 16\npower_state = D0\n", configCapabilities},
-		{"a GPU of an old kernel", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\n", configCapabilities | configLink},
+		{"a GPU with a link", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nrevision = 0xa1\nmax_link_width = 16\npower_state = D0\n", configCapabilities},
+		{"a GPU of an old kernel", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\n", configIdentity | configCapabilities | configLink},
 		{"a NIC of conventional PCI, as in virtual machines", "class = 0x020000\nvendor = 0x1af4\ndevice = 0x1041\npower_state = D0\n", configIdentity},
-		{"a bridge", "class = 0x060400\nvendor = 0x8086\ndevice = 0x1\nmax_link_width = 16\npower_state = D0\n", configBridge | configCapabilities},
+		{"a bridge", "class = 0x060400\nvendor = 0x8086\ndevice = 0x1\nrevision = 0x01\nmax_link_width = 16\npower_state = D0\n", configBridge | configCapabilities},
 		{"a disk", "class = 0x010802\nvendor = 0x8086\ndevice = 0x1\nmax_link_width = 4\npower_state = D0\n", 0},
 		{"a host bridge", "class = 0x060000\nvendor = 0x8086\ndevice = 0x1\n", 0},
 		{"what does not say what it is", "power_state = D0\n", configIdentity | configBridge},

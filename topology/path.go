@@ -127,6 +127,9 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if a == b {
 		return PathSelf
 	}
+	if b.Compare(a) < 0 { // the same answer both ways, in a dump whose bridges are a loop too
+		a, b = b, a
+	}
 	da, db := t.byAddr[a], t.byAddr[b]
 	if da == nil || db == nil {
 		return PathUnknown

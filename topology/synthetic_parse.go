@@ -143,13 +143,12 @@ func (p *synthParser) attributes(kind string) (size *uint64, indexes synthIndexe
 		if p.take(' ') {
 			continue
 		}
-		at := p.at
 		word := p.run(" )")
 		if word == "" {
-			return nil, indexes, p.fail(at, "want )")
+			return nil, indexes, p.fail(p.at, "want )")
 		}
 		name, value, _ := strings.Cut(word, "=")
-		at += len(name) + 1
+		at := p.at - len(value)
 		switch {
 		case name == "indexes":
 			indexes = synthIndexes{text: value, at: at}
@@ -165,7 +164,7 @@ func (p *synthParser) attributes(kind string) (size *uint64, indexes synthIndexe
 				size = &v
 			}
 		default:
-			return nil, indexes, p.fail(at-len(name)-1, "%q: want indexes=, of NUMA nodes memory=, of caches size=", clipped(word))
+			return nil, indexes, p.fail(p.at-len(word), "%q: want indexes=, of NUMA nodes memory=, of caches size=", clipped(word))
 		}
 	}
 	return size, indexes, nil

@@ -109,7 +109,7 @@ images and results; NO_COLOR turns colour off.`,
 	group("lab", newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newFabricCmd(a), newCaptureCmd(a))
-	group("machine", newDoctorCmd(a), newImageCmd(a))
+	group("machine", newInspectCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a))
 	root.AddCommand(newDaemonCmd(a))
 
 	// cobra adds these two when it runs; here already, so that they stand in the groups and their errors are usage errors too.

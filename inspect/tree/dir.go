@@ -296,18 +296,6 @@ func (d *Directory) ReadLink(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// Open opens a file or directory. ReadFile and ReadDir cost less.
-func (d *Directory) Open(name string) (fs.File, error) {
-	if d.inside != nil {
-		return d.insideOpen(name)
-	}
-	fd, err := d.open(name, unix.O_RDONLY)
-	if err != nil {
-		return nil, pathError("open", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
 // statInfo is the fs.FileInfo of a stat(2).
 type statInfo struct {
 	name string
@@ -322,6 +310,9 @@ func (s *statInfo) Sys() any           { return &s.st }
 
 func (s *statInfo) Mode() fs.FileMode {
 	mode := fs.FileMode(s.st.Mode & 0o777)
+	if s.st.Mode&unix.S_ISVTX != 0 {
+		mode |= fs.ModeSticky
+	}
 	switch s.st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		mode |= fs.ModeDir

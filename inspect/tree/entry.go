@@ -114,3 +114,33 @@ func (b *Builder) add(e Entry) error {
 	}
 	return b.File(e.Name, e.Data)
 }
+
+// Load adds all of another tree: of a directory that an archive was unpacked into. What the archive's modes say is understood as ReadArchive does;
+// errors of reading, which tar does not unpack, are lost. An error is one of reading now.
+func (b *Builder) Load(fsys fs.FS) error {
+	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		e := Entry{Name: name, Mode: info.Mode()}
+		switch {
+		case info.IsDir():
+			e.Omitted = info.Mode()&fs.ModeSticky != 0
+		case info.Mode()&fs.ModeSymlink != 0:
+			if e.Target, err = fs.ReadLink(fsys, name); err != nil {
+				return err
+			}
+		case info.Mode().IsRegular():
+			if e.Omitted = info.Size() == 0 && info.Mode().Perm() == modeUnread; !e.Omitted {
+				if e.Data, err = Bytes(fsys, name); err != nil {
+					return err
+				}
+			}
+		}
+		return b.add(e)
+	})
+}

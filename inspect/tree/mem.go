@@ -80,9 +80,6 @@ func (m *Mem) walk(name string, follow bool) (*node, error) {
 		} else {
 			element, rest = rest, ""
 		}
-		if !at.IsDir() {
-			return nil, syscall.ENOTDIR
-		}
 		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
 		switch element {
 		case "", ".":
@@ -92,6 +89,9 @@ func (m *Mem) walk(name string, follow bool) (*node, error) {
 				at = at.parent
 			}
 			continue
+		}
+		if !at.IsDir() {
+			return nil, syscall.ENOTDIR
 		}
 		next := at.child(element)
 		if next == nil {

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -32,6 +33,10 @@ type seen struct {
 
 	data    []byte
 	dataErr error
+
+	parted  bool   // something of the content was read by way of Open
+	part    []byte // it
+	partErr error
 
 	entries []fs.DirEntry
 	listErr error
@@ -171,23 +176,87 @@ func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
 	return renamed{s.stat, base(name)}, nil
 }
 
-// Open opens a file or directory, all of which is then recorded.
+// Open opens a file or directory. Of a file, those parts are recorded that are read: of the configuration space of a device, a few registers.
 func (r *Recorder) Open(name string) (fs.File, error) {
 	info, err := r.Stat(name)
 	if err != nil {
 		return nil, pathError("open", name, cause(err))
 	}
-	n := &node{name: info.Name(), mode: info.Mode()}
-	if !info.IsDir() {
-		n.data, n.err = r.Bytes(name)
+	if info.IsDir() {
+		entries, err := r.ReadDir(name)
+		n := &node{name: info.Name(), mode: info.Mode(), err: cause(err)}
+		for _, e := range entries {
+			n.children = append(n.children, &node{name: e.Name(), mode: e.Type()})
+		}
+		return &openDir{node: n, info: info, path: name}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, err := resolve(name, true, r.readLink)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	s := r.at(at)
+	if s.content && s.dataErr == nil {
+		n := &node{name: info.Name(), data: s.data}
 		return &openFile{node: n, info: info, path: name}, nil
 	}
-	entries, err := r.ReadDir(name)
-	n.err = err
-	for _, e := range entries {
-		n.children = append(n.children, &node{name: e.Name(), mode: e.Type()})
+	f, err := r.from.Open(at)
+	if err != nil {
+		s.content, s.dataErr = true, cause(err)
+		return nil, pathError("open", name, s.dataErr)
 	}
-	return &openDir{node: n, info: info, path: name}, nil
+	return &recordedFile{File: f, recorder: r, seen: s, name: name}, nil
+}
+
+// recordedFile is an open file of which what is read is noted.
+type recordedFile struct {
+	fs.File
+	recorder *Recorder
+	seen     *seen
+	name     string
+	at       int64
+}
+
+// note keeps what was read at an offset, and what went wrong if nothing could be. Bytes between parts that were read are zero.
+func (f *recordedFile) note(b []byte, at int64, err error) {
+	f.recorder.mu.Lock()
+	defer f.recorder.mu.Unlock()
+	s := f.seen
+	if s.content && s.dataErr == nil {
+		return // read whole meanwhile
+	}
+	if err != nil && err != io.EOF {
+		if s.partErr == nil {
+			s.partErr = cause(err)
+		}
+		return
+	}
+	if end := at + int64(len(b)); end <= maxRead {
+		if grow := int(end) - len(s.part); grow > 0 {
+			s.part = append(s.part, make([]byte, grow)...)
+		}
+		copy(s.part[at:], b)
+		s.parted = true
+	}
+}
+
+func (f *recordedFile) Read(b []byte) (int, error) {
+	n, err := f.File.Read(b)
+	f.note(b[:n], f.at, err)
+	f.at += int64(n)
+	return n, err
+}
+
+// ReadAt reads at an offset where the file below can, as files of Live, Dir and Mem do.
+func (f *recordedFile) ReadAt(b []byte, at int64) (int, error) {
+	src, ok := f.File.(io.ReaderAt)
+	if !ok || at < 0 {
+		return 0, pathError("read", f.name, errors.ErrUnsupported)
+	}
+	n, err := src.ReadAt(b, at)
+	f.note(b[:n], at, err)
+	return n, err
 }
 
 // Entries returns what was read, by name, with the directories on the way to it.
@@ -195,19 +264,26 @@ func (r *Recorder) Entries() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := make(map[string]Entry)
-	for _, name := range slices.Sorted(maps.Keys(r.seen)) {
-		s := r.seen[name]
+	for name, s := range r.seen {
 		if e, ok := s.entry(name); ok {
 			found[name] = e
 		}
+	}
+	for name, s := range r.seen {
 		for _, c := range s.entries {
 			child := join(name, c.Name())
-			if r.seen[child] == nil {
+			if _, ok := found[child]; !ok {
 				found[child] = Entry{Name: child, Mode: c.Type(), Omitted: true}
 			}
 		}
 	}
-	for name := range found {
+	// What was only passed on the way to something else is a directory; a link may go through it and back: "a/../b".
+	for name, s := range r.seen {
+		if _, ok := found[name]; !ok && s.link && errors.Is(s.linkErr, syscall.EINVAL) && !s.info {
+			found[name] = Entry{Name: name, Mode: fs.ModeDir, Omitted: true}
+		}
+	}
+	for _, name := range slices.Collect(maps.Keys(found)) {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 			if _, ok := found[dir]; ok {
 				break
@@ -216,7 +292,7 @@ func (r *Recorder) Entries() []Entry {
 		}
 	}
 	delete(found, ".")
-	return slices.SortedFunc(maps.Values(found), func(a, b Entry) int { return comparePaths(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(found), func(a, b Entry) int { return ComparePaths(a.Name, b.Name) })
 }
 
 // entry turns what is known of a name into an entry; ok is false for what is not there.
@@ -233,21 +309,27 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 		e.Mode = fs.ModeDir
 		return e, true
 	}
-	// What was found by Stat alone, or is there and refused to be read.
-	err := s.dataErr
-	if s.list {
-		err = s.listErr
+	if s.parted {
+		e.Data = s.part
+		return e, true
 	}
+	// What was found by Stat alone, or is there and refused to be read.
 	if s.info {
 		if s.statErr != nil {
 			e.Err, e.Hidden = s.statErr, true
 			return e, !isAbsent(s.statErr)
 		}
 		e.Mode = s.stat.Mode().Type()
-		if err == nil || isAbsent(err) || errors.Is(err, syscall.EISDIR) {
-			e.Omitted = true
-		} else {
-			e.Err = err
+		err := s.dataErr
+		switch {
+		case e.Mode.IsDir():
+			err = s.listErr
+		case err == nil:
+			err = s.partErr
+		}
+		e.Err, e.Omitted = err, err == nil || isAbsent(err)
+		if e.Omitted {
+			e.Err = nil
 		}
 		return e, true
 	}
@@ -255,7 +337,7 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 		e.Err, e.Hidden = s.linkErr, true
 		return e, !isAbsent(s.linkErr)
 	}
-	return e, false // on the way to something else, which makes it
+	return e, false // passed on the way to something else
 }
 
 // isAbsent reports whether err says that there is nothing of that name.
@@ -263,8 +345,8 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// comparePaths orders names so that a directory is followed by what is in it: "a", "a/b", "a-b".
-func comparePaths(a, b string) int {
+// ComparePaths orders names so that a directory is followed by what is in it: "a", "a/b", "a-b".
+func ComparePaths(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
 		if a[i] == b[i] {

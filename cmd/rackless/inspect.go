@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/topology"
+)
+
+// Forms in which inspect prints a host.
+const (
+	formTable  = "table"
+	formYAML   = "yaml"
+	formMatrix = "matrix"
+	formSVG    = "svg"
+	formDOT    = "dot"
+	formHTML   = "html"
+)
+
+// Severities at which inspect fails, for --fail-on.
+const failNever = "never"
+
+// inspectOptions are the flags of inspect.
+type inspectOptions struct {
+	form      string
+	snapshots []string
+	root      string
+	failOn    string
+}
+
+func newInspectCmd(a *app) *cobra.Command {
+	o := inspectOptions{form: formTable, failOn: failNever}
+	cmd := &cobra.Command{
+		Use:   "inspect [FILE|DIR|-]...",
+		Short: "Show this machine's topology and devices, and what is wrong with them",
+		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what holds them, and prints them with the paths between GPUs and
+NICs, then findings: what is wrong, where it was read, what follows from it and the fix. "rackless explain RL003" says more of one.
+Nothing is changed, and root is not needed; as root more can be read.
+
+Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot"), a dump of another tool, or such on standard input
+("-"); what it is, is told from its content:
+
+  archive or directory with /sys and /proc   rackless snapshot, hwloc-gather-topology, ghw
+  hwloc XML, version 1 or 2                  lstopo --of xml
+  NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
+  text of nvidia-smi topo -m                 also from within a longer text
+  text of lspci -vvnn or lspci -tv
+
+A DIR without /sys and /proc holds many of them: each file in it is inspected, on all cores. Several hosts as JSON are one a line. A
+file that cannot be read is named on standard error, the others are printed, and the exit status is 1.
+
+A finding does not make inspect fail, unless --fail-on names its severity or a lesser one: then the exit status is 3.`,
+		Example: `  rackless inspect
+  rackless inspect -o svg > host.svg
+  rackless inspect -o json | jq '.gpus'
+  rackless inspect --snapshot host.tar.zst -o matrix`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
+		},
+	}
+	enumFlag(cmd, &o.form, "output", "o", "how to print a host",
+		formTable, formatJSON, formYAML, formMatrix, formSVG, formDOT, formHTML)
+	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil, "inspect this file or directory (the same as an argument)")
+	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory this is, without asking what it is")
+	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
+		failNever, string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error))
+	return cmd
+}
+
+// inspect prints the hosts at paths, or this machine.
+func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) error {
+	if o.root != "" && len(paths) > 0 {
+		return usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
+	}
+	jobs, many, err := a.hostJobs(o, paths)
+	if err != nil {
+		return err
+	}
+	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
+		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs)))
+	}
+	var failed, faults int
+	err = inOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
+		return a.printHost(ctx, j, o, many)
+	}, func(p printedHost) error {
+		if p.err != nil {
+			failed++
+			fmt.Fprintf(a.err, "rackless: %v\n", p.err) // it names the file
+			return nil
+		}
+		if p.fault {
+			faults++
+		}
+		_, err := a.out.Write(p.text)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case failed > 0 && !many:
+		return &exitError{exitFailed, nil} // it has been said
+	case failed > 0:
+		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs))
+	case faults > 0:
+		return &exitError{exitFaults, nil}
+	}
+	return nil
+}
+
+// A hostJob is one host to be read.
+type hostJob struct {
+	name string
+	read func(ctx context.Context) (*topology.Host, error)
+}
+
+// A printedHost is what became of it.
+type printedHost struct {
+	text  []byte
+	fault bool // a finding at which --fail-on fails
+	err   error
+}
+
+// hostJobs says what there is to read. many is set where several hosts were asked for, even if it is one in the end.
+func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many bool, err error) {
+	if len(paths) == 0 && o.root == "" {
+		return []hostJob{{"this machine", func(ctx context.Context) (*topology.Host, error) {
+			return inspect.Read(ctx, inspect.Live())
+		}}}, false, nil
+	}
+	if o.root != "" {
+		return []hostJob{{o.root, func(ctx context.Context) (*topology.Host, error) { return inspect.ReadRoot(ctx, o.root) }}}, false, nil
+	}
+	many = len(paths) > 1
+	for _, p := range paths {
+		files := []string{p}
+		if p != "-" {
+			list, err := inspect.List(p)
+			if err != nil {
+				return nil, false, err
+			}
+			if list != nil {
+				files, many = list, true
+			}
+		}
+		for _, f := range files {
+			jobs = append(jobs, hostJob{f, func(ctx context.Context) (*topology.Host, error) {
+				if f == "-" {
+					return inspect.ReadStream(ctx, a.in, "standard input")
+				}
+				return inspect.ReadFile(ctx, f)
+			}})
+		}
+	}
+	return jobs, many, nil
+}
+
+// printHost reads and prints one host. Of many, JSON is one line each and every other form has a heading.
+func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many bool) printedHost {
+	var p printedHost
+	h, err := j.read(ctx)
+	if err != nil {
+		p.err = err
+		return p
+	}
+	doc := hostview.NewDocument(h, diagnose.Host(h))
+	p.fault = slices.ContainsFunc(doc.Findings, func(f diagnose.Finding) bool { return atLeast(f.Severity, o.failOn) })
+	var b bytes.Buffer
+	if many && o.form != formatJSON {
+		fmt.Fprintf(&b, "==> %s <==\n", j.name)
+	}
+	p.err = a.writeHost(&b, doc, o.form, many)
+	if many && o.form != formatJSON {
+		b.WriteByte('\n')
+	}
+	p.text = b.Bytes()
+	return p
+}
+
+// atLeast reports whether s is as bad as limit or worse.
+func atLeast(s diagnose.Severity, limit string) bool {
+	order := []string{string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error)}
+	at := slices.Index(order, limit)
+	return at >= 0 && slices.Index(order, string(s)) >= at
+}
+
+// writeHost writes a host in the form that was asked for.
+func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many bool) error {
+	switch form {
+	case formatJSON:
+		return doc.WriteJSON(w, !many)
+	case formYAML:
+		return doc.WriteYAML(w)
+	case formMatrix:
+		return doc.WriteMatrix(w)
+	case formSVG:
+		return doc.WriteSVG(w)
+	case formDOT:
+		return doc.WriteDOT(w)
+	case formHTML:
+		return doc.WritePage(w)
+	default:
+		return doc.WriteTable(w, hostview.TableOptions{Width: a.width(), Color: a.color()})
+	}
+}
+
+// inOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as each one's turn comes. It stops at the
+// first error of use and when ctx ends.
+func inOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	workers := min(runtime.GOMAXPROCS(0), len(jobs))
+	// A worker may be ahead of the slowest by a few jobs a core: what has been read and not printed yet takes memory.
+	tickets := make(chan struct{}, 4*workers)
+	results := make([]chan R, len(jobs))
+	for i := range results {
+		results[i] = make(chan R, 1)
+	}
+	next := make(chan int)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		defer close(next)
+		for i := range jobs {
+			select {
+			case tickets <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			next <- i
+		}
+	})
+	for range workers {
+		wg.Go(func() {
+			for i := range next {
+				results[i] <- do(ctx, jobs[i])
+			}
+		})
+	}
+	for _, r := range results {
+		select {
+		case v := <-r:
+			<-tickets
+			if err := use(v); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/inspect"
+)
+
+func newSnapshotCmd(a *app) *cobra.Command {
+	var out string
+	var keep, force bool
+	cmd := &cobra.Command{
+		Use:   "snapshot -o FILE",
+		Short: "Write all that inspect reads of this machine into one file",
+		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar, zstd). "rackless inspect FILE" then
+prints on any machine what it prints here.
+
+Serial numbers are never read. MAC and IP addresses, GUIDs, UUIDs, host names and names of virtual machines are replaced, the same one by
+the same substitute everywhere, so that what belongs together stays together. --keep-ids keeps them.`,
+		Example: `  rackless snapshot -o host.tar.zst
+  rackless inspect --snapshot host.tar.zst`,
+		Args: exactArgs(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if out == "" {
+				return usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for standard output"))
+			}
+			opts := inspect.SnapshotOptions{KeepIDs: keep, Tool: "rackless " + version}
+			if out == "-" {
+				if terminal(a.out) != nil {
+					return usage(errors.New("standard output is a terminal: name a file with -o, or redirect"))
+				}
+				return inspect.WriteSnapshot(cmd.Context(), a.out, inspect.Live(), opts)
+			}
+			return a.writeFile(out, force, func(w io.Writer) error {
+				return inspect.WriteSnapshot(cmd.Context(), w, inspect.Live(), opts)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write, or - for standard output")
+	cmd.Flags().BoolVar(&keep, "keep-ids", false, "keep MAC and IP addresses, GUIDs, UUIDs and names")
+	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
+	return cmd
+}
+
+// writeFile writes a new file, whole or not at all.
+func (a *app) writeFile(name string, force bool, write func(io.Writer) error) (err error) {
+	if _, err := os.Lstat(name); err == nil && !force {
+		return usage(fmt.Errorf("%s is there already; --force writes over it", name))
+	}
+	tmp := name + ".part"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // it may name the machine: its owner decides who sees it
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, name); err != nil {
+		return err
+	}
+	st, err := os.Stat(name)
+	if err == nil {
+		fmt.Fprintf(a.err, "wrote %s, %s\n", name, bytesText(st.Size()))
+	}
+	return err
+}

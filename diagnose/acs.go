@@ -1,0 +1,94 @@
+package diagnose
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per switch the ports that redirect.
+func acsRedirect(v *view) []Finding {
+	if v.virtual {
+		return nil
+	}
+	var peers []topology.PCIAddr
+	for _, g := range v.gpus {
+		if g.Address != nil {
+			peers = append(peers, *g.Address)
+		}
+	}
+	gpus := len(peers)
+	for _, n := range v.fabric {
+		if n.Address != nil {
+			peers = append(peers, *n.Address)
+		}
+	}
+	// By the bridge that both are below: the ports that redirect, and one pair as an example.
+	type found struct {
+		ports []topology.PCIAddr
+		a, b  topology.PCIAddr
+	}
+	switches := map[topology.PCIAddr]*found{}
+	for i, a := range peers[:gpus] {
+		for _, b := range peers[i+1:] {
+			top, ports := v.redirectingPorts(a, b)
+			if len(ports) == 0 {
+				continue
+			}
+			f := switches[top]
+			if f == nil {
+				f = &found{a: a, b: b}
+				switches[top] = f
+			}
+			for _, p := range ports {
+				if !slices.Contains(f.ports, p) {
+					f.ports = append(f.ports, p)
+				}
+			}
+		}
+	}
+	var out []Finding
+	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
+		f := switches[top]
+		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
+		facts := make([]string, len(f.ports))
+		for i, p := range f.ports {
+			facts[i] = at(pci(p)+"/config", "ACSCtl: ReqRedir+")
+		}
+		out = append(out, Finding{Severity: Warning, Subject: join(f.ports),
+			Evidence: few(facts, 4, "; "),
+			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() + " goes up to the root complex and back instead of across the " +
+				"switch: slower, and shared by all below it",
+			Fix: "if the host or one tenant uses all devices of the switch, turn ACS off on these ports (firmware, or setpci -s PORT ECAP_ACS+6.w=0000 " +
+				"after each boot); if tenants share the switch, leave it and use ATS with Direct Translated P2P"})
+	}
+	return out
+}
+
+// redirectingPorts returns the nearest bridge above both devices, when it is inside a switch, and the ports on the way between them that redirect
+// peer-to-peer requests. There are none where a device is kept for virtual machines, or where translated requests go directly.
+func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
+	if a.SameDevice(b) {
+		return top, nil
+	}
+	da, db := v.tree.Device(a), v.tree.Device(b)
+	if da == nil || db == nil || isVFIO(da.Driver) || isVFIO(db.Driver) {
+		return top, nil
+	}
+	upA, upB := v.tree.Ancestors(a), v.tree.Ancestors(b)
+	translated := da.ATS != nil && *da.ATS || db.ATS != nil && *db.ATS
+	for i, bridge := range upA {
+		j := slices.Index(upB, bridge)
+		if j < 0 {
+			continue
+		}
+		for _, p := range append(slices.Clone(upA[:i]), upB[:j]...) {
+			if p.ACS != nil && p.ACS.RequestRedirect && !(translated && p.ACS.DirectTranslated) {
+				ports = append(ports, p.Address)
+			}
+		}
+		return bridge.Address, ports
+	}
+	return top, nil
+}

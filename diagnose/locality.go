@@ -1,0 +1,385 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+func localityRules() []rule {
+	return []rule{
+		{Check{
+			ID: "RL010", Title: "NUMA node of a device is not known",
+			Severity: Warning, Also: []Severity{Info},
+			Summary: "On a machine with several NUMA nodes a GPU, NIC or NVMe drive does not say which one it is attached to. A note when the node " +
+				"could be taken from the bridge above or the local CPUs.",
+			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/bus/pci/devices/*/local_cpulist"},
+			Means: "The kernel has the node of a device from the firmware (ACPI _PXM of the host bridge). When the firmware does not say, numa_node is " +
+				"-1 and everything that places work near a device is guessing: libvirt, NCCL, MPI, interrupts.\n\n" +
+				"In a virtual machine it means that the devices stand on the root bus, which belongs to no node. Training was seen to be slower for it.",
+			Fix: "Update the firmware and report it to the maker of the board. Until then pin by hand: find the node by measuring bandwidth from each " +
+				"(`numactl -N N`), or by `nvidia-smi topo -m`. Writing to numa_node works and taints the kernel; rackless does not do it.\n\n" +
+				"For a virtual machine: one pcie-expander-bus per guest NUMA cell, with `<target><node>`, and each device behind a root port on the " +
+				"expander of its node.",
+			Sources: []string{"tensorflow/tensorflow#58428", "NVIDIA/cuCascade#119", "jaypipes/ghw#65", "kubernetes-sigs/dra-driver-nvidia-gpu#1165",
+				"kubevirt/kubevirt#13926", "OpenNebula/one#7077"},
+		}, unknownNode},
+		{Check{
+			ID: "RL011", Title: "GPU and its nearest NIC are on different NUMA nodes",
+			Severity: Warning,
+			Summary:  "The nearest NIC for RDMA is attached to another NUMA node than the GPU (path class SYS).",
+			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/max_link_width",
+				"nvidia-smi topo -m (where the machine is known by it)"},
+			Means: "What the NIC sends from GPU memory crosses the interconnect between the NUMA nodes. With sixteen lanes of Gen4 that is usually 12 to " +
+				"22 GB/s and 8 to 15 us instead of 26 to 30 GB/s and 1 to 2 us below one switch. On a machine with eight H20, RDMA writes from GPUs " +
+				"of the NIC's own node reached 176 to 195 Gb/s, from those of the other node 119 to 124.\n\n" +
+				"GPUDirect RDMA asks for more: GPU and NIC below one root complex.",
+			Fix: "Move the NIC (or the GPU) to a slot of the other's node. The finding names a root port that is free there, or a card that could change " +
+				"places, as far as the PCI tree shows; whether a slot is soldered to it, the board's manual says.\n\n" +
+				"If cards cannot be moved, give GPU and NIC to different jobs, or let NCCL use NVLink within the machine and only the near NICs outside. " +
+				"In a virtual machine the tree is made up: build it like the host's (pcie-expander-bus per node), or give NCCL the host's tree with " +
+				"NCCL_TOPO_FILE.",
+			Sources: []string{"H20 guide (195 to 119 Gb/s, table of classes)", "GPUDirect manual (one PCIe root complex)", "NVIDIA/nccl#1464"},
+		}, farNIC},
+		{Check{
+			ID: "RL012", Title: "GPU and its nearest NIC are below different root complexes",
+			Severity: Info,
+			Summary:  "The nearest NIC for RDMA is on the GPU's NUMA node, but below another PCIe root complex (path class NODE).",
+			Reads:    []string{"/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/numa_node"},
+			Means: "Traffic between them crosses the processor from one host bridge to another. Usual figures for Gen4 x16 are 18 to 25 GB/s and 4 to 6 " +
+				"us, against 26 to 30 GB/s and 1 to 2 us below one switch. Measurements differ: on one H20 machine a GPU of class NODE was as fast " +
+				"as one of class PIX. So measure before moving cards.",
+			Fix: "Measure with `ib_write_bw --use_cuda=N`, N being each GPU in turn. If it is slow, move the NIC to a port of the GPU's root complex: the " +
+				"finding names one, if there is one.",
+			Sources: []string{"H20 guide (GPU0 is NODE and reaches 195 Gb/s)", "GPUDirect manual"},
+		}, otherRoot},
+		{Check{
+			ID: "RL013", Title: "NIC is slower than usual for the GPU",
+			Severity: Info,
+			Summary:  "The nearest NIC for RDMA runs at a lower rate than what machines with this GPU usually have.",
+			Reads:    []string{"/sys/class/net/*/speed", "/sys/class/infiniband/*/ports/*/rate", "the model of the GPU (pci.ids, nvidia-smi)"},
+			Means: "Usual pairings: RTX 4090 100 Gb/s, L40S and RTX 6000 Ada 200, A100 200, H20 200, H100 and GH200 400, H200 400 (or 800), B200 800. " +
+				"Ports of one card count together. Collectives across machines are then bound by the network sooner than on other machines of the " +
+				"kind; work inside one machine does not notice.",
+			Fix: "Nothing to do unless jobs span machines. First see whether the link runs at the NIC's full rate: `ethtool NETDEV`, the cable, the " +
+				"port of the switch.",
+			Sources: []string{"H20 guide (table of pairings)"},
+		}, slowNIC},
+	}
+}
+
+func unknownNode(v *view) []Finding {
+	if !v.several {
+		return nil
+	}
+	stated := false // some device says its node, so the files were there to read
+	for i := range v.PCI {
+		stated = stated || v.PCI[i].NUMANode != nil && v.PCI[i].NUMASource == ""
+	}
+	fix := "update the firmware; until then find the node by measuring (numactl -N N) and pin by hand"
+	if v.virtual {
+		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root port on it"
+	}
+	unknown := "numa_node=-1"
+	if !v.fromFiles() {
+		unknown = "no NUMA node"
+	}
+	var lost, inherited []string // without a node, and with one from elsewhere
+	first := ""                  // evidence on the first of the latter
+	for i := range v.PCI {
+		d := &v.PCI[i]
+		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
+		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
+		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
+			continue
+		}
+		switch {
+		case d.NUMANode == nil:
+			lost = append(lost, d.Address.String())
+		case v.fromFiles() && (d.NUMASource == "parent" || d.NUMASource == "local_cpulist"):
+			if inherited = append(inherited, d.Address.String()); first == "" {
+				first = at(pci(d.Address), "numa_node=-1", fmt.Sprintf("node %d from %s", *d.NUMANode, d.NUMASource))
+			}
+		}
+	}
+	var out []Finding
+	if len(inherited) > 0 {
+		out = append(out, Finding{Severity: Info, Subject: strings.Join(inherited, ","),
+			Evidence:    first + moreDevices(inherited),
+			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place work anywhere",
+			Fix:         fix})
+	}
+	if len(lost) > 0 {
+		out = append(out, Finding{Severity: Warning, Subject: strings.Join(lost, ","),
+			Evidence: at("/sys/bus/pci/devices/"+lost[0], unknown) + moreDevices(lost) + "; " +
+				at("/sys/devices/system/node", fmt.Sprintf("%d nodes", len(v.NUMANodes))),
+			Consequence: "nothing can be placed near these devices: CPUs, memory and interrupts may be on the far node",
+			Fix:         fix})
+	}
+	return out
+}
+
+func moreDevices(list []string) string {
+	if len(list) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" (and %d more)", len(list)-1)
+}
+
+// A pairing is a GPU with its nearest NIC for RDMA.
+type pairing struct {
+	gpu *topology.GPU
+	nic *topology.NIC
+	via topology.PathClass // over PCIe
+}
+
+// pairings returns every GPU that computes with its nearest NIC, where the path is known. Among equally near cards the one with the fewest GPUs is
+// taken: two GPUs that are far from two NICs are two cases, not one NIC to move twice.
+func (v *view) pairings() []pairing {
+	ids := make([]string, len(v.fabric))
+	cards := make([]int, len(v.fabric)) // index of the first function of the same card
+	for i, n := range v.fabric {
+		ids[i] = n.ID()
+		cards[i] = slices.IndexFunc(v.fabric, func(o *topology.NIC) bool {
+			return o == n || o.Address != nil && n.Address != nil && o.Address.SameDevice(*n.Address)
+		})
+	}
+	taken := make([]int, len(v.fabric))
+	var out []pairing
+	for _, g := range v.gpus {
+		best, bestClass := -1, topology.PathUnknown
+		for i := range v.fabric {
+			p := v.tree.Path(g.ID(), ids[i])
+			class := p.Class
+			if class == topology.PathNVLink {
+				class = p.PCIe
+			}
+			switch {
+			case class == topology.PathUnknown:
+			case best < 0, class < bestClass, class == bestClass && taken[cards[i]] < taken[cards[best]]:
+				best, bestClass = i, class
+			}
+		}
+		if best >= 0 {
+			taken[cards[best]]++
+			out = append(out, pairing{g, v.fabric[best], bestClass})
+		}
+	}
+	return out
+}
+
+// by groups pairings that say the same, in the order of the first of each.
+func by[K comparable](list []pairing, key func(pairing) K) [][]pairing {
+	index := map[K]int{}
+	var out [][]pairing
+	for _, p := range list {
+		k := key(p)
+		i, ok := index[k]
+		if !ok {
+			i = len(out)
+			index[k] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], p)
+	}
+	return out
+}
+
+// gpuIDs is the subject of findings on several GPUs.
+func gpuIDs(group []pairing) string {
+	ids := make([]string, len(group))
+	for i, p := range group {
+		ids[i] = p.gpu.ID()
+	}
+	return strings.Join(ids, ",")
+}
+
+// place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of two nodes. -1 is a node that is not known. On a
+// machine that is known by its matrix alone there is one remedy for all, so nodes do not matter.
+type place struct{ gpu, nic int }
+
+func placeOf(p pairing) place {
+	at := place{-1, -1}
+	if p.gpu.Address == nil || p.nic.Address == nil {
+		return at
+	}
+	if p.gpu.NUMANode != nil {
+		at.gpu = *p.gpu.NUMANode
+	}
+	if p.nic.NUMANode != nil {
+		at.nic = *p.nic.NUMANode
+	}
+	return at
+}
+
+func farNIC(v *view) []Finding {
+	var far []pairing
+	for _, p := range v.pairings() {
+		if p.via == topology.PathSYS {
+			far = append(far, p)
+		}
+	}
+	var out []Finding
+	for _, group := range by(far, placeOf) {
+		p := group[0]
+		out = append(out, Finding{Severity: Warning, Subject: gpuIDs(group),
+			Evidence:    v.pathEvidence(p),
+			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" + v.usual(p, topology.PathSYS, topology.PathPIX),
+			Fix:         v.betterSlot(p)})
+	}
+	return out
+}
+
+func otherRoot(v *view) []Finding {
+	var other []pairing
+	for _, p := range v.pairings() {
+		if p.via == topology.PathNODE {
+			other = append(other, p)
+		}
+	}
+	var out []Finding
+	for _, group := range by(other, placeOf) {
+		p := group[0]
+		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
+			Evidence:    v.pathEvidence(p),
+			Consequence: "transfers between GPU and NIC cross from one host bridge to another" + v.usual(p, topology.PathNODE, topology.PathPIX),
+			Fix:         "measure it first: on some machines this is as fast as one switch; if it is slow, " + v.betterSlot(p)})
+	}
+	return out
+}
+
+// pathEvidence says where both ends are and which class of path that makes.
+func (v *view) pathEvidence(p pairing) string {
+	pieces := make([]string, 0, 3)
+	for _, d := range []struct {
+		addr *topology.PCIAddr
+		name string
+		node *int
+	}{{p.gpu.Address, p.gpu.Name, p.gpu.NUMANode}, {p.nic.Address, p.nic.Name, p.nic.NUMANode}} {
+		facts := []string{node(d.node)}
+		if d.addr != nil {
+			if root := v.tree.RootOf(*d.addr); root != "" {
+				facts = append(facts, "root="+root)
+			}
+		}
+		pieces = append(pieces, at(device(d.addr, d.name), facts...))
+	}
+	return all(append(pieces, fmt.Sprintf("path %s to %s: %s", p.gpu.ID(), p.nic.ID(), p.via))...)
+}
+
+// usual compares the usual figures of two classes for the slower of the two links; empty where a link is not known.
+func (v *view) usual(p pairing, now, better topology.PathClass) string {
+	gts, lanes := v.slowerLink(p)
+	have, ok := topology.Expect(now, gts, lanes)
+	want, _ := topology.Expect(better, gts, lanes)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(": usually %g to %g GB/s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g us (expected for these links, not measured)",
+		have.GBpsMin, have.GBpsMax, have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
+}
+
+// slowerLink returns what the slower of the links of GPU and NIC can do; zeros where one is not known.
+func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
+	for _, a := range []*topology.PCIAddr{p.gpu.Address, p.nic.Address} {
+		if a == nil {
+			return 0, 0
+		}
+		d := v.tree.Device(*a)
+		if d == nil || d.Link == nil {
+			return 0, 0
+		}
+		s, w := speed(d.Link.MaxSpeedGTs), width(d.Link.MaxWidth)
+		if port := d.Link.Port; port != nil {
+			if ps := speed(port.MaxSpeedGTs); ps > 0 {
+				s = min(s, ps)
+			}
+			if pw := width(port.MaxWidth); pw > 0 {
+				w = min(w, pw)
+			}
+		}
+		if s == 0 || w == 0 {
+			return 0, 0
+		}
+		if gts == 0 || topology.LinkGBps(s, int(w)) < topology.LinkGBps(gts, lanes) {
+			gts, lanes = s, int(w)
+		}
+	}
+	return gts, lanes
+}
+
+// usualRates are rates in Gb/s that machines with a GPU usually have per GPU, by a word of the model's name.
+//
+// Source: the table of pairings in the H20 guide; where it has two, the lower.
+var usualRates = []struct {
+	model string
+	gbps  float64
+}{
+	{"GH200", 400}, {"B200", 800}, {"H200", 400}, {"H100", 400}, {"H20", 200}, {"A100", 200}, {"L40S", 200},
+	{"6000 Ada", 200}, {"RTX 4090", 100},
+}
+
+// usualRate returns the usual rate for a model, with the name that it is known by. A name counts as a word: "GA100 [A100 SXM4 40GB]" is an A100,
+// "GB200" is no B200. GPUs of laptops share names with cards and are not meant.
+func usualRate(model string) (name string, gbps float64) {
+	if strings.Contains(model, "Laptop") || strings.Contains(model, "Mobile") {
+		return "", 0
+	}
+	for _, u := range usualRates {
+		for from := 0; ; {
+			i := strings.Index(model[from:], u.model)
+			if i < 0 {
+				break
+			}
+			start, end := from+i, from+i+len(u.model)
+			if (start == 0 || !alphanumeric(model[start-1])) && (end == len(model) || !alphanumeric(model[end])) {
+				return u.model, u.gbps
+			}
+			from = end
+		}
+	}
+	return "", 0
+}
+
+func alphanumeric(b byte) bool {
+	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
+}
+
+func slowNIC(v *view) []Finding {
+	type key struct {
+		model string
+		mbps  float64
+	}
+	rates := map[*topology.GPU]key{}
+	var slow []pairing
+	for _, p := range v.pairings() {
+		model, usual := usualRate(p.gpu.Model)
+		var rate float64
+		if p.nic.Address != nil {
+			rate = v.portRates(*p.nic.Address)
+		} else if p.nic.SpeedMbps != nil {
+			rate = float64(*p.nic.SpeedMbps)
+		}
+		if usual > 0 && rate > 0 && rate < usual*1000 {
+			rates[p.gpu] = key{model, rate}
+			slow = append(slow, p)
+		}
+	}
+	var out []Finding
+	for _, group := range by(slow, func(p pairing) key { return rates[p.gpu] }) {
+		p := group[0]
+		k := rates[p.gpu]
+		_, usual := usualRate(p.gpu.Model)
+		where := p.nic.ID()
+		if len(p.nic.Netdevs) > 0 {
+			where = "/sys/class/net/" + p.nic.Netdevs[0]
+		}
+		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
+			Evidence:    all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model), at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
+			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across machines wait for the network sooner", k.mbps/1000, k.model, usual),
+			Fix:         "nothing unless jobs span machines; then see whether the link runs at the full rate of NIC, cable and switch"})
+	}
+	return out
+}

@@ -1,0 +1,299 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// A view is a host with what several rules ask of it, worked out once. Rules read it and never change it.
+type view struct {
+	*topology.Host
+	tree     *topology.Tree
+	params   []param                                    // of the kernel command line, in its order
+	children map[topology.PCIAddr][]*topology.PCIDevice // functions right below a bridge, by address
+	nodes    map[int]*topology.NUMANode
+
+	virtual bool // a virtual machine: its links, IOMMU and resets are an emulator's
+	serves  bool // it hosts labs, so that what disturbs a tenant matters; see servesLabs
+	several bool // several NUMA nodes have CPUs: near and far mean something
+
+	gpus   []*topology.GPU // cards that compute: no screens, no GPUs inside a processor, no virtual functions
+	fabric []*topology.NIC // NICs that are or could be for RDMA: no virtual functions
+}
+
+func newView(h *topology.Host) *view {
+	v := &view{
+		Host:     h,
+		tree:     topology.NewTree(h),
+		params:   parameters(h),
+		children: map[topology.PCIAddr][]*topology.PCIDevice{},
+		nodes:    map[int]*topology.NUMANode{},
+		virtual:  h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
+	}
+	for i := range h.PCI {
+		if d := &h.PCI[i]; d.Parent != nil {
+			v.children[*d.Parent] = append(v.children[*d.Parent], d)
+		}
+	}
+	withCPUs := 0
+	for i := range h.NUMANodes {
+		v.nodes[h.NUMANodes[i].ID] = &h.NUMANodes[i]
+		if !h.NUMANodes[i].CPUs.IsEmpty() {
+			withCPUs++
+		}
+	}
+	// A machine that is known by its matrix alone has nodes without CPU lists.
+	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; v.computes(g) {
+			v.gpus = append(v.gpus, g)
+		}
+	}
+	for i := range h.NICs {
+		if n := &h.NICs[i]; v.isFabric(n) {
+			v.fabric = append(v.fabric, n)
+		}
+	}
+	v.serves = v.servesLabs()
+	return v
+}
+
+// computes reports whether g is a card (or module) to compute on. One without a kind is named by a tool that lists only such.
+func (v *view) computes(g *topology.GPU) bool {
+	return g.Kind == "" || g.Kind == topology.GPUDiscrete
+}
+
+// fastMbps is from where on a NIC is taken for one of the fabric: nobody pays for 25 Gb/s to browse.
+const fastMbps = 25_000
+
+// isFabric reports whether n is a NIC for RDMA, or could be: one that is given to a tenant shows no RDMA device on the host. RDMA in software
+// makes no NIC one of the fabric.
+func (v *view) isFabric(n *topology.NIC) bool {
+	if n.PF != nil {
+		return false
+	}
+	if n.Address == nil {
+		return len(v.PCI) == 0 // known by a matrix, which lists NICs for RDMA only; elsewhere it is a device of software
+	}
+	if len(hardwareRDMA(n)) > 0 || n.SpeedMbps != nil && *n.SpeedMbps >= fastMbps {
+		return true
+	}
+	d := v.tree.Device(*n.Address)
+	if d == nil {
+		return false
+	}
+	return d.Vendor != nil && *d.Vendor == topology.VendorMellanox ||
+		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
+}
+
+// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network device. rdma link names them as it is told;
+// everybody follows its manual page.
+func hardwareRDMA(n *topology.NIC) []string {
+	var out []string
+	for _, name := range n.RDMA {
+		if !strings.HasPrefix(name, "rxe") && !strings.HasPrefix(name, "siw") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// servesLabs looks for signs that the machine hosts virtual machines or RDMA work. On a desktop swap and a governor that saves power are right.
+func (v *view) servesLabs() bool {
+	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
+		return true
+	}
+	for i := range v.PCI {
+		if isVFIO(v.PCI[i].Driver) {
+			return true
+		}
+	}
+	for _, p := range v.Memory.Hugepages {
+		if p.Total > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.params, func(p param) bool {
+		return p.name == "isolcpus" || p.name == "nohz_full" || p.name == "hugepages"
+	})
+}
+
+// ifServing is Warning on a host that serves labs and Info elsewhere.
+func (v *view) ifServing() Severity {
+	if v.serves {
+		return Warning
+	}
+	return Info
+}
+
+// isVFIO reports whether a driver keeps a device for a virtual machine: vfio-pci, and the variants that some vendors have
+// (mlx5_vfio_pci, nvgrace_gpu_vfio_pci).
+func isVFIO(driver string) bool { return strings.Contains(driver, "vfio") }
+
+// gpuAt returns the GPU at a, of any kind, or nil.
+func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
+	for i := range v.GPUs {
+		if v.GPUs[i].Address != nil && *v.GPUs[i].Address == a {
+			return &v.GPUs[i]
+		}
+	}
+	return nil
+}
+
+// isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric: what labs are made of.
+func (v *view) isCard(a topology.PCIAddr) bool {
+	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return g.Address != nil && g.Address.SameDevice(a) }) ||
+		slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })
+}
+
+// holders returns the tenants that have any of the given functions.
+func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
+	var out []*topology.Tenant
+	for i := range v.Tenants {
+		if slices.ContainsFunc(v.Tenants[i].Devices, func(d topology.TenantDevice) bool { return slices.Contains(functions, d.PCI) }) {
+			out = append(out, &v.Tenants[i])
+		}
+	}
+	return out
+}
+
+// stopped reports whether libvirt says that the tenant does not run. A state that is not known counts as running: it holds what it names.
+func stopped(t *topology.Tenant) bool { return t.State == "shut off" || t.State == "crashed" }
+
+// A need is why the host cannot do without a function.
+type need struct {
+	what string // "disk" or "network"
+	how  string // evidence
+}
+
+// needed returns, by function, what the host itself lives on: its file systems and its default routes.
+func (v *view) needed() map[topology.PCIAddr]need {
+	out := map[topology.PCIAddr]need{}
+	for _, d := range v.Storage {
+		if d.PCI != nil && len(d.Mounts) > 0 {
+			out[*d.PCI] = need{"disk", fmt.Sprintf("%s with %s", d.Name, strings.Join(d.Mounts, " "))}
+		}
+	}
+	for _, r := range v.Routes {
+		for _, s := range r.PCI {
+			if a, err := topology.ParsePCIAddr(s); err == nil {
+				out[a] = need{"network", "default route over " + r.Netdev}
+			}
+		}
+	}
+	return out
+}
+
+// describe names a function for people: address and, where they are known, slot and model.
+func (v *view) describe(a topology.PCIAddr) string {
+	s := a.String()
+	if d := v.tree.Device(a); d != nil {
+		var extra []string
+		if d.Slot != "" {
+			extra = append(extra, "slot "+d.Slot)
+		}
+		if d.DeviceName != "" {
+			extra = append(extra, d.DeviceName)
+		}
+		if len(extra) > 0 {
+			s += " (" + strings.Join(extra, ", ") + ")"
+		}
+	}
+	return s
+}
+
+// fromFiles reports whether the facts are from the files that the evidence names, and not from another tool's account of them.
+func (v *view) fromFiles() bool {
+	switch v.Provenance.Kind {
+	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci:
+		return false
+	}
+	return true
+}
+
+// origin is added to the evidence when the host was not read from files: the paths then only say where the fact is on a live machine.
+func (v *view) origin() string {
+	if v.fromFiles() {
+		return ""
+	}
+	return " (as told by " + v.Provenance.Kind + ")"
+}
+
+// at is a piece of evidence: a place and what was read there.
+func at(place string, facts ...string) string { return place + ": " + strings.Join(facts, " ") }
+
+// all joins pieces of evidence.
+func all(pieces ...string) string { return strings.Join(pieces, "; ") }
+
+// pci is the directory of a function.
+func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
+
+// device names where a GPU or NIC is read: its directory, or its name in the dump that it is known from.
+func device(a *topology.PCIAddr, name string) string {
+	if a != nil {
+		return pci(*a)
+	}
+	return name
+}
+
+// node is a fact on the NUMA node of something.
+func node(n *int) string {
+	if n == nil {
+		return "numa_node not known"
+	}
+	return "numa_node=" + strconv.Itoa(*n)
+}
+
+// join writes a list of values with commas, the form of a Subject.
+func join[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, e := range list {
+		words[i] = e.String()
+	}
+	return strings.Join(words, ",")
+}
+
+// numbers writes a list of numbers with commas.
+func numbers(list []int) string {
+	words := make([]string, len(list))
+	for i, n := range list {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ",")
+}
+
+// few joins at most limit items and says how many more there are: a machine may have 500 interrupts, a line of evidence not.
+func few(list []string, limit int, sep string) string {
+	if len(list) <= limit {
+		return strings.Join(list, sep)
+	}
+	return strings.Join(list[:limit], sep) + fmt.Sprintf("%sand %d more", sep, len(list)-limit)
+}
+
+// plural is "1 page" or "3 pages".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// size writes bytes with the largest binary unit that divides them: "1 GiB", "2 MiB", "24268 MiB".
+func size(bytes uint64) string {
+	for _, u := range []struct {
+		bytes uint64
+		name  string
+	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if bytes >= u.bytes && bytes%u.bytes == 0 {
+			return strconv.FormatUint(bytes/u.bytes, 10) + " " + u.name
+		}
+	}
+	if bytes >= 10<<20 { // MemTotal and the like: nobody wants its bytes
+		return strconv.FormatUint(bytes>>20, 10) + " MiB"
+	}
+	return strconv.FormatUint(bytes, 10) + " bytes"
+}

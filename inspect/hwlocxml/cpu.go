@@ -1,0 +1,205 @@
+package hwlocxml
+
+import "github.com/rackless/rackless/topology"
+
+// readCPUStates finds which CPUs there are, and which are online.
+func (p *parser) readCPUStates() {
+	p.readPUs()
+	cpuset, _ := p.set(p.machine, "cpuset", p.pus)
+	if p.pus.IsEmpty() {
+		p.pus = cpuset // a file whose cores and PUs were filtered out still says how many there are
+	}
+	if cpuset.IsEmpty() {
+		cpuset = p.pus
+	}
+	// Version 1: cpuset has the CPUs that are online and allowed to whoever made the dump, online_cpuset all that are online, complete_cpuset all
+	// that may be. Version 2 has no online_cpuset, and hwloc 2, where it writes version 1, repeats cpuset there.
+	online, hasOnline := p.set(p.machine, "online_cpuset", p.pus)
+	if !hasOnline || p.version > 1 {
+		online, hasOnline = cpuset, false
+	}
+	complete, hasComplete := p.set(p.machine, "complete_cpuset", online)
+	allowed, hasAllowed := p.set(p.machine, "allowed_cpuset", cpuset)
+
+	p.online, p.h.CPUs.Online = online, online
+	if !hasComplete {
+		return
+	}
+	rest := complete.Difference(online)
+	switch {
+	case rest.IsEmpty():
+		p.h.CPUs.Present, p.h.CPUs.Offline = &complete, &rest
+	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may be somebody else's. Where it does show CPUs
+	// that are not allowed, or tells online ones from allowed ones, those that remain are offline. They need not be present: hwloc counts those
+	// that the kernel thinks possible, as /sys/devices/system/cpu/offline does.
+	case hasAllowed && !allowed.Equal(cpuset), hasOnline && (!online.Equal(cpuset) || p.wroteVersion1()):
+		p.h.CPUs.Offline = &rest
+	default:
+		p.unread(p.machine, "complete_cpuset also has CPUs %s: they are offline, or not allowed to whoever made the dump", rest)
+	}
+}
+
+// readPUs collects the numbers of all PU objects. A number that is there twice is the sign of a file that joins machines (hwloc-assembler made
+// such files, with a System above the Machines): their CPUs could not be told apart.
+func (p *parser) readPUs() {
+	var numbers []int
+	seen := map[int]*element{}
+	for e := range p.machine.objects() {
+		if e.kind() != "PU" {
+			continue
+		}
+		n := p.puNumber(e)
+		if first := seen[n]; first != nil {
+			p.fail(e, "second PU with os_index %d; the first is at line %d: a file that joins several machines is not read", n, first.line)
+			return
+		}
+		seen[n] = e
+		numbers = append(numbers, n)
+	}
+	p.pus = topology.CPUs(numbers...)
+}
+
+// puNumber returns the number of a CPU.
+func (p *parser) puNumber(e *element) int {
+	n := p.indexOrSet(e, "cpuset", "CPU")
+	if n >= topology.MaxCPUs {
+		p.fail(e, "os_index %d; CPUs are numbered up to %d", n, topology.MaxCPUs-1)
+		return 0
+	}
+	return n
+}
+
+// cpus returns the online CPUs of an object: those of its cpuset, else those of the PUs in it.
+func (p *parser) cpus(e *element) topology.CPUSet {
+	set, ok := p.set(e, "cpuset", p.pus)
+	if !ok {
+		for k := range e.objects() {
+			if k.kind() == "PU" {
+				set = set.Union(topology.CPUs(p.puNumber(k)))
+			}
+		}
+	}
+	return set.Intersect(p.online)
+}
+
+// A place is where in the tree of CPUs an object stands.
+type place struct {
+	pkg *topology.Package
+	die *int
+}
+
+// readCPUs fills packages, dies, L3 caches and cores.
+func (p *parser) readCPUs() {
+	p.h.System.CPUModel = p.info("CPUModel") // hwloc 1.7 and before have it on the machine
+	p.addPackages()
+	next := 0 // package, in the same order
+	var walk func(e *element, at place)
+	walk = func(e *element, at place) {
+		switch e.kind() {
+		case "Package":
+			at = place{pkg: &p.h.Packages[next]}
+			next++
+		case "Die":
+			at.die = p.addDie(e, at.pkg)
+		case "L3Cache", "Cache":
+			p.addL3(e)
+		case "Core":
+			p.addCore(e, at)
+		}
+		for _, k := range e.kids {
+			if k.name == "object" {
+				walk(k, at)
+			}
+		}
+	}
+	walk(p.machine, place{})
+}
+
+// addPackages lists the packages in the order of the file. One that the operating system does not number, or that has the number of another,
+// gets the lowest number that is free: an ID must be there, and be one package's.
+func (p *parser) addPackages() {
+	var unnumbered []int // places in Packages
+	taken := map[int]bool{}
+	for e := range p.machine.objects() {
+		if e.kind() != "Package" {
+			continue
+		}
+		id, ok := p.osIndex(e)
+		if !ok || taken[id] {
+			unnumbered = append(unnumbered, len(p.h.Packages))
+		} else {
+			taken[id] = true
+		}
+		model := e.info("CPUModel")
+		if p.h.System.CPUModel == "" {
+			p.h.System.CPUModel = model
+		}
+		p.h.Packages = append(p.h.Packages, topology.Package{ID: id, CPUs: p.cpus(e), Model: model})
+	}
+	free := 0
+	for _, i := range unnumbered {
+		for taken[free] {
+			free++
+		}
+		taken[free] = true
+		p.h.Packages[i].ID = free
+	}
+}
+
+// addDie adds a die to its package and returns its number. A die outside of any package is not one that the model knows.
+func (p *parser) addDie(e *element, pkg *topology.Package) *int {
+	if pkg == nil {
+		return nil
+	}
+	id, ok := p.osIndex(e)
+	if !ok {
+		id = len(pkg.Dies)
+	}
+	pkg.Dies = append(pkg.Dies, topology.Die{ID: id, CPUs: p.cpus(e)})
+	return &id
+}
+
+// addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2 as the type of an instruction cache.
+func (p *parser) addL3(e *element) {
+	if e.kind() == "Cache" {
+		depth, _ := p.number(e, "depth")
+		if kind, _ := e.attr("cache_type"); depth != 3 || kind == "2" {
+			return
+		}
+	}
+	cpus := p.cpus(e)
+	if cpus.IsEmpty() || !p.claim(e, cpus, &p.inL3, "L3 cache") {
+		return
+	}
+	l3 := topology.L3{CPUs: cpus}
+	if size, ok := p.number(e, "cache_size"); ok && size > 0 { // 0 is "not known": POWER and virtual machines
+		l3.SizeBytes = &size
+	}
+	p.h.L3 = append(p.h.L3, l3)
+}
+
+// addCore adds a core with at least one online CPU. Host.Complete finds its node and cache.
+func (p *parser) addCore(e *element, at place) {
+	cpus := p.cpus(e)
+	if cpus.IsEmpty() || !p.claim(e, cpus, &p.inCore, "core") {
+		return
+	}
+	core := topology.Core{CPUs: cpus, Die: at.die}
+	if at.pkg != nil {
+		core.Package = new(at.pkg.ID)
+	}
+	if id, ok := p.osIndex(e); ok {
+		core.OSID = &id
+	}
+	p.h.Cores = append(p.h.Cores, core)
+}
+
+// claim adds CPUs to those in objects of a type, each of which has CPUs of its own. That also bounds how many there can be.
+func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSet, what string) bool {
+	if cpus.Overlaps(*claimed) {
+		p.fail(e, "CPUs %s are in another %s too", cpus.Intersect(*claimed), what)
+		return false
+	}
+	*claimed = claimed.Union(cpus)
+	return true
+}

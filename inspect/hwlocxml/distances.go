@@ -1,0 +1,226 @@
+package hwlocxml
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bits of the kind of a matrix (hwloc/distances.h).
+const (
+	meansLatency   = 1 << 2
+	meansBandwidth = 1 << 3
+)
+
+// localDistance is the distance of a node from itself in a SLIT (ACPI, "System Locality Information Table"); others are at least as far.
+const localDistance = 10
+
+// A matrix is distances between NUMA nodes that may be the machine's SLIT.
+type matrix struct {
+	ids    []int // numbers of the nodes of its rows and columns
+	values []int // by rows
+	rank   int   // lower is more likely to be the SLIT
+}
+
+// readDistances gives each node its row of the SLIT.
+func (p *parser) readDistances() {
+	var found []matrix
+	if p.version == 1 {
+		found = p.oldMatrices()
+	} else {
+		found = p.matrices()
+	}
+	slices.SortStableFunc(found, func(a, b matrix) int { return cmp.Compare(a.rank, b.rank) })
+	for _, m := range found {
+		if m.isSLIT() && p.setDistances(m) {
+			return
+		}
+	}
+}
+
+// isSLIT reports whether the values can be a SLIT: users may add matrices of whatever they measured.
+func (m matrix) isSLIT() bool {
+	n := len(m.ids)
+	for i, v := range m.values {
+		if v < localDistance || i%(n+1) == 0 && v != localDistance {
+			return false
+		}
+	}
+	return true
+}
+
+// setDistances fills the rows, in the order of the nodes. It reports false where m lacks a node.
+func (p *parser) setDistances(m matrix) bool {
+	at := make([]int, len(p.h.NUMANodes))
+	for i := range p.h.NUMANodes {
+		if at[i] = slices.Index(m.ids, p.h.NUMANodes[i].ID); at[i] < 0 {
+			return false
+		}
+	}
+	for i := range p.h.NUMANodes {
+		row := make([]int, len(at))
+		for j := range row {
+			row[j] = m.values[at[i]*len(m.ids)+at[j]]
+		}
+		p.h.NUMANodes[i].Distances = row
+	}
+	return true
+}
+
+// matrices reads distances2 of versions 2 and 3: numbers of the nodes and values, as text. The SLIT is called NUMALatency since hwloc 2.1, and
+// nothing before.
+func (p *parser) matrices() []matrix {
+	var out []matrix
+	for _, e := range p.top.kids {
+		if t, _ := e.attr("type"); e.name != "distances2" || t != "NUMANode" {
+			continue
+		}
+		name, named := e.attr("name")
+		if kind, _ := p.number(e, "kind"); kind&meansLatency == 0 || named && name != "NUMALatency" {
+			continue
+		}
+		words, values, ok := p.matrix(e)
+		if !ok {
+			return nil
+		}
+		m := matrix{ids: make([]int, len(words)), values: make([]int, len(values))}
+		if !named {
+			m.rank = 1
+		}
+		for i, w := range words {
+			m.ids[i] = p.nodeNumber(e, w)
+		}
+		for i, v := range values {
+			m.values[i] = int(min(v, math.MaxInt32))
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// nodeNumber returns the number of the node that an index of a matrix stands for, -1 where there is no such node: it was filtered out.
+func (p *parser) nodeNumber(e *element, word string) int {
+	if by, _ := e.attr("indexing"); by != "gp" {
+		v, err := strconv.ParseUint(word, 10, 31)
+		if err != nil {
+			p.fail(e, "index %q is not a number", clip(word))
+		}
+		return int(v)
+	}
+	at := p.object(word)
+	if i := slices.IndexFunc(p.nodes, func(n *node) bool { return n.e == at }); i >= 0 {
+		return p.nodes[i].id
+	}
+	return -1
+}
+
+// object returns the object with a gpIndex, or nil.
+func (p *parser) object(index string) *element {
+	if p.byIndex == nil {
+		p.byIndex = map[string]*element{}
+		for e := range p.machine.objects() {
+			if i := e.gpIndex(); i != "" {
+				p.byIndex[i] = e
+			}
+		}
+	}
+	return p.byIndex[index]
+}
+
+// gpIndex returns the number that hwloc gave the object for the other elements to name it by.
+func (e *element) gpIndex() string {
+	if v, ok := e.attr("gp_index"); ok {
+		return v
+	}
+	id, _ := e.attr("id")
+	return strings.TrimPrefix(id, "obj")
+}
+
+// maxObjects bounds the objects of a matrix, whose values are as many squared.
+const maxObjects = 1 << 12
+
+// matrix returns the indexes and the values of distances2 or distances2hetero. hwloc breaks both into elements of ten.
+func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool) {
+	n, ok := p.number(e, "nbobjs")
+	if !ok || n > maxObjects {
+		p.fail(e, "nbobjs is missing or more than %d", maxObjects)
+		return nil, nil, false
+	}
+	for _, k := range e.kids {
+		for word := range strings.FieldsSeq(string(k.text)) {
+			if k.name == "indexes" {
+				indexes = append(indexes, word)
+				continue
+			}
+			v, err := strconv.ParseUint(word, 10, 64)
+			if err != nil {
+				p.fail(k, "value %q is not a number", clip(word))
+				return nil, nil, false
+			}
+			values = append(values, v)
+		}
+	}
+	if len(indexes) != int(n) || len(values) != int(n*n) {
+		p.fail(e, "%d indexes and %d values; %d objects have %d and %d", len(indexes), len(values), n, n, n*n)
+		return nil, nil, false
+	}
+	return indexes, values, true
+}
+
+// oldMatrices reads distances of version 1: floats to be multiplied with a base, for all objects of a level, in the order of the file. The
+// level is counted from the object that has the matrix, and says nothing of the type: 8 nodes and 8 packages look alike. hwloc 1 takes 10 as the
+// base and counts levels of the tree. hwloc 2, where it writes version 1, takes 1 and counts the nodes one level lower.
+func (p *parser) oldMatrices() []matrix {
+	if p.nodes[0].built {
+		return nil
+	}
+	var ids []int
+	for _, node := range p.nodes {
+		ids = append(ids, node.id)
+	}
+	level := p.nodeLevel(p.machine, 0)
+	var out []matrix
+	for _, e := range p.machine.kids {
+		if e.name != "distances" {
+			continue
+		}
+		base := p.float(e, "latency_base")
+		if n, _ := p.number(e, "nbobjs"); n != uint64(len(ids)) {
+			continue // of cores, packages, caches
+		}
+		m := matrix{ids: ids, rank: 2}
+		switch depth, _ := p.number(e, "relative_depth"); {
+		case base == localDistance && depth == level, base == 1 && depth == level+1:
+			m.rank = 0
+		case depth == level:
+			m.rank = 1
+		}
+		for _, k := range e.kids {
+			if k.name == "latency" {
+				m.values = append(m.values, int(math.Round(min(p.float(k, "value")*base, math.MaxInt32))))
+			}
+		}
+		if n := len(ids); len(m.values) != n*n {
+			p.fail(e, "%d values; %d objects have %d", len(m.values), n, n*n)
+			return nil
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// nodeLevel returns how deep in the tree the deepest NUMA node is.
+func (p *parser) nodeLevel(e *element, level uint64) uint64 {
+	deepest := uint64(0)
+	if e.kind() == "NUMANode" {
+		deepest = level
+	}
+	for _, k := range e.kids {
+		if k.name == "object" {
+			deepest = max(deepest, p.nodeLevel(k, level+1))
+		}
+	}
+	return deepest
+}

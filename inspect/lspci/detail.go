@@ -1,0 +1,326 @@
+package lspci
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Ports of bridges, in the words of topology.Bridge.
+const (
+	portRoot       = "root port"
+	portUpstream   = "upstream port"
+	portDownstream = "downstream port"
+	portBridge     = "pci bridge"
+)
+
+var (
+	capability = regexp.MustCompile(`^Capabilities: \[[0-9a-f]+(?: v[0-9]+)?\] (.*)$`)
+	express    = regexp.MustCompile(`^Express (?:\(v[0-9]+\) )?(.*)$`)
+	buses      = regexp.MustCompile(`^Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})`)
+	linkSpeed  = regexp.MustCompile(`\bSpeed ([0-9.]+)GT/s`)
+	linkWidth  = regexp.MustCompile(`\bWidth x([0-9]+)`)
+	region     = regexp.MustCompile(`^(?:Region ([0-9]): )?(?:\[virtual\] )?(Memory at|I/O ports at|Expansion ROM at) \S+(.*)$`)
+	regionSize = regexp.MustCompile(`\[size=([0-9]+)([KMGT]?)\]`)
+	vfCounts   = regexp.MustCompile(`^Initial VFs: [0-9]+, Total VFs: ([0-9]+), Number of VFs: ([0-9]+)`)
+	vfPlaces   = regexp.MustCompile(`^VF offset: ([0-9]+), stride: ([0-9]+)`)
+	power      = regexp.MustCompile(`^Status: (D[0-3])\b`)
+	flagNode   = regexp.MustCompile(`\bNUMA node ([0-9]+)`)
+	flagGroup  = regexp.MustCompile(`\bIOMMU group ([0-9]+)`)
+)
+
+// detail reads a line that belongs to the current function. Lines that it does not know say nothing that the model has a place for.
+func (p *parser) detail(s string, n int) {
+	d := p.current
+	if d == nil || p.inRecord {
+		return
+	}
+	key, value, ok := strings.Cut(s, ":")
+	value = strings.TrimSpace(value)
+	if !ok {
+		if region.MatchString(s) {
+			d.region(s)
+		} else if strings.HasPrefix(s, "!!! Unknown header type 7f") {
+			d.Dead = true
+		}
+		return
+	}
+	number := func(s string) *int {
+		v, err := strconv.Atoi(s)
+		if err != nil || v < 0 || v >= topology.MaxCPUs {
+			p.note(n, "%s: %q is not a number", clip(key), clip(s))
+			return nil
+		}
+		return &v
+	}
+	switch key {
+	case "Capabilities":
+		p.capability(d, s, n)
+	case "Subsystem":
+		d.subsystem(value)
+	case "Physical Slot":
+		d.Slot = value
+	case "NUMA node":
+		d.NUMANode = number(value)
+	case "IOMMU group":
+		d.IOMMUGroup = number(value)
+	case "Flags":
+		// With a single -v, what has lines of its own otherwise is here.
+		if m := flagNode.FindStringSubmatch(value); m != nil {
+			d.NUMANode = number(m[1])
+		}
+		if m := flagGroup.FindStringSubmatch(value); m != nil {
+			d.IOMMUGroup = number(m[1])
+		}
+	case "Kernel driver in use":
+		d.Driver, p.anyDriver = value, true
+	case "Kernel modules":
+		p.anyDriver = true
+		d.addCandidates(value)
+	case "Bus":
+		d.buses(s)
+	case "LnkCap":
+		if l := d.link(); l != nil {
+			l.MaxSpeedGTs, l.MaxWidth = speedAndWidth(value)
+			d.dropEmptyLink()
+		}
+	case "LnkSta":
+		if l := d.link(); l != nil {
+			l.SpeedGTs, l.Width = speedAndWidth(value)
+			d.dropEmptyLink()
+		}
+	case "Status":
+		if m := power.FindStringSubmatch(s); m != nil && d.section == "Power Management" {
+			d.PowerState = m[1]
+			if m[1] == "D3" {
+				d.PowerState = "D3hot" // lspci could read it, so it has power
+			}
+		}
+	default:
+		d.extended(s, key, value)
+	}
+}
+
+// extended reads the lines of extended capabilities.
+func (d *device) extended(s, key, value string) {
+	switch {
+	case key == "ACSCtl":
+		on := func(flag string) bool { return strings.Contains(value, flag+"+") }
+		d.ACS = &topology.ACS{
+			SourceValidation: on("SrcValid"), RequestRedirect: on("ReqRedir"), CompletionRedir: on("CmpltRedir"),
+			UpstreamForward: on("UpstreamFwd"), DirectTranslated: on("DirectTrans"),
+		}
+	case key == "ATSCtl":
+		d.ATS = new(strings.Contains(value, "Enable+"))
+	case key == "IOVCtl":
+		d.vfsOff = strings.Contains(value, "Enable-")
+	case strings.HasPrefix(key, "Initial VFs"):
+		if m := vfCounts.FindStringSubmatch(s); m != nil {
+			s := d.sriov()
+			s.Total, s.Enabled = rid(m[1]), rid(m[2])
+		}
+	case strings.HasPrefix(key, "VF offset"):
+		if m := vfPlaces.FindStringSubmatch(s); m != nil {
+			s := d.sriov()
+			s.Offset, s.Stride = rid(m[1]), rid(m[2])
+		}
+	case region.MatchString(s):
+		d.region(s)
+	}
+}
+
+func (d *device) sriov() *topology.SRIOV {
+	if d.SRIOV == nil {
+		d.SRIOV = &topology.SRIOV{}
+	}
+	return d.SRIOV
+}
+
+// rid returns a number that fits a register of 16 bits, nil for others.
+func rid(s string) *int {
+	v, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return nil
+	}
+	return new(int(v))
+}
+
+// capability reads the line that starts a capability.
+func (p *parser) capability(d *device, s string, n int) {
+	if strings.HasSuffix(s, "<access denied>") {
+		if p.denied++; p.denied == 1 {
+			p.deniedLine = n
+		}
+		return
+	}
+	m := capability.FindStringSubmatch(s)
+	if m == nil {
+		return
+	}
+	d.listsCapabilities = true
+	switch what := m[1]; {
+	case strings.HasPrefix(what, "Power Management"):
+		d.section = "Power Management"
+	case strings.HasPrefix(what, "Single Root I/O Virtualization"):
+		d.section = "SR-IOV"
+		d.sriov()
+	case strings.HasPrefix(what, "Subsystem: "):
+		// Bridges have theirs in a capability.
+		d.section = ""
+		d.subsystem(strings.TrimPrefix(what, "Subsystem: "))
+	default:
+		d.section = ""
+		if e := express.FindStringSubmatch(what); e != nil {
+			d.section = "Express"
+			d.port(e[1])
+		}
+	}
+}
+
+// port reads the type of a PCI Express port: "Root Port (Slot+), MSI 00".
+func (d *device) port(what string) {
+	port := ""
+	switch {
+	case strings.HasPrefix(what, "Root Port"):
+		port = portRoot
+	case strings.HasPrefix(what, "Upstream Port"):
+		port = portUpstream
+	case strings.HasPrefix(what, "Downstream Port"):
+		port = portDownstream
+	case strings.Contains(what, "Bridge"): // "PCI-Express to PCI/PCI-X Bridge", and the other way round
+		port = portBridge
+	default:
+		return // endpoints
+	}
+	// Host bridges of some processors have the capability of a root port, and no bus behind them.
+	if d.Bridge == nil && d.Class != nil && d.Class.Sub() == topology.SubHostBridge {
+		return
+	}
+	d.bridge().Port = port
+}
+
+func (d *device) bridge() *topology.Bridge {
+	if d.Bridge == nil {
+		d.Bridge = &topology.Bridge{}
+	}
+	return d.Bridge
+}
+
+// buses reads "Bus: primary=00, secondary=01, subordinate=02, sec-latency=0".
+func (d *device) buses(s string) {
+	m := buses.FindStringSubmatch(s)
+	if m == nil {
+		return
+	}
+	d.tellsBuses = true
+	secondary, _ := strconv.ParseUint(m[2], 16, 8)
+	subordinate, _ := strconv.ParseUint(m[3], 16, 8)
+	if secondary == 0 || subordinate < secondary {
+		return // the firmware has not set it up
+	}
+	b := d.bridge()
+	b.Secondary, b.Subordinate = uint8(secondary), uint8(subordinate)
+}
+
+// link returns the link to fill in, nil outside of the capability that has it.
+func (d *device) link() *topology.Link {
+	if d.section != "Express" {
+		return nil
+	}
+	if d.Link == nil {
+		d.Link = &topology.Link{}
+	}
+	return d.Link
+}
+
+// dropEmptyLink takes away a link that nothing is known of: functions inside of the processor have the capability as well.
+func (d *device) dropEmptyLink() {
+	if *d.Link == (topology.Link{}) {
+		d.Link = nil
+	}
+}
+
+// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)". A link without lanes is
+// down: the speed beside it says nothing.
+func speedAndWidth(s string) (speed *float64, width *int) {
+	if m := linkWidth.FindStringSubmatch(s); m != nil {
+		v, err := strconv.Atoi(m[1])
+		switch {
+		case err == nil && v == 0:
+			return nil, nil
+		case err == nil && v <= 32:
+			width = &v
+		}
+	}
+	if m := linkSpeed.FindStringSubmatch(s); m != nil {
+		if v, err := strconv.ParseFloat(m[1], 64); err == nil && v > 0 && v <= 1024 {
+			speed = &v
+		}
+	}
+	return speed, width
+}
+
+// subsystem reads "NVIDIA Corporation Device [10de:1533]".
+func (d *device) subsystem(s string) {
+	vendor, device, _, _ := parseName(s)
+	d.setSubsystem(vendor, device)
+}
+
+// Numbers of BARs, as topology.BAR has them.
+const (
+	romBAR = 6
+	vfBAR  = 7
+)
+
+// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". Without a size there is nothing to tell:
+// the range has no address, or lspci worked from a dump.
+func (d *device) region(s string) {
+	m := region.FindStringSubmatch(s)
+	if m == nil {
+		return
+	}
+	b := topology.BAR{
+		IO:           m[2] == "I/O ports at",
+		Bits64:       strings.Contains(m[3], "(64-bit"),
+		Prefetchable: strings.Contains(m[3], ", prefetchable)"),
+	}
+	switch {
+	case m[2] == "Expansion ROM at":
+		b.Index = romBAR
+	case m[1] != "":
+		b.Index, _ = strconv.Atoi(m[1])
+		if b.Index >= romBAR {
+			return
+		}
+		if d.section == "SR-IOV" {
+			b.Index += vfBAR
+		}
+	default:
+		b.Index = d.nextBAR
+		if d.nextBAR++; b.Bits64 {
+			d.nextBAR++
+		}
+		if b.Index >= romBAR {
+			return
+		}
+	}
+	size := regionSize.FindStringSubmatch(m[3])
+	if size == nil {
+		return
+	}
+	v, err := strconv.ParseUint(size[1], 10, 32)
+	if err != nil || v == 0 {
+		return
+	}
+	b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
+	for i := range d.BARs {
+		if d.BARs[i].Index == b.Index {
+			d.BARs[i] = b
+			return
+		}
+	}
+	d.BARs = append(d.BARs, b)
+}

@@ -1,0 +1,133 @@
+package lspci
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// A drawing is the state between its lines: what the branches that are still open hang on, by the column of their + or \.
+//
+//	-+-[0000:20]-+-00.0  Host bridge
+//	 |           \-03.1-[21]--+-00.0  NIC
+//	 |                        \-00.1  NIC
+//	 \-[0000:40]---00.0-[41]--
+//
+// Source: ls-tree.c of pciutils. A bus with one function has no branch, one with none ends after its number.
+type drawing struct {
+	open []branch // by rising column
+}
+
+type branch struct {
+	col int
+	bus *bus // nil: the roots
+}
+
+// A bus is what functions are drawn on.
+type bus struct {
+	domain uint32
+	number uint8
+	above  *topology.PCIAddr // the bridge; nil for a root bus
+	root   string
+}
+
+var (
+	rootBus   = regexp.MustCompile(`^\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})\]`)
+	slotDrawn = regexp.MustCompile(`^([01][0-9a-f])\.([0-7])`)
+	behind    = regexp.MustCompile(`^-\[(?:[0-9a-f]{4,8}:)?([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]`)
+)
+
+// draw reads one line of a drawing.
+func (p *parser) draw(line string, n int) error {
+	if line[0] == '-' {
+		p.drawing.open = nil
+		return p.drawBus(line, 0, nil, n)
+	}
+	col := strings.IndexAny(line, `+\`)
+	for i := len(p.drawing.open) - 1; i >= 0; i-- {
+		if b := p.drawing.open[i]; b.col == col {
+			p.drawing.open = p.drawing.open[:i+1]
+			return p.drawItem(line, col+2, b.bus, n)
+		}
+	}
+	return &Error{Line: n, Why: fmt.Sprintf("the branch in column %d hangs on nothing that is drawn above it", col+1)}
+}
+
+// drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a single function, or nothing.
+func (p *parser) drawBus(line string, at int, b *bus, n int) error {
+	dashes := at
+	for at < len(line) && line[at] == '-' {
+		at++
+	}
+	if at == len(line) || line[at] == ' ' {
+		return nil // an empty bus
+	}
+	if line[at] == '+' {
+		if len(p.drawing.open) >= maxDepth {
+			return &Error{Line: n, Why: fmt.Sprintf("branches nested more than %d deep", maxDepth)}
+		}
+		p.drawing.open = append(p.drawing.open, branch{at, b})
+		at += len("+-")
+	}
+	if at <= dashes {
+		return &Error{Line: n, Why: fmt.Sprintf("column %d: want a dash behind a bus", at+1)}
+	}
+	return p.drawItem(line, at, b, n)
+}
+
+// drawItem reads a root bus or a function, and what is behind it.
+func (p *parser) drawItem(line string, at int, b *bus, n int) error {
+	at = min(at, len(line))
+	if b == nil {
+		m := rootBus.FindStringSubmatch(line[at:])
+		if m == nil {
+			return &Error{Line: n, Why: fmt.Sprintf("column %d: want the number of a root bus, such as [0000:40]", at+1)}
+		}
+		var domain, number uint64
+		if m[1] != "" {
+			domain, _ = strconv.ParseUint(m[1], 16, 32)
+		}
+		number, _ = strconv.ParseUint(m[2], 16, 8)
+		root := &bus{domain: uint32(domain), number: uint8(number)}
+		root.root = rootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
+		return p.drawBus(line, at+len(m[0]), root, n)
+	}
+	m := slotDrawn.FindStringSubmatch(line[at:])
+	if m == nil {
+		return &Error{Line: n, Why: fmt.Sprintf("column %d: want a function, such as 1c.0", at+1)}
+	}
+	slot, _ := strconv.ParseUint(m[1], 16, 8)
+	d := p.function(topology.PCIAddr{Domain: b.domain, Bus: b.number, Device: uint8(slot), Function: m[2][0] - '0'}, n)
+	if !d.drawn {
+		d.drawn, d.Parent, d.Root = true, b.above, b.root
+	}
+	rest := line[at+len(m[0]):]
+	if m := behind.FindStringSubmatch(rest); m != nil {
+		first, _ := strconv.ParseUint(m[1], 16, 8)
+		last := first
+		if m[2] != "" {
+			last, _ = strconv.ParseUint(m[2], 16, 8)
+		}
+		// A bus that is not numbered higher than the bridge's own is not behind it: numbers rise on the way down.
+		if uint8(first) <= b.number || last < first {
+			return &Error{Line: n, Why: fmt.Sprintf("bus %02x cannot lead to the buses %s", b.number, m[0][1:])}
+		}
+		bridge := d.bridge()
+		bridge.Secondary, bridge.Subordinate = uint8(first), uint8(last)
+		below := &bus{domain: b.domain, number: uint8(first), above: new(d.Address), root: b.root}
+		return p.drawBus(line, at+len(line[at:])-len(rest)+len(m[0]), below, n)
+	}
+	if name := strings.TrimSpace(rest); name != "" {
+		if rest[0] != ' ' {
+			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it", clip(rest))}
+		}
+		var id identity
+		id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
+		p.identify(d, &id, n)
+		p.current = nil
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package lspci
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+var (
+	revision = regexp.MustCompile(` ?\(rev ([0-9a-f]{2})\)`)
+	progIf   = regexp.MustCompile(` ?\(prog-if ([0-9a-f]{2})(?: \[[^\]]*\])?\)`)
+
+	// A class: "Host bridge [0600]", "0600", "Class 0600", "Class [0600]", "Host bridge".
+	classNumber = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Class )?([0-9a-f]{4}))$`)
+
+	// A name: "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
+	nameNumbers = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4}):([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}):([0-9a-f]{4}))$`)
+
+	// The end of a name that pci.ids does not have.
+	unknownDevice = regexp.MustCompile(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
+
+	// Fields of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
+	field = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
+)
+
+// header reads the line that starts a function in a list.
+func (p *parser) header(address, rest string, n int) error {
+	d, err := p.at(address, n)
+	if err != nil {
+		return err
+	}
+	p.inRecord = false
+	var id identity
+	if strings.HasPrefix(rest, `"`) {
+		id, err = p.oneLine(rest, n)
+	} else {
+		id, err = p.listed(rest, n)
+	}
+	if err != nil {
+		return err
+	}
+	p.identify(d, &id, n)
+	return nil
+}
+
+// An identity is what a function is, as far as one line says.
+type identity struct {
+	class                *topology.ID24
+	vendor, device       *topology.ID16
+	subVendor, subDevice *topology.ID16
+	revision             *topology.ID8
+
+	className, vendorName, deviceName string
+}
+
+// listed parses "Host bridge [0600]: Intel Corporation Device [8086:0d57] (rev 01) (prog-if 00 [Normal decode])".
+func (p *parser) listed(rest string, n int) (identity, error) {
+	var id identity
+	iface := uint64(0)
+	if m := progIf.FindStringSubmatch(rest); m != nil {
+		iface, _ = strconv.ParseUint(m[1], 16, 8)
+		rest = progIf.ReplaceAllString(rest, "")
+	}
+	if m := revision.FindStringSubmatch(rest); m != nil {
+		v, _ := strconv.ParseUint(m[1], 16, 8)
+		id.revision = new(topology.ID8(v))
+		rest = revision.ReplaceAllString(rest, "")
+	}
+	if iface == 0xff && id.revision != nil && *id.revision == 0xff {
+		iface = 0 // the function answers every read with ones: this is none of it
+	}
+	class, name, ok := strings.Cut(rest, ": ")
+	if !ok {
+		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address", clip(rest))}
+	}
+	p.class(&id, class, iface)
+	id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
+	return id, nil
+}
+
+// class reads a class by number or name.
+func (p *parser) class(id *identity, s string, iface uint64) {
+	if m := classNumber.FindStringSubmatch(s); m != nil {
+		v, _ := strconv.ParseUint(m[2]+m[3], 16, 16)
+		id.class, id.className = new(topology.ID24(v<<8|iface)), m[1]
+		return
+	}
+	id.className = s
+	if c, ok := p.classByName(s); ok {
+		id.class = new(c | topology.ID24(iface))
+	}
+}
+
+// parseName parses the vendor and device of a function or subsystem.
+func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName string) {
+	id := func(s string) *topology.ID16 {
+		v, err := topology.ParseID16(s)
+		if err != nil {
+			return nil
+		}
+		return &v
+	}
+	s = strings.TrimSpace(s)
+	if m := nameNumbers.FindStringSubmatch(s); m != nil {
+		vendor, device, s = id(m[2]+m[4]), id(m[3]+m[5]), m[1]
+	} else if m := unknownDevice.FindStringSubmatch(s); m != nil {
+		device, s = id(m[2]), m[1]
+	}
+	v, vendorName, deviceName := splitName(s)
+	if vendor == nil {
+		vendor = v
+	}
+	return vendor, device, vendorName, deviceName
+}
+
+// oneLine parses `"Host bridge" "Intel Corporation" "440FX" -r02 "Red Hat, Inc." "Qemu virtual machine"` of -mm.
+func (p *parser) oneLine(rest string, n int) (identity, error) {
+	var id identity
+	var values []string
+	iface := uint64(0)
+	for _, f := range field.FindAllString(rest, -1) {
+		switch {
+		case strings.HasPrefix(f, "-r"):
+			v, _ := strconv.ParseUint(f[2:], 16, 8)
+			id.revision = new(topology.ID8(v))
+		case strings.HasPrefix(f, "-p"):
+			iface, _ = strconv.ParseUint(f[2:], 16, 8)
+		case len(f) >= 2 && f[0] == '"' && f[len(f)-1] == '"':
+			values = append(values, f[1:len(f)-1])
+		default:
+			return id, &Error{Line: n, Why: fmt.Sprintf("%q is not a quoted field of lspci -mm", clip(f))}
+		}
+	}
+	if len(values) < 3 || len(values) > 5 {
+		return id, &Error{Line: n, Why: fmt.Sprintf("%d quoted fields; want class, vendor and device, and those of the subsystem", len(values))}
+	}
+	p.class(&id, values[0], iface)
+	id.vendor, id.vendorName = numberedVendor(values[1])
+	id.device, id.deviceName = numbered(values[2])
+	if len(values) == 5 {
+		id.subVendor, _ = numbered(values[3])
+		id.subDevice, _ = numbered(values[4])
+	}
+	return id, nil
+}
+
+// numberOf matches a name with its number, or a number alone.
+var numberOf = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}))$`)
+
+// numbered parses "Intel Corporation [8086]", "8086" or "Intel Corporation".
+func numbered(s string) (*topology.ID16, string) {
+	m := numberOf.FindStringSubmatch(s)
+	if m == nil {
+		return nil, s
+	}
+	v, err := topology.ParseID16(m[2] + m[3])
+	if err != nil {
+		return nil, s
+	}
+	return &v, m[1]
+}
+
+// numberedVendor is numbered for vendors, which have a number by their names too.
+func numberedVendor(s string) (*topology.ID16, string) {
+	v, name := numbered(s)
+	if v == nil {
+		v, _, _ = splitName(s)
+	}
+	return v, name
+}
+
+// identify adds to a function what a line says of it, and makes it the current one.
+func (p *parser) identify(d *device, id *identity, n int) {
+	p.current = d
+	if differ(d.Vendor, id.vendor) || differ(d.Device, id.device) {
+		p.note(n, "%s is another device here than in line %d: the text holds two machines, and the first one is read", d.Address, d.line)
+		p.current = nil
+		return
+	}
+	// A class with its programming interface replaces one without.
+	if id.class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.class.Sub()) {
+		d.Class = id.class
+	}
+	d.Vendor, d.Device = cmp.Or(d.Vendor, id.vendor), cmp.Or(d.Device, id.device)
+	d.setSubsystem(id.subVendor, id.subDevice)
+	if id.revision != nil {
+		// A function that answers every read with ones has a revision of ff, whatever it is.
+		if *id.revision == 0xff {
+			d.Dead = true
+		} else {
+			d.Revision = id.revision
+		}
+	}
+	d.ClassName = cmp.Or(d.ClassName, id.className)
+	d.VendorName = cmp.Or(d.VendorName, id.vendorName)
+	d.DeviceName = cmp.Or(d.DeviceName, id.deviceName)
+}
+
+func differ(a, b *topology.ID16) bool { return a != nil && b != nil && *a != *b }
+
+// setSubsystem sets the subsystem, unless it is set or the numbers say that there is none.
+func (d *device) setSubsystem(vendor, device *topology.ID16) {
+	if d.SubsystemVendor != nil || vendor == nil || device == nil || *vendor == 0 || *vendor == 0xffff {
+		return
+	}
+	d.SubsystemVendor, d.SubsystemDevice = vendor, device
+}

@@ -1,0 +1,279 @@
+package lspci
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Limits on what is read. A dump of a machine with a thousand functions (-vvxxxx) has some 25 MB.
+const (
+	maxText    = 64 << 20
+	maxDevices = 1 << 14
+	maxNotes   = 100
+)
+
+var (
+	// start matches how a text of lspci starts: a function, a record for programs, a drawing. Quotes and indentation may stand before it.
+	start = regexp.MustCompile(`(?m)^([> \t]*)(?:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z][^:\n]*: )|(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
+	// function matches the line that starts a function in a list.
+	function = regexp.MustCompile(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
+	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
+	path = regexp.MustCompile(`^((?:[0-9a-f]{4,8}:)?)([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
+	// almost matches a line that looks like one and is not.
+	almost = regexp.MustCompile(`^[0-9a-fA-F]{1,8}:[0-9a-fA-F:./]*\.[0-9a-fA-F]+[ \t]`)
+	// record matches a line of a record for programs.
+	record = regexp.MustCompile(`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup):[ \t]+(\S.*)$`)
+	dump   = regexp.MustCompile(`^([0-9a-f]{2,3}):((?: [0-9a-f]{2}){1,16})$`)
+	drawn  = regexp.MustCompile(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
+)
+
+// Sniff reports whether head, the start of a text, looks like lspci's.
+func Sniff(head []byte) bool { return start.Match(head) }
+
+// Parse reads the text in b. name is what messages and the provenance call it. The error is an *Error.
+func Parse(b []byte, name string) (*topology.Host, error) {
+	h, err := parse(b, name)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.File = name
+		}
+		return nil, err
+	}
+	h.Complete()
+	h.Provenance.Filled = h.Parts()
+	return h, nil
+}
+
+// A device is a function while it is being read.
+type device struct {
+	topology.PCIDevice
+	line    int
+	section string // the capability that the lines are in
+
+	listsCapabilities bool // and they could be read
+	drawn             bool // it is in a drawing, so its place is known
+	tellsBuses        bool // it is a bridge, and its buses are stated, if only to say that there are none
+	nextBAR           int  // the lowest number that the next BAR without one can have
+	config            []byte
+	vfsOff            bool // virtual functions are not enabled, whatever their number
+}
+
+// A parser collects the functions of a text.
+type parser struct {
+	name     string
+	h        *topology.Host
+	devices  map[topology.PCIAddr]*device
+	current  *device // that detail lines belong to
+	inRecord bool    // current is of records for programs
+
+	drawing drawing
+	classes map[string]topology.ID24 // by name in lower case; made when needed
+
+	paths      bool // a path from a root bus was seen (-PP): what has none stands on one
+	anyDriver  bool // a line on a driver or module was seen: those without one have none
+	denied     int  // functions whose capabilities could not be read
+	deniedLine int  // the first of them
+	notes      int
+}
+
+func (p *parser) note(line int, format string, args ...any) {
+	if p.notes++; p.notes <= maxNotes {
+		p.h.Unread = append(p.h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "lspci"), line), Why: fmt.Sprintf(format, args...)})
+	}
+}
+
+func parse(b []byte, name string) (*topology.Host, error) {
+	if len(b) > maxText {
+		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
+	}
+	p := &parser{
+		name:    name,
+		h:       &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}},
+		devices: map[topology.PCIAddr]*device{},
+	}
+	text := string(b)
+	prefix := ""
+	if m := start.FindStringSubmatch(text); m != nil {
+		prefix = m[1]
+	}
+	n := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		n++
+		line = strings.TrimRight(strings.TrimPrefix(line, prefix), " \t\r")
+		if err := p.line(line, n); err != nil {
+			return nil, err
+		}
+		if len(p.devices) > maxDevices {
+			return nil, &Error{Line: n, Why: fmt.Sprintf("more than %d functions", maxDevices)}
+		}
+	}
+	if len(p.devices) == 0 {
+		return nil, &Error{Why: "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of lspci -vmmkn"}
+	}
+	p.finish()
+	return p.h, nil
+}
+
+// line reads one line, without what all lines have at their start.
+func (p *parser) line(line string, n int) error {
+	switch {
+	case line == "":
+		p.current, p.inRecord = nil, false
+		return nil
+	case drawn.MatchString(line):
+		p.current = nil
+		return p.draw(line, n)
+	case line[0] == ' ' || line[0] == '\t':
+		p.detail(strings.TrimSpace(line), n)
+		return nil
+	}
+	if m := function.FindStringSubmatch(line); m != nil {
+		return p.header(m[1], m[2], n)
+	}
+	if m := path.FindStringSubmatch(line); m != nil {
+		return p.path(m[1], strings.Split(m[2], "/"), m[3], n)
+	}
+	if m := record.FindStringSubmatch(line); m != nil {
+		// "Device:" is a device's name, or in the older records (-vm) the address.
+		if p.inRecord || m[1] == "Slot" || m[1] == "Device" && function.MatchString(m[2]+" x") {
+			return p.record(m[1], m[2], n)
+		}
+	}
+	if m := dump.FindStringSubmatch(line); m != nil {
+		p.hex(m[1], m[2])
+		return nil
+	}
+	if almost.MatchString(line) && p.current == nil {
+		address, _, _ := strings.Cut(line, " ")
+		return p.badAddress(address, n)
+	}
+	// Web pages take indentation away. What is no detail is not known to detail, so other text does no harm.
+	p.detail(line, n)
+	return nil
+}
+
+// badAddress explains an address that cannot be read.
+func (p *parser) badAddress(s string, n int) error {
+	if strings.Contains(s, "/") {
+		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without", clip(s))}
+	}
+	if _, err := topology.ParsePCIAddr(s); err != nil {
+		return &Error{Line: n, Why: err.Error()}
+	}
+	return &Error{Line: n, Why: fmt.Sprintf("%q is not followed by a class and a name", clip(s))}
+}
+
+// path reads a function whose bridges are stated, from the root bus down.
+func (p *parser) path(domain string, steps []string, rest string, n int) error {
+	p.paths = true
+	for i, step := range steps {
+		d, err := p.at(domain+step, n)
+		if err != nil {
+			return err
+		}
+		if d.drawn {
+			continue
+		}
+		d.drawn = true
+		if i == 0 {
+			d.Root = rootName(d.Address)
+			continue
+		}
+		above, err := topology.ParsePCIAddr(domain + steps[i-1])
+		if err != nil {
+			return &Error{Line: n, Why: err.Error()}
+		}
+		if above.Bus >= d.Address.Bus {
+			return &Error{Line: n, Why: fmt.Sprintf("%s cannot be behind %s: numbers of buses rise on the way down", d.Address, above)}
+		}
+		d.Parent = &above
+	}
+	return p.header(domain+steps[len(steps)-1], rest, n)
+}
+
+// at returns the function at an address, which may have been seen before: in a drawing, or in a shorter list in the same text.
+func (p *parser) at(address string, n int) (*device, error) {
+	a, err := topology.ParsePCIAddr(address)
+	if err != nil {
+		return nil, &Error{Line: n, Why: err.Error()}
+	}
+	return p.function(a, n), nil
+}
+
+func (p *parser) function(a topology.PCIAddr, n int) *device {
+	d := p.devices[a]
+	if d == nil {
+		d = &device{line: n}
+		d.Address = a
+		p.devices[a] = d
+	}
+	d.section, d.nextBAR = "", 0
+	return d
+}
+
+// finish makes the Host of what was collected.
+func (p *parser) finish() {
+	if p.denied > 0 {
+		p.note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
+	}
+	order := slices.SortedFunc(maps.Keys(p.devices), topology.PCIAddr.Compare)
+	found := make([]*device, 0, len(order))
+	for _, a := range order {
+		d := p.devices[a]
+		d.readConfig()
+		d.nameIDs()
+		if d.IsBridge() && d.Bridge == nil {
+			d.Bridge = &topology.Bridge{} // its buses are not known
+		}
+		if d.Bridge != nil && d.Bridge.Port == "" && d.listsCapabilities {
+			d.Bridge.Port = portBridge // all capabilities are known, and PCI Express is not among them
+		}
+		if p.anyDriver {
+			d.DriverKnown = true
+		}
+		slices.SortFunc(d.BARs, func(a, b topology.BAR) int { return cmp.Compare(a.Index, b.Index) })
+		d.virtualFunctions()
+		found = append(found, d)
+	}
+	place(found, p.paths)
+	for _, d := range found {
+		if d.drawn && d.Class == nil {
+			p.guess(d)
+		}
+		p.h.PCI = append(p.h.PCI, d.PCIDevice)
+	}
+}
+
+// virtualFunctions works out where virtual functions are: at equal distances behind the physical one, by their routing ID, which is bus, device
+// and function as one number.
+//
+// Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
+func (d *device) virtualFunctions() {
+	s := d.SRIOV
+	if s == nil {
+		return
+	}
+	if d.vfsOff {
+		s.Enabled = new(0)
+	}
+	if s.Offset == nil || s.Stride == nil || s.Enabled == nil {
+		return
+	}
+	rid := int(d.Address.Bus)<<8 | int(d.Address.Device)<<3 | int(d.Address.Function)
+	for i := range *s.Enabled {
+		vf := rid + *s.Offset + i**s.Stride
+		if vf > 0xffff || *s.Stride == 0 && i > 0 {
+			break
+		}
+		a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(vf >> 8), Device: uint8(vf>>3) & 31, Function: uint8(vf) & 7}
+		s.VFs = append(s.VFs, topology.VF{Index: i, Address: &a})
+	}
+}

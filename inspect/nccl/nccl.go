@@ -1,0 +1,227 @@
+package nccl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/rackless/rackless/topology"
+)
+
+var sniffRoot = regexp.MustCompile(`<(?:system\s+version\s*=|graphs\s)`)
+
+// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse tells graphs apart, with an error that says
+// what to give.
+func Sniff(head []byte) bool { return sniffRoot.Match(head) }
+
+// Parse reads a topology. name is what messages and the provenance call the file. The error is an *Error.
+func Parse(b []byte, name string) (*topology.Host, error) {
+	h, err := parse(b, name)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.File = name
+		}
+		return nil, err
+	}
+	h.Complete()
+	h.Provenance.Filled = h.Parts()
+	return h, nil
+}
+
+// A parser makes a Host of the elements.
+type parser struct {
+	name  string
+	h     *topology.Host
+	seen  map[topology.PCIAddr]int // line of each PCI function
+	gpus  []gpu
+	rccl  bool
+	notes int
+}
+
+// A gpu is a GPU and its links, until all GPUs are known.
+type gpu struct {
+	address topology.PCIAddr
+	links   []*element
+}
+
+func (p *parser) note(e *element, format string, args ...any) {
+	if p.notes++; p.notes <= maxNotes {
+		p.h.Unread = append(p.h.Unread, topology.Unread{
+			Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "topology"), e.line),
+			Why:  "<" + e.name + "> " + fmt.Sprintf(format, args...),
+		})
+	}
+}
+
+func parse(b []byte, name string) (*topology.Host, error) {
+	root, err := parseTree(b)
+	if err != nil {
+		return nil, err
+	}
+	p := &parser{
+		name: name,
+		h:    &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceNCCL, Name: name}},
+		seen: map[topology.PCIAddr]int{},
+	}
+	cpus := p.oneHost(root)
+	if len(cpus) == 0 {
+		return nil, &Error{Line: root.line, Why: "no <cpu> in <system>: the topology is empty"}
+	}
+	for i, cpu := range cpus {
+		if err := p.cpu(cpu, i); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.addLinks(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(p.h.NUMANodes, func(a, b topology.NUMANode) int { return cmp.Compare(a.ID, b.ID) })
+	p.h.Provenance.Tool = "NCCL"
+	if p.rccl {
+		p.h.Provenance.Tool = "RCCL"
+	}
+	return p.h, nil
+}
+
+// oneHost returns the cpu elements of one machine. Dumps of systems whose NVLinks join several hold all of them, told apart by host_hash; addresses
+// repeat there. The first machine is read.
+func (p *parser) oneHost(root *element) []*element {
+	var cpus []*element
+	others := 0
+	for _, e := range root.children {
+		if len(cpus) > 0 {
+			first, _ := cpus[0].attr("host_hash")
+			if hash, _ := e.attr("host_hash"); hash != first {
+				if others++; others == 1 {
+					p.note(e, "belongs to another machine: the topology holds several, and the first one is read")
+				}
+				continue
+			}
+		}
+		cpus = append(cpus, e)
+	}
+	return cpus
+}
+
+// A place is where an element stands: below which node, root and switch.
+type place struct {
+	node   *int
+	root   string
+	parent *topology.PCIAddr
+}
+
+// cpu reads a NUMA node, number i in the file, and the devices on it.
+func (p *parser) cpu(e *element, i int) error {
+	at := place{root: fmt.Sprintf("cpu%d", i)} // for virtual machines whose devices are on no node: numaid="-1"
+	if n := p.count(e, "numaid", topology.MaxCPUs-1); n != nil {
+		id := int(*n)
+		at = place{node: &id, root: fmt.Sprintf("numa%d", id)}
+		if err := p.addNode(e, id); err != nil {
+			return err
+		}
+	}
+	if arch, _ := e.attr("arch"); p.h.System.Arch == "" && isArch(arch) {
+		p.h.System.Arch = arch
+	}
+	for _, child := range e.children {
+		var err error
+		if child.name == "nic" {
+			err = p.nic(child, at, nil)
+		} else {
+			err = p.pci(child, at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isArch reports whether s is an architecture as the kernel names them.
+func isArch(s string) bool {
+	return s == "x86_64" || s == "arm64" || s == "ppc64" || s == "loongarch64"
+}
+
+// addNode adds a NUMA node. Its affinity is the node's cpumap.
+func (p *parser) addNode(e *element, id int) error {
+	for _, n := range p.h.NUMANodes {
+		if n.ID == id {
+			return &Error{Line: e.line, Why: fmt.Sprintf("a second <cpu> with numaid=\"%d\"", id)}
+		}
+	}
+	mask, ok := e.attr("affinity")
+	if !ok || mask == "" {
+		return nil // a node whose CPUs are not known is not one without CPUs
+	}
+	cpus, err := topology.ParseCPUMask(mask)
+	if err != nil {
+		return &Error{Line: e.line, Why: fmt.Sprintf("<cpu> affinity: %v", err)}
+	}
+	for _, n := range p.h.NUMANodes {
+		if both := n.CPUs.Intersect(cpus); !both.IsEmpty() {
+			p.note(e, "affinity: CPUs %s are those of node %d as well", both, n.ID)
+			break
+		}
+	}
+	p.h.NUMANodes = append(p.h.NUMANodes, topology.NUMANode{ID: id, CPUs: cpus})
+	return nil
+}
+
+// pci reads a PCI function and what is in it.
+func (p *parser) pci(e *element, at place) error {
+	a, err := address(e, "busid")
+	if err != nil {
+		return err
+	}
+	holds := func(name string) bool {
+		return slices.ContainsFunc(e.children, func(c *element) bool { return c.name == name })
+	}
+	if line, twice := p.seen[a]; twice {
+		if holds("pci") {
+			return &Error{Line: e.line, Why: fmt.Sprintf("a second switch with busid=\"%s\"; the first <pci> of that address is in line %d", a, line)}
+		}
+		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
+		return nil
+	}
+	p.seen[a] = e.line
+	d := topology.PCIDevice{
+		Address: a, Parent: at.parent, Root: at.root, NUMANode: at.node,
+		Class: p.class(e, "class"), Vendor: p.id16(e, "vendor"), Device: p.id16(e, "device"),
+		SubsystemVendor: p.id16(e, "subsystem_vendor"), SubsystemDevice: p.id16(e, "subsystem_device"),
+		Link: p.link(e),
+	}
+	if holds("pci") || d.Class != nil && d.Class.Sub() == topology.SubPCIBridge {
+		d.Bridge = &topology.Bridge{Port: topology.PortSwitch}
+	}
+	p.h.PCI = append(p.h.PCI, d)
+	for _, child := range e.children {
+		switch child.name {
+		case "pci":
+			err = p.pci(child, place{at.node, at.root, &a})
+		case "gpu":
+			p.gpu(child, a)
+		case "nic":
+			err = p.nic(child, at, &a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gpu reads the GPU of a PCI function.
+func (p *parser) gpu(e *element, a topology.PCIAddr) {
+	g := topology.GPU{Address: &a, ComputeArch: arch(e)}
+	if n := p.count(e, "dev", 1<<16); n != nil {
+		g.Index = new(int(*n))
+	}
+	if _, ok := e.attr("gcn"); ok {
+		p.rccl = true
+	}
+	p.h.GPUs = append(p.h.GPUs, g)
+	p.gpus = append(p.gpus, gpu{a, e.children})
+}

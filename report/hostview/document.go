@@ -1,0 +1,237 @@
+package hostview
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Document is a Host with what follows from it, in the form that programs read: schema "rackless/host/v1", described by
+// docs/host.schema.json.
+//
+// The lists named here are always there, as [] where there is nothing, so that a program can walk them without asking. All other keys
+// are those of topology.Host, and absent where nothing is known. A field here hides the field of the same key in Host.
+type Document struct {
+	Schema     string              `json:"schema"`          // topology.Schema
+	Provenance topology.Provenance `json:"provenance"`      // where the machine's description is from
+	System     topology.System     `json:"system,omitzero"` // the machine as a whole
+
+	Packages  []topology.Package   `json:"packages"`   // by id
+	NUMANodes []topology.NUMANode  `json:"numa_nodes"` // by id
+	Cores     []topology.Core      `json:"cores"`      // by id
+	PCI       []topology.PCIDevice `json:"pci"`        // PCI functions and bridges, by address
+	GPUs      []topology.GPU       `json:"gpus"`       // by address, else in the order of the source
+	NICs      []topology.NIC       `json:"nics"`       // by address, else in the order of the source; virtual functions too
+
+	*topology.Host
+
+	// Reported are the paths that a tool stated, in the form of Paths.
+	Reported []Path `json:"reported_paths,omitempty"`
+	// Paths are those between all GPUs and NICs, each pair once, as far as they are known. A virtual function is left out: it is where its
+	// physical function is.
+	Paths []Path `json:"paths"`
+	// Findings are what is wrong with the machine, or worth knowing, the worst first.
+	Findings []diagnose.Finding `json:"findings"`
+}
+
+// A Path is what lies between two devices.
+type Path struct {
+	A     string `json:"a"`     // address of a GPU or NIC, or its name where it has none
+	B     string `json:"b"`     //
+	Class string `json:"class"` // a cell of the matrix: "NV18", "PIX"
+	// PCIe is the way over PCI Express where Class is NVLink and that way is known.
+	PCIe string `json:"pcie,omitempty"`
+	// Expected is what such a path usually gives over the slower of the two devices' links. It is not a measurement of this machine.
+	Expected *topology.Expectation `json:"expected,omitempty"`
+}
+
+// NewDocument makes the document of h, which stays shared with it.
+func NewDocument(h *topology.Host, findings []diagnose.Finding) *Document {
+	d := &Document{
+		Schema: topology.Schema, Provenance: h.Provenance, System: h.System,
+		Packages: present(h.Packages), NUMANodes: present(h.NUMANodes), Cores: present(h.Cores),
+		PCI: present(h.PCI), GPUs: present(h.GPUs), NICs: present(h.NICs),
+		Host: h, Paths: []Path{}, Findings: present(findings),
+	}
+	for _, p := range h.Reported {
+		d.Reported = append(d.Reported, newPath(p))
+	}
+	t := topology.NewTree(h)
+	gpus := make(map[string]bool, len(h.GPUs))
+	for i := range h.GPUs {
+		gpus[h.GPUs[i].ID()] = h.GPUs[i].Kind != topology.GPUDisplay
+	}
+	for _, p := range t.Paths() {
+		path := newPath(p)
+		// The published figures are of GPUs: between two NICs nothing is expected.
+		if gpus[p.A] || gpus[p.B] {
+			path.Expected = expect(t, p)
+		}
+		d.Paths = append(d.Paths, path)
+	}
+	return d
+}
+
+// present returns s, or an empty slice for nil: [] in JSON, not null.
+func present[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func newPath(p topology.Path) Path {
+	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
+}
+
+// expect looks up what is usual for p, or returns nil.
+func expect(t *topology.Tree, p topology.Path) *topology.Expectation {
+	a, okA := trained(t, p.A)
+	b, okB := trained(t, p.B)
+	if !okA || !okB {
+		return nil
+	}
+	if topology.LinkGBps(b.gts, b.width) < topology.LinkGBps(a.gts, a.width) {
+		a = b
+	}
+	e, ok := topology.Expect(p.Class, a.gts, a.width)
+	if !ok {
+		return nil
+	}
+	return &e
+}
+
+// A rate is what a link carries.
+type rate struct {
+	gts   float64
+	width int
+}
+
+// trained is the rate at which a device's link runs under load. The speed is the most that both ends can, because an idle GPU lowers it to
+// save power; the width is the present one, because lanes are not given up for that.
+func trained(t *topology.Tree, id string) (rate, bool) {
+	addr, err := topology.ParsePCIAddr(id)
+	if err != nil {
+		return rate{}, false
+	}
+	d := t.Device(addr)
+	if d == nil || d.Link == nil {
+		return rate{}, false
+	}
+	l := d.Link
+	speed, width := first(l.MaxSpeedGTs, l.SpeedGTs), first(l.Width, l.MaxWidth)
+	if speed == nil || width == nil {
+		return rate{}, false
+	}
+	r := rate{*speed, *width}
+	if l.Port != nil && l.Port.MaxSpeedGTs != nil {
+		r.gts = min(r.gts, *l.Port.MaxSpeedGTs)
+	}
+	if l.Width == nil && l.Port != nil && l.Port.MaxWidth != nil {
+		r.width = min(r.width, *l.Port.MaxWidth)
+	}
+	return r, true
+}
+
+// first returns the first pointer that is not nil.
+func first[T any](ps ...*T) *T {
+	for _, p := range ps {
+		if p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.
+func (d *Document) WriteJSON(w io.Writer, indent bool) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // "<" is a letter like others outside a page
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(d); err != nil {
+		return fmt.Errorf("encode host %q as JSON: %w", d.Provenance.Name, err)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write host %q as JSON: %w", d.Provenance.Name, err)
+	}
+	return nil
+}
+
+// WriteYAML writes the document as YAML with the keys, order and values of the JSON form.
+func (d *Document) WriteYAML(w io.Writer) error {
+	var b bytes.Buffer
+	if err := d.WriteJSON(&b, false); err != nil {
+		return err
+	}
+	in := json.NewDecoder(&b)
+	in.UseNumber()
+	v, err := ordered(in)
+	if err != nil {
+		return fmt.Errorf("read back host %q: %w", d.Provenance.Name, err)
+	}
+	out, err := yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
+	if err != nil {
+		return fmt.Errorf("encode host %q as YAML: %w", d.Provenance.Name, err)
+	}
+	if _, err := w.Write(out); err != nil {
+		return fmt.Errorf("write host %q as YAML: %w", d.Provenance.Name, err)
+	}
+	return nil
+}
+
+// ordered reads the next JSON value with the order of its keys. A plain decode would sort them, and "schema" would no longer come first.
+func ordered(in *json.Decoder) (any, error) {
+	t, err := in.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case json.Number:
+		// Counts and sizes must not turn into floats: 2^63 has a place in the model.
+		if n, err := strconv.ParseUint(t.String(), 10, 64); err == nil {
+			return n, nil
+		}
+		if n, err := t.Int64(); err == nil {
+			return n, nil
+		}
+		return t.Float64()
+	case json.Delim:
+		if t == '[' {
+			list := []any{}
+			for in.More() {
+				v, err := ordered(in)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, v)
+			}
+			_, err := in.Token()
+			return list, err
+		}
+		object := yaml.MapSlice{}
+		for in.More() {
+			k, err := in.Token()
+			if err != nil {
+				return nil, err
+			}
+			v, err := ordered(in)
+			if err != nil {
+				return nil, err
+			}
+			object = append(object, yaml.MapItem{Key: k, Value: v})
+		}
+		_, err := in.Token()
+		return object, err
+	}
+	return t, nil
+}

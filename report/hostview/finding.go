@@ -1,0 +1,97 @@
+package hostview
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/topology"
+)
+
+// severityRank orders severities, the worst first. A word that is not known is taken for a warning, not for nothing.
+func severityRank(s diagnose.Severity) int {
+	switch s {
+	case diagnose.Error:
+		return 0
+	case diagnose.Info:
+		return 2
+	}
+	return 1
+}
+
+// worst returns the worst severity of findings, which are not none.
+func worst(all []diagnose.Finding) diagnose.Severity {
+	return slices.MinFunc(all, func(a, b diagnose.Finding) int {
+		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
+	}).Severity
+}
+
+// subjects are what a finding is about, in the form in which a device or node is looked up: an address as sysfs writes it, "node 1", or a name.
+func subjects(f diagnose.Finding) []string {
+	parts := strings.Split(f.Subject, ",")
+	for i, s := range parts {
+		s = strings.TrimSpace(s)
+		if a, err := topology.ParsePCIAddr(s); err == nil {
+			s = a.String()
+		}
+		parts[i] = s
+	}
+	return parts
+}
+
+// A findingGroup is findings that differ only in their subject and evidence: one line says what is wrong and how to mend it.
+type findingGroup struct {
+	diagnose.Finding // the first
+	Subjects         []string
+	Evidences        []string // beside Subjects
+}
+
+// grouped joins findings that say the same of several subjects. The order is that of the first of each.
+func grouped(all []diagnose.Finding) []findingGroup {
+	type key struct {
+		id, title, consequence, fix string
+		severity                    diagnose.Severity
+	}
+	at := map[key]int{}
+	var out []findingGroup
+	for _, f := range all {
+		k := key{f.ID, f.Title, f.Consequence, f.Fix, f.Severity}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, findingGroup{Finding: f})
+		}
+		out[i].Subjects = append(out[i].Subjects, f.Subject)
+		out[i].Evidences = append(out[i].Evidences, f.Evidence)
+	}
+	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	return out
+}
+
+// findingsText counts the findings: "1 error, 2 warnings, 3 notes".
+func findingsText(all []diagnose.Finding) string {
+	if len(all) == 0 {
+		return "no findings"
+	}
+	var n [3]int
+	for _, f := range all {
+		n[severityRank(f.Severity)]++
+	}
+	var parts []string
+	for i, name := range [][2]string{{"error", "errors"}, {"warning", "warnings"}, {"note", "notes"}} {
+		if n[i] > 0 {
+			parts = append(parts, countText(n[i], name[0], name[1]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// some joins names in one sentence: the first few, and how many more there are.
+func some(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most-1], ", ") + " and " + countText(len(names)-most+1, "more", "more")
+}

@@ -1,0 +1,431 @@
+package hostview
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/topology"
+)
+
+// unplaced is the key of what has no known NUMA node.
+const unplaced = -1
+
+// A block is a root complex with what is worth drawing below it.
+type block struct {
+	Title    string
+	Branches []branch
+	Folded   string // what is there and not drawn; "" for nothing
+	Loose    bool   // the branches are devices of which no tree is known
+}
+
+// A branch is one line of the tree: a bridge, the wire down from it, and either the devices at its end or a switch that fans out.
+type branch struct {
+	Bridge *bridgeBox // nil where devices stand on the root bus
+	Wire   wire       // from the bridge, or from the trunk, to what follows
+	Cards  []card     // the functions of one device
+	Switch *bridgeBox // the last bridge of a chain that fans out, where it is not Bridge itself
+	Fan    []branch   // below Switch, or else below Bridge
+}
+
+// A bridgeBox is a bridge, or a chain of them in which each has one way down.
+type bridgeBox struct {
+	Text  string // "40:01.1", "40:01.1 +2"
+	Full  string
+	Marks []mark
+}
+
+// A wire is a PCI Express link.
+type wire struct {
+	Lanes int    // 0 where it is not known
+	Now   string // "Gen4 x16"; "" where it is not known
+	Most  string // what the device could do, where that is more
+	Full  string
+}
+
+// A card is a device's function.
+type card struct {
+	ID     string // of the GPU, NIC or function
+	Kind   string // gpu, nic, disk, screen or other: a class of the style sheet
+	Title  string
+	Lines  []string
+	Strong int // so many of Lines are set in bold: what must not be overlooked
+	Full   string
+	Marks  []mark
+}
+
+// shortAddr is the address without its domain where all are in domain 0, as lspci prints it.
+func (v *view) shortAddr(a topology.PCIAddr) string {
+	s := a.String()
+	if a.Domain == 0 {
+		return s[len("0000:"):]
+	}
+	return s
+}
+
+// forests are the root complexes of each NUMA node, with those devices below them that are worth drawing. What cannot be placed is at
+// unplaced.
+func (v *view) forests() map[int][]block {
+	disks := map[topology.PCIAddr][]*topology.Disk{}
+	for i := range v.Host.Storage {
+		if d := &v.Host.Storage[i]; d.PCI != nil {
+			disks[*d.PCI] = append(disks[*d.PCI], d)
+		}
+	}
+	cards := v.cards(disks)
+	nodes := map[int]*nodeForest{}
+	forest := func(node *int) *nodeForest {
+		id := unplaced
+		if node = v.nodeOf(node); node != nil && *node >= 0 {
+			id = *node
+		}
+		if nodes[id] == nil {
+			nodes[id] = &nodeForest{roots: map[string]*trie{}, folded: map[string]*fold{}}
+		}
+		return nodes[id]
+	}
+	for i := range v.Host.PCI {
+		d := &v.Host.PCI[i]
+		c, drawn := cards[d.Address]
+		if !drawn {
+			continue
+		}
+		node := d.NUMANode
+		if node == nil && c.node != nil {
+			node = c.node
+		}
+		forest(node).add(v, d, c.card)
+	}
+	for i := range v.Host.PCI {
+		d := &v.Host.PCI[i]
+		if _, drawn := cards[d.Address]; drawn || v.partOfCard(d, cards) {
+			continue
+		}
+		// What is on no known node is counted only where something is drawn: a room for it alone would say nothing.
+		f := forest(d.NUMANode)
+		f.fold(v, d)
+	}
+	out := map[int][]block{}
+	for id, f := range nodes {
+		if id == unplaced && len(f.order) == 0 && len(v.Host.NUMANodes) > 0 {
+			continue
+		}
+		if blocks := f.blocks(v); len(blocks) > 0 {
+			out[id] = blocks
+		}
+	}
+	v.addLoose(out)
+	return out
+}
+
+// A placedCard is a card with the node that its GPU or NIC states.
+type placedCard struct {
+	card
+	node *int
+}
+
+// partOfCard reports whether a function is shown by the card of another: the audio of a GPU, a virtual function.
+func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]placedCard) bool {
+	if d.PF != nil {
+		if _, ok := cards[*d.PF]; ok {
+			return true
+		}
+	}
+	first := d.Address
+	for f := range uint8(8) {
+		first.Function = f
+		if c, ok := cards[first]; ok && c.Kind == cardGPU {
+			return true
+		}
+	}
+	return false
+}
+
+// addLoose adds the GPUs and NICs that are known only by a name, or whose function is not in the tree.
+func (v *view) addLoose(out map[int][]block) {
+	loose := map[int]*block{}
+	add := func(node *int, c card) {
+		id := unplaced
+		if node = v.nodeOf(node); node != nil && *node >= 0 {
+			id = *node
+		}
+		if loose[id] == nil {
+			loose[id] = &block{Title: "PCI tree not known", Loose: true}
+		}
+		loose[id].Branches = append(loose[id].Branches, branch{Cards: []card{c}})
+	}
+	for i := range v.Host.GPUs {
+		if g := &v.Host.GPUs[i]; v.device(g.Address) == nil {
+			add(g.NUMANode, v.gpuCard(g, nil))
+		}
+	}
+	for _, n := range v.nics {
+		if v.device(n.Address) == nil {
+			add(n.NUMANode, v.nicCard(n, nil))
+		}
+	}
+	for id, b := range loose {
+		out[id] = append(out[id], *b)
+	}
+}
+
+// A nodeForest is the trees of one NUMA node.
+type nodeForest struct {
+	roots  map[string]*trie
+	order  []string // of roots with something drawn
+	folded map[string]*fold
+}
+
+// A trie is a bridge, or a root, with what is drawn below it.
+type trie struct {
+	bridge *topology.PCIDevice // nil for the root
+	kids   []*trie
+	leaves []leaf
+}
+
+// A leaf is a function that is drawn.
+type leaf struct {
+	device *topology.PCIDevice
+	card   card
+}
+
+// A fold counts what is not drawn below a root.
+type fold struct{ bridges, functions int }
+
+// rootName names the root complex of a function, "" where it is not known.
+func rootName(v *view, a topology.PCIAddr) string { return v.tree.RootOf(a) }
+
+func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
+	name := rootName(v, d.Address)
+	at := f.roots[name]
+	if at == nil {
+		at = &trie{}
+		f.roots[name] = at
+		f.order = append(f.order, name)
+	}
+	up := v.tree.Ancestors(d.Address)
+	for _, bridge := range slices.Backward(up) {
+		i := slices.IndexFunc(at.kids, func(k *trie) bool { return k.bridge == bridge })
+		if i < 0 {
+			i = len(at.kids)
+			at.kids = append(at.kids, &trie{bridge: bridge})
+		}
+		at = at.kids[i]
+	}
+	at.leaves = append(at.leaves, leaf{d, c})
+}
+
+// fold counts a function that is not drawn, unless it is a bridge on the way to one that is.
+func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
+	name := rootName(v, d.Address)
+	if d.IsBridge() {
+		if root := f.roots[name]; root != nil && root.contains(d) {
+			return
+		}
+	}
+	n := f.folded[name]
+	if n == nil {
+		n = &fold{}
+		f.folded[name] = n
+	}
+	if d.IsBridge() {
+		n.bridges++
+	} else {
+		n.functions++
+	}
+}
+
+// contains reports whether a bridge is in the tree.
+func (t *trie) contains(d *topology.PCIDevice) bool {
+	return t.bridge == d || slices.ContainsFunc(t.kids, func(k *trie) bool { return k.contains(d) })
+}
+
+// String is "3 bridges, 12 functions".
+func (n fold) String() string {
+	var parts []string
+	if n.bridges > 0 {
+		parts = append(parts, countText(n.bridges, "bridge", "bridges"))
+	}
+	if n.functions > 0 {
+		parts = append(parts, countText(n.functions, "function", "functions"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// blocks are the roots with something drawn, then one line about the others.
+func (f *nodeForest) blocks(v *view) []block {
+	var out []block
+	for _, name := range f.order {
+		b := block{Title: "Root complex " + strings.TrimPrefix(drawable(name), "pci")}
+		if name == "" {
+			b.Title = "Root complex not known"
+		}
+		for _, k := range f.roots[name].kids {
+			b.Branches = append(b.Branches, v.branch(k))
+		}
+		b.Branches = append(b.Branches, v.leafBranches(f.roots[name].leaves)...)
+		if n := f.folded[name]; n != nil {
+			b.Folded = "+ " + n.String()
+			delete(f.folded, name)
+		}
+		foldDisks(&b)
+		out = append(out, b)
+	}
+	var rest fold
+	roots := 0
+	for _, n := range f.folded {
+		roots++
+		rest.bridges += n.bridges
+		rest.functions += n.functions
+	}
+	if roots > 0 {
+		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", countText(roots, "root complex", "root complexes"), rest)})
+	}
+	return out
+}
+
+// branch makes the lines of a bridge. A chain of bridges, each with one way down, is one line.
+func (v *view) branch(t *trie) branch {
+	chain := []*topology.PCIDevice{t.bridge}
+	for len(t.kids) == 1 && len(t.leaves) == 0 {
+		t = t.kids[0]
+		chain = append(chain, t.bridge)
+	}
+	leaves := v.leafBranches(t.leaves)
+	if len(t.kids) == 0 && len(leaves) == 1 {
+		b := leaves[0]
+		b.Bridge = v.bridgeBox(chain)
+		if b.Wire.Now == "" && b.Wire.Most == "" {
+			// The other end of the same link.
+			b.Wire = newWire(t.bridge.Link)
+		}
+		return b
+	}
+	b := branch{Bridge: v.bridgeBox(chain[:1])}
+	if last := len(chain) - 1; last > 0 {
+		b.Bridge = v.bridgeBox(chain[:last])
+		b.Switch = v.bridgeBox(chain[last:])
+		b.Switch.Text = "switch " + b.Switch.Text
+		b.Wire = newWire(chain[last].Link)
+	}
+	for _, k := range t.kids {
+		b.Fan = append(b.Fan, v.branch(k))
+	}
+	b.Fan = append(b.Fan, leaves...)
+	return b
+}
+
+// bridgeBox is the box of a chain of bridges, the first of which is the nearest to the root.
+func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
+	// The domain is that of the root complex, which the block is named after.
+	b := &bridgeBox{Text: chain[0].Address.String()}
+	if _, short, ok := strings.Cut(b.Text, ":"); ok {
+		b.Text = short
+	}
+	if len(chain) > 1 {
+		b.Text += " +" + strconv.Itoa(len(chain)-1)
+	}
+	var full []string
+	for _, d := range chain {
+		s := d.Address.String()
+		if d.Bridge != nil && d.Bridge.Port != "" {
+			s += " " + d.Bridge.Port
+		}
+		if name := modelText(d.DeviceName, d); name != unknown {
+			s += " " + name
+		}
+		full = append(full, drawable(s))
+		b.Marks = append(b.Marks, v.marks(d.Address.String())...)
+	}
+	b.Full = strings.Join(full, ", then ")
+	return b
+}
+
+// leafBranches are the functions below one bridge, those of one device together.
+func (v *view) leafBranches(leaves []leaf) []branch {
+	var out []branch
+	for i, l := range leaves {
+		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil && l.device.PF == nil {
+			b := &out[len(out)-1]
+			b.Cards = append(b.Cards, l.card)
+			continue
+		}
+		out = append(out, branch{Wire: newWire(l.device.Link), Cards: []card{l.card}})
+	}
+	return out
+}
+
+func newWire(l *topology.Link) wire {
+	var w wire
+	if l == nil {
+		return w
+	}
+	w.Now, w.Most = linkTexts(l)
+	if l.Width != nil {
+		w.Lanes = *l.Width
+	} else if l.MaxWidth != nil {
+		w.Lanes = *l.MaxWidth
+	}
+	w.Full = linkText(l)
+	return w
+}
+
+// maxDisks is how many disks of a root complex are drawn.
+const maxDisks = 4
+
+// foldDisks leaves out disks where there are many, but for those that the host lives on and those that something is wrong with.
+func foldDisks(b *block) {
+	total, left := 0, 0
+	countCards(b.Branches, func(c card) {
+		if c.Kind == cardDisk {
+			total++
+		}
+	})
+	if total <= maxDisks+1 {
+		return
+	}
+	kept := 0
+	b.Branches = prune(b.Branches, func(c card) bool {
+		if c.Kind != cardDisk || c.Strong > 0 || slices.ContainsFunc(c.Marks, func(m mark) bool { return m.Severity != diagnose.Info }) {
+			return true
+		}
+		if kept < maxDisks {
+			kept++
+			return true
+		}
+		left++
+		return false
+	})
+	if left == 0 {
+		return
+	}
+	more := "+ " + countText(left, "more disk", "more disks")
+	if b.Folded != "" {
+		more += ", " + strings.TrimPrefix(b.Folded, "+ ")
+	}
+	b.Folded = more
+}
+
+func countCards(bs []branch, f func(card)) {
+	for _, b := range bs {
+		for _, c := range b.Cards {
+			f(c)
+		}
+		countCards(b.Fan, f)
+	}
+}
+
+// prune keeps the cards for which keep holds, and the branches that then still lead somewhere.
+func prune(bs []branch, keep func(card) bool) []branch {
+	var out []branch
+	for _, b := range bs {
+		b.Cards = slices.DeleteFunc(slices.Clone(b.Cards), func(c card) bool { return !keep(c) })
+		b.Fan = prune(b.Fan, keep)
+		if len(b.Cards) > 0 || len(b.Fan) > 0 {
+			out = append(out, b)
+		}
+	}
+	return out
+}

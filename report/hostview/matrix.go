@@ -1,0 +1,206 @@
+package hostview
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// legend explains the classes in our own words; the shape of the lines is that of nvidia-smi.
+var legend = []struct{ class, means string }{
+	{"X", "the device itself"},
+	{"SYS", "through the interconnect between NUMA nodes"},
+	{"NODE", "through the interconnect between PCIe host bridges of one NUMA node"},
+	{"PHB", "through one PCIe host bridge, which is in the CPU as a rule"},
+	{"PXB", "through several PCIe bridges, and no host bridge"},
+	{"PIX", "through at most one PCIe bridge or switch"},
+	{"NV#", "over # bonded NVLinks"},
+}
+
+// WriteMatrix writes the view of nvidia-smi topo -m for all GPUs and NICs, also where nvidia-smi does not exist: a row and a column for each device,
+// then the CPUs and the NUMA node next to it. Columns are aligned with spaces. A path that is not known is "?". As with nvidia-smi, devices
+// that only drive a screen are not listed, and a virtual function is where its physical function is.
+func (d *Document) WriteMatrix(w io.Writer) error {
+	v := newView(d)
+	lines := append(v.matrixLines(1<<20), v.legendLines()...)
+	if _, err := io.WriteString(w, strings.Join(lines, "\n")+"\n"); err != nil {
+		return fmt.Errorf("write the matrix of host %q: %w", d.Provenance.Name, err)
+	}
+	return nil
+}
+
+// A matrixRow is a device in the matrix.
+type matrixRow struct {
+	ID, Name string
+	Cells    []string // its classes, "" where it is not known
+	CPUs     *topology.CPUSet
+	Node     *int // NUMA node
+	Memory   *int // the NUMA node that a GPU's memory is
+	GPU      bool
+	Title    string // what the device is
+}
+
+// matrix is the rows, each with a cell for each row.
+func (v *view) matrix() []matrixRow {
+	var rows []matrixRow
+	for _, g := range v.gpus {
+		node := v.nodeOf(g.NUMANode)
+		rows = append(rows, matrixRow{
+			ID: g.ID(), Name: v.names[g.ID()], GPU: true, CPUs: v.affinity(g.CPUAffinity, g.Address, node), Node: node, Memory: g.MemoryNode,
+			Title: strings.TrimSpace(g.ID() + " " + gpuModel(g, v.device(g.Address))),
+		})
+	}
+	for _, n := range v.nics {
+		node := v.nodeOf(n.NUMANode)
+		rows = append(rows, matrixRow{
+			ID: n.ID(), Name: v.names[n.ID()], CPUs: v.affinity(nil, n.Address, node), Node: node, Title: nicTitle(n),
+		})
+	}
+	for i := range rows {
+		rows[i].Cells = make([]string, len(rows))
+		for j := range rows {
+			if i == j {
+				rows[i].Cells[j] = "X"
+				continue
+			}
+			rows[i].Cells[j] = v.classes[[2]string{rows[i].ID, rows[j].ID}]
+		}
+	}
+	return rows
+}
+
+// nicTitle is what a legend calls a NIC: its RDMA devices, else its network devices, else its address.
+func nicTitle(n *topology.NIC) string {
+	switch {
+	case len(n.RDMA) > 0:
+		return strings.Join(n.RDMA, ",")
+	case len(n.Netdevs) > 0:
+		return strings.Join(n.Netdevs, ",")
+	}
+	return n.ID()
+}
+
+// matrixLines are the lines of the matrix, with CPU lists of at most so many letters.
+func (v *view) matrixLines(letters int) []string {
+	rows := v.matrix()
+	if len(rows) == 0 {
+		return []string{"No GPUs and no NICs are known."}
+	}
+	memory := slices.ContainsFunc(rows, func(r matrixRow) bool { return r.Memory != nil })
+	head := []string{""}
+	for _, r := range rows {
+		head = append(head, printable(r.Name))
+	}
+	head = append(head, "CPU Affinity", "NUMA Affinity")
+	if memory {
+		head = append(head, "GPU NUMA ID")
+	}
+	cells := [][]string{head}
+	for _, r := range rows {
+		row := []string{printable(r.Name)}
+		for _, c := range r.Cells {
+			row = append(row, classCell(c))
+		}
+		// An empty list is N/A, as nvidia-smi has it: a cell that is not there would shift those behind it.
+		cpus := "N/A"
+		if r.CPUs != nil && !r.CPUs.IsEmpty() {
+			cpus = cpusText(*r.CPUs, letters)
+		}
+		// nvidia-smi knows no affinity of NICs; where we know none either, the row is the same.
+		if r.GPU || r.CPUs != nil || r.Node != nil {
+			row = append(row, cpus, orNA(r.Node))
+		}
+		if r.GPU && memory {
+			row = append(row, orNA(r.Memory))
+		}
+		cells = append(cells, row)
+	}
+	return aligned(cells)
+}
+
+// betweenLines are the part of the matrix that is between NICs and GPUs: a row for each NIC, a column for each GPU.
+func (v *view) betweenLines() []string {
+	rows := v.matrix()
+	head := []string{""}
+	for _, r := range rows[:len(v.gpus)] {
+		head = append(head, printable(r.Name))
+	}
+	cells := [][]string{head}
+	for _, r := range rows[len(v.gpus):] {
+		row := []string{printable(r.Name)}
+		for _, c := range r.Cells[:len(v.gpus)] {
+			row = append(row, classCell(c))
+		}
+		cells = append(cells, append(row, printable(r.Title)))
+	}
+	return aligned(cells)
+}
+
+// classCell is a class as the matrix shows it. nvidia-smi sets the X apart in the same way.
+func classCell(class string) string {
+	switch class {
+	case "":
+		return unknown
+	case "X":
+		return " X"
+	}
+	return printable(class)
+}
+
+// orNA is a number, or what nvidia-smi prints for none.
+func orNA(n *int) string {
+	if n == nil {
+		return "N/A"
+	}
+	return intText(n)
+}
+
+// legendLines explain the classes and name the NICs.
+func (v *view) legendLines() []string {
+	rows := v.matrix()
+	if len(rows) == 0 {
+		return nil
+	}
+	lines := []string{"", "Legend:", ""}
+	for _, l := range legend {
+		lines = append(lines, fmt.Sprintf("  %-4s = %s", l.class, l.means))
+	}
+	if slices.ContainsFunc(rows, func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
+		lines = append(lines, fmt.Sprintf("  %-4s = not known", unknown))
+	}
+	if len(v.nics) > 0 {
+		lines = append(lines, "", "NIC Legend:", "")
+		for _, r := range rows[len(v.gpus):] {
+			lines = append(lines, printable(fmt.Sprintf("  %s: %s", r.Name, r.Title)))
+		}
+	}
+	return lines
+}
+
+// aligned puts cells below each other, two spaces apart.
+func aligned(rows [][]string) []string {
+	var widths []int
+	for _, r := range rows {
+		for i, c := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], text.StringWidth(c))
+		}
+	}
+	lines := make([]string, len(rows))
+	for i, r := range rows {
+		var b strings.Builder
+		for j, c := range r {
+			b.WriteString(c)
+			b.WriteString(strings.Repeat(" ", widths[j]-text.StringWidth(c)+2))
+		}
+		lines[i] = strings.TrimRight(b.String(), " ")
+	}
+	return lines
+}

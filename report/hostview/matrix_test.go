@@ -1,0 +1,181 @@
+package hostview
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/topology"
+)
+
+func matrixOf(t testing.TB, h *topology.Host) string {
+	return string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteMatrix(b) }))
+}
+
+// cells reads the matrix as nvidia-smi's would be read, and returns the class of each pair by the names of rows and columns.
+func cellsOf(t testing.TB, text string) map[[2]string]string {
+	t.Helper()
+	m, err := smi.ParseMatrix([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	out := map[[2]string]string{}
+	for i, row := range m.Devices {
+		for j, column := range m.Devices {
+			out[[2]string{row.Name, column.Name}] = topology.Path{Class: m.Cells[i][j].Class, Links: m.Cells[i][j].Links}.Label()
+		}
+	}
+	return out
+}
+
+func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
+	for _, c := range hostCases() {
+		d := NewDocument(c.host, nil)
+		v := newView(d)
+		if len(v.gpus) == 0 {
+			continue // nvidia-smi prints no matrix without a GPU, so none is read
+		}
+		t.Run(c.name, func(t *testing.T) {
+			if slices.ContainsFunc(v.matrix(), func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
+				// A reader must not take what is not known for a path.
+				if _, err := smi.ParseMatrix([]byte(matrixOf(t, c.host))); err == nil || !strings.Contains(err.Error(), `"?"`) {
+					t.Errorf("a cell that is not known is read as %v", err)
+				}
+				return
+			}
+			got := cellsOf(t, matrixOf(t, c.host))
+			want := map[[2]string]string{}
+			for _, r := range v.matrix() {
+				for j, o := range v.matrix() {
+					want[[2]string{r.Name, o.Name}] = r.Cells[j]
+				}
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Where nvidia-smi's own matrix is the source, ours has the same cells, affinities and legend.
+func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
+	files, err := filepath.Glob("../../inspect/smi/testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := smi.Parse(text, "first")
+		if err != nil {
+			continue // a file of another test: one that must be refused
+		}
+		compared++
+		second, err := smi.Parse([]byte(matrixOf(t, first)), "first")
+		if err != nil {
+			t.Errorf("%s: %v in\n%s", f, err, matrixOf(t, first))
+			continue
+		}
+		// By place: an old nvidia-smi named the rows of NICs after their RDMA devices.
+		classes := func(h *topology.Host) (all [][]string) {
+			for _, r := range newView(NewDocument(h, nil)).matrix() {
+				all = append(all, r.Cells)
+			}
+			return all
+		}
+		if d := cmp.Diff(classes(first), classes(second)); d != "" {
+			t.Errorf("%s (-first +second):\n%s", f, d)
+		}
+		for i := range first.GPUs {
+			if a, b := first.GPUs[i], second.GPUs[i]; !cmp.Equal(a.CPUAffinity, b.CPUAffinity) || !cmp.Equal(a.NUMANode, b.NUMANode) || !cmp.Equal(a.MemoryNode, b.MemoryNode) || a.Name != b.Name {
+				t.Errorf("%s: %+v became %+v", f, a, b)
+			}
+		}
+		for i := range first.NICs {
+			if a, b := first.NICs[i], second.NICs[i]; !cmp.Equal(a.RDMA, b.RDMA) {
+				t.Errorf("%s: %+v became %+v", f, a, b)
+			}
+		}
+	}
+	if compared == 0 && len(files) > 0 {
+		t.Errorf("none of %d files was read", len(files))
+	}
+}
+
+func TestTheMatrixListsWhatComputesAndNoVirtualFunctions(t *testing.T) {
+	out := matrixOf(t, armVFs())
+	if strings.Contains(out, "NIC1") || !strings.Contains(out, "NIC0: mlx5_0") {
+		t.Errorf("virtual functions are rows:\n%s", out)
+	}
+	out = matrixOf(t, dgx())
+	if strings.Contains(out, "GPU8") {
+		t.Errorf("the board's screen is a GPU:\n%s", out)
+	}
+}
+
+func TestAMissingCellIsAQuestionAndSaysSo(t *testing.T) {
+	out := matrixOf(t, matrixOnly())
+	for _, want := range []string{"NIC3  SYS   SYS   SYS   SYS   NODE  NODE  PIX   ?", "  ?    = not known\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if out := matrixOf(t, dgx()); strings.Contains(out, "not known") {
+		t.Errorf("the legend explains what is not there:\n%s", out)
+	}
+}
+
+func TestNamesThatDevicesBroughtAlongAreKept(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		names []string
+		want  string
+	}{
+		{"all have one", []string{"GPU4", "GPU6"}, "GPU4 GPU6"},
+		{"one has none", []string{"GPU4", ""}, "GPU0 GPU1"},
+		{"two are the same", []string{"GPU4", "GPU4"}, "GPU0 GPU1"},
+		{"names of another kind", []string{"nvidia0", "nvidia1"}, "GPU0 GPU1"},
+		{"a number that is none", []string{"GPUx"}, "GPU0"},
+		{"none", nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.Join(numbered("GPU", tt.names), " "); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestANICIsCalledByWhatIsKnownOfIt(t *testing.T) {
+	for _, tt := range []struct {
+		n    topology.NIC
+		want string
+	}{
+		{topology.NIC{RDMA: []string{"mlx5_0"}, Netdevs: []string{"eth0"}}, "mlx5_0"},
+		{topology.NIC{Netdevs: []string{"eth0", "eth1"}}, "eth0,eth1"},
+		{topology.NIC{Address: new(addr("0000:41:00.0"))}, "0000:41:00.0"},
+	} {
+		if got := nicTitle(&tt.n); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestTheNodeOfAGPUsMemoryIsAColumnWhereItIsKnown(t *testing.T) {
+	h := matrixOnly()
+	h.GPUs[1].MemoryNode = new(9)
+	out := matrixOf(t, h)
+	lines := strings.Split(out, "\n")
+	if !strings.HasSuffix(lines[0], "GPU NUMA ID") || !strings.HasSuffix(lines[1], "N/A") || !strings.HasSuffix(lines[2], "9") {
+		t.Errorf("\n%s", out)
+	}
+}

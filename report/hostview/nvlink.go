@@ -1,0 +1,82 @@
+package hostview
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An nvlinkSet is GPUs that NVLinks join, directly or through each other.
+type nvlinkSet struct {
+	IDs     []string // of the GPUs, in the order of the Host
+	GPUs    []string // their names
+	Classes []nvlinkClass
+	Uniform bool // every two are joined by the same number of links
+}
+
+// An nvlinkClass is the pairs that are joined by the same number of links.
+type nvlinkClass struct {
+	Label string // NV18
+	Links int
+	Pairs [][2]int // places in GPUs
+}
+
+// nvlinkSets finds the sets among the GPUs.
+func (v *view) nvlinkSets() []nvlinkSet {
+	n := len(v.gpus)
+	label := func(i, j int) string {
+		if c := v.classes[[2]string{v.gpus[i].ID(), v.gpus[j].ID()}]; strings.HasPrefix(c, "NV") {
+			return c
+		}
+		return ""
+	}
+	seen := make([]bool, n)
+	var out []nvlinkSet
+	for first := range n {
+		if seen[first] {
+			continue
+		}
+		// All that can be reached over NVLinks.
+		members := []int{first}
+		seen[first] = true
+		for k := 0; k < len(members); k++ {
+			for j := range n {
+				if !seen[j] && label(members[k], j) != "" {
+					seen[j] = true
+					members = append(members, j)
+				}
+			}
+		}
+		if len(members) < 2 {
+			continue
+		}
+		slices.Sort(members)
+		set := nvlinkSet{}
+		for _, m := range members {
+			set.IDs = append(set.IDs, v.gpus[m].ID())
+			set.GPUs = append(set.GPUs, v.names[v.gpus[m].ID()])
+		}
+		pairs := 0
+		for a := range members {
+			for b := a + 1; b < len(members); b++ {
+				l := label(members[a], members[b])
+				if l == "" {
+					continue
+				}
+				pairs++
+				i := slices.IndexFunc(set.Classes, func(c nvlinkClass) bool { return c.Label == l })
+				if i < 0 {
+					i = len(set.Classes)
+					c := nvlinkClass{Label: l}
+					fmt.Sscanf(l, "NV%d", &c.Links)
+					set.Classes = append(set.Classes, c)
+				}
+				set.Classes[i].Pairs = append(set.Classes[i].Pairs, [2]int{a, b})
+			}
+		}
+		slices.SortFunc(set.Classes, func(a, b nvlinkClass) int { return b.Links - a.Links })
+		set.Uniform = len(set.Classes) == 1 && pairs == len(members)*(len(members)-1)/2
+		out = append(out, set)
+	}
+	return out
+}

@@ -1,0 +1,300 @@
+package hostview
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/diagnose"
+)
+
+// headPanel is what the machine is.
+func headPanel(v *view, width int) *picture {
+	p := &picture{W: width}
+	in := rect{0, 0, width, 1 << 20}
+	y := 18
+	for _, l := range fontHead.wrap(drawable(v.heading()), width, 2) {
+		p.text(0, y, l, fontHead, "", width, in)
+		y += 24
+	}
+	y -= 6
+	for _, fact := range v.facts() {
+		for _, l := range fontPlain.wrap(drawable(fact), width, 2) {
+			p.text(0, y, l, fontPlain, "", width, in)
+			y += 17
+		}
+	}
+	source := v.source()
+	if v.Provenance.Emulated {
+		source = strings.TrimSpace(source + " Its devices are emulated.")
+	}
+	for _, l := range fontPlain.wrap(drawable(source), width, 2) {
+		p.text(0, y, l, fontPlain, "soft", width, in)
+		y += 17
+	}
+	p.close(y - 8)
+	return p
+}
+
+// close sets the height, and that of the boxes of texts that were open below.
+func (p *picture) close(h int) {
+	p.H = h
+	for i := range p.Texts {
+		if p.Texts[i].In.H == 1<<20 {
+			p.Texts[i].In.H = h - p.Texts[i].In.Y
+		}
+	}
+}
+
+// maxListed is how many kinds of findings the picture lists.
+const maxListed = 24
+
+// findingsPanel lists the findings: the signs in the picture have only their IDs.
+func (sh sheet) findingsPanel(v *view, width int) *picture {
+	p := &picture{W: width}
+	if len(v.Findings) == 0 {
+		return p
+	}
+	in := rect{0, 0, width, 1 << 20}
+	p.box(rect{0, 0, width, 0}, "panel", 6, "")
+	y := 20
+	p.text(sh.margin, y, "Findings: "+findingsText(v.Findings), fontTitle, "", width-2*sh.margin, in)
+	groups := grouped(v.Findings)
+	for i, g := range groups {
+		y += 18
+		if i == maxListed {
+			p.text(sh.margin, y, fmt.Sprintf("and %d more", len(groups)-i), fontSmall, "soft", width-2*sh.margin, in)
+			break
+		}
+		full := drawable(fmt.Sprintf("%s %s: %s. %s Fix: %s", g.ID, g.Subjects[0], g.Title, g.Evidences[0], g.Fix))
+		p.Marks = append(p.Marks, markShape{rect{sh.margin, y - 10, markSize, markSize}, g.Severity, full})
+		x := sh.margin + markSize + 4
+		x += p.text(x, y, drawable(g.ID), fontBold, "", 60, in) + 8
+		p.text(x, y, drawable(some(g.Subjects, 4)+": "+g.Title), fontSmall, "", width-sh.margin-x, in)
+	}
+	p.close(y + 10)
+	p.Boxes[0].H = p.H
+	return p
+}
+
+// nvlinkPanel shows the NVLinks: a bar where every two GPUs are joined alike, else a ring of GPUs with a chord for each pair.
+func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
+	var sets []*picture
+	for _, set := range s.NVLink {
+		if set.Uniform || len(set.GPUs) > 16 {
+			sets = append(sets, sh.nvlinkBar(set, width))
+		} else {
+			sets = append(sets, sh.nvlinkRing(set, width))
+		}
+	}
+	if len(sets) == 0 {
+		return &picture{W: width}
+	}
+	return pack(sets, width, 0, func(p *picture, i int, at rect) { p.box(at, "panel", 6, nvlinkText(s.NVLink[i])) })
+}
+
+// nvlinkText describes a set in words.
+func nvlinkText(set nvlinkSet) string {
+	if set.Uniform {
+		return drawable(fmt.Sprintf("NVLink between %s: %s between every two", some(set.GPUs, 16), set.Classes[0].Label))
+	}
+	var parts []string
+	for _, c := range set.Classes {
+		var pairs []string
+		for _, p := range c.Pairs {
+			pairs = append(pairs, set.GPUs[p[0]]+" and "+set.GPUs[p[1]])
+		}
+		parts = append(parts, c.Label+": "+some(pairs, 40))
+	}
+	return drawable("NVLink " + strings.Join(parts, "; "))
+}
+
+// nvlinkBar draws the GPUs in rows, each on a bar.
+func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
+	const chip, high = 62, 24
+	inner := width - 2*sh.margin
+	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
+	rows := (len(set.GPUs) + perRow - 1) / perRow
+	label := fmt.Sprintf("NVLink: %s between every two", set.Classes[0].Label)
+	if !set.Uniform {
+		label = "NVLink: not the same between every two; -o matrix has the pairs"
+	}
+	label = drawable(label)
+	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.width(label))) + 2*sh.margin}
+	in := rect{0, 0, p.W, 1 << 20}
+	y := 20
+	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin, in)
+	y += 10
+	for r := range rows {
+		row := set.GPUs[r*perRow : min(len(set.GPUs), (r+1)*perRow)]
+		bar := y + high + 10
+		for i, name := range row {
+			x := sh.margin + i*(chip+8)
+			p.chip(x, y, chip, high, name)
+			p.line("nvlink", 60, "", [2]int{x + chip/2, y + high}, [2]int{x + chip/2, bar})
+		}
+		p.line("nvlink", 80, nvlinkText(set), [2]int{sh.margin, bar}, [2]int{sh.margin + len(row)*(chip+8) - 8, bar})
+		if r > 0 { // the bars are one
+			p.line("nvlink", 80, "", [2]int{sh.margin, bar - high - 22}, [2]int{sh.margin, bar})
+		}
+		y = bar + 12
+	}
+	p.close(y)
+	return p
+}
+
+// chip draws a GPU by its name.
+func (p *picture) chip(x, y, w, h int, name string) {
+	in := rect{x, y, w, h}
+	p.Tops = append(p.Tops, boxShape{in, "card gpu", 4, drawable(name)})
+	text := fontBold.fit(drawable(name), w-6)
+	p.text(x+(w-fontBold.width(text))/2, y+h/2+4, text, fontBold, "", w-6, in)
+}
+
+// nvlinkRing draws the GPUs in a ring, with a chord for each pair that is as heavy as it has links.
+func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
+	const chip, high = 56, 24
+	n := len(set.GPUs)
+	radius := max(60, n*17)
+	if 2*radius+chip+2*sh.margin > width {
+		radius = (width - chip - 2*sh.margin) / 2
+	}
+	side := 2*radius + chip
+	p := &picture{W: side + 2*sh.margin}
+	in := rect{0, 0, p.W, 1 << 20}
+	p.text(sh.margin, 20, "NVLink", fontTitle, "", side, in)
+	cx, cy := sh.margin+side/2, 30+radius+high/2
+	at := make([][2]int, n)
+	for i := range n {
+		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
+		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))), cy + int(math.Round(float64(radius)*math.Sin(angle)))}
+	}
+	for _, c := range set.Classes {
+		for _, pair := range c.Pairs {
+			full := drawable(fmt.Sprintf("%s: %s and %s", c.Label, set.GPUs[pair[0]], set.GPUs[pair[1]]))
+			p.line("nvlink", min(100, 15+12*max(c.Links, 1)), full, at[pair[0]], at[pair[1]])
+		}
+	}
+	for i, name := range set.GPUs {
+		p.chip(at[i][0]-chip/2, at[i][1]-high/2, chip, high, name)
+	}
+	// What the weights of the chords mean.
+	y := cy + radius + high/2 + 20
+	for _, c := range set.Classes {
+		p.line("nvlink", min(100, 15+12*max(c.Links, 1)), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
+		p.text(sh.margin+48, y, drawable(fmt.Sprintf("%s: %s", c.Label, countText(len(c.Pairs), "pair", "pairs"))), fontSmall, "", side-48, in)
+		y += 16
+	}
+	p.close(y)
+	return p
+}
+
+// legendPanel explains the signs that the picture has.
+func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
+	p := &picture{W: width}
+	x, y := 0, 14
+	in := rect{0, 0, width, 1 << 20}
+	// entry makes room for a sign of the given width and its words, and returns where the sign begins.
+	entry := func(sign int, words string) int {
+		need := sign + 6 + fontSmall.width(words)
+		if x > 0 && x+need > width {
+			x, y = 0, y+18
+		}
+		at := x
+		p.text(x+sign+6, y, words, fontSmall, "soft", width-x-sign-6, in)
+		x += need + 18
+		return at
+	}
+	seen := s.contents()
+	for _, k := range []struct{ kind, words string }{{cardGPU, "GPU"}, {cardNIC, "NIC"}, {cardDisk, "storage"}, {cardScreen, "screen only"}, {cardOther, "other device"}} {
+		if seen.kinds[k.kind] {
+			at := entry(12, k.words)
+			p.box(rect{at, y - 10, 12, 12}, "band "+k.kind, 2, "")
+		}
+	}
+	for _, w := range []struct {
+		lanes int
+		words string
+	}{{1, "x1"}, {4, "x4"}, {8, "x8"}, {16, "x16"}} {
+		if seen.links {
+			at := entry(30, w.words)
+			p.line("wire", wireWidth(w.lanes), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+		}
+	}
+	if seen.slow {
+		at := entry(30, "below what the device can do")
+		p.line("wire slow", 50, "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+	}
+	cell := "core"
+	if len(v.Host.Cores) == 0 {
+		cell = "CPU"
+	}
+	if seen.caches {
+		cell += "; a frame is an L3 cache"
+	}
+	for _, c := range []struct {
+		on    bool
+		cell  coreCell
+		words string
+	}{
+		{seen.cells, coreCell{Threads: 1}, cell},
+		{seen.threads, coreCell{Threads: 2}, "core with two threads"},
+		{seen.efficient, coreCell{Threads: 1, Efficient: true}, "efficiency core"},
+		{seen.isolated, coreCell{Threads: 1, Isolated: true}, "isolated"},
+	} {
+		if c.on {
+			at := entry(14, c.words)
+			p.Cells = append(p.Cells, cellShape{rect{at, y - 11, 14, 14}, 0, c.cell})
+		}
+	}
+	for i, sev := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info} {
+		if slices.ContainsFunc(v.Findings, func(f diagnose.Finding) bool { return severityRank(f.Severity) == i }) {
+			at := entry(markSize, []string{"error", "warning", "note"}[i])
+			p.Marks = append(p.Marks, markShape{rect{at, y - 9, markSize, markSize}, sev, ""})
+		}
+	}
+	if len(p.Texts) == 0 {
+		return p
+	}
+	p.close(y + 6)
+	return p
+}
+
+// contents is what a scene has that needs an explanation.
+type contents struct {
+	kinds                                                    map[string]bool
+	links, slow, cells, caches, threads, efficient, isolated bool
+}
+
+func (s *scene) contents() contents {
+	c := contents{kinds: map[string]bool{}}
+	var walk func([]branch)
+	walk = func(bs []branch) {
+		for _, b := range bs {
+			c.links = c.links || b.Wire.Lanes > 0
+			c.slow = c.slow || b.Wire.Now != "" && b.Wire.Most != ""
+			for _, d := range b.Cards {
+				c.kinds[d.Kind] = true
+			}
+			walk(b.Fan)
+		}
+	}
+	for _, g := range s.Groups {
+		for _, r := range g.Rooms {
+			for _, b := range r.Blocks {
+				walk(b.Branches)
+			}
+			for _, k := range r.Caches {
+				for _, cell := range k.Cells {
+					c.cells = true
+					c.caches = c.caches || k.Known
+					c.threads = c.threads || cell.Threads > 1
+					c.efficient = c.efficient || cell.Efficient
+					c.isolated = c.isolated || cell.Isolated
+				}
+			}
+		}
+	}
+	return c
+}

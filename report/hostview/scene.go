@@ -1,0 +1,333 @@
+package hostview
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/topology"
+)
+
+// A scene is what the picture shows, before anybody has decided where: packages with their NUMA nodes as rooms, in each room its CPUs and the
+// part of the PCI tree that is next to it.
+type scene struct {
+	Groups []roomGroup
+	NVLink []nvlinkSet
+}
+
+// A roomGroup is the rooms of a package.
+type roomGroup struct {
+	Title string // "" where nothing is known of packages: no box is drawn
+	Rooms []room
+	Odd   bool // what is in it has no known place
+}
+
+// A room is a NUMA node, or what has none.
+type room struct {
+	Title  string
+	Full   string // for whoever points at it
+	CPUs   *topology.CPUSet
+	Lines  []string
+	Caches []cacheCells
+	Blocks []block
+	Marks  []mark
+	Odd    bool
+}
+
+// A mark is a finding at the place that it is about.
+type mark struct {
+	ID       string
+	Severity diagnose.Severity
+	Full     string
+}
+
+// cacheCells are the cores that share an L3, as cells.
+type cacheCells struct {
+	Known bool // that they share one; false where nothing is known of caches
+	Color int  // 0 to 5
+	Cells []coreCell
+	Full  string
+}
+
+// A coreCell is a core.
+type coreCell struct {
+	Threads   int
+	Isolated  bool
+	Efficient bool
+}
+
+// maxCells is how many cores of a node are drawn; a number says more than thousands of cells.
+const maxCells = 1024
+
+// newScene arranges what is known of a machine.
+func newScene(v *view) *scene {
+	s := &scene{NVLink: v.nvlinkSets()}
+	forests := v.forests()
+	type place struct {
+		group string
+		order int
+	}
+	groups := map[string]*roomGroup{}
+	var order []place
+	add := func(title string, at int, r room, odd bool) {
+		g := groups[title]
+		if g == nil {
+			g = &roomGroup{Title: title, Odd: odd}
+			groups[title] = g
+			order = append(order, place{title, at})
+		}
+		g.Rooms = append(g.Rooms, r)
+	}
+	for i := range v.Host.NUMANodes {
+		n := &v.Host.NUMANodes[i]
+		title, at := v.groupOf(n)
+		add(title, at, v.nodeRoom(n, forests[n.ID]), false)
+		delete(forests, n.ID)
+	}
+	if len(v.Host.NUMANodes) == 0 && (v.onlineCPUs().Len() > 0 || len(forests[unplaced]) > 0) {
+		title := ""
+		if len(v.Host.Packages) == 1 {
+			title = v.packageTitle([]int{v.Host.Packages[0].ID})
+		}
+		add(title, 0, v.machineRoom(forests[unplaced]), false)
+		delete(forests, unplaced)
+	}
+	// What is left is on a node that is not in the list, or on none.
+	for _, id := range slices.Sorted(maps.Keys(forests)) {
+		if len(forests[id]) == 0 {
+			continue
+		}
+		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"}, Blocks: forests[id], Odd: true}
+		if id == unplaced {
+			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
+		}
+		r.Full = r.Title + ": " + r.Lines[0]
+		add(" ", 1<<30, r, true)
+	}
+	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.order, b.order) })
+	for _, p := range order {
+		s.Groups = append(s.Groups, *groups[p.group])
+	}
+	return s
+}
+
+// groupOf returns the package or packages that a node is in, and where they stand in the picture. A node without CPUs is drawn with the nearest node
+// that has some.
+func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
+	if len(v.Host.Packages) == 0 {
+		return "", 0
+	}
+	cpus := n.CPUs
+	if cpus.IsEmpty() {
+		best := -1
+		for i, dist := range n.Distances {
+			if i >= len(v.Host.NUMANodes) || v.Host.NUMANodes[i].CPUs.IsEmpty() {
+				continue
+			}
+			if best < 0 || dist < n.Distances[best] {
+				best = i
+			}
+		}
+		if best < 0 {
+			return "Nodes without CPUs", 1 << 29
+		}
+		cpus = v.Host.NUMANodes[best].CPUs
+	}
+	ids := v.packagesOf(cpus)
+	if len(ids) == 0 {
+		return "Package not known", 1 << 28
+	}
+	return v.packageTitle(ids), slices.IndexFunc(v.Host.Packages, func(p topology.Package) bool { return p.ID == ids[0] })
+}
+
+// packagesOf returns the packages that CPUs are in, as the packages or else the cores have it.
+func (v *view) packagesOf(cpus topology.CPUSet) []int {
+	var ids []int
+	for i := range v.Host.Packages {
+		if v.Host.Packages[i].CPUs.Overlaps(cpus) {
+			ids = append(ids, v.Host.Packages[i].ID)
+		}
+	}
+	if len(ids) > 0 {
+		return ids
+	}
+	for i := range v.Host.Cores {
+		if c := &v.Host.Cores[i]; c.Package != nil && c.CPUs.Overlaps(cpus) {
+			ids = append(ids, *c.Package)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// packageTitle is "Package 0 · AMD EPYC 7551P", or "Packages 0 and 1".
+func (v *view) packageTitle(ids []int) string {
+	if len(ids) > 1 {
+		if len(ids) == len(v.Host.Packages) && len(ids) > 2 {
+			return fmt.Sprintf("All %d packages", len(ids))
+		}
+		names := make([]string, len(ids))
+		for i, id := range ids {
+			names[i] = fmt.Sprint(id)
+		}
+		return "Packages " + some(names, 6)
+	}
+	title := fmt.Sprintf("Package %d", ids[0])
+	for i := range v.Host.Packages {
+		if p := &v.Host.Packages[i]; p.ID == ids[0] && p.Model != v.cpuModel() {
+			title += drawable(prefixed(" · ", p.Model))
+		}
+	}
+	return title
+}
+
+// nodeRoom is the room of a NUMA node.
+func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
+	r := room{Title: fmt.Sprintf("NUMA node %d", n.ID), CPUs: &n.CPUs, Blocks: blocks, Marks: v.marks(fmt.Sprintf("node %d", n.ID))}
+	var full []string
+	line := func(parts ...string) {
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		if len(parts) > 0 {
+			r.Lines = append(r.Lines, drawable(strings.Join(parts, " · ")))
+			full = append(full, drawable(strings.Join(parts, ", ")))
+		}
+	}
+	memory := "memory not known"
+	switch {
+	case n.MemoryBytes == nil && len(v.Host.PCI) == 0 && v.Provenance.Kind == topology.SourceTopo:
+		memory = "" // a matrix never says
+	case n.MemoryBytes != nil && *n.MemoryBytes == 0:
+		memory = "no memory"
+	case n.MemoryBytes != nil:
+		memory = sizeText(*n.MemoryBytes)
+		if n.FreeBytes != nil {
+			memory += ", " + sizeText(*n.FreeBytes) + " free"
+		}
+	}
+	kind := ""
+	if n.Kind != "" && n.Kind != "dram" || n.GPU != nil {
+		kind = nodeKind(n)
+	}
+	line(v.coresText(n.CPUs), memory, kind)
+	if pools := poolsText(n.Hugepages); pools != unknown && pools != none {
+		line("hugepages " + pools)
+	}
+	if held := v.tenantsOn(n.CPUs); len(held) > 0 {
+		line("tenants " + some(held, 4))
+	}
+	r.Caches = v.cacheCells(n.CPUs)
+	r.Full = fmt.Sprintf("%s: CPUs %s; %s", r.Title, setText(&n.CPUs, 1<<20), strings.Join(full, "; "))
+	if len(n.Distances) > 0 && len(v.Host.NUMANodes) > 1 {
+		r.Full += "; distances " + strings.Trim(fmt.Sprint(n.Distances), "[]")
+	}
+	return r
+}
+
+// machineRoom is the room of a machine of which no NUMA node is known.
+func (v *view) machineRoom(blocks []block) room {
+	cpus := v.onlineCPUs()
+	r := room{Title: "Machine", Blocks: blocks, Caches: v.cacheCells(cpus), Lines: []string{"no NUMA nodes are known"}}
+	if !cpus.IsEmpty() {
+		r.CPUs = &cpus
+		r.Lines = append([]string{joined(v.coresText(cpus), optionalSize(v.totalMemory()))}, r.Lines...)
+	}
+	r.Full = strings.Join(r.Lines, ", ")
+	return r
+}
+
+// coresText counts the cores of a node.
+func (v *view) coresText(cpus topology.CPUSet) string {
+	cores := 0
+	for i := range v.Host.Cores {
+		if v.Host.Cores[i].CPUs.Overlaps(cpus) {
+			cores++
+		}
+	}
+	if cores == 0 {
+		return ""
+	}
+	return countText(cores, "core", "cores")
+}
+
+// tenantsOn names the tenants whose virtual CPUs are pinned to some of the CPUs.
+func (v *view) tenantsOn(cpus topology.CPUSet) []string {
+	var names []string
+	for i := range v.Host.Tenants {
+		t := &v.Host.Tenants[i]
+		if slices.ContainsFunc(t.Pins, func(p topology.Pin) bool { return p.CPUs.Overlaps(cpus) }) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// cacheCells are the cores of a node by the L3 that they share. Where no cores are known each CPU is a cell.
+func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
+	if cpus.Len() > maxCells*8 {
+		return nil
+	}
+	isolated := v.Host.CPUs.Isolated
+	var out []cacheCells
+	at := map[int]int{} // by L3
+	total := 0
+	add := func(l3 *int, own topology.CPUSet, efficient bool) {
+		id := -1
+		if l3 != nil {
+			id = *l3
+		}
+		i, ok := at[id]
+		if !ok {
+			i = len(out)
+			at[id] = i
+			out = append(out, cacheCells{Known: l3 != nil, Color: max(id, 0) % 6})
+			out[i].Full = v.cacheText(l3)
+		}
+		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Isolated: isolated != nil && own.Overlaps(*isolated), Efficient: efficient})
+		total++
+	}
+	for i := range v.Host.Cores {
+		if c := &v.Host.Cores[i]; c.CPUs.Overlaps(cpus) {
+			add(c.L3, c.CPUs, c.Kind == topology.KindEfficiency)
+		}
+	}
+	if len(v.Host.Cores) == 0 {
+		for c := range cpus.All() {
+			add(nil, topology.CPUs(c), false)
+		}
+	}
+	if total > maxCells {
+		return nil
+	}
+	return out
+}
+
+// cacheText describes an L3.
+func (v *view) cacheText(id *int) string {
+	if id == nil || *id >= len(v.Host.L3) {
+		return "L3 not known"
+	}
+	l := &v.Host.L3[*id]
+	s := fmt.Sprintf("L3 %d: CPUs %s", l.ID, l.CPUs)
+	if l.SizeBytes != nil {
+		s += ", " + sizeText(*l.SizeBytes)
+	}
+	return s
+}
+
+// marks are the findings about any of the subjects, the worst first.
+func (v *view) marks(about ...string) []mark {
+	var out []mark
+	for _, s := range about {
+		for _, f := range v.findings[s] {
+			m := mark{drawable(f.ID), f.Severity, drawable(fmt.Sprintf("%s, %s: %s. %s", f.ID, f.Severity, f.Title, f.Evidence))}
+			if !slices.Contains(out, m) {
+				out = append(out, m)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b mark) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	return out
+}

@@ -1,0 +1,212 @@
+package hostview
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	judge "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// The schema is made here, from the Go types and their doc comments, and not in the program: nothing there needs it, and the comments are in the
+// source only. "go test ./report/hostview -run Schema -update" writes it.
+const schemaFile = "../../docs/host.schema.json"
+
+// schemaID names the schema; editors use it as a key, nothing is fetched from there.
+const schemaID = "https://github.com/rackless/rackless/docs/host.schema.json"
+
+// hiddenPath is the name of the definition that is left out.
+const hiddenPath = "hidden path"
+
+// textSchemas are the types that are text in JSON. Reflection does not look at MarshalText.
+var textSchemas = map[reflect.Type]*jsonschema.Schema{
+	reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
+		Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
+	reflect.TypeFor[topology.PCIAddr](): {Type: "string", Pattern: `^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`,
+		Description: "A PCI address as sysfs has it: \"0000:3b:00.1\"."},
+	reflect.TypeFor[topology.ID8]():  {Type: "string", Pattern: `^0x[0-9a-f]{2}$`},
+	reflect.TypeFor[topology.ID16](): {Type: "string", Pattern: `^0x[0-9a-f]{4}$`},
+	reflect.TypeFor[topology.ID24](): {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
+}
+
+// schema makes the JSON schema (draft 2020-12) of a Document.
+func schema(t testing.TB) []byte {
+	t.Helper()
+	r := &jsonschema.Reflector{
+		Anonymous:                 true, // no $id from Go's package path
+		ExpandedStruct:            true,
+		AllowAdditionalProperties: true, // keys are added over time; a program must not stumble over them
+		// A path of the model is not the path of the document, which hides it.
+		Namer: func(t reflect.Type) string {
+			if t == reflect.TypeFor[topology.Path]() {
+				return hiddenPath
+			}
+			return t.Name()
+		},
+		Mapper: func(t reflect.Type) *jsonschema.Schema {
+			s, ok := textSchemas[t]
+			if !ok {
+				return nil
+			}
+			text := *s
+			return &text
+		},
+	}
+	// The paths of the sources are joined with that of this package.
+	for _, dir := range []string{".", "../../topology", "../../diagnose"} {
+		if err := r.AddGoComments("github.com/rackless/rackless/report/hostview", dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k, text := range r.CommentMap {
+		r.CommentMap[k] = strings.Join(strings.Fields(text), " ") // a line's end in the source is none in a description
+	}
+	s := r.Reflect(&Document{})
+	s.ID = schemaID
+	s.Title = "rackless host"
+	delete(s.Definitions, hiddenPath)
+	for f := range reflect.TypeFor[Document]().Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p, ok := s.Properties.Get(key)
+		if !ok {
+			continue // Host itself
+		}
+		p.Description = r.CommentMap["github.com/rackless/rackless/report/hostview.Document."+f.Name]
+		if key == "schema" {
+			p.Const = topology.Schema
+		}
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, data, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+func TestSchemaFileIsCurrent(t *testing.T) { golden(t, schemaFile, schema(t)) }
+
+// compiled reads a schema as another tool would.
+func compiled(t testing.TB, text []byte) *judge.Schema {
+	t.Helper()
+	doc, err := judge.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := judge.NewCompiler()
+	if err := c.AddResource("host.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("host.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// strict is the schema without leave for keys that it does not name.
+func strict(t testing.TB, text []byte) []byte {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if _, ok := v["properties"].(map[string]any); ok {
+				v["additionalProperties"] = false
+			}
+			for _, sub := range v {
+				walk(sub)
+			}
+		case []any:
+			for _, sub := range v {
+				walk(sub)
+			}
+		}
+	}
+	walk(root)
+	out, err := json.Marshal(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestEveryHostFollowsTheSchemaAndHasNoKeyThatIsNotInIt(t *testing.T) {
+	s := compiled(t, strict(t, schema(t)))
+	for _, c := range append(hostCases(), hostCase{"full", fullHost(), []finding{{}}}) {
+		out := written(t, func(b *bytes.Buffer) error { return NewDocument(c.host, c.findings).WriteJSON(b, false) })
+		doc, err := judge.UnmarshalJSON(bytes.NewReader(out))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err := s.Validate(doc); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestTheSchemaRefusesWhatIsNoHost(t *testing.T) {
+	s := compiled(t, schema(t))
+	good := written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteJSON(b, false) })
+	for _, tt := range []struct{ name, old, new string }{
+		{"another schema", `"schema":"rackless/host/v1"`, `"schema":"rackless/host/v2"`},
+		{"no findings", `"findings":[]`, `"found":[]`},
+		{"a list that is null", `"findings":[]`, `"findings":null`},
+		{"a CPU list that is a number", `"cpus":"0-63"`, `"cpus":63`},
+		{"a CPU list that runs into a comma", `"cpus":"0-63"`, `"cpus":"0-63,"`},
+		{"an address without a domain", `"address":"0000:41:00.0"`, `"address":"41:00.0"`},
+		{"a vendor without 0x", `"vendor":"0x15b3"`, `"vendor":"15b3"`},
+		{"a node that is a text", `"numa_node":2`, `"numa_node":"2"`},
+		{"a path without a class", `"class":"SYS"`, `"klass":"SYS"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bad := strings.ReplaceAll(string(good), tt.old, tt.new)
+			if bad == string(good) {
+				t.Fatalf("the document has no %s", tt.old)
+			}
+			doc, err := judge.UnmarshalJSON(strings.NewReader(bad))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Validate(doc) == nil {
+				t.Error("the schema takes it")
+			}
+		})
+	}
+}
+
+// What a key means stands in the schema: that is what an editor shows.
+func TestTheSchemaDescribesTheTopLevelAndTheUnits(t *testing.T) {
+	var root struct {
+		Properties map[string]struct{ Description string }
+		Defs       map[string]struct {
+			Properties map[string]struct{ Description string }
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(schema(t), &root); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"schema", "provenance", "paths", "findings", "reported_paths"} {
+		if root.Properties[key].Description == "" {
+			t.Errorf("%s has no description", key)
+		}
+	}
+	for def, key := range map[string]string{"Link": "speed_gts", "NIC": "speed_mbps", "HugepagePool": "reserved", "Path": "expected", "Finding": "evidence", "NUMANode": "memory_bytes"} {
+		if root.Defs[def].Properties[key].Description == "" {
+			t.Errorf("%s.%s has no description", def, key)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package hostview
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// MaxWidth is the width of the picture that WriteSVG draws, at most, in pixels.
+const MaxWidth = 1600
+
+// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, in each its cores, memory and the part of the PCI tree
+// that is next to it. A link is drawn as heavy as it has lanes; findings are marked where they are. The picture needs no other file and has
+// no script; it follows the reader's choice of light or dark.
+func (d *Document) WriteSVG(w io.Writer) error {
+	v := newView(d)
+	p := wideSheet.layout(v, newScene(v))
+	var b bytes.Buffer
+	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
+	p.svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "host", Style: variables(":root") + pictureStyle()})
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("draw host %q: %w", d.Provenance.Name, err)
+	}
+	return nil
+}
+
+// describe is the picture in one sentence, for those who cannot see it.
+func (v *view) describe() string {
+	parts := []string{v.countsText()}
+	count := func(n int, one, many string) {
+		if n > 0 {
+			parts = append(parts, countText(n, one, many))
+		}
+	}
+	count(len(v.gpus), "GPU", "GPUs")
+	count(len(v.nics), "NIC", "NICs")
+	parts = slices.DeleteFunc(append(parts, findingsText(v.Findings)), func(s string) bool { return s == "" })
+	return "NUMA nodes as rooms, with cores, memory and PCI devices in them: " + strings.Join(parts, ", ") + "."
+}
+
+// svgOptions are what an SVG has besides its shapes.
+type svgOptions struct {
+	Title, Desc string
+	ID          string // of title and description, unique in a page
+	Class       string
+	Style       string // "" where the page has it
+}
+
+// svg writes the picture.
+func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
+		strings.TrimSpace("hv "+o.Class), p.W, p.H, o.ID)
+	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", o.ID, escaped(o.Title), escaped(o.Desc))
+	if o.Style != "" {
+		fmt.Fprintf(b, "<style>\n%s</style>\n", o.Style) // ours: nothing in it needs to be escaped
+	}
+	fmt.Fprintf(b, `<rect class="ground" width="%d" height="%d"/>`+"\n", p.W, p.H)
+	svgBoxes(b, p.Boxes)
+	p.svgCells(b)
+	for _, s := range p.Lines {
+		fmt.Fprintf(b, `<polyline class="%s" stroke-width="%s" points="`, s.Class, strconv.FormatFloat(float64(s.Width)/10, 'f', -1, 64))
+		for i, pt := range s.Points {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			fmt.Fprintf(b, "%d,%d", pt[0], pt[1])
+		}
+		b.WriteByte('"')
+		closeWithTitle(b, "polyline", s.Title)
+	}
+	svgBoxes(b, p.Tops)
+	for _, s := range p.Marks {
+		svgMark(b, s)
+	}
+	for _, s := range p.Texts {
+		weight := ""
+		if s.Font.Bold {
+			weight = ` font-weight="700"`
+		}
+		class := ""
+		if s.Class != "" {
+			class = ` class="` + s.Class + `"`
+		}
+		fmt.Fprintf(b, `<text%s x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", class, s.X, s.Y+s.Font.Size*ascent/10, s.Font.Size, weight, escaped(s.Text))
+	}
+	b.WriteString("</svg>\n")
+}
+
+func svgBoxes(b *bytes.Buffer, boxes []boxShape) {
+	for _, s := range boxes {
+		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H, s.Radius)
+		closeWithTitle(b, "rect", s.Title)
+	}
+}
+
+// closeWithTitle ends an element, with a title in it if there is one.
+func closeWithTitle(b *bytes.Buffer, element, title string) {
+	if title == "" {
+		b.WriteString("/>\n")
+		return
+	}
+	fmt.Fprintf(b, "><title>%s</title></%s>\n", escaped(title), element)
+}
+
+// svgCells writes the cores: those of one colour that follow each other are one path.
+func (p *picture) svgCells(b *bytes.Buffer) {
+	var split, hatch strings.Builder
+	for first := 0; first < len(p.Cells); {
+		last := first
+		var path strings.Builder
+		for ; last < len(p.Cells) && p.Cells[last].Color == p.Cells[first].Color; last++ {
+			c := p.Cells[last]
+			if c.Efficient {
+				fmt.Fprintf(&path, "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2, c.W/2*2)
+			} else {
+				fmt.Fprintf(&path, "M%d %dh%dv%dh-%[3]dz", c.X, c.Y, c.W, c.H)
+			}
+			for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
+				fmt.Fprintf(&split, "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
+			}
+			if c.Isolated {
+				fmt.Fprintf(&hatch, "M%d %dl%d %d", c.X+1, c.Y+c.H-1, c.W-2, -(c.H - 2))
+			}
+		}
+		fmt.Fprintf(b, `<path class="k%d" d="%s"/>`+"\n", p.Cells[first].Color, path.String())
+		first = last
+	}
+	if split.Len() > 0 {
+		fmt.Fprintf(b, `<path class="split" d="%s"/>`+"\n", split.String())
+	}
+	if hatch.Len() > 0 {
+		fmt.Fprintf(b, `<path class="hatch" d="%s"/>`+"\n", hatch.String())
+	}
+}
+
+// svgMark writes the sign of a finding. Severities differ in shape: a square with a cross, a triangle with a stroke, a disc with an i.
+func svgMark(b *bytes.Buffer, s markShape) {
+	x, y, w := s.X, s.Y, s.W
+	cx := float64(x) + float64(w)/2
+	num := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	b.WriteString("<g>")
+	if s.Title != "" {
+		fmt.Fprintf(b, "<title>%s</title>", escaped(s.Title))
+	}
+	switch severityRank(s.Severity) {
+	case 0:
+		fmt.Fprintf(b, `<rect class="error" x="%d" y="%d" width="%d" height="%d" rx="2"/><path class="sign" d="M%d %dl%d %[7]dm0 -%[7]dl-%[7]d %[7]d"/>`, x, y, w, w, x+3, y+3, w-6)
+	case 1:
+		fmt.Fprintf(b, `<path class="warning" d="M%s %dL%d %dH%dz"/><path class="sign" d="M%s %dv3m0 2.2v.1"/>`, num(cx), y-1, x+w+1, y+w, x-1, num(cx), y+4)
+	default:
+		fmt.Fprintf(b, `<circle class="info" cx="%s" cy="%s" r="%s"/><path class="sign" d="M%s %sv.1m0 2.4v3"/>`, num(cx), num(float64(y)+float64(w)/2), num(float64(w)/2), num(cx), num(float64(y)+2.8))
+	}
+	b.WriteString("</g>\n")
+}
+
+// escaped is text in XML. What XML has no place for (most control characters) is replaced: an escape of it would not be well-formed either.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case r == '&':
+			b.WriteString("&amp;")
+		case r == '<':
+			b.WriteString("&lt;")
+		case r == '>':
+			b.WriteString("&gt;")
+		case r == '"':
+			b.WriteString("&#34;")
+		case r == '\'':
+			b.WriteString("&#39;")
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r < ' ' || r == 0xfffe || r == 0xffff || unicode.Is(unicode.Cc, r):
+			b.WriteRune('\uFFFD')
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

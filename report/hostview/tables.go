@@ -1,0 +1,332 @@
+package hostview
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Titles that say where the paths between devices belong.
+const (
+	titleNodes = "NUMA nodes"
+	titleGPUs  = "GPUs"
+	titleNICs  = "NICs"
+)
+
+// grids are the tables of a machine, without those that would be empty.
+func (v *view) grids() []grid {
+	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.bondGrid(), v.diskGrid(), v.tenantGrid(), v.askedGrid()}
+	for i := range all {
+		all[i].tell()
+	}
+	return slices.DeleteFunc(all, func(g grid) bool { return len(g.Rows) == 0 })
+}
+
+// nodeGrid lists the NUMA nodes.
+func (v *view) nodeGrid() grid {
+	g := grid{Title: titleNodes, Heads: []head{
+		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true}, {Name: "memory", Right: true},
+		{Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1}, {Name: "L3", Drop: 4}, {Name: "distances", Drop: 2},
+	}}
+	special := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram" || n.GPU != nil })
+	if special {
+		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
+	}
+	for i := range v.Host.NUMANodes {
+		n := &v.Host.NUMANodes[i]
+		cores := 0
+		for j := range v.Host.Cores {
+			if c := v.Host.Cores[j].NUMANode; c != nil && *c == n.ID {
+				cores++
+			}
+		}
+		coreText := strconv.Itoa(cores)
+		if len(v.Host.Cores) == 0 {
+			coreText = unknown
+		}
+		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
+			poolsText(n.Hugepages), v.l3Text(n.CPUs), distancesText(n.Distances))
+		row[1].cpus = &n.CPUs
+		if special {
+			row = append(row, cells(nodeKind(n))...)
+		}
+		g.Rows = append(g.Rows, row)
+	}
+	return g
+}
+
+// nodeKind says what the memory of a node is, where that is more than plain memory.
+func nodeKind(n *topology.NUMANode) string {
+	kind := n.Kind
+	if n.MemoryMode != "" {
+		kind = strings.TrimSpace(kind + " " + n.MemoryMode)
+	}
+	if n.GPU != nil {
+		kind = strings.TrimSpace(kind + " of " + n.GPU.String())
+	}
+	return orUnknown(kind)
+}
+
+// l3Text is "2 x 8 MiB" of the level-3 caches of a set of CPUs.
+func (v *view) l3Text(cpus topology.CPUSet) string {
+	if len(v.Host.L3) == 0 {
+		return unknown
+	}
+	count := 0
+	var size *uint64
+	same := true
+	for i := range v.Host.L3 {
+		c := &v.Host.L3[i]
+		if !c.CPUs.Overlaps(cpus) {
+			continue
+		}
+		if count > 0 && (size == nil || c.SizeBytes == nil || *size != *c.SizeBytes) {
+			same = false
+		}
+		size = c.SizeBytes
+		count++
+	}
+	if count == 0 {
+		return none
+	}
+	if size == nil || !same {
+		return strconv.Itoa(count)
+	}
+	return fmt.Sprintf("%d x %s", count, sizeText(*size))
+}
+
+// gpuGrid lists the GPUs, those that only drive a screen last.
+func (v *view) gpuGrid() grid {
+	g := grid{Title: titleGPUs, Heads: []head{
+		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true}, {Name: "link"}, {Name: "driver", Least: 9, Drop: 1},
+		{Name: "group", Right: true, Drop: 2}, {Name: "BAR", Right: true, Drop: 3}, {Name: "memory", Right: true, Drop: 4},
+	}}
+	add := func(name string, gpu *topology.GPU) {
+		d := v.device(gpu.Address)
+		driver := driverText(gpu.Driver, d)
+		model := gpuModel(gpu, d)
+		if gpu.Kind == topology.GPUDisplay {
+			model += " (display)"
+		}
+		var link *topology.Link
+		var group *int
+		if d != nil {
+			link, group = d.Link, d.IOMMUGroup
+		}
+		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)), linkText(link), driver,
+			intText(group), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
+	}
+	for _, gpu := range v.gpus {
+		add(v.names[gpu.ID()], gpu)
+	}
+	for _, gpu := range v.displays {
+		add("", gpu)
+	}
+	return g
+}
+
+// addressText is the address, or none for what is known by another tool's name alone.
+func addressText(a *topology.PCIAddr) string {
+	if a == nil {
+		return none
+	}
+	return a.String()
+}
+
+// driverText is the driver; none where it is known that there is none.
+func driverText(driver string, d *topology.PCIDevice) string {
+	if driver == "" && d != nil && d.DriverKnown {
+		return none
+	}
+	return orUnknown(driver)
+}
+
+// bracketed is the name that a product is sold under in an entry of pci.ids: "GA102 [GeForce RTX 3090]".
+var bracketed = regexp.MustCompile(`\[([^\]]+)\]\s*$`)
+
+// modelText is the shortest name that a reader knows: the one in brackets, the whole one, or the IDs.
+func modelText(model string, d *topology.PCIDevice) string {
+	if m := bracketed.FindStringSubmatch(model); m != nil {
+		return m[1]
+	}
+	switch {
+	case model != "":
+		return model
+	case d == nil || d.Vendor == nil:
+		return unknown
+	case d.Device == nil:
+		return fmt.Sprintf("%04x", uint16(*d.Vendor))
+	}
+	return fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device))
+}
+
+func gpuModel(g *topology.GPU, d *topology.PCIDevice) string { return modelText(g.Model, d) }
+
+// nicGrid lists the NICs, without virtual functions: these are counted in the row of their physical function.
+func (v *view) nicGrid() grid {
+	g := grid{Title: titleNICs, Heads: []head{
+		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6}, {Name: "speed", Right: true, Drop: 1}, {Name: "MTU", Right: true, Drop: 2},
+		{Name: "node", Right: true, Keep: true}, {Name: "link"}, {Name: "VFs", Right: true, Drop: 3}, {Name: "driver", Least: 9, Drop: 4}, {Name: "model", Least: 9, Drop: 5},
+	}}
+	for _, n := range v.nics {
+		d := v.device(n.Address)
+		var link *topology.Link
+		if d != nil {
+			link = d.Link
+		}
+		sriov := n.SRIOV
+		if sriov == nil && d != nil {
+			sriov = d.SRIOV
+		}
+		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA), nicSpeed(n), nicMTU(n),
+			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n.Address, sriov), driverText(n.Driver, d), modelText(n.Model, d)))
+	}
+	return g
+}
+
+// listText joins names; none where there are none.
+func listText(names []string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return strings.Join(names, ",")
+}
+
+// nicSpeed is the speed, or "down" where all that could have one is known to be without a link.
+func nicSpeed(n *topology.NIC) string {
+	if n.SpeedMbps != nil {
+		return speedText(*n.SpeedMbps)
+	}
+	down := 0
+	for _, p := range n.Ports {
+		if p.Carrier != nil && !*p.Carrier || p.State == "down" {
+			down++
+		}
+	}
+	if down > 0 && down == len(n.Ports) {
+		return "down"
+	}
+	return unknown
+}
+
+// nicMTU is the MTU of the ports, a range where they differ.
+func nicMTU(n *topology.NIC) string {
+	low, high := 0, 0
+	for _, p := range n.Ports {
+		if p.MTU == nil {
+			continue
+		}
+		if low == 0 || *p.MTU < low {
+			low = *p.MTU
+		}
+		high = max(high, *p.MTU)
+	}
+	switch {
+	case high == 0:
+		return unknown
+	case low == high:
+		return strconv.Itoa(low)
+	}
+	return fmt.Sprintf("%d-%d", low, high)
+}
+
+// bondGrid lists the bonds.
+func (v *view) bondGrid() grid {
+	g := grid{Title: "Bonds", Heads: []head{
+		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true}, {Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
+	}}
+	for i := range v.Host.Bonds {
+		b := &v.Host.Bonds[i]
+		speed := unknown
+		if b.SpeedMbps != nil {
+			speed = speedText(*b.SpeedMbps)
+		}
+		g.Rows = append(g.Rows, cells(b.Name, orUnknown(b.Mode), orUnknown(b.HashPolicy), listText(b.Members), speed, intText(b.MTU), listText(b.RDMA)))
+	}
+	return g
+}
+
+// diskGrid lists the disks, those that the host lives on first.
+func (v *view) diskGrid() grid {
+	g := grid{Title: "Storage", Heads: []head{
+		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true}, {Name: "holds", Least: 12}, {Name: "model", Least: 10, Drop: 1},
+	}}
+	for _, lived := range []bool{true, false} {
+		for i := range v.Host.Storage {
+			d := &v.Host.Storage[i]
+			if len(d.Mounts) > 0 != lived {
+				continue
+			}
+			g.Rows = append(g.Rows, cells(d.Name, addressText(d.PCI), intText(v.diskNode(d)), optionalSize(d.SizeBytes),
+				listText(d.Mounts), orUnknown(d.Model)))
+		}
+	}
+	return g
+}
+
+// diskNode is the node of a disk, or else of the function that it is behind.
+func (v *view) diskNode(d *topology.Disk) *int {
+	node := d.NUMANode
+	if f := v.device(d.PCI); node == nil && f != nil {
+		node = f.NUMANode
+	}
+	return v.nodeOf(node)
+}
+
+// tenantGrid lists the virtual machines that are there already.
+func (v *view) tenantGrid() grid {
+	g := grid{Title: "Tenants", Heads: []head{
+		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12}, {Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
+	}}
+	for i := range v.Host.Tenants {
+		t := &v.Host.Tenants[i]
+		var held topology.CPUSet
+		for _, p := range t.Pins {
+			held = held.Union(p.CPUs)
+		}
+		var devices []string
+		for _, d := range t.Devices {
+			devices = append(devices, d.PCI.String())
+		}
+		vcpus := unknown
+		if t.VCPUs > 0 {
+			vcpus = strconv.Itoa(t.VCPUs)
+		}
+		row := cells(t.Name, orUnknown(t.State), vcpus, "any", optionalSize(t.MemoryBytes), "any", listText(devices))
+		switch {
+		case !held.IsEmpty():
+			row[3].cpus = &held
+		case t.Floating != nil:
+			row[3].cpus = t.Floating
+		}
+		if t.MemoryNodes != nil {
+			row[5].cpus = t.MemoryNodes
+		}
+		g.Rows = append(g.Rows, row)
+	}
+	return g
+}
+
+// askedGrid lists what the kernel was asked for on its command line.
+func (v *view) askedGrid() grid {
+	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12}, {Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
+	for _, p := range v.Host.Kernel.Asked {
+		force := unknown
+		if p.InForce != nil {
+			force = *p.InForce
+			if force == "" {
+				force = none
+			}
+		}
+		asked := p.Asked
+		if asked == "" {
+			asked = none
+		}
+		g.Rows = append(g.Rows, cells(p.Name, asked, force, p.Source))
+	}
+	return g
+}

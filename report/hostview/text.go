@@ -1,0 +1,266 @@
+package hostview
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// printable makes text from outside safe to show on one line: whatever could move a terminal's cursor, change colours or reverse the
+// order of letters is shown as its Go escape instead; a line break or tab becomes a space.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, visible(s))
+}
+
+// visible is printable with line breaks and tabs kept, for a page, where commands may have several lines.
+func visible(s string) string {
+	plain := true
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// cut shortens text to so many letters.
+func cut(s string, letters int) string {
+	if utf8.RuneCountInString(s) <= letters {
+		return s
+	}
+	r := []rune(s)
+	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
+}
+
+// sizeText prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
+func sizeText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	decimals := 0
+	if v < 100 {
+		decimals = 1
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[u]
+}
+
+// optionalSize is sizeText, or unknown.
+func optionalSize(n *uint64) string {
+	if n == nil {
+		return unknown
+	}
+	return sizeText(*n)
+}
+
+// unknown stands in a table where a fact is not known, none where it is known that there is nothing.
+const (
+	unknown = "?"
+	none    = "-"
+)
+
+// speedText prints a network speed: "25 Gb/s", "100 Mb/s".
+func speedText(mbps int64) string {
+	if mbps < 1000 {
+		return strconv.FormatInt(mbps, 10) + " Mb/s"
+	}
+	return strconv.FormatFloat(float64(mbps)/1000, 'f', -1, 64) + " Gb/s"
+}
+
+// countText is "1 core" or "2 cores".
+func countText(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// intText prints an optional number.
+func intText(n *int) string {
+	if n == nil {
+		return unknown
+	}
+	return strconv.Itoa(*n)
+}
+
+// rateText is "Gen4 x16"; a part that is not known is left out, and a speed that is no generation's stays in GT/s.
+func rateText(gts *float64, width *int) string {
+	var parts []string
+	if gts != nil {
+		if g := topology.Generation(*gts); g > 0 {
+			parts = append(parts, fmt.Sprintf("Gen%d", g))
+		} else if *gts > 0 && !math.IsInf(*gts, 0) {
+			parts = append(parts, strconv.FormatFloat(*gts, 'g', 4, 64)+" GT/s")
+		}
+	}
+	if width != nil && *width > 0 {
+		parts = append(parts, fmt.Sprintf("x%d", *width))
+	}
+	return strings.Join(parts, " ")
+}
+
+// linkTexts returns a link's rate now, and what the device could do where that is more. What a link does now that nobody said is "".
+func linkTexts(l *topology.Link) (now, most string) {
+	if l == nil {
+		return "", ""
+	}
+	now, most = rateText(l.SpeedGTs, l.Width), rateText(l.MaxSpeedGTs, l.MaxWidth)
+	slower := l.SpeedGTs != nil && l.MaxSpeedGTs != nil && *l.SpeedGTs < *l.MaxSpeedGTs
+	narrower := l.Width != nil && l.MaxWidth != nil && *l.Width < *l.MaxWidth
+	if now != "" && !slower && !narrower {
+		most = ""
+	}
+	return now, most
+}
+
+// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the device could do more, with "?" for what a link
+// does now that nobody said.
+func linkText(l *topology.Link) string {
+	if l == nil {
+		return unknown
+	}
+	generation := func(gts float64) string { return strconv.Itoa(topology.Generation(gts)) }
+	speed := nowOf(l.SpeedGTs, l.MaxSpeedGTs, "Gen", generation)
+	for _, gts := range []*float64{l.SpeedGTs, l.MaxSpeedGTs} {
+		if gts != nil && topology.Generation(*gts) == 0 {
+			speed = rateText(l.SpeedGTs, nil) // no generation has this speed
+		}
+	}
+	width := nowOf(l.Width, l.MaxWidth, "x", strconv.Itoa)
+	return orUnknown(strings.TrimSpace(speed + " " + width))
+}
+
+// nowOf is "now/most" behind a prefix, only one of them where they do not differ, and "" where neither is known.
+func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) string {
+	switch {
+	case now == nil && most == nil:
+		return ""
+	case now == nil:
+		return prefix + unknown + "/" + print(*most)
+	case most == nil || *now >= *most:
+		return prefix + print(*now)
+	}
+	return prefix + print(*now) + "/" + print(*most)
+}
+
+// cpusText prints a set in at most so many letters: as the kernel's list; else with a stride, which the kernel reads too ("0-126:2"); else
+// as much of the list as there is room for, with the number of CPUs.
+func cpusText(s topology.CPUSet, letters int) string {
+	list := s.String()
+	if len(list) <= letters {
+		return list
+	}
+	if strided := stridedText(s); strided != "" && len(strided) <= letters {
+		return strided
+	}
+	tail := fmt.Sprintf(",… (%d)", s.Len())
+	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis is 3 bytes and one letter
+	if i := strings.LastIndexByte(head, ','); i > 0 {
+		return head[:i] + tail
+	}
+	return countText(s.Len(), "CPU", "CPUs")
+}
+
+// stridedText is the set as one range with a stride, "" where it is none.
+func stridedText(s topology.CPUSet) string {
+	last, stride := -1, 0
+	for c := range s.All() {
+		switch {
+		case last < 0:
+		case stride == 0:
+			stride = c - last
+		case c-last != stride:
+			return ""
+		}
+		last = c
+	}
+	if stride < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d:%d", s.Min(), last, stride)
+}
+
+// setText is cpusText of an optional set.
+func setText(s *topology.CPUSet, letters int) string {
+	switch {
+	case s == nil:
+		return unknown
+	case s.IsEmpty():
+		return none
+	}
+	return cpusText(*s, letters)
+}
+
+// pagesText is "16 x 1 GiB (5 free)" of a pool.
+func pagesText(p topology.HugepagePool) string {
+	s := fmt.Sprintf("%d x %s", p.Total, sizeText(p.SizeBytes))
+	if p.Free != nil {
+		s += fmt.Sprintf(" (%d free)", *p.Free)
+	}
+	return s
+}
+
+// poolsText lists the pools that have pages. It is none where the pools are known and empty, and unknown where there are no pools.
+func poolsText(pools []topology.HugepagePool) string {
+	if len(pools) == 0 {
+		return unknown
+	}
+	var parts []string
+	for _, p := range pools {
+		if p.Total > 0 {
+			parts = append(parts, pagesText(p))
+		}
+	}
+	if len(parts) == 0 {
+		return none
+	}
+	return strings.Join(parts, ", ")
+}
+
+// distancesText prints a row of the SLIT; of many nodes only what it ranges over.
+func distancesText(row []int) string {
+	switch {
+	case len(row) == 0:
+		return unknown
+	case len(row) <= 8:
+		return strings.Trim(fmt.Sprint(row), "[]")
+	}
+	low, high := row[0], row[0]
+	for _, v := range row {
+		low, high = min(low, v), max(high, v)
+	}
+	return fmt.Sprintf("%d to %d", low, high)
+}
+
+// orUnknown is s, or unknown where it is empty.
+func orUnknown(s string) string {
+	if s == "" {
+		return unknown
+	}
+	return s
+}
