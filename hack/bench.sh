@@ -3,6 +3,7 @@
 #
 #   hack/bench.sh                 all
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
+#   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to labbench, e.g. -n 9 -only pair,sixteen
 #
 # GO names the go command. Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
@@ -11,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.
@@ -26,6 +27,11 @@ fetch_kernel() {
 	echo "$dir/boot/vmlinuz-${package#linux-image-}"
 }
 
+hosts() {
+	"$go" build -o bin/hostbench ./internal/hostbench
+	bin/hostbench -rackless bin/rackless "$@"
+}
+
 labs() {
 	"$go" build -o bin/labbench ./internal/labbench
 	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
@@ -35,13 +41,15 @@ what=${1:-all}
 [ $# -eq 0 ] || shift
 case $what in
 packages) packages "$@" ;;
+hosts) hosts "$@" ;;
 labs) labs "$@" ;;
 all)
 	packages "$@"
+	hosts "$@"
 	labs "$@"
 	;;
 *)
-	echo "usage: hack/bench.sh [packages|labs] [ARGUMENT]..." >&2
+	echo "usage: hack/bench.sh [packages|hosts|labs] [ARGUMENT]..." >&2
 	exit 2
 	;;
 esac

@@ -78,6 +78,9 @@ survey() {
 		have xz || need xz-utils "xz" "makes compressed kernels and modules for tests"
 		have tshark || need tshark "Wireshark's tshark" "judges the RoCE packets and captures in tests"
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
+		have lstopo-no-graphics || need hwloc-nox "hwloc's lstopo" "judges what inspect finds in tests"
+		have lspci || need pciutils "lspci" "its output is read by tests"
+		have virsh || need libvirt-clients "libvirt's virsh" "defines tenants for tests, in its own test driver"
 	fi
 	if [ "$1" = race ]; then
 		have gcc || need gcc "a C compiler" "Go's race detector is linked with it"

@@ -34,8 +34,8 @@ func formats() []format {
 	return []format{
 		{"hwloc XML", hwlocxml.Sniff, hwlocxml.Parse},
 		{"NCCL topology XML", nccl.Sniff, nccl.Parse},
-		{"lspci", lspci.Sniff, lspci.Parse},
 		{"nvidia-smi topo -m", smi.Sniff, smi.Parse},
+		{"lspci -vvnn or -tv", lspci.Sniff, lspci.Parse},
 	}
 }
 
@@ -99,24 +99,25 @@ func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	case out.full:
 		return nil, fmt.Errorf("it printed more than %d MiB", maxOutput>>20)
-	case err != nil && len(bytes.TrimSpace(out.Bytes())) == 0:
-		return complaint.Bytes(), err
+	case err != nil && len(bytes.TrimSpace(out.b)) == 0:
+		return complaint.b, err
 	}
-	return out.Bytes(), err
+	return out.b, err
 }
 
 // bounded is a buffer that takes no more than maxOutput.
 type bounded struct {
-	bytes.Buffer
+	b    []byte
 	full bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxOutput {
+	if len(b.b)+len(p) > maxOutput {
 		b.full = true
 		return len(p), nil // the program is left to end
 	}
-	return b.Buffer.Write(p)
+	b.b = append(b.b, p...)
+	return len(p), nil
 }
 
 // ReadFile reads the machine at path, which is anything that Open knows.

@@ -289,6 +289,9 @@ func TestReadTenants(t *testing.T) {
 func TestReadDomainsOfRealVirsh(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("virsh"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
 		t.Skip("no virsh: install libvirt-clients to run this test")
 	}
 	config := filepath.Join(t.TempDir(), "node.xml")

@@ -28,7 +28,7 @@ func main() {
 	n := flag.Int("n", 21, "rounds of the cases with one host")
 	many := flag.Int("many", 5, "rounds of the case with 1,000 snapshots")
 	bin := flag.String("rackless", "bin/rackless", "the program to measure")
-	dumps := flag.String("dumps", "inspect/testdata/hwloc", "directory with hwloc-gather-topology tarballs")
+	dumps := flag.String("dumps", "inspect/testdata/hwloc/linux", "directory with hwloc-gather-topology tarballs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -19,19 +19,44 @@ import (
 type Tree struct {
 	files map[string]string
 	links map[string]string
+	dirs  map[string]bool // empty ones
 }
 
 // New returns an empty tree.
-func New() *Tree { return &Tree{files: map[string]string{}, links: map[string]string{}} }
+func New() *Tree {
+	return &Tree{files: map[string]string{}, links: map[string]string{}, dirs: map[string]bool{}}
+}
 
 // File writes a file, as the kernel does with a newline at its end.
 func (t *Tree) File(p, content string) { t.files[p] = content + "\n" }
+
+// Raw writes a file as it is.
+func (t *Tree) Raw(p, content string) { t.files[p] = content }
+
+// EmptyDir makes a directory with nothing in it.
+func (t *Tree) EmptyDir(p string) { t.dirs[p] = true }
+
+// RemoveAll removes every file and link of this name, wherever it is.
+func (t *Tree) RemoveAll(name string) {
+	named := func(p, _ string) bool { return path.Base(p) == name }
+	maps.DeleteFunc(t.files, named)
+	maps.DeleteFunc(t.links, named)
+}
 
 // Remove removes a file, a link, or all below a directory.
 func (t *Tree) Remove(p string) {
 	gone := func(name, _ string) bool { return name == p || strings.HasPrefix(name, p+"/") }
 	maps.DeleteFunc(t.files, gone)
 	maps.DeleteFunc(t.links, gone)
+}
+
+// Text returns the content of a file without its newline. It panics where there is none: the fixture and its test are out of step.
+func (t *Tree) Text(p string) string {
+	content, ok := t.files[p]
+	if !ok {
+		panic("no fixture file " + p)
+	}
+	return strings.TrimSuffix(content, "\n")
 }
 
 // Link makes p a link to target, a path from the root; the link is written relative, as sysfs does.
@@ -48,6 +73,9 @@ func (t *Tree) FS() *tree.Mem {
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.links)) {
 		must(b.Link(p, t.links[p]))
+	}
+	for _, p := range slices.Sorted(maps.Keys(t.dirs)) {
+		must(b.Dir(p))
 	}
 	return b.Mem()
 }
