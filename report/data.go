@@ -22,7 +22,9 @@ type Data struct {
 	Findings    []check.Finding `json:"findings,omitempty"`
 	Samples     []bench.Sample  `json:"samples,omitempty"`
 	Environment []Fact          `json:"environment,omitempty"` // printed in this order
-	Emulated    bool            `json:"emulated"`              // the lab was emulated; a Sample may say so for itself too
+	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o svg" writes it; empty: not shown.
+	HostPicture string `json:"host_picture,omitempty"`
+	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
 }
 
 // A Node is one machine of the lab as the report shows it.

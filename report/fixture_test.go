@@ -113,6 +113,7 @@ var started = time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 	d := Data{
 		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour), Rackless: "v0.1.0-synthetic", Emulated: true,
+		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" width="1480" height="60"><rect width="1480" height="60" fill="#9ec9e8"/></svg>`,
 		Environment: []Fact{
 			{"note", "synthetic: made up for tests, measured nowhere"},
 			{"host CPU", "Example CPU at 2.00GHz, 2 cores"},

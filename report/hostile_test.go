@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -17,6 +18,10 @@ import (
 // hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, and a terminal.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff"
+
+// hostImage is the one image of a page: the machine's picture, whole and within the page. What is in it is base64, so that nothing of it can be
+// taken for a part of the page.
+var hostImage = regexp.MustCompile(`<img src="data:image/svg&#43;xml;base64,[A-Za-z0-9/=&#;]+" alt="[^"<>]+">`)
 
 // hostileData has the hostile text in every field that takes text, in a report with one pair of nodes.
 func hostileData() Data {
@@ -56,7 +61,7 @@ func TestHostileTextStaysTextInThePage(t *testing.T) {
 	if err := Page(&out, hostileData()); err != nil {
 		t.Fatal(err)
 	}
-	page := out.String()
+	page := hostImage.ReplaceAllString(out.String(), "")
 	for _, bad := range []string{"<script", "<img", "<style>*", "<!--", "onerror=alert(1)>"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("page contains %q from a field", bad)
@@ -157,7 +162,7 @@ func TestPageNamesNothingToLoad(t *testing.T) {
 		if err := Page(&out, loadFixture(t, name)); err != nil {
 			t.Fatal(err)
 		}
-		page := out.String()
+		page := hostImage.ReplaceAllString(out.String(), "")
 		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<base", "@import", "url(", "src=", "http://", "https://", "style=", " on="} {
 			if strings.Contains(page, bad) {
 				t.Errorf("%s: page contains %q", name, bad)

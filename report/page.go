@@ -47,6 +47,7 @@ type page struct {
 	Heading, Summary, Banner string       // Banner is empty when nothing is emulated
 	Style                    template.CSS // the one text that is not escaped: it is ours
 	StyleHash                string       // for the content security policy, which allows this style sheet and nothing else
+	HostImage                template.URL // the host's picture as a data URL; empty: none
 	Pictures                 []picture    // of the lab, for narrow and for wide screens
 	Groups                   []chartGroup
 	Matrices                 []matrix
@@ -109,6 +110,10 @@ func newPage(d Data) page {
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: findingsText(d.Findings),
 		Commands:     commands(d),
+	}
+	if d.HostPicture != "" {
+		// As an image: what is in it can neither run nor load anything, nor change the page around it.
+		p.HostImage = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(d.HostPicture)))
 	}
 	for i, s := range r.scopes() {
 		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}

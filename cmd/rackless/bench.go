@@ -12,8 +12,11 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/hostview"
 )
 
 // benchFlags are the options of the verb bench.
@@ -118,7 +121,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	data := reportData(r, findings, samples)
+	data := reportData(ctx, r, findings, samples)
 	dir, err := saveResults(d, data)
 	if err != nil {
 		return err
@@ -215,11 +218,17 @@ func endpoint(r *rack.Rack, node string) (bench.Endpoint, error) {
 }
 
 // reportData gathers what a report shows.
-func reportData(r *rack.Rack, findings []check.Finding, samples []bench.Sample) report.Data {
+func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, samples []bench.Sample) report.Data {
 	s := r.State
 	data := report.Data{
 		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: version,
 		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: true,
+	}
+	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture
+		var svg strings.Builder
+		if hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&svg) == nil {
+			data.HostPicture = svg.String()
+		}
 	}
 	for i, n := range r.Lab.Nodes {
 		node := report.Node{
