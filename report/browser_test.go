@@ -395,7 +395,8 @@ func (m message) problem(address string) string {
 		if err := json.Unmarshal(m.Params, &p); err != nil {
 			return err.Error()
 		}
-		if p.Request.URL != address {
+		// Chromium lists a picture that is in the page itself as a request; it goes nowhere.
+		if p.Request.URL != address && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
 			return "request for " + p.Request.URL
 		}
 	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":

@@ -39,7 +39,7 @@ func (d Data) clean(f func(string) string) Data {
 			*s = f(*s)
 		}
 	}
-	each(&d.Lab, &d.Title, &d.Rackless)
+	each(&d.Lab, &d.Title, &d.Rackless, &d.HostPicture)
 	d.Nodes = slices.Clone(d.Nodes)
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
