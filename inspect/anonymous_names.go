@@ -97,7 +97,7 @@ var (
 	// address4 is an IPv4 address, in files where four numbers with dots are not a version.
 	address4 = regexp.MustCompile(`\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b`)
 	// plainNumber is one that counts or measures, and names nothing: it is short. "115200n8" is a serial line's speed.
-	plainNumber = regexp.MustCompile(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9a-fA-F]{0,3}[0-9][0-9a-fA-F]{0,3}|[0-9]{4,6}n[0-9])$`)
+	plainNumber = regexp.MustCompile(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9]{4,6}n[0-9])$`)
 	// blockDevice is a name that the kernel gives.
 	blockDevice = regexp.MustCompile(`^(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
 		`(?:md|dm|loop|ram|zram|sr|fd|pmem|nbd|rbd|bcache|zd|drbd|md_d)[0-9]*)(?:p?[0-9]{1,3})?$`)
@@ -159,7 +159,7 @@ func (d *identities) word(w string) string {
 	if d.isHost(w) {
 		return "host"
 	}
-	if d.keep[w] || plainNumber.MatchString(w) || blockDevice.MatchString(w) || isSubstituteWord(w) {
+	if d.keep[w] || plainNumber.MatchString(w) || isShortHex(w) || blockDevice.MatchString(w) || isSubstituteWord(w) {
 		return w
 	}
 	lower := strings.ToLower(w)
@@ -167,6 +167,11 @@ func (d *identities) word(w string) string {
 		return w
 	}
 	return fmt.Sprintf("name%d", number(d.words, w))
+}
+
+// isShortHex reports whether a word is a hexadecimal number of up to four digits. Without a decimal digit it could be a name: Ada, Bea.
+func isShortHex(w string) bool {
+	return len(w) <= 4 && strings.ContainsAny(w, "0123456789") && !strings.ContainsFunc(w, func(r rune) bool { return r > 'f' || !isHex(byte(r)) })
 }
 
 // isSubstituteWord reports whether a word was made by word. A snapshot of a snapshot changes nothing more.
@@ -177,7 +182,7 @@ func isSubstituteWord(w string) bool {
 // ordinaryNames is the list of words, in lower case, that are on many machines: directories of the file system hierarchy, file systems and their
 // options, values of kernel parameters, words of libvirt. A word may have digits behind it.
 var ordinaryNames = makeWords(`
-	aarch64 acpi acs active aer aes all allocsize allow allow_other alma always amd amd64 amdgpu amzn anon any apic apparmor arch arm64 aspm
+	aarch64 acpi acs active addr aer clientaddr export exports aes all allocsize allow allow_other alma always amd amd64 amdgpu amzn anon any apic apparmor arch arm64 aspm
 	assign ast async at attr audit audit_backlog_limit auto autofs autogroup automatic backup balance balancing barrier bash big bin bind
 	binfmt binfmt_misc bios blacklist blkio blksize block bluetooth bond bookworm bool boot boot_image bootdev bootloader both bpf bpool
 	bridge bridges btrfs bullseye bus busses buster by bypass bytes cache capability cdrom center centos ceph cgroup cgroup2 cgroup_disable
@@ -343,6 +348,8 @@ func (d *identities) output(b []byte) []byte {
 var domainElements = makeWords(`domain name uuid memory currentMemory memoryBacking hugepages page nosharepages locked vcpu vcpus iothreads cputune
 	vcpupin emulatorpin iothreadpin numatune memnode cpu topology numa cell distances sibling devices hostdev interface disk source address driver`)
 
+var escapeXML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
+
 // domain writes what is kept of a domain's XML. What is not XML is replaced word by word.
 func (d *identities) domain(b []byte) []byte {
 	var out bytes.Buffer
@@ -371,7 +378,7 @@ func (d *identities) domain(b []byte) []byte {
 					continue
 				}
 				fmt.Fprintf(&out, " %s=\"", a.Name.Local)
-				_ = xml.EscapeText(&out, []byte(d.nameLine(a.Value)))
+				out.WriteString(escapeXML.Replace(d.nameLine(a.Value)))
 				out.WriteString("\"")
 			}
 			out.WriteString(">")
@@ -388,7 +395,7 @@ func (d *identities) domain(b []byte) []byte {
 			} else {
 				s = d.nameLine(s)
 			}
-			_ = xml.EscapeText(&out, []byte(s))
+			out.WriteString(escapeXML.Replace(s))
 		}
 	}
 }

@@ -25,8 +25,11 @@ func ErrorName(err error) string {
 			return name
 		}
 	}
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return oneLine(err.Error())
 }
+
+// oneLine returns s with single spaces for all white space.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // sentinels are the errors of package fs that are not an errno. No two are the same, so the order in which they are asked does not matter.
 var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.ErrPermission, "invalid": fs.ErrInvalid}
@@ -39,7 +42,7 @@ func ErrorOf(name string) error {
 	if err, ok := sentinels[name]; ok {
 		return err
 	}
-	if name == "" {
+	if name = oneLine(name); name == "" {
 		name = "unknown error"
 	}
 	return errors.New(name)
