@@ -45,7 +45,7 @@ func Read(ctx context.Context, src Source) (*topology.Host, error) {
 	}
 	for _, read := range []func(){
 		r.readSystem, r.readNUMANodes, r.readCPUs, r.readMemory, r.readKernel,
-		r.readPCI, r.readIOMMU,
+		r.readPCI, r.readCandidates, r.readIOMMU,
 		r.readNICs, r.readBonds, r.readGPUs, r.readStorage, r.readRoutes, r.readTenants,
 	} {
 		if err := ctx.Err(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -383,5 +384,9 @@ func TestUnpackedSnapshotIsASnapshot(t *testing.T) {
 	}
 	if got.Provenance.Tool != "rackless test" {
 		t.Errorf("tool %q", got.Provenance.Tool)
+	}
+	want := topology.Unread{Path: "/sys/devices/system/cpu/smt/control", Why: "permission denied"}
+	if !slices.Contains(got.Unread, want) {
+		t.Errorf("unread: %v; want %v among them", got.Unread, want)
 	}
 }

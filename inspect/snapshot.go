@@ -99,6 +99,11 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 		return nil, nil, err
 	}
 	s := &snapshot{entries: withoutPID(files.Entries())}
+	for i := range s.entries {
+		if e := &s.entries[i]; isAliasFile(e.Name) && e.Err == nil && e.Mode.IsRegular() {
+			e.Data = usedAliases(e.Data, h)
+		}
+	}
 	if src.Run != nil {
 		s.commands = commands.commands()
 	}

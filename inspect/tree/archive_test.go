@@ -105,6 +105,7 @@ func describe(t testing.TB, m *Mem) string {
 	return b.String()
 }
 
+// testdata/small.tar.bz2 and small.tar.xz were made with GNU tar, bzip2 and xz: there is no writer for them here.
 func TestArchivesOfEveryPacking(t *testing.T) {
 	t.Parallel()
 	plain := tarOf(t,

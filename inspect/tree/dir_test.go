@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -266,9 +267,41 @@ func TestDirectoryOpens(t *testing.T) {
 			if b, err := io.ReadAll(f); string(b) != "0x8086\n" || err != nil {
 				t.Errorf("got %q, %v", b, err)
 			}
-			entries, err := d.ReadDir("sys/absolute/0000:00:1f.0")
+			at := f.(io.ReaderAt)
+			b := make([]byte, 4)
+			if n, err := at.ReadAt(b, 2); string(b[:n]) != "8086" || err != nil {
+				t.Errorf("in the middle: got %q, %v", b[:n], err)
+			}
+			if n, err := at.ReadAt(b, 5); string(b[:n]) != "6\n" || err != io.EOF {
+				t.Errorf("at the end: got %q, %v", b[:n], err)
+			}
+			if _, err := at.ReadAt(b, -1); err == nil {
+				t.Error("before the start: no error")
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.Read(b); !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("a closed file: %v", err)
+			}
+			dir, err := d.Open("sys/absolute/0000:00:1f.0")
 			if err != nil {
 				t.Fatal(err)
+			}
+			defer dir.Close()
+			var entries []fs.DirEntry
+			for {
+				some, err := dir.(fs.ReadDirFile).ReadDir(1)
+				if err == io.EOF {
+					break
+				}
+				if err != nil || len(some) != 1 {
+					t.Fatalf("got %d entries, %v", len(some), err)
+				}
+				entries = append(entries, some...)
+			}
+			if diff := cmp.Diff([]string{"config", "vendor"}, names(entries)); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
 			}
 			for _, e := range entries {
 				info, err := e.Info()
@@ -446,6 +479,39 @@ func BenchmarkReadFile(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := Bytes(fsys, "sys/devices/system/cpu/online"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkReadTree reads every file of a tree of ten thousand, as a captured machine has.
+func BenchmarkReadTree(b *testing.B) {
+	var build Builder
+	for i := range 10_000 {
+		name := "sys/devices/system/cpu/cpu" + strconv.Itoa(i/40) + "/cache/index" + strconv.Itoa(i/10%4) + "/file" + strconv.Itoa(i%10)
+		if err := build.File(name, []byte(strconv.Itoa(i)+"\n")); err != nil {
+			b.Fatal(err)
+		}
+	}
+	m := build.Mem()
+	dir := unpack(b, m)
+	all := map[string]fs.FS{"Mem": m, "os.DirFS": os.DirFS(dir)}
+	for how, d := range directories(b, dir) {
+		all["Dir with "+how] = d
+	}
+	for how, fsys := range all {
+		b.Run(how, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+					if err == nil && !d.IsDir() {
+						_, err = Bytes(fsys, name)
+					}
+					return err
+				})
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -8,22 +8,41 @@ import (
 	"syscall"
 )
 
-// These are the methods of a Directory where the kernel has no openat2. os.Root refuses absolute links and those that lead out of the root, so
-// the links are resolved first, as openat2 would, and os.Root gets names without any. Should the tree change in between, it still holds.
+// These are the methods of a Directory where the kernel has no openat2. os.Root follows links too, but refuses absolute ones, those that lead
+// out of the root, and long chains. Where it refuses, the links are resolved here, as openat2 would, and os.Root gets a name without any; should
+// the tree change in between, it still holds.
 
-// insideName returns the name without links.
-func (d *Directory) insideName(op, name string, follow bool) (string, error) {
-	resolved, err := resolve(name, follow, func(name string) (string, error) {
-		target, err := d.inside.Readlink(name)
-		if err != nil {
-			return "", cause(err)
-		}
-		return target, nil
-	})
-	if err != nil {
-		return "", pathError(op, name, err)
+// inside calls do with a name below the root: the given one, or, where os.Root refuses that, the one without links.
+func inside[T any](d *Directory, op, name string, follow bool, do func(name string) (T, error)) (T, error) {
+	var none T
+	if !fs.ValidPath(name) {
+		return none, pathError(op, name, fs.ErrInvalid)
 	}
-	return resolved, nil
+	v, err := do(name)
+	if err != nil && !isPlain(err) {
+		var resolved string
+		resolved, err = resolve(name, follow, func(name string) (string, error) {
+			target, err := d.inside.Readlink(name)
+			return target, cause(err)
+		})
+		if err == nil {
+			v, err = do(resolved)
+		}
+	}
+	if err != nil {
+		return none, pathError(op, name, cause(err))
+	}
+	return v, nil
+}
+
+// isPlain reports whether an error of os.Root is one of the kernel about the file itself, rather than a refusal to follow a link.
+func isPlain(err error) bool {
+	for _, plain := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrClosed, syscall.ENOTDIR, syscall.EINVAL} {
+		if errors.Is(err, plain) {
+			return true
+		}
+	}
+	return false
 }
 
 // cause returns what went wrong without operation and name, which are those of a step and not of the caller.
@@ -36,15 +55,9 @@ func cause(err error) error {
 }
 
 func (d *Directory) insideOpen(name string) (*os.File, error) {
-	resolved, err := d.insideName("open", name, true)
-	if err != nil {
-		return nil, err
-	}
-	f, err := d.inside.OpenFile(resolved, os.O_RDONLY|openFlags, 0)
-	if err != nil {
-		return nil, pathError("open", name, cause(err))
-	}
-	return f, nil
+	return inside(d, "open", name, true, func(name string) (*os.File, error) {
+		return d.inside.OpenFile(name, os.O_RDONLY|openFlags, 0)
+	})
 }
 
 func (d *Directory) insideReadFile(name string) ([]byte, error) {
@@ -86,13 +99,13 @@ func (d *Directory) insideReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func (d *Directory) insideStat(op, name string, follow bool) (fs.FileInfo, error) {
-	resolved, err := d.insideName(op, name, follow)
+	stat := d.inside.Lstat
+	if follow {
+		stat = d.inside.Stat
+	}
+	info, err := inside(d, op, name, follow, stat)
 	if err != nil {
 		return nil, err
-	}
-	info, err := d.inside.Lstat(resolved)
-	if err != nil {
-		return nil, pathError(op, name, cause(err))
 	}
 	return renamed{info, base(name)}, nil
 }
@@ -106,13 +119,5 @@ type renamed struct {
 func (r renamed) Name() string { return r.name }
 
 func (d *Directory) insideReadLink(name string) (string, error) {
-	resolved, err := d.insideName("readlink", name, false)
-	if err != nil {
-		return "", err
-	}
-	target, err := d.inside.Readlink(resolved)
-	if err != nil {
-		return "", pathError("readlink", name, cause(err))
-	}
-	return target, nil
+	return inside(d, "readlink", name, false, d.inside.Readlink)
 }

@@ -360,3 +360,28 @@ func TestPathsAreInOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestLoadOfAnUnpackedArchive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.Mkdir(dir+"/listed", 0o755), os.Mkdir(dir+"/passed", 0o755), os.Chmod(dir+"/passed", 0o711|fs.ModeSticky),
+		os.WriteFile(dir+"/listed/read", []byte("x"), 0o644), os.WriteFile(dir+"/listed/unread", nil, 0o200),
+		os.WriteFile(dir+"/listed/empty", nil, 0o644), os.Symlink("listed/read", dir+"/link"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for how, d := range directories(t, dir) {
+		var b Builder
+		if err := b.Load(d); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		want := "link -> listed/read <nil>\nlisted/\nlisted/empty = \"\" <nil>\nlisted/read = \"x\" <nil>\nlisted/unread = \"\" " +
+			ErrNotRecorded.Error() + "\npassed/\npassed: " + ErrNotRecorded.Error() + "\n"
+		if diff := cmp.Diff(want, describe(t, b.Mem())); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
+	}
+}

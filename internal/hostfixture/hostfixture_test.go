@@ -1,11 +1,15 @@
 package hostfixture_test
 
 import (
+	"flag"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/hostfixture"
 	"github.com/rackless/rackless/topology"
 )
@@ -67,6 +71,29 @@ func TestTheEPYCLabsMachineIsAsItsAuthorDescribesIt(t *testing.T) {
 		if g.Index == roceV2OnIPv4 && (g.Type != "RoCE v2" || g.GID != "0000:0000:0000:0000:0000:ffff:0a00:0001") {
 			t.Errorf("GID 3 is %+v; want RoCE v2 on IPv4", g)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the example from the fixture")
+
+// The example that the README names is this machine, as a text that can be read and compared.
+func TestTheExampleIsTheFixture(t *testing.T) {
+	const name = "../../examples/hosts/epyc-7551p.ttar"
+	var want strings.Builder
+	if err := tree.WriteText(&want, hostfixture.EPYC7551P().FS()); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(want.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.String(), string(have)); diff != "" {
+		t.Errorf("rewrite it with -update (-fixture +example):\n%s", diff)
 	}
 }
 
