@@ -84,11 +84,11 @@ func TestSnapshotsOfRealMachines(t *testing.T) {
 	}
 }
 
-// dumpFiles returns archives of real machines: those of the other tests, and all below $RACKLESS_DUMPS.
+// dumpFiles returns archives of real machines: those of the other tests, and all below $RACKLESS_CORPUS.
 func dumpFiles(t testing.TB) []string {
 	t.Helper()
 	dirs := []string{"testdata"}
-	if dir := os.Getenv("RACKLESS_DUMPS"); dir != "" {
+	if dir := os.Getenv("RACKLESS_CORPUS"); dir != "" {
 		dirs = append(dirs, dir)
 	}
 	var out []string

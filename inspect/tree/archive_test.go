@@ -331,12 +331,12 @@ func TestOtherFilesAreNotArchives(t *testing.T) {
 	}
 }
 
-// dumps returns the archives below $RACKLESS_DUMPS, a directory with dumps of real machines. Without it, what wants them is skipped.
+// dumps returns the archives below $RACKLESS_CORPUS, a directory with dumps of real machines. Without it, what wants them is skipped.
 func dumps(t testing.TB) []string {
 	t.Helper()
-	dir := os.Getenv("RACKLESS_DUMPS")
+	dir := os.Getenv("RACKLESS_CORPUS")
 	if dir == "" {
-		t.Skip("no dumps: set RACKLESS_DUMPS to a directory with archives of machines")
+		t.Skip("no dumps: set RACKLESS_CORPUS to a directory with archives of machines")
 	}
 	var out []string
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {

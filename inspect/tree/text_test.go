@@ -195,9 +195,9 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 // TestTextOfOthers reads the fixtures of prometheus/procfs, where they are at hand.
 func TestTextOfOthers(t *testing.T) {
 	t.Parallel()
-	dir := os.Getenv("RACKLESS_DUMPS")
+	dir := os.Getenv("RACKLESS_CORPUS")
 	if dir == "" {
-		t.Skip("no dumps: set RACKLESS_DUMPS to a directory with archives of machines")
+		t.Skip("no dumps: set RACKLESS_CORPUS to a directory with archives of machines")
 	}
 	m, err := ParseText(read(t, dir+"/procfs/prometheus/procfs-fixtures.ttar"))
 	if err != nil {
