@@ -62,6 +62,10 @@ func Sniff(head []byte) bool {
 			end = "-->"
 		case bytes.HasPrefix(rest, []byte("<!")):
 			end = ">"
+			// A DOCTYPE that defines things itself goes on to "]>". Parse refuses it, by name.
+			if open, closed := bytes.IndexByte(rest, '['), bytes.IndexByte(rest, '>'); open >= 0 && open < closed {
+				end = "]>"
+			}
 		default:
 			after, ok := bytes.CutPrefix(rest, []byte("<topology"))
 			return ok && len(after) > 0 && strings.IndexByte(" \t\r\n/>", after[0]) >= 0

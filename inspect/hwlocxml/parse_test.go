@@ -166,6 +166,7 @@ func TestSniff(t *testing.T) {
 		"comments before the DOCTYPE":  {"<?xml version=\"1.0\"?>\n<!-- a > b -->\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology>", true},
 		"no DOCTYPE":                   {"<topology>\n", true},
 		"an empty topology":            {"<topology/>", true},
+		"declarations in the DOCTYPE":  {"<!DOCTYPE topology [<!ENTITY a \"b\">]>\n<topology/>", true},
 		"nothing":                      {"", false},
 		"the name cut off":             {"<topology", false},
 		"a longer name":                {"<topologydiff refname=\"a\">", false},
