@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -122,6 +123,9 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	}
 	if g.NVLinks != nil && *g.NVLinks > 0 {
 		links = countText(*g.NVLinks, "NVLink", "NVLinks")
+		if v.isAMD(g) {
+			links = fmt.Sprintf("XGMI x%d", *g.NVLinks)
+		}
 	}
 	if d != nil && d.IOMMUGroup != nil {
 		group = "group " + intText(d.IOMMUGroup)

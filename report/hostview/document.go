@@ -93,19 +93,25 @@ func newPath(p topology.Path) Path {
 
 // expect looks up what is usual for p, or returns nil.
 func expect(t *topology.Tree, p topology.Path) *topology.Expectation {
-	a, okA := trained(t, p.A)
-	b, okB := trained(t, p.B)
-	if !okA || !okB {
+	r, ok := slower(t, p.A, p.B)
+	if !ok {
 		return nil
 	}
-	if topology.LinkGBps(b.gts, b.width) < topology.LinkGBps(a.gts, a.width) {
-		a = b
-	}
-	e, ok := topology.Expect(p.Class, a.gts, a.width)
+	e, ok := topology.Expect(p.Class, r.gts, r.width)
 	if !ok {
 		return nil
 	}
 	return &e
+}
+
+// slower returns the rate of the slower link of two devices.
+func slower(t *topology.Tree, a, b string) (rate, bool) {
+	ra, okA := trained(t, a)
+	rb, okB := trained(t, b)
+	if topology.LinkGBps(rb.gts, rb.width) < topology.LinkGBps(ra.gts, ra.width) {
+		ra = rb
+	}
+	return ra, okA && okB
 }
 
 // A rate is what a link carries.

@@ -277,6 +277,7 @@ func TestADocumentHoldsTheWholeHost(t *testing.T) {
 }
 
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
+	t.Parallel()
 	h := armVFs()
 	h.System.Product = "yes: no\n- # '\"" // what YAML would take for something else
 	h.System.Board = "0x20"

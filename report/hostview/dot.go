@@ -178,7 +178,7 @@ func (g *dotWriter) nvlinks(sets []nvlinkSet) {
 	const color = `color="#00795a"`
 	for _, set := range sets {
 		if set.Uniform {
-			hub := g.node("NVLink: "+set.Classes[0].Label+" between every two", "style=rounded", color)
+			hub := g.node(set.Name+": "+set.Classes[0].Label+" between every two", "style=rounded", color)
 			for _, id := range set.IDs {
 				g.line("%s -- %s [penwidth=4, %s];", g.ids[id], hub, color)
 			}

@@ -47,20 +47,29 @@ type findingGroup struct {
 	Evidences        []string // beside Subjects
 }
 
-// grouped joins findings that say the same of several subjects. The order is that of the first of each.
+// grouped joins findings that say the same of several subjects, the worst first. The order is that of the first of each.
 func grouped(all []diagnose.Finding) []findingGroup {
-	type key struct {
-		id, title, consequence, fix string
-		severity                    diagnose.Severity
-	}
-	at := map[key]int{}
+	return groupedBy(all, func(f diagnose.Finding) diagnose.Finding {
+		f.Subject, f.Evidence = "", ""
+		return f
+	})
+}
+
+// families joins findings of one kind, whatever they advise.
+func families(all []diagnose.Finding) []findingGroup {
+	return groupedBy(all, func(f diagnose.Finding) diagnose.Finding {
+		return diagnose.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
+	})
+}
+
+func groupedBy(all []diagnose.Finding, key func(diagnose.Finding) diagnose.Finding) []findingGroup {
+	at := map[diagnose.Finding]int{}
 	var out []findingGroup
 	for _, f := range all {
-		k := key{f.ID, f.Title, f.Consequence, f.Fix, f.Severity}
-		i, ok := at[k]
+		i, ok := at[key(f)]
 		if !ok {
 			i = len(out)
-			at[k] = i
+			at[key(f)] = i
 			out = append(out, findingGroup{Finding: f})
 		}
 		out[i].Subjects = append(out[i].Subjects, f.Subject)

@@ -103,14 +103,12 @@ func (v *view) forests() map[int][]block {
 		if _, drawn := cards[d.Address]; drawn || v.partOfCard(d, cards) {
 			continue
 		}
-		// What is on no known node is counted only where something is drawn: a room for it alone would say nothing.
-		f := forest(d.NUMANode)
-		f.fold(v, d)
+		forest(d.NUMANode).fold(v, d)
 	}
 	out := map[int][]block{}
 	for id, f := range nodes {
-		if id == unplaced && len(f.order) == 0 && len(v.Host.NUMANodes) > 0 {
-			continue
+		if id == unplaced && len(f.order) == 0 && (len(v.Host.NUMANodes) > 0 || len(nodes) > 1) {
+			continue // a room for it alone would say nothing
 		}
 		if blocks := f.blocks(v); len(blocks) > 0 {
 			out[id] = blocks
@@ -258,10 +256,11 @@ func (n fold) String() string {
 func (f *nodeForest) blocks(v *view) []block {
 	var out []block
 	for _, name := range f.order {
-		b := block{Title: "Root complex " + strings.TrimPrefix(drawable(name), "pci")}
 		if name == "" {
-			b.Title = "Root complex not known"
+			out = append(out, f.rootless(v)...)
+			continue
 		}
+		b := block{Title: "Root complex " + strings.TrimPrefix(drawable(name), "pci")}
 		for _, k := range f.roots[name].kids {
 			b.Branches = append(b.Branches, v.branch(k))
 		}
@@ -282,6 +281,26 @@ func (f *nodeForest) blocks(v *view) []block {
 	}
 	if roots > 0 {
 		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", countText(roots, "root complex", "root complexes"), rest)})
+	}
+	return out
+}
+
+// rootless are the blocks of what stands below a root that is not known. One trunk for all would say that they have a root in common, so
+// each bridge has a block of its own, and devices without a bridge stand beside each other.
+func (f *nodeForest) rootless(v *view) []block {
+	var out []block
+	for _, k := range f.roots[""].kids {
+		out = append(out, block{Title: "Root complex not known", Branches: []branch{v.branch(k)}})
+	}
+	if leaves := v.leafBranches(f.roots[""].leaves); len(leaves) > 0 {
+		out = append(out, block{Title: "PCI tree not known", Branches: leaves, Loose: true})
+	}
+	if n := f.folded[""]; n != nil {
+		out[len(out)-1].Folded = "+ " + n.String()
+		delete(f.folded, "")
+	}
+	for i := range out {
+		foldDisks(&out[i])
 	}
 	return out
 }

@@ -37,7 +37,11 @@ func (c cell) fit(letters int) string {
 	if c.cpus != nil && !c.cpus.IsEmpty() {
 		return cpusText(*c.cpus, letters)
 	}
-	return text.Trim(cut(c.String(), letters), letters)
+	s := c.String()
+	if text.StringWidth(s) <= letters {
+		return s
+	}
+	return text.Trim(cut(s, letters), letters) // letters that take two columns need the second
 }
 
 // String is the whole cell.
@@ -74,14 +78,13 @@ func (g *grid) tell() {
 // fitted is a grid that is at most width letters wide, if that can be had, with gap letters between its columns: the names of its columns,
 // which of them are to the right, and its rows.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
-	const all = 1 << 20
 	keep := make([]int, len(g.Heads))
 	widths := make([]int, len(g.Heads))
 	for i, h := range g.Heads {
 		keep[i] = i
 		widths[i] = text.StringWidth(h.Name)
 		for _, r := range g.Rows {
-			widths[i] = max(widths[i], text.StringWidth(r[i].fit(all)))
+			widths[i] = max(widths[i], text.StringWidth(r[i].String()))
 		}
 	}
 	total := func() int {

@@ -181,6 +181,7 @@ func drawnHost(t *rapid.T) *Document {
 }
 
 func TestNothingOverlapsInThePictureOfAnyHost(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawnHost(t)
 		v := newView(d)
@@ -196,6 +197,7 @@ func TestNothingOverlapsInThePictureOfAnyHost(t *testing.T) {
 
 // Every output of every host: none fails, and those that have a grammar follow it.
 func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		d := drawnHost(rt)
 		wellFormed(t, written(t, func(b *bytes.Buffer) error { return d.WriteSVG(b) }))
@@ -215,6 +217,7 @@ func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 
 // Everything that is known of is somewhere in the picture: each GPU and NIC once, and each NUMA node.
 func TestEveryDeviceIsDrawnOnce(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawnHost(t)
 		v := newView(d)
@@ -249,6 +252,7 @@ func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 
 // A loop in a dump, or bridges nested as deep as buses go, end.
 func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
+	t.Parallel()
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}
 	for i := range 250 {
 		at, parent := topology.PCIAddr{Bus: uint8(i)}, ""

@@ -19,7 +19,7 @@ var legend = []struct{ class, means string }{
 	{"PHB", "through one PCIe host bridge, which is in the CPU as a rule"},
 	{"PXB", "through several PCIe bridges, and no host bridge"},
 	{"PIX", "through at most one PCIe bridge or switch"},
-	{"NV#", "over # bonded NVLinks"},
+	{"NV#", "over # bonded NVLinks, or XGMI links of AMD"},
 }
 
 // WriteMatrix writes the view of nvidia-smi topo -m for all GPUs and NICs, also where nvidia-smi does not exist: a row and a column for each device,

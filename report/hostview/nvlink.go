@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // An nvlinkSet is GPUs that NVLinks join, directly or through each other.
 type nvlinkSet struct {
+	Name    string   // NVLink, or XGMI: what AMD's GPUs are joined by, and NCCL's files call NVLink as well
 	IDs     []string // of the GPUs, in the order of the Host
 	GPUs    []string // their names
 	Classes []nvlinkClass
@@ -19,6 +22,12 @@ type nvlinkClass struct {
 	Label string // NV18
 	Links int
 	Pairs [][2]int // places in GPUs
+}
+
+// isAMD reports whether a GPU is known to be AMD's.
+func (v *view) isAMD(g *topology.GPU) bool {
+	d := v.device(g.Address)
+	return d != nil && d.Vendor != nil && *d.Vendor == topology.VendorAMD || strings.HasPrefix(g.ComputeArch, "gfx")
 }
 
 // nvlinkSets finds the sets among the GPUs.
@@ -51,7 +60,10 @@ func (v *view) nvlinkSets() []nvlinkSet {
 			continue
 		}
 		slices.Sort(members)
-		set := nvlinkSet{}
+		set := nvlinkSet{Name: "NVLink"}
+		if v.isAMD(v.gpus[first]) {
+			set.Name = "XGMI"
+		}
 		for _, m := range members {
 			set.IDs = append(set.IDs, v.gpus[m].ID())
 			set.GPUs = append(set.GPUs, v.names[v.gpus[m].ID()])

@@ -80,8 +80,8 @@ type pageCell struct {
 type pageClass struct{ Class, Means string }
 
 type pageExpectation struct {
-	Class, Basis, GBps, Usec string
-	Pairs                    int
+	Class, Link, Basis, GBps, Usec string
+	Pairs                          int
 }
 
 type pageGrid struct {
@@ -178,7 +178,8 @@ func (v *view) expected() []pageExpectation {
 		if p.Expected == nil {
 			continue
 		}
-		e := pageExpectation{Class: p.Class, Basis: p.Expected.Basis, GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
+		r, _ := slower(v.tree, p.A, p.B)
+		e := pageExpectation{Class: p.Class, Link: rateText(&r.gts, &r.width), Basis: p.Expected.Basis, GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)
@@ -203,7 +204,11 @@ func newPageGrid(g grid) pageGrid {
 	for _, r := range g.Rows {
 		row := make([]pageCell, len(r))
 		for i, c := range r {
-			row[i] = pageCell{Text: c.fit(200), First: i == 0, Right: g.Heads[i].Right}
+			most := 200
+			if c.cpus != nil {
+				most = 40 // a stride or a count says more than a hundred numbers
+			}
+			row[i] = pageCell{Text: c.fit(most), First: i == 0, Right: g.Heads[i].Right}
 		}
 		out.Rows = append(out.Rows, row)
 	}

@@ -19,6 +19,9 @@ var shades = []shade{
 	{"error", "#b3240e", "#ff8a75"}, {"warning", "#b35c00", "#ffb454"}, {"info", "#0067a5", "#5cb6f0"},
 	{"k0", "#9ec9e8", "#2a6f9f"}, {"k1", "#f2c184", "#8f5a12"}, {"k2", "#9fdcc8", "#1b7a60"}, {"k3", "#e2b6d3", "#874a75"},
 	{"k4", "#efe28f", "#77691a"}, {"k5", "#c3c9d0", "#566069"}, {"hatch", "#1b1f24", "#e6eaee"}, {"link", "#0550ae", "#79b8ff"},
+	{"m-nv", "#004d3a", "#3fd0a4"}, {"m-nv-fg", "#ffffff", "#06231a"}, {"m-pix", "#0d3757", "#a3d4f5"}, {"m-pix-fg", "#ffffff", "#06182a"},
+	{"m-pxb", "#1a537c", "#74b4e0"}, {"m-pxb-fg", "#ffffff", "#06182a"}, {"m-phb", "#2a6f9f", "#4a90c4"}, {"m-phb-fg", "#ffffff", "#06182a"},
+	{"m-node", "#a3c8e2", "#234e6e"}, {"m-node-fg", "#10202c", "#dfefff"}, {"m-sys", "#e8f1f8", "#1c2c3a"}, {"m-sys-fg", "#10202c", "#c8d6e2"},
 }
 
 // variables is the style sheet's part with the colours. Paper is white, whatever the screen.

@@ -60,7 +60,7 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 	p.box(rect{0, 0, width, 0}, "panel", 6, "")
 	y := 20
 	p.text(sh.margin, y, "Findings: "+findingsText(v.Findings), fontTitle, "", width-2*sh.margin, in)
-	groups := grouped(v.Findings)
+	groups := families(v.Findings)
 	for i, g := range groups {
 		y += 18
 		if i == maxListed {
@@ -97,7 +97,7 @@ func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 // nvlinkText describes a set in words.
 func nvlinkText(set nvlinkSet) string {
 	if set.Uniform {
-		return drawable(fmt.Sprintf("NVLink between %s: %s between every two", some(set.GPUs, 16), set.Classes[0].Label))
+		return drawable(fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].Label))
 	}
 	var parts []string
 	for _, c := range set.Classes {
@@ -107,7 +107,7 @@ func nvlinkText(set nvlinkSet) string {
 		}
 		parts = append(parts, c.Label+": "+some(pairs, 40))
 	}
-	return drawable("NVLink " + strings.Join(parts, "; "))
+	return drawable(set.Name + " " + strings.Join(parts, "; "))
 }
 
 // nvlinkBar draws the GPUs in rows, each on a bar.
@@ -116,9 +116,9 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
 	rows := (len(set.GPUs) + perRow - 1) / perRow
-	label := fmt.Sprintf("NVLink: %s between every two", set.Classes[0].Label)
+	label := fmt.Sprintf("%s: %s between every two", set.Name, set.Classes[0].Label)
 	if !set.Uniform {
-		label = "NVLink: not the same between every two; -o matrix has the pairs"
+		label = set.Name + ": not the same between every two; -o matrix has the pairs"
 	}
 	label = drawable(label)
 	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.width(label))) + 2*sh.margin}
@@ -163,7 +163,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	side := 2*radius + chip
 	p := &picture{W: side + 2*sh.margin}
 	in := rect{0, 0, p.W, 1 << 20}
-	p.text(sh.margin, 20, "NVLink", fontTitle, "", side, in)
+	p.text(sh.margin, 20, set.Name, fontTitle, "", side, in)
 	cx, cy := sh.margin+side/2, 30+radius+high/2
 	at := make([][2]int, n)
 	for i := range n {

@@ -159,7 +159,10 @@ func (p *picture) marks(x, y int, all []mark, room int, in rect) int {
 			label += " +" + strconv.Itoa(n)
 		}
 		w := p.text(x+markSize+3, y+4, label, fontID, "id", start+room-x-markSize-3, in)
-		if last {
+		switch {
+		case last && w == 0:
+			return x + markSize - start // the sign alone
+		case last:
 			return x + markSize + 3 + w - start
 		}
 		x = next

@@ -87,7 +87,16 @@ func newScene(v *view) *scene {
 		add(title, at, v.nodeRoom(n, forests[n.ID]), false)
 		delete(forests, n.ID)
 	}
-	if len(v.Host.NUMANodes) == 0 && (v.onlineCPUs().Len() > 0 || len(forests[unplaced]) > 0) {
+	if len(v.Host.NUMANodes) == 0 {
+		// lspci names the node of each device and knows no more of it.
+		for _, id := range slices.Sorted(maps.Keys(forests)) {
+			if id != unplaced {
+				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"}, Blocks: forests[id]}, false)
+				delete(forests, id)
+			}
+		}
+	}
+	if len(v.Host.NUMANodes) == 0 && len(order) == 0 && (v.onlineCPUs().Len() > 0 || len(forests[unplaced]) > 0) {
 		title := ""
 		if len(v.Host.Packages) == 1 {
 			title = v.packageTitle([]int{v.Host.Packages[0].ID})
@@ -97,9 +106,6 @@ func newScene(v *view) *scene {
 	}
 	// What is left is on a node that is not in the list, or on none.
 	for _, id := range slices.Sorted(maps.Keys(forests)) {
-		if len(forests[id]) == 0 {
-			continue
-		}
 		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"}, Blocks: forests[id], Odd: true}
 		if id == unplaced {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
@@ -195,23 +201,25 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 			full = append(full, drawable(strings.Join(parts, ", ")))
 		}
 	}
-	memory := "memory not known"
+	memory, free := "", ""
 	switch {
-	case n.MemoryBytes == nil && len(v.Host.PCI) == 0 && v.Provenance.Kind == topology.SourceTopo:
-		memory = "" // a matrix never says
 	case n.MemoryBytes != nil && *n.MemoryBytes == 0:
 		memory = "no memory"
 	case n.MemoryBytes != nil:
 		memory = sizeText(*n.MemoryBytes)
 		if n.FreeBytes != nil {
-			memory += ", " + sizeText(*n.FreeBytes) + " free"
+			free = sizeText(*n.FreeBytes) + " free"
 		}
+	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
+		memory = "memory not known" // where it is known of others; a matrix, for one, never says
 	}
 	kind := ""
 	if n.Kind != "" && n.Kind != "dram" || n.GPU != nil {
 		kind = nodeKind(n)
 	}
-	line(v.coresText(n.CPUs), memory, kind)
+	line(v.coresText(n.CPUs), memory)
+	line(free)
+	line(kind)
 	if pools := poolsText(n.Hugepages); pools != unknown && pools != none {
 		line("hugepages " + pools)
 	}

@@ -18,6 +18,9 @@ func (v *view) heading() string {
 			names = append(names, n)
 		}
 	}
+	if len(names) == 2 && strings.HasPrefix(strings.ToLower(names[1]), strings.ToLower(names[0])) {
+		names = names[1:] // "HP" and "HP EliteBook"
+	}
 	if len(names) == 0 {
 		names = append(names, "A machine of unknown make")
 	}

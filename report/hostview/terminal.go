@@ -24,6 +24,7 @@ const (
 	maxRows     = 16
 	maxUnread   = 8
 	maxSubjects = 6
+	maxAlike    = 3 // findings of one kind that differ in what they advise
 )
 
 // WriteTable writes the machine as text: what it is, its NUMA nodes, devices and paths, then what is wrong with it and what could not be read.
@@ -63,8 +64,10 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	for _, g := range grids[after:] {
 		t.grid(g)
 	}
-	for _, line := range v.routeTexts() {
-		fmt.Fprintln(t)
+	for i, line := range v.routeTexts() {
+		if i == 0 {
+			fmt.Fprintln(t)
+		}
 		t.wrap("", "  ", line)
 	}
 	t.findings(d.Findings)
@@ -193,27 +196,47 @@ func (t *terminal) findings(all []diagnose.Finding) {
 	_, color := severityStyle(worst(all))
 	fmt.Fprintln(t, t.colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
+	shown := map[string]int{} // groups by ID and title
+	rest := map[string][]string{}
 	for _, g := range groups {
-		mark, color := severityStyle(g.Severity)
-		head := printable(fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title))
-		id := printable(g.ID)
-		for i, line := range strings.Split(text.WrapSoft(head, t.Width-len(id)-3), "\n") {
-			prefix := strings.Repeat(" ", 3+len(id))
-			if i == 0 {
-				prefix = t.colored(mark+" "+id, text.Bold, color) + " "
-			}
-			fmt.Fprintln(t, prefix+strings.TrimRight(line, " "))
+		kind := g.ID + g.Title
+		if shown[kind]++; shown[kind] > maxAlike {
+			rest[kind] = append(rest[kind], g.Subjects...)
 		}
-		if len(g.Evidences) > 1 {
-			t.wrap("  ", "  ", printable(g.Subjects[0]+": "+g.Evidences[0]), text.Faint)
-		} else if g.Evidence != "" {
-			t.wrap("  ", "  ", printable(g.Evidence), text.Faint)
-		}
-		if g.Fix != "" {
-			t.wrap("  fix: ", "       ", printable(g.Fix))
+	}
+	clear(shown)
+	for _, g := range groups {
+		kind := g.ID + g.Title
+		switch shown[kind]++; {
+		case shown[kind] <= maxAlike:
+			t.finding(g)
+		case shown[kind] == maxAlike+1:
+			t.finding(findingGroup{Finding: diagnose.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}, Subjects: rest[kind]})
 		}
 	}
 	fmt.Fprintf(t, "rackless explain %s says more.\n", printable(groups[0].ID))
+}
+
+// finding prints what is wrong, where, what was read and how to mend it.
+func (t *terminal) finding(g findingGroup) {
+	mark, color := severityStyle(g.Severity)
+	head := printable(fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title))
+	id := printable(g.ID)
+	for i, line := range strings.Split(text.WrapSoft(head, max(t.Width-len(id)-3, 20)), "\n") {
+		prefix := strings.Repeat(" ", 3+len(id))
+		if i == 0 {
+			prefix = t.colored(mark+" "+id, text.Bold, color) + " "
+		}
+		fmt.Fprintln(t, prefix+strings.TrimRight(line, " "))
+	}
+	if len(g.Evidences) > 1 {
+		t.wrap("  ", "  ", printable(g.Subjects[0]+": "+g.Evidences[0]), text.Faint)
+	} else if g.Evidence != "" {
+		t.wrap("  ", "  ", printable(g.Evidence), text.Faint)
+	}
+	if g.Fix != "" {
+		t.wrap("  fix: ", "       ", printable(g.Fix))
+	}
 }
 
 // unread lists what was there and could not be had.

@@ -17,6 +17,7 @@ func tableOf(t testing.TB, d *Document, o TableOptions) string {
 }
 
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
+	t.Parallel()
 	for _, c := range hostCases() {
 		for _, width := range []int{0, 60, 80, 100, 200} {
 			want := max(width, 60)
@@ -78,6 +79,19 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 	}
 }
 
+func TestFindingsOfOneKindAreNotListedWithoutEnd(t *testing.T) {
+	var findings []finding
+	for i := range 20 {
+		findings = append(findings, finding{ID: "RL011", Severity: diagnose.Warning, Subject: fmt.Sprintf("dev%d", i), Title: "too far", Fix: fmt.Sprintf("move %d", i)})
+	}
+	out := tableOf(t, NewDocument(nothing(), findings), TableOptions{})
+	for _, want := range []string{"! RL011 dev2: too far\n  fix: move 2\n! RL011 dev3, dev4, dev5, dev6, dev7 and 12 more: the same\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
 func TestAColumnThatSaysNothingIsLeftOutButNotTheNode(t *testing.T) {
 	out := tableOf(t, NewDocument(memoryOnly(), nil), TableOptions{})
 	for _, head := range []string{"group", "BAR", "speed", "hugepages", "L3"} {
@@ -93,6 +107,7 @@ func TestAColumnThatSaysNothingIsLeftOutButNotTheNode(t *testing.T) {
 
 // A link of which a digit is cut off would be another link.
 func TestLinksAndDistancesAreNeverCut(t *testing.T) {
+	t.Parallel()
 	h := epyc()
 	for i := range h.NICs {
 		h.NICs[i].Netdevs = []string{"enp65s0f0np0", "enp65s0f1np1", "enp65s0f2np2"}
@@ -160,6 +175,7 @@ func TestTheMachineIsNamed(t *testing.T) {
 		{topology.System{Vendor: "Dell Inc.", Product: "PowerEdge R740"}, "Dell Inc. PowerEdge R740"},
 		{topology.System{Vendor: "To Be Filled By O.E.M.", Product: "Default string"}, "A machine of unknown make"},
 		{topology.System{Vendor: "QEMU", Product: "pc", Hypervisor: "kvm"}, "QEMU pc (virtual machine under kvm)"},
+		{topology.System{Vendor: "HP", Product: "HP EliteBook"}, "HP EliteBook"},
 		{topology.System{InVM: new(true)}, "A machine of unknown make (virtual machine)"},
 	} {
 		if got := newView(NewDocument(&topology.Host{System: tt.s}, nil)).heading(); got != tt.want {

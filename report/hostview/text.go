@@ -138,10 +138,16 @@ func linkTexts(l *topology.Link) (now, most string) {
 	return now, most
 }
 
-// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the device could do more, with "?" for what a link
-// does now that nobody said.
+// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the device could do more, "max Gen4 x16" where
+// nobody said what it does now.
 func linkText(l *topology.Link) string {
 	if l == nil {
+		return unknown
+	}
+	if l.SpeedGTs == nil && l.Width == nil {
+		if most := rateText(l.MaxSpeedGTs, l.MaxWidth); most != "" {
+			return "max " + most
+		}
 		return unknown
 	}
 	generation := func(gts float64) string { return strconv.Itoa(topology.Generation(gts)) }

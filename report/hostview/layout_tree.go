@@ -1,0 +1,215 @@
+package hostview
+
+import "slices"
+
+// layoutBlock draws a root complex.
+func layoutBlock(b block, width int) *picture {
+	p := &picture{W: width}
+	if len(b.Branches) == 0 {
+		p.H = 18
+		p.text(2, 13, b.Folded, fontSmall, "soft", width-4, rect{0, 0, width, p.H})
+		return p
+	}
+	frame := len(p.Boxes)
+	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
+	all := rect{0, 0, width, 1 << 20}
+	p.text(8, 15, b.Title, fontSmall, "soft", width-16, all)
+	y := 22
+	if b.Loose {
+		y = p.loose(b.Branches, y, width)
+	} else {
+		y = p.branches(b.Branches, 0, 8, 20, y-2, width-8)
+	}
+	if b.Folded != "" {
+		p.text(8, y+10, b.Folded, fontSmall, "soft", width-16, all)
+		y += 16
+	}
+	p.H = y + 3
+	p.Boxes[frame].H = p.H
+	for i := range p.Texts {
+		if p.Texts[i].In == all {
+			p.Texts[i].In.H = p.H
+		}
+	}
+	return p
+}
+
+// loose draws devices of which no tree is known, two beside each other. What can be said of their links is on their cards.
+func (p *picture) loose(all []branch, y, width int) int {
+	half := (width - 24) / 2
+	var cards []card
+	for _, b := range all {
+		for _, c := range b.Cards {
+			if b.Wire.Now != "" || b.Wire.Most != "" {
+				c.Lines = append(slices.Clone(c.Lines), b.Wire.Full)
+			}
+			cards = append(cards, c)
+		}
+	}
+	for i := 0; i < len(cards); i += 2 {
+		high := 0
+		for j := i; j < min(i+2, len(cards)); j++ {
+			high = max(high, p.card(cards[j], 8+(j-i)*(half+8), y, half))
+		}
+		y += high + 6
+	}
+	return y
+}
+
+// branches draws the lines of the tree that hang on a trunk at x, which begins at from, from y down to at most the pixel right. It returns where
+// they end.
+func (p *picture) branches(all []branch, level, x, from, y, right int) int {
+	trunk := y
+	for _, b := range all {
+		wireY := y + 20
+		trunk = wireY
+		at := x + 10
+		p.line("trunk", 15, "", [2]int{x, wireY}, [2]int{at, wireY})
+		bottom := y + 40
+		end := at
+		if b.Bridge != nil {
+			in := p.box(rect{at, wireY - 10, bridgeWidth, 20}, "bridge", 3, b.Bridge.Full)
+			w := min(fontID.width(b.Bridge.Text), in.W-6)
+			p.text(at+(in.W-w)/2, wireY+4, b.Bridge.Text, font{Size: 10}, "", in.W-6, in)
+			end = in.right()
+		}
+		switch {
+		case len(b.Cards) > 0:
+			bottom = max(bottom, p.wired(b, end, y, right))
+		case b.Switch != nil:
+			p.wire(b.Wire, end, end+wireLength, wireY)
+			room := right - end - wireLength
+			in := rect{end + wireLength, wireY - 10, min(fontID.width(b.Switch.Text)+12, room), 20}
+			p.box(in, "bridge", 3, b.Switch.Full)
+			p.text(in.X+6, wireY+4, b.Switch.Text, fontID, "", in.W-8, in)
+			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6, rect{0, 0, right, 1 << 20})
+		}
+		if b.Bridge != nil && len(b.Bridge.Marks) > 0 {
+			// Beside the bridge where nothing else is, else below it.
+			if len(b.Cards) == 0 && b.Switch == nil {
+				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6, rect{0, 0, right, 1 << 20})
+			} else {
+				mid := wireY + 20
+				if b.Wire.Most != "" {
+					mid += 7 // below what stands below the wire
+				}
+				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6, rect{0, 0, right, 1 << 20})
+				bottom = max(bottom, mid+10)
+			}
+		}
+		y = bottom + 4
+		if len(b.Fan) > 0 {
+			down := x
+			if level < maxIndent {
+				down = x + indent
+			}
+			start := wireY + 10
+			if b.Switch != nil {
+				// From below the switch to the trunk, around what is below the bridge.
+				elbow := y - 4
+				p.line("trunk", 15, "", [2]int{end + wireLength + 12, wireY + 10}, [2]int{end + wireLength + 12, elbow}, [2]int{down, elbow})
+				start = elbow
+			}
+			y = p.branches(b.Fan, level+1, down, start, y, right)
+		}
+	}
+	p.line("trunk", 15, "", [2]int{x, from}, [2]int{x, trunk})
+	return y
+}
+
+// wired draws the wire from x and the cards at its end, and returns where they end.
+func (p *picture) wired(b branch, x, y, right int) int {
+	wireY := y + 20
+	length := wireLength
+	if b.Wire.Now == "" && b.Wire.Most == "" && b.Bridge == nil {
+		length = 18 // a device of the root bus has no link
+	}
+	left := x + length
+	p.wire(b.Wire, x, left, wireY)
+	top := y + 2
+	for i, c := range b.Cards {
+		h := p.card(c, left, top, right-left)
+		if i > 0 {
+			p.line("trunk", 15, "", [2]int{left - 6, wireY}, [2]int{left - 6, top + h/2}, [2]int{left, top + h/2})
+		}
+		top += h + 4
+	}
+	return top - 4
+}
+
+// wireWidth is the weight of a link's line, in tenths of a pixel.
+func wireWidth(lanes int) int {
+	switch {
+	case lanes >= 16:
+		return 80
+	case lanes >= 8:
+		return 50
+	case lanes >= 4:
+		return 32
+	case lanes >= 2:
+		return 22
+	}
+	return 14
+}
+
+// wire draws a link: its line is as heavy as it has lanes. What it is now stands above it, what the device could do below it.
+func (p *picture) wire(w wire, from, to, y int) {
+	class := "wire"
+	switch {
+	case w.Most != "" && w.Now != "":
+		class = "wire slow"
+	case w.Lanes == 0:
+		class = "wire dim"
+	}
+	p.line(class, wireWidth(w.Lanes), w.Full, [2]int{from, y}, [2]int{to, y})
+	in := rect{from, y - 20, to - from, 44}
+	center := func(s string) int {
+		return from + max(2, (to-from-fontSmall.width(s))/2)
+	}
+	above, below, class := w.Now, "", "late"
+	switch {
+	case w.Now == "" && w.Most != "":
+		above, below, class = w.Most, "at most", "soft" // what it does now is not known
+	case w.Most != "":
+		below = "of " + w.Most
+	}
+	p.text(center(above), y-7, above, fontSmall, "", to-from-4, in)
+	p.text(center(below), y+16, below, fontSmall, class, to-from-4, in)
+}
+
+// card draws a device and returns how high it is.
+func (p *picture) card(c card, x, y, width int) int {
+	frame := len(p.Boxes)
+	p.box(rect{x, y, width, 0}, "card "+c.Kind, 4, c.Full)
+	p.box(rect{x, y, 5, 0}, "band "+c.Kind, 2, c.Full)
+	in := rect{x, y, width, 1 << 20}
+	left, room := x+11, width-11-6
+	at := y + 15
+	w := p.text(left, at, c.Title, fontName, "", room, in)
+	marks := c.Marks
+	if len(marks) > 0 && room-w-8 >= marksNeed(marks) {
+		p.marks(left+w+8, at-4, marks, room-w-8, in)
+		marks = nil
+	}
+	at += 3
+	for i, l := range c.Lines {
+		at += 14
+		f := fontSmall
+		if i < c.Strong {
+			f = fontBold
+		}
+		p.text(left, at-2, l, f, "", room, in)
+	}
+	if len(marks) > 0 {
+		at += 15
+		p.marks(left, at-6, marks, room, in)
+	}
+	h := max(at+4-y, 36)
+	p.Boxes[frame].H, p.Boxes[frame+1].H = h, h
+	for i := range p.Texts {
+		if p.Texts[i].In == in {
+			p.Texts[i].In.H = h
+		}
+	}
+	return h
+}

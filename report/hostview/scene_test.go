@@ -1,0 +1,402 @@
+package hostview
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/topology"
+)
+
+// outline is a scene as indented text, with what a test wants to see of it.
+func outline(h *topology.Host, findings []finding) string {
+	var b strings.Builder
+	line := func(depth int, parts ...string) {
+		b.WriteString(strings.Repeat("  ", depth) + strings.TrimSpace(strings.Join(parts, " ")) + "\n")
+	}
+	ids := func(marks []mark) string {
+		s := ""
+		for _, m := range marks {
+			s += "!" + m.ID
+		}
+		return s
+	}
+	var branches func(depth int, all []branch)
+	branches = func(depth int, all []branch) {
+		for _, r := range all {
+			var parts []string
+			if r.Bridge != nil {
+				parts = append(parts, "["+r.Bridge.Text+"]", ids(r.Bridge.Marks))
+			}
+			parts = append(parts, r.Wire.Now)
+			if r.Wire.Most != "" {
+				parts = append(parts, "of", r.Wire.Most)
+			}
+			for _, c := range r.Cards {
+				parts = append(parts, "("+c.Title+")", ids(c.Marks))
+			}
+			if r.Switch != nil {
+				parts = append(parts, "["+r.Switch.Text+"]")
+			}
+			line(depth, strings.Join(strings.Fields(strings.Join(parts, " ")), " "))
+			branches(depth+1, r.Fan)
+		}
+	}
+	for _, g := range newScene(newView(NewDocument(h, findings))).Groups {
+		line(0, g.Title)
+		for _, r := range g.Rooms {
+			line(1, r.Title, ids(r.Marks))
+			for _, k := range r.Blocks {
+				line(2, k.Title, k.Folded)
+				branches(3, k.Branches)
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestTheTreeIsDrawnAsItIs(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		host     *topology.Host
+		findings []finding
+		want     string
+	}{
+		{"a node each for two GPUs and two NICs", epyc(), epycFindings(), `
+Package 0
+  NUMA node 0
+    Root complex 0000:00 + 1 bridge, 2 functions
+      [00:01.1] Gen3 x4 (nvme0n1 01:00.0)
+      [00:01.2] Gen2 x1 of Gen2 x4 (NIC0 02:00.0)
+      [00:03.1] Gen3 x16 of Gen4 x16 (GPU0 06:00.0) !RL010
+  NUMA node 1
+    Root complex 0000:20 + 1 bridge
+      [20:03.1] Gen1 x16 of Gen4 x16 (GPU1 21:00.0) !RL003
+  NUMA node 2
+    Root complex 0000:40
+      [40:03.1] Gen3 x8 (NIC1 41:00.0) (NIC2 41:00.1)
+  NUMA node 3 !RL040
+    Root complex 0000:60
+      [60:03.1] Gen3 x8 (NIC3 61:00.0) (NIC4 61:00.1)
+`},
+		{"one node, whose devices do not say that they are on it", laptop(), nil, `
+Package 0
+  NUMA node 0
+    Root complex 0000:00 + 2 functions
+      [00:06.0] Gen4 x4 (nvme0n1 04:00.0)
+      (GPU0 00:02.0)
+      (NIC0 00:14.3)
+`},
+		{"nodes without CPUs, and devices on no known node", memoryOnly(), nil, `
+Package 0
+  NUMA node 0
+  NUMA node 2
+  NUMA node 4
+Package 1
+  NUMA node 1
+Nodes without CPUs
+  NUMA node 8
+
+  NUMA node not known
+    Root complex 0000:00
+      (Screen 00:04.0)
+      (NIC0 00:05.0)
+      (GPU0 00:06.0)
+`},
+		{"128 virtual functions and twelve disks", armVFs(), nil, `
+Package 36
+  NUMA node 0
+    Root complex 0000:00 + 7 more disks
+      [00:01.0] Gen3 x4 of Gen4 x4 (nvme0n1 01:00.0)
+      [00:02.0] Gen3 x4 of Gen4 x4 (nvme1n1 02:00.0)
+      [00:03.0] Gen3 x4 of Gen4 x4 (nvme2n1 03:00.0)
+      [00:04.0] Gen3 x4 of Gen4 x4 (nvme3n1 04:00.0)
+      [00:08.0] Gen3 x4 of Gen4 x4 (nvme7n1 08:00.0)
+Package 3180
+  NUMA node 1
+    Root complex 0000:10
+      [10:01.0] Gen3 x16 of Gen4 x16 (NIC0 11:00.0)
+`},
+		{"nothing", nothing(), nil, "\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(strings.TrimPrefix(tt.want, "\n"), outline(tt.host, tt.findings)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestASwitchFansOutAndAChainIsOneLine(t *testing.T) {
+	got := outline(dgx(), dgxFindings())
+	for _, want := range []string{`
+    Root complex 0000:14
+      [14:01.0] Gen5 x16 [switch 15:00.0]
+        [16:00.0] !RL023 Gen5 x16 (GPU0 17:00.0) !RL023
+        [16:01.0] Gen5 x16 (NIC2 18:00.0)
+        [16:02.0] Gen5 x16 (GPU1 19:00.0)
+        [16:03.0] Gen5 x16 (NIC3 1a:00.0)
+        [16:04.0] Gen4 x4 (nvme0n1 1b:00.0)
+`, `
+      [00:1c.0] Gen5 x16 (NIC0 03:00.0) !RL002!RL003!RL084 (NIC1 03:00.1) !RL002
+      [00:1c.4 +1] (Screen 05:00.0)
+`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no%sin\n%s", want, got)
+		}
+	}
+}
+
+func TestPackagesAreToldApart(t *testing.T) {
+	two := &topology.Host{
+		Packages: []topology.Package{{ID: 0, CPUs: set("0-3"), Model: "A"}, {ID: 1, CPUs: set("4-7"), Model: "B"}, {ID: 2, CPUs: set("8"), Model: "B"}},
+		NUMANodes: []topology.NUMANode{
+			{ID: 0, CPUs: set("0-3")}, {ID: 1, CPUs: set("4-8")}, {ID: 2, CPUs: set("100")},
+		},
+	}
+	two.Complete()
+	want := "Package 0 · A\n  NUMA node 0\nPackages 1, 2\n  NUMA node 1\nPackage not known\n  NUMA node 2\n"
+	if d := cmp.Diff(want, outline(two, nil)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	// Cores know their packages where these do not know their CPUs.
+	cores := &topology.Host{
+		Packages: []topology.Package{{ID: 0}, {ID: 1}, {ID: 2}}, NUMANodes: []topology.NUMANode{{ID: 0, CPUs: set("0-2")}},
+		Cores: []topology.Core{{CPUs: set("0"), Package: new(0)}, {CPUs: set("1"), Package: new(1)}, {CPUs: set("2"), Package: new(2)}},
+	}
+	cores.Complete()
+	if got := outline(cores, nil); got != "All 3 packages\n  NUMA node 0\n" {
+		t.Error(got)
+	}
+}
+
+func TestAMachineWithoutNUMANodesIsOneRoom(t *testing.T) {
+	h := &topology.Host{Packages: []topology.Package{{ID: 0}}, Cores: []topology.Core{{CPUs: set("0-1")}, {CPUs: set("2-3")}}}
+	function(h, "0000:00:05.0", "", "pci0000:00", -1, 0x020000, topology.VendorRedHat, 0x1041, "", nil)
+	h.Complete()
+	if got, want := outline(h, nil), "Package 0\n  Machine\n    Root complex 0000:00\n      (NIC0 00:05.0)\n"; got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestNodesThatOnlyDevicesNameAreRoomsLikeOthers(t *testing.T) {
+	h := &topology.Host{}
+	for i, node := range []int{0, 1, -1} {
+		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", fmt.Sprintf("pci0000:0%d", i+1), node, 0x020000, topology.VendorIntel, 1, "", nil)
+	}
+	function(h, "0000:09:00.0", "", "pci0000:09", -1, 0x080000, topology.VendorIntel, 1, "", nil)
+	h.Complete()
+	want := `
+  NUMA node 0
+    Root complex 0000:01
+      (NIC0 01:00.0)
+  NUMA node 1
+    Root complex 0000:02
+      (NIC1 02:00.0)
+
+  NUMA node not known
+    Root complex 0000:03
+      (NIC2 03:00.0)
+    + 1 root complex with 1 function
+`
+	if d := cmp.Diff(want, outline(h, nil)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A trunk says that what hangs on it has a root in common.
+func TestWhatHasNoKnownRootHangsOnNoTrunk(t *testing.T) {
+	h := &topology.Host{}
+	orphan := topology.PCIAddr{Bus: 0x77}
+	for i := range 3 {
+		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", "", -1, 0x020000, topology.VendorIntel, 1, "", link(4, 8, 4, 8)).Parent = &orphan
+	}
+	port(h, "0000:10:00.0", orphan.String(), "", 0, 0x11, 0x11, nil)
+	h.PCI[3].NUMANode = nil
+	function(h, "0000:11:00.0", "0000:10:00.0", "", -1, 0x030200, topology.VendorNVIDIA, 1, "", nil)
+	h.Complete()
+	got := outline(h, nil)
+	want := `
+  Machine
+    Root complex not known
+      [10:00.0] (GPU0 11:00.0)
+    PCI tree not known
+      Gen4 x8 (NIC0 01:00.0)
+      Gen4 x8 (NIC1 02:00.0)
+      Gen4 x8 (NIC2 03:00.0)
+`
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	v := newView(NewDocument(h, nil))
+	for _, l := range wideSheet.layout(v, newScene(v)).Lines {
+		if l.Class == "trunk" && len(l.Points) > 1 && l.Points[1][1]-l.Points[0][1] > 60 {
+			t.Errorf("a trunk %+v", l)
+		}
+	}
+}
+
+func TestADeviceOnANodeThatIsNotListedHasARoom(t *testing.T) {
+	h := epyc()
+	h.PCI[0].NUMANode = new(7)
+	function(h, "0000:99:00.0", "", "pci0000:99", 7, 0x020000, topology.VendorIntel, 1, "", nil)
+	h.Complete()
+	if got := outline(h, nil); !strings.Contains(got, "\n  NUMA node 7\n    Root complex 0000:99\n      (NIC5 99:00.0)\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestWhatIsWrongIsDrawnThoughItsKindIsNot(t *testing.T) {
+	h := epyc()
+	got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Warning, Subject: "0000:07:00.3"}})
+	if !strings.Contains(got, "[00:07.1] Gen3 x16 (07:00.3) !RL030") {
+		t.Errorf("the USB controller is not drawn:\n%s", got)
+	}
+	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Info, Subject: "0000:07:00.3"}}); strings.Contains(got, "07:00.3") {
+		t.Errorf("a note is reason enough:\n%s", got)
+	}
+	// A finding about the audio of a GPU is one about the GPU.
+	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Error, Subject: "0000:06:00.1"}}); !strings.Contains(got, "(GPU0 06:00.0) !RL030") || strings.Contains(got, "(06:00.1)") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestTenantsAndIsolatedCoresAreSeen(t *testing.T) {
+	v := newView(NewDocument(epyc(), nil))
+	r := newScene(v).Groups[0].Rooms[0]
+	if !strings.Contains(strings.Join(r.Lines, "|"), "tenants vm00") {
+		t.Errorf("got %q", r.Lines)
+	}
+	var isolated int
+	for _, c := range r.Caches {
+		if !c.Known || len(c.Cells) != 4 {
+			t.Errorf("%+v", c)
+		}
+		for _, cell := range c.Cells {
+			if cell.Threads != 2 {
+				t.Errorf("%+v", cell)
+			}
+			if cell.Isolated {
+				isolated++
+			}
+		}
+	}
+	if isolated != 6 { // 2-7 of 0-7
+		t.Errorf("%d cores are isolated", isolated)
+	}
+}
+
+func TestNVLinksAreInSets(t *testing.T) {
+	host := func(n int, links map[[2]int]int) *topology.Host {
+		h := &topology.Host{}
+		for i := range n {
+			h.GPUs = append(h.GPUs, topology.GPU{Name: "GPU" + string(rune('0'+i))})
+		}
+		for p, l := range links {
+			h.Reported = append(h.Reported, topology.Path{A: h.GPUs[p[0]].Name, B: h.GPUs[p[1]].Name, Class: topology.PathNVLink, Links: l})
+		}
+		return h
+	}
+	for _, tt := range []struct {
+		name string
+		host *topology.Host
+		want []string // members, classes and whether all pairs are alike
+	}{
+		{"no links", host(3, nil), nil},
+		{"a bridge between two", host(3, map[[2]int]int{{0, 2}: 4}), []string{"GPU0 GPU2: NV4x1 uniform"}},
+		{"two bridges", host(4, map[[2]int]int{{0, 1}: 4, {2, 3}: 2}), []string{"GPU0 GPU1: NV4x1 uniform", "GPU2 GPU3: NV2x1 uniform"}},
+		{"all to all", host(3, map[[2]int]int{{0, 1}: 18, {0, 2}: 18, {1, 2}: 18}), []string{"GPU0 GPU1 GPU2: NV18x3 uniform"}},
+		{"a ring", host(4, map[[2]int]int{{0, 1}: 1, {1, 2}: 1, {2, 3}: 1, {0, 3}: 1}), []string{"GPU0 GPU1 GPU2 GPU3: NV1x4"}},
+		{"two widths", host(3, map[[2]int]int{{0, 1}: 1, {0, 2}: 2, {1, 2}: 1}), []string{"GPU0 GPU1 GPU2: NV2x1 NV1x2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, s := range newView(NewDocument(tt.host, nil)).nvlinkSets() {
+				line := strings.Join(s.GPUs, " ") + ":"
+				for _, c := range s.Classes {
+					line += " " + c.Label + "x" + string(rune('0'+len(c.Pairs)))
+				}
+				if s.Uniform {
+					line += " uniform"
+				}
+				got = append(got, line)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestLinksOfAMDAreNotCalledNVLink(t *testing.T) {
+	h := &topology.Host{GPUs: []topology.GPU{{Name: "GPU0", ComputeArch: "gfx90a"}, {Name: "GPU1", ComputeArch: "gfx90a"}},
+		Reported: []topology.Path{{A: "GPU0", B: "GPU1", Class: topology.PathNVLink, Links: 4}}}
+	out := string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteSVG(b) }))
+	if strings.Contains(out, "NVLink") || !strings.Contains(out, "XGMI: NV4 between every two") {
+		t.Error("the picture calls XGMI NVLink")
+	}
+}
+
+// A wire is heavier the more lanes it has, and what is below its best is another line, not only another colour.
+func TestAWireShowsItsLanes(t *testing.T) {
+	last := 0
+	for _, lanes := range []int{1, 2, 4, 8, 16} {
+		w := wireWidth(lanes)
+		if w <= last {
+			t.Errorf("x%d is %d wide, fewer lanes are %d", lanes, w, last)
+		}
+		last = w
+	}
+	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
+	for _, want := range []string{`class="wire" stroke-width="5"`, `class="wire slow" stroke-width="8"`, `.hv .slow{stroke-dasharray:7 3;`} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// The colours are variables with a light and a dark value; programs that know no variables have the light one before it.
+func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
+	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
+	for _, want := range []string{"prefers-color-scheme:dark", ":root{color-scheme:light dark;--bg:#ffffff;", "fill:#00795a;fill:var(--gpu);", `role="img"`, "<title id=", "<desc id="} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, s := range shades {
+		if len(s.light) != 7 || len(s.dark) != 7 {
+			t.Errorf("%+v", s)
+		}
+	}
+	for _, r := range pictureRules {
+		for _, name := range []string{r.fill, r.stroke} {
+			if name != "" && !strings.Contains(svg, "--"+name+":") {
+				t.Errorf("%s has no colour %s", r.selector, name)
+			}
+		}
+	}
+}
+
+func TestTheSignsOfFindingsDifferInShape(t *testing.T) {
+	shapes := map[diagnose.Severity]string{}
+	for _, s := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info} {
+		var b bytes.Buffer
+		svgMark(&b, markShape{Severity: s})
+		shapes[s] = b.String()
+	}
+	if !strings.Contains(shapes[diagnose.Error], "<rect") || !strings.Contains(shapes[diagnose.Info], "<circle") || strings.Contains(shapes[diagnose.Warning], "<rect") {
+		t.Errorf("%v", shapes)
+	}
+}
+
+func TestXMLHasNoLetterThatXMLHasNot(t *testing.T) {
+	for in, want := range map[string]string{"a<b&c>\"'": "a&lt;b&amp;c&gt;&#34;&#39;", "\x00\x1b\ufffe\x85": "\uFFFD\uFFFD\uFFFD\uFFFD", "a\xffb": "a\uFFFDb", "two\nlines": "two\nlines"} {
+		if got := escaped(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
