@@ -80,6 +80,7 @@ survey() {
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
 		have lstopo-no-graphics || need hwloc-nox "hwloc's lstopo" "judges what inspect finds in tests"
 		have lspci || need pciutils "lspci" "its output is read by tests"
+		have dot || need graphviz "Graphviz' dot" "lays out the graphs of inspect in tests"
 		have virsh || need libvirt-clients "libvirt's virsh" "defines tenants for tests, in its own test driver"
 	fi
 	if [ "$1" = race ]; then

@@ -31,6 +31,9 @@ var displayOnly = map[ID16]bool{
 	0x126f:       true, // Silicon Motion, in BMCs
 }
 
+// serverScreens are AMD's (ATI's) chips for the screens of servers: Rage XL and ES1000.
+var serverScreens = map[ID16]bool{0x4752: true, 0x515e: true, 0x5969: true}
+
 // computeVendors make accelerators of class 0x12 that are GPUs in all but class: AMD Instinct, Intel Gaudi.
 var computeVendors = map[ID16]bool{VendorAMD: true, VendorNVIDIA: true, 0x1da3: true}
 
@@ -61,7 +64,7 @@ func (d *PCIDevice) IsBridge() bool {
 // gpuKind tells the kind of a function for which IsGPU holds.
 func gpuKind(d *PCIDevice) string {
 	switch {
-	case d.Vendor != nil && displayOnly[*d.Vendor]:
+	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil && serverScreens[*d.Device]):
 		return GPUDisplay
 	case d.PF != nil:
 		return GPUVirtual

@@ -230,6 +230,44 @@ func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	}
 }
 
+// A NodePath is what lies between a device and the memory of a NUMA node.
+type NodePath struct {
+	Device   string    `json:"device"`    // ID of a GPU or NIC
+	NUMANode int       `json:"numa_node"` // the node's number
+	Class    PathClass `json:"class"`     // PHB for the node that the device is attached to, SYS for any other
+}
+
+// NodePaths returns the paths from every GPU and NIC, virtual functions left out, to every NUMA node, as far as they are known.
+func (t *Tree) NodePaths() []NodePath {
+	var out []NodePath
+	add := func(id string, a *PCIAddr, at *int) {
+		for i := range t.host.NUMANodes {
+			p := NodePath{Device: id, NUMANode: t.host.NUMANodes[i].ID}
+			switch {
+			case a != nil && t.byAddr[*a] != nil:
+				p.Class = t.ToNode(*a, p.NUMANode)
+			case at != nil && *at == p.NUMANode: // a device known by its name, with the node that its source gives
+				p.Class = PathPHB
+			case at != nil:
+				p.Class = PathSYS
+			}
+			if p.Class != PathUnknown {
+				out = append(out, p)
+			}
+		}
+	}
+	for i := range t.host.GPUs {
+		g := &t.host.GPUs[i]
+		add(g.ID(), g.Address, g.NUMANode)
+	}
+	for i := range t.host.NICs {
+		if n := &t.host.NICs[i]; n.PF == nil {
+			add(n.ID(), n.Address, n.NUMANode)
+		}
+	}
+	return out
+}
+
 // Path returns the path between two GPUs or NICs by their IDs. What a tool reported comes first; the PCI tree answers the rest.
 func (t *Tree) Path(a, b string) Path {
 	p := Path{A: a, B: b}

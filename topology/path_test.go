@@ -387,3 +387,18 @@ func FuzzBetween(f *testing.F) {
 		h.Complete()
 	})
 }
+
+func TestNodePaths(t *testing.T) {
+	t.Parallel()
+	h := machine(t, 2, "01:00.0 0302 node 0\n02:00.0 0200 node 1")
+	h.GPUs = append(h.GPUs, GPU{Address: &PCIAddr{Bus: 1}}, GPU{Name: "GPU7", NUMANode: new(1)}, GPU{Name: "GPU8"})
+	h.NICs = append(h.NICs, NIC{Address: &PCIAddr{Bus: 2}}, NIC{Address: &PCIAddr{Bus: 2, Function: 1}, PF: &PCIAddr{Bus: 2}, NUMANode: new(1)})
+	want := []NodePath{
+		{"0000:01:00.0", 0, PathPHB}, {"0000:01:00.0", 1, PathSYS},
+		{"GPU7", 0, PathSYS}, {"GPU7", 1, PathPHB},
+		{"0000:02:00.0", 0, PathSYS}, {"0000:02:00.0", 1, PathPHB},
+	}
+	if diff := cmp.Diff(want, NewTree(h).NodePaths()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -28,7 +28,7 @@ type PCIDevice struct {
 
 	IOMMUGroup *int     `json:"iommu_group,omitempty"`
 	Driver     string   `json:"driver,omitempty"`
-	Override   string   `json:"driver_override,omitempty"` // driver_override, when one is set
+	Override   string   `json:"driver_override,omitempty"`   // driver_override, when one is set
 	Candidates []string `json:"driver_candidates,omitempty"` // modules whose aliases match, and vfio-pci where it is loaded; sorted
 	// DriverKnown is set where the driver could have been read, so that an empty Driver means that none is bound.
 	DriverKnown bool `json:"driver_known,omitempty"`

@@ -37,6 +37,8 @@ type Document struct {
 	// Paths are those between all GPUs and NICs, each pair once, as far as they are known. A virtual function is left out: it is where its
 	// physical function is.
 	Paths []Path `json:"paths"`
+	// NodePaths are those from GPUs and NICs to the memory of NUMA nodes.
+	NodePaths []topology.NodePath `json:"node_paths,omitempty"`
 	// Findings are what is wrong with the machine, or worth knowing, the worst first.
 	Findings []diagnose.Finding `json:"findings"`
 }
@@ -68,6 +70,7 @@ func NewDocument(h *topology.Host, findings []diagnose.Finding) *Document {
 	for i := range h.GPUs {
 		gpus[h.GPUs[i].ID()] = h.GPUs[i].Kind != topology.GPUDisplay
 	}
+	d.NodePaths = t.NodePaths()
 	for _, p := range t.Paths() {
 		path := newPath(p)
 		// The published figures are of GPUs: between two NICs nothing is expected.

@@ -29,9 +29,10 @@ var textSchemas = map[reflect.Type]*jsonschema.Schema{
 		Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
 	reflect.TypeFor[topology.PCIAddr](): {Type: "string", Pattern: `^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`,
 		Description: "A PCI address as sysfs has it: \"0000:3b:00.1\"."},
-	reflect.TypeFor[topology.ID8]():  {Type: "string", Pattern: `^0x[0-9a-f]{2}$`},
-	reflect.TypeFor[topology.ID16](): {Type: "string", Pattern: `^0x[0-9a-f]{4}$`},
-	reflect.TypeFor[topology.ID24](): {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
+	reflect.TypeFor[topology.PathClass](): {Type: "string", Enum: []any{"PHB", "SYS"}},
+	reflect.TypeFor[topology.ID8]():       {Type: "string", Pattern: `^0x[0-9a-f]{2}$`},
+	reflect.TypeFor[topology.ID16]():      {Type: "string", Pattern: `^0x[0-9a-f]{4}$`},
+	reflect.TypeFor[topology.ID24]():      {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
 }
 
 // schema makes the JSON schema (draft 2020-12) of a Document.
