@@ -73,7 +73,8 @@ func newRootCmd(a *app) *cobra.Command {
 Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) on an emulated
 network, and every figure says so.
 
-  rackless doctor                      what this machine can do, and what it lacks
+  rackless inspect                     this machine's topology and devices, and what is wrong with them
+  rackless doctor                      what this machine can do as a host of labs, and what it lacks
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
   rackless verify pair                 every fact of it, checked, with evidence
   rackless bench pair                  bandwidth and latency, and a page that shows them

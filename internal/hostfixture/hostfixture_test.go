@@ -8,9 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -76,15 +78,35 @@ func TestTheEPYCLabsMachineIsAsItsAuthorDescribesIt(t *testing.T) {
 
 var update = flag.Bool("update", false, "rewrite the example from the fixture")
 
+const example = "../../examples/hosts/epyc-7551p.ttar"
+
 // The example that the README names is this machine, as a text that can be read and compared.
 func TestTheExampleIsTheFixture(t *testing.T) {
-	const name = "../../examples/hosts/epyc-7551p.ttar"
 	var want strings.Builder
 	if err := tree.WriteText(&want, hostfixture.EPYC7551P().FS()); err != nil {
 		t.Fatal(err)
 	}
+	golden(t, example, want.String())
+}
+
+// The picture that the README shows is the one that inspect draws.
+func TestThePictureIsTheExamples(t *testing.T) {
+	h, err := inspect.ReadFile(t.Context(), example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Provenance.Name = "examples/hosts/epyc-7551p.ttar" // as from the root of the repository
+	var want strings.Builder
+	if err := hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&want); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "../../docs/epyc-7551p.svg", want.String())
+}
+
+func golden(t *testing.T, name, want string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(name, []byte(want.String()), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,8 +114,8 @@ func TestTheExampleIsTheFixture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want.String(), string(have)); diff != "" {
-		t.Errorf("rewrite it with -update (-fixture +example):\n%s", diff)
+	if diff := cmp.Diff(want, string(have)); diff != "" {
+		t.Errorf("rewrite it with -update (-want +have):\n%s", diff)
 	}
 }
 
