@@ -123,9 +123,16 @@ func TestAgainstLstopo(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			t.Parallel()
 			// Without the flag for I/O lstopo would leave out what it finds unimportant.
-			out, err := exec.Command(program, "-i", filepath.Join("testdata", name), "--whole-io", "--of", "xml", "-").Output()
+			cmd := exec.Command(program, "-i", filepath.Join("testdata", name), "--whole-io", "--of", "xml", "-")
+			var complaints strings.Builder
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil && strings.Contains(complaints.String(), "minimalistic parser") {
+				// Debian 13 builds hwloc-nox without libxml2; what is left reads only what hwloc itself has written.
+				t.Skipf("%s cannot read this file: %s", bytes.TrimSpace(version), complaints.String())
+			}
 			if err != nil {
-				t.Fatalf("lstopo: %v", err)
+				t.Fatalf("lstopo: %v: %s", err, complaints.String())
 			}
 			want, err := Parse(out, "lstopo")
 			if err != nil {
