@@ -38,6 +38,10 @@ func (r *reader) readPCI() {
 	namePorts(b.found)
 	numberVFs(b.found)
 	b.knowWhatIsAbsent()
+	if b.headOnly > 0 {
+		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as for everybody but root: ACS, ATS and kinds of ports are not known",
+			b.headOnly))
+	}
 	r.h.PCI = append(r.h.PCI, b.found...)
 }
 
@@ -63,6 +67,7 @@ type pciBus struct {
 	found []topology.PCIDevice
 
 	anyDriver, anyReset bool // a function with a driver link, with reset_method, was seen
+	headOnly            int  // bridges, GPUs and NICs of which only the first bytes of the configuration space may be read
 }
 
 // readFunction adds the function at p.
@@ -93,6 +98,9 @@ func (b *pciBus) readFunction(p pciPlace) {
 	}
 	f.virtualFunctions(&d)
 	f.config(&d)
+	if f.headOnly {
+		b.headOnly++
+	}
 	d.ClassName, d.VendorName, d.DeviceName = pciNames(&d)
 	b.anyDriver = b.anyDriver || f.has("driver")
 	b.anyReset = b.anyReset || f.has("reset_method")
@@ -142,8 +150,9 @@ func pciNames(d *topology.PCIDevice) (class, vendor, device string) {
 // as much as a read.
 type functionDir struct {
 	*reader
-	dir   string
-	names []string // sorted
+	dir      string
+	names    []string // sorted
+	headOnly bool     // the configuration space has capabilities that may not be read
 }
 
 func (f *functionDir) has(name string) bool {
@@ -384,6 +393,9 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 		return
 	}
 	c := f.readPCIConfig(f.path("config"), parts)
+	if c.headOnly && (d.IsBridge() || c.bridge != nil || d.IsGPU() || d.IsNIC()) {
+		f.headOnly = true
+	}
 	d.Dead, d.Bridge, d.ACS, d.ATS = c.dead, c.bridge, c.acs, c.ats
 	d.Class, d.Vendor, d.Device = cmp.Or(d.Class, c.class), cmp.Or(d.Vendor, c.vendor), cmp.Or(d.Device, c.device)
 	d.Revision = cmp.Or(d.Revision, c.revision)

@@ -56,6 +56,7 @@ type pciConfig struct {
 	acs      *topology.ACS
 	ats      *bool
 	sriov    *topology.SRIOV
+	headOnly bool // capabilities there are, and what may be read ends before the first of them
 }
 
 // Parts of the configuration space that are read only when they are needed. Each register costs an access to the device: below a microsecond on
@@ -144,6 +145,7 @@ func (c *pciConfig) capabilities(space *configSpace, parts configPart) {
 	for n := 0; n < most && at >= configHeader; n++ {
 		head, ok := space.uint32(at)
 		if !ok || head == 0xffffffff {
+			c.headOnly = !ok && n == 0 && space.err == nil
 			return
 		}
 		if head&0xff == capExpress {

@@ -86,7 +86,7 @@ func TestParsePCIConfig(t *testing.T) {
 		},
 		{
 			"what a user may read ends before the capabilities", express.with(header(5, 9)).bytes(64), allParts,
-			is(func(c *pciConfig) { c.bridge = &topology.Bridge{Secondary: 5, Subordinate: 9} }),
+			is(func(c *pciConfig) { c.bridge, c.headOnly = &topology.Bridge{Secondary: 5, Subordinate: 9}, true }),
 		},
 		{
 			"a root port", express.with(header(5, 9)).with(space{0x60: 0x0142_00_10}).bytes(256), allParts,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -130,8 +129,11 @@ func TestDumpsWithDevices(t *testing.T) {
 			if diff := cmp.Diff(tt.disks, describeDisks(h)); diff != "" {
 				t.Errorf("disks (-want +got):\n%s", diff)
 			}
-			if i := slices.IndexFunc(h.Unread, func(u topology.Unread) bool { return strings.Contains(u.Path, "/pci") }); i >= 0 {
-				t.Errorf("unread: %v", h.Unread[i])
+			for _, u := range h.Unread {
+				// Some of the dumps were made by root, some have the 64 bytes that everybody may read: that is said, and is all.
+				if strings.Contains(u.Path, "/pci") && !strings.HasPrefix(u.Why, "that of ") {
+					t.Errorf("unread: %v", u)
+				}
 			}
 		})
 	}

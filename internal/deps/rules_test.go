@@ -77,7 +77,7 @@ var rules = map[string]rule{
 		may: []string{"bench", "check", "lab"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
-	"report/hostview": {may: []string{"diagnose", "report", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
+	"report/hostview": {may: []string{"diagnose", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
 
 	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":         {any: true},
