@@ -6,9 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // identities replaces what identifies a machine: hardware addresses, addresses, GUIDs, UUIDs and serial numbers, the same one by the same
@@ -174,7 +175,7 @@ func (d *identities) serial(s string) string {
 //   - groups of four digits: a GUID (4), a GID or an IPv6 address (8)
 //   - other forms of an IPv6 address
 //   - bytes without separators: 6, 8, 16, replaced only where they were met in another form
-var shapes = regexp.MustCompile(`(?i)` + strings.Join([]string{
+var shapes = lazyregexp.New(`(?i)` + strings.Join([]string{
 	`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
 	`[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,}`,
 	`[0-9a-f]{4}(?::[0-9a-f]{4}){3,}`,

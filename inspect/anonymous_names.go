@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // Names are harder than numbers: a mount point, a volume group or a word of the kernel's command line may be a person's, a customer's or the
@@ -23,24 +24,24 @@ type rule func(d *identities, b []byte) []byte
 
 // rules are by the end of the file's name.
 var rules = []struct {
-	match *regexp.Regexp
+	match *lazyregexp.Regexp
 	rule  rule
 }{
-	{regexp.MustCompile(`^proc/cmdline$`), (*identities).cmdline},
-	{regexp.MustCompile(`^(proc/.*mountinfo|proc/.*mounts|etc/mtab|proc/swaps|sys/.*/dm/(name|uuid)|sys/.*/md/name)$`), (*identities).names},
-	{regexp.MustCompile(`/net/route$`), (*identities).route4},
-	{regexp.MustCompile(`/net/ipv6_route$`), (*identities).route6},
-	{regexp.MustCompile(`^run/udev/data/`), (*identities).udev},
-	{regexp.MustCompile(`^proc/version$`), (*identities).version},
-	{regexp.MustCompile(`^proc/cpuinfo$`), keyed(`serial|processor [0-9]+: version = [0-9A-F]+,  identification`, (*identities).serial)},
-	{regexp.MustCompile(`^proc/sysinfo$`), keyed(`sequence code|plant|[^:]*\bname|[^:]*\buuid`, (*identities).serial)},
-	{regexp.MustCompile(`^proc/hwloc-nofile-info$`), keyed(`hostname`, (*identities).hostName)},
-	{regexp.MustCompile(`^sys/.*/config$`), (*identities).pciConfig},
-	{regexp.MustCompile(`/kfd/topology/nodes/[0-9]+/properties$`), (*identities).kfd},
-	{regexp.MustCompile(`(^|/)([\w,-]*serial[\w,-]*|unique_id|phys_switch_id|phys_port_id|\w*asset_tag|wwn|wwid|nguid|eui|fru_id|machine-id|boot_id)$`),
+	{lazyregexp.New(`^proc/cmdline$`), (*identities).cmdline},
+	{lazyregexp.New(`^(proc/.*mountinfo|proc/.*mounts|etc/mtab|proc/swaps|sys/.*/dm/(name|uuid)|sys/.*/md/name)$`), (*identities).names},
+	{lazyregexp.New(`/net/route$`), (*identities).route4},
+	{lazyregexp.New(`/net/ipv6_route$`), (*identities).route6},
+	{lazyregexp.New(`^run/udev/data/`), (*identities).udev},
+	{lazyregexp.New(`^proc/version$`), (*identities).version},
+	{lazyregexp.New(`^proc/cpuinfo$`), keyed(`serial|processor [0-9]+: version = [0-9A-F]+,  identification`, (*identities).serial)},
+	{lazyregexp.New(`^proc/sysinfo$`), keyed(`sequence code|plant|[^:]*\bname|[^:]*\buuid`, (*identities).serial)},
+	{lazyregexp.New(`^proc/hwloc-nofile-info$`), keyed(`hostname`, (*identities).hostName)},
+	{lazyregexp.New(`^sys/.*/config$`), (*identities).pciConfig},
+	{lazyregexp.New(`/kfd/topology/nodes/[0-9]+/properties$`), (*identities).kfd},
+	{lazyregexp.New(`(^|/)([\w,-]*serial[\w,-]*|unique_id|phys_switch_id|phys_port_id|\w*asset_tag|wwn|wwid|nguid|eui|fru_id|machine-id|boot_id)$`),
 		(*identities).wholeSerial},
-	{regexp.MustCompile(`(^|/)(node_desc|hostname|domainname|ibm,partition-name|system-id)$`), (*identities).wholeName},
-	{regexp.MustCompile(`\.xml$`), (*identities).domain},
+	{lazyregexp.New(`(^|/)(node_desc|hostname|domainname|ibm,partition-name|system-id)$`), (*identities).wholeName},
+	{lazyregexp.New(`\.xml$`), (*identities).domain},
 }
 
 func ruleOf(name string) rule {
@@ -93,16 +94,16 @@ func (d *identities) keepWords(s string) {
 }
 
 var (
-	wordShape = regexp.MustCompile(`[\pL\pN_]+`)
+	wordShape = lazyregexp.New(`[\pL\pN_]+`)
 	// address4 is an IPv4 address, in files where four numbers with dots are not a version.
-	address4 = regexp.MustCompile(`\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b`)
+	address4 = lazyregexp.New(`\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b`)
 	// plainNumber is one that counts or measures, and names nothing: it is short. "115200n8" is a serial line's speed.
-	plainNumber = regexp.MustCompile(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9]{4,6}n[0-9])$`)
+	plainNumber = lazyregexp.New(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9]{4,6}n[0-9])$`)
 	// blockDevice is a name that the kernel gives.
-	blockDevice = regexp.MustCompile(`^(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
+	blockDevice = lazyregexp.New(`^(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
 		`(?:md|dm|loop|ram|zram|sr|fd|pmem|nbd|rbd|bcache|zd|drbd|md_d)[0-9]*)(?:p?[0-9]{1,3})?$`)
 	// octal are characters that the kernel writes as numbers.
-	octal = regexp.MustCompile(`\\[0-7]{3}`)
+	octal = lazyregexp.New(`\\[0-7]{3}`)
 )
 
 // names replaces all words that may be names, and all addresses.
@@ -116,7 +117,7 @@ func (d *identities) names(b []byte) []byte {
 
 // nameLine replaces the words of a line. UUIDs and addresses are replaced first, and are not looked at again as words.
 func (d *identities) nameLine(line string) string {
-	line = address4.ReplaceAllStringFunc(line, func(s string) string {
+	line = address4.Get().ReplaceAllStringFunc(line, func(s string) string {
 		if a, err := netip.ParseAddr(s); err == nil {
 			return d.addr(a).String()
 		}
@@ -124,7 +125,7 @@ func (d *identities) nameLine(line string) string {
 	})
 	var out strings.Builder
 	last := 0
-	for _, at := range shapes.FindAllStringIndex(line, -1) {
+	for _, at := range shapes.Get().FindAllStringIndex(line, -1) {
 		// "10.0.0.5::10.0.0.1" of ip= is not an IPv6 address.
 		if strings.Contains(line[at[0]:at[1]], "::") && (at[0] > 0 && line[at[0]-1] == '.' || at[1] < len(line) && line[at[1]] == '.') {
 			continue
@@ -145,12 +146,12 @@ func (d *identities) nameWords(s string) string {
 	// "\040" is a space in mountinfo, and no word.
 	var out strings.Builder
 	last := 0
-	for _, at := range octal.FindAllStringIndex(s, -1) {
-		out.WriteString(wordShape.ReplaceAllStringFunc(s[last:at[0]], d.word))
+	for _, at := range octal.Get().FindAllStringIndex(s, -1) {
+		out.WriteString(wordShape.Get().ReplaceAllStringFunc(s[last:at[0]], d.word))
 		out.WriteString(s[at[0]:at[1]])
 		last = at[1]
 	}
-	out.WriteString(wordShape.ReplaceAllStringFunc(s[last:], d.word))
+	out.WriteString(wordShape.Get().ReplaceAllStringFunc(s[last:], d.word))
 	return out.String()
 }
 
@@ -296,10 +297,10 @@ func (d *identities) udev(b []byte) []byte {
 }
 
 // builder is who built the kernel, and where.
-var builder = regexp.MustCompile(`\([^()@\s]+@[^()\s]+\)`)
+var builder = lazyregexp.New(`\([^()@\s]+@[^()\s]+\)`)
 
 func (d *identities) version(b []byte) []byte {
-	return d.text(builder.ReplaceAll(b, []byte("(builder@host)")))
+	return d.text(builder.Get().ReplaceAll(b, []byte("(builder@host)")))
 }
 
 // keyed returns a rule for files of lines "key: value" that replaces the values of some keys.
@@ -307,7 +308,7 @@ func (d *identities) version(b []byte) []byte {
 // Sources of the keys: arch/arm/kernel/setup.c (serial number of a board), arch/s390/kernel/processor.c and sysinfo.c (numbers and names of the
 // machine, its partition and the hypervisors around it), and hwloc-gather-topology, which notes what uname(2) says.
 func keyed(keys string, replace func(d *identities, value string) string) rule {
-	identifying := regexp.MustCompile(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
+	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(d *identities, b []byte) []byte {
 		var out strings.Builder
 		for line := range strings.Lines(string(b)) {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rackless/rackless/check"
 )
@@ -22,17 +23,20 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is.
-var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"size": sizeText,
-	"time": timeText,
-}).Parse(pageHTML))
+// pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is. It is parsed when the
+// first page is written, not at every start of the program.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page.html").Funcs(template.FuncMap{
+		"size": sizeText,
+		"time": timeText,
+	}).Parse(pageHTML))
+})
 
 // Page writes the report as one HTML page that needs nothing else: no network, no script, no file beside it. Its content security
 // policy lets the browser load nothing at all and apply only the style sheet that is in it.
 func Page(w io.Writer, d Data) error {
 	buffered := bufio.NewWriter(w)
-	if err := pageTemplate.Execute(buffered, newPage(d)); err != nil {
+	if err := pageTemplate().Execute(buffered, newPage(d)); err != nil {
 		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
 	}
 	if err := buffered.Flush(); err != nil {

@@ -2,10 +2,10 @@ package lspci
 
 import (
 	"cmp"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -18,18 +18,18 @@ const (
 )
 
 var (
-	capability = regexp.MustCompile(`^Capabilities: \[[0-9a-f]+(?: v[0-9]+)?\] (.*)$`)
-	express    = regexp.MustCompile(`^Express (?:\(v[0-9]+\) )?(.*)$`)
-	buses      = regexp.MustCompile(`^Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})`)
-	linkSpeed  = regexp.MustCompile(`\bSpeed ([0-9.]+)GT/s`)
-	linkWidth  = regexp.MustCompile(`\bWidth x([0-9]+)`)
-	region     = regexp.MustCompile(`^(?:Region ([0-9]): )?(?:\[virtual\] )?(Memory at|I/O ports at|Expansion ROM at) \S+(.*)$`)
-	regionSize = regexp.MustCompile(`\[size=([0-9]+)([KMGT]?)\]`)
-	vfCounts   = regexp.MustCompile(`^Initial VFs: [0-9]+, Total VFs: ([0-9]+), Number of VFs: ([0-9]+)`)
-	vfPlaces   = regexp.MustCompile(`^VF offset: ([0-9]+), stride: ([0-9]+)`)
-	power      = regexp.MustCompile(`^Status: (D[0-3])\b`)
-	flagNode   = regexp.MustCompile(`\bNUMA node ([0-9]+)`)
-	flagGroup  = regexp.MustCompile(`\bIOMMU group ([0-9]+)`)
+	capability = lazyregexp.New(`^Capabilities: \[[0-9a-f]+(?: v[0-9]+)?\] (.*)$`)
+	express    = lazyregexp.New(`^Express (?:\(v[0-9]+\) )?(.*)$`)
+	buses      = lazyregexp.New(`^Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})`)
+	linkSpeed  = lazyregexp.New(`\bSpeed ([0-9.]+)GT/s`)
+	linkWidth  = lazyregexp.New(`\bWidth x([0-9]+)`)
+	region     = lazyregexp.New(`^(?:Region ([0-9]): )?(?:\[virtual\] )?(Memory at|I/O ports at|Expansion ROM at) \S+(.*)$`)
+	regionSize = lazyregexp.New(`\[size=([0-9]+)([KMGT]?)\]`)
+	vfCounts   = lazyregexp.New(`^Initial VFs: [0-9]+, Total VFs: ([0-9]+), Number of VFs: ([0-9]+)`)
+	vfPlaces   = lazyregexp.New(`^VF offset: ([0-9]+), stride: ([0-9]+)`)
+	power      = lazyregexp.New(`^Status: (D[0-3])\b`)
+	flagNode   = lazyregexp.New(`\bNUMA node ([0-9]+)`)
+	flagGroup  = lazyregexp.New(`\bIOMMU group ([0-9]+)`)
 )
 
 // detail reads a line that belongs to the current function. Lines that it does not know say nothing that the model has a place for.

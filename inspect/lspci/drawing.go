@@ -2,10 +2,10 @@ package lspci
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -35,9 +35,9 @@ type bus struct {
 }
 
 var (
-	rootBus   = regexp.MustCompile(`^\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})\]`)
-	slotDrawn = regexp.MustCompile(`^([01][0-9a-f])\.([0-7])`)
-	behind    = regexp.MustCompile(`^-\[(?:[0-9a-f]{4,8}:)?([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]`)
+	rootBus   = lazyregexp.New(`^\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})\]`)
+	slotDrawn = lazyregexp.New(`^([01][0-9a-f])\.([0-7])`)
+	behind    = lazyregexp.New(`^-\[(?:[0-9a-f]{4,8}:)?([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]`)
 )
 
 // draw reads one line of a drawing.

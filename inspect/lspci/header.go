@@ -3,28 +3,28 @@ package lspci
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
 var (
-	revision = regexp.MustCompile(` ?\(rev ([0-9a-f]{2})\)`)
-	progIf   = regexp.MustCompile(` ?\(prog-if ([0-9a-f]{2})(?: \[[^\]]*\])?\)`)
+	revision = lazyregexp.New(` ?\(rev ([0-9a-f]{2})\)`)
+	progIf   = lazyregexp.New(` ?\(prog-if ([0-9a-f]{2})(?: \[[^\]]*\])?\)`)
 
 	// A class: "Host bridge [0600]", "0600", "Class 0600", "Class [0600]", "Host bridge".
-	classNumber = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Class )?([0-9a-f]{4}))$`)
+	classNumber = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Class )?([0-9a-f]{4}))$`)
 
 	// A name: "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
-	nameNumbers = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4}):([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}):([0-9a-f]{4}))$`)
+	nameNumbers = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4}):([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}):([0-9a-f]{4}))$`)
 
 	// The end of a name that pci.ids does not have.
-	unknownDevice = regexp.MustCompile(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
+	unknownDevice = lazyregexp.New(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
 
 	// Fields of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
-	field = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
+	field = lazyregexp.New(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
 )
 
 // header reads the line that starts a function in a list.
@@ -149,7 +149,7 @@ func (p *parser) oneLine(rest string, n int) (identity, error) {
 }
 
 // numberOf matches a name with its number, or a number alone.
-var numberOf = regexp.MustCompile(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}))$`)
+var numberOf = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}))$`)
 
 // numbered parses "Intel Corporation [8086]", "8086" or "Intel Corporation".
 func numbered(s string) (*topology.ID16, string) {

@@ -1,9 +1,9 @@
 package lspci
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/pciids"
 	"github.com/rackless/rackless/topology"
 )
@@ -119,10 +119,10 @@ func (d *device) nameIDs() {
 
 var (
 	// NVIDIA's GPUs are called by their chip, with or without the card in brackets. Audio, USB and switches have more words in the name.
-	nvidiaGPU = regexp.MustCompile(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
-	otherGPU  = regexp.MustCompile(`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
-	anyNIC    = regexp.MustCompile(`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
-	notDevice = regexp.MustCompile(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
+	nvidiaGPU = lazyregexp.New(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
+	otherGPU  = lazyregexp.New(`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
+	anyNIC    = lazyregexp.New(`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
+	notDevice = lazyregexp.New(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
 )
 
 // guess tells GPUs and NICs of a drawing by their names: it has no classes. The function's class stays unknown.

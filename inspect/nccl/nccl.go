@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
-var sniffRoot = regexp.MustCompile(`<(?:system\s+version\s*=|graphs\s)`)
+var sniffRoot = lazyregexp.New(`<(?:system\s+version\s*=|graphs\s)`)
 
 // Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse tells graphs apart, with an error that says
 // what to give.

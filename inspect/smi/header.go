@@ -1,11 +1,11 @@
 package smi
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -39,12 +39,12 @@ var titleWords = [...][]string{
 }
 
 var (
-	gpuName = regexp.MustCompile(`^GPU[0-9]{1,4}$`)
+	gpuName = lazyregexp.New(`^GPU[0-9]{1,4}$`)
 	// A NIC is "NIC0", or in the older layout the name of its RDMA device: mlx5_0, mlx5_bond_0, bnxt_re0, rocep13s0f0.
-	nicName = regexp.MustCompile(`^(?:NIC[0-9]{1,4}|[a-z][a-z0-9_]{0,30}[0-9][a-z0-9_]{0,16})$`)
+	nicName = lazyregexp.New(`^(?:NIC[0-9]{1,4}|[a-z][a-z0-9_]{0,30}[0-9][a-z0-9_]{0,16})$`)
 	// runTogether matches a word of a header that is several: "NIC6NIC7", "NIC11CPU", "AffinityGPU".
-	runTogether = regexp.MustCompile(`^(?:GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID)+$`)
-	headerWord  = regexp.MustCompile(`GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID`)
+	runTogether = lazyregexp.New(`^(?:GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID)+$`)
+	headerWord  = lazyregexp.New(`GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID`)
 )
 
 func isGPU(s string) bool { return gpuName.MatchString(s) }

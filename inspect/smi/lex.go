@@ -1,8 +1,9 @@
 package smi
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // A token is a word of the text. The matrix is read as a stream of words, because lines cannot be trusted: terminals break them, and web pages
@@ -18,7 +19,7 @@ type token struct {
 
 // ansi matches terminal escapes: nvidia-smi underlines its header even where no terminal is. Logs show the escape character in several
 // notations, and web pages drop it; without it only colours ("[4m") are recognised.
-var ansi = regexp.MustCompile(`(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|\([A-B0]|\][^\x07\x1b]*\x07?)|\[[0-9;]{1,8}m`)
+var ansi = lazyregexp.New(`(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|\([A-B0]|\][^\x07\x1b]*\x07?)|\[[0-9;]{1,8}m`)
 
 // plain makes the characters of one line simple: no escapes; spaces for exotic white space, for the rules of tables and for marks of quotes.
 func plain(line string) string {
@@ -43,7 +44,7 @@ func plain(line string) string {
 }
 
 // rule matches the words that tables and quotes are drawn with.
-var rule = regexp.MustCompile(`^[-:=+*#~]+$`)
+var rule = lazyregexp.New(`^[-:=+*#~]+$`)
 
 // lex splits a text into lines and words. The lines are those of the words, made plain.
 func lex(text string) (lines []string, tokens []token) {
@@ -92,7 +93,7 @@ func lex(text string) (lines []string, tokens []token) {
 }
 
 // prefixed matches the name of a row with something before it: "12:GPU0" of grep -n, "[1,0]<stdout>:GPU0" of mpirun.
-var prefixed = regexp.MustCompile(`^.*[:\]>)](GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+)$`)
+var prefixed = lazyregexp.New(`^.*[:\]>)](GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+)$`)
 
 // dropPrefix drops what stands before the first device of a line, such as the name of a host or a time. Words of a matrix are kept: where
 // lines were joined, the end of one row stands before the name of the next.
@@ -120,4 +121,4 @@ func dropPrefix(line []token, last string) []token {
 }
 
 // strictNIC matches names that are NICs wherever they stand.
-var strictNIC = regexp.MustCompile(`^(?:NIC[0-9]{1,4}|mlx[0-9]_(?:bond_)?[0-9]+)$`)
+var strictNIC = lazyregexp.New(`^(?:NIC[0-9]{1,4}|mlx[0-9]_(?:bond_)?[0-9]+)$`)

@@ -2,10 +2,10 @@ package smi
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -135,7 +135,7 @@ func nextHeader(tokens []token, i, all int) int {
 }
 
 // version matches what the other pages of nvidia-smi, which often stand in the same text, say of the tool.
-var version = regexp.MustCompile(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
+var version = lazyregexp.New(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
 
 // noMatrix says why nothing was found, as far as the text tells.
 func noMatrix(text string) *Error {

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
 var (
-	sniffHeader = regexp.MustCompile(`GPU[0-9]+[^\n]*CPU\s+Affinity`)
-	sniffRow    = regexp.MustCompile(`(?m)^\s*GPU[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
+	sniffHeader = lazyregexp.New(`GPU[0-9]+[^\n]*CPU\s+Affinity`)
+	sniffRow    = lazyregexp.New(`(?m)^\s*GPU[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
 )
 
 // Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that holds it.

@@ -41,15 +41,15 @@ var rules = map[string]rule{
 	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
 	"inspect": {
 		may: []string{
-			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/smi", "inspect/tree", "internal/pciids", "topology",
+			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/smi", "inspect/tree", "internal/lazyregexp", "internal/pciids", "topology",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
 	"inspect/tree":     {why: "a file system in a directory or an archive; what is in it is its reader's business"},
 	"inspect/hwlocxml": {may: []string{"topology"}, why: whyImport},
-	"inspect/lspci":    {may: []string{"internal/pciids", "topology"}, why: whyImport},
-	"inspect/nccl":     {may: []string{"topology"}, why: whyImport},
-	"inspect/smi":      {may: []string{"topology"}, why: whyImport},
+	"inspect/lspci":    {may: []string{"internal/lazyregexp", "internal/pciids", "topology"}, why: whyImport},
+	"inspect/nccl":     {may: []string{"internal/lazyregexp", "topology"}, why: whyImport},
+	"inspect/smi":      {may: []string{"internal/lazyregexp", "topology"}, why: whyImport},
 	"diagnose":         {may: []string{"topology"}, why: "a finding follows from the facts alone, so that it can be had from a snapshot a year later", never: pure()},
 
 	"lab":    {why: "the lab file is read by everybody and knows nobody", never: pure()},
@@ -84,6 +84,7 @@ var rules = map[string]rule{
 	"internal/deps":        {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"internal/lazyregexp":  {why: "regular expressions, later"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/rackless/rackless/topology"
 )
@@ -24,7 +25,7 @@ var pageHTML string
 var pageCSS string
 
 // pageTemplate escapes every field by the place where it stands. The style sheet and the pictures are the only texts that it takes as they are.
-var pageTemplate = template.Must(template.New("page.html").Parse(pageHTML))
+var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page.html").Parse(pageHTML)) })
 
 // maxPageRows is how many rows of a table a page has: a browser takes its time for more.
 const maxPageRows = 500
@@ -33,7 +34,7 @@ const maxPageRows = 500
 // policy lets the browser load nothing at all and apply only the style sheet that is in it.
 func (d *Document) WritePage(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	if err := pageTemplate.Execute(b, newPage(newView(d))); err != nil {
+	if err := pageTemplate().Execute(b, newPage(newView(d))); err != nil {
 		return fmt.Errorf("write the page of host %q: %w", d.Provenance.Name, err)
 	}
 	if err := b.Flush(); err != nil {

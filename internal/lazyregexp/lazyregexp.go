@@ -1,0 +1,38 @@
+// Package lazyregexp is regular expressions that are compiled when they are first used. Compiling those of all importers took two
+// milliseconds of every start of the program, which seldom needs any.
+package lazyregexp
+
+import (
+	"regexp"
+	"sync"
+)
+
+// A Regexp is a regular expression of package regexp, compiled at its first use. It panics then where the expression is wrong: each needs a
+// test that uses it. Any number of goroutines may use it at once.
+type Regexp struct {
+	once sync.Once
+	text string
+	re   *regexp.Regexp
+}
+
+// New returns the expression without looking at it.
+func New(text string) *Regexp { return &Regexp{text: text} }
+
+// Get returns the compiled expression.
+func (r *Regexp) Get() *regexp.Regexp {
+	r.once.Do(func() { r.re = regexp.MustCompile(r.text) })
+	return r.re
+}
+
+// The methods are those of regexp.Regexp.
+
+func (r *Regexp) Match(b []byte) bool                    { return r.Get().Match(b) }
+func (r *Regexp) MatchString(s string) bool              { return r.Get().MatchString(s) }
+func (r *Regexp) FindStringSubmatch(s string) []string   { return r.Get().FindStringSubmatch(s) }
+func (r *Regexp) FindStringSubmatchIndex(s string) []int { return r.Get().FindStringSubmatchIndex(s) }
+func (r *Regexp) FindAllString(s string, n int) []string { return r.Get().FindAllString(s, n) }
+func (r *Regexp) FindAllIndex(b []byte, n int) [][]int   { return r.Get().FindAllIndex(b, n) }
+func (r *Regexp) ReplaceAllString(s, repl string) string { return r.Get().ReplaceAllString(s, repl) }
+func (r *Regexp) FindAllStringSubmatchIndex(s string, n int) [][]int {
+	return r.Get().FindAllStringSubmatchIndex(s, n)
+}
