@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -343,7 +344,7 @@ func (r *reader) cacheSize(p string) *uint64 {
 	}
 	kib, err := strconv.ParseUint(strings.TrimSuffix(s, "K"), 10, 54)
 	if err != nil {
-		r.unread(p, strconv.Quote(clip(s))+" is not a number of KiB")
+		r.unread(p, strconv.Quote(where.Clip(s))+" is not a number of KiB")
 		return nil
 	}
 	if kib == 0 {

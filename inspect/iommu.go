@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -36,7 +37,7 @@ func (r *reader) readIOMMU() {
 	for _, name := range r.dir(iommuGroups) {
 		id, err := strconv.Atoi(name)
 		if err != nil || id < 0 {
-			r.unread(iommuGroups+"/"+name, fmt.Sprintf("%q is not the number of a group", clip(name)))
+			r.unread(iommuGroups+"/"+name, fmt.Sprintf("%q is not the number of a group", where.Clip(name)))
 			continue
 		}
 		g, ok := r.iommuGroup(id, members[id])

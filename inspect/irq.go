@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -127,7 +128,7 @@ func parseInterrupts(text string) (map[int]interruptLine, error) {
 	columns := strings.Fields(heading)
 	for _, c := range columns {
 		if !strings.HasPrefix(c, "CPU") {
-			return nil, fmt.Errorf("first line %q does not name CPUs", clip(heading))
+			return nil, fmt.Errorf("first line %q does not name CPUs", where.Clip(heading))
 		}
 	}
 	lines := map[int]interruptLine{}
@@ -159,7 +160,7 @@ func sum(counts []string) (uint64, error) {
 	for _, c := range counts {
 		v, err := strconv.ParseUint(c, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not a count", clip(c))
+			return 0, fmt.Errorf("%q is not a count", where.Clip(c))
 		}
 		total += v
 	}

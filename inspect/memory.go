@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -168,12 +169,12 @@ func parseSwapAreas(text string) ([]topology.Swap, error) {
 			continue
 		}
 		if len(fields) < 5 {
-			return nil, fmt.Errorf("line %q has %d columns, not 5", clip(strings.TrimSpace(line)), len(fields))
+			return nil, fmt.Errorf("line %q has %d columns, not 5", where.Clip(strings.TrimSpace(line)), len(fields))
 		}
 		size, errSize := strconv.ParseUint(fields[len(fields)-3], 10, 54)
 		used, errUsed := strconv.ParseUint(fields[len(fields)-2], 10, 54)
 		if errSize != nil || errUsed != nil {
-			return nil, fmt.Errorf("line %q: size and used are not numbers of KiB", clip(strings.TrimSpace(line)))
+			return nil, fmt.Errorf("line %q: size and used are not numbers of KiB", where.Clip(strings.TrimSpace(line)))
 		}
 		swaps = append(swaps, topology.Swap{Path: unescape(fields[0]), SizeBytes: size << 10, UsedBytes: used << 10})
 	}

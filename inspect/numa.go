@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -139,7 +140,7 @@ func parseDistances(text string, want int) ([]int, error) {
 	for i, f := range fields {
 		v, err := strconv.Atoi(f)
 		if err != nil || v < 1 || v > 255 {
-			return nil, fmt.Errorf("%q is not a distance from 1 to 255", clip(f))
+			return nil, fmt.Errorf("%q is not a distance from 1 to 255", where.Clip(f))
 		}
 		row[i] = v
 	}
@@ -344,7 +345,7 @@ func parseMeminfo(text string) (meminfo, error) {
 		}
 		v, err := strconv.ParseUint(number, 10, 64)
 		if err != nil || unit == "kB" && v > math.MaxUint64>>10 {
-			bad = fmt.Errorf("line %s: %q is %w", strconv.Quote(clip(name)), clip(number), errMeminfo)
+			bad = fmt.Errorf("line %s: %q is %w", strconv.Quote(where.Clip(name)), where.Clip(number), errMeminfo)
 			continue
 		}
 		if unit == "kB" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -188,7 +189,7 @@ func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 		}
 		values := strings.Split(line, ",")
 		if len(values) != len(fields) {
-			return out, fmt.Errorf("line %d: %q has %d fields; %d were asked for", number, clip(line), len(values), len(fields))
+			return out, fmt.Errorf("line %d: %q has %d fields; %d were asked for", number, where.Clip(line), len(values), len(fields))
 		}
 		var g topology.GPU
 		for i, v := range values {
@@ -201,7 +202,7 @@ func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 			}
 		}
 		if g.Address == nil {
-			return out, fmt.Errorf("line %d: %q has no PCI address", number, clip(line))
+			return out, fmt.Errorf("line %d: %q has no PCI address", number, where.Clip(line))
 		}
 		out = append(out, g)
 	}
@@ -214,7 +215,7 @@ func setGPUField(g *topology.GPU, field, v string) error {
 	case "index":
 		n, err := strconv.ParseUint(v, 10, 16)
 		if err != nil {
-			return fmt.Errorf("%q is not the number of a GPU", clip(v))
+			return fmt.Errorf("%q is not the number of a GPU", where.Clip(v))
 		}
 		g.Index = new(int(n))
 	case "pci.bus_id":
@@ -230,7 +231,7 @@ func setGPUField(g *topology.GPU, field, v string) error {
 	case "memory.total":
 		n, err := strconv.ParseUint(v, 10, 43) // MiB
 		if err != nil {
-			return fmt.Errorf("%q is not a number of MiB", clip(v))
+			return fmt.Errorf("%q is not a number of MiB", where.Clip(v))
 		}
 		g.MemoryBytes = new(n << 20)
 	case "driver_version":
@@ -390,7 +391,7 @@ func (r *reader) commandFailed(err error, out []byte, argv ...string) {
 	}
 	why := err.Error()
 	if line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n"); line != "" {
-		why += ": " + strconv.Quote(clip(strings.TrimSpace(line)))
+		why += ": " + strconv.Quote(where.Clip(strings.TrimSpace(line)))
 	}
 	r.h.Unread = append(r.h.Unread, topology.Unread{Path: strings.Join(argv, " "), Why: why})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/inspect/nccl"
 	"github.com/rackless/rackless/inspect/smi"
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -267,7 +268,7 @@ func unknownError(text []byte) error {
 	}
 	what := "it is empty"
 	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {
-		what = fmt.Sprintf("it starts with %q", clip(string(line)))
+		what = fmt.Sprintf("it starts with %q", where.Clip(string(line)))
 	}
 	return fmt.Errorf("%w: %s; known are %s", ErrUnknown, what, strings.Join(known, ", "))
 }

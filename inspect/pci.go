@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/pciids"
 	"github.com/rackless/rackless/topology"
 )
@@ -198,7 +199,7 @@ func (f *functionDir) id(name string, bits int) (uint64, bool) {
 	}
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, bits)
 	if err != nil {
-		f.unread(f.path(name), fmt.Sprintf("%q is not a number of %d bits in hexadecimal", clip(s), bits))
+		f.unread(f.path(name), fmt.Sprintf("%q is not a number of %d bits in hexadecimal", where.Clip(s), bits))
 		return 0, false
 	}
 	return v, true
@@ -279,7 +280,7 @@ func (f *functionDir) binding(d *topology.PCIDevice) {
 		if id, err := strconv.Atoi(group); err == nil && id >= 0 {
 			d.IOMMUGroup = &id
 		} else {
-			f.unread(f.path("iommu_group"), fmt.Sprintf("%q is not the number of a group", clip(group)))
+			f.unread(f.path("iommu_group"), fmt.Sprintf("%q is not the number of a group", where.Clip(group)))
 		}
 	}
 }
@@ -316,7 +317,7 @@ func (f *functionDir) speed(name string) *float64 {
 	}
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !strings.HasPrefix(rest, "GT/s") || v <= 0 || v > 1024 {
-		f.unread(f.path(name), fmt.Sprintf("%q is not a link speed", clip(s)))
+		f.unread(f.path(name), fmt.Sprintf("%q is not a link speed", where.Clip(s)))
 		return nil
 	}
 	return &v

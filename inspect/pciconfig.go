@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -329,13 +330,13 @@ func parseBARs(text string, bridge bool) ([]topology.BAR, error) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
-			return bars, fmt.Errorf("line %d: %q: want a first address, a last address and flags", index+1, clip(strings.TrimSpace(line)))
+			return bars, fmt.Errorf("line %d: %q: want a first address, a last address and flags", index+1, where.Clip(strings.TrimSpace(line)))
 		}
 		var v [3]uint64
 		for i, field := range fields {
 			var err error
 			if v[i], err = strconv.ParseUint(strings.TrimPrefix(field, "0x"), 16, 64); err != nil {
-				return bars, fmt.Errorf("line %d: %q is not a number in hexadecimal", index+1, clip(field))
+				return bars, fmt.Errorf("line %d: %q is not a number in hexadecimal", index+1, where.Clip(field))
 			}
 		}
 		start, end, flags := v[0], v[1], v[2]

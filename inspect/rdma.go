@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -134,7 +135,7 @@ func parseRate(s string) (float64, error) {
 	number, _, ok := strings.Cut(s, " Gb/sec")
 	v, err := strconv.ParseFloat(number, 64)
 	if !ok || err != nil || !(v > 0 && v < 1e6) {
-		return 0, fmt.Errorf("%q is not a rate; want the form \"100 Gb/sec (4X EDR)\"", clip(s))
+		return 0, fmt.Errorf("%q is not a rate; want the form \"100 Gb/sec (4X EDR)\"", where.Clip(s))
 	}
 	return v, nil
 }
@@ -152,7 +153,7 @@ func (r *reader) gids(port, linkLayer string) []topology.GID {
 			continue
 		}
 		if a, err := netip.ParseAddr(s); err != nil || !a.Is6() || a.Zone() != "" {
-			r.unread(p, strconv.Quote(clip(s))+" is not a GID")
+			r.unread(p, strconv.Quote(where.Clip(s))+" is not a GID")
 			continue
 		}
 		out = append(out, topology.GID{
@@ -198,7 +199,7 @@ func (r *reader) troubles(port string) map[string]uint64 {
 			}
 			v, err := strconv.ParseUint(s, 10, 64)
 			if err != nil {
-				r.unread(dir+"/"+name, strconv.Quote(clip(s))+" is not a number")
+				r.unread(dir+"/"+name, strconv.Quote(where.Clip(s))+" is not a number")
 				continue
 			}
 			if v == 0 {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -81,7 +82,7 @@ func (r *reader) number(p string) *int64 {
 	}
 	v, err := strconv.ParseInt(s, 0, 64)
 	if err != nil {
-		r.unread(p, strconv.Quote(clip(s))+" is not a number")
+		r.unread(p, strconv.Quote(where.Clip(s))+" is not a number")
 		return nil
 	}
 	if v < 0 {
@@ -124,7 +125,7 @@ func (r *reader) flag(p string) *bool {
 	case s == "0", s == "N", s == "n":
 		return new(false)
 	default:
-		r.unread(p, strconv.Quote(clip(s))+" is not 0 or 1")
+		r.unread(p, strconv.Quote(where.Clip(s))+" is not 0 or 1")
 		return nil
 	}
 }
@@ -210,12 +211,4 @@ func (r *reader) numbered(dir, prefix string) []int {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// clip shortens what came from outside for a message.
-func clip(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "..."
-	}
-	return s
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -240,7 +241,7 @@ func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from str
 		}
 		if !found && !lost[m.source] && !isSubstitute(strings.TrimPrefix(m.source, "/dev/")) {
 			lost[m.source] = true
-			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", clip(m.point), clip(m.source)))
+			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", where.Clip(m.point), where.Clip(m.source)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(devs)) {

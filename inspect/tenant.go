@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -53,7 +54,7 @@ func (r *reader) readDomains(uri string) {
 		}
 		for uuid := range strings.FieldsSeq(string(out)) {
 			if !isUUID(uuid) {
-				r.commandFailed(fmt.Errorf("%q is not a UUID", clip(uuid)), nil, argv...)
+				r.commandFailed(fmt.Errorf("%q is not a UUID", where.Clip(uuid)), nil, argv...)
 				continue
 			}
 			r.readDomain(uri, uuid, s.state)
@@ -185,7 +186,7 @@ func (p *domainParser) cpus(d *domainXML) {
 		// The text is the most that the domain may have; "current" may be fewer now, and the others can be plugged in at any time.
 		n, err := strconv.ParseUint(strings.TrimSpace(v.Count), 10, 16)
 		if err != nil {
-			p.problem("<vcpu>", fmt.Errorf("%q is not a number of CPUs", clip(v.Count)))
+			p.problem("<vcpu>", fmt.Errorf("%q is not a number of CPUs", where.Clip(v.Count)))
 		}
 		p.t.VCPUs = int(n)
 		if v.Placement != "auto" { // with auto, numad chooses at the start
@@ -195,7 +196,7 @@ func (p *domainParser) cpus(d *domainXML) {
 	for _, pin := range d.VCPUPins {
 		n, err := strconv.ParseUint(pin.VCPU, 10, 16)
 		if err != nil {
-			p.problem("<vcpupin>", fmt.Errorf("vcpu %q is not the number of a CPU", clip(pin.VCPU)))
+			p.problem("<vcpupin>", fmt.Errorf("vcpu %q is not the number of a CPU", where.Clip(pin.VCPU)))
 			continue
 		}
 		if cpus := p.set("<vcpupin>", pin.CPUSet); cpus != nil {
@@ -289,7 +290,7 @@ func (p *domainParser) set(element, s string) *topology.CPUSet {
 			p.problem(element, err)
 			return nil
 		case part.IsEmpty():
-			p.problem(element, fmt.Errorf("CPU list %q: empty item between commas", clip(s)))
+			p.problem(element, fmt.Errorf("CPU list %q: empty item between commas", where.Clip(s)))
 			return nil
 		case out:
 			set = set.Difference(part)
@@ -325,7 +326,7 @@ func (p *domainParser) bytes(element, number, unit string) *uint64 {
 	factor, ok := units[unit]
 	high, low := bits.Mul64(n, factor)
 	if err != nil || !ok || high != 0 {
-		p.problem(element, fmt.Errorf("%q %q is not an amount of memory", clip(number), clip(unit)))
+		p.problem(element, fmt.Errorf("%q %q is not an amount of memory", where.Clip(number), where.Clip(unit)))
 		return nil
 	}
 	return &low
@@ -341,7 +342,7 @@ func (x *pciAddressXML) parse() (topology.PCIAddr, error) {
 	}{{"domain", cmp.Or(x.Domain, "0"), 1<<32 - 1}, {"bus", x.Bus, 0xff}, {"slot", x.Slot, 0x1f}, {"function", cmp.Or(x.Function, "0"), 7}} {
 		v, err := strconv.ParseUint(f.text, 0, 64)
 		if err != nil || v > f.limit || strings.Contains(f.text, "_") {
-			return topology.PCIAddr{}, fmt.Errorf("%s %q is not a number from 0 to %d", f.name, clip(f.text), f.limit)
+			return topology.PCIAddr{}, fmt.Errorf("%s %q is not a number from 0 to %d", f.name, where.Clip(f.text), f.limit)
 		}
 		parts[i] = v
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/inspect/where"
 )
 
 // Bits of the kind of a matrix (hwloc/distances.h).
@@ -105,7 +107,7 @@ func (p *parser) nodeNumber(e *element, word string) int {
 	if by, _ := e.attr("indexing"); by != "gp" {
 		v, err := strconv.ParseUint(word, 10, 31)
 		if err != nil {
-			p.fail(e, "index %q is not a number", clip(word))
+			p.fail(e, "index %q is not a number", where.Clip(word))
 		}
 		return int(v)
 	}
@@ -156,7 +158,7 @@ func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool)
 			}
 			v, err := strconv.ParseUint(word, 10, 64)
 			if err != nil {
-				p.fail(k, "value %q is not a number", clip(word))
+				p.fail(k, "value %q is not a number", where.Clip(word))
 				return nil, nil, false
 			}
 			values = append(values, v)

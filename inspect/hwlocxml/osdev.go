@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -41,7 +42,7 @@ func (d *devices) osDevice(e *element, at slot) {
 	text, _ := e.attr("osdev_type")
 	v, err := strconv.ParseUint(text, 10, 8)
 	if name == "" || err != nil {
-		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", clip(name), clip(text))
+		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", where.Clip(name), where.Clip(text))
 		return
 	}
 	kind := int(v)
@@ -150,7 +151,7 @@ func (d *devices) disk(e *element, name string, at slot) {
 		if size, ok := kibibytes(text); ok {
 			disk.SizeBytes = &size
 		} else {
-			d.unread(e, "size %q is not a number of KiB", clip(text))
+			d.unread(e, "size %q is not a number of KiB", where.Clip(text))
 		}
 	}
 	d.h.Storage = append(d.h.Storage, disk)

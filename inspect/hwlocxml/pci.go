@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -136,7 +137,7 @@ func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) 
 	f, err2 := strconv.ParseUint(firstText, 16, 8)
 	l, err3 := strconv.ParseUint(lastText, 16, 8)
 	if !a || !b || err1 != nil || err2 != nil || err3 != nil || l < f {
-		d.unread(e, "bridge_pci %q is not domain:[first bus-last bus] in hexadecimal", clip(text))
+		d.unread(e, "bridge_pci %q is not domain:[first bus-last bus] in hexadecimal", where.Clip(text))
 		return 0, 0, 0, false
 	}
 	return uint32(v), uint8(f), uint8(l), true
@@ -186,7 +187,7 @@ func (d *devices) types(e *element, f *topology.PCIDevice) {
 	}
 	fields := strings.Fields(text)
 	if len(fields) < 4 {
-		d.unread(e, "pci_type %q has %d fields; at least 4 are wanted", clip(text), len(fields))
+		d.unread(e, "pci_type %q has %d fields; at least 4 are wanted", where.Clip(text), len(fields))
 		return
 	}
 	class, err := topology.ParseID24(fields[0])
@@ -194,7 +195,7 @@ func (d *devices) types(e *element, f *topology.PCIDevice) {
 	subVendor, subDevice, okSub := pair(fields[2])
 	revision, errRev := strconv.ParseUint(fields[3], 16, 8)
 	if err != nil || !okIDs || !okSub || errRev != nil || len(fields[0]) != 4 {
-		d.unread(e, "pci_type %q is not class [vendor:device] [vendor:device] revision in hexadecimal", clip(text))
+		d.unread(e, "pci_type %q is not class [vendor:device] [vendor:device] revision in hexadecimal", where.Clip(text))
 		return
 	}
 	if len(fields) > 4 {
@@ -231,7 +232,7 @@ func (d *devices) linkOf(e *element) *topology.Link {
 	}
 	rate, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		d.unread(e, "pci_link_speed %q is not a number", clip(text))
+		d.unread(e, "pci_link_speed %q is not a number", where.Clip(text))
 		return nil
 	}
 	for _, k := range e.kids {

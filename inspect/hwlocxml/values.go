@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -66,7 +67,7 @@ func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 	}
 	v, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		p.fail(e, "%s %q is not a number", attr, clip(text))
+		p.fail(e, "%s %q is not a number", attr, where.Clip(text))
 		return 0, false
 	}
 	return v, true
@@ -113,7 +114,7 @@ func (p *parser) float(e *element, attr string) float64 {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-		p.fail(e, "%s %q is not a number", attr, clip(text))
+		p.fail(e, "%s %q is not a number", attr, where.Clip(text))
 		return 0
 	}
 	return v
@@ -133,12 +134,4 @@ func decimal(s string) *uint64 {
 		return nil
 	}
 	return &v
-}
-
-// clip shortens what came from outside for a message.
-func clip(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "..."
-	}
-	return s
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"iter"
 	"strings"
+
+	"github.com/rackless/rackless/inspect/where"
 )
 
 // An element is an XML element with what hwloc puts into one: attributes, other elements, and text in two of them.
@@ -194,5 +196,5 @@ func endOrSyntax(err error, open []*element, fail func(string, ...any) error) er
 type encodingError string
 
 func (e encodingError) Error() string {
-	return fmt.Sprintf("encoding %q; UTF-8 is wanted", clip(string(e)))
+	return fmt.Sprintf("encoding %q; UTF-8 is wanted", where.Clip(string(e)))
 }

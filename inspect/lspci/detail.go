@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -51,7 +52,7 @@ func (p *parser) detail(s string, n int) {
 	number := func(s string) *int {
 		v, err := strconv.Atoi(s)
 		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.note(n, "%s: %q is not a number", clip(key), clip(s))
+			p.note(n, "%s: %q is not a number", where.Clip(key), where.Clip(s))
 			return nil
 		}
 		return &v

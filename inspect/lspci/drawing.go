@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -122,7 +123,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	}
 	if name := strings.TrimSpace(rest); name != "" {
 		if rest[0] != ' ' {
-			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it", clip(rest))}
+			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it", where.Clip(rest))}
 		}
 		var id identity
 		id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)

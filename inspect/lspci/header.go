@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -75,7 +76,7 @@ func (p *parser) listed(rest string, n int) (identity, error) {
 	}
 	class, name, ok := strings.Cut(rest, ": ")
 	if !ok {
-		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address", clip(rest))}
+		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address", where.Clip(rest))}
 	}
 	p.class(&id, class, iface)
 	id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
@@ -132,7 +133,7 @@ func (p *parser) oneLine(rest string, n int) (identity, error) {
 		case len(f) >= 2 && f[0] == '"' && f[len(f)-1] == '"':
 			values = append(values, f[1:len(f)-1])
 		default:
-			return id, &Error{Line: n, Why: fmt.Sprintf("%q is not a quoted field of lspci -mm", clip(f))}
+			return id, &Error{Line: n, Why: fmt.Sprintf("%q is not a quoted field of lspci -mm", where.Clip(f))}
 		}
 	}
 	if len(values) < 3 || len(values) > 5 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -163,12 +164,12 @@ func (p *parser) line(line string, n int) error {
 // badAddress explains an address that cannot be read.
 func (p *parser) badAddress(s string, n int) error {
 	if strings.Contains(s, "/") {
-		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without", clip(s))}
+		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without", where.Clip(s))}
 	}
 	if _, err := topology.ParsePCIAddr(s); err != nil {
 		return &Error{Line: n, Why: err.Error()}
 	}
-	return &Error{Line: n, Why: fmt.Sprintf("%q is not followed by a class and a name", clip(s))}
+	return &Error{Line: n, Why: fmt.Sprintf("%q is not followed by a class and a name", where.Clip(s))}
 }
 
 // path reads a function whose bridges are stated, from the root bus down.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -26,7 +27,7 @@ func (p *parser) record(key, value string, n int) error {
 	number := func() *int {
 		v, err := strconv.Atoi(value)
 		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.note(n, "%s: %q is not a number", key, clip(value))
+			p.note(n, "%s: %q is not a number", key, where.Clip(value))
 			return nil
 		}
 		return &v
@@ -34,7 +35,7 @@ func (p *parser) record(key, value string, n int) error {
 	octet := func() (uint64, error) {
 		v, err := strconv.ParseUint(value, 16, 8)
 		if err != nil {
-			return 0, &Error{Line: n, Why: fmt.Sprintf("%s: %q is not a number of two hexadecimal digits", key, clip(value))}
+			return 0, &Error{Line: n, Why: fmt.Sprintf("%s: %q is not a number of two hexadecimal digits", key, where.Clip(value))}
 		}
 		return v, nil
 	}

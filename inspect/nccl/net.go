@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -45,7 +46,7 @@ func (p *parser) net(e *element) topology.NIC {
 	var n topology.NIC
 	name, _ := e.attr("name")
 	if name == "" || len(name) > 256 || strings.ContainsAny(name, "/ \t\n") {
-		p.note(e, "name=%q is not the name of a network device", clip(name))
+		p.note(e, "name=%q is not the name of a network device", where.Clip(name))
 		return n
 	}
 	n.SpeedMbps = p.count(e, "speed", maxMbps)

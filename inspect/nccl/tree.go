@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/rackless/rackless/inspect/where"
 )
 
 // Limits on what is read. NCCL itself takes at most 16 attributes a node, and a machine has some hundred nodes.
@@ -65,7 +67,7 @@ func parseTree(b []byte) (*element, error) {
 		switch t := token.(type) {
 		case xml.Directive:
 			// Document types declare entities; a topology has none.
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<!%s>: declarations are not taken in a topology", clip(string(t)))}
+			return nil, &Error{Line: line, Why: fmt.Sprintf("<!%s>: declarations are not taken in a topology", where.Clip(string(t)))}
 		case xml.StartElement:
 			// White space before the element is a token of its own, so the position before the token is that of the element.
 			if count++; count > maxElements {
@@ -92,7 +94,7 @@ func parseTree(b []byte) (*element, error) {
 				}
 				parent.children = append(parent.children, e)
 			case root != nil:
-				return nil, &Error{Line: line, Why: fmt.Sprintf("a second topology, <%s>, behind the first one; want one in a file", clip(e.name))}
+				return nil, &Error{Line: line, Why: fmt.Sprintf("a second topology, <%s>, behind the first one; want one in a file", where.Clip(e.name))}
 			default:
 				root = e
 				if err := checkRoot(e); err != nil {
@@ -118,17 +120,17 @@ func syntaxError(err error, d *xml.Decoder) error {
 	if errors.As(err, &s) {
 		line, why = s.Line, s.Msg
 	}
-	return &Error{Line: line, Why: "XML: " + clip(why)}
+	return &Error{Line: line, Why: "XML: " + where.Clip(why)}
 }
 
 func newElement(t xml.StartElement, line int) (*element, error) {
 	if len(t.Attr) > maxAttributes {
-		return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has %d attributes; at most %d are taken", clip(t.Name.Local), len(t.Attr), maxAttributes)}
+		return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has %d attributes; at most %d are taken", where.Clip(t.Name.Local), len(t.Attr), maxAttributes)}
 	}
 	e := &element{name: t.Name.Local, line: line, attrs: make(map[string]string, len(t.Attr))}
 	for _, a := range t.Attr {
 		if _, twice := e.attrs[a.Name.Local]; twice {
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has the attribute %q twice", clip(e.name), clip(a.Name.Local))}
+			return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has the attribute %q twice", where.Clip(e.name), where.Clip(a.Name.Local))}
 		}
 		e.attrs[a.Name.Local] = a.Value
 	}
@@ -145,7 +147,7 @@ func checkRoot(e *element) error {
 	case "topology":
 		return &Error{Line: e.line, Why: "this is a topology of hwloc, not of NCCL"}
 	}
-	return &Error{Line: e.line, Why: fmt.Sprintf("the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE writes it", clip(e.name))}
+	return &Error{Line: e.line, Why: fmt.Sprintf("the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE writes it", where.Clip(e.name))}
 }
 
 // checkPlace reports an element that stands where it cannot.

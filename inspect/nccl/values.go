@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -17,12 +18,12 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil:
-		p.note(e, "%s=%q is not a number", name, clip(s))
+		p.note(e, "%s=%q is not a number", name, where.Clip(s))
 		return nil
 	case n < 0:
 		return nil // NCCL's "not known"
 	case n > most:
-		p.note(e, "%s=%q is too large to be right", name, clip(s))
+		p.note(e, "%s=%q is too large to be right", name, where.Clip(s))
 		return nil
 	}
 	return &n
@@ -68,7 +69,7 @@ func (p *parser) speed(e *element) *float64 {
 	number, unit, _ := strings.Cut(s, " ")
 	gts, err := strconv.ParseFloat(number, 64)
 	if err != nil || unit != "" && !strings.HasPrefix(unit, "GT/s") || !(gts >= 0 && gts <= 1024) {
-		p.note(e, "link_speed=%q is not a speed in GT/s", clip(s))
+		p.note(e, "link_speed=%q is not a speed in GT/s", where.Clip(s))
 		return nil
 	}
 	if gts == 0 {

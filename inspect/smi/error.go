@@ -3,6 +3,8 @@ package smi
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rackless/rackless/inspect/where"
 )
 
 // An Error is a text without a matrix, or a matrix that cannot be right.
@@ -16,14 +18,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	switch {
-	case e.File != "" && e.Line > 0:
-		fmt.Fprintf(&b, "%s:%d: ", e.File, e.Line)
-	case e.File != "":
-		fmt.Fprintf(&b, "%s: ", e.File)
-	case e.Line > 0:
-		fmt.Fprintf(&b, "line %d: ", e.Line)
-	}
+	b.WriteString(where.Prefix(e.File, e.Line))
 	switch {
 	case e.Row != "" && e.Column != "":
 		fmt.Fprintf(&b, "row %q, column %q: ", e.Row, e.Column)
@@ -32,12 +27,4 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.Why)
 	return b.String()
-}
-
-// clip shortens what came from outside for a message.
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "..."
-	}
-	return s
 }

@@ -3,6 +3,7 @@ package smi
 import (
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
@@ -45,9 +46,9 @@ func (m *Matrix) readLegend(lines []string, from int) {
 			listed[name] = true
 			switch {
 			case !rdmaName.MatchString(value):
-				m.note(from+n, "legend of %s: %q is not the name of an RDMA device", name, clip(value))
+				m.note(from+n, "legend of %s: %q is not the name of an RDMA device", name, where.Clip(value))
 			case d.RDMA != "" && d.RDMA != value:
-				m.note(from+n, "legend of %s: %q, but it was %q before", name, clip(value), d.RDMA)
+				m.note(from+n, "legend of %s: %q, but it was %q before", name, where.Clip(value), d.RDMA)
 			default:
 				d.RDMA = value
 			}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -230,7 +231,7 @@ func (r *rowReader) missing(d *Device, row int, labels []label, words []token) *
 			e.Why = peerAccess
 			return e
 		}
-		e.Why = fmt.Sprintf("%q is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS", clip(words[0].text))
+		e.Why = fmt.Sprintf("%q is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS", where.Clip(words[0].text))
 		return e
 	}
 	e.Column = names[r.missingColumn(row, labels)]
@@ -340,7 +341,7 @@ func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
 	case len(values) < len(kinds) && r.header.titles != nil:
 		r.assignByPlace(d, values)
 		if d.IsGPU() && n < len(words) && words[n].line == line {
-			r.m.note(line, "%s: %q behind the paths is not understood", d.Name, clip(words[n].text))
+			r.m.note(line, "%s: %q behind the paths is not understood", d.Name, where.Clip(words[n].text))
 		}
 		return n, nil
 	}
@@ -419,7 +420,7 @@ func (r *rowReader) assignByPlace(d *Device, values []token) {
 			d.set(cpuAffinity, v.text) // NUMA affinity is a list as well, but never where there is no CPU affinity
 		case v.text == "N/A":
 		default:
-			r.m.note(d.Line, "%s: %q stands below no title; it is not read", d.Name, clip(v.text))
+			r.m.note(d.Line, "%s: %q stands below no title; it is not read", d.Name, where.Clip(v.text))
 		}
 	}
 }
