@@ -21,7 +21,8 @@ func TestExpressionsMatchAsTheCompiledOnesDo(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if re.Get() != re.Get() {
+	first := re.Get()
+	if again := re.Get(); again != first {
 		t.Error("compiled twice")
 	}
 }
