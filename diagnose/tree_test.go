@@ -72,6 +72,12 @@ var treeCases = []treeCase{
 	{name: "GPU and NIC on one node", id: "RL011", change: write(nic0+"/numa_node", "0", nic1+"/numa_node", "1")},
 	{name: "GPU and NIC on one node below different root complexes", id: "RL012", subject: "0000:06:00.0",
 		change: write(nic0+"/numa_node", "0", nic1+"/numa_node", "1")},
+	{name: "an H100 with 25 Gb/s beside it", id: "RL013", subject: "0000:06:00.0", change: func(t *hostfixture.Tree) {
+		t.File(gpu0+"/device", "0x2330")
+		t.File(gpu0+"/class", "0x030200")
+		t.File(nic0+"/numa_node", "0")
+	}},
+	{name: "a card for which nothing is usual", id: "RL013"},
 	{name: "no IOMMU though the command line asks for it", id: "RL020", subject: "host", reads: "amd_iommu=on",
 		change: func(t *hostfixture.Tree) {
 			t.Remove("sys/class/iommu/ivhd0")
