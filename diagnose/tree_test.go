@@ -93,6 +93,9 @@ var treeCases = []treeCase{
 		t.Link("sys/kernel/iommu_groups/20/devices/0000:41:00.0", nic0)
 	}},
 	{name: "a group of a GPU and its own audio function", id: "RL021"},
+	{name: "a switch that sends its devices' traffic up", id: "RL023", subject: "0000:63:00.0,0000:63:01.0", reads: "ReqRedir+",
+		change: switchWithACS(0x1d)},
+	{name: "a switch that lets it through", id: "RL023", change: switchWithACS(0)},
 	{name: "memory that the firmware keeps for a device", id: "RL025", subject: "0000:06:00.0,0000:06:00.1",
 		change: write("sys/kernel/iommu_groups/20/reserved_regions", "0x00000000bdf83000 0x00000000bdf92fff direct")},
 	{name: "regions for interrupts alone", id: "RL025"},
@@ -180,6 +183,33 @@ var treeCases = []treeCase{
 			t.File(g+"/resource", strings.Replace(t.Text(g+"/resource"), "0x000001000fffffff", "0x00000107ffffffff", 1))
 		}
 	}},
+}
+
+// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have this ACS control register: bits 0 to 4 are source
+// validation, translation blocking, request redirect, completion redirect and upstream forwarding.
+func switchWithACS(control uint16) func(*hostfixture.Tree) {
+	return func(t *hostfixture.Tree) {
+		f := hostfixture.Function{
+			Root: "pci0000:60", Class: "0x060400", ID: "1000:c030", Node: 3, Group: -1, Driver: "pcieport",
+			Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 16, MaxW: 16,
+		}
+		bridge := func(addr, port string, buses [2]uint8, acs *uint16) {
+			f.Addr, f.Port, f.Buses, f.ACS = addr, port, buses, acs
+			t.AddFunction(f)
+		}
+		bridge("0000:60:03.1", "root port", [2]uint8{0x62, 0x65}, nil)
+		f.Above = []string{"0000:60:03.1"}
+		bridge("0000:62:00.0", "upstream port", [2]uint8{0x63, 0x65}, nil)
+		f.Above = append(f.Above, "0000:62:00.0")
+		bridge("0000:63:00.0", "downstream port", [2]uint8{0x64, 0x64}, &control)
+		bridge("0000:63:01.0", "downstream port", [2]uint8{0x65, 0x65}, &control)
+		above := f.Above
+		f.Port, f.ACS = "", nil
+		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:00.0"), "0000:64:00.0", "0x030200", "10de:20b5", "nvidia"
+		t.AddFunction(f)
+		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:01.0"), "0000:65:00.0", "0x020000", "15b3:1019", "mlx5_core"
+		t.AddFunction(f)
+	}
 }
 
 // nvidiaOnHost gives the first GPU to nvidia's driver.

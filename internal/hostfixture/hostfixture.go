@@ -164,6 +164,7 @@ type Function struct {
 	MaxW   int
 	Port   string            // of a bridge: "root port", "upstream port", "downstream port"
 	Buses  [2]uint8          // of a bridge: secondary and subordinate
+	ACS    *uint16           // its ACS control register; nil: it has none
 	BARs   []string          // lines of resource
 	Files  map[string]string // more files
 }
@@ -213,7 +214,7 @@ func (t *Tree) AddFunction(f Function) string {
 // portTypes are the device/port types of the PCI Express capability.
 var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6}
 
-// config makes the first 256 bytes of configuration space: identity, header type, and a PCI Express capability that names the port's type.
+// config makes the configuration space: identity, header type, a PCI Express capability that names the port's type, and ACS where there is some.
 func config(f *Function) []byte {
 	b := make([]byte, 256)
 	var vendor, device uint16
@@ -234,6 +235,14 @@ func config(f *Function) []byte {
 	}
 	b[0x60], b[0x61] = 0x10, 0
 	le.PutUint16(b[0x62:], 2|portTypes[f.Port]<<4)
+	if f.ACS != nil {
+		// The extended configuration space begins at 0x100 with its first capability: ID, version 1, no next one.
+		const acs = 0x000d
+		b = append(b, make([]byte, 4096-len(b))...)
+		le.PutUint32(b[0x100:], 1<<16|acs)
+		le.PutUint16(b[0x104:], 0x005f) // what the port can do: all but egress control
+		le.PutUint16(b[0x106:], *f.ACS)
+	}
 	return b
 }
 
