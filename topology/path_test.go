@@ -402,3 +402,19 @@ func TestNodePaths(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func BenchmarkPaths(b *testing.B) {
+	var lines strings.Builder
+	for i := range 72 { // as many devices as the largest cloud machines have, each below a port of a switch
+		fmt.Fprintf(&lines, "%02x:00.0 0200 below %02x:00.0 node %d\n", 0x80+i, 0x10+i, i/36)
+		fmt.Fprintf(&lines, "%02x:00.0 0604 below 01:%02x.0\n", 0x10+i, i/9)
+	}
+	for i := range 8 {
+		fmt.Fprintf(&lines, "01:%02x.0 0604 on pci0000:%02x\n", i, i)
+	}
+	h := machine(b, 2, lines.String())
+	h.Complete()
+	for b.Loop() {
+		NewTree(h).Paths()
+	}
+}
