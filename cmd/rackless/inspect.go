@@ -74,8 +74,8 @@ A finding does not make inspect fail, unless --fail-on names its severity or a l
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print a host",
 		formTable, formatJSON, formYAML, formMatrix, formSVG, formDOT, formHTML)
-	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil, "inspect this file or directory (the same as an argument)")
-	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory this is, without asking what it is")
+	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil, "inspect the file or directory `PATH` (the same as an argument)")
+	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking what it is")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error))
 	return cmd

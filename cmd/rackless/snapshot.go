@@ -41,7 +41,7 @@ the same substitute everywhere, so that what belongs together stays together. --
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write, or - for standard output")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write, or - for standard output")
 	cmd.Flags().BoolVar(&keep, "keep-ids", false, "keep MAC and IP addresses, GUIDs, UUIDs and names")
 	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
 	return cmd
