@@ -256,14 +256,7 @@ func TestAnonymousSnapshotsOfRealMachines(t *testing.T) {
 	for _, name := range dumpFiles(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o, err := Open(name)
-			if err != nil || o.Source.FS == nil {
-				t.Skip(err)
-			}
-			want, err := o.Read(context.Background())
-			if err != nil {
-				t.Skip(err)
-			}
+			o, want := openMachine(t, name)
 			b := snapshotOf(t, o.Source, SnapshotOptions{})
 			all := strings.ToLower(unpacked(t, b))
 			for _, id := range identitiesOf(want) {
