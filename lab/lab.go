@@ -58,6 +58,80 @@ type Lab struct {
 	Workload Workload `json:"workload"`
 	Fabric   Fabric   `json:"fabric"`
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
+
+	// What follows matters where nodes are placed on a real host.
+
+	Reserve   Reserve    `json:"reserve,omitzero"`   // what the host keeps: host.reserve in the file
+	Hugepages Hugepages  `json:"hugepages"`          // of all nodes
+	Tenants   string     `json:"tenants"`            // TenantsRead, TenantsIgnore, or the path of a file
+	Affinity  []Affinity `json:"affinity,omitempty"` // in the order of the file
+}
+
+// A Reserve is what the host keeps for itself. Absent parts are the planner's choice.
+type Reserve struct {
+	Cores  *int          `json:"cores,omitempty"`      // physical cores of the whole host, at least 1
+	Memory *Bytes        `json:"memory,omitempty"`     // of the whole host, spread over its NUMA nodes by their size
+	NUMA   []NUMAReserve `json:"numa_nodes,omitempty"` // by node; these count towards Cores and replace its share of Memory
+}
+
+// A NUMAReserve is what the host keeps on one NUMA node.
+type NUMAReserve struct {
+	Node   int    `json:"node"`
+	Cores  int    `json:"cores,omitempty"`
+	Memory *Bytes `json:"memory,omitempty"`
+}
+
+// Hugepages says which pages back the memory of the nodes.
+type Hugepages string
+
+// The sizes of pages.
+const (
+	HugepagesAuto Hugepages = "auto" // 1 GiB where every node's memory is whole GiB and the host can, else 2 MiB
+	Hugepages1GiB Hugepages = "1GiB"
+	Hugepages2MiB Hugepages = "2MiB"
+	HugepagesOff  Hugepages = "off"
+)
+
+// Values of Lab.Tenants; anything else is the path of a file.
+const (
+	TenantsRead   = "read"   // as the host has them
+	TenantsIgnore = "ignore" // as if there were none
+)
+
+// A Setting is a choice that may be left to the planner.
+type Setting string
+
+// The settings.
+const (
+	Auto Setting = "auto"
+	On   Setting = "on"
+	Off  Setting = "off"
+)
+
+// An Affinity ties nodes together or keeps them apart, pair by pair.
+type Affinity struct {
+	Nodes []string     `json:"nodes"`          // at least two
+	NUMA  Togetherness `json:"numa,omitempty"` // whether their cores are on the same NUMA nodes, or on none in common
+	NIC   Togetherness `json:"nic,omitempty"`  // whether they are on the same NIC ports, or on none in common
+}
+
+// Togetherness is what an Affinity asks for; empty asks for nothing.
+type Togetherness string
+
+// What an Affinity may ask for.
+const (
+	Same      Togetherness = "same"
+	Different Togetherness = "different"
+)
+
+// A DeviceRequest asks for devices of the host. An empty field asks for nothing.
+type DeviceRequest struct {
+	Count    int    `json:"count"`               // at least 1; 1 where Address is set
+	Address  string `json:"address,omitempty"`   // PCI address, 0000:41:00.0; or the name that the host's source gives it, NIC0
+	Vendor   string `json:"vendor,omitempty"`    // part of the vendor's name, or its number (0x10de), whatever the case
+	Model    string `json:"model,omitempty"`     // part of the model's name, whatever the case
+	NUMANode *int   `json:"numa_node,omitempty"` // where it hangs
+	RateMbps int64  `json:"rate_mbps,omitempty"` // at least this rate of the link; of NICs and VFs
 }
 
 // A Fabric is the network between the nodes.
@@ -75,8 +149,21 @@ type Node struct {
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
 	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
-	NICs   []NIC  `json:"nics"`   // at least one
+	NICs   []NIC  `json:"nics"`   // at least one: ports that are whole NICs first, then those that are virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
+
+	// What follows matters where nodes are placed on a real host.
+
+	AutoCPUs   bool    `json:"auto_cpus,omitempty"`   // the planner chooses; CPUs is what an emulated node gets
+	AutoMemory bool    `json:"auto_memory,omitempty"` // likewise of Memory
+	SMT        Setting `json:"smt"`                   // whether two virtual CPUs share a core, as siblings
+	GuestNUMA  Setting `json:"guest_numa"`            // whether the node sees NUMA nodes
+	VFs        int     `json:"vfs,omitempty"`         // of NICs, the last so many are virtual functions
+
+	// What GPUs, NICs and VFs are asked for; the counts of each add up to GPUs, to len(NICs)-VFs and to VFs.
+	GPURequests []DeviceRequest `json:"gpu_requests,omitempty"`
+	NICRequests []DeviceRequest `json:"nic_requests,omitempty"`
+	VFRequests  []DeviceRequest `json:"vf_requests,omitempty"`
 }
 
 // A NIC is one port of a node on the fabric.

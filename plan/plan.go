@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
+
+// Schema names the JSON form of a Plan. Keys are added, never changed in meaning or removed.
+const Schema = "rackless/plan/v1"
+
+// A Plan is where the nodes of a lab go on a host, in the host's own numbers, and what the host has to be for it.
+type Plan struct {
+	Schema   string       `json:"schema"`
+	Lab      string       `json:"lab"`
+	Workload lab.Workload `json:"workload"`
+	Host     HostRef      `json:"host"`
+
+	Optimal bool   `json:"optimal"`           // Cost is proved to be the least
+	Cost    int64  `json:"cost"`              // the sum of Terms[].Cost, in basis points
+	Bound   int64  `json:"bound"`             // no placement costs less; equal to Cost where Optimal
+	Stopped string `json:"stopped,omitempty"` // what ended the search before the proof: "time limit 2s", "step limit 1000000"
+	Terms   []Term `json:"terms"`
+
+	Housekeeping Housekeeping `json:"housekeeping"`
+	Nodes        []Node       `json:"nodes"`     // in the order of the lab
+	Hugepages    []Hugepages  `json:"hugepages"` // by NUMA node; those of the lab nodes, what tenants hold comes on top
+	VFs          []PFCount    `json:"vfs"`       // by PF: how many virtual functions it has to have
+	KernelArgs   []string     `json:"kernel_args"`
+	// KernelWhy gives the reason of each of KernelArgs.
+	KernelWhy []string `json:"kernel_args_why"`
+
+	Decisions []Decision `json:"decisions"` // of the host first, then of each lab node
+	Advice    []Advice   `json:"advice"`    // what would make the host better
+	Notes     []string   `json:"notes"`     // what was assumed because the host does not tell
+}
+
+// HostRef says which host a plan is for. Only the machine that it was read from may be changed by it.
+type HostRef struct {
+	Name       string              `json:"name"` // what it was read from: a file, or "this machine"
+	Model      string              `json:"model,omitempty"`
+	Provenance topology.Provenance `json:"provenance"`
+}
+
+// Housekeeping is what the host keeps.
+type Housekeeping struct {
+	CPUs  topology.CPUSet `json:"cpus"`
+	Cores int             `json:"cores"`
+	// TenantCPUs are those of virtual machines that were there before; they belong to neither side.
+	TenantCPUs topology.CPUSet `json:"tenant_cpus,omitzero"`
+}
+
+// A Node is one lab node, placed.
+type Node struct {
+	Name string `json:"name"`
+	// VCPUs lists the host CPU of each virtual CPU in order. Virtual CPUs of one guest NUMA cell are consecutive, and so are siblings.
+	VCPUs   []int `json:"vcpus"`
+	Cores   int   `json:"cores"`
+	Threads int   `json:"threads_per_core"`
+	SMT     bool  `json:"smt"` // siblings are shown to the guest as such
+	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node.
+	EmulatorCPUs topology.CPUSet `json:"emulator_cpus"`
+	IOThreadCPUs topology.CPUSet `json:"iothread_cpus"`
+	MemoryBytes  uint64          `json:"memory_bytes"`
+	Memory       []NodeMemory    `json:"memory"` // by NUMA node
+	GuestNUMA    bool            `json:"guest_numa"`
+	// Cells are the guest's NUMA nodes in order; one where GuestNUMA is false.
+	Cells []Cell `json:"cells"`
+	// Devices are the addresses of all functions that go to it, in the order GPUs, NICs, VFs; a VF that does not exist yet is named "0000:41:00.0/vf3".
+	Devices []string     `json:"devices"`
+	Cards   []NodeDevice `json:"cards,omitempty"` // the same, with what they are
+	NICs    []lab.NIC    `json:"nics"`            // the ports' names and addresses, in the order of NICs then VFs among Cards
+}
+
+// NodeMemory is memory of a lab node on a NUMA node of the host.
+type NodeMemory struct {
+	NUMANode  int    `json:"numa_node"`
+	Bytes     uint64 `json:"bytes"`
+	PageBytes uint64 `json:"page_bytes"` // 0: no hugepages
+}
+
+// A Cell is a NUMA node of the guest. It is numbered as the guest sees it.
+type Cell struct {
+	Cell int `json:"cell"`
+	// NUMANodes are the host's nodes that it stands for: one, or all of the lab node's where guest NUMA is off.
+	NUMANodes []int `json:"numa_nodes"`
+	// FirstVCPU and VCPUs are its virtual CPUs; a cell of memory alone has none.
+	FirstVCPU int    `json:"first_vcpu"`
+	VCPUs     int    `json:"vcpus"`
+	Bytes     uint64 `json:"bytes"`
+	// Distances are to each cell in order, as the host's.
+	Distances []int `json:"distances"`
+}
+
+// A NodeDevice is a device of a lab node.
+type NodeDevice struct {
+	ID        string   `json:"id"`   // of Problem.Devices; of a VF its PF
+	Kind      string   `json:"kind"` // "gpu", "nic" or "vf"
+	Model     string   `json:"model,omitempty"`
+	VF        *int     `json:"vf,omitempty"`        // index of the virtual function
+	Functions []string `json:"functions,omitempty"` // all that go with it; the first is the device itself
+	NUMANode  *int     `json:"numa_node,omitempty"` // of the host
+	Cell      *int     `json:"cell,omitempty"`      // of the guest: the one that stands for NUMANode, else the nearest
+}
+
+// KindVF is the kind of a NodeDevice that is a virtual function.
+const KindVF = "vf"
+
+// Hugepages are pages that a NUMA node of the host has to have for the lab.
+type Hugepages struct {
+	NUMANode  int    `json:"numa_node"`
+	PageBytes uint64 `json:"page_bytes"`
+	Count     int64  `json:"count"`
+}
+
+// A PFCount is how many virtual functions a PF has to have: those of the lab, and those that are in use already.
+type PFCount struct {
+	PF    string `json:"pf"`
+	Count int    `json:"count"`
+	Lab   int    `json:"lab"` // of them, for the lab
+}
+
+// A Decision is a choice with its reason.
+type Decision struct {
+	Node   string `json:"node,omitempty"` // empty: of the host
+	What   string `json:"what"`           // "devices", "cores", "memory", "guest_numa", "smt", "page_size", "emulator", "housekeeping", "isolation"
+	Choice string `json:"choice"`
+	// RunnerUp is the next best choice; RunnerUpCost how much more the whole plan would cost with it, in basis points, nil where it would not be possible.
+	RunnerUp     string   `json:"runner_up,omitempty"`
+	RunnerUpCost *int64   `json:"runner_up_cost,omitempty"`
+	Evidence     []string `json:"evidence"` // measurements, sources, facts of the host
+}
+
+// Advice is a change to the host that would make a better plan possible.
+type Advice struct {
+	What string `json:"what"` // "move NIC 0000:41:00.0 to a slot of NUMA node 0"
+	Gain int64  `json:"gain"` // basis points that the whole plan would cost less
+	Why  string `json:"why"`
+}

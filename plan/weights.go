@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/rackless/rackless/lab"
+)
+
+// Names of the terms of the cost.
+const (
+	TermGPUNICPath       = "gpu_nic_path"
+	TermGPUNICMeasured   = "gpu_nic_measured"
+	TermGPUGPUPath       = "gpu_gpu_path"
+	TermDeviceNearest    = "device_nearest"
+	TermDeviceDistance   = "device_distance"
+	TermMemoryDistance   = "memory_distance"
+	TermMemoryBalance    = "memory_balance"
+	TermNUMASpan         = "numa_span"
+	TermL3Shared         = "l3_shared"
+	TermEmulatorDistance = "emulator_distance"
+	TermEfficiencyCores  = "efficiency_cores"
+	TermNICRate          = "nic_rate"
+	TermNICRDMA          = "nic_rdma"
+	TermNICShared        = "nic_shared"
+	TermUnequal          = "unequal"
+)
+
+// Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure that matters to the workload, as far as
+// measurements say. They are never negative. docs/planner.md names the evidence of each. A study's own figures replace them (plan --model).
+type Weights struct {
+	GPUNICPath     int64 `json:"gpu_nic_path"`     // a step of the path class, for each pair (see Evaluate)
+	GPUNICMeasured int64 `json:"gpu_nic_measured"` // a percent of measured loss, in place of GPUNICPath
+	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // a step of the path class, for each two GPUs of a lab node
+	DeviceNearest  int64 `json:"device_nearest"`   // a unit of SLIT distance from a device to the nearest core of its lab node
+	// The next four are of a lab node as a whole; [Weights.Of] divides them by what they are averaged over.
+	DeviceDistance   int64 `json:"device_distance"`   // a unit of distance, mean over cores and devices
+	MemoryDistance   int64 `json:"memory_distance"`   // a unit of distance from a page to the nearest core, mean over pages
+	MemoryBalance    int64 `json:"memory_balance"`    // all pages away from the cores that they are the share of
+	EfficiencyCores  int64 `json:"efficiency_cores"`  // all cores are small ones
+	NUMASpan         int64 `json:"numa_span"`         // each NUMA node with cores beyond the first
+	NUMASpanHidden   int64 `json:"numa_span_hidden"`  // the same where the guest must not see its NUMA nodes (guest_numa: off)
+	L3Shared         int64 `json:"l3_shared"`         // each L3 cache that a lab node shares with another or with a tenant
+	EmulatorDistance int64 `json:"emulator_distance"` // a unit of distance from the nearest core to a housekeeping core
+	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see RateSteps
+	NICRDMA          int64 `json:"nic_rdma"`          // a NIC or VF without RDMA
+	NICShared        int64 `json:"nic_shared"`        // each other lab node on the same port
+	Unequal          int64 `json:"unequal"`           // a percent between the best and the worst placed of equal lab nodes
+}
+
+// DefaultWeights returns the published weights for a workload. Their evidence is in docs/planner.md.
+func DefaultWeights(w lab.Workload) Weights {
+	switch w {
+	case lab.WorkloadRDMALatency:
+		return Weights{300, 30, 10, 480, 216, 150, 500, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10}
+	case lab.WorkloadRDMABandwidth:
+		return Weights{600, 60, 10, 100, 50, 150, 1000, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10}
+	case lab.WorkloadGPUCompute:
+		return Weights{100, 10, 100, 50, 20, 100, 500, 5000, 50, 200, 50, 10, 50, 1000, 50, 10}
+	case lab.WorkloadGPUCollective:
+		return Weights{900, 100, 400, 100, 50, 150, 1000, 5000, 100, 400, 50, 10, 400, 5000, 500, 50}
+	case lab.WorkloadCPUBandwidth:
+		return Weights{50, 5, 10, 20, 20, 900, 4000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10}
+	case lab.WorkloadMixed:
+		return Weights{600, 60, 150, 200, 100, 300, 1000, 5000, 200, 800, 100, 20, 200, 2000, 300, 10}
+	}
+	panic(fmt.Sprintf("plan: no weights for workload %q", w))
+}
+
+// mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.
+func mean(whole, n int64) int64 {
+	if whole == 0 || n <= 0 {
+		return 0
+	}
+	return max(1, (whole+n/2)/n)
+}
+
+// NodeWeights are the weights of the terms of one lab node: means are divided by what they are taken over.
+type NodeWeights struct {
+	DeviceDistance  int64 // a core's unit of distance to a device
+	MemoryDistance  int64 // a page's unit of distance to the nearest core
+	MemoryBalance   int64 // a page away from its share
+	EfficiencyCores int64 // a small core
+	NUMASpan        int64 // a NUMA node beyond the first
+}
+
+// Of returns the weights for the lab node that r asks for.
+func (w Weights) Of(r *Request) NodeWeights {
+	devices := int64(0)
+	for _, wants := range [][]Want{r.GPUs, r.NICs, r.VFs} {
+		for _, want := range wants {
+			devices += int64(want.Count)
+		}
+	}
+	cores := int64(r.Cores)
+	n := NodeWeights{
+		DeviceDistance:  mean(w.DeviceDistance, cores*devices),
+		MemoryDistance:  mean(w.MemoryDistance, r.Pages),
+		MemoryBalance:   mean(w.MemoryBalance, r.Pages),
+		EfficiencyCores: mean(w.EfficiencyCores, cores),
+		NUMASpan:        w.NUMASpan,
+	}
+	if r.GuestNUMA == "off" {
+		n.NUMASpan = w.NUMASpanHidden
+	}
+	return n
+}
+
+// RateSteps returns how far a link's rate is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4 below and where it is down or not known.
+func RateSteps(mbps int64) int64 {
+	switch {
+	case mbps >= 100_000:
+		return 0
+	case mbps >= 25_000:
+		return 1
+	case mbps >= 10_000:
+		return 2
+	case mbps >= 1000:
+		return 3
+	}
+	return 4
+}
