@@ -110,6 +110,8 @@ type Hugepages struct {
 	NUMANode  int    `json:"numa_node"`
 	PageBytes uint64 `json:"page_bytes"`
 	Count     int64  `json:"count"`
+	// Held is how many more of these pages are in use there, by tenants that were there before: the node has to keep them.
+	Held int64 `json:"held,omitempty"`
 }
 
 // A PFCount is how many virtual functions a PF has to have: those of the lab, and those that are in use already.

@@ -17,6 +17,7 @@ type rule struct {
 const (
 	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
 		"take the value as an argument, or as an io.Reader, from the caller"
+	whyPlan   = "a plan follows from a lab and a host alone"
 	whyImport = "an importer makes a Host of one tool's output, from bytes: opening files is inspect's business"
 	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes come to be"
 	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
@@ -54,9 +55,17 @@ var rules = map[string]rule{
 	"inspect/smi":      {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"diagnose":         {may: []string{"topology"}, why: "a finding follows from the facts alone, so that it can be had from a snapshot a year later", never: pure()},
 
-	"lab":    {why: "the lab file is read by everybody and knows nobody", never: pure()},
-	"plan":   {may: []string{"lab", "topology"}, why: "a plan follows from a lab and a host alone", never: pure()},
-	"render": {may: []string{"lab", "plan", "topology"}, why: "artefacts follow from a plan alone, and nothing here runs them"},
+	"lab":         {why: "the lab file is read by everybody and knows nobody", never: pure()},
+	"plan":        {may: []string{"lab", "topology"}, why: whyPlan, never: pure()},
+	"plan/search": {may: []string{"lab", "plan", "topology"}, why: "the search sees the problem and nothing else", never: pure()},
+	"plan/rivals": {may: []string{"lab", "plan", "topology"}, why: "others' rules are given the same problem, and must not know our answer", never: pure()},
+	"plan/advise": {may: []string{"lab", "plan", "plan/search", "topology"}, why: whyPlan, never: pure()},
+	"plan/fleet":  {may: []string{"lab", "plan", "plan/rivals", "plan/search", "topology"}, why: whyPlan, never: pure()},
+	"render": {
+		may: []string{"lab", "plan", "render/libvirtxml", "topology"},
+		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
+	},
+	"render/libvirtxml": {why: "libvirt's XML as types: what is put into it is its caller's business", never: pure()},
 
 	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
 	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
@@ -81,12 +90,15 @@ var rules = map[string]rule{
 	},
 	"report/hostview": {may: []string{"diagnose", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
 
+	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"}, why: "a plan is printed as it was made; nothing is decided here"},
+
 	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":         {any: true},
 	"internal/deps":        {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/lazyregexp":  {why: "regular expressions, later"},
+	"internal/planfixture": {may: []string{"lab", "plan", "topology"}, why: "it makes problems for tests and benchmarks; who solves them is not its business"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }

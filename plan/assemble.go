@@ -1,0 +1,351 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
+
+// An Outcome is a placement and what is known of it.
+type Outcome struct {
+	Placement Placement
+	Bound     int64  // no placement costs less
+	Optimal   bool   // proved
+	Stopped   string // what ended the search before the proof
+}
+
+// Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has to keep the rules, as that of a search does.
+// Decisions and Advice are left empty.
+func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
+	a := assembly{h: h, p: p, pl: &o.Placement, e: newEvaluation(p, &o.Placement), cores: make(map[int]*Core, len(p.Cores))}
+	for i := range p.Cores {
+		a.cores[p.Cores[i].ID] = &p.Cores[i]
+	}
+	terms := Evaluate(p, &o.Placement)
+	pl := &Plan{
+		Schema: Schema, Lab: p.Lab, Workload: p.Workload,
+		Host:    HostRef{Name: p.Host, Model: hostModel(h), Provenance: h.Provenance},
+		Optimal: o.Optimal, Cost: Cost(terms), Bound: o.Bound, Stopped: o.Stopped, Terms: terms,
+		Nodes: []Node{}, Hugepages: []Hugepages{}, VFs: []PFCount{},
+		Decisions: []Decision{}, Advice: []Advice{}, Notes: append([]string{}, p.Notes...),
+	}
+	left := a.leftOver()
+	pl.Housekeeping = a.housekeeping(left)
+	vfs := a.handOutVFs()
+	shift := map[int]int{} // by NUMA node: whose turn it is among its housekeeping cores
+	for i := range p.Requests {
+		n := a.node(i, vfs[i])
+		n.EmulatorCPUs = a.emulatorCPUs(i, left, shift)
+		n.IOThreadCPUs = n.EmulatorCPUs
+		n.NICs = l.Nodes[i].NICs
+		pl.Nodes = append(pl.Nodes, n)
+	}
+	pl.Hugepages = append(pl.Hugepages, a.hugepages()...)
+	pl.VFs = append(pl.VFs, a.pfCounts(vfs)...)
+	pl.KernelArgs, pl.KernelWhy = a.kernelArgs(pl)
+	return pl
+}
+
+func hostModel(h *topology.Host) string {
+	return strings.TrimSpace(h.System.Vendor + " " + h.System.Product)
+}
+
+// An assembly is what the parts of a plan are made of.
+type assembly struct {
+	h     *topology.Host
+	p     *Problem
+	pl    *Placement
+	e     *evaluation
+	cores map[int]*Core
+}
+
+// leftOver returns the cores that nobody holds, by NUMA node.
+func (a *assembly) leftOver() map[int][]*Core {
+	given := map[int]bool{}
+	for _, n := range a.pl.Nodes {
+		for _, c := range n.Cores {
+			given[c] = true
+		}
+	}
+	left := map[int][]*Core{}
+	for i := range a.p.Cores {
+		if c := &a.p.Cores[i]; c.Tenant == "" && !given[c.ID] {
+			left[c.NUMANode] = append(left[c.NUMANode], c)
+		}
+	}
+	return left
+}
+
+func (a *assembly) housekeeping(left map[int][]*Core) Housekeeping {
+	var k Housekeeping
+	for _, cores := range left {
+		k.Cores += len(cores)
+		for _, c := range cores {
+			k.CPUs = k.CPUs.Union(topology.CPUs(c.CPUs...))
+		}
+	}
+	for i := range a.p.Cores {
+		if c := &a.p.Cores[i]; c.Tenant != "" {
+			k.TenantCPUs = k.TenantCPUs.Union(topology.CPUs(c.CPUs...))
+		}
+	}
+	return k
+}
+
+// emulatorCPUs returns the housekeeping core for QEMU's own threads of lab node i: on the NUMA node with such cores that is nearest to it, of equally near ones the
+// one with most of its cores. Lab nodes on one NUMA node take turns.
+func (a *assembly) emulatorCPUs(i int, left map[int][]*Core, turn map[int]int) topology.CPUSet {
+	home, far, own := -1, 0, int64(0)
+	on := a.e.coresOn[i]
+	for _, node := range slices.Sorted(maps.Keys(left)) {
+		least := -1
+		for n := range on {
+			if d := a.p.Distance(n, node); least < 0 || d < least {
+				least = d
+			}
+		}
+		if home < 0 || least < far || least == far && on[node] > own {
+			home, far, own = node, least, on[node]
+		}
+	}
+	if home < 0 { // no core left at all: a problem with no reserve
+		return topology.CPUSet{}
+	}
+	c := left[home][turn[home]%len(left[home])]
+	turn[home]++
+	return topology.CPUs(c.CPUs...)
+}
+
+// node assembles lab node i, all but its housekeeping CPUs. vfs are the virtual functions that it gets.
+func (a *assembly) node(i int, vfs []ownVF) Node {
+	r, pl := &a.p.Requests[i], &a.pl.Nodes[i]
+	n := Node{
+		Name: r.Name, Cores: r.Cores, Threads: r.Threads, SMT: r.Threads > 1,
+		MemoryBytes: uint64(r.Pages) * a.p.PageBytes, Memory: []NodeMemory{}, Devices: []string{},
+	}
+	page := a.p.PageBytes
+	if !a.p.Hugepages {
+		page = 0
+	}
+	for _, m := range pl.Memory {
+		n.Memory = append(n.Memory, NodeMemory{NUMANode: m.NUMANode, Bytes: uint64(m.Pages) * a.p.PageBytes, PageBytes: page})
+	}
+	homes := a.cellHomes(i)
+	n.GuestNUMA = len(homes) > 1
+	for _, home := range homes {
+		cell := Cell{Cell: len(n.Cells), NUMANodes: home, FirstVCPU: len(n.VCPUs)}
+		for _, node := range home {
+			for _, id := range pl.Cores {
+				if c := a.cores[id]; c.NUMANode == node {
+					n.VCPUs = append(n.VCPUs, c.CPUs[:r.Threads]...)
+				}
+			}
+			for _, m := range n.Memory {
+				if m.NUMANode == node {
+					cell.Bytes += m.Bytes
+				}
+			}
+		}
+		cell.VCPUs = len(n.VCPUs) - cell.FirstVCPU
+		for _, other := range homes {
+			cell.Distances = append(cell.Distances, 10+a.p.Distance(home[0], other[0]))
+		}
+		n.Cells = append(n.Cells, cell)
+	}
+	a.devices(&n, pl, vfs)
+	return n
+}
+
+// cellHomes returns the host's NUMA nodes behind each cell of the guest. A host's node with cores of the lab node or with its memory is a cell. One with cores
+// and no memory joins the nearest with memory, because a guest has no use for a node of CPUs alone and QEMU refuses some.
+func (a *assembly) cellHomes(i int) [][]int {
+	on := a.e.coresOn[i]
+	pages := map[int]int64{}
+	for _, m := range a.pl.Nodes[i].Memory {
+		pages[m.NUMANode] += m.Pages
+	}
+	all := map[int]bool{}
+	for node := range on {
+		all[node] = true
+	}
+	for node := range pages {
+		all[node] = true
+	}
+	nodes := slices.Sorted(maps.Keys(all))
+	if a.p.Requests[i].GuestNUMA == string(lab.Off) {
+		return [][]int{nodes}
+	}
+	var homes [][]int
+	for _, node := range nodes {
+		if pages[node] > 0 {
+			homes = append(homes, []int{node})
+		}
+	}
+	for _, node := range nodes {
+		if pages[node] > 0 {
+			continue
+		}
+		nearest := 0
+		for k := range homes {
+			if a.p.Distance(node, homes[k][0]) < a.p.Distance(node, homes[nearest][0]) {
+				nearest = k
+			}
+		}
+		homes[nearest] = append(homes[nearest], node)
+	}
+	return homes
+}
+
+// devices fills in what lab node n gets.
+func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
+	whole := append(slices.Clone(pl.GPUs), pl.NICs...)
+	// A function that is a device of its own stays with its own entry; what comes along goes to the first of its bundle.
+	taken := map[string]bool{}
+	for _, d := range whole {
+		taken[a.p.Devices[d].ID] = true
+	}
+	for _, d := range whole {
+		dev := &a.p.Devices[d]
+		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode, Cell: a.cell(n, dev.NUMANode)}
+		n.Devices = append(n.Devices, dev.ID)
+		if len(dev.Functions) > 0 {
+			card.Functions = []string{dev.ID}
+		}
+		for _, f := range dev.Functions {
+			if !taken[f] {
+				taken[f] = true
+				card.Functions = append(card.Functions, f)
+				n.Devices = append(n.Devices, f)
+			}
+		}
+		n.Cards = append(n.Cards, card)
+	}
+	for _, v := range vfs {
+		dev := &a.p.Devices[v.device]
+		n.Devices = append(n.Devices, v.name)
+		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index, Functions: []string{v.name},
+			NUMANode: dev.NUMANode, Cell: a.cell(n, dev.NUMANode)})
+	}
+}
+
+// cell returns the guest's cell for a device on a NUMA node of the host: the one that stands for it, else the nearest, of equally near ones the first.
+func (a *assembly) cell(n *Node, node *int) *int {
+	if node == nil {
+		return nil
+	}
+	best, far := 0, -1
+	for _, c := range n.Cells {
+		for _, home := range c.NUMANodes {
+			if d := a.p.Distance(home, *node); far < 0 || d < far {
+				best, far = c.Cell, d
+			}
+		}
+	}
+	return &best
+}
+
+// An ownVF is a virtual function of a lab node.
+type ownVF struct {
+	device int // of Problem.Devices
+	index  int
+	name   string // address, or "PF/vfN" where it does not exist yet
+}
+
+// handOutVFs gives each lab node its virtual functions: of each PF the free ones in order.
+func (a *assembly) handOutVFs() [][]ownVF {
+	next := map[int]int{}
+	all := make([][]ownVF, len(a.pl.Nodes))
+	for i := range a.pl.Nodes {
+		for _, v := range a.pl.Nodes[i].VFs {
+			dev := &a.p.Devices[v.Device]
+			for range v.Count {
+				index := dev.FreeVFs[next[v.Device]]
+				next[v.Device]++
+				all[i] = append(all[i], ownVF{v.Device, index, a.vfName(dev.ID, index)})
+			}
+		}
+	}
+	return all
+}
+
+func (a *assembly) vfName(pf string, index int) string {
+	if s := a.sriov(pf); s != nil {
+		for _, v := range s.VFs {
+			if v.Index == index && v.Address != nil {
+				return v.Address.String()
+			}
+		}
+	}
+	return fmt.Sprintf("%s/vf%d", pf, index)
+}
+
+// sriov returns the host's account of a PF's virtual functions, nil where it has none.
+func (a *assembly) sriov(pf string) *topology.SRIOV {
+	for i := range a.h.NICs {
+		if a.h.NICs[i].ID() == pf {
+			return a.h.NICs[i].SRIOV
+		}
+	}
+	return nil
+}
+
+// pfCounts returns how many virtual functions each PF has to have: up to the last that is handed out, and not fewer than there are.
+func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
+	byPF := map[int]*PFCount{}
+	for _, own := range vfs {
+		for _, v := range own {
+			c := byPF[v.device]
+			if c == nil {
+				c = &PFCount{PF: a.p.Devices[v.device].ID}
+				if s := a.sriov(c.PF); s != nil && s.Enabled != nil {
+					c.Count = *s.Enabled
+				}
+				byPF[v.device] = c
+			}
+			c.Lab++
+			c.Count = max(c.Count, v.index+1)
+		}
+	}
+	var counts []PFCount
+	for _, d := range slices.Sorted(maps.Keys(byPF)) {
+		counts = append(counts, *byPF[d])
+	}
+	return counts
+}
+
+// hugepages adds up the pages of the lab nodes, and those that are in use on the same nodes.
+func (a *assembly) hugepages() []Hugepages {
+	if !a.p.Hugepages {
+		return nil
+	}
+	count := map[int]int64{}
+	for i := range a.pl.Nodes {
+		for _, m := range a.pl.Nodes[i].Memory {
+			count[m.NUMANode] += m.Pages
+		}
+	}
+	held := map[int]int64{}
+	for _, n := range a.h.NUMANodes {
+		for _, pool := range n.Hugepages {
+			if pool.SizeBytes == a.p.PageBytes && pool.Free != nil && *pool.Free < pool.Total {
+				held[n.ID] = int64(pool.Total - *pool.Free)
+			}
+		}
+	}
+	var all []Hugepages
+	for _, node := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, Hugepages{NUMANode: node, PageBytes: a.p.PageBytes, Count: count[node], Held: held[node]})
+	}
+	for _, node := range slices.Sorted(maps.Keys(held)) {
+		if count[node] == 0 {
+			all = append(all, Hugepages{NUMANode: node, PageBytes: a.p.PageBytes, Held: held[node]})
+		}
+	}
+	slices.SortFunc(all, func(x, y Hugepages) int { return cmp.Compare(x.NUMANode, y.NUMANode) })
+	return all
+}

@@ -1,0 +1,66 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// kernelArgs returns what the kernel of the host has to be started with, and the reason of each. Sources: the kernel's
+// Documentation/admin-guide/kernel-parameters.txt.
+func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
+	add := func(arg, reason string) { args, why = append(args, arg), append(why, reason) }
+	devices := false
+	for _, n := range pl.Nodes {
+		devices = devices || len(n.Devices) > 0
+	}
+	arm := a.h.System.Arch == "aarch64"
+	if devices {
+		switch {
+		case arm:
+			// The SMMU is on where the firmware describes one; iommu=pt is a parameter of x86.
+			add("iommu.passthrough=1", "devices that the host keeps are not slowed down by the IOMMU")
+		case strings.Contains(a.h.System.CPUModel, "AMD"):
+			// On by default wherever the firmware has it on, and amd_iommu has no "on".
+			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
+		case a.h.System.Arch == "" || a.h.System.Arch == "x86_64":
+			add("intel_iommu=on", "the IOMMU of Intel is off unless the kernel was built otherwise; other CPUs ignore it")
+			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
+		}
+	}
+	if given := a.given(); !given.IsEmpty() {
+		list := given.String()
+		add("isolcpus=managed_irq,domain,"+list, "nothing of the host is scheduled on the CPUs of the lab nodes, nor its managed interrupts")
+		add("nohz_full="+list, "no timer tick while a virtual CPU runs alone")
+		add("rcu_nocbs="+list, "the kernel's callbacks run on housekeeping CPUs")
+	}
+	if len(pl.Hugepages) == 0 {
+		return args, why
+	}
+	size := "2M"
+	if a.p.PageBytes == 1<<30 {
+		size = "1G"
+	}
+	var counts []string
+	for _, n := range pl.Hugepages {
+		if n.Count+n.Held > 0 {
+			counts = append(counts, fmt.Sprintf("%d:%d", n.NUMANode, n.Count+n.Held))
+		}
+	}
+	// Per node since Linux 5.16: a plain number is spread evenly, and a strict memory policy then finds too few on its node.
+	add("hugepagesz="+size, "the size of the pages that are set aside next")
+	add("hugepages="+strings.Join(counts, ","), "pages are set aside while memory is still in one piece, on the NUMA nodes that the lab nodes use")
+	return args, why
+}
+
+// given returns all CPUs of cores that lab nodes have, idle siblings too.
+func (a *assembly) given() topology.CPUSet {
+	var all topology.CPUSet
+	for _, n := range a.pl.Nodes {
+		for _, id := range n.Cores {
+			all = all.Union(topology.CPUs(a.cores[id].CPUs...))
+		}
+	}
+	return all
+}
