@@ -33,6 +33,7 @@ type format struct {
 // formats are asked in this order. Those that a text cannot be by accident come first.
 func formats() []format {
 	return []format{
+		{"JSON of rackless inspect", sniffHostJSON, parseHostJSON},
 		{"hwloc XML", hwlocxml.Sniff, hwlocxml.Parse},
 		{"NCCL topology XML", nccl.Sniff, nccl.Parse},
 		{"nvidia-smi topo -m", smi.Sniff, smi.Parse},

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,6 +50,43 @@ func (p Path) Label() string {
 		return "NV" + strconv.Itoa(p.Links)
 	}
 	return p.Class.String()
+}
+
+// pathJSON is the JSON form of a Path, the same as that of the documents that show paths.
+type pathJSON struct {
+	A     string `json:"a"`
+	B     string `json:"b"`
+	Class string `json:"class"`          // as Label
+	PCIe  string `json:"pcie,omitempty"` // as PathClass
+}
+
+// MarshalJSON writes the path with its class as a cell of the matrix: "NV18".
+func (p Path) MarshalJSON() ([]byte, error) {
+	return json.Marshal(pathJSON{p.A, p.B, p.Label(), p.PCIe.String()})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. An empty class is one that is not known.
+func (p *Path) UnmarshalJSON(data []byte) error {
+	var j pathJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	read := Path{A: j.A, B: j.B}
+	var err error
+	if j.Class != "" && j.Class != PathNVLink.String() {
+		if read.Class, read.Links, err = ParsePathLabel(j.Class); err != nil {
+			return err
+		}
+	} else if j.Class != "" {
+		read.Class = PathNVLink // NVLinks whose number is not known
+	}
+	if j.PCIe != "" {
+		if read.PCIe, _, err = ParsePathLabel(j.PCIe); err != nil {
+			return err
+		}
+	}
+	*p = read
+	return nil
 }
 
 // ParsePathLabel parses a cell of the matrix. "SOC", the name that SYS had before 2017, is taken. The number is that of the NVLinks, 0 for

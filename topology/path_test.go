@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -416,5 +417,32 @@ func BenchmarkPaths(b *testing.B) {
 	h.Complete()
 	for b.Loop() {
 		NewTree(h).Paths()
+	}
+}
+
+func TestPathsReadBackFromTheirJSON(t *testing.T) {
+	t.Parallel()
+	for _, want := range []Path{
+		{A: "GPU0", B: "GPU1", Class: PathNVLink, Links: 18, PCIe: PathSYS},
+		{A: "GPU0", B: "GPU1", Class: PathNVLink},
+		{A: "GPU0", B: "NIC0", Class: PathPXB},
+		{A: "GPU0", B: "NIC1"},
+	} {
+		data, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Path
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if got != want {
+			t.Errorf("%s read back as %+v, want %+v", data, got, want)
+		}
+	}
+	for _, bad := range []string{`{"a":"x","b":"y","class":"NEAR"}`, `{"a":"x","b":"y","class":"PIX","pcie":"NV"}`, `{"a":1}`, `7`} {
+		if err := json.Unmarshal([]byte(bad), new(Path)); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
 	}
 }

@@ -55,6 +55,7 @@ Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot
 ("-"); what it is, is told from its content:
 
   archive or directory with /sys and /proc   rackless snapshot, hwloc-gather-topology, ghw
+  JSON                                       rackless inspect -o json
   hwloc XML, version 1 or 2                  lstopo --of xml
   NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
   text of nvidia-smi topo -m                 also from within a longer text
