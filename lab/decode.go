@@ -27,12 +27,22 @@ type decoder struct {
 	values map[string]place // where its value was written
 	meant  map[string]bool  // keys that an unknown key was probably meant to be
 
-	name, image *regexp.Regexp
+	compiled map[string]*regexp.Regexp // by pattern; most files need one or two
 }
 
 func newDecoder(s *source) *decoder {
 	return &decoder{source: s, keys: map[string]place{}, values: map[string]place{}, meant: map[string]bool{},
-		name: regexp.MustCompile(namePattern), image: regexp.MustCompile(imagePattern)}
+		compiled: map[string]*regexp.Regexp{}}
+}
+
+// matches reports whether a text is of one of the patterns of this package.
+func (d *decoder) matches(pattern, s string) bool {
+	re := d.compiled[pattern]
+	if re == nil {
+		re = regexp.MustCompile(pattern)
+		d.compiled[pattern] = re
+	}
+	return re.MatchString(s)
 }
 
 // document decodes the whole file.
@@ -40,9 +50,13 @@ func (d *decoder) document(body ast.Node) *file {
 	var f file
 	d.mapping("", body, []key{
 		{"name", func(path string, n ast.Node) { f.Name = d.nameText(path, n) }},
-		{"driver", func(path string, n ast.Node) { f.Driver = enum(d, path, n, drivers()) }},
-		{"workload", func(path string, n ast.Node) { f.Workload = enum(d, path, n, workloads()) }},
+		{"driver", func(path string, n ast.Node) { f.Driver = enum(d, path, n, drivers(), nil) }},
+		{"workload", func(path string, n ast.Node) { f.Workload = enum(d, path, n, workloads(), nil) }},
+		{"host", func(path string, n ast.Node) { f.Host = d.host(path, n) }},
+		{"hugepages", func(path string, n ast.Node) { f.Hugepages = d.hugepages(path, n) }},
+		{"tenants", func(path string, n ast.Node) { f.Tenants = d.tenants(path, n) }},
 		{"fabric", func(path string, n ast.Node) { f.Fabric = d.fabric(path, n) }},
+		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)
 			if !isNull(n) { // "defaults:" with every line below it commented out
@@ -85,8 +99,10 @@ func (d *decoder) mapping(path string, n ast.Node, known []key) {
 		for i, k := range known {
 			names[i] = k.name
 		}
+		near := nearest(name, names)
 		fix := misplaced(name)
-		if near := nearest(name, names); fix == "" && near != "" {
+		// A key that is cut short is meant for here, whatever it is elsewhere: nic for nics.
+		if near != "" && (fix == "" || strings.HasPrefix(near, name)) {
 			fix = "did you mean " + near + "?"
 			d.meant[join(path, near)] = true
 		}
@@ -99,6 +115,17 @@ func (d *decoder) mapping(path string, n ast.Node, known []key) {
 
 // entries calls each for every entry of a mapping, and records keys that are not text or that come twice.
 func (d *decoder) entries(path string, n ast.Node, each func(name string, at place, value ast.Node)) {
+	d.pairs(path, n, func(k ast.Node) (string, *Error) {
+		if s, ok := k.(*ast.StringNode); ok {
+			return s.Value, nil
+		}
+		// 007 and 7, or ~ and null, are one key to some readers of YAML and two to others.
+		return "", &Error{What: "key is not text", Have: describe(k), Fix: quoteFix(k)}
+	}, each)
+}
+
+// pairs calls each for every entry of a mapping, with its key as read takes it. It records keys that read refuses or that come twice.
+func (d *decoder) pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at place, value ast.Node)) {
 	var values []*ast.MappingValueNode
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -113,13 +140,12 @@ func (d *decoder) entries(path string, n ast.Node, each func(name string, at pla
 	seen := make(map[string]place, len(values))
 	for _, v := range values {
 		at := placeOf(v.Key.GetToken())
-		k, ok := v.Key.(*ast.StringNode)
-		if !ok {
-			// 007 and 7, or ~ and null, are one key to some readers of YAML and two to others.
-			d.fail(at, Error{Key: path, What: "key is not text", Have: describe(v.Key), Fix: quoteFix(v.Key)})
+		name, e := read(v.Key)
+		if e != nil {
+			e.Key = path
+			d.fail(at, *e)
 			continue
 		}
-		name := k.Value
 		if first, twice := seen[name]; twice {
 			d.fail(at, Error{Key: join(path, name), What: "key is there twice",
 				Have: fmt.Sprintf("lines %d and %d", first.line, at.line), Fix: "remove one of them"})
@@ -176,11 +202,14 @@ func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
 // settingKeys returns the keys that a node and defaults share.
 func (d *decoder) settingKeys(s *settings) []key {
 	return []key{
-		{"cpus", func(path string, n ast.Node) { s.CPUs = d.integer(path, n, MinCPUs, MaxCPUs) }},
+		{"cpus", func(path string, n ast.Node) { s.CPUs = d.cpus(path, n) }},
 		{"memory", func(path string, n ast.Node) { s.Memory = d.memory(path, n) }},
 		{"image", func(path string, n ast.Node) { s.Image = d.imageText(path, n) }},
-		{"nics", func(path string, n ast.Node) { s.NICs = d.integer(path, n, MinNICs, MaxNICs) }},
-		{"gpus", func(path string, n ast.Node) { s.GPUs = d.integer(path, n, MinGPUs, MaxGPUs) }},
+		{"nics", func(path string, n ast.Node) { s.NICs = d.devices(path, n, nicKind()) }},
+		{"gpus", func(path string, n ast.Node) { s.GPUs = d.devices(path, n, gpuKind()) }},
+		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind()) }},
+		{"smt", func(path string, n ast.Node) { s.SMT = d.setting(path, n) }},
+		{"guest_numa", func(path string, n ast.Node) { s.GuestNUMA = d.setting(path, n) }},
 	}
 }
 
@@ -238,9 +267,9 @@ func (d *decoder) nameText(path string, n ast.Node) string {
 func (d *decoder) checkName(path, kind, name string, at place) {
 	e := Error{Key: path, What: "bad " + kind, Have: quote(name)}
 	switch {
-	case !d.name.MatchString(name):
+	case !d.matches(namePattern, name):
 		e.Want = "a letter a-z or a digit, then letters a-z, digits and hyphens"
-		if fixed := strings.ReplaceAll(strings.ToLower(name), "_", "-"); d.name.MatchString(fixed) && len(fixed) <= MaxName {
+		if fixed := strings.ReplaceAll(strings.ToLower(name), "_", "-"); d.matches(namePattern, fixed) && len(fixed) <= MaxName {
 			e.Fix = "write " + fixed
 		}
 	case len(name) > MaxName:
@@ -257,7 +286,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 	if !ok {
 		return nil
 	}
-	if !d.image.MatchString(s) || utf8.RuneCountInString(s) > maxImage {
+	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
 		d.fail(placeOfNode(n), Error{Key: path, What: "bad image name", Have: quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})
 		return nil
@@ -265,7 +294,40 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 	return &s
 }
 
-func (d *decoder) memory(path string, n ast.Node) *Bytes {
+// cpus decodes a number of virtual CPUs or auto.
+func (d *decoder) cpus(path string, n ast.Node) *orAuto[int] {
+	return autoOr(d, path, n, fmt.Sprintf("a whole number from %d to %d, or auto", MinCPUs, MaxCPUs), func() *int {
+		return d.integer(path, n, MinCPUs, MaxCPUs)
+	})
+}
+
+// memory decodes the size of a node's memory or auto.
+func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
+	return autoOr(d, path, n, bytesWant+", or auto", func() *Bytes { return d.size(path, n, MinMemory) })
+}
+
+// autoOr decodes auto, or what value decodes. Any other word is measured by both; what begins with a digit is meant as a value.
+func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func() *T) *orAuto[T] {
+	if word, ok := n.(*ast.StringNode); ok && word.Value != "" && (word.Value[0] < '0' || word.Value[0] > '9') {
+		if word.Value == string(Auto) {
+			return &orAuto[T]{auto: true}
+		}
+		e := Error{Key: path, What: "unknown value", Have: quote(word.Value), Want: want}
+		if near := nearest(word.Value, []string{string(Auto)}); near != "" {
+			e.Fix = "did you mean " + near + "?"
+		}
+		d.fail(placeOfNode(word), e)
+		return nil
+	}
+	v := value()
+	if v == nil {
+		return nil
+	}
+	return &orAuto[T]{value: *v}
+}
+
+// size decodes an amount of memory in whole MiB, from low to MaxMemory.
+func (d *decoder) size(path string, n ast.Node, low Bytes) *Bytes {
 	e := Error{Key: path, Have: describe(n), Want: bytesWant}
 	switch n := n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode:
@@ -281,8 +343,8 @@ func (d *decoder) memory(path string, n ast.Node) *Bytes {
 	switch {
 	case fix != "":
 		e.What, e.Fix = "bad size", fix
-	case b < MinMemory || b > MaxMemory:
-		e.What, e.Want = "out of range", fmt.Sprintf("%s to %s", MinMemory, MaxMemory)
+	case b < low || b > MaxMemory:
+		e.What, e.Want = "out of range", fmt.Sprintf("%s to %s", low, MaxMemory)
 	case b%MiB != 0:
 		e.What, e.Want = "size is not whole MiB", "a multiple of 1MiB" // hugepages and QEMU count in MiB
 		e.Fix = "write " + (b / MiB * MiB).String()
@@ -316,11 +378,19 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	return nil
 }
 
-// enum decodes one word of a list.
-func enum[T ~string](d *decoder, path string, n ast.Node, all []T) *T {
+// enum decodes one word of a list. Slips maps what people write instead, in lower case, to advice.
+func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
 	words := make([]string, len(all))
 	for i, w := range all {
 		words[i] = string(w)
+	}
+	// Truth values and numbers are no text, but they have advice that is better than quotes.
+	switch n.(type) {
+	case *ast.BoolNode, *ast.IntegerNode:
+		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
+			d.fail(placeOfNode(n), Error{Key: path, What: "wrong type", Have: describe(n), Want: orList(words), Fix: fix})
+			return nil
+		}
 	}
 	s, ok := d.text(path, n, orList(words))
 	if !ok {
@@ -329,8 +399,8 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T) *T {
 	if i := slices.Index(words, s); i >= 0 {
 		return &all[i]
 	}
-	e := Error{Key: path, What: "unknown value", Have: quote(s), Want: orList(words)}
-	if near := nearest(s, words); near != "" {
+	e := Error{Key: path, What: "unknown value", Have: quote(s), Want: orList(words), Fix: slips[strings.ToLower(s)]}
+	if near := nearest(s, words); e.Fix == "" && near != "" {
 		e.Fix = "did you mean " + near + "?"
 	}
 	d.fail(placeOfNode(n), e)
@@ -370,46 +440,6 @@ func describe(n ast.Node) string {
 		return "a list"
 	}
 	return shorten(n.GetToken().Value) // numbers and booleans, as written
-}
-
-// quoteFix advises quotes where a scalar was meant as text.
-func quoteFix(n ast.Node) string {
-	switch n.(type) {
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return "to mean it as text, quote it: " + quote(n.GetToken().Value)
-	}
-	return ""
-}
-
-// misplaced says where an unknown key belongs if it is one of the lab file, but of another place.
-func misplaced(name string) string {
-	switch name {
-	case "mtu", "subnet":
-		return "it belongs below fabric"
-	case "count":
-		return "it belongs to one node, as in \"vm: {count: 16}\""
-	case "cpus", "memory", "image", "nics", "gpus":
-		return "it belongs to a node, or below defaults for all nodes"
-	case "name", "driver", "workload", "fabric", "defaults", "nodes":
-		return "it belongs to the lab: do not indent it"
-	}
-	return ""
-}
-
-// mappingFix advises where a mapping was expected: on the two shortcuts that people try with nodes.
-func mappingFix(path string, n ast.Node) string {
-	parent, name, isNode := strings.Cut(path, ".")
-	switch n.(type) {
-	case *ast.SequenceNode:
-		if path == "nodes" {
-			return "write every node as a key, as in \"vm00: {}\""
-		}
-	case *ast.IntegerNode:
-		if isNode && parent == "nodes" {
-			return fmt.Sprintf("for equal nodes write \"%s: {count: %s}\"", name, shorten(n.GetToken().Value))
-		}
-	}
-	return ""
 }
 
 // orList writes words as a choice: "a, b or c".

@@ -50,6 +50,28 @@ func TestSuggestions(t *testing.T) {
 		{"true as a key", "name: x\nnodes: {true: {}}", `to mean it as text, quote it: "true"`},
 		{"infinity as text", node("image: .inf"), `to mean it as text, quote it: ".inf"`},
 		{"an underscore in a name", "name: my_lab\nnodes: {vm: {}}", "write my-lab"},
+		{"a key of an affinity in a node", node("numa: different"), `it belongs to an entry of affinity, as in "- {nodes: [vm00, vm01], numa: different}"`},
+		{"a key of a selector in a node", node("vendor: nvidia"), `it belongs to gpus, nics or vfs, as in "gpus: {vendor: nvidia}"`},
+		{"cores of a node", node("cores: 4"), "it belongs to host.reserve; the virtual CPUs of a node are cpus"},
+		{"a key that is cut short, and one of another place", node("nic: 1"), "did you mean nics?"},
+		{"the same in a selector", node("gpus: {numa: 1}"), "did you mean numa_node?"},
+		{"reserve at the top", "reserve: 4\n" + node(""), "it belongs below host"},
+		{"hugepages in a node", node("hugepages: 1GiB"), "it belongs to the lab: do not indent it"},
+		{"smt at the top", "smt: off\n" + node(""), "it belongs to a node, or below defaults for all nodes"},
+		{"a rate of GPUs", node("gpus: {rate: 25Gb/s}"), `it belongs to nics or vfs, as in "nics: {rate: 25Gb/s}"`},
+		{"an address as a key", node("gpus: {address: GPU0}"), `write the address alone, as in "gpus: 0000:06:00.0"`},
+		{"auto with a slip", node("cpus: atuo"), "did you mean auto?"},
+		{"auto in upper case", node("memory: AUTO"), "did you mean auto?"},
+		{"a truth value for a setting", node("smt: true"), "write on"},
+		{"the other truth value", node("guest_numa: false"), "write off"},
+		{"a truth value of YAML 1.1", node("smt: no"), "write off"},
+		{"a setting with a slip", node("smt: onn"), "did you mean on?"},
+		{"pages as QEMU writes them", "hugepages: 1G\n" + node(""), "write 1GiB"},
+		{"pages as the kernel writes them", "hugepages: 2048\n" + node(""), "write 2MiB"},
+		{"pages as a truth value", "hugepages: false\n" + node(""), "write off"},
+		{"pages by another word", "hugepages: none\n" + node(""), "write off"},
+		{"tenants with a slip", "tenants: ingore\n" + node(""), "did you mean ignore?"},
+		{"tenants in a file without a dot", "tenants: machines\n" + node(""), `for the file of this name write "./machines"`},
 		{"an address without a length", "fabric: {subnet: 10.1.2.3}\n" + node(""), "add a length: 10.1.2.0/24"},
 	}
 	for _, tt := range tests {
@@ -88,11 +110,15 @@ name: X
 driver: x
 workload: x
 fabric: {mtu: x, subnet: x}
-defaults: {cpus: x, memory: x, image: [], nics: x, gpus: x}
+host: {reserve: {cores: x, memory: x, numa_nodes: {x: 1, 0: {cores: x, memory: x}}}}
+hugepages: x
+tenants: x
+affinity: [x, {nodes: x, numa: x, nic: x}]
+defaults: {cpus: x, memory: x, image: [], nics: x, gpus: x, vfs: x, smt: x, guest_numa: x}
 nodes:
-  a: {cpus: x, memory: x, image: [], nics: x, gpus: x, count: x}
+  a: {cpus: x, memory: x, image: [], nics: x, gpus: {count: x, vendor: 1, model: 1, numa_node: x}, vfs: [x, {rate: x}], smt: x, guest_numa: x, count: x}
 `))
-	if errs, ok := err.(Errors); !ok || len(errs) != 1+1+1+2+5+6 {
+	if errs, ok := err.(Errors); !ok || len(errs) != 1+1+1+2+5+1+1+4+8+(3+1+4+2+2+1) {
 		t.Errorf("got %d faults:\n%v", len(errs), err)
 	} else if len(errs.Unwrap()) != len(errs) {
 		t.Errorf("unwraps to %d errors", len(errs.Unwrap()))
@@ -101,7 +127,7 @@ nodes:
 
 // What needs all keys at once is not checked on top of faults: it would only repeat them in other words.
 func TestFollowingFaultsAreNotReported(t *testing.T) {
-	_, err := Parse("f", []byte("name: x\nfabric: {subnet: 10.0.0.0/30}\nnodes: {vm: {count: 4, cpus: 99}}"))
+	_, err := Parse("f", []byte("name: x\nfabric: {subnet: 10.0.0.0/30}\nnodes: {vm: {count: 4, cpus: 9999}}"))
 	if errs, ok := err.(Errors); !ok || len(errs) != 1 || errs[0].Key != "nodes.vm.cpus" {
 		t.Errorf("got %v", err)
 	}

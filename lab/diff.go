@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,6 +54,11 @@ func Diff(from, to *Lab) []Change {
 	add("", "name", from.Name, to.Name, Rebuild)
 	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
 	add("", "workload", string(from.Workload), string(to.Workload), Live)
+	// Where a lab is placed decides what its nodes are made of. Labs that were recorded before there were these keys have the defaults.
+	add("", "host.reserve", orNone(from.Reserve.flow()), orNone(to.Reserve.flow()), Recreate)
+	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)), string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
+	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
+	add("", "affinity", orNone(affinities(from.Affinity)), orNone(affinities(to.Affinity)), Recreate)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
@@ -68,11 +74,14 @@ func Diff(from, to *Lab) []Change {
 			add(n.Name, "node", "", summary(n), Live)
 			continue
 		}
-		add(n.Name, "cpus", strconv.Itoa(o.CPUs), strconv.Itoa(n.CPUs), Recreate)
-		add(n.Name, "memory", o.Memory.String(), n.Memory.String(), Recreate)
+		add(n.Name, "cpus", o.cpus(), n.cpus(), Recreate)
+		add(n.Name, "memory", o.memory(), n.memory(), Recreate)
 		add(n.Name, "image", o.Image, n.Image, Recreate)
-		add(n.Name, "nics", strconv.Itoa(len(o.NICs)), strconv.Itoa(len(n.NICs)), Recreate)
-		add(n.Name, "gpus", strconv.Itoa(o.GPUs), strconv.Itoa(n.GPUs), Recreate)
+		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
+		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
+		add(n.Name, "vfs", o.vfs(), n.vfs(), Recreate)
+		add(n.Name, "smt", string(cmp.Or(o.SMT, DefaultSetting)), string(cmp.Or(n.SMT, DefaultSetting)), Recreate)
+		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)), string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
 		// NICs that come or go are told by "nics"; only those that stay can change.
 		stay := min(len(o.NICs), len(n.NICs))
 		if from.Name == to.Name { // else every MAC differs, and the lab is rebuilt anyway
@@ -103,11 +112,26 @@ func byName(nodes []Node) map[string]Node {
 
 // summary says what a node is, for a change that adds or removes it whole.
 func summary(n Node) string {
-	s := fmt.Sprintf("cpus %d, memory %s, image %s, nics %d", n.CPUs, n.Memory, n.Image, len(n.NICs))
+	s := fmt.Sprintf("cpus %s, memory %s, image %s, nics %s", n.cpus(), n.memory(), n.Image, n.nics())
 	if n.GPUs > 0 {
-		s += fmt.Sprintf(", gpus %d", n.GPUs)
+		s += ", gpus " + n.gpus()
+	}
+	if n.VFs > 0 {
+		s += ", vfs " + n.vfs()
 	}
 	return s
+}
+
+// orNone returns what a change says of a value that may be absent: an empty one would stand for a node that comes or goes.
+func orNone(s string) string { return cmp.Or(s, "none") }
+
+// affinities writes all affinities on one line.
+func affinities(all []Affinity) string {
+	texts := make([]string, len(all))
+	for i, a := range all {
+		texts[i] = a.flow()
+	}
+	return strings.Join(texts, ", ")
 }
 
 func macOf(n NIC) string  { return n.MAC }

@@ -42,6 +42,22 @@ func TestDiff(t *testing.T) {
 			[]string{"lab: driver auto -> libvirt (rebuild)"}, Rebuild},
 		{"a new name", pair, "name: couple\nnodes: {a: {}, b: {}}",
 			[]string{"lab: name pair -> couple (rebuild)"}, Rebuild},
+		{"what the host keeps", pair, "name: pair\nhost: {reserve: {cores: 4, numa_nodes: {0: 2}}}\nnodes: {a: {}, b: {}}",
+			[]string{"lab: host.reserve none -> {cores: 4, numa_nodes: {0: {cores: 2}}} (recreate)"}, Recreate},
+		{"pages and tenants", pair, "name: pair\nhugepages: off\ntenants: ignore\nnodes: {a: {}, b: {}}",
+			[]string{"lab: hugepages auto -> off (recreate)", "lab: tenants read -> ignore (recreate)"}, Recreate},
+		{"an affinity", "name: pair\naffinity: [{nodes: [a, b], numa: same}]\nnodes: {a: {}, b: {}}", pair,
+			[]string{"lab: affinity {nodes: [a, b], numa: same} -> none (recreate)"}, Recreate},
+		{"an affinity in other words", "name: x\naffinity: [{nodes: [vm], nic: different}]\nnodes: {vm: {count: 2}}",
+			"name: x\naffinity: [{nodes: [vm00, vm01], nic: different}]\nnodes: {vm: {count: 2}}", nil, ""},
+		{"placement of one node", pair, "name: pair\nnodes: {a: {}, b: {cpus: auto, memory: auto, smt: on, guest_numa: off}}",
+			[]string{"b: cpus 1 -> auto (recreate)", "b: memory 256MiB -> auto (recreate)", "b: smt auto -> on (recreate)",
+				"b: guest_numa auto -> off (recreate)"}, Recreate},
+		{"devices of one node", pair, "name: pair\nnodes: {a: {}, b: {gpus: [GPU0, 06:00.0], nics: {rate: 25Gb/s}, vfs: 2}}",
+			[]string{"b: nics 1 -> {count: 1, rate: 25Gb/s} (recreate)", `b: gpus 0 -> [GPU0, "0000:06:00.0"] (recreate)`, "b: vfs 0 -> 2 (recreate)"}, Recreate},
+		{"a device in other words", "name: pair\nnodes: {a: {gpus: 06:00.0}}", "name: pair\nnodes: {a: {gpus: ['00000000:06:00.0']}}", nil, ""},
+		{"a node with devices", pair, "name: pair\nnodes: {a: {}, b: {}, c: {cpus: auto, vfs: 2, gpus: {model: H20}}}",
+			[]string{"c: added with cpus auto, memory 256MiB, image builtin, nics 0, gpus {count: 1, model: \"H20\"}, vfs 2 (live)"}, Live},
 		{"a count that grows", "name: x\nnodes: {vm: {count: 2}}", "name: x\nnodes: {vm: {count: 3}}",
 			[]string{"vm02: added with cpus 1, memory 256MiB, image builtin, nics 1 (live)"}, Live},
 	}
@@ -76,6 +92,20 @@ func TestDiffTellsOfMACs(t *testing.T) {
 	to.Nodes[0].NICs[0].MAC = "52:54:00:00:00:01"
 	got := Diff(from, to)
 	if len(got) != 1 || got[0].Key != "mac" || got[0].New != "52:54:00:00:00:01" || got[0].Effect != Recreate {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A lab that was recorded by an older version has none of the newer fields: that is no change.
+func TestDiffOfLabsThatWereRecordedBefore(t *testing.T) {
+	now := mustParse(t, "name: x\nnodes: {a: {nics: 2}, b: {}}")
+	then := mustParse(t, "name: x\nnodes: {a: {nics: 2}, b: {}}")
+	then.Hugepages, then.Tenants = "", ""
+	for i := range then.Nodes {
+		n := &then.Nodes[i]
+		n.SMT, n.GuestNUMA, n.NICRequests = "", "", nil
+	}
+	if got := Diff(then, now); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 }

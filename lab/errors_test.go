@@ -90,14 +90,14 @@ func TestEveryMarkerIsInsideItsLine(t *testing.T) {
 }
 
 func TestErrorFields(t *testing.T) {
-	_, err := Parse("pair.yaml", []byte("name: pair\nnodes:\n  vm00: {cpus: 65}\n"))
+	_, err := Parse("pair.yaml", []byte("name: pair\nnodes:\n  vm00: {cpus: 4097}\n"))
 	var got *Error
 	if !errors.As(err, &got) {
 		t.Fatalf("got %T", err)
 	}
-	want := &Error{File: "pair.yaml", Line: 3, Column: 16, Key: "nodes.vm00.cpus", What: "out of range", Have: "65",
-		Want:    "a whole number from 1 to 64",
-		Excerpt: "     1 | name: pair\n     2 | nodes:\n>    3 |   vm00: {cpus: 65}\n       |                ^"}
+	want := &Error{File: "pair.yaml", Line: 3, Column: 16, Key: "nodes.vm00.cpus", What: "out of range", Have: "4097",
+		Want:    "a whole number from 1 to 4096",
+		Excerpt: "     1 | name: pair\n     2 | nodes:\n>    3 |   vm00: {cpus: 4097}\n       |                ^"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -126,7 +126,7 @@ func TestErrorPrintsOnlyWhatItHas(t *testing.T) {
 
 func TestFaultsComeInDocumentOrder(t *testing.T) {
 	// The decoder meets the missing name last, but it belongs to the top.
-	_, err := Parse("f", []byte("nodes:\n  b: {cpus: 99}\n  a: {nics: 99}\ndriver: x\n"))
+	_, err := Parse("f", []byte("nodes:\n  b: {cpus: 9999}\n  a: {nics: 99}\ndriver: x\n"))
 	var keys []string
 	for _, e := range err.(Errors) {
 		keys = append(keys, e.Key)

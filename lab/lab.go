@@ -13,9 +13,16 @@ const (
 	MaxNodes    = 500     // after expansion of count; what one large host carries as TCG guests, with room to spare
 	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
 
-	MinCPUs, MaxCPUs = 1, 64
-	MinNICs, MaxNICs = 1, 8
-	MinGPUs, MaxGPUs = 0, 16
+	// A node has at least one port: NICs and virtual functions count together. The upper limits catch slips; what a
+	// driver can give is less (rack.Supported), and what a host has is the planner's business.
+	MinCPUs, MaxCPUs = 1, 4096
+	MinNICs, MaxNICs = 1, 16
+	MinGPUs, MaxGPUs = 0, 64
+
+	// MaxNUMANode is the highest number of a NUMA node: the largest kernels are built for 1024 (CONFIG_NODES_SHIFT 10).
+	MaxNUMANode = 1023
+	// MaxRateMbps is the highest rate of a link that can be asked for, 10 Tb/s.
+	MaxRateMbps = 10_000_000
 
 	// MinMemory is what the built-in image needs to boot: 70 MB are there twice while it unpacks itself. Nodes share what they do not write to.
 	MinMemory = 256 * MiB
@@ -38,9 +45,15 @@ const (
 	DefaultCPUs     = 1
 	DefaultMemory   = 256 * MiB
 	DefaultImage    = "builtin"
-	DefaultNICs     = 1
+	DefaultNICs     = 1 // 0 for a node that asks for virtual functions
 	DefaultGPUs     = 0
-	DefaultSubnet   = "10.0.0.0/24"
+	DefaultVFs      = 0
+
+	DefaultHugepages = HugepagesAuto
+	DefaultTenants   = TenantsRead
+	DefaultSetting   = Auto // of SMT and GuestNUMA
+
+	DefaultSubnet = "10.0.0.0/24"
 
 	// DefaultMTU is the smallest round value that lets RoCE use its largest payload. RDMA payloads are powers of two,
 	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves
@@ -98,6 +111,11 @@ const (
 	TenantsIgnore = "ignore" // as if there were none
 )
 
+// pageSizes lists the values of Hugepages in the order in which messages and the schema name them.
+func pageSizes() []Hugepages {
+	return []Hugepages{HugepagesAuto, Hugepages1GiB, Hugepages2MiB, HugepagesOff}
+}
+
 // A Setting is a choice that may be left to the planner.
 type Setting string
 
@@ -107,6 +125,9 @@ const (
 	On   Setting = "on"
 	Off  Setting = "off"
 )
+
+// choices lists the settings in the order in which messages and the schema name them.
+func choices() []Setting { return []Setting{Auto, On, Off} }
 
 // An Affinity ties nodes together or keeps them apart, pair by pair.
 type Affinity struct {
@@ -123,6 +144,9 @@ const (
 	Same      Togetherness = "same"
 	Different Togetherness = "different"
 )
+
+// togethernesses lists the values of Togetherness in the order in which messages and the schema name them.
+func togethernesses() []Togetherness { return []Togetherness{Same, Different} }
 
 // A DeviceRequest asks for devices of the host. An empty field asks for nothing.
 type DeviceRequest struct {

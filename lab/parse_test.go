@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,10 +47,13 @@ func TestPairHasEveryDefault(t *testing.T) {
 	}
 	want := &Lab{
 		Name: "pair", Driver: "auto", Workload: "mixed",
-		Fabric: Fabric{MTU: 4200, Subnet: netip.MustParsePrefix("10.0.0.0/24")},
+		Fabric:    Fabric{MTU: 4200, Subnet: netip.MustParsePrefix("10.0.0.0/24")},
+		Hugepages: "auto", Tenants: "read",
 		Nodes: []Node{
-			{Name: "vm00", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:ca:ee:be", "10.0.0.1/24")},
-			{Name: "vm01", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:a5:94:8c", "10.0.0.2/24")},
+			{Name: "vm00", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:ca:ee:be", "10.0.0.1/24"),
+				SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
+			{Name: "vm01", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:a5:94:8c", "10.0.0.2/24"),
+				SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
 		},
 	}
 	if diff := cmp.Diff(want, got, prefixes); diff != "" {
@@ -56,7 +62,8 @@ func TestPairHasEveryDefault(t *testing.T) {
 }
 
 func TestExamples(t *testing.T) {
-	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6}
+	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6,
+		"epyc-pair": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1, "r740-eight": 8}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(sizes) {
 		t.Fatalf("found %q, %v", files, err)
@@ -85,27 +92,55 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// full.yaml promises to show every key; the list of keys is taken from the types.
+// full.yaml promises to show every key; the list of keys is taken from the schema, and so from the types.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var schema struct {
-		Properties map[string]any `json:"properties"`
+	var text strings.Builder // without comments
+	for line := range strings.Lines(string(data)) {
+		code, _, _ := strings.Cut(line, "#")
+		text.WriteString(strings.TrimRight(code, " \n") + "\n")
 	}
-	if err := json.Unmarshal(Schema(), &schema); err != nil {
-		t.Fatal(err)
-	}
-	keys := []string{"mtu", "subnet", "cpus", "memory", "image", "nics", "gpus", "count"}
-	for k := range schema.Properties {
-		keys = append(keys, k)
+	keys := schemaKeys(t)
+	if len(keys) < 30 {
+		t.Errorf("found only the keys %q", keys)
 	}
 	for _, k := range keys {
-		if !strings.Contains("\n"+string(data), "\n"+k+":") && !strings.Contains(string(data), "  "+k+":") {
+		if !regexp.MustCompile(`(?m)(^|[\s{])` + k + `:(\s|$)`).MatchString(text.String()) {
 			t.Errorf("does not show %s", k)
 		}
 	}
+}
+
+// schemaKeys returns every key that the schema knows, at whatever place, once.
+func schemaKeys(t *testing.T) []string {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal(Schema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]bool{}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			properties, _ := v["properties"].(map[string]any)
+			for k := range properties {
+				keys[k] = true
+			}
+			for _, sub := range v {
+				walk(sub)
+			}
+		case []any:
+			for _, sub := range v {
+				walk(sub)
+			}
+		}
+	}
+	walk(root)
+	return slices.Sorted(maps.Keys(keys))
 }
 
 func TestDefaultsApplyUnlessTheNodeHasItsOwn(t *testing.T) {
@@ -117,8 +152,10 @@ nodes:
   own: {cpus: 2, memory: 384MiB, image: builtin, nics: 1, gpus: 0}
 `)
 	want := []Node{
-		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1},
-		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0},
+		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1, SMT: Auto, GuestNUMA: Auto,
+			GPURequests: []DeviceRequest{{Count: 1}}, NICRequests: []DeviceRequest{{Count: 2}}},
+		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0, SMT: Auto, GuestNUMA: Auto,
+			NICRequests: []DeviceRequest{{Count: 1}}},
 	}
 	if diff := cmp.Diff(want, l.Nodes, cmpopts.IgnoreFields(Node{}, "NICs")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -190,7 +227,7 @@ func TestSubnetIsFilledToItsLastAddress(t *testing.T) {
 }
 
 func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
-	l := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, nics: 8}}")
+	l := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, nics: 16}}")
 	seen := map[string]bool{}
 	for _, n := range l.Nodes {
 		for _, nic := range n.NICs {
@@ -208,7 +245,7 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 		t.Error("the resolved file of the largest lab means something else")
 	}
 	// Appended nodes change nothing for those before them, collisions included.
-	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 8}, z: {count: 10}}")
+	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 16}, z: {count: 10}}")
 	if diff := cmp.Diff(l.Nodes[:490], more.Nodes[:490], prefixes); diff != "" {
 		t.Errorf("nodes changed (-want +got):\n%s", diff)
 	}
@@ -285,7 +322,17 @@ func TestWhatIsAcceptedInDifferentSpellings(t *testing.T) {
 }
 
 func TestLabInJSONReadsBack(t *testing.T) {
-	l := mustParse(t, "name: pair\ndriver: qemu\nnodes: {vm: {count: 2, nics: 2, memory: 1G, gpus: 1}}")
+	l := mustParse(t, `
+name: pair
+driver: qemu
+host: {reserve: {cores: 4, memory: 8GiB, numa_nodes: {0: {cores: 2, memory: 4GiB}}}}
+hugepages: 2MiB
+tenants: ./tenants.json
+affinity: [{nodes: [vm], numa: different}, {nodes: [vm00, own], nic: different}]
+nodes:
+  vm: {count: 2, nics: 2, memory: 1G, gpus: 1}
+  own: {cpus: auto, memory: auto, smt: on, guest_numa: off, vfs: [1, 0000:41:00.0, {vendor: mellanox, numa_node: 0, rate: 25Gb/s}]}
+`)
 	data, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -378,6 +425,7 @@ func BenchmarkParse(b *testing.B) {
 	for _, bb := range []struct{ name, text string }{
 		{"three lines", "name: sixteen\nnodes:\n  vm: {count: 16}\n"},
 		{"500 nodes written out", nodes.String()},
+		{"500 nodes by count", "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes:\n  vm: {count: 500, gpus: {count: 2, vendor: nvidia}, vfs: 1}\n"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			data := []byte(bb.text)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
@@ -33,14 +34,19 @@ func Parse(name string, data []byte) (*Lab, error) {
 // resolve fills in the defaults, expands counts and hands out addresses.
 func (d *decoder) resolve(f *file) *Lab {
 	l := &Lab{
-		Name:     f.Name,
-		Driver:   or(f.Driver, nil, DefaultDriver),
-		Workload: or(f.Workload, nil, DefaultWorkload),
-		Fabric:   Fabric{MTU: DefaultMTU, Subnet: netip.MustParsePrefix(DefaultSubnet)},
+		Name:      f.Name,
+		Driver:    or(f.Driver, nil, DefaultDriver),
+		Workload:  or(f.Workload, nil, DefaultWorkload),
+		Fabric:    Fabric{MTU: DefaultMTU, Subnet: netip.MustParsePrefix(DefaultSubnet)},
+		Hugepages: or(f.Hugepages, nil, DefaultHugepages),
+		Tenants:   or(f.Tenants, nil, DefaultTenants),
 	}
 	if f.Fabric != nil {
 		l.Fabric.MTU = or(f.Fabric.MTU, nil, l.Fabric.MTU)
 		l.Fabric.Subnet = or(f.Fabric.Subnet, nil, l.Fabric.Subnet)
+	}
+	if f.Host != nil && f.Host.Reserve != nil {
+		l.Reserve = d.resolveReserve(f.Host.Reserve)
 	}
 	defaults := settings{}
 	if f.Defaults != nil {
@@ -49,28 +55,169 @@ func (d *decoder) resolve(f *file) *Lab {
 	if !d.checkTotal(f.Nodes) {
 		return nil
 	}
-	from := make(map[string]string) // expanded name to the name in the file
+	from := make(map[string]string)       // expanded name to the name in the file
+	expanded := make(map[string][]string) // the other way round
+	owners := newOwners(d)
 	for _, n := range f.Nodes {
+		e := entry{decoder: d, path: join("nodes", n.name), own: n.node.settings, shared: defaults}
+		node := e.node()
+		e.checkPages(l.Hugepages, node)
 		for _, name := range n.expand() {
 			if !d.checkExpanded(n.name, name, from) {
 				break // one message for each entry of the file is enough
 			}
 			from[name] = n.name
-			l.Nodes = append(l.Nodes, Node{
-				Name:   name,
-				CPUs:   or(n.node.CPUs, defaults.CPUs, DefaultCPUs),
-				Memory: or(n.node.Memory, defaults.Memory, DefaultMemory),
-				Image:  or(n.node.Image, defaults.Image, DefaultImage),
-				NICs:   make([]NIC, or(n.node.NICs, defaults.NICs, DefaultNICs)),
-				GPUs:   or(n.node.GPUs, defaults.GPUs, DefaultGPUs),
-			})
+			expanded[n.name] = append(expanded[n.name], name)
+			l.Nodes = append(l.Nodes, node.named(name))
 		}
+		owners.claim(&e, expanded[n.name])
 	}
-	if len(d.errs) > 0 || !d.checkSubnet(l) {
+	owners.finish()
+	if len(d.errs) > 0 {
+		return nil
+	}
+	l.Affinity = d.resolveAffinity(f.Affinity, f.Nodes, l.Nodes, expanded)
+	if !d.checkSubnet(l) {
 		return nil
 	}
 	l.connect()
+	d.checkWritten(l)
 	return l
+}
+
+// An entry of nodes in the file, with the settings that it has itself and those that it shares.
+type entry struct {
+	*decoder
+	path        string // nodes.NAME
+	own, shared settings
+}
+
+// node returns what the entry stands for, without a name and addresses.
+func (e *entry) node() Node {
+	o, s := &e.own, &e.shared
+	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
+	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: DefaultMemory})
+	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
+	e.checkPorts(nics.count(), vfs.count())
+	return Node{
+		CPUs: cpus.or(DefaultCPUs), AutoCPUs: cpus.auto,
+		Memory: memory.or(DefaultMemory), AutoMemory: memory.auto,
+		Image: or(o.Image, s.Image, DefaultImage),
+		SMT:   or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
+		NICs: make([]NIC, nics.count()+vfs.count()), VFs: vfs.count(), GPUs: gpus.count(),
+		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),
+	}
+}
+
+func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }
+
+// nics returns what whole NICs are asked for. A node with virtual functions has its ports already: then the default is none.
+func (e *entry) nics() fileDevices {
+	fallback := DefaultNICs
+	if e.vfs().count() > 0 {
+		fallback = 0
+	}
+	return or(e.own.NICs, e.shared.NICs, anyOf(fallback))
+}
+
+// anyOf asks for a number of devices, whichever they are.
+func anyOf(count int) fileDevices {
+	if count == 0 {
+		return nil
+	}
+	return fileDevices{{DeviceRequest: DeviceRequest{Count: count}}}
+}
+
+// named returns a node of this name that shares nothing with n.
+func (n Node) named(name string) Node {
+	n.Name = name
+	n.NICs = slices.Clone(n.NICs)
+	for _, requests := range []*[]DeviceRequest{&n.GPURequests, &n.NICRequests, &n.VFRequests} {
+		own := slices.Clone(*requests)
+		for i := range own {
+			own[i] = own[i].clone()
+		}
+		*requests = own
+	}
+	return n
+}
+
+// written returns the path and the place of a setting that is effective: the entry's own, or that of defaults. Without either it is
+// the entry.
+func (e *entry) written(key string) (path string, at place) {
+	for _, path := range []string{join(e.path, key), join("defaults", key)} {
+		if at, ok := e.values[path]; ok {
+			return path, at
+		}
+	}
+	return e.path, e.keys[e.path]
+}
+
+// checkPorts checks the number of ports: a node without any is on no network.
+func (e *entry) checkPorts(nics, vfs int) {
+	if nics+vfs >= MinNICs && nics+vfs <= MaxNICs {
+		return
+	}
+	key := "nics"
+	if vfs > 0 {
+		key = "vfs"
+	}
+	path, at := e.written(key)
+	fault := Error{Key: path, What: "node without a port", Have: "nics 0 and vfs 0", Fix: "write nics: 1 or vfs: 1"}
+	if nics+vfs > MaxNICs {
+		fault = Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
+			Want: fmt.Sprintf("at most %d together", MaxNICs)}
+	}
+	e.failOnce(at, fault)
+}
+
+// checkPages checks that pages of a fixed size divide the memory.
+func (e *entry) checkPages(pages Hugepages, n Node) {
+	page := GiB
+	switch pages {
+	case Hugepages1GiB:
+	case Hugepages2MiB:
+		page = 2 * MiB
+	default:
+		return
+	}
+	if n.AutoMemory || n.Memory%page == 0 {
+		return
+	}
+	path, at := e.written("memory")
+	fault := Error{Key: path, What: "memory is not whole pages", Have: n.Memory.String(),
+		Want: fmt.Sprintf("a multiple of %s, because hugepages is %s (line %d)", page, pages, e.keys["hugepages"].line)}
+	if path == e.path {
+		fault.Have += ", the default"
+	}
+	fault.Fix = fmt.Sprintf("write memory: %s", (n.Memory+page-1)/page*page)
+	if pages == Hugepages1GiB && n.Memory%(2*MiB) == 0 {
+		fault.Fix += ", or hugepages: 2MiB"
+	}
+	e.failOnce(at, fault)
+}
+
+// resolveReserve checks that what the NUMA nodes keep is no more than the whole.
+func (d *decoder) resolveReserve(f *fileReserve) Reserve {
+	r := Reserve{Cores: f.Cores, Memory: f.Memory}
+	cores := 0
+	for _, n := range f.NUMA {
+		r.NUMA = append(r.NUMA, NUMAReserve{Node: n.node, Cores: or(n.Cores, nil, 0), Memory: n.Memory})
+		cores += or(n.Cores, nil, 0)
+	}
+	if f.Cores != nil && cores > *f.Cores {
+		const path = "host.reserve.cores"
+		d.fail(d.values[path], Error{Key: path, What: "less than its NUMA nodes keep", Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)",
+			*f.Cores, cores, d.keys["host.reserve.numa_nodes"].line), Fix: fmt.Sprintf("write at least %d, which counts all of them", cores)})
+	}
+	return r
+}
+
+// failOnce records a fault unless there is one of its kind at its place: a fault of defaults concerns many nodes.
+func (d *decoder) failOnce(at place, e Error) {
+	if !slices.ContainsFunc(d.errs, func(o *Error) bool { return o.What == e.What && o.Line == at.line && o.Column == at.column }) {
+		d.fail(at, e)
+	}
 }
 
 // or returns the first value that was written, or the fallback.
@@ -135,6 +282,34 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	}
 	d.fail(d.keys[path], e)
 	return false
+}
+
+// checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every node of an entry asks for.
+func (d *decoder) checkWritten(l *Lab) {
+	if len(d.errs) > 0 {
+		return
+	}
+	text := l.YAML()
+	have, want := fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxFileSize)
+	if len(text) <= MaxFileSize {
+		// A token is a mark, or a text between two marks. Counting them properly costs as much as all the rest.
+		marks := 0
+		for _, c := range text {
+			if strings.IndexByte("{}[],:#\n", c) >= 0 {
+				marks++
+			}
+		}
+		if 2*marks < maxTokens {
+			return
+		}
+		tokens, err := tokenize(string(text))
+		if err == nil && len(tokens) <= maxTokens {
+			return
+		}
+		have, want = fmt.Sprintf("%d keys, values and marks", len(tokens)), fmt.Sprintf("at most %d", maxTokens)
+	}
+	d.fail(d.keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have, Want: want,
+		Fix: "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
 
 // reserved lists what the fabric may not use: "this network", loopback, and multicast with everything above it
@@ -233,7 +408,7 @@ func macHash(lab, node string, nic int) uint32 {
 
 // freeMAC takes the suffix, or the next one that is free.
 func freeMAC(suffix uint32, used map[uint32]bool) uint32 {
-	for used[suffix] { // ends: a lab has at most 4000 NICs of 16 million suffixes
+	for used[suffix] { // ends: a lab has at most 8000 NICs of 16 million suffixes
 		suffix = (suffix + 1) & (1<<macBits - 1)
 	}
 	used[suffix] = true

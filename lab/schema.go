@@ -15,6 +15,8 @@ const schemaID = "https://github.com/rackless/rackless/docs/lab.schema.json"
 // Patterns that only the schema needs: the parser gives better messages by reading the value.
 const (
 	memoryPattern = `^[1-9][0-9]*(B|KiB|MiB|GiB|TiB|M|G)$`
+	keptPattern   = `^(0|[1-9][0-9]*)(B|KiB|MiB|GiB|TiB|M|G)$`
+	nodePattern   = `^(0|[1-9][0-9]{0,3})$` // the number of a NUMA node, as a key
 	octetPattern  = `(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
@@ -24,7 +26,7 @@ const (
 func Schema() []byte {
 	r := &jsonschema.Reflector{
 		Anonymous:      true, // no $id from Go's package path
-		DoNotReference: true, // one tree: it reads better in an editor, and it is small
+		DoNotReference: true, // one tree: it reads better in an editor, and it is small; only requests for devices are apart
 		ExpandedStruct: true,
 	}
 	s := r.Reflect(&file{})
@@ -49,8 +51,65 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	name.Pattern, name.MaxLength = namePattern, length(MaxName)
 	words(property(s, "driver"), drivers(), DefaultDriver)
 	words(property(s, "workload"), workloads(), DefaultWorkload)
-	nullable(s, "fabric")
-	nullable(s, "defaults")
+	words(property(s, "hugepages"), pageSizes(), DefaultHugepages)
+	tenants := property(s, "tenants")
+	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
+	for _, key := range []string{"host", "fabric", "affinity", "defaults"} {
+		nullable(s, key)
+	}
+	s.Definitions = make(jsonschema.Definitions)
+	for _, k := range []deviceKind{gpuKind(), nicKind(), vfKind()} {
+		s.Definitions[k.key] = k.schema()
+		s.Definitions[k.key+"_selector"] = k.selectorSchema()
+	}
+}
+
+// JSONSchemaExtend allows a reserve whose lines are all commented out, and the number of cores alone.
+func (fileHost) JSONSchemaExtend(s *jsonschema.Schema) {
+	nullable(s, "reserve")
+	either := property(s, "reserve")
+	either.AnyOf = append(either.AnyOf, cores())
+}
+
+// JSONSchemaExtend adds the ranges of what a host keeps.
+func (fileReserve) JSONSchemaExtend(s *jsonschema.Schema) {
+	numbers(property(s, "cores"), 1, MaxCPUs, nil)
+	asText(s, "memory", keptPattern, nil)
+	nullable(s, "numa_nodes")
+}
+
+// JSONSchema describes what NUMA nodes keep as the mapping that it is in the file.
+func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
+	r := &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
+	node := r.Reflect(&fileNUMAReserve{})
+	node.Version = ""
+	node.MinProperties = length(1)
+	return &jsonschema.Schema{
+		Type:                 "object",
+		PropertyNames:        &jsonschema.Schema{Pattern: nodePattern},
+		AdditionalProperties: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{node, cores()}},
+	}
+}
+
+// JSONSchemaExtend adds the ranges of what a NUMA node keeps.
+func (fileNUMAReserve) JSONSchemaExtend(s *jsonschema.Schema) {
+	numbers(property(s, "cores"), 1, MaxCPUs, nil)
+	asText(s, "memory", keptPattern, nil)
+}
+
+// cores describes a number of cores.
+func cores() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(MaxCPUs)}
+}
+
+// JSONSchemaExtend says that an affinity asks for something, of names.
+func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
+	nodes := property(s, "nodes")
+	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1), Description: nodes.Description}
+	for _, key := range []string{"numa", "nic"} {
+		words(property(s, key), togethernesses(), "")
+		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Required: []string{key}})
+	}
 }
 
 // JSONSchemaExtend adds the ranges of the fabric.
@@ -61,12 +120,53 @@ func (fileFabric) JSONSchemaExtend(s *jsonschema.Schema) {
 
 // JSONSchemaExtend adds the ranges of the settings.
 func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
-	numbers(property(s, "cpus"), MinCPUs, MaxCPUs, DefaultCPUs)
-	numbers(property(s, "nics"), MinNICs, MaxNICs, DefaultNICs)
-	numbers(property(s, "gpus"), MinGPUs, MaxGPUs, DefaultGPUs)
-	asText(s, "memory", memoryPattern, DefaultMemory.String())
+	orWord := func(key string, value *jsonschema.Schema) {
+		p := property(s, key)
+		*p = jsonschema.Schema{AnyOf: []*jsonschema.Schema{value, {Const: string(Auto)}}, Description: p.Description}
+	}
+	orWord("cpus", &jsonschema.Schema{Type: "integer", Minimum: number(MinCPUs), Maximum: number(MaxCPUs)})
+	property(s, "cpus").Default = DefaultCPUs
+	orWord("memory", &jsonschema.Schema{Type: "string", Pattern: memoryPattern})
+	property(s, "memory").Default = DefaultMemory.String()
 	image := property(s, "image")
 	image.Pattern, image.MaxLength, image.Default = imagePattern, length(maxImage), DefaultImage
+	for key, fallback := range map[string]int{"nics": DefaultNICs, "gpus": DefaultGPUs, "vfs": DefaultVFs} {
+		p := property(s, key)
+		*p = jsonschema.Schema{Ref: "#/$defs/" + key, Description: p.Description, Default: fallback}
+	}
+	words(property(s, "smt"), choices(), DefaultSetting)
+	words(property(s, "guest_numa"), choices(), DefaultSetting)
+}
+
+// schema describes a request for devices.
+func (k deviceKind) schema() *jsonschema.Schema {
+	one := func(low int) []*jsonschema.Schema {
+		return []*jsonschema.Schema{
+			{Type: "integer", Minimum: number(low), Maximum: number(k.max)},
+			{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern}, {Pattern: deviceNamePattern, MaxLength: length(maxDeviceName)}}},
+			{Ref: "#/$defs/" + k.key + "_selector"},
+		}
+	}
+	list := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: one(1)}}
+	return &jsonschema.Schema{AnyOf: append(one(0), list)}
+}
+
+// selectorSchema describes what devices are chosen by.
+func (k deviceKind) selectorSchema() *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema, MinProperties: length(1)}
+	text := func(description string) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxMatch), Description: description}
+	}
+	s.Properties.Set("count", &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(k.max), Default: 1,
+		Description: "How many of those that fit."})
+	s.Properties.Set("vendor", text("Part of the vendor's name, whatever the case, or its PCI number such as \"0x10de\"."))
+	s.Properties.Set("model", text("Part of the model's name, whatever the case."))
+	s.Properties.Set("numa_node", &jsonschema.Schema{Type: "integer", Minimum: number(0), Maximum: number(MaxNUMANode),
+		Description: "The NUMA node of the host that it hangs on."})
+	if k.rate {
+		s.Properties.Set("rate", &jsonschema.Schema{Type: "string", Pattern: ratePattern, Description: "At least this rate of the link: 25Gb/s, 2500Mb/s."})
+	}
+	return s
 }
 
 // JSONSchemaExtend adds the range of count to the settings of a node. Go would promote the method of settings here,
@@ -102,7 +202,7 @@ func property(s *jsonschema.Schema, key string) *jsonschema.Schema {
 
 // asText describes a key as the text that it is in the file. Reflection does not look at MarshalText: it takes Bytes
 // for a number and netip.Prefix for an object.
-func asText(s *jsonschema.Schema, key, pattern, fallback string) {
+func asText(s *jsonschema.Schema, key, pattern string, fallback any) {
 	*property(s, key) = jsonschema.Schema{Type: "string", Pattern: pattern, Default: fallback,
 		Description: property(s, key).Description}
 }
@@ -121,7 +221,8 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Type: "null"}}}
 }
 
-func numbers(s *jsonschema.Schema, low, high, fallback int) {
+// numbers adds a range, and what is taken where the key is absent: nil where that is not one value.
+func numbers(s *jsonschema.Schema, low, high int, fallback any) {
 	s.Minimum, s.Maximum, s.Default = number(low), number(high), fallback
 }
 
@@ -129,7 +230,9 @@ func words[T ~string](s *jsonschema.Schema, all []T, fallback T) {
 	for _, w := range all {
 		s.Enum = append(s.Enum, string(w))
 	}
-	s.Default = string(fallback)
+	if fallback != "" {
+		s.Default = string(fallback)
+	}
 }
 
 func number(n int) json.Number { return json.Number(strconv.Itoa(n)) }

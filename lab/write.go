@@ -15,6 +15,11 @@ func (l *Lab) YAML() []byte {
 	fmt.Fprintf(&b, "name: %s\n", scalar(l.Name))
 	fmt.Fprintf(&b, "driver: %s # %s\n", l.Driver, driverNote(l.Driver))
 	fmt.Fprintf(&b, "workload: %s # placement and advice are weighted by it\n", l.Workload)
+	if r := l.Reserve.flow(); r != "" {
+		fmt.Fprintf(&b, "host: {reserve: %s}\n", r)
+	}
+	fmt.Fprintf(&b, "hugepages: %s # %s\n", word(string(l.Hugepages)), pagesNote(l.Hugepages))
+	fmt.Fprintf(&b, "tenants: %s # %s\n", scalar(l.Tenants), tenantsNote(l.Tenants))
 	fmt.Fprintf(&b, "fabric:\n")
 	for _, line := range mtuNote(l.Fabric.MTU) {
 		fmt.Fprintf(&b, "  # %s\n", line)
@@ -22,10 +27,30 @@ func (l *Lab) YAML() []byte {
 	fmt.Fprintf(&b, "  mtu: %d\n", l.Fabric.MTU)
 	fmt.Fprintf(&b, "  # The n-th node has the n-th address; eth1 is in the next subnet of this size, and so on.\n")
 	fmt.Fprintf(&b, "  subnet: %s\n", l.Fabric.Subnet)
+	for i, a := range l.Affinity {
+		if i == 0 {
+			fmt.Fprintf(&b, "affinity:\n")
+		}
+		fmt.Fprintf(&b, "  - %s\n", a.flow())
+	}
+	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
+	fmt.Fprintf(&b, "defaults: {vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n", DefaultVFs, DefaultSetting, DefaultSetting)
 	fmt.Fprintf(&b, "nodes:\n")
 	for _, n := range l.Nodes {
-		fmt.Fprintf(&b, "  %s: {cpus: %d, memory: %s, image: %s, nics: %d, gpus: %d}",
-			scalar(n.Name), n.CPUs, n.Memory, scalar(n.Image), len(n.NICs), n.GPUs)
+		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(), n.memory(), scalar(n.Image),
+			n.nics(), n.gpus())
+		if n.VFs > 0 {
+			fmt.Fprintf(&b, ", vfs: %s", n.vfs())
+		}
+		for _, s := range []struct {
+			key   string
+			value Setting
+		}{{"smt", n.SMT}, {"guest_numa", n.GuestNUMA}} {
+			if s.value != DefaultSetting {
+				fmt.Fprintf(&b, ", %s: %s", s.key, word(string(s.value)))
+			}
+		}
+		b.WriteByte('}')
 		// One NIC fits beside the node, several get a line each.
 		lead := " # "
 		if len(n.NICs) > 1 {
@@ -37,6 +62,93 @@ func (l *Lab) YAML() []byte {
 		b.WriteByte('\n')
 	}
 	return b.Bytes()
+}
+
+// The values of a node's keys, as a lab file writes them.
+
+func (n Node) cpus() string {
+	if n.AutoCPUs {
+		return string(Auto)
+	}
+	return strconv.Itoa(n.CPUs)
+}
+
+func (n Node) memory() string {
+	if n.AutoMemory {
+		return string(Auto)
+	}
+	return n.Memory.String()
+}
+
+func (n Node) gpus() string { return flowList(n.GPURequests, n.GPUs) }
+func (n Node) nics() string { return flowList(n.NICRequests, len(n.NICs)-n.VFs) }
+func (n Node) vfs() string  { return flowList(n.VFRequests, n.VFs) }
+
+// flow writes what the host keeps as the value of reserve; "" if all of it is the planner's choice.
+func (r Reserve) flow() string {
+	var nodes []string
+	for _, n := range r.NUMA {
+		var cores *int
+		if n.Cores > 0 {
+			cores = &n.Cores
+		}
+		nodes = append(nodes, fmt.Sprintf("%d: {%s}", n.Node, strings.Join(kept(cores, n.Memory), ", ")))
+	}
+	keys := kept(r.Cores, r.Memory)
+	if len(nodes) > 0 {
+		keys = append(keys, "numa_nodes: {"+strings.Join(nodes, ", ")+"}")
+	}
+	if len(keys) == 0 {
+		return ""
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+func kept(cores *int, memory *Bytes) []string {
+	var keys []string
+	if cores != nil {
+		keys = append(keys, fmt.Sprintf("cores: %d", *cores))
+	}
+	if memory != nil {
+		keys = append(keys, fmt.Sprintf("memory: %s", *memory))
+	}
+	return keys
+}
+
+// flow writes an affinity as an entry of the list.
+func (a Affinity) flow() string {
+	names := make([]string, len(a.Nodes))
+	for i, n := range a.Nodes {
+		names[i] = scalar(n)
+	}
+	text := "{nodes: [" + strings.Join(names, ", ") + "]"
+	if a.NUMA != "" {
+		text += ", numa: " + string(a.NUMA)
+	}
+	if a.NIC != "" {
+		text += ", nic: " + string(a.NIC)
+	}
+	return text + "}"
+}
+
+func pagesNote(h Hugepages) string {
+	switch h {
+	case Hugepages1GiB, Hugepages2MiB:
+		return "pages behind the memory of every node on a real host"
+	case HugepagesOff:
+		return "a real host backs the nodes with pages of the usual size"
+	}
+	return "on a real host 1GiB where it can and every node is whole GiB, else 2MiB"
+}
+
+func tenantsNote(tenants string) string {
+	switch tenants {
+	case TenantsRead:
+		return "a real host's other virtual machines keep what they have"
+	case TenantsIgnore:
+		return "planned as if a real host had no other virtual machines"
+	}
+	return "lists the other virtual machines of a real host"
 }
 
 func driverNote(d Driver) string {
@@ -65,13 +177,18 @@ func mtuNote(mtu int) []string {
 // scalar writes a text so that every reader of YAML takes it for a text: plain where that is safe, else quoted.
 func scalar(s string) string {
 	plain := s != "" && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-	switch s {
-	case "y", "n", "yes", "no", "on", "off", "true", "false", "null": // truth values and null in YAML 1.1 or 1.2
-		plain = false
-	}
 	if plain {
-		return s
+		return word(s)
 	}
 	// Go's escapes in a quoted string are all known to YAML's double quotes (section 5.7).
 	return strconv.Quote(s)
+}
+
+// word writes one of our own words, plain unless it is a truth value or null in YAML 1.1 or 1.2.
+func word(s string) string {
+	switch s {
+	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+		return strconv.Quote(s)
+	}
+	return s
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,10 +55,35 @@ func TestResolvedFileNamesItsDriver(t *testing.T) {
 	}
 }
 
+// reserveText draws a value of reserve.
+func reserveText(t *rapid.T) string {
+	text := rapid.SampledFrom([]string{
+		"N", "{}", "{cores: N}", "{memory: 0B}", "{cores: N, memory: 8GiB}", "{numa_nodes: {3: N, 0: {memory: 1GiB}}}",
+		"{cores: 9, numa_nodes: {'1': {cores: N, memory: 512M}}}",
+	}).Draw(t, "reserve")
+	return strings.ReplaceAll(text, "N", strconv.Itoa(rapid.IntRange(1, 9).Draw(t, "cores")))
+}
+
+// devicesText draws a value of gpus, nics or vfs that asks for one to three devices. Addresses are for a single node.
+func devicesText(t *rapid.T, rates, addresses bool, addr int) string {
+	texts := []string{"1", "3", "[1, 1]", "{count: 2}", "{vendor: nvidia, model: '3090'}", "[{numa_node: 0}, 1]"}
+	if rates {
+		texts = append(texts, "{rate: 25Gb/s}", "[{count: 2, vendor: \"0x15b3\", rate: 2500Mb/s}]")
+	}
+	if addresses {
+		texts = append(texts, fmt.Sprintf("%02x:00.0", addr), fmt.Sprintf("['0000:%02x:00.1', DEV%d]", addr, addr), fmt.Sprintf("['0000%04X:00:1f.7', {count: 2}]", addr))
+	}
+	return rapid.SampledFrom(texts).Draw(t, "devices")
+}
+
 // labText draws the text of a valid lab file.
 func labText(t *rapid.T) string {
 	var b strings.Builder
 	maybe := func(label string) bool { return rapid.Bool().Draw(t, label) }
+	pages, memories := []string{"auto", "off"}, []string{"MiB", "M", "GiB", "G"}
+	if maybe("whole pages?") {
+		pages, memories = []string{"auto", "off", "1GiB", "2MiB"}, []string{"GiB", "G"}
+	}
 	name := rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,19}`)
 	fmt.Fprintf(&b, "name: '%s'\n", name.Draw(t, "name"))
 	if maybe("driver?") {
@@ -66,42 +92,66 @@ func labText(t *rapid.T) string {
 	if maybe("workload?") {
 		fmt.Fprintf(&b, "workload: %s\n", rapid.SampledFrom(workloads()).Draw(t, "workload"))
 	}
+	if maybe("reserve?") {
+		fmt.Fprintf(&b, "host: {reserve: %s}\n", reserveText(t))
+	}
+	if maybe("hugepages?") {
+		fmt.Fprintf(&b, "hugepages: %s\n", rapid.SampledFrom(pages).Draw(t, "hugepages"))
+	}
+	if maybe("tenants?") {
+		fmt.Fprintf(&b, "tenants: %s\n", rapid.SampledFrom([]string{"read", "ignore", "'a b/c.json'", "./no"}).Draw(t, "tenants"))
+	}
 	if maybe("fabric?") {
-		// Room for 30 nodes and for the subnets of eight NICs.
+		// Room for 30 nodes and for the subnets of 16 NICs.
 		fmt.Fprintf(&b, "fabric: {mtu: %d, subnet: 10.%d.0.0/%d}\n", rapid.IntRange(MinMTU, MaxMTU).Draw(t, "mtu"),
 			rapid.IntRange(0, 255).Draw(t, "octet"), rapid.IntRange(16, 26).Draw(t, "length"))
 	}
-	settings := func(label string) []string {
+	fixed := 0 // addresses drawn so far
+	settings := func(label string, addresses bool) []string {
 		var keys []string
+		add := func(key, text string) { keys = append(keys, key+": "+text) }
+		devices := func(rates bool) string { fixed++; return devicesText(t, rates, addresses, fixed) }
 		if maybe(label + " cpus?") {
-			keys = append(keys, fmt.Sprintf("cpus: %d", rapid.IntRange(MinCPUs, MaxCPUs).Draw(t, "cpus")))
+			add("cpus", rapid.SampledFrom([]string{"1", "64", "4096", "auto"}).Draw(t, "cpus"))
 		}
-		if maybe(label + " memory?") {
-			unit := rapid.SampledFrom([]string{"MiB", "M", "GiB", "G"}).Draw(t, "unit")
-			keys = append(keys, fmt.Sprintf("memory: %d%s", rapid.IntRange(256, 16384).Draw(t, "memory"), unit))
+		// Without a key of its own a node would have 256MiB, which are not whole pages of 1 GiB.
+		if label == "defaults" || maybe(label+" memory?") {
+			unit := rapid.SampledFrom(memories).Draw(t, "unit")
+			add("memory", rapid.SampledFrom([]string{fmt.Sprintf("%d%s", 2*rapid.IntRange(128, 8192).Draw(t, "memory"), unit), "auto"}).Draw(t, "memory"))
 		}
 		if maybe(label + " image?") {
 			image := rapid.StringMatching(`[ -~ä-ü€]{1,40}`).Draw(t, "image")
 			keys = append(keys, "image: '"+strings.ReplaceAll(image, "'", "''")+"'")
 		}
 		if maybe(label + " nics?") {
-			keys = append(keys, fmt.Sprintf("nics: %d", rapid.IntRange(MinNICs, MaxNICs).Draw(t, "nics")))
+			add("nics", devices(true))
 		}
 		if maybe(label + " gpus?") {
-			keys = append(keys, fmt.Sprintf("gpus: %d", rapid.IntRange(MinGPUs, MaxGPUs).Draw(t, "gpus")))
+			add("gpus", rapid.SampledFrom([]string{"0", "[]", "64", devices(false)}).Draw(t, "gpus"))
+		}
+		if maybe(label + " vfs?") {
+			add("vfs", rapid.SampledFrom([]string{"0", "13", "NIC0", devices(true)}).Draw(t, "vfs"))
+		}
+		for _, k := range []string{"smt", "guest_numa"} {
+			if maybe(label + " " + k + "?") {
+				add(k, string(rapid.SampledFrom(choices()).Draw(t, k)))
+			}
 		}
 		return keys
 	}
-	if maybe("defaults?") {
-		fmt.Fprintf(&b, "defaults: {%s}\n", strings.Join(settings("defaults"), ", "))
-	}
-	b.WriteString("nodes:\n")
+	fmt.Fprintf(&b, "defaults: {%s}\n", strings.Join(settings("defaults", false), ", "))
 	// Names end with a letter, so that no number that count adds can make two of them equal.
 	nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{0,15}[a-z]`), 1, 6, rapid.ID[string]).Draw(t, "nodes")
+	if len(nodes) > 1 && maybe("affinity?") {
+		apart := rapid.SampledFrom([]string{"numa: same", "numa: different", "nic: different", "numa: same, nic: different"}).Draw(t, "apart")
+		fmt.Fprintf(&b, "affinity:\n- {nodes: ['v%s', 'v%s'], %s}\n", nodes[0], nodes[1], apart)
+	}
+	b.WriteString("nodes:\n")
 	for _, n := range nodes {
 		n = "v" + n
-		keys := settings(n)
-		if maybe(n + " count?") {
+		count := maybe(n + " count?")
+		keys := settings(n, !count)
+		if count {
 			keys = append(keys, fmt.Sprintf("count: %d", rapid.IntRange(1, 5).Draw(t, "count")))
 		}
 		fmt.Fprintf(&b, "  %s: {%s}\n", n, strings.Join(keys, ", "))
@@ -151,8 +201,20 @@ func consistent(t *rapid.T, l *Lab) {
 	}
 	for _, n := range l.Nodes {
 		claim("name", n.Name, n.Name)
-		if n.CPUs < MinCPUs || n.Memory < MinMemory || n.Memory%MiB != 0 || n.Image == "" || len(n.NICs) < MinNICs {
+		if n.CPUs < MinCPUs || n.Memory < MinMemory || n.Memory%MiB != 0 || n.Image == "" || len(n.NICs) < MinNICs || n.SMT == "" || n.GuestNUMA == "" {
 			t.Fatalf("%s is not complete: %+v", n.Name, n)
+		}
+		total := func(all []DeviceRequest) (sum int) {
+			for _, r := range all {
+				if r.Count < 1 || r.Address != "" && r.Count != 1 {
+					t.Fatalf("%s asks for %+v", n.Name, r)
+				}
+				sum += r.Count
+			}
+			return sum
+		}
+		if g, p, v := total(n.GPURequests), total(n.NICRequests), total(n.VFRequests); g != n.GPUs || v != n.VFs || p+v != len(n.NICs) {
+			t.Fatalf("%s asks for %d GPUs, %d NICs and %d VFs, and has %d, %d and %d", n.Name, g, p, v, n.GPUs, len(n.NICs)-n.VFs, n.VFs)
 		}
 		for k, nic := range n.NICs {
 			if nic.Name != fmt.Sprintf("eth%d", k) {

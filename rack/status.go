@@ -77,9 +77,6 @@ func (r *Rack) Ports(node string) []string {
 	return names
 }
 
-// Supported refuses what this version's drivers cannot do, as Up does.
-func Supported(l *lab.Lab) error { return supported(l) }
-
 // OpenAll finds every lab of this user, by name. Labs that are being made or removed just now are left out; others that cannot be read
 // are in the error, beside those that can.
 func OpenAll(d Dirs) ([]*Rack, error) {

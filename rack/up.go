@@ -33,7 +33,7 @@ type Options struct {
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
 	p := &Progress{Report: o.Progress}
 	defer func() { p.End(err) }()
-	if err := supported(l); err != nil {
+	if err := Supported(l); err != nil {
 		return nil, err
 	}
 	unlock, err := d.lock(ctx, l.Name, func(holder string) { p.Note("waiting for process %s, which works on lab %s", holder, l.Name) })
@@ -69,22 +69,6 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, errors.Join(err, u.undo(context.WithoutCancel(ctx), fresh))
 	}
 	return r, nil
-}
-
-// supported refuses what this version's drivers cannot do, before anything is touched.
-func supported(l *lab.Lab) error {
-	if l.Driver == lab.DriverLibvirt {
-		return fmt.Errorf("lab %s: driver libvirt is not in this version: use auto or qemu", l.Name)
-	}
-	for _, n := range l.Nodes {
-		if n.GPUs > 0 {
-			return fmt.Errorf("lab %s: node %s asks for %d GPUs, which driver qemu cannot give: set gpus: 0", l.Name, n.Name, n.GPUs)
-		}
-		if n.Image != lab.DefaultImage {
-			return fmt.Errorf("lab %s: node %s asks for image %q: this version has only %s", l.Name, n.Name, n.Image, lab.DefaultImage)
-		}
-	}
-	return nil
 }
 
 // whole reports whether every process of the lab is there.

@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// resolveAffinity expands the names in affinities and checks that they do not contradict each other.
+func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, nodes []Node, expanded map[string][]string) []Affinity {
+	byName := make(map[string]*Node, len(nodes))
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+	}
+	var result []Affinity
+	for _, f := range all {
+		a := Affinity{NUMA: or(f.NUMA, nil, ""), NIC: or(f.NIC, nil, "")}
+		before := len(d.errs)
+		first := make(map[string]place)
+		for _, ref := range f.Nodes {
+			for _, name := range d.standsFor(ref, entries, byName, expanded) {
+				if at, twice := first[name]; twice {
+					d.fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice", Have: fmt.Sprintf("%s, in column %d of line %d already",
+						quote(name), at.column, at.line), Fix: "remove one of them"})
+					break
+				}
+				first[name] = ref.at
+				a.Nodes = append(a.Nodes, name)
+			}
+		}
+		if len(d.errs) > before {
+			continue // the rest would follow from it
+		}
+		if len(a.Nodes) < 2 {
+			d.fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)), Want: "at least 2",
+				Fix: "name two nodes, or an entry with a count of 2 or more"})
+			continue
+		}
+		if a.NIC == Same {
+			d.checkShareable(f, a, byName)
+		}
+		result = append(result, a)
+	}
+	if len(d.errs) == 0 {
+		d.checkTogether("numa", all, result, func(a Affinity) Togetherness { return a.NUMA })
+		d.checkTogether("nic", all, result, func(a Affinity) Togetherness { return a.NIC })
+	}
+	return result
+}
+
+// standsFor returns the nodes that a name stands for: the node of this name, or else all nodes of the entry.
+func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node, expanded map[string][]string) []string {
+	if byName[ref.name] != nil {
+		return []string{ref.name}
+	}
+	if names := expanded[ref.name]; names != nil {
+		return names
+	}
+	var candidates, known []string
+	for _, e := range entries {
+		names := expanded[e.name]
+		candidates = append(append(candidates, e.name), names...)
+		text := e.name
+		if len(names) > 1 {
+			text += fmt.Sprintf(" (%s to %s)", names[0], names[len(names)-1])
+		}
+		known = append(known, text)
+	}
+	const maxKnown = 8 // in a message
+	if len(known) > maxKnown {
+		known = append(known[:maxKnown], fmt.Sprintf("%d more", len(known)-maxKnown))
+	}
+	e := Error{Key: "affinity.nodes", What: "no such node", Have: quote(ref.name), Want: orList(known)}
+	if near := nearest(ref.name, candidates); near != "" {
+		e.Fix = "did you mean " + near + "?"
+	}
+	d.fail(ref.at, e)
+	return nil
+}
+
+// checkShareable checks that nodes which are to share NICs ask for virtual functions only.
+func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*Node) {
+	for _, name := range a.Nodes {
+		if n := byName[name]; len(n.NICs) > n.VFs {
+			d.fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared", Have: fmt.Sprintf("same, and %s asks for nics: %s", name,
+				flowList(n.NICRequests, 0)), Fix: "ask for vfs, and for no nics, in each of them"})
+			return
+		}
+	}
+}
+
+// checkTogether looks for nodes that one affinity keeps apart while others, maybe by way of further nodes, put them together. The
+// entries of the file stand beside what they became.
+func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) {
+	// Being on the same set of NUMA nodes, or of NICs, is an equivalence. Each class is a tree of its nodes; its root stands for it.
+	parent := make(map[string]string)
+	root := func(n string) string {
+		for parent[n] != "" {
+			n = parent[n]
+		}
+		return n
+	}
+	for _, a := range all {
+		if of(a) != Same {
+			continue
+		}
+		for _, n := range a.Nodes[1:] {
+			if from, to := root(n), root(a.Nodes[0]); from != to {
+				parent[from] = to
+			}
+		}
+	}
+	for i, a := range all {
+		if of(a) != Different {
+			continue
+		}
+		seen := make(map[string]string)
+		for _, n := range a.Nodes {
+			r := root(n)
+			other, met := seen[r]
+			if !met {
+				seen[r] = n
+				continue
+			}
+			lines := chain(other, n, entries, all, of)
+			d.fail(entries[i].at, Error{Key: join("affinity", key), What: "contradicts another entry",
+				Have: fmt.Sprintf("different for %s and %s, same by line %s", other, n, strings.Join(lines, " and line ")), Fix: "remove one of them"})
+			break
+		}
+	}
+}
+
+// chain returns the lines of the fewest entries that put two nodes together.
+func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) []string {
+	type step struct {
+		node  string
+		lines []string
+	}
+	used := make([]bool, len(all))
+	for queue := []step{{node: from}}; len(queue) > 0; queue = queue[1:] {
+		here := queue[0]
+		for i, a := range all {
+			if used[i] || of(a) != Same || !slices.Contains(a.Nodes, here.node) {
+				continue
+			}
+			used[i] = true
+			lines := append(slices.Clone(here.lines), strconv.Itoa(entries[i].at.line))
+			if slices.Contains(a.Nodes, to) {
+				return lines
+			}
+			for _, n := range a.Nodes {
+				queue = append(queue, step{n, lines})
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package lab
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and nvidia-smi (with a domain of
+// eight digits, in upper case) print. A name has a digit, as all that tools and kernels number do: GPU0, mlx5_bond_0, enp65s0f0np0.
+// So a vendor or a word such as auto is not taken for one.
+const (
+	addressPattern    = `^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$`
+	deviceNamePattern = `^[A-Za-z][A-Za-z_.-]*[0-9][A-Za-z0-9_.-]*$`
+	maxDeviceName     = 64 // characters; names of interfaces and RDMA devices end at 15 and 63 (IFNAMSIZ, IB_DEVICE_NAME_MAX)
+
+	// matchPattern is what vendors and models are searched by: a blank at an end would not be seen in the file.
+	matchPattern = `^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$`
+	maxMatch     = 64 // characters
+)
+
+// A deviceKind is a key that asks for devices.
+type deviceKind struct {
+	key     string
+	one     string // for messages
+	example string // of a name
+	max     int    // in one node
+	rate    bool   // can be chosen by the rate of the link
+}
+
+func gpuKind() deviceKind {
+	return deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
+}
+
+func nicKind() deviceKind {
+	return deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
+}
+
+func vfKind() deviceKind {
+	return deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
+}
+
+// want says what the key takes.
+func (k deviceKind) want() string {
+	return fmt.Sprintf("a count from 0 to %d, an address such as 0000:06:00.0, a name such as %s, a selector such as {count: 2, vendor: nvidia} or a list of these",
+		k.max, k.example)
+}
+
+// selectorKeys are the keys by which devices are chosen, in the order in which they are written.
+func (k deviceKind) selectorKeys() []string {
+	keys := []string{"count", "vendor", "model", "numa_node"}
+	if k.rate {
+		keys = append(keys, "rate")
+	}
+	return keys
+}
+
+// devices decodes a request for devices. Nil means that it has a fault.
+func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
+	before := len(d.errs)
+	all := fileDevices{}
+	if s, ok := n.(*ast.SequenceNode); ok {
+		for _, item := range s.Values {
+			all = d.device(path, item, k, 1, all)
+		}
+	} else {
+		all = d.device(path, n, k, 0, all)
+	}
+	if len(d.errs) > before {
+		return nil
+	}
+	if total := all.count(); total > k.max {
+		d.fail(placeOfNode(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) + " together",
+			Want: fmt.Sprintf("at most %d", k.max)})
+		return nil
+	}
+	return &all
+}
+
+// device decodes one request and appends it. A count is at least low: 0 stands for none, which is nothing to list.
+func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fileDevices) fileDevices {
+	at := placeOfNode(n)
+	if address, ok := d.flowAddress(n); ok {
+		return append(all, fileDevice{DeviceRequest{Count: 1, Address: completed(address)}, at})
+	}
+	switch n := n.(type) {
+	case *ast.IntegerNode:
+		if count := d.integer(path, n, low, k.max); count != nil && *count > 0 {
+			all = append(all, fileDevice{DeviceRequest{Count: *count}, at})
+		}
+	case *ast.StringNode:
+		if name, ok := d.deviceName(path, n.Value, at, k); ok {
+			all = append(all, fileDevice{DeviceRequest{Count: 1, Address: name}, at})
+		}
+	case *ast.MappingNode, *ast.MappingValueNode:
+		if r, ok := d.selector(path, n, k); ok {
+			all = append(all, fileDevice{r, at})
+		}
+	default:
+		d.fail(d.valuePlace(path, n), Error{Key: path, What: "wrong type", Have: describe(n), Want: k.want()})
+	}
+	return all
+}
+
+// flowAddress recognises an address without quotes in a list within braces, {gpus: [0000:06:00.0]}. To YAML it is a plain scalar,
+// because no blank follows the colon (YAML 1.2.2, section 7.3.3); the library takes it for the key 0000 with the value 06:00.0.
+func (d *decoder) flowAddress(n ast.Node) (string, bool) {
+	m, ok := n.(*ast.MappingNode)
+	if !ok || len(m.Values) != 1 || m.IsFlowStyle {
+		return "", false
+	}
+	pair := m.Values[0]
+	key, value := pair.Key.GetToken(), pair.Value.GetToken()
+	if key == nil || value == nil {
+		return "", false
+	}
+	from, to := placeOf(key), placeOf(value)
+	address := key.Value + ":" + value.Value
+	adjacent := from.line == to.line && from.column+len(key.Value)+1 == to.column
+	return address, adjacent && d.matches(addressPattern, address)
+}
+
+// deviceName reads an address or a name, and returns an address in the form of sysfs.
+func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bool) {
+	switch {
+	case d.matches(addressPattern, s):
+		return completed(s), true
+	case d.matches(deviceNamePattern, s) && len(s) <= maxDeviceName:
+		return s, true
+	}
+	d.fail(at, Error{Key: path, What: "not a device", Have: quote(s), Want: k.want(), Fix: d.deviceFix(s, k)})
+	return "", false
+}
+
+// completed returns an address as sysfs writes it: in lower case, with a domain of four digits, of more only where they say something.
+func completed(address string) string {
+	address = strings.ToLower(address)
+	if strings.Count(address, ":") == 1 {
+		return "0000:" + address
+	}
+	domain, rest, _ := strings.Cut(address, ":")
+	for len(domain) > 4 && domain[0] == '0' {
+		domain = domain[1:]
+	}
+	return domain + ":" + rest
+}
+
+// selector decodes what devices are chosen by.
+func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest, bool) {
+	before := len(d.errs)
+	r := DeviceRequest{Count: 1}
+	keys := 0
+	known := []key{
+		{"count", func(path string, n ast.Node) {
+			if v := d.integer(path, n, 1, k.max); v != nil {
+				r.Count = *v
+			}
+		}},
+		{"vendor", func(path string, n ast.Node) { r.Vendor = d.matchText(path, n) }},
+		{"model", func(path string, n ast.Node) { r.Model = d.matchText(path, n) }},
+		{"numa_node", func(path string, n ast.Node) { r.NUMANode = d.integer(path, n, 0, MaxNUMANode) }},
+	}
+	if k.rate {
+		known = append(known, key{"rate", func(path string, n ast.Node) { r.RateMbps = d.rate(path, n) }})
+	}
+	for i := range known {
+		set := known[i].set
+		known[i].set = func(path string, n ast.Node) { keys++; set(path, n) }
+	}
+	d.mapping(path, n, known)
+	if keys == 0 && len(d.errs) == before {
+		d.fail(placeOfNode(n), Error{Key: path, What: "empty selector", Want: orList(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})
+	}
+	return r, len(d.errs) == before
+}
+
+// matchText decodes what a vendor or a model is searched by.
+func (d *decoder) matchText(path string, n ast.Node) string {
+	s, ok := d.text(path, n, "text")
+	if ok && (!d.matches(matchPattern, s) || utf8.RuneCountInString(s) > maxMatch) {
+		d.fail(placeOfNode(n), Error{Key: path, What: "bad text", Have: quote(s),
+			Want: fmt.Sprintf("1 to %d characters on one line, without blanks at the ends", maxMatch)})
+	}
+	return s
+}
+
+func (d *decoder) rate(path string, n ast.Node) int64 {
+	e := Error{Key: path, What: "bad rate", Have: describe(n), Want: rateWant}
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode:
+		e.What = "rate without a unit"
+		if _, fix := parseRate(n.GetToken().Value); strings.HasPrefix(fix, "add a unit") {
+			e.Fix = fix
+		}
+	default:
+		s, ok := d.text(path, n, rateWant)
+		if !ok {
+			return 0
+		}
+		var mbps int64
+		if mbps, e.Fix = parseRate(s); e.Fix == "" {
+			return mbps
+		}
+	}
+	d.fail(placeOfNode(n), e)
+	return 0
+}
+
+// clone returns a request that shares nothing with r.
+func (r DeviceRequest) clone() DeviceRequest {
+	if r.NUMANode != nil {
+		r.NUMANode = new(*r.NUMANode)
+	}
+	return r
+}
+
+// flow writes a request as a lab file does.
+func (r DeviceRequest) flow() string {
+	switch {
+	case strings.Contains(r.Address, ":"):
+		return strconv.Quote(r.Address) // readers of YAML 1.1 take much that has colons for a number in base 60
+	case r.Address != "":
+		return r.Address // a letter, and a digit later: neither a number nor a truth value
+	}
+	keys := []string{fmt.Sprintf("count: %d", r.Count)}
+	if r.Vendor != "" {
+		keys = append(keys, "vendor: "+scalar(r.Vendor))
+	}
+	if r.Model != "" {
+		keys = append(keys, "model: "+scalar(r.Model))
+	}
+	if r.NUMANode != nil {
+		keys = append(keys, fmt.Sprintf("numa_node: %d", *r.NUMANode))
+	}
+	if r.RateMbps > 0 {
+		keys = append(keys, "rate: "+formatRate(r.RateMbps))
+	}
+	if len(keys) == 1 {
+		return strconv.Itoa(r.Count)
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// flowList writes requests as the value of a key; count is what they are without requests, as in labs that were recorded before
+// there were any.
+func flowList(all []DeviceRequest, count int) string {
+	switch len(all) {
+	case 0:
+		return strconv.Itoa(count)
+	case 1:
+		return all[0].flow()
+	}
+	texts := make([]string, len(all))
+	for i, r := range all {
+		texts[i] = r.flow()
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}

@@ -1,0 +1,203 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// The keys of the lab that matter where it is placed on a real host.
+
+// tenantsPattern is what tenants takes. A path has a slash or a dot, so that a slip such as ingore is not taken for a file.
+const (
+	tenantsPattern = `^(read|ignore|[^\x00-\x1f\x7f]*[./][^\x00-\x1f\x7f]*)$`
+	maxPath        = 4095 // bytes on Linux (PATH_MAX with its final NUL), here characters
+)
+
+func (d *decoder) host(path string, n ast.Node) *fileHost {
+	var h fileHost
+	if isNull(n) {
+		return &h
+	}
+	d.mapping(path, n, []key{{"reserve", func(path string, n ast.Node) { h.Reserve = d.reserve(path, n) }}})
+	return &h
+}
+
+// reserve decodes what the host keeps; a number alone is one of cores.
+func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
+	var r fileReserve
+	switch n.(type) {
+	case *ast.NullNode:
+	case *ast.MappingNode, *ast.MappingValueNode:
+		d.mapping(path, n, []key{
+			{"cores", func(path string, n ast.Node) { r.Cores = d.integer(path, n, 1, MaxCPUs) }},
+			{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
+			{"numa_nodes", func(path string, n ast.Node) { r.NUMA = d.numaReserves(path, n) }},
+		})
+	case *ast.IntegerNode:
+		r.Cores = d.integer(path, n, 1, MaxCPUs)
+	default:
+		e := Error{Key: path, What: "wrong type", Have: describe(n),
+			Want: "a number of cores, or keys with values such as {cores: 4, memory: 8GiB}"}
+		if s, ok := n.(*ast.StringNode); ok {
+			if b, fix := parseBytes(s.Value); fix == "" {
+				e.Fix = fmt.Sprintf("write {memory: %s}", b)
+			}
+		}
+		d.fail(d.valuePlace(path, n), e)
+	}
+	return &r
+}
+
+// numaReserves decodes a mapping by the number of NUMA nodes. A number alone is one of cores here too.
+func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
+	var all fileNUMAReserves
+	if isNull(n) {
+		return nil
+	}
+	d.numbered(path, n, MaxNUMANode, func(number int, path string, at place, value ast.Node) {
+		r := fileNUMAReserve{node: number}
+		if _, ok := value.(*ast.IntegerNode); ok {
+			r.Cores = d.integer(path, value, 1, MaxCPUs)
+		} else {
+			before := len(d.errs)
+			d.mapping(path, value, []key{
+				{"cores", func(path string, n ast.Node) { r.Cores = d.integer(path, n, 1, MaxCPUs) }},
+				{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
+			})
+			if r.Cores == nil && r.Memory == nil && len(d.errs) == before {
+				d.fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both", Fix: "write for example {cores: 2}"})
+			}
+		}
+		all = append(all, r)
+	})
+	slices.SortFunc(all, func(a, b fileNUMAReserve) int { return a.node - b.node })
+	return all
+}
+
+// hugepages decodes the size of pages. The units of other tools, and truth values, are advised on.
+func (d *decoder) hugepages(path string, n ast.Node) *Hugepages {
+	return enum(d, path, n, pageSizes(), map[string]string{
+		"true": "write auto, or a size", "yes": "write auto, or a size", "on": "write auto, or a size",
+		"false": "write off", "no": "write off", "none": "write off", "0": "write off",
+		"1g": "write 1GiB", "1gb": "write 1GiB", "1gib": "write 1GiB", "1024mib": "write 1GiB", "1048576": "write 1GiB",
+		"2m": "write 2MiB", "2mb": "write 2MiB", "2mib": "write 2MiB", "2048": "write 2MiB",
+		"4kib": "write off", "4k": "write off",
+	})
+}
+
+// setting decodes auto, on or off. In YAML 1.1 on and off are truth values, so that truth values are what some write for them.
+func (d *decoder) setting(path string, n ast.Node) *Setting {
+	return enum(d, path, n, choices(), map[string]string{
+		"true": "write on", "yes": "write on", "1": "write on", "enabled": "write on",
+		"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off", "of": "write off",
+	})
+}
+
+func (d *decoder) tenants(path string, n ast.Node) *string {
+	const want = "read, ignore, or the path of a file"
+	s, ok := d.text(path, n, want)
+	if !ok {
+		return nil
+	}
+	if d.matches(tenantsPattern, s) && len([]rune(s)) <= maxPath {
+		return &s
+	}
+	e := Error{Key: path, What: "unknown value", Have: quote(s), Want: want}
+	switch near := nearest(s, []string{TenantsRead, TenantsIgnore}); {
+	case near != "":
+		e.Fix = "did you mean " + near + "?"
+	case s != "" && len(s) < maxQuoted && d.matches(tenantsPattern, "./"+s):
+		e.Fix = "for the file of this name write " + quote("./"+s)
+	}
+	d.fail(placeOfNode(n), e)
+	return nil
+}
+
+// affinity decodes the list of affinities. What their names stand for is known when counts are expanded.
+func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
+	if isNull(n) {
+		return nil
+	}
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		e := Error{Key: path, What: "wrong type", Have: describe(n), Want: "a list"}
+		if isMapping(n) {
+			e.Fix = "begin each entry with a dash, as in \"- {nodes: [vm00, vm01], numa: different}\""
+		}
+		d.fail(d.valuePlace(path, n), e)
+		return nil
+	}
+	var all []fileAffinity
+	for _, item := range list.Values {
+		a := fileAffinity{at: placeOfNode(item)}
+		before := len(d.errs)
+		named, asks := false, false
+		d.mapping(path, item, []key{
+			{"nodes", func(path string, n ast.Node) { named = true; a.Nodes = d.nodeRefs(path, n) }},
+			{"numa", func(path string, n ast.Node) { asks = true; a.NUMA = d.togetherness(path, n) }},
+			{"nic", func(path string, n ast.Node) { asks = true; a.NIC = d.togetherness(path, n) }},
+		})
+		if len(d.errs) == before && !named {
+			d.fail(a.at, Error{Key: join(path, "nodes"), What: "missing key", Fix: "say of which nodes: nodes: [vm00, vm01]"})
+		}
+		if len(d.errs) == before && !asks {
+			d.fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both", Fix: "add for example numa: different"})
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func (d *decoder) togetherness(path string, n ast.Node) *Togetherness {
+	return enum(d, path, n, togethernesses(), map[string]string{
+		"together": "write same", "shared": "write same", "equal": "write same",
+		"apart": "write different", "separate": "write different", "distinct": "write different",
+	})
+}
+
+// nodeRefs decodes a list of names of nodes.
+func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
+	const want = "a list of names"
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		e := Error{Key: path, What: "wrong type", Have: describe(n), Want: want}
+		if s, isText := n.(*ast.StringNode); isText && len(s.Value) <= maxQuoted {
+			words := strings.FieldsFunc(s.Value, func(r rune) bool { return r == ',' || r == ' ' })
+			if !slices.ContainsFunc(words, func(w string) bool { return !d.matches(namePattern, w) }) && len(words) > 0 {
+				e.Fix = "write [" + strings.Join(words, ", ") + "]"
+			}
+		}
+		d.fail(d.valuePlace(path, n), e)
+		return nil
+	}
+	var all []nodeRef
+	for _, item := range list.Values {
+		if s, ok := d.text(path, item, "the name of a node"); ok {
+			all = append(all, nodeRef{name: s, at: placeOfNode(item)})
+		}
+	}
+	return all
+}
+
+// numbered calls each for every entry of a mapping whose keys are numbers from 0 to high. JSON has no such keys, so that a number in
+// quotes is one too.
+func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place, value ast.Node)) {
+	d.pairs(path, n, func(k ast.Node) (string, *Error) {
+		digits := k.GetToken().Value
+		switch k.(type) {
+		case *ast.IntegerNode, *ast.StringNode:
+			v, err := strconv.Atoi(digits)
+			if err == nil && v >= 0 && v <= high && strconv.Itoa(v) == digits {
+				return digits, nil
+			}
+		}
+		return "", &Error{What: "not the number of a NUMA node", Have: describe(k), Want: fmt.Sprintf("0 to %d", high)}
+	}, func(name string, at place, value ast.Node) {
+		number, _ := strconv.Atoi(name) // pairs has read it
+		each(number, join(path, name), at, value)
+	})
+}

@@ -1,0 +1,71 @@
+package rack
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/lab"
+)
+
+func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want string // in the error; "" means that it can
+	}{
+		"a plain lab":              {"nodes: {vm: {count: 2}}", ""},
+		"as much as it gives":      {"nodes: {vm: {cpus: 64, nics: 8}}", ""},
+		"nothing to ask for":       {"nodes: {vm: {gpus: 0, vfs: 0, nics: [1, {count: 2}]}}", ""},
+		"what the planner chooses": {"nodes: {vm: {cpus: auto, memory: auto}}", ""},
+		"a place on a host": {"host: {reserve: 4}\nhugepages: 2MiB\ntenants: ignore\naffinity: [{nodes: [vm], numa: different}]\n" +
+			"nodes: {vm: {count: 2, smt: off, guest_numa: on}}", ""},
+		"another driver":  {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt is not in this version"},
+		"an image":        {"nodes: {vm: {image: a.qcow2}}", `lab x: node vm asks for image "a.qcow2"`},
+		"a GPU":           {"nodes: {vm: {gpus: 1}}", "lab x: node vm asks for 1 GPU, which driver qemu cannot give: set gpus: 0; to place the lab on a host that has them, see rackless plan"},
+		"GPUs":            {"nodes: {vm: {gpus: {count: 2, model: H20}}}", "lab x: node vm asks for 2 GPUs, which"},
+		"VFs":             {"nodes: {vm: {vfs: 2}}", "lab x: node vm asks for 2 virtual functions, which driver qemu cannot give: set vfs: 0 and nics: 2;"},
+		"a NIC by name":   {"nodes: {vm: {nics: [1, NIC0]}}", "lab x: node vm asks for the NIC NIC0, and driver qemu gives emulated ones: set nics: 2;"},
+		"an address":      {"nodes: {vm: {nics: 41:00.0}}", "lab x: node vm asks for the NIC 0000:41:00.0,"},
+		"a NIC by rate":   {"nodes: {vm: {nics: {rate: 25Gb/s}}}", "lab x: node vm asks for NICs by what they are, and driver qemu gives emulated ones: set nics: 1;"},
+		"a NUMA node":     {"nodes: {vm: {nics: {numa_node: 0}}}", "lab x: node vm asks for NICs by what they are,"},
+		"too many NICs":   {"nodes: {vm: {nics: 9}}", "lab x: node vm asks for 9 NICs, and driver qemu gives at most 8: set nics: 8"},
+		"too many CPUs":   {"nodes: {vm: {cpus: 65}}", "lab x: node vm asks for 65 CPUs, and driver qemu gives at most 64: set cpus: 64"},
+		"the last of two": {"nodes: {a: {}, b: {gpus: GPU0}}", "lab x: node b asks for 1 GPU,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := lab.Parse("lab.yaml", []byte("name: x\n"+tt.text+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch err := Supported(l); {
+			case tt.want == "" && err != nil:
+				t.Errorf("got %v", err)
+			case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)):
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// The examples are for the driver or for hosts, and none of them is for neither.
+func TestSupportedExamples(t *testing.T) {
+	files, err := filepath.Glob("../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := lab.Parse(path, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Supported(l); (err == nil) != runs[l.Name] {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
