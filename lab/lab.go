@@ -13,10 +13,10 @@ const (
 	MaxNodes    = 500     // after expansion of count; what one large host carries as TCG guests, with room to spare
 	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
 
-	// A node has at least one port: NICs and virtual functions count together. The upper limits catch slips; what a
+	// NICs and virtual functions of a node count together; a node on a real host may have neither. The upper limits catch slips; what a
 	// driver can give is less (rack.Supported), and what a host has is the planner's business.
 	MinCPUs, MaxCPUs = 1, 4096
-	MinNICs, MaxNICs = 1, 16
+	MinNICs, MaxNICs = 0, 16
 	MinGPUs, MaxGPUs = 0, 64
 
 	// MaxNUMANode is the highest number of a NUMA node: the largest kernels are built for 1024 (CONFIG_NODES_SHIFT 10).
@@ -173,7 +173,7 @@ type Node struct {
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
 	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
-	NICs   []NIC  `json:"nics"`   // at least one: ports that are whole NICs first, then those that are virtual functions
+	NICs   []NIC  `json:"nics"`   // ports that are whole NICs first, then those that are virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
 
 	// What follows matters where nodes are placed on a real host.

@@ -91,7 +91,7 @@ func TestFaultsOfDefaultsAreReportedOnce(t *testing.T) {
 		key  string
 	}{
 		"pages":   {"name: x\nhugepages: 1GiB\ndefaults: {memory: 512MiB}\nnodes: {a: {}, b: {}, c: {count: 3}}", "defaults.memory"},
-		"ports":   {"name: x\ndefaults: {nics: 0}\nnodes: {a: {}, b: {}}", "defaults.nics"},
+		"ports":   {"name: x\ndefaults: {nics: 9, vfs: 9}\nnodes: {a: {}, b: {}}", "defaults.vfs"},
 		"devices": {"name: x\ndefaults: {gpus: GPU0}\nnodes: {a: {}, b: {}, c: {}}", "defaults.gpus"},
 	} {
 		t.Run(name, func(t *testing.T) {

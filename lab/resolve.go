@@ -153,9 +153,9 @@ func (e *entry) written(key string) (path string, at place) {
 	return e.path, e.keys[e.path]
 }
 
-// checkPorts checks the number of ports: a node without any is on no network.
+// checkPorts checks the number of ports.
 func (e *entry) checkPorts(nics, vfs int) {
-	if nics+vfs >= MinNICs && nics+vfs <= MaxNICs {
+	if nics+vfs <= MaxNICs {
 		return
 	}
 	key := "nics"
@@ -163,12 +163,8 @@ func (e *entry) checkPorts(nics, vfs int) {
 		key = "vfs"
 	}
 	path, at := e.written(key)
-	fault := Error{Key: path, What: "node without a port", Have: "nics 0 and vfs 0", Fix: "write nics: 1 or vfs: 1"}
-	if nics+vfs > MaxNICs {
-		fault = Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
-			Want: fmt.Sprintf("at most %d together", MaxNICs)}
-	}
-	e.failOnce(at, fault)
+	e.failOnce(at, Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
+		Want: fmt.Sprintf("at most %d together", MaxNICs)})
 }
 
 // checkPages checks that pages of a fixed size divide the memory.

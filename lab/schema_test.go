@@ -169,10 +169,10 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"memory auto", node("memory: auto"), good}, {"memory Auto", node("memory: Auto"), bad},
 		{"cpus as text", node("cpus: '2'"), bad}, {"half a cpu", node("cpus: 1.5"), bad},
 		{"cpus as a list", node("cpus: [1]"), bad}, {"cpus true", node("cpus: true"), bad},
-		{"-1 nics", node("nics: -1"), bad}, {"0 nics", node("nics: 0"), parseOnly}, {"1 nic", node("nics: 1"), good},
+		{"-1 nics", node("nics: -1"), bad}, {"0 nics", node("nics: 0"), good}, {"1 nic", node("nics: 1"), good},
 		{"16 nics", node("nics: 16"), good}, {"17 nics", node("nics: 17"), bad},
 		{"0 nics and 1 vf", node("nics: 0, vfs: 1"), good}, {"16 vfs", node("vfs: 16"), good}, {"17 vfs", node("vfs: 17"), bad},
-		{"16 nics and 1 vf", node("nics: 16, vfs: 1"), parseOnly}, {"0 nics and 0 vfs", node("nics: 0, vfs: 0"), parseOnly},
+		{"16 nics and 1 vf", node("nics: 16, vfs: 1"), parseOnly}, {"0 nics and 0 vfs", node("nics: 0, vfs: 0"), good},
 		{"-1 gpus", node("gpus: -1"), bad}, {"0 gpus", node("gpus: 0"), good},
 		{"64 gpus", node("gpus: 64"), good}, {"65 gpus", node("gpus: 65"), bad},
 

@@ -1,6 +1,7 @@
 package rack
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rackless/rackless/lab"
@@ -37,6 +38,8 @@ func supported(n lab.Node) error {
 		return fmt.Errorf("asks for %s, which driver qemu cannot give: set gpus: 0; %s", count(n.GPUs, "GPU"), host)
 	case n.VFs > 0:
 		return fmt.Errorf("asks for %s, which driver qemu cannot give: set vfs: 0 and nics: %d; %s", count(n.VFs, "virtual function"), len(n.NICs), host)
+	case len(n.NICs) == 0:
+		return errors.New("has no NIC, and an emulated node without one is on no fabric: set nics: 1")
 	case len(n.NICs) > maxPorts:
 		return fmt.Errorf("asks for %d NICs, and driver qemu gives at most %d: set nics: %d", len(n.NICs), maxPorts, maxPorts)
 	case n.CPUs > maxCPUs:

@@ -29,6 +29,7 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"an address":      {"nodes: {vm: {nics: 41:00.0}}", "lab x: node vm asks for the NIC 0000:41:00.0,"},
 		"a NIC by rate":   {"nodes: {vm: {nics: {rate: 25Gb/s}}}", "lab x: node vm asks for NICs by what they are, and driver qemu gives emulated ones: set nics: 1;"},
 		"a NUMA node":     {"nodes: {vm: {nics: {numa_node: 0}}}", "lab x: node vm asks for NICs by what they are,"},
+		"no NIC":          {"nodes: {vm: {nics: 0}}", "lab x: node vm has no NIC, and an emulated node without one is on no fabric: set nics: 1"},
 		"too many NICs":   {"nodes: {vm: {nics: 9}}", "lab x: node vm asks for 9 NICs, and driver qemu gives at most 8: set nics: 8"},
 		"too many CPUs":   {"nodes: {vm: {cpus: 65}}", "lab x: node vm asks for 65 CPUs, and driver qemu gives at most 64: set cpus: 64"},
 		"the last of two": {"nodes: {a: {}, b: {gpus: GPU0}}", "lab x: node b asks for 1 GPU,"},
