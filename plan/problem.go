@@ -86,6 +86,9 @@ type Device struct {
 	// Whole says that the device may be given away; Refused is why not.
 	Whole   bool   `json:"whole"`
 	Refused string `json:"refused,omitempty"`
+	// Group is what ties its bundle together, for messages: "IOMMU group 14"; Tenant is who holds it. Both are empty where there is none, or it is not known.
+	Group  string `json:"group,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
 
 	// Of NICs: RateMbps is the rate of its link, 0 where it is down or not known. RDMA says that it has or could have RDMA.
 	RateMbps int64 `json:"rate_mbps,omitempty"`

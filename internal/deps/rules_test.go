@@ -98,6 +98,7 @@ var rules = map[string]rule{
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/lazyregexp":  {why: "regular expressions, later"},
+	"internal/planbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"}, why: "it makes problems for tests and benchmarks; who solves them is not its business"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},

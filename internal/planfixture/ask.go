@@ -1,0 +1,67 @@
+package planfixture
+
+import (
+	"fmt"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// An Ask is what a lab node asks for.
+type Ask struct {
+	Cores, Threads  int // Threads 0: 2, or what the host's cores have
+	Pages           int64
+	GPUs, NICs, VFs int
+	GuestNUMA       string
+}
+
+// Add adds lab nodes to a problem. Equal ones next to each other or not get the same class.
+func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
+	classes := map[Ask]int{}
+	for i := range p.Requests {
+		p.Requests[i].Class = i // kept apart from those that come now
+	}
+	for _, a := range asks {
+		if a.Threads == 0 {
+			a.Threads = 1
+			if len(p.Cores) > 0 {
+				a.Threads = min(2, len(p.Cores[0].CPUs))
+			}
+		}
+		if a.GuestNUMA == "" {
+			a.GuestNUMA = "auto"
+		}
+		class, ok := classes[a]
+		if !ok {
+			class = len(p.Requests)
+			classes[a] = class
+		}
+		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: a.Cores * a.Threads, Threads: a.Threads, Cores: a.Cores, Pages: a.Pages,
+			GuestNUMA: a.GuestNUMA, Class: class}
+		ask := func(count int, fits func(*plan.Device) bool) []plan.Want {
+			if count == 0 {
+				return nil
+			}
+			w := plan.Want{Count: count}
+			for d := range p.Devices {
+				if fits(&p.Devices[d]) {
+					w.Any = append(w.Any, d)
+				}
+			}
+			return []plan.Want{w}
+		}
+		r.GPUs = ask(a.GPUs, func(d *plan.Device) bool { return d.Kind == plan.KindGPU && d.Whole })
+		r.NICs = ask(a.NICs, func(d *plan.Device) bool { return d.Kind == plan.KindNIC && d.Whole })
+		r.VFs = ask(a.VFs, func(d *plan.Device) bool { return d.Kind == plan.KindNIC && d.VFs > 0 })
+		p.Requests = append(p.Requests, r)
+	}
+	return p
+}
+
+// Times returns n of the same.
+func Times(n int, a Ask) []Ask {
+	asks := make([]Ask, n)
+	for i := range asks {
+		asks[i] = a
+	}
+	return asks
+}

@@ -1,0 +1,184 @@
+// Package planfixture makes Problems for the planner's tests and benchmarks: machines by shape, and labs on them, equal or mixed; and small random ones
+// that are odd in every way that a Problem can be.
+package planfixture
+
+import (
+	"fmt"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+)
+
+// A Shape describes a regular machine.
+type Shape struct {
+	Packages, Nodes   int   // sockets, and NUMA nodes in each
+	L3s, Cores        int   // L3 caches in each NUMA node, and cores under each; L3s 0 gives each package one L3, with Cores in each node
+	Threads           int   // of each core
+	GPUs, NICs        int   // in all, spread evenly over the NUMA nodes
+	OneNode           bool  // all devices are on the first NUMA node
+	OneBundle         bool  // all devices can only go together
+	VFs               int   // of each NIC
+	Pages             int64 // of each NUMA node; 0 gives as much as anybody could want
+	Far, Near         int   // distances to other packages and within one; 0: 32 and 12
+	EfficiencyCores   int   // small cores more in each NUMA node, one thread each, four under an L3
+	MemoryNodes       int   // NUMA nodes more without cores, each with Pages
+	NoMemoryNodes     int   // the last so many NUMA nodes with cores have no memory
+	Tenants           int   // of cores of each NUMA node, held already
+	Reserve           int   // cores to be left for the host
+	NodeReserve       int   // of each NUMA node
+	Busy              bool  // the host keeps a core of each package
+	Workload          lab.Workload
+	PairsUnderSwitch  bool // each NIC shares a PCIe switch with its GPUs, as in HGX machines
+	UnknownDeviceHome bool
+}
+
+// Problem returns the machine with nothing asked of it.
+func (s Shape) Problem() *plan.Problem {
+	if s.Workload == "" {
+		s.Workload = lab.WorkloadMixed
+	}
+	far, near := s.Far, s.Near
+	if far == 0 {
+		far = 32
+	}
+	if near == 0 {
+		near = 12
+	}
+	p := &plan.Problem{
+		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30, Hugepages: true,
+		ReserveCores: s.Reserve, Weights: plan.DefaultWeights(s.Workload),
+	}
+	withCores := s.Packages * s.Nodes
+	total := withCores + s.MemoryNodes
+	for i := range total {
+		n := plan.NUMANode{ID: i}
+		for j := range total {
+			switch {
+			case i == j:
+				n.Distances = append(n.Distances, 10)
+			case i < withCores && j < withCores && i/s.Nodes == j/s.Nodes:
+				n.Distances = append(n.Distances, near)
+			default:
+				n.Distances = append(n.Distances, far)
+			}
+		}
+		pages := s.Pages
+		if pages == 0 {
+			pages = 1 << 20
+		}
+		if i >= withCores-s.NoMemoryNodes && i < withCores {
+			pages = 0
+		}
+		n.Pages = &pages
+		if i < withCores {
+			n.ReserveCores = s.NodeReserve
+		}
+		p.NUMANodes = append(p.NUMANodes, n)
+	}
+	for i := range s.Packages {
+		q := plan.Package{ID: i}
+		if s.Busy {
+			q.Busy = "the root disk is there"
+		}
+		p.Packages = append(p.Packages, q)
+	}
+	s.addCores(p)
+	s.addDevices(p)
+	return p
+}
+
+func (s Shape) addCores(p *plan.Problem) {
+	threads := max(1, s.Threads)
+	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
+	l3 := 0
+	id := 0
+	for n := range s.Packages * s.Nodes {
+		tenants := s.Tenants
+		add := func(l3, threads int, efficiency bool) {
+			c := plan.Core{ID: id, NUMANode: n, Package: n / s.Nodes, L3: l3, Efficiency: efficiency}
+			for t := range threads {
+				c.CPUs = append(c.CPUs, id+t*(cores+64*s.EfficiencyCores))
+			}
+			if tenants > 0 {
+				c.Tenant = "tenant"
+				tenants--
+			}
+			p.Cores = append(p.Cores, c)
+			id++
+		}
+		if s.L3s == 0 {
+			for range s.Cores {
+				add(n/s.Nodes, threads, false)
+			}
+			l3 = s.Packages
+		}
+		for range s.L3s {
+			for range s.Cores {
+				add(l3, threads, false)
+			}
+			l3++
+		}
+		for k := range s.EfficiencyCores {
+			add(l3+k/4, 1, true)
+		}
+		l3 += (s.EfficiencyCores + 3) / 4
+	}
+}
+
+func (s Shape) addDevices(p *plan.Problem) {
+	nodes := s.Packages * s.Nodes
+	home := func(k, of int) *int {
+		if s.UnknownDeviceHome {
+			return nil
+		}
+		n := k * nodes / of
+		if s.OneNode {
+			n = 0
+		}
+		return &n
+	}
+	for k := range s.GPUs {
+		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x10+k), Kind: plan.KindGPU, NUMANode: home(k, s.GPUs), Bundle: k, Whole: true})
+	}
+	for k := range s.NICs {
+		d := plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x80+k), Kind: plan.KindNIC, NUMANode: home(k, s.NICs), Bundle: s.GPUs + k, Whole: true,
+			RateMbps: 100_000, RDMA: true, VFs: s.VFs}
+		for v := range s.VFs {
+			d.FreeVFs = append(d.FreeVFs, v)
+		}
+		p.Devices = append(p.Devices, d)
+	}
+	if s.OneBundle {
+		for i := range p.Devices {
+			p.Devices[i].Bundle = 0
+		}
+	}
+	for a := range p.Devices {
+		for b := a + 1; b < len(p.Devices); b++ {
+			if p.Devices[a].Kind == plan.KindGPU {
+				p.Paths = append(p.Paths, s.path(p, a, b))
+			}
+		}
+	}
+}
+
+// path follows from the NUMA nodes, and from switches where there are some.
+func (s Shape) path(p *plan.Problem, a, b int) plan.PairPath {
+	q := plan.PairPath{A: a, B: b, Class: "SYS", Steps: 4}
+	x, y := p.Devices[a].NUMANode, p.Devices[b].NUMANode
+	if x != nil && y != nil && *x == *y {
+		q.Class, q.Steps = "NODE", 3
+	}
+	if !s.PairsUnderSwitch || s.NICs == 0 {
+		return q
+	}
+	per := max(1, s.GPUs/s.NICs)
+	left, right := a/per, b/per
+	if p.Devices[b].Kind == plan.KindNIC {
+		right = b - s.GPUs
+	}
+	if left == right {
+		q.Class, q.Steps = "PIX", 0
+	}
+	return q
+}

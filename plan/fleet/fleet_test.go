@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// smallHost has two packages of one NUMA node with four cores of two threads, 16 GiB, a GPU and a NIC with four virtual functions each.
+func smallHost(t testing.TB) *topology.Host {
+	t.Helper()
+	h, err := topology.Synthetic("pack:2 numa:1(memory=16GiB) core:4 pu:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	four, rate := 4, int64(100_000)
+	for node := range 2 {
+		h.GPUs = append(h.GPUs, topology.GPU{Name: fmt.Sprintf("GPU%d", node), Kind: "discrete", NUMANode: &node})
+		h.NICs = append(h.NICs, topology.NIC{
+			Name: fmt.Sprintf("NIC%d", node), Netdevs: []string{}, RDMA: []string{fmt.Sprintf("mlx5_%d", node)}, NUMANode: &node, SpeedMbps: &rate,
+			SRIOV: &topology.SRIOV{Total: &four, VFs: []topology.VF{}},
+		})
+	}
+	return h
+}
+
+// request makes a lab of one node: "cpus memory gpus vfs".
+func request(t testing.TB, name, asks string) *lab.Lab {
+	t.Helper()
+	f := strings.Fields(asks)
+	l, err := lab.Parse(name, fmt.Appendf(nil, "name: %s\nhugepages: 2MiB\nnodes: {vm: {cpus: %s, memory: %sGiB, gpus: %s, vfs: %s}}", name, f[0], f[1], f[2], f[3]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func newFleet(t testing.TB, policy string, hosts int) *Fleet {
+	t.Helper()
+	f, err := New(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := smallHost(t)
+	for i := range hosts {
+		if err := f.Add(fmt.Sprintf("h%d", i), h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// place places a lab that has to fit, and checks its plan by the rules.
+func place(t testing.TB, f *Fleet, l *lab.Lab) *Placed {
+	t.Helper()
+	p, err := f.Place(t.Context(), l)
+	if err != nil {
+		t.Fatalf("%s: %v", l.Name, err)
+	}
+	pl := plan.Assemble(p.Topo, l, p.Problem, p.Outcome)
+	if pl.Cost != p.Cost {
+		t.Errorf("%s: the plan costs %d, the search said %d", l.Name, pl.Cost, p.Cost)
+	}
+	return p
+}
+
+func TestLabsShareAHostUntilItIsFull(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{BestFit, Nova} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, policy, 3)
+			var hosts []string
+			for i := range 4 {
+				hosts = append(hosts, place(t, f, request(t, fmt.Sprintf("r%d", i), "6 8 1 1")).Host)
+			}
+			if diff := cmp.Diff([]string{"h0", "h0", "h1", "h1"}, hosts); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNothingIsHeldTwice(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, BestFit, 2)
+	cpus, devices := map[string]string{}, map[string]string{}
+	for i, asks := range []string{"2 2 0 1", "4 4 1 1", "2 1 0 2", "2 4 1 1", "4 6 0 1", "6 2 1 1"} {
+		l := request(t, fmt.Sprintf("r%d", i), asks)
+		p := place(t, f, l)
+		node := plan.Assemble(p.Topo, l, p.Problem, p.Outcome).Nodes[0]
+		for _, c := range node.VCPUs {
+			key := fmt.Sprintf("%s CPU %d", p.Host, c)
+			if other := cpus[key]; other != "" {
+				t.Errorf("%s is of %s and of %s", key, other, l.Name)
+			}
+			cpus[key] = l.Name
+		}
+		for _, d := range node.Devices {
+			key := p.Host + " " + d
+			if other := devices[key]; other != "" {
+				t.Errorf("%s is of %s and of %s", key, other, l.Name)
+			}
+			devices[key] = l.Name
+		}
+	}
+}
+
+func TestWhatIsReleasedCanBeHadAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, BestFit, 1)
+	first := f.hosts[0].left
+	a := place(t, f, request(t, "a", "6 8 1 2"))
+	b := place(t, f, request(t, "b", "6 8 1 2"))
+	if a.Host != b.Host {
+		t.Fatalf("%s and %s", a.Host, b.Host)
+	}
+	if _, err := f.Place(t.Context(), request(t, "c", "2 1 1 1")); !errors.Is(err, ErrFull) {
+		t.Fatalf("a third GPU of two: %v", err)
+	}
+	if err := f.Release("a"); err != nil {
+		t.Fatal(err)
+	}
+	place(t, f, request(t, "c", "2 1 1 1"))
+	for _, name := range []string{"b", "c"} {
+		if err := f.Release(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(first, f.hosts[0].left, cmp.AllowUnexported(amounts{})); diff != "" {
+		t.Errorf("after all are gone (-before +after)\n%s", diff)
+	}
+	if got := f.hosts[0].devices[2].FreeVFs; !slices.Equal(got, []int{0, 1, 2, 3}) {
+		t.Errorf("free virtual functions are %v", got)
+	}
+}
+
+func TestAFleetSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, BestFit, 1)
+	place(t, f, request(t, "a", "2 1 0 1"))
+	for name, tt := range map[string]struct {
+		do   func() error
+		want string
+	}{
+		"a name twice": {func() error { _, err := f.Place(t.Context(), request(t, "a", "2 1 0 1")); return err },
+			"lab a is on h0 already"},
+		"release of nothing": {func() error { return f.Release("x") }, "no lab x is placed"},
+		"more than any host has": {func() error { _, err := f.Place(t.Context(), request(t, "big", "2 1 3 1")); return err },
+			"no host has room for lab big"},
+		"an unknown policy": {func() error { _, err := New("worst"); return err }, `no policy "worst"`},
+	} {
+		if err := tt.do(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q in it", name, err, tt.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Place(ctx, request(t, "late", "2 1 0 1")); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestStrandedGPUsAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, BestFit, 2)
+	place(t, f, request(t, "gpu", "2 1 1 1"))
+	before, err := f.Count(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Counts{Policy: BestFit, Hosts: 2, Used: 1, Labs: 1, GPUs: 4, Free: 1, CoresFree: 7}
+	if diff := cmp.Diff(want, before); diff != "" {
+		t.Errorf("one GPU is free and can be had (-want +got)\n%s", diff)
+	}
+	place(t, f, request(t, "hog", "10 1 0 1"))
+	after, err := f.Count(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Stranded != 1 {
+		t.Errorf("all cores but the host's are gone, and %d GPUs are stranded: %+v", after.Stranded, after)
+	}
+}
+
+func TestTheSameRequestsGiveTheSamePlaces(t *testing.T) {
+	t.Parallel()
+	run := func() (out []string) {
+		f := newFleet(t, BestFit, 4)
+		for i := range 12 {
+			p, err := f.Place(t.Context(), request(t, fmt.Sprintf("r%d", i), []string{"2 2 0 1", "4 4 1 1", "6 1 0 2"}[i%3]))
+			if err != nil {
+				out = append(out, err.Error())
+				continue
+			}
+			out = append(out, fmt.Sprint(p.Host, p.Cost, p.Outcome.Placement))
+		}
+		return out
+	}
+	if diff := cmp.Diff(run(), run()); diff != "" {
+		t.Errorf("two runs differ\n%s", diff)
+	}
+}

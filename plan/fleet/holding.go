@@ -1,0 +1,131 @@
+package fleet
+
+import (
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+)
+
+// problem returns a lab on the host as it is now. Cores and devices are the host's own: the search only reads them, and a plan that is assembled has to be
+// so before the host changes.
+func (n *host) problem(t *template, l *lab.Lab) *plan.Problem {
+	p := *t.problem
+	p.Lab, p.Host = l.Name, n.name
+	p.Cores, p.Devices = n.cores, n.devices
+	p.NUMANodes = slices.Clone(p.NUMANodes)
+	for i := range p.NUMANodes {
+		if p.NUMANodes[i].Pages != nil {
+			pages := min(*p.NUMANodes[i].Pages, int64(n.bytes[i]/p.PageBytes))
+			p.NUMANodes[i].Pages = &pages
+		}
+	}
+	p.Requests = slices.Clone(p.Requests)
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		r.Name = l.Nodes[i].Name
+		r.GPUs = available(r.GPUs, func(d int) bool { return n.devices[d].Whole })
+		r.NICs = available(r.NICs, func(d int) bool { return n.devices[d].Whole })
+		r.VFs = available(r.VFs, func(d int) bool { return n.devices[d].VFs > 0 })
+	}
+	return &p
+}
+
+// available returns wants with only those devices that are left.
+func available(wants []plan.Want, left func(int) bool) []plan.Want {
+	if len(wants) == 0 {
+		return nil
+	}
+	wants = slices.Clone(wants)
+	for i := range wants {
+		var some []int
+		for _, d := range wants[i].Any {
+			if left(d) {
+				some = append(some, d)
+			}
+		}
+		wants[i].Any = some
+	}
+	return wants
+}
+
+// A holding is what a lab holds of a host.
+type holding struct {
+	host    *host
+	tenant  string
+	cores   []int          // indexes of host.cores
+	bytes   map[int]uint64 // by index of the NUMA node
+	bundles []int
+	vfs     []heldVFs
+}
+
+// heldVFs are virtual functions of a NIC.
+type heldVFs struct {
+	device  int
+	indexes []int
+}
+
+// hold takes what a placement needs.
+func (n *host) hold(p *plan.Problem, pl *plan.Placement, tenant string) *holding {
+	h := &holding{host: n, tenant: tenant, bytes: map[int]uint64{}}
+	index := make(map[int]int, len(n.cores))
+	for i := range n.cores {
+		index[n.cores[i].ID] = i
+	}
+	taken := map[int]int{} // virtual functions of each NIC: the free ones go out in order, as plan.Assemble hands them out
+	for i := range pl.Nodes {
+		node := &pl.Nodes[i]
+		for _, id := range node.Cores {
+			h.cores = append(h.cores, index[id])
+		}
+		for _, m := range node.Memory {
+			k := slices.IndexFunc(p.NUMANodes, func(x plan.NUMANode) bool { return x.ID == m.NUMANode })
+			if p.NUMANodes[k].Pages != nil {
+				h.bytes[k] += uint64(m.Pages) * p.PageBytes
+			}
+		}
+		for _, d := range append(slices.Clone(node.GPUs), node.NICs...) {
+			h.bundles = append(h.bundles, n.devices[d].Bundle)
+		}
+		for _, v := range node.VFs {
+			first := taken[v.Device]
+			taken[v.Device] += v.Count
+			h.vfs = append(h.vfs, heldVFs{v.Device, slices.Clone(n.devices[v.Device].FreeVFs[first : first+v.Count])})
+		}
+	}
+	n.held = append(n.held, h)
+	n.update()
+	return h
+}
+
+// release gives back what is held.
+func (h *holding) release() {
+	n := h.host
+	n.held = slices.DeleteFunc(n.held, func(other *holding) bool { return other == h })
+	n.update()
+}
+
+// update makes what is left from the empty host and the holdings. Problems that were handed out go on showing the host as it was.
+func (n *host) update() {
+	n.cores, n.devices, n.bytes = slices.Clone(n.shape.cores), slices.Clone(n.shape.devices), slices.Clone(n.shape.bytes)
+	for _, h := range n.held {
+		for _, i := range h.cores {
+			n.cores[i].Tenant = h.tenant
+		}
+		for k, b := range h.bytes {
+			n.bytes[k] -= b
+		}
+		for i := range n.devices {
+			if d := &n.devices[i]; slices.Contains(h.bundles, d.Bundle) {
+				d.Whole, d.Refused, d.VFs, d.FreeVFs = false, "held by "+h.tenant, 0, nil
+			}
+		}
+		for _, v := range h.vfs {
+			d := &n.devices[v.device]
+			d.FreeVFs = slices.DeleteFunc(slices.Clone(d.FreeVFs), func(i int) bool { return slices.Contains(v.indexes, i) })
+			d.VFs = len(d.FreeVFs)
+			d.Whole, d.Refused = false, "its virtual functions are held by "+h.tenant
+		}
+	}
+	n.count()
+}

@@ -1,0 +1,124 @@
+package rivals
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// Ways to ask for devices.
+const (
+	wantGPU = iota
+	wantNIC
+	wantVF
+)
+
+// A want is one line of a request, with its kind.
+type want struct {
+	plan.Want
+	kind int
+}
+
+// wants lists what a request asks for, the most specific first in each kind: whoever names an address gets it before "any" is served.
+func wants(r *plan.Request) []want {
+	var list []want
+	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
+		first := len(list)
+		for _, w := range ws {
+			list = append(list, want{w, kind})
+		}
+		slices.SortStableFunc(list[first:], func(a, b want) int { return cmp.Compare(len(a.Any), len(b.Any)) })
+	}
+	return list
+}
+
+func (w want) text() string {
+	kind := map[int]string{wantGPU: "GPUs", wantNIC: "NICs", wantVF: "virtual functions"}[w.kind]
+	if w.Text != "" {
+		return fmt.Sprintf("%s (%s)", kind, w.Text)
+	}
+	return kind
+}
+
+// left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions. No rival but a careful user knows of bundles (IOMMU
+// groups and functions of one card), but with a group that is split no virtual machine starts. So devices whose bundle is elsewhere are not
+// on offer, and neither are those that a later lab node asks for by name.
+func (h *host) left(w want, d, i int) int {
+	dev := &h.p.Devices[d]
+	if h.gone[d] != 0 || h.named(dev.Bundle, i) {
+		return 0
+	}
+	for other := range h.p.Devices {
+		if h.p.Devices[other].Bundle != dev.Bundle {
+			continue
+		}
+		if g := h.gone[other]; g != 0 && (g != i+1 || w.kind == wantVF) {
+			return 0
+		}
+		if w.kind != wantVF && h.vfs[other] < h.p.Devices[other].VFs {
+			return 0
+		}
+	}
+	switch {
+	case w.kind == wantVF:
+		return h.vfs[d]
+	case dev.Whole:
+		return 1
+	}
+	return 0
+}
+
+// named says whether a lab node after i asks for all devices that a want of it could take, one of them in this bundle.
+func (h *host) named(bundle, i int) bool {
+	last, ok := h.lastNamed[bundle]
+	return ok && last > i
+}
+
+// take gives n units of device d to a lab node.
+func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
+	switch w.kind {
+	case wantGPU:
+		h.gone[d] = i + 1
+		to.GPUs = append(to.GPUs, d)
+	case wantNIC:
+		h.gone[d] = i + 1
+		to.NICs = append(to.NICs, d)
+	case wantVF:
+		h.vfs[d] -= n
+		for k := range to.VFs {
+			if to.VFs[k].Device == d {
+				to.VFs[k].Count += n
+				return
+			}
+		}
+		to.VFs = append(to.VFs, plan.VFCount{Device: d, Count: n})
+		slices.SortFunc(to.VFs, func(a, b plan.VFCount) int { return cmp.Compare(a.Device, b.Device) })
+	}
+}
+
+// byAddress takes devices as a user names them who reads lspci from the top: the first that are free.
+func (h *host) byAddress(to *plan.NodePlacement, i int) error {
+	for _, w := range wants(&h.p.Requests[i]) {
+		if err := h.takeFirst(to, w, w.Any, w.Count, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeFirst takes n units for w from the first of devices that have some.
+func (h *host) takeFirst(to *plan.NodePlacement, w want, devices []int, n, i int) error {
+	need := n
+	for _, d := range devices {
+		if k := min(need, h.left(w, d, i)); k > 0 {
+			h.take(to, w, d, k, i)
+			need -= k
+		}
+	}
+	if need > 0 {
+		return fmt.Errorf("%d of %d %s are free", n-need, n, w.text())
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package search
+
+// settle works out what follows from the prices. What there is comes back at its price: cores as a sum, and of each bundle the dearer of two uses, whole or by
+// virtual functions. A NIC with u users costs w*u*(u-1) and earns price*u; once it has some users it can only get more.
+func (t *tree) settle() {
+	m, p := t.m, t.price
+	p.fixed = 0
+	for n := range m.nodes {
+		p.fixed += p.node[n] * int64(max(0, m.nodes[n].free-m.nodes[n].reserve))
+	}
+	users := 0
+	for i := range m.requests {
+		for _, w := range m.requests[i].wants {
+			if w.kind == wantVF {
+				users++
+				break
+			}
+		}
+	}
+	s := t.s
+	s.crowding = s.crowding[:0]
+	s.byVF, s.whole = zero(s.byVF, m.bundles), p.bundle
+	for d := range m.devices {
+		if m.devices[d].vfs == 0 {
+			s.crowding = append(s.crowding, nil)
+			continue
+		}
+		table := make([]int64, users+1)
+		most := min(users, m.devices[d].vfs)
+		for u := users; u >= 0; u-- {
+			table[u] = scale*m.p.Weights.NICShared*int64(u)*int64(u-1) - p.nic[d]*int64(u) - p.vf[d]*int64(m.devices[d].vfs)
+			if u < most {
+				table[u] = min(table[u], table[u+1])
+			}
+		}
+		s.byVF[m.devices[d].bundle] += table[0]
+		s.crowding = append(s.crowding, table)
+	}
+	s.crowd = 0
+	for b := range m.bundles {
+		s.crowd += s.bundleTerm(b)
+	}
+}
+
+// bundleTerm is what a bundle adds to the bound, as it is used so far.
+func (s *state) bundleTerm(b int) int64 {
+	switch {
+	case s.owner[b] > 0:
+		return -s.whole[b]
+	case s.bundleVFs[b] > 0:
+		return s.byVF[b]
+	}
+	return min(-s.whole[b], s.byVF[b])
+}
+
+// bound is what the relaxation proves with the cheapest configs of all lab nodes.
+func (t *tree) bound(least []leastConfig) int64 {
+	sum := t.s.crowd - t.price.fixed
+	for i := range least {
+		sum += least[i].priced
+	}
+	return max(0, up(sum)+t.loudAll)
+}
+
+// rounds is how often ascend changes the prices.
+const rounds = 120
+
+// ascend raises the prices of what too many lab nodes want and lowers those of what is left, as long as the bound grows: the subgradient method with
+// Polyak's step towards the best placement known, in whole numbers.
+func (t *tree) ascend() {
+	m := t.m
+	best, bestLeast := t.price.clone(), append([]leastConfig(nil), t.least...)
+	mean := int64(max(1, m.asked/len(m.requests)))
+	var u usage
+	theta, since := int64(16), 0 // in sixteenths
+	for range rounds {
+		u.count(m, t.least, t.price, t)
+		gap := scale * (t.cost - t.bound(t.least))
+		norm := u.norm(m, mean)
+		if norm == 0 || gap <= 0 {
+			break
+		}
+		t.price.step(m, &u, theta*gap/16, norm, mean)
+		t.settle()
+		if !t.cheapest() || t.work.stopped != "" {
+			break
+		}
+		if b := t.bound(t.least); b > t.root {
+			t.root = b
+			best, since = t.price.clone(), 0
+			bestLeast = append(bestLeast[:0], t.least...)
+			if t.proved() {
+				return
+			}
+		} else if since++; since > 5 {
+			since = 0
+			if theta = theta * 2 / 3; theta == 0 {
+				break
+			}
+		}
+	}
+	t.price = best
+	t.settle()
+	copy(t.least, bestLeast)
+}
+
+// usage is how much more the cheapest configs take than there is.
+type usage struct {
+	node, bundle, vf, nic []int64
+}
+
+func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
+	u.node, u.bundle = zero(u.node, len(m.nodes)), zero(u.bundle, m.bundles)
+	u.vf, u.nic = zero(u.vf, len(m.devices)), zero(u.nic, len(m.devices))
+	for n := range m.nodes {
+		u.node[n] = -int64(max(0, m.nodes[n].free-m.nodes[n].reserve))
+	}
+	byVF := func(b int) bool { return t.s.byVF[b] < -p.bundle[b] }
+	for b := range u.bundle {
+		if !byVF(b) {
+			u.bundle[b] = -1
+		}
+	}
+	for d := range m.devices {
+		if table := t.s.crowding[d]; table != nil && byVF(m.devices[d].bundle) {
+			u.vf[d] = -int64(m.devices[d].vfs)
+			// How many users the relaxation would have at this price.
+			k := 0
+			for k+1 < len(table) && scale*m.p.Weights.NICShared*2*int64(k) < p.nic[d] && k < m.devices[d].vfs {
+				k++
+			}
+			u.nic[d] = -int64(k)
+		}
+	}
+	for i := range least {
+		c := least[i].config
+		if c == nil {
+			continue
+		}
+		for _, pc := range c.cores {
+			u.node[m.places[pc.place].node] += int64(pc.n)
+		}
+		seen := -1
+		for _, list := range [][]int{c.gpus, c.nics} {
+			for _, d := range list {
+				if b := m.devices[d].bundle; b != seen {
+					u.bundle[b]++
+					seen = b
+				}
+			}
+		}
+		for _, v := range c.vfs {
+			u.vf[v.Device] += int64(v.Count)
+			u.nic[v.Device]++
+		}
+	}
+	// A price that is 0 already cannot be lowered.
+	drop := func(g, price []int64) {
+		for k := range g {
+			if price[k] == 0 && g[k] < 0 {
+				g[k] = 0
+			}
+		}
+	}
+	drop(u.node, p.node)
+	drop(u.bundle, p.bundle)
+	drop(u.vf, p.vf)
+	drop(u.nic, p.nic)
+}
+
+// norm is the square of the length, devices weighed as many cores as a lab node has.
+func (u *usage) norm(m *model, mean int64) int64 {
+	var sum int64
+	for _, g := range u.node {
+		sum += g * g
+	}
+	for _, list := range [][]int64{u.bundle, u.vf, u.nic} {
+		for _, g := range list {
+			sum += g * g * mean * mean
+		}
+	}
+	return sum
+}
+
+func (p *prices) step(m *model, u *usage, length, norm, mean int64) {
+	move := func(price, g []int64, by int64) {
+		for k := range price {
+			price[k] = max(0, price[k]+g[k]*by*length/norm)
+		}
+	}
+	move(p.node, u.node, 1)
+	move(p.bundle, u.bundle, mean)
+	move(p.vf, u.vf, mean)
+	move(p.nic, u.nic, mean)
+}
+
+func (p *prices) clone() *prices {
+	q := &prices{fixed: p.fixed}
+	q.node, q.bundle = append(q.node, p.node...), append(q.bundle, p.bundle...)
+	q.vf, q.nic = append(q.vf, p.vf...), append(q.nic, p.nic...)
+	return q
+}

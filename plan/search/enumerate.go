@@ -1,0 +1,632 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// scale is how much finer prices are than costs, so that whole numbers will do for both.
+const scale = 16
+
+// infinite is more than any scaled cost.
+const infinite = int64(1) << 60
+
+// prices are what the relaxation asks for what lab nodes compete for, in parts of 1/scale. See bound.go.
+type prices struct {
+	node   []int64 // a core of a NUMA node
+	bundle []int64 // a bundle, taken whole
+	vf     []int64 // a virtual function of a NIC
+	nic    []int64 // being one more lab node with virtual functions of a NIC
+	fixed  int64   // what all that there is comes to
+}
+
+func newPrices(m *model) *prices {
+	return &prices{node: make([]int64, len(m.nodes)), bundle: make([]int64, m.bundles), vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices))}
+}
+
+// An enumerator goes through the configs of one lab node that fit what a state has left and cost less than a limit.
+type enumerator struct {
+	s     *state
+	i     int
+	r     *request
+	price *prices
+	// limit is in parts of 1/scale, prices included; yield may lower it. A config at or above it is not wanted.
+	limit int64
+	yield func(c *config, priced int64) (stop bool)
+	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at least, and where.
+	relaxed bool
+	// basic leaves out most ways to split cores, but the ones that are likely to be good.
+	basic bool
+	// twins leaves out configs that differ from another one in the names of devices only.
+	twins bool
+
+	c       config
+	picked  []bool // devices of c
+	count   []int  // virtual functions of c by NIC
+	bundle  []int  // of a bundle: how many devices of c are in it
+	homes   []int  // of the devices of c, once for each port
+	paid    int64  // device cost so far: paths, ports and prices
+	toll    int64  // the part of paid that is prices
+	perNode []nodeCost
+	homeMin []int64 // of a NUMA node: least distance to it from one with cores left
+	nearest int64   // sum of homeMin over homes, weighed
+	hybrid  bool
+
+	order []int // places in the order in which they are tried
+	line  []placeCost
+	cut   bool
+}
+
+// nodeCost is what cores on a NUMA node cost with the devices picked so far.
+type nodeCost struct {
+	core int64 // each core
+	near int64 // all devices, were they served from here
+	room int
+}
+
+type placeCost struct {
+	place, node, room int
+	core              int64 // each core, prices included
+}
+
+func newEnumerator(s *state) *enumerator {
+	m := s.m
+	return &enumerator{
+		s:       s,
+		picked:  make([]bool, len(m.devices)),
+		count:   make([]int, len(m.devices)),
+		bundle:  make([]int, m.bundles),
+		perNode: make([]nodeCost, len(m.nodes)),
+		homeMin: make([]int64, len(m.nodes)),
+	}
+}
+
+// run enumerates lab node i. It reports whether it went through all.
+func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, int64) bool) bool {
+	m := e.s.m
+	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
+	e.paid, e.toll, e.cut = 0, 0, false
+	e.homes = e.homes[:0]
+	e.c.gpus, e.c.nics, e.c.vfs = e.c.gpus[:0], e.c.nics[:0], e.c.vfs[:0]
+	for n := range m.nodes {
+		e.perNode[n] = nodeCost{core: price.node[n]}
+		for _, pl := range m.nodes[n].places {
+			if e.r.places[pl] {
+				e.perNode[n].room += e.s.room(pl)
+			}
+		}
+		e.perNode[n].room = min(e.perNode[n].room, max(0, e.s.nodeLeft[n]))
+	}
+	e.nearest = 0
+	if e.r.devices > 0 {
+		e.findHomeMin()
+	}
+	e.want(0, 0, 0)
+	return !e.cut
+}
+
+func (e *enumerator) findHomeMin() {
+	n := len(e.s.m.nodes)
+	for h := range n {
+		least := int64(-1)
+		for a := range n {
+			if d := e.s.m.dist[a*n+h]; e.perNode[a].room > 0 && (least < 0 || d < least) {
+				least = d
+			}
+		}
+		e.homeMin[h] = max(0, least)
+	}
+}
+
+// want picks the k-th device of want x out of those from position from on.
+func (e *enumerator) want(x, k, from int) bool {
+	if e.s.work.add(1) {
+		e.cut = true
+		return true
+	}
+	if x == len(e.r.wants) {
+		return e.devicesDone()
+	}
+	w := &e.r.wants[x]
+	if k == w.count {
+		next := 0
+		// Two wants out of the same devices are one; only then does the order of wants not matter.
+		if x+1 < len(e.r.wants) && e.r.wants[x+1].kind == w.kind && slices.Equal(e.r.wants[x+1].any, w.any) {
+			next = from
+		}
+		return e.want(x+1, 0, next)
+	}
+	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
+		if e.paid+e.ahead()+e.coreBound() >= e.limit {
+			return false
+		}
+	}
+	for at := from; at < len(w.any); at++ {
+		d := w.any[at]
+		if w.kind == wantVF {
+			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.hasTwin(w, d, at) {
+				continue
+			}
+			old := e.addVF(d)
+			stop := e.want(x, k+1, at)
+			e.dropVF(d, old)
+			if stop {
+				return true
+			}
+			continue
+		}
+		if len(w.any)-at < w.count-k {
+			break
+		}
+		if e.picked[d] || !e.s.freeWhole(e.i, d) || e.hasTwin(w, d, at) {
+			continue
+		}
+		old := e.addWhole(d, w.kind)
+		stop := e.want(x, k+1, at+1)
+		e.dropWhole(d, w.kind, old)
+		if stop {
+			return true
+		}
+	}
+	return false
+}
+
+// hasTwin reports whether an earlier device would do just as well as d.
+func (e *enumerator) hasTwin(w *want, d, at int) bool {
+	t := e.s.m.twin[d]
+	if t < 0 || !e.twins {
+		return false
+	}
+	// d stands for itself once its twin, which comes first, is in use.
+	return e.s.untouched(t) && e.s.untouched(d) && !e.picked[t] && e.count[t] == 0
+}
+
+type mark struct{ paid, toll int64 }
+
+func (e *enumerator) addWhole(d int, kind wantKind) mark {
+	m := e.s.m
+	old := mark{e.paid, e.toll}
+	v := &m.devices[d]
+	if kind == wantGPU {
+		for _, g := range e.c.gpus {
+			e.paid += scale * m.gpuCost[g*len(m.devices)+d]
+		}
+		e.c.gpus = append(e.c.gpus, d)
+	} else {
+		e.c.nics = append(e.c.nics, d)
+		e.paid += scale * v.port
+	}
+	e.picked[d] = true
+	if e.bundle[v.bundle] == 0 {
+		e.paid += e.price.bundle[v.bundle]
+		e.toll += e.price.bundle[v.bundle]
+	}
+	e.bundle[v.bundle]++
+	e.addHome(v.home, 1)
+	return old
+}
+
+func (e *enumerator) dropWhole(d int, kind wantKind, old mark) {
+	v := &e.s.m.devices[d]
+	if kind == wantGPU {
+		e.c.gpus = e.c.gpus[:len(e.c.gpus)-1]
+	} else {
+		e.c.nics = e.c.nics[:len(e.c.nics)-1]
+	}
+	e.picked[d] = false
+	e.bundle[v.bundle]--
+	e.addHome(v.home, -1)
+	e.paid, e.toll = old.paid, old.toll
+}
+
+func (e *enumerator) addVF(d int) mark {
+	m := e.s.m
+	old := mark{e.paid, e.toll}
+	v := &m.devices[d]
+	price := e.price.vf[d]
+	if e.count[d] == 0 {
+		price += e.price.nic[d]
+	}
+	e.paid += scale*v.port + price
+	e.toll += price
+	e.count[d]++
+	e.addHome(v.home, 1)
+	return old
+}
+
+func (e *enumerator) dropVF(d int, old mark) {
+	e.count[d]--
+	e.addHome(e.s.m.devices[d].home, -1)
+	e.paid, e.toll = old.paid, old.toll
+}
+
+// addHome counts a device at a NUMA node in, or out with sign -1.
+func (e *enumerator) addHome(home int, sign int64) {
+	if home < 0 {
+		return
+	}
+	m := e.s.m
+	if sign > 0 {
+		e.homes = append(e.homes, home)
+	} else {
+		e.homes = e.homes[:len(e.homes)-1]
+	}
+	e.nearest += sign * scale * m.p.Weights.DeviceNearest * e.homeMin[home]
+	n := len(m.nodes)
+	core, near := sign*scale*e.r.w.DeviceDistance, sign*scale*m.p.Weights.DeviceNearest
+	for a := range n {
+		d := m.dist[a*n+home]
+		e.perNode[a].core += core * d
+		e.perNode[a].near += near * d
+	}
+}
+
+// ahead returns what paths will cost at least with the devices picked so far. Each of the larger side pays for its best partner.
+func (e *enumerator) ahead() int64 {
+	if e.r.gpus == 0 || e.r.ports == 0 {
+		return 0
+	}
+	var sum int64
+	if e.r.ports > e.r.gpus {
+		for _, d := range e.c.nics {
+			sum += e.r.minPair[d]
+		}
+	} else {
+		for _, g := range e.c.gpus {
+			sum += e.r.minPair[g]
+		}
+	}
+	return sum * scale
+}
+
+// coreBound returns what the cores will cost at least with the devices picked so far, infinite where there are not enough. Either they are all on one NUMA
+// node, or they span several: then each core is on the cheapest node with room, and each device next to the nearest one.
+func (e *enumerator) coreBound() int64 {
+	best := infinite
+	total, widest := 0, 0
+	for n := range e.perNode {
+		q := &e.perNode[n]
+		total += q.room
+		widest = max(widest, q.room)
+		if q.room >= e.r.cores {
+			best = min(best, e.single(n))
+		}
+	}
+	if total < e.r.cores {
+		return infinite
+	}
+	spread := e.nearest + e.several(e.fewest(widest))
+	if spread >= best {
+		return best
+	}
+	left := e.r.cores
+	for floor, first := int64(0), true; left > 0; first = false {
+		// The cheapest nodes above floor; prices of cores are never negative.
+		next, room := infinite, 0
+		for n := range e.perNode {
+			q := &e.perNode[n]
+			if q.room == 0 || !first && q.core <= floor || q.core > next {
+				continue
+			}
+			if q.core < next {
+				next, room = q.core, 0
+			}
+			room += q.room
+		}
+		give := min(left, room)
+		spread += int64(give) * next
+		left -= give
+		floor = next
+	}
+	return min(best, spread)
+}
+
+// single returns what the cores cost at least when they are all on NUMA node n, and the memory.
+func (e *enumerator) single(n int) int64 {
+	q := &e.perNode[n]
+	sum := int64(e.r.cores)*q.core + q.near
+	if e.r.alone != nil {
+		sum += scale * e.r.alone[n]
+	}
+	return sum
+}
+
+// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that can then be near.
+func (e *enumerator) several(nodes int) int64 {
+	least := int64(nodes-1) * scale * e.r.w.NUMASpan
+	if e.r.alone == nil {
+		return least
+	}
+	best := infinite
+	for k := nodes; k < len(e.r.aloneSpan); k++ {
+		best = min(best, scale*(int64(k-1)*e.r.w.NUMASpan+e.r.aloneSpan[k]))
+	}
+	return max(least, best)
+}
+
+// fewest returns how many NUMA nodes the cores need at least when one is not enough.
+func (e *enumerator) fewest(widest int) int {
+	nodes, left := 0, e.r.cores
+	for size := widest; left > 0; {
+		next := 0
+		for n := range e.perNode {
+			room := e.perNode[n].room
+			if room == size && left > 0 {
+				nodes++
+				left -= room
+			}
+			if room < size {
+				next = max(next, room)
+			}
+		}
+		size = next
+	}
+	return max(2, nodes)
+}
+
+// fill puts the cores where coreBound found them.
+func (e *enumerator) fill(bound int64) {
+	e.c.cores = e.c.cores[:0]
+	only := -1
+	for n := range e.perNode {
+		if q := &e.perNode[n]; q.room >= e.r.cores && e.single(n) == bound {
+			only = n
+			break
+		}
+	}
+	left := e.r.cores
+	for _, q := range e.line {
+		if only >= 0 && q.node != only {
+			continue
+		}
+		if give := min(left, q.room); give > 0 {
+			e.c.cores = append(e.c.cores, placeCount{q.place, give})
+			left -= give
+		}
+	}
+}
+
+// pathCost returns what the pairs of GPUs and ports cost.
+func (e *enumerator) pathCost() int64 {
+	if len(e.c.gpus) == 0 || e.r.ports == 0 {
+		return 0
+	}
+	m := e.s.m
+	n := len(m.devices)
+	var sum int64
+	if e.r.ports > e.r.gpus {
+		best := func(d int) int64 {
+			least := infinite
+			for _, g := range e.c.gpus {
+				least = min(least, m.pairCost[g*n+d])
+			}
+			return least
+		}
+		for _, d := range e.c.nics {
+			sum += best(d)
+		}
+		for _, v := range e.c.vfs {
+			sum += int64(v.Count) * best(v.Device)
+		}
+		return sum
+	}
+	for _, g := range e.c.gpus {
+		least := infinite
+		for _, d := range e.c.nics {
+			least = min(least, m.pairCost[g*n+d])
+		}
+		for _, v := range e.c.vfs {
+			least = min(least, m.pairCost[g*n+v.Device])
+		}
+		sum += least
+	}
+	return sum
+}
+
+// devicesDone goes on to the cores.
+func (e *enumerator) devicesDone() bool {
+	e.c.vfs = e.c.vfs[:0]
+	for d, n := range e.count {
+		if n > 0 {
+			e.c.vfs = append(e.c.vfs, plan.VFCount{Device: d, Count: n})
+		}
+	}
+	paid := e.paid + scale*e.pathCost()
+	core := e.coreBound()
+	if paid+core >= e.limit {
+		return false
+	}
+	e.lineUp()
+	if e.relaxed {
+		e.fill(core)
+		return e.yield(&e.c, paid+core)
+	}
+	e.c.cores = e.c.cores[:0]
+	return e.spread(0, e.r.cores, -1, 0, paid, e.toll)
+}
+
+// lineUp sorts the places by what a core there costs, those of one NUMA node together.
+func (e *enumerator) lineUp() {
+	m := e.s.m
+	e.line = e.line[:0]
+	e.hybrid = false
+	for n := range e.perNode {
+		if e.perNode[n].room == 0 {
+			continue
+		}
+		for _, pl := range m.nodes[n].places {
+			if room := e.s.room(pl); e.r.places[pl] && room > 0 {
+				core := e.perNode[n].core
+				if m.places[pl].efficiency {
+					core += scale * e.r.w.EfficiencyCores
+					e.hybrid = true
+				}
+				e.line = append(e.line, placeCost{pl, n, room, core})
+			}
+		}
+	}
+	slices.SortFunc(e.line, func(a, b placeCost) int {
+		if a.node != b.node {
+			if c := cmp.Compare(e.perNode[a.node].core, e.perNode[b.node].core); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.node, b.node)
+		}
+		if c := cmp.Compare(a.core, b.core); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.place, b.place)
+	})
+}
+
+// spread gives left cores to the places from position pos of the line on. node is the last NUMA node that got any, spans how many have.
+func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
+	if e.s.work.add(1) {
+		e.cut = true
+		return true
+	}
+	if left == 0 {
+		return e.done(paid, toll, spans)
+	}
+	if pos == len(e.line) {
+		return false
+	}
+	if paid+e.spreadBound(pos, left, node, spans) >= e.limit {
+		return false
+	}
+	q := e.line[pos]
+	room := min(q.room, e.s.nodeLeft[q.node], left)
+	pk := e.s.m.places[q.place].pkg
+	for _, pc := range e.c.cores {
+		o := &e.s.m.places[pc.place]
+		if o.node == q.node {
+			room = min(room, e.s.nodeLeft[q.node]-e.givenOn(q.node))
+		}
+		if pk >= 0 && o.pkg == pk {
+			room = min(room, e.s.pkgLeft[pk]-e.givenIn(pk))
+		}
+	}
+	more := spans
+	if q.node != node {
+		more++
+	}
+	for n := room; n > 0; n-- {
+		if e.basic && !e.likely(q, n, room, left) {
+			continue
+		}
+		e.c.cores = append(e.c.cores, placeCount{q.place, n})
+		stop := e.spread(pos+1, left-n, q.node, more, paid+int64(n)*q.core, toll+int64(n)*e.price.node[q.node])
+		e.c.cores = e.c.cores[:len(e.c.cores)-1]
+		if stop {
+			return true
+		}
+		if paid+int64(n-1)*q.core+e.spreadBound(pos+1, left-n+1, q.node, more) >= e.limit {
+			break
+		}
+	}
+	return e.spread(pos+1, left, node, spans, paid, toll)
+}
+
+// likely reports whether n of left cores in a place with so much room make a split worth trying first: all that go, all but one, whole L3 caches, or an even
+// split in two.
+func (e *enumerator) likely(q placeCost, n, room, left int) bool {
+	if n >= room-1 || n == left/2 || n == (left+1)/2 {
+		return true
+	}
+	size := e.s.m.l3Size(q.place)
+	return size > 0 && (n%size == 0 && n+size > room || (left-n)%size == 0 && n+size > room)
+}
+
+func (e *enumerator) givenOn(node int) int {
+	sum := 0
+	for _, pc := range e.c.cores {
+		if e.s.m.places[pc.place].node == node {
+			sum += pc.n
+		}
+	}
+	return sum
+}
+
+func (e *enumerator) givenIn(pk int) int {
+	sum := 0
+	for _, pc := range e.c.cores {
+		if e.s.m.places[pc.place].pkg == pk {
+			sum += pc.n
+		}
+	}
+	return sum
+}
+
+// spreadBound returns what left cores cost at least from position pos of the line on, spans and the distance of devices to the nearest included.
+func (e *enumerator) spreadBound(pos, left, node, spans int) int64 {
+	need := left
+	var sum int64
+	here, widest, total := 0, 0, 0
+	wide, at := 0, -1
+	core := infinite
+	for _, q := range e.line[pos:] {
+		// The line goes up in cost, but for efficiency cores.
+		give := min(need, q.room)
+		sum += int64(give) * q.core
+		need -= give
+		core = min(core, q.core)
+		total += q.room
+		if q.node == node {
+			here += q.room
+			continue
+		}
+		if q.node != at {
+			at, wide = q.node, 0
+		}
+		wide += q.room
+		widest = max(widest, wide)
+	}
+	if total < left {
+		return infinite
+	}
+	if e.hybrid {
+		sum = int64(left) * core
+	}
+	if left > here {
+		if widest == 0 {
+			return infinite
+		}
+		spans += (left - here + widest - 1) / widest
+	}
+	return sum + int64(spans-1)*scale*e.r.w.NUMASpan + e.nearest
+}
+
+// done yields the config.
+func (e *enumerator) done(paid, toll int64, spans int) bool {
+	m := e.s.m
+	paid += int64(spans-1) * scale * e.r.w.NUMASpan
+	n := len(m.nodes)
+	for _, h := range e.homes {
+		least := infinite
+		for _, pc := range e.c.cores {
+			least = min(least, m.dist[m.places[pc.place].node*n+h])
+		}
+		paid += scale * m.p.Weights.DeviceNearest * least
+	}
+	if paid >= e.limit {
+		return false
+	}
+	// The line is by cost; a config is by place.
+	c := &e.c
+	saved := slices.Clone(c.cores)
+	slices.SortFunc(c.cores, func(a, b placeCount) int { return cmp.Compare(a.place, b.place) })
+	gpus, nics := c.gpus, c.nics
+	if !slices.IsSorted(gpus) {
+		c.gpus = slices.Sorted(slices.Values(gpus))
+	}
+	if !slices.IsSorted(nics) {
+		c.nics = slices.Sorted(slices.Values(nics))
+	}
+	c.own, c.toll = (paid-toll)/scale, toll
+	stop := e.yield(c, paid)
+	c.cores = append(c.cores[:0], saved...)
+	c.gpus, c.nics = gpus, nics
+	return stop
+}

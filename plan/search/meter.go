@@ -1,0 +1,48 @@
+package search
+
+import (
+	"context"
+	"fmt"
+)
+
+// DefaultSteps is the limit where Options.Steps is 0: a second or two of work on a machine of 2020.
+const DefaultSteps = 40_000_000
+
+// A meter counts steps and says when to stop. It looks at the context now and then only.
+type meter struct {
+	ctx     context.Context
+	steps   int64
+	limit   int64
+	look    int64 // when to look at the context next
+	stopped string
+	// soft is where a part of the work gives up so that another gets its turn; the search as a whole goes on.
+	soft int64
+}
+
+// lookEvery is how many steps pass between looks at the context: well under a millisecond.
+const lookEvery = 8192
+
+// add counts n steps and reports whether to stop, this part of the work or all of it.
+func (w *meter) add(n int64) bool {
+	return w.addHard(n) || w.soft > 0 && w.steps >= w.soft
+}
+
+// addHard counts n steps and reports whether to stop all work.
+func (w *meter) addHard(n int64) bool {
+	w.steps += n
+	if w.stopped != "" {
+		return true
+	}
+	if w.steps >= w.look {
+		w.look = w.steps + lookEvery
+		if w.ctx.Err() != nil {
+			w.stopped = "cancelled"
+			return true
+		}
+	}
+	if w.steps >= w.limit {
+		w.stopped = fmt.Sprintf("step limit %d", w.limit)
+		return true
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package search_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/search"
+)
+
+var (
+	mixes   = flag.Int("mixes", 60, "how many generated labs on generated machines to solve")
+	only    = flag.Int("only", -1, "solve only the lab of this number")
+	slowest = flag.Duration("slowest", 0, "list labs that take longer")
+)
+
+func TestMixesAreProved(t *testing.T) {
+	var times []time.Duration
+	open, none := 0, 0
+	for seed := range uint64(*mixes) {
+		if *only >= 0 && seed != uint64(*only) {
+			continue
+		}
+		name, p := planfixture.Mix(seed)
+		start := time.Now()
+		r, err := search.Solve(context.Background(), p, search.Options{})
+		d := time.Since(start)
+		times = append(times, d)
+		if err != nil {
+			none++
+			if *slowest > 0 {
+				t.Logf("%d %s: %d requests: %v (%v)", seed, name, len(p.Requests), err, d)
+			}
+			continue
+		}
+		if v := violation(p, &r.Placement); v != "" {
+			t.Errorf("%d %s: %s", seed, name, v)
+		}
+		if !r.Optimal {
+			open++
+		}
+		if *slowest > 0 && (d > *slowest || !r.Optimal) {
+			t.Logf("%d %s %s: %d requests: cost %d bound %d %q %d steps %v", seed, name, p.Workload, len(p.Requests), r.Cost, r.Bound, r.Stopped, r.Steps, d)
+			t.Log(termSums(plan.Evaluate(p, &r.Placement)))
+			var asks string
+			for _, q := range p.Requests {
+				gpus, nics, vfs := counts(&q)
+				asks += fmt.Sprintf(" %d/%d:%d,%d,%d", q.Cores, q.Pages, gpus, nics, vfs)
+			}
+			t.Log(asks)
+		}
+	}
+	slices.Sort(times)
+	at := func(percent int) time.Duration { return times[min(len(times)-1, len(times)*percent/100)] }
+	t.Logf("%d labs: %d not proved, %d without placement; median %v, 90%% %v, 95%% %v, 99%% %v, worst %v", len(times), open, none, at(50), at(90), at(95), at(99), at(100))
+}
+
+// termSums lists what each term comes to over all lab nodes, where that is not nothing.
+func termSums(terms []plan.Term) string {
+	sums := map[string]int64{}
+	for _, x := range terms {
+		sums[x.Term] += x.Cost
+	}
+	var out string
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if sums[name] != 0 {
+			out += fmt.Sprintf(" %s %d", name, sums[name])
+		}
+	}
+	return out
+}

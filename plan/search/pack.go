@@ -1,0 +1,337 @@
+package search
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// A packer says how the cores of lab nodes lie best under the L3 caches of a component, given how many cores each has in each place. What it counts
+// is pairs of a lab node and an L3 cache that it shares, with another lab node or a tenant.
+type packer struct {
+	m     *model
+	work  *meter
+	shape []int // of each component: the first one that is just like it
+	cache map[string]packed
+	key   []byte
+
+	comp  int
+	items []portion // to be packed, those of one lab node together, large lab nodes first
+	rests []rest    // what is left to pack before each item
+	left  []int     // of each cell: free cores
+	own   []int     // of each L3: lab nodes
+	has   []int     // of each L3: the stack of its lab nodes' last, 1 + who
+	give  []int     // of the present distribution: at item*len(cells)+cell
+	best  []int
+	low   int // proved
+	high  int // found
+	until int64
+	waste []int // least idle cores under caches of its own, by size of a lab node; -1 where that is impossible
+}
+
+// packed is what is known of one packing: between low and high shares.
+type packed struct{ low, high int }
+
+type rest struct{ labs, cores int }
+
+// packSteps bounds the work on one packing; beyond it the bound counts.
+const packSteps = 20000
+
+// cacheLimit bounds the memory of remembered packings.
+const cacheLimit = 1 << 16
+
+func newPacker(m *model, work *meter) *packer {
+	return &packer{m: m, work: work, cache: map[string]packed{}}
+}
+
+// bound returns a lower bound of the shares of a component: the least where that was found in time.
+func (p *packer) bound(k int, at []portion) int64 {
+	if n, ok := p.easy(k, at); ok {
+		return int64(n)
+	}
+	return int64(p.find(k, at, false).low)
+}
+
+// easy solves what needs no search.
+func (p *packer) easy(k int, at []portion) (int, bool) {
+	comp := &p.m.comps[k]
+	if len(at) == 0 || len(comp.l3s) == 0 {
+		return 0, true
+	}
+	if comp.single {
+		labs := 0
+		for x := range at {
+			if !slices.ContainsFunc(at[:x], func(q portion) bool { return q.who == at[x].who }) {
+				labs++
+			}
+		}
+		if labs > 1 || p.m.l3s[comp.l3s[0]].tenant {
+			return labs, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+// find searches for the least number of shares. With keep, p.best holds the distribution that has p.high of them.
+func (p *packer) find(k int, at []portion, keep bool) packed {
+	p.load(k, at)
+	key := p.keyOf(k)
+	if r, ok := p.cache[string(key)]; ok && !keep {
+		return r
+	}
+	p.search()
+	r := packed{p.low, p.high}
+	if p.work.stopped != "" {
+		return r // not all that can be known
+	}
+	if len(p.cache) >= cacheLimit {
+		clear(p.cache)
+	}
+	p.cache[string(key)] = r
+	return r
+}
+
+// load orders the lab nodes of a component, large ones first.
+func (p *packer) load(k int, at []portion) {
+	p.comp = k
+	p.items = append(p.items[:0], at...)
+	total := func(who int) int {
+		n := 0
+		for _, q := range at {
+			if q.who == who {
+				n += q.n
+			}
+		}
+		return n
+	}
+	slices.SortFunc(p.items, func(a, b portion) int {
+		if a.who != b.who {
+			if c := cmp.Compare(total(b.who), total(a.who)); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.who, b.who)
+		}
+		return cmp.Compare(a.place, b.place)
+	})
+}
+
+// keyOf names a packing by component and demands; who is who does not matter.
+func (p *packer) keyOf(k int) []byte {
+	p.key = binary.AppendUvarint(p.key[:0], uint64(k))
+	for x, q := range p.items {
+		if x > 0 && p.items[x-1].who == q.who {
+			p.key = append(p.key, 0)
+		} else {
+			p.key = append(p.key, 1)
+		}
+		p.key = binary.AppendUvarint(p.key, uint64(q.place))
+		p.key = binary.AppendUvarint(p.key, uint64(q.n))
+	}
+	return p.key
+}
+
+// search runs branch and bound over the items.
+func (p *packer) search() {
+	m := p.m
+	comp := &m.comps[p.comp]
+	p.left, p.own, p.has = zero(p.left, len(m.cells)), zero(p.own, len(m.l3s)), zero(p.has, len(m.l3s))
+	for _, pl := range comp.places {
+		for _, c := range m.places[pl].cells {
+			p.left[c] = len(m.cells[c].cores)
+		}
+	}
+	p.give = zero(p.give, len(p.items)*len(m.cells))
+	p.best = p.best[:0]
+	p.prepare()
+	p.low, p.high = p.ahead(0), 1<<30
+	p.until = p.work.steps + packSteps
+	if !p.item(0, 0) {
+		p.low = p.high
+	}
+}
+
+// prepare finds what is left before each item, and the idle cores that a lab node under caches of its own costs.
+func (p *packer) prepare() {
+	m := p.m
+	comp := &m.comps[p.comp]
+	p.rests = zero(p.rests, len(p.items)+1)
+	for x := len(p.items) - 1; x >= 0; x-- {
+		p.rests[x] = p.rests[x+1]
+		p.rests[x].cores += p.items[x].n
+		if x == 0 || p.items[x-1].who != p.items[x].who {
+			p.rests[x].labs++
+		}
+	}
+	p.waste = p.waste[:0]
+	if len(comp.places) > 1 {
+		return
+	}
+	for _, c := range m.places[comp.places[0]].cells {
+		if m.cells[c].l3 < 0 {
+			return // cores under no known cache can be shared at no cost
+		}
+	}
+	// reach[n] says that some caches without tenants have n free cores together.
+	free := m.places[comp.places[0]].free
+	reach := make([]bool, free+1)
+	reach[0] = true
+	for _, c := range m.places[comp.places[0]].cells {
+		l := m.cells[c].l3
+		if m.l3s[l].tenant {
+			continue
+		}
+		size := len(m.cells[c].cores)
+		for n := free; n >= size; n-- {
+			reach[n] = reach[n] || reach[n-size]
+		}
+	}
+	p.waste = zero(p.waste, free+1)
+	next := -1
+	for n := free; n >= 0; n-- {
+		if reach[n] {
+			next = n
+		}
+		p.waste[n] = -1
+		if next >= 0 {
+			p.waste[n] = next - n
+		}
+	}
+}
+
+// ahead returns how many shares are to come at least when items from x on are still to be packed. A lab node has no share only if it is alone under
+// all its caches; their idle cores are then lost to others, and there are only so many cores to lose.
+func (p *packer) ahead(x int) int {
+	if len(p.waste) == 0 {
+		return 0
+	}
+	free := 0
+	for _, c := range p.m.places[p.m.comps[p.comp].places[0]].cells {
+		free += p.left[c]
+	}
+	idle := free - p.rests[x].cores
+	shares := 0
+	// Few lab nodes: picking the least waste again and again needs no sorting.
+	var counts [64]int
+	many := 0
+	for _, q := range p.items[x:] {
+		w := p.waste[q.n]
+		switch {
+		case w < 0:
+			shares++
+		case w >= len(counts):
+			many++
+		default:
+			counts[w]++
+		}
+	}
+	for w, n := range counts {
+		if n == 0 || w == 0 {
+			continue
+		}
+		fit := min(n, idle/w)
+		idle -= fit * w
+		shares += n - fit
+		if fit < n {
+			idle = 0
+		}
+	}
+	if many > 0 {
+		shares += max(0, many-idle/len(counts))
+	}
+	return shares
+}
+
+// item packs items from x on, the shares so far given; it reports whether it was cut short.
+func (p *packer) item(x, shares int) bool {
+	if shares+p.ahead(x) >= p.high {
+		return false
+	}
+	if x == len(p.items) {
+		p.high = shares
+		p.best = append(p.best[:0], p.give...)
+		return false
+	}
+	return p.spread(x, 0, p.items[x].n, shares)
+}
+
+// spread gives n cores of item x to cells from position pos of its place on.
+func (p *packer) spread(x, pos, n, shares int) bool {
+	if p.work.addHard(1) || p.work.steps > p.until {
+		return true
+	}
+	if n == 0 {
+		return p.item(x+1, shares)
+	}
+	if shares >= p.high || p.high == p.low {
+		return false
+	}
+	m := p.m
+	cells := m.places[p.items[x].place].cells
+	if pos == len(cells) {
+		return false
+	}
+	rest := 0
+	for _, c := range cells[pos+1:] {
+		rest += p.left[c]
+	}
+	c := cells[pos]
+	most := min(n, p.left[c])
+	// Of cells in the same state the first gets the most.
+	if pos > 0 {
+		if b := cells[pos-1]; p.alike(x, b, c) {
+			most = min(most, p.give[x*len(m.cells)+b])
+		}
+	}
+	l := m.cells[c].l3
+	for amount := most; amount >= max(0, n-rest); amount-- {
+		if amount == 0 {
+			return p.spread(x, pos+1, n, shares)
+		}
+		more, before := 0, 0
+		if l >= 0 {
+			before = p.has[l]
+			if before != p.items[x].who+1 {
+				switch {
+				case m.l3s[l].tenant || p.own[l] > 1:
+					more = 1
+				case p.own[l] == 1:
+					more = 2
+				}
+				p.own[l]++
+				p.has[l] = p.items[x].who + 1
+			}
+		}
+		p.left[c] -= amount
+		p.give[x*len(m.cells)+c] = amount
+		cut := p.spread(x, pos+1, n-amount, shares+more)
+		p.left[c] += amount
+		p.give[x*len(m.cells)+c] = 0
+		if l >= 0 && before != p.items[x].who+1 {
+			p.own[l]--
+			p.has[l] = before
+		}
+		if cut {
+			return true
+		}
+	}
+	return false
+}
+
+// alike reports whether two cells were in the same state before item x.
+func (p *packer) alike(x, b, c int) bool {
+	m := p.m
+	lb, lc := m.cells[b].l3, m.cells[c].l3
+	if lb < 0 || lc < 0 {
+		return lb == lc && p.left[b]+p.give[x*len(m.cells)+b] == p.left[c]
+	}
+	if m.l3s[lb].tenant != m.l3s[lc].tenant || len(m.l3s[lb].cells) > 1 || len(m.l3s[lc].cells) > 1 {
+		return false
+	}
+	given := p.give[x*len(m.cells)+b]
+	own := p.own[lb]
+	if given > 0 {
+		own--
+	}
+	return p.left[b]+given == p.left[c] && own == p.own[lc]
+}

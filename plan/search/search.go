@@ -1,0 +1,95 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// Options limit a search.
+type Options struct {
+	// Steps is how many units of work the search may take, [DefaultSteps] where it is 0. Steps are counted, not timed, so that a search that was stopped
+	// stops at the same point again.
+	Steps int64
+}
+
+// A Result is the best placement that was found.
+type Result struct {
+	Placement plan.Placement
+	Cost      int64 // of Placement, by plan.Evaluate, in basis points
+	Bound     int64 // no placement costs less
+	Optimal   bool  // Cost equals Bound
+	// Stopped says what ended the search before the proof: "step limit N" or "cancelled". It is empty where the search came to its end.
+	Stopped string
+	Steps   int64 // taken
+}
+
+// ErrInfeasible says that it is proved that no placement keeps the rules.
+var ErrInfeasible = errors.New("no placement keeps all rules")
+
+// ErrStopped says that the search was stopped before it found a placement, or the proof that there is none.
+var ErrStopped = errors.New("search stopped before it found a placement")
+
+// Solve returns the cheapest placement of a problem. Errors are [ErrInfeasible], [ErrStopped], or about numbers in the problem that cannot be.
+func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
+	m, err := newModel(p)
+	if err != nil {
+		return nil, err
+	}
+	if !m.enough() {
+		return nil, ErrInfeasible
+	}
+	limit := o.Steps
+	if limit <= 0 {
+		limit = DefaultSteps
+	}
+	work := &meter{ctx: ctx, limit: limit}
+	t := newTree(m, work)
+	bound, found := t.solve()
+	if !found {
+		if work.stopped != "" {
+			return nil, fmt.Errorf("%w: %s", ErrStopped, work.stopped)
+		}
+		return nil, ErrInfeasible
+	}
+	r := &Result{Placement: m.emit(t.best, t.s.packs), Stopped: work.stopped}
+	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
+	r.Bound = min(bound, r.Cost)
+	r.Optimal = r.Bound == r.Cost
+	if r.Optimal {
+		r.Stopped = ""
+	}
+	r.Steps = work.steps
+	return r, nil
+}
+
+// enough reports whether counts alone allow a placement.
+func (m *model) enough() bool {
+	if m.asked+m.p.ReserveCores > m.free && (m.p.ReserveCores > 0 || m.asked > m.free) {
+		return false
+	}
+	var pages, have int64
+	for i := range m.requests {
+		pages += m.requests[i].pages
+	}
+	for i := range m.nodes {
+		if !m.nodes[i].limited {
+			return m.nodesEnough()
+		}
+		have += m.nodes[i].pages
+	}
+	return pages <= have && m.nodesEnough()
+}
+
+func (m *model) nodesEnough() bool {
+	left := 0
+	for i := range m.nodes {
+		if m.nodes[i].free < m.nodes[i].reserve {
+			return false // nothing can be left that is not there
+		}
+		left += m.nodes[i].free - m.nodes[i].reserve
+	}
+	return m.asked <= left
+}

@@ -1,0 +1,287 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// A tree is branch and bound over the lab nodes.
+type tree struct {
+	m       *model
+	s       *state
+	work    *meter
+	price   *prices
+	order   []int // all lab nodes, hardest first
+	least   []leastConfig
+	enums   []*enumerator
+	depth   []level
+	best    []*config
+	cost    int64       // of best
+	root    int64       // proved
+	loudAll int64       // what sharing L3 caches costs at least, by counting
+	waste   []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
+	widest  int         // cores of the largest L3 cache
+	quiet   []quietness // by position of the order that is searched
+	inexact bool
+	basic   bool // only likely splits of cores are tried
+}
+
+// leastConfig is the cheapest config of a lab node alone, prices included.
+type leastConfig struct {
+	priced int64
+	config *config // nil where none was found
+}
+
+// A level is what one depth of the tree needs.
+type level struct {
+	config config
+	least  []leastConfig
+}
+
+func newTree(m *model, work *meter) *tree {
+	t := &tree{m: m, s: newState(m, work), work: work, price: newPrices(m), cost: infinite / scale}
+	t.order = make([]int, len(m.requests))
+	for i := range t.order {
+		t.order[i] = i
+	}
+	// Hardest first; those that can be swapped stay together.
+	slices.SortStableFunc(t.order, func(a, b int) int {
+		x, y := &m.requests[a], &m.requests[b]
+		if c := cmp.Compare(y.devices, x.devices); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(y.cores, x.cores); c != 0 {
+			return c
+		}
+		return cmp.Compare(x.class, y.class)
+	})
+	t.enums = []*enumerator{newEnumerator(t.s)}
+	t.least = make([]leastConfig, len(m.requests))
+	return t
+}
+
+// solve returns a proved bound and whether a placement was found.
+func (t *tree) solve() (int64, bool) {
+	t.settle()
+	t.measureL3()
+	if !t.cheapest() {
+		return 0, false // some lab node fits nowhere, even alone
+	}
+	t.root = t.bound(t.least)
+	t.greedy()
+	if t.proved() {
+		return t.cost, true
+	}
+	t.improve()
+	if t.proved() {
+		return t.cost, true
+	}
+	t.ascend()
+	if t.proved() {
+		return t.cost, true
+	}
+	t.inexact = false
+	if t.search(t.order) && !t.inexact {
+		t.root = t.cost
+	}
+	return min(t.root, t.cost), t.best != nil
+}
+
+// proved reports whether the best placement costs no more than the bound.
+func (t *tree) proved() bool { return t.best != nil && t.cost <= t.root }
+
+// up rounds a scaled bound up to a cost.
+func up(scaled int64) int64 { return (scaled + scale - 1) / scale }
+
+// enum returns the enumerator of a depth.
+func (t *tree) enum(k int) *enumerator {
+	for len(t.enums) <= k {
+		t.enums = append(t.enums, newEnumerator(t.s))
+	}
+	return t.enums[k]
+}
+
+// cheapest finds the cheapest config of each lab node alone at the present prices; false where one has none.
+func (t *tree) cheapest() bool {
+	for k, i := range t.order {
+		if k > 0 && t.m.requests[t.order[k-1]].class == t.m.requests[i].class {
+			t.least[i] = t.least[t.order[k-1]]
+			continue
+		}
+		t.least[i] = t.cheapestOf(i, infinite, t.enum(0))
+		if t.least[i].priced == infinite {
+			return false
+		}
+	}
+	return true
+}
+
+// cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where there is none. Where the work is cut short, nothing is known
+// but that the tolls are not negative.
+func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastConfig {
+	l := leastConfig{priced: infinite}
+	e.relaxed, e.twins, e.basic = true, false, false // prices may tell twins apart
+	defer func() { e.relaxed = false }()
+	if !e.run(i, t.price, limit, func(c *config, priced int64) bool {
+		if l.config == nil {
+			l.config = &config{}
+		}
+		l.priced = priced
+		l.config.copyFrom(c)
+		e.limit = priced
+		return false
+	}) {
+		return leastConfig{}
+	}
+	return l
+}
+
+// search tries all configs of the lab nodes in order beside those that are placed; it reports whether it went through to the end.
+func (t *tree) search(order []int) bool {
+	for len(t.depth) <= len(order) {
+		t.depth = append(t.depth, level{least: make([]leastConfig, len(t.m.requests))})
+	}
+	copy(t.depth[0].least, t.least)
+	t.count(order)
+	if len(order) < len(t.order) && !t.refresh(order, 0) {
+		return true
+	}
+	return t.descend(order, 0)
+}
+
+// refresh finds the cheapest configs in what is left of the lab nodes from position k on, from those of the depth; what still fits is still the cheapest. It
+// reports false where they prove that nothing better than the best placement is to be had from here.
+func (t *tree) refresh(order []int, k int) bool {
+	least := t.depth[k].least
+	slack := scale*(t.cost-t.loud(k)) - t.base()
+	var sum int64
+	for _, i := range order[k:] {
+		sum += least[i].priced
+	}
+	if sum >= slack {
+		return false
+	}
+	for x, i := range order[k:] {
+		if l := &least[i]; l.config != nil && !t.s.still(i, l.config) {
+			old := l.priced
+			now := leastConfig{}
+			if x > 0 && t.m.requests[order[k+x-1]].class == t.m.requests[i].class {
+				now = least[order[k+x-1]]
+			} else {
+				now = t.cheapestOf(i, slack-sum+old, t.enum(len(order)))
+				if now.priced == infinite {
+					return false
+				}
+			}
+			if now.config == nil || now.priced < old {
+				continue // cut short
+			}
+			*l = now
+			sum += now.priced - old
+			if sum >= slack {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// base is a lower bound of what the lab nodes placed so far cost, prices included.
+func (t *tree) base() int64 {
+	s := t.s
+	return scale*(s.cost()-s.shared) + s.toll + s.crowd - t.price.fixed
+}
+
+// descend places the lab nodes from position k on; it reports whether it went through to the end.
+func (t *tree) descend(order []int, k int) bool {
+	if k == len(order) {
+		cost, exact := t.s.leaf()
+		if t.work.stopped != "" {
+			return false // the cost may be incomplete
+		}
+		t.inexact = t.inexact || !exact
+		if cost < t.cost {
+			t.keep(cost)
+		}
+		return true
+	}
+	i := order[k]
+	var after *config // of lab nodes that can be swapped, the first goes first
+	if k > 0 && t.m.requests[order[k-1]].class == t.m.requests[i].class {
+		after = t.s.at[order[k-1]]
+	}
+	e := t.enum(k)
+	here := &t.depth[k].config
+	var rest int64
+	for _, j := range order[k+1:] {
+		rest += t.depth[k].least[j].priced
+	}
+	rest += scale * t.loud(k+1)
+	base := t.base() + rest
+	whole := true
+	e.twins, e.basic = true, t.basic
+	done := e.run(i, t.price, scale*t.cost-base, func(c *config, _ int64) bool {
+		if after != nil && compareConfigs(c, after) < 0 || !t.s.fits(i, c) {
+			return false
+		}
+		here.copyFrom(c)
+		t.s.place(i, here)
+		if t.base()+rest < scale*t.cost {
+			copy(t.depth[k+1].least, t.depth[k].least)
+			if t.refresh(order, k+1) {
+				whole = t.descend(order, k+1) && whole
+			}
+		}
+		t.s.remove(i)
+		e.limit = scale*t.cost - base
+		return !whole || t.proved()
+	})
+	return done && whole
+}
+
+// keep remembers the present placement as the best.
+func (t *tree) keep(cost int64) {
+	t.cost = cost
+	t.best = t.best[:0]
+	for _, c := range t.s.at {
+		t.best = append(t.best, c.clone())
+	}
+}
+
+// leaf returns the cost of a full state, and whether that is the least for its configs.
+func (s *state) leaf() (cost int64, exact bool) {
+	cost, exact = s.cost(), true
+	for k := range s.m.comps {
+		if low, high := s.packs.range_(k, s.compAt[k]); low < high {
+			cost += int64(high-low) * s.m.p.Weights.L3Shared
+			exact = s.m.p.Weights.L3Shared == 0
+		}
+	}
+	return cost, exact
+}
+
+// compareConfigs orders configs: places first, then devices.
+func compareConfigs(a, b *config) int {
+	if c := slices.CompareFunc(a.cores, b.cores, func(x, y placeCount) int {
+		if x.place != y.place {
+			return cmp.Compare(x.place, y.place)
+		}
+		return cmp.Compare(y.n, x.n)
+	}); c != 0 {
+		return c
+	}
+	if c := slices.Compare(a.gpus, b.gpus); c != 0 {
+		return c
+	}
+	if c := slices.Compare(a.nics, b.nics); c != 0 {
+		return c
+	}
+	return slices.CompareFunc(a.vfs, b.vfs, func(x, y plan.VFCount) int {
+		if x.Device != y.Device {
+			return cmp.Compare(x.Device, y.Device)
+		}
+		return cmp.Compare(y.Count, x.Count)
+	})
+}

@@ -1,0 +1,56 @@
+package search
+
+import "slices"
+
+// findTwins finds devices that can change places in any placement at no cost and against no rule: alone in their bundles, alike in themselves, wanted by the
+// same lab nodes, and with the same paths to all other devices. Being twins goes over from one pair to the next, so that each needs to know only the one before it.
+func (m *model) findTwins() {
+	n := len(m.devices)
+	m.twin = make([]int, n)
+	size := make([]int, m.bundles)
+	for d := range m.devices {
+		size[m.devices[d].bundle]++
+	}
+	wanted := make([][]bool, n) // by want, over all lab nodes
+	for i := range m.requests {
+		if i > 0 && m.requests[i].class == m.requests[i-1].class {
+			continue
+		}
+		for _, w := range m.requests[i].wants {
+			for d := range m.devices {
+				wanted[d] = append(wanted[d], false)
+			}
+			for _, d := range w.any {
+				wanted[d][len(wanted[d])-1] = true
+			}
+		}
+	}
+	for d := range m.devices {
+		m.twin[d] = -1
+		if size[m.devices[d].bundle] > 1 {
+			continue
+		}
+		for o := d - 1; o >= 0; o-- {
+			if size[m.devices[o].bundle] == 1 && m.alike(o, d) && slices.Equal(wanted[o], wanted[d]) {
+				m.twin[d] = o
+				break
+			}
+		}
+	}
+}
+
+// alike reports whether two devices are the same but for their names.
+func (m *model) alike(a, b int) bool {
+	x, y := m.devices[a], m.devices[b]
+	x.bundle = y.bundle
+	if x != y {
+		return false
+	}
+	n := len(m.devices)
+	for d := range n {
+		if d != a && d != b && (m.pairCost[a*n+d] != m.pairCost[b*n+d] || m.gpuCost[a*n+d] != m.gpuCost[b*n+d]) {
+			return false
+		}
+	}
+	return true
+}
