@@ -1,14 +1,10 @@
 package plan
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/topology"
 )
 
 // devices checks who gets which: as asked, from those that may be given, each to one lab node, with all that cannot be taken apart.
@@ -276,32 +272,6 @@ func (c *checker) inOrder(i int, n *Node) {
 	}
 }
 
-// vfName names a virtual function: by its address where it exists.
-func (c *checker) vfName(pf string, index int) string {
-	for _, v := range c.hostVFs(pf) {
-		if v.Index == index && v.Address != nil {
-			return v.Address.String()
-		}
-	}
-	return fmt.Sprintf("%s/vf%d", pf, index)
-}
-
-func (c *checker) hostVFs(pf string) []topology.VF {
-	if s := c.hostSRIOV(pf); s != nil {
-		return s.VFs
-	}
-	return nil
-}
-
-func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
-	for i := range c.h.NICs {
-		if c.h.NICs[i].ID() == pf {
-			return c.h.NICs[i].SRIOV
-		}
-	}
-	return nil
-}
-
 // exclusive checks that nothing goes to two lab nodes: functions, devices and bundles.
 func (c *checker) exclusive() {
 	owner := map[string]int{}
@@ -329,191 +299,6 @@ func (c *checker) exclusive() {
 			} else {
 				bundle[b], through[b] = i, d
 			}
-		}
-	}
-}
-
-// groups checks against the host what cannot be taken apart or is somebody's: IOMMU groups, functions of a GPU, devices of tenants and of the host itself.
-func (c *checker) groups() {
-	owner := map[string]int{}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
-		for _, fn := range n.Devices {
-			if _, ok := owner[fn]; !ok {
-				owner[fn] = i
-			}
-		}
-	}
-	of := func(fn string) int {
-		if i, ok := owner[fn]; ok {
-			return i
-		}
-		return -1
-	}
-	groups := c.iommuGroups()
-	for _, id := range slices.Sorted(maps.Keys(groups)) {
-		first := groups[id][0]
-		for _, fn := range groups[id][1:] {
-			if a, b := of(first), of(fn); a != b {
-				c.fault("devices: IOMMU group %d: %s goes to %s and %s to %s; a group is not taken apart", id, first, c.name(a), fn, c.name(b))
-			}
-		}
-	}
-	for k := range c.h.GPUs {
-		g := &c.h.GPUs[k]
-		for _, fn := range g.Functions {
-			if a, b := of(g.ID()), of(fn.String()); a >= 0 && a != b {
-				c.fault("devices: %s goes to %s and %s, a function of the same device, to %s", g.ID(), c.name(a), fn, c.name(b))
-			}
-		}
-	}
-	c.needed(of)
-	if c.believesTenants() {
-		c.tenantDevices(of)
-	}
-}
-
-// iommuGroups returns the functions of each group without bridges, which stay with the host, and without virtual functions, which go with their NIC.
-func (c *checker) iommuGroups() map[int][]string {
-	groups := map[int][]string{}
-	if on := c.h.IOMMU.Enabled; on != nil && !*on {
-		return groups
-	}
-	skip, done := map[topology.PCIAddr]bool{}, map[topology.PCIAddr]bool{}
-	add := func(id int, a topology.PCIAddr) {
-		if !skip[a] && !done[a] {
-			done[a] = true
-			groups[id] = append(groups[id], a.String())
-		}
-	}
-	for k := range c.h.PCI {
-		d := &c.h.PCI[k]
-		skip[d.Address] = d.IsBridge() || d.Class != nil && d.Class.Base() == topology.ClassBridge || d.PF != nil
-		if d.IOMMUGroup != nil {
-			add(*d.IOMMUGroup, d.Address)
-		}
-	}
-	for _, g := range c.h.IOMMU.Groups {
-		for _, a := range g.Devices {
-			add(g.ID, a)
-		}
-	}
-	return groups
-}
-
-// needed checks that the host keeps what it lives on.
-func (c *checker) needed(of func(string) int) {
-	for _, r := range c.h.Routes {
-		for _, fn := range r.PCI {
-			if i := of(fn); i >= 0 {
-				c.of(i, "devices: %s carries the default route of the host, through %s", fn, r.Netdev)
-			}
-		}
-	}
-	for _, disk := range c.h.Storage {
-		if disk.PCI == nil || len(disk.Mounts) == 0 {
-			continue
-		}
-		if i := of(disk.PCI.String()); i >= 0 {
-			c.of(i, "devices: %s has disk %s of the host, mounted on %s", disk.PCI, disk.Name, strings.Join(disk.Mounts, " "))
-		}
-	}
-}
-
-// tenantDevices names the tenants that hold what a lab node is to get, or a virtual function of it.
-func (c *checker) tenantDevices(of func(string) int) {
-	pf := map[topology.PCIAddr]topology.PCIAddr{}
-	for k := range c.h.PCI {
-		if d := &c.h.PCI[k]; d.PF != nil {
-			pf[d.Address] = *d.PF
-		}
-	}
-	for _, t := range c.h.Tenants {
-		for _, d := range t.Devices {
-			if i := of(d.PCI.String()); i >= 0 {
-				c.of(i, "devices: %s belongs to tenant %q", d.PCI, cmp.Or(t.Name, t.UUID, "without a name"))
-			}
-			if parent, ok := pf[d.PCI]; ok {
-				if i := of(parent.String()); i >= 0 {
-					c.of(i, "devices: %s has a virtual function, %s, that belongs to tenant %q", parent, d.PCI, cmp.Or(t.Name, t.UUID, "without a name"))
-				}
-			}
-		}
-	}
-}
-
-// virtual checks the virtual functions: no more than may be given, no index twice, none of a NIC that is given whole, and PFs that have to have enough of them.
-func (c *checker) virtual() {
-	whole := map[int]int{} // bundle to lab node
-	for i := range c.found {
-		for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
-			whole[c.p.Devices[d].Bundle] = i
-		}
-	}
-	type use struct{ count, last int }
-	byPF := map[string]use{}
-	taken := map[string]int{}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
-		for _, card := range n.Cards {
-			d := slices.IndexFunc(c.p.Devices, func(d Device) bool { return d.Kind == KindNIC && d.ID == card.ID })
-			if card.Kind != KindVF || card.VF == nil || d < 0 {
-				continue
-			}
-			dev := &c.p.Devices[d]
-			u := byPF[dev.ID]
-			byPF[dev.ID] = use{u.count + 1, max(u.last, *card.VF)}
-			if !slices.Contains(dev.FreeVFs, *card.VF) {
-				c.of(i, "cards: virtual function %d of %s is not one that may be given", *card.VF, dev.ID)
-			}
-			key := fmt.Sprintf("%s/vf%d", dev.ID, *card.VF)
-			if other, ok := taken[key]; ok {
-				c.of(i, "cards: virtual function %d of %s goes to %s already", *card.VF, dev.ID, c.name(other))
-			}
-			taken[key] = i
-			if owner, given := whole[dev.Bundle]; given {
-				c.of(i, "cards: a virtual function of %s, which goes to %s whole", dev.ID, c.name(owner))
-			}
-		}
-	}
-	for d := range c.p.Devices {
-		dev := &c.p.Devices[d]
-		if u := byPF[dev.ID]; dev.Kind == KindNIC && u.count > dev.VFs {
-			c.fault("devices: %d virtual functions of %s go to lab nodes, it can give %d", u.count, dev.ID, dev.VFs)
-		}
-	}
-	listed := map[string]bool{}
-	for _, pf := range c.pl.VFs {
-		u, lab := byPF[pf.PF]
-		if listed[pf.PF] {
-			c.fault("vfs: %s is there twice", printable(pf.PF))
-		}
-		listed[pf.PF] = true
-		if pf.Lab != u.count {
-			c.fault("vfs: %s: have %d for the lab, the lab nodes have %d", printable(pf.PF), pf.Lab, u.count)
-		}
-		least := pf.Lab
-		if lab {
-			least = max(least, u.last+1) // virtual functions are numbered from 0, and made in that order
-		}
-		s := c.hostSRIOV(pf.PF)
-		if s != nil && s.Enabled != nil {
-			least = max(least, *s.Enabled) // fewer would take some away that are in use
-		}
-		if pf.Count < least {
-			c.fault("vfs: %s: have %d in all, want %d at least", printable(pf.PF), pf.Count, least)
-		}
-		if s != nil && s.Total != nil && pf.Count > *s.Total {
-			c.fault("vfs: %s: have %d in all, its firmware offers %d", printable(pf.PF), pf.Count, *s.Total)
-		}
-	}
-	for _, pf := range slices.Sorted(maps.Keys(byPF)) {
-		if !listed[pf] {
-			c.fault("vfs: %s is missing, the lab nodes have %d of its virtual functions", printable(pf), byPF[pf].count)
 		}
 	}
 }

@@ -282,6 +282,7 @@ var checkMutations = []struct {
 }
 
 func TestCheckNamesEachFault(t *testing.T) {
+	t.Parallel()
 	var all strings.Builder
 	for _, m := range checkMutations {
 		c := newCheckCase()

@@ -8,6 +8,7 @@ import (
 )
 
 func TestCheckPassesAPlanMadeByHand(t *testing.T) {
+	t.Parallel()
 	c := newCheckCase()
 	if err := Check(c.h, c.l, c.p, c.pl); err != nil {
 		t.Errorf("Check: %v, want no fault", err)
@@ -15,6 +16,7 @@ func TestCheckPassesAPlanMadeByHand(t *testing.T) {
 }
 
 func TestCheckPassesAPlanThatCameBackFromJSON(t *testing.T) {
+	t.Parallel()
 	c := newCheckCase()
 	text, err := json.Marshal(c.pl)
 	if err != nil {
@@ -30,6 +32,7 @@ func TestCheckPassesAPlanThatCameBackFromJSON(t *testing.T) {
 }
 
 func TestEvaluateAgreesWithThePlanMadeByHand(t *testing.T) {
+	t.Parallel()
 	c := newCheckCase()
 	got := Evaluate(c.p, &Placement{Nodes: []NodePlacement{
 		{Cores: []int{1, 2}, Memory: []NodePage{{0, 4}}, GPUs: []int{0, 1}, NICs: []int{3}},

@@ -205,9 +205,17 @@ func (c *conflict) findParts(counted *clash) {
 	}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
+		playing := 0
 		for _, what := range order {
-			if c.parts.all[what] && what != DemandReserve && amount(c.p, r, what) > 0 && c.drop(without(what, []string{r.Name})) {
+			if c.plays(r, what) {
+				playing++
+			}
+		}
+		for _, what := range order {
+			// The last part stays, so that the message can say what the lab node is in the set for.
+			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
 				c.parts.not[[2]string{r.Name, what}] = true
+				playing--
 			}
 		}
 	}

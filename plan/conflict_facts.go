@@ -60,7 +60,7 @@ func (c *conflict) lifts() []lift {
 	}
 	for d := range c.p.Devices {
 		dev := &c.p.Devices[d]
-		what := map[string]string{KindGPU: DemandGPUs, KindNIC: DemandNICs}[dev.Kind]
+		what := demandOf(dev.Kind)
 		if !dev.Whole && dev.Tenant == "" && c.parts.all[what] && c.wouldServe(d, what) {
 			text := printable(dev.ID) + " stays"
 			if dev.Refused != "" {
@@ -122,24 +122,43 @@ func (c *conflict) tenants() []string {
 // tenantFact says what a tenant holds, as far as it matters here.
 func (c *conflict) tenantFact(name string) Fact {
 	f := Fact{Kind: FactTenant, Tenant: name}
-	var has []string
+	var has, others []string
 	cores := int64(0)
 	for i := range c.p.Cores {
 		if c.p.Cores[i].Tenant == name {
 			cores++
 		}
 	}
-	if cores > 0 {
-		has = append(has, counted(cores, "core"))
+	if text := counted(cores, "core"); cores > 0 && (c.parts.all[DemandCores] || c.parts.all[DemandSMT] || c.reserved()) {
+		has = append(has, text)
+	} else if cores > 0 {
+		others = append(others, text)
 	}
 	for d := range c.p.Devices {
-		if dev := &c.p.Devices[d]; dev.Tenant == name {
-			f.Devices = append(f.Devices, dev.ID)
-			has = append(has, printable(dev.ID))
+		dev := &c.p.Devices[d]
+		if dev.Tenant != name {
+			continue
 		}
+		f.Devices = append(f.Devices, dev.ID)
+		if c.parts.all[demandOf(dev.Kind)] {
+			has = append(has, printable(dev.ID))
+		} else {
+			others = append(others, printable(dev.ID))
+		}
+	}
+	if len(has) == 0 {
+		has = others
 	}
 	f.Text = "tenant " + printable(name) + " holds " + andList(has)
 	return f
+}
+
+// demandOf returns what asks for whole devices of a kind.
+func demandOf(kind string) string {
+	if kind == KindGPU {
+		return DemandGPUs
+	}
+	return DemandNICs
 }
 
 // bundles returns the bundles of several devices of which the conflict could use one.

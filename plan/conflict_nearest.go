@@ -9,31 +9,31 @@ import (
 // maxOffers bounds how many ways out are told.
 const maxOffers = 4
 
-// nearest says what would fit: each offer has been tried. Offers are for the whole lab; where none helps it, because there are other conflicts too, they are for
-// the lab nodes of this one, and the text says so.
+// nearest says what would fit: each offer has been tried, on the whole lab. Where there is another conflict too, so that nothing helps but to leave lab nodes
+// out, it says what would help the lab nodes of this one alone.
 func (c *conflict) nearest() string {
 	all := make([]int, len(c.p.Requests))
 	for i := range all {
 		all[i] = i
 	}
-	if offers := c.offers(all); len(offers) > 0 {
-		return "it fits " + strings.Join(offers, ", or ")
+	offers := c.offers(all)
+	if len(offers) == 0 {
+		offers = c.cuts(all, all)
 	}
-	if placed := c.placed(); len(placed) > 0 {
-		var names []string
-		for _, i := range placed {
-			names = append(names, printable(c.p.Requests[i].Name))
+	alone := ""
+	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(all) {
+		if own := c.offers(c.set); len(own) > 0 {
+			alone = "; " + c.nodeList(c.set) + map[bool]string{true: " alone fits ", false: " alone fit "}[len(c.set) == 1] + strings.Join(own, ", or ")
 		}
-		text := andList(names) + " can be placed without the others"
-		if len(c.set) > 1 || len(c.set) < len(all) {
-			if offers := c.offers(c.set); len(offers) > 0 && len(c.set) > 0 {
-				text += "; " + andList(c.names()) + " fit " + strings.Join(offers, ", or ") + ", but then others do not"
-			}
-		}
-		return text
 	}
-	if offers := c.offers(c.set); len(offers) > 0 {
-		return andList(c.names()) + ": it fits " + strings.Join(offers, ", or ") + ", but then other lab nodes do not"
+	if without := c.leaveOut(all); without != "" {
+		offers = append(offers, without)
+	}
+	switch {
+	case len(offers) > 0:
+		return "it fits " + strings.Join(offers, ", or ") + alone
+	case alone != "":
+		return "nothing fits as a whole" + alone
 	}
 	return "nothing that was tried is enough: ask for less of what is named, or free it"
 }
@@ -46,35 +46,35 @@ func (c *conflict) offers(keep []int) []string {
 			out = append(out, text)
 		}
 	}
-	for _, what := range demandOrder {
-		if c.parts.all[what] && what != DemandSMT {
-			add(c.cut(keep, what))
-		}
+	for _, text := range c.cuts(keep, c.set) {
+		add(text)
 	}
-	if c.parts.all[DemandSMT] && c.can(keep, without(DemandSMT, c.rawNames())) {
-		add("with smt: off for " + andList(c.names()))
+	if c.parts.all[DemandSMT] && c.can(keep, ownCores(c.names())) {
+		add("with smt: off for " + c.nodeList(c.set))
 	}
 	if c.reserved() {
 		add(c.smallerReserve(keep))
 	}
 	for _, k := range c.parts.affinity {
 		if len(out) < maxOffers && c.can(keep, withoutAffinity(k)) {
-			add("where " + andList(printables(c.members(k))) + " need not be on " + strings.SplitN(c.affinityText(k), " must be on ", 2)[1])
+			_, on, _ := strings.Cut(c.affinityText(k), " must be ")
+			add("where " + c.nodeList(c.memberIndexes(k)) + " need not be " + on)
 		}
 	}
+	moved := false
 	for _, f := range c.facts {
 		if f.Kind == FactTenant && !f.Together && len(out) < maxOffers && c.can(keep, withoutTenant(f.Tenant)) {
+			moved = true
 			add("when tenant " + printable(f.Tenant) + " is moved away")
 		}
 	}
-	add(c.tenantsTogether(keep))
-	if len(c.set) > 1 && len(out) < maxOffers {
-		add(c.leaveOut(keep))
+	if !moved {
+		add(c.tenantsTogether(keep))
 	}
 	return out
 }
 
-func (c *conflict) rawNames() []string {
+func (c *conflict) names() []string {
 	var names []string
 	for _, i := range c.set {
 		names = append(names, c.p.Requests[i].Name)
@@ -82,24 +82,38 @@ func (c *conflict) rawNames() []string {
 	return names
 }
 
+// cuts offers to cut what plays a part in the conflict, for the requests of whom.
+func (c *conflict) cuts(keep, whom []int) []string {
+	var out []string
+	for _, what := range demandOrder {
+		if c.parts.all[what] && what != DemandSMT {
+			if text := c.cut(keep, whom, what); text != "" {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
 // cut finds the largest equal cut of something that helps: by halving, because to ask for less is never harder.
-func (c *conflict) cut(keep []int, what string) string {
+func (c *conflict) cut(keep, whom []int, what string) string {
 	var names []string
+	var who []int
 	var most, least, sum int64
 	var threads []int
-	each := func(do func(r *Request, n int64)) {
-		for _, i := range c.set {
+	each := func(do func(i int, r *Request, n int64)) {
+		for _, i := range whom {
 			if r := &c.p.Requests[i]; c.plays(r, what) {
 				n := amount(c.p, r, what)
 				if what == DemandMemory {
 					n = r.Pages
 				}
-				do(r, n)
+				do(i, r, n)
 			}
 		}
 	}
-	each(func(r *Request, n int64) {
-		names = append(names, r.Name)
+	each(func(i int, r *Request, n int64) {
+		names, who = append(names, r.Name), append(who, i)
 		threads = append(threads, r.Threads)
 		if least == 0 || n < least {
 			least = n
@@ -122,39 +136,38 @@ func (c *conflict) cut(keep []int, what string) string {
 			high = middle - 1
 		}
 	}
-	each(func(_ *Request, n int64) { sum += max(0, n-low) })
-	who := ""
+	each(func(_ int, _ *Request, n int64) { sum += max(0, n-low) })
+	of := ""
 	if len(names) > 1 {
-		who = " each"
+		of = " each"
 	}
-	if len(names) < len(c.set) || len(c.set) < len(c.p.Requests) {
-		who += " for " + andList(printables(names))
+	if len(names) < len(keep) {
+		of += " for " + c.nodeList(who)
 	}
-	equal := most == least
-	instead := func(from string) string {
-		if equal {
-			return " instead of " + from
+	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs" where not all asked for the same.
+	number := func(to, from, unit string) string {
+		if most == least {
+			return to + " instead of " + from + unit
 		}
-		return " at most"
+		return "at most " + to + unit
+	}
+	less := " less"
+	if len(names) > 1 {
+		less += " in all"
 	}
 	switch what {
 	case DemandCores:
-		slices.Sort(threads)
-		less := counted(sum, "core") + " less"
-		if len(names) > 1 {
-			less += " in all"
+		if t := int64(slices.Min(threads)); t == int64(slices.Max(threads)) {
+			return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*t), fmt.Sprint(most*t), " vCPUs"), of, counted(sum, "core"), less)
 		}
-		if t := threads[0]; t == threads[len(threads)-1] {
-			return fmt.Sprintf("with %d%s vCPUs%s (%s)", low*int64(t), instead(fmt.Sprint(most*int64(t))), who, less)
-		}
-		return fmt.Sprintf("with %d%s cores%s (%s)", low, instead(fmt.Sprint(most)), who, less)
+		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low), fmt.Sprint(most), " cores"), of, counted(sum, "core"), less)
 	case DemandMemory:
-		return fmt.Sprintf("with %s%s of memory%s (%s less in all)", c.bytes(low), instead(c.bytes(most)), who, c.bytes(sum))
+		return fmt.Sprintf("with %s%s (%s%s)", number(c.bytes(low), c.bytes(most), " of memory"), of, c.bytes(sum), less)
 	}
 	if low == 0 {
-		return fmt.Sprintf("without %ss for %s", deviceWord(what), andList(printables(names)))
+		return fmt.Sprintf("without %ss for %s", deviceWord(what), c.nodeList(who))
 	}
-	return fmt.Sprintf("with %d%s%s", low, instead(counted(most, deviceWord(what))), who)
+	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), counted(most, deviceWord(what)), ""), of)
 }
 
 // smallerReserve finds the largest reserve that helps.
@@ -184,32 +197,37 @@ func (c *conflict) tenantsTogether(keep []int) string {
 	var edits []edit
 	var names []string
 	for _, f := range c.facts {
-		if f.Kind == FactTenant && f.Together {
+		if f.Kind == FactTenant {
 			edits, names = append(edits, withoutTenant(f.Tenant)), append(names, printable(f.Tenant))
 		}
 	}
-	if len(edits) == 0 || !c.can(keep, edits...) {
+	if len(edits) < 2 || !c.can(keep, edits...) {
 		return ""
 	}
 	return "when tenants " + andList(names) + " are moved away"
 }
 
-// leaveOut offers to leave one of the lab nodes out, the last that helps.
-func (c *conflict) leaveOut(keep []int) string {
+// leaveOut offers to leave out one lab node of the conflict, the last that helps, or else as many as have to be.
+func (c *conflict) leaveOut(all []int) string {
 	tried := map[int]bool{}
 	for k := len(c.set) - 1; k >= 0; k-- {
 		i := c.set[k]
-		if class := c.p.Requests[i].Class; tried[class] {
+		class := c.p.Requests[i].Class
+		if tried[class] {
 			continue
-		} else {
-			tried[class] = true
 		}
-		rest := slices.DeleteFunc(slices.Clone(keep), func(o int) bool { return o == i })
+		tried[class] = true
+		rest := slices.DeleteFunc(slices.Clone(all), func(o int) bool { return o == i })
 		if len(rest) > 0 && c.can(rest) {
 			return "without " + printable(c.p.Requests[i].Name)
 		}
 	}
-	return ""
+	in := c.placed()
+	if len(in) == 0 {
+		return ""
+	}
+	out := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return slices.Contains(in, i) })
+	return "without " + c.nodeList(out)
 }
 
 // placed returns lab nodes that can be placed together: all that still fit, in the order of the lab. Of a class of which one did not fit, no other does.

@@ -85,6 +85,17 @@ func without(what string, names []string) edit {
 	}
 }
 
+// ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.
+func ownCores(names []string) edit {
+	return func(p *Problem) {
+		for i := range p.Requests {
+			if r := &p.Requests[i]; slices.Contains(names, r.Name) {
+				r.Threads, r.Cores = 1, r.VCPUs
+			}
+		}
+	}
+}
+
 // moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has any. Where every request asks for one core, it is the only way
 // to see whether cores play a part.
 func moreCores(p *Problem) {

@@ -133,7 +133,7 @@ var conflictSituations = []struct {
 	{"a reserve of more than there is", func(p *Problem) { p.hold("web", 0, 13); p.ReserveCores = 4; p.ask(1, 1, 1, nil) }},
 	{"a reserve that is the only reason", func(p *Problem) { p.ReserveCores = 6; p.ask(3, 4, 1, nil) }},
 	{"a reserve on one NUMA node", func(p *Problem) {
-		p.NUMANodes[1].ReserveCores = 4
+		p.ReserveCores, p.NUMANodes[1].ReserveCores = 4, 4
 		p.Affinity = []Affinity{{Requests: []int{0, 1}, NUMA: Different}}
 		p.ask(2, 5, 1, nil)
 	}},
@@ -218,6 +218,7 @@ var conflictSituations = []struct {
 }
 
 func TestConflictSaysWhyAndWhatWouldFit(t *testing.T) {
+	t.Parallel()
 	var all strings.Builder
 	for _, s := range conflictSituations {
 		p := conflictHost()
@@ -237,7 +238,7 @@ func TestConflictSaysWhyAndWhatWouldFit(t *testing.T) {
 		}
 		fmt.Fprintf(&all, "# %s\n%v\n", s.name, got)
 		for _, d := range got.Requests {
-			fmt.Fprintf(&all, "  request %s%s %s: %s\n", d.Node, strings.Join(d.Among, "+"), d.What, d.Text)
+			fmt.Fprintf(&all, "  request %s%s %s: %s\n", strings.Trim(fmt.Sprintf("%q", d.Node), `"`), strings.Join(d.Among, "+"), d.What, d.Text)
 		}
 		for _, f := range got.Facts {
 			fmt.Fprintf(&all, "  fact %s: %s\n", f.Kind, f.Text)
@@ -248,6 +249,7 @@ func TestConflictSaysWhyAndWhatWouldFit(t *testing.T) {
 }
 
 func TestConflictAsJSON(t *testing.T) {
+	t.Parallel()
 	p := conflictHost()
 	p.hold("web", 4, 7)
 	p.ask(2, 6, 1, nil)
@@ -329,6 +331,7 @@ func (p *Problem) vfNICs() []int {
 }
 
 func TestEachRequestOfAConflictIsNeeded(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
 		if bruteFeasible(p) {
@@ -368,13 +371,14 @@ func TestEachRequestOfAConflictIsNeeded(t *testing.T) {
 				t.Errorf("text %q", text)
 			}
 		}
-		if strings.HasPrefix(got.Nearest, "nothing") {
+		if strings.HasPrefix(got.Nearest, "nothing that was tried") {
 			t.Errorf("no offer: %v", got)
 		}
 	})
 }
 
 func TestEachOfferOfAConflictWasTried(t *testing.T) {
+	t.Parallel()
 	p := conflictHost()
 	p.hold("web", 4, 7)
 	p.ask(2, 6, 1, nil)
@@ -394,6 +398,7 @@ func TestEachOfferOfAConflictWasTried(t *testing.T) {
 }
 
 func TestConflictAnswersWithWhatItHasWhenItIsStopped(t *testing.T) {
+	t.Parallel()
 	p := conflictHost()
 	p.Affinity = []Affinity{{Requests: []int{0, 1, 2}, NUMA: Different}}
 	p.ask(3, 2, 1, nil)
@@ -427,6 +432,7 @@ func TestConflictAnswersWithWhatItHasWhenItIsStopped(t *testing.T) {
 }
 
 func TestConflictTakesAnOracleThatCannotTell(t *testing.T) {
+	t.Parallel()
 	p := conflictHost()
 	p.ask(2, 8, 1, nil)
 	got, err := Conflict(context.Background(), p, func(context.Context, *Problem) (bool, error) { return false, errors.New("step limit") })
@@ -439,6 +445,7 @@ func TestConflictTakesAnOracleThatCannotTell(t *testing.T) {
 }
 
 func TestDeriveRenumbersRequests(t *testing.T) {
+	t.Parallel()
 	p := conflictHost()
 	p.Affinity = []Affinity{{Requests: []int{1, 2, 3}, NUMA: Different}, {Requests: []int{0, 1}, NIC: Same}}
 	p.ask(4, 2, 1, nil)

@@ -54,7 +54,7 @@ func (c *conflict) demandText(r *Request, what string) string {
 	case DemandSMT:
 		return fmt.Sprintf("cores with %d threads", n)
 	case DemandMemory:
-		return c.bytes(r.Pages)
+		return c.bytes(r.Pages) + " of memory"
 	}
 	return counted(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
@@ -77,13 +77,21 @@ func deviceWord(what string) string {
 	return map[string]string{DemandGPUs: "GPU", DemandNICs: "NIC", DemandVFs: "virtual function"}[what]
 }
 
-// members returns the lab nodes of the conflict that an affinity is of.
-func (c *conflict) members(k int) []string {
-	var names []string
+// memberIndexes returns the requests of the conflict that an affinity is of.
+func (c *conflict) memberIndexes(k int) []int {
+	var members []int
 	for _, i := range c.p.Affinity[k].Requests {
 		if slices.Contains(c.set, i) {
-			names = append(names, c.p.Requests[i].Name)
+			members = append(members, i)
 		}
+	}
+	return members
+}
+
+func (c *conflict) members(k int) []string {
+	var names []string
+	for _, i := range c.memberIndexes(k) {
+		names = append(names, c.p.Requests[i].Name)
 	}
 	return names
 }
@@ -98,7 +106,11 @@ func (c *conflict) affinityText(k int) string {
 	if a.NIC != "" {
 		parts = append(parts, words[a.NIC]+" NICs")
 	}
-	return andList(printables(c.members(k))) + " must be on " + strings.Join(parts, " and ")
+	who := c.nodeList(c.memberIndexes(k))
+	if len(c.memberIndexes(k)) == len(c.set) {
+		who = "they"
+	}
+	return who + " must be on " + strings.Join(parts, " and ")
 }
 
 func (c *conflict) reserveText() string {
@@ -106,7 +118,7 @@ func (c *conflict) reserveText() string {
 	var on []string
 	for _, n := range c.p.NUMANodes {
 		if n.ReserveCores > 0 {
-			on = append(on, fmt.Sprintf("%d on NUMA node %d", n.ReserveCores, n.ID))
+			on = append(on, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
 		}
 	}
 	if len(on) > 0 {
@@ -115,35 +127,40 @@ func (c *conflict) reserveText() string {
 	return text
 }
 
-func printables(names []string) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, printable(n))
-	}
-	return out
-}
+// manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
+const manyInRow = 4
 
-func (c *conflict) names() []string {
+// nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07".
+func (c *conflict) nodeList(requests []int) string {
 	var names []string
-	for _, i := range c.set {
-		names = append(names, printable(c.p.Requests[i].Name))
+	for k := 0; k < len(requests); {
+		last := k
+		for last+1 < len(requests) && requests[last+1] == requests[last]+1 {
+			last++
+		}
+		if last-k+1 < manyInRow {
+			last = k
+			names = append(names, printable(c.p.Requests[requests[k]].Name))
+		} else {
+			names = append(names, printable(c.p.Requests[requests[k]].Name)+" to "+printable(c.p.Requests[requests[last]].Name))
+		}
+		k = last + 1
 	}
-	return names
+	return andList(names)
 }
 
 // message says what conflicts: who, what they need, what there is for it, and what stands in the way.
 func (c *conflict) message() string {
-	names := c.names()
-	var head string
-	switch len(names) {
+	head := c.nodeList(c.set)
+	switch len(c.set) {
 	case 0:
 		return c.reserveMessage()
 	case 1:
-		head = names[0] + " cannot be placed: "
+		head += " cannot be placed: "
 	case 2:
-		head = names[0] + " and " + names[1] + " cannot both be placed: "
+		head += " cannot both be placed: "
 	default:
-		head = andList(names) + " cannot all be placed: "
+		head += " cannot all be placed: "
 	}
 	var clauses []string
 	if needs := c.needs(); needs != "" {
@@ -162,6 +179,9 @@ func (c *conflict) message() string {
 			facts = append(facts, f.Text)
 		}
 	}
+	if c.parts.all[DemandVFs] && (c.parts.all[DemandNICs] || slices.ContainsFunc(c.facts, func(f Fact) bool { return f.Kind == FactBundle })) {
+		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual functions")
+	}
 	if len(facts) > 0 {
 		text += ": " + strings.Join(facts, "; ")
 	}
@@ -170,29 +190,39 @@ func (c *conflict) message() string {
 
 // reserveMessage says that the host is too small for its own reserve.
 func (c *conflict) reserveMessage() string {
-	return fmt.Sprintf("the host cannot keep its reserve: %s, and %s", c.reserveText(), c.coresThere(false))
+	on := map[int]int{}
+	free := 0
+	for i := range c.p.Cores {
+		if k := &c.p.Cores[i]; k.Tenant == "" {
+			free++
+			on[k.NUMANode]++
+		}
+	}
+	text := fmt.Sprintf("of %s %d are no tenant's", counted(int64(len(c.p.Cores)), "core"), free)
+	for _, n := range c.p.NUMANodes {
+		if on[n.ID] < n.ReserveCores {
+			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
+		}
+	}
+	for k, f := range c.facts {
+		text += map[bool]string{true: ": ", false: "; "}[k == 0] + f.Text
+	}
+	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
 
 // needs says what each lab node asks for: "each needs 2 GPUs", or by lab nodes of equal needs.
 func (c *conflict) needs() string {
-	byNeed := map[string][]string{}
+	byNeed := map[string][]int{}
 	var order []string
 	for _, i := range c.set {
-		r := &c.p.Requests[i]
-		var what []string
-		for _, d := range demandOrder {
-			if c.plays(r, d) {
-				what = append(what, c.demandText(r, d))
-			}
-		}
-		if len(what) == 0 {
+		need := c.need(&c.p.Requests[i])
+		if need == "" {
 			continue
 		}
-		need := andList(what)
 		if byNeed[need] == nil {
 			order = append(order, need)
 		}
-		byNeed[need] = append(byNeed[need], printable(r.Name))
+		byNeed[need] = append(byNeed[need], i)
 	}
 	if len(order) == 1 && len(byNeed[order[0]]) == len(c.set) {
 		if len(c.set) == 1 {
@@ -202,14 +232,29 @@ func (c *conflict) needs() string {
 	}
 	var parts []string
 	for _, need := range order {
-		who := byNeed[need]
-		if len(who) == 1 {
-			parts = append(parts, who[0]+" needs "+need)
+		if who := byNeed[need]; len(who) == 1 {
+			parts = append(parts, c.nodeList(who)+" needs "+need)
 		} else {
-			parts = append(parts, andList(who)+" need "+need+" each")
+			parts = append(parts, c.nodeList(who)+" need "+need+" each")
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// need says what plays a part of what a request asks for.
+func (c *conflict) need(r *Request) string {
+	var what []string
+	for _, d := range demandOrder {
+		switch {
+		case !c.plays(r, d):
+		case d == DemandCores && c.plays(r, DemandSMT):
+			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", counted(int64(r.Cores), "core"), r.Threads, r.VCPUs))
+		case d == DemandSMT && c.plays(r, DemandCores): // said with the cores
+		default:
+			what = append(what, c.demandText(r, d))
+		}
+	}
+	return andList(what)
 }
 
 // there says what there is of what plays a part.
@@ -221,43 +266,74 @@ func (c *conflict) there() string {
 		}
 	}
 	if c.parts.all[DemandVFs] {
-		var nics []string
-		for _, d := range anyOf(c.p, c.set, DemandVFs) {
-			nics = append(nics, fmt.Sprintf("%s can give %s", printable(c.p.Devices[d].ID), counted(int64(c.p.Devices[d].VFs), "virtual function")))
-		}
-		parts = append(parts, andList(nics))
+		parts = append(parts, c.vfsThere())
 	}
 	if c.parts.all[DemandCores] || c.parts.all[DemandSMT] || c.parts.all[DemandReserve] {
 		parts = append(parts, c.coresThere(c.parts.all[DemandSMT]))
 	}
 	if c.parts.all[DemandMemory] {
-		var nodes []string
-		for _, n := range c.p.NUMANodes {
-			if n.Pages != nil {
-				nodes = append(nodes, fmt.Sprintf("NUMA node %d %s", n.ID, c.bytes(*n.Pages)))
+		parts = append(parts, c.memoryThere())
+	}
+	if slices.ContainsFunc(c.parts.affinity, func(k int) bool { return c.p.Affinity[k].NUMA != "" }) {
+		on := map[int]bool{}
+		for i := range c.p.Cores {
+			if c.p.Cores[i].Tenant == "" {
+				on[c.p.Cores[i].NUMANode] = true
 			}
 		}
-		if len(nodes) > 0 {
-			parts = append(parts, "there is this much memory to give: "+andList(nodes))
-		}
+		parts = append(parts, counted(int64(len(on)), "NUMA node")+map[bool]string{true: " has", false: " have"}[len(on) == 1]+" cores to give")
 	}
 	return strings.Join(parts, ", and ")
 }
 
-// devicesThere says how many devices of a kind there are and how many the lab nodes can get.
+// vfsThere says how many virtual functions the lab nodes can get, and of which NICs.
+func (c *conflict) vfsThere() string {
+	var of []string
+	var sum int64
+	for _, d := range anyOf(c.p, c.set, DemandVFs) {
+		dev := &c.p.Devices[d]
+		sum += int64(dev.VFs)
+		of = append(of, fmt.Sprintf("%d of %s", dev.VFs, printable(dev.ID)))
+	}
+	return thereAre(sum, "virtual function") + " to give (" + andList(of) + ")"
+}
+
+// memoryThere says how much memory the NUMA nodes can give. Memory plays no part where that of a node is not known.
+func (c *conflict) memoryThere() string {
+	var on []string
+	var sum int64
+	for _, n := range c.p.NUMANodes {
+		if n.Pages != nil {
+			sum += *n.Pages
+			on = append(on, fmt.Sprintf("%s on NUMA node %d", c.bytes(*n.Pages), n.ID))
+		}
+	}
+	if len(on) == 1 {
+		return "there is " + c.bytes(sum) + " to give"
+	}
+	return "there is " + c.bytes(sum) + " to give (" + andList(on) + ")"
+}
+
+func thereAre(n int64, one string) string {
+	if n == 1 {
+		return "there is 1 " + one
+	}
+	return "there are " + counted(n, one)
+}
+
+// devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
 func (c *conflict) devicesThere(what string) string {
-	kind := map[string]string{DemandGPUs: KindGPU, DemandNICs: KindNIC}[what]
-	all := 0
+	all := int64(0)
 	for d := range c.p.Devices {
-		if c.p.Devices[d].Kind == kind {
+		if demandOf(c.p.Devices[d].Kind) == what {
 			all++
 		}
 	}
 	can := anyOf(c.p, c.set, what)
-	text := fmt.Sprintf("of %s %d can be theirs", counted(int64(all), deviceWord(what)), len(can))
-	if len(c.set) == 1 {
-		text = fmt.Sprintf("of %s %d can be its own", counted(int64(all), deviceWord(what)), len(can))
+	if int64(len(can)) == all {
+		return thereAre(all, deviceWord(what))
 	}
+	text := fmt.Sprintf("of %s %d will do", counted(all, deviceWord(what)), len(can))
 	if len(can) == 0 || len(can) > 4 {
 		return text
 	}
@@ -289,9 +365,6 @@ func (c *conflict) coresThere(threads bool) string {
 	text := fmt.Sprintf("of %s %d can be given", counted(int64(len(c.p.Cores)), "core"), max(0, free))
 	if threads {
 		text += fmt.Sprintf(", %d of them with several threads", wide)
-	}
-	if len(c.set) == 0 {
-		text = fmt.Sprintf("of %s %d are free", counted(int64(len(c.p.Cores)), "core"), free)
 	}
 	var why []string
 	if c.parts.all[DemandReserve] {

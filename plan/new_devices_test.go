@@ -268,6 +268,28 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		})
 	}
+	// A Host that nobody completed: only one side tells of the other.
+	for name, change := range map[string]func(*topology.Host){
+		"the NIC tells": func(h *topology.Host) {
+			h.NICs[0].SRIOV, h.PCI[0].SRIOV, h.PCI[1].PF = &topology.SRIOV{Total: new(2), VFs: []topology.VF{{Index: 0, Address: &second}}}, nil, nil
+		},
+		"the virtual function tells": func(h *topology.Host) { h.NICs[0].SRIOV, h.PCI[0].SRIOV = &topology.SRIOV{Total: new(2)}, nil },
+	} {
+		t.Run("where only "+name, func(t *testing.T) {
+			t.Parallel()
+			h := cardHost(t, card{"0000:41:00.0", classEthernet, 1, nil}, card{"0000:41:00.3", classEthernet, 2, func(d *topology.PCIDevice) {
+				d.PF = new(addr(t, "0000:41:00.0"))
+			}})
+			h.Tenants = []topology.Tenant{{Name: "web", Devices: []topology.TenantDevice{{PCI: second}}}}
+			change(h)
+			p := problem(t, h, labOf(1), plan.Options{})
+			checkWellFormed(t, p)
+			d := p.Devices[0]
+			if !slices.Equal(d.FreeVFs, []int{1}) || d.Refused != "of its virtual function 0 (0000:41:00.3): tenant web holds it" {
+				t.Errorf("device %+v", d)
+			}
+		})
+	}
 	t.Run("a hostile number is cut", func(t *testing.T) {
 		t.Parallel()
 		h := cardHost(t, card{"0000:41:00.0", classEthernet, 1, func(d *topology.PCIDevice) { d.SRIOV = &topology.SRIOV{Total: new(1 << 40)} }})

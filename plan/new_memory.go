@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -47,7 +48,7 @@ func (b *problemBuilder) memory() *memoryUse {
 		}
 		if m.unusable[at] {
 			if node.MemoryBytes == nil || *node.MemoryBytes > 0 {
-				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, firstOf(node.Kind, "gpu"))
+				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, cmp.Or(node.Kind, "gpu"))
 			}
 		} else if m.bytes[at] == nil {
 			unknown = unknown.Union(b.nodeSet(at))
@@ -59,14 +60,6 @@ func (b *problemBuilder) memory() *memoryUse {
 	b.reserveMemory(m)
 	b.holdMemory(m)
 	return m
-}
-
-// firstOf returns a, or b where a is empty.
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // total is the known memory that may back guests.

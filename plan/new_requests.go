@@ -36,19 +36,19 @@ func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 
 // A coreSupply is the cores that no tenant holds.
 type coreSupply struct {
-	free  int   // all of them
-	atLst []int // how many have at least so many threads, by threads
+	free int   // all of them
+	wide []int // how many have at least so many threads, by threads
 }
 
 // widest returns the threads of the widest core, as a power of two.
-func (s *coreSupply) widest() int { return powerBelow(len(s.atLst) - 1) }
+func (s *coreSupply) widest() int { return powerBelow(len(s.wide) - 1) }
 
 // with returns how many cores have at least so many threads.
 func (s *coreSupply) with(threads int) int {
-	if threads >= len(s.atLst) {
+	if threads >= len(s.wide) {
 		return 0
 	}
-	return s.atLst[threads]
+	return s.wide[threads]
 }
 
 // powerBelow returns the largest power of two that is at most n, and 1 below that.
@@ -65,11 +65,11 @@ func (b *problemBuilder) supply() *coreSupply {
 	s := &coreSupply{}
 	for _, c := range b.freeCores() {
 		s.free++
-		for len(s.atLst) <= len(c.CPUs) {
-			s.atLst = append(s.atLst, 0)
+		for len(s.wide) <= len(c.CPUs) {
+			s.wide = append(s.wide, 0)
 		}
 		for t := range len(c.CPUs) + 1 {
-			s.atLst[t]++
+			s.wide[t]++
 		}
 	}
 	return s
@@ -90,7 +90,7 @@ func (b *problemBuilder) addCPUs() {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		smt := b.setting(n.Name, "smt", n.SMT)
 		if smt == lab.On && s.widest() < 2 {
-			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and %s: %s", b.noThreads(), b.threadsFix())
+			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and %s has cores of one thread only: %s", b.name, b.threadsFix())
 			continue
 		}
 		if n.AutoCPUs {
@@ -149,11 +149,6 @@ func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *Request, most int) string
 		text += fmt.Sprintf(", %d of them so wide", wide)
 	}
 	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
-}
-
-// noThreads says that no core has two threads.
-func (b *problemBuilder) noThreads() string {
-	return b.name + " has cores of one thread only"
 }
 
 // threadsFix says what to do about cores of one thread.

@@ -44,6 +44,9 @@ func tenantName(t *topology.Tenant) string {
 
 // holdCores marks the cores that tenants hold. One that is shut off holds them as well: it may be started at any time.
 func (b *problemBuilder) holdCores() {
+	if len(b.tenants) == 0 {
+		return
+	}
 	var all topology.CPUSet
 	coreOf := map[int]*Core{}
 	for i := range b.p.Cores {

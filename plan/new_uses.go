@@ -59,12 +59,43 @@ func (b *problemBuilder) findUses() {
 		}
 	}
 	b.findScreen(use)
-	b.virtualUses = map[topology.PCIAddr]string{}
+	b.findVirtualUses()
+}
+
+// findVirtualUses finds the physical functions whose virtual ones are needed.
+func (b *problemBuilder) findVirtualUses() {
+	b.virtual = map[topology.PCIAddr][]vfFunction{}
+	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
+		if len(b.virtual[pf]) == 0 {
+			b.virtual[pf] = virtualFunctions(pf, s)
+		}
+	}
+	for i := range b.host.NICs {
+		if n := &b.host.NICs[i]; n.Address != nil {
+			add(*n.Address, n.SRIOV)
+		}
+	}
 	for i := range b.host.PCI {
-		d := &b.host.PCI[i]
-		for _, vf := range virtualFunctions(d.Address, d.SRIOV) {
+		add(b.host.PCI[i].Address, b.host.PCI[i].SRIOV)
+	}
+	// Those that only their own side tells of are numbered by address, as the kernel makes them.
+	orphans := map[topology.PCIAddr][]topology.PCIAddr{}
+	for i := range b.host.PCI {
+		if d := &b.host.PCI[i]; d.PF != nil && len(b.virtual[*d.PF]) == 0 {
+			orphans[*d.PF] = append(orphans[*d.PF], d.Address)
+		}
+	}
+	for pf, list := range orphans {
+		slices.SortFunc(list, topology.PCIAddr.Compare)
+		for index, a := range list[:min(len(list), MaxNICVFs)] {
+			b.virtual[pf] = append(b.virtual[pf], vfFunction{index, a})
+		}
+	}
+	b.virtualUses = map[topology.PCIAddr]string{}
+	for pf, list := range b.virtual {
+		for _, vf := range list {
 			if why, ok := b.uses[vf.addr]; ok {
-				b.virtualUses[d.Address] = fmt.Sprintf("of its virtual function %d (%s): %s", vf.index, vf.addr, why)
+				b.virtualUses[pf] = fmt.Sprintf("of its virtual function %d (%s): %s", vf.index, vf.addr, why)
 				break
 			}
 		}

@@ -23,7 +23,7 @@ func (b *problemBuilder) countVFs() {
 		}
 		total := totalVFs(f.sriov)
 		if f.addr != nil {
-			f.vfs = virtualFunctions(*f.addr, f.sriov)
+			f.vfs = b.virtual[*f.addr]
 		} else if f.sriov == nil && slices.ContainsFunc(f.names, func(s string) bool { return strings.HasPrefix(s, "mlx5_") }) {
 			total = assumedVFs
 			assumed = append(assumed, plainText(d.ID))
@@ -37,6 +37,7 @@ func (b *problemBuilder) countVFs() {
 		}
 		taken := map[int]bool{}
 		for _, vf := range f.vfs {
+			total = max(total, vf.index+1) // it exists, whatever the firmware says
 			if _, used := b.uses[vf.addr]; used {
 				taken[vf.index] = true
 			}

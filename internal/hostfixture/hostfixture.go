@@ -162,7 +162,7 @@ type Function struct {
 	Max    string
 	Width  int // now and at most
 	MaxW   int
-	Port   string            // of a bridge: "root port", "upstream port", "downstream port"
+	Port   string            // of a bridge: "root port", "upstream port", "downstream port", "pci bridge"
 	Buses  [2]uint8          // of a bridge: secondary and subordinate
 	ACS    *uint16           // its ACS control register; nil: it has none
 	BARs   []string          // lines of resource
@@ -212,7 +212,7 @@ func (t *Tree) AddFunction(f Function) string {
 }
 
 // portTypes are the device/port types of the PCI Express capability.
-var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6}
+var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6, "pci bridge": 7}
 
 // config makes the configuration space: identity, header type, a PCI Express capability that names the port's type, and ACS where there is some.
 func config(f *Function) []byte {

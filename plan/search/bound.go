@@ -1,5 +1,7 @@
 package search
 
+import "slices"
+
 // settle works out what follows from the prices. What there is comes back at its price: cores as a sum, and of each bundle the dearer of two uses, whole or by
 // virtual functions. A NIC with u users costs w*u*(u-1) and earns price*u; once it has some users it can only get more.
 func (t *tree) settle() {
@@ -63,24 +65,27 @@ func (t *tree) bound(least []leastConfig) int64 {
 }
 
 // rounds is how often ascend changes the prices.
-const rounds = 120
+const rounds = 300
 
 // ascend raises the prices of what too many lab nodes want and lowers those of what is left, as long as the bound grows: the subgradient method with
-// Polyak's step towards the best placement known, in whole numbers.
+// Polyak's step towards the best placement known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and Maffioli 1975), since
+// equal lab nodes would all run back and forth otherwise.
 func (t *tree) ascend() {
 	m := t.m
-	best, bestLeast := t.price.clone(), append([]leastConfig(nil), t.least...)
+	t.even()
+	best, bestLeast := t.price.clone(), slices.Clone(t.least)
 	mean := int64(max(1, m.asked/len(m.requests)))
-	var u usage
+	var u, way usage
 	theta, since := int64(16), 0 // in sixteenths
 	for range rounds {
 		u.count(m, t.least, t.price, t)
-		gap := scale * (t.cost - t.bound(t.least))
-		norm := u.norm(m, mean)
+		way.turn(&u, t.price)
+		gap := scale * (min(t.cost, 2*t.root+1000) - t.bound(t.least))
+		norm := way.norm(mean)
 		if norm == 0 || gap <= 0 {
 			break
 		}
-		t.price.step(m, &u, theta*gap/16, norm, mean)
+		t.price.step(&way, theta*gap/16, norm, mean)
 		t.settle()
 		if !t.cheapest() || t.work.stopped != "" {
 			break
@@ -92,11 +97,57 @@ func (t *tree) ascend() {
 			if t.proved() {
 				return
 			}
-		} else if since++; since > 5 {
+		} else if since++; since > 12 {
 			since = 0
-			if theta = theta * 2 / 3; theta == 0 {
+			theta = theta * 2 / 3
+			t.price, way = best.clone(), usage{}
+			t.settle()
+			copy(t.least, bestLeast)
+			if theta == 0 {
 				break
 			}
+		}
+	}
+	t.price = best
+	t.settle()
+	copy(t.least, bestLeast)
+}
+
+// even starts with the same price for all NICs, the best of what a user more may cost: where lab nodes do not care which one they get, that is the answer.
+func (t *tree) even() {
+	m := t.m
+	users, nics := int64(0), int64(0)
+	for i := range m.requests {
+		if m.requests[i].ports > m.requests[i].nics {
+			users++
+		}
+	}
+	for d := range m.devices {
+		if m.devices[d].vfs > 0 {
+			nics++
+		}
+	}
+	if users == 0 || nics == 0 {
+		return
+	}
+	best, bestLeast := t.price.clone(), slices.Clone(t.least)
+	for k := int64(1); k <= min(users, users/nics+2); k++ {
+		price := 2 * k * scale * m.p.Weights.NICShared
+		clear(t.price.bundle)
+		for d := range m.devices {
+			if m.devices[d].vfs > 0 {
+				t.price.nic[d] = price
+				// What the relaxation earns with k or k+1 users is what a whole NIC has to bring.
+				t.price.bundle[m.devices[d].bundle] += k*price - scale*m.p.Weights.NICShared*k*(k-1)
+			}
+		}
+		t.settle()
+		if !t.cheapest() || t.work.stopped != "" {
+			break
+		}
+		if b := t.bound(t.least); b > t.root {
+			t.root = b
+			best, bestLeast = t.price.clone(), slices.Clone(t.least)
 		}
 	}
 	t.price = best
@@ -168,8 +219,30 @@ func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
 	drop(u.nic, p.nic)
 }
 
+// turnScale is the unit of a direction that is made of several.
+const turnScale = 16
+
+// turn adds the usage to what is left of the direction so far. A price that is 0 already cannot be lowered.
+func (u *usage) turn(g *usage, p *prices) {
+	mix := func(to *[]int64, from, price []int64) {
+		if *to == nil {
+			*to = make([]int64, len(from))
+		}
+		for k := range from {
+			(*to)[k] = (*to)[k]*11/16 + turnScale*from[k]
+			if price[k] == 0 && (*to)[k] < 0 {
+				(*to)[k] = 0
+			}
+		}
+	}
+	mix(&u.node, g.node, p.node)
+	mix(&u.bundle, g.bundle, p.bundle)
+	mix(&u.vf, g.vf, p.vf)
+	mix(&u.nic, g.nic, p.nic)
+}
+
 // norm is the square of the length, devices weighed as many cores as a lab node has.
-func (u *usage) norm(m *model, mean int64) int64 {
+func (u *usage) norm(mean int64) int64 {
 	var sum int64
 	for _, g := range u.node {
 		sum += g * g
@@ -179,10 +252,10 @@ func (u *usage) norm(m *model, mean int64) int64 {
 			sum += g * g * mean * mean
 		}
 	}
-	return sum
+	return sum / turnScale
 }
 
-func (p *prices) step(m *model, u *usage, length, norm, mean int64) {
+func (p *prices) step(u *usage, length, norm, mean int64) {
 	move := func(price, g []int64, by int64) {
 		for k := range price {
 			price[k] = max(0, price[k]+g[k]*by*length/norm)

@@ -1,15 +1,16 @@
 package search
 
 import (
+	"context"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
 )
 
 // emit writes configs out as a placement: the least L3 sharing, the lowest core numbers to the first lab nodes, and the cheapest memory.
-func (m *model) emit(best []*config, packs *packer) plan.Placement {
-	s := newState(m, &meter{ctx: packs.work.ctx, limit: 1 << 62})
-	s.packs = packs
+// It works on its own account, so that a search that was stopped does not get in its way.
+func (m *model) emit(best []*config) plan.Placement {
+	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	for i, c := range best {
 		s.place(i, c)
 	}

@@ -35,7 +35,8 @@ type enumerator struct {
 	// limit is in parts of 1/scale, prices included; yield may lower it. A config at or above it is not wanted.
 	limit int64
 	yield func(c *config, priced int64) (stop bool)
-	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at least, and where.
+	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at least, and where. Of equally cheap devices and NUMA nodes each lab node
+	// finds other ones first, so that prices see equal lab nodes side by side.
 	relaxed bool
 	// basic leaves out most ways to split cores, but the ones that are likely to be good.
 	basic bool
@@ -122,7 +123,7 @@ func (e *enumerator) findHomeMin() {
 
 // want picks the k-th device of want x out of those from position from on.
 func (e *enumerator) want(x, k, from int) bool {
-	if e.s.work.add(1) {
+	if e.s.work.add(1 + int64(len(e.perNode))/4) {
 		e.cut = true
 		return true
 	}
@@ -145,6 +146,9 @@ func (e *enumerator) want(x, k, from int) bool {
 	}
 	for at := from; at < len(w.any); at++ {
 		d := w.any[at]
+		if e.relaxed {
+			d = w.any[(at+e.i)%len(w.any)]
+		}
 		if w.kind == wantVF {
 			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.hasTwin(w, d, at) {
 				continue
@@ -263,22 +267,27 @@ func (e *enumerator) addHome(home int, sign int64) {
 	}
 }
 
-// ahead returns what paths will cost at least with the devices picked so far. Each of the larger side pays for its best partner.
+// ahead returns what paths will cost at least with the devices picked so far and those to come. Each of the larger side pays for its best partner, and each two
+// GPUs for their path.
 func (e *enumerator) ahead() int64 {
-	if e.r.gpus == 0 || e.r.ports == 0 {
-		return 0
+	r := e.r
+	have := int64(len(e.c.gpus))
+	all := int64(r.gpus)
+	sum := (all*(all-1) - have*(have-1)) / 2 * r.leastGPUs
+	// Of the pairs that are left, those between a GPU that is picked and one that is not were counted at the least as well.
+	if r.gpus == 0 || r.ports == 0 {
+		return sum * scale
 	}
-	var sum int64
-	if e.r.ports > e.r.gpus {
+	if r.ports > r.gpus {
 		for _, d := range e.c.nics {
-			sum += e.r.minPair[d]
+			sum += r.minPair[d]
 		}
-	} else {
-		for _, g := range e.c.gpus {
-			sum += e.r.minPair[g]
-		}
+		return (sum + int64(r.ports-len(e.c.nics))*r.leastPort) * scale
 	}
-	return sum * scale
+	for _, g := range e.c.gpus {
+		sum += r.minPair[g]
+	}
+	return (sum + (all-have)*r.leastGPU) * scale
 }
 
 // coreBound returns what the cores will cost at least with the devices picked so far, infinite where there are not enough. Either they are all on one NUMA
@@ -370,7 +379,8 @@ func (e *enumerator) fewest(widest int) int {
 func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
-	for n := range e.perNode {
+	for k := range e.perNode {
+		n := (k + e.i) % len(e.perNode)
 		if q := &e.perNode[n]; q.room >= e.r.cores && e.single(n) == bound {
 			only = n
 			break

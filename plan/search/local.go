@@ -1,25 +1,43 @@
 package search
 
-// greedy places the lab nodes one by one, each at what costs least beside those before it.
+import "slices"
+
+// greedy places the lab nodes one by one, each at what costs least beside those before it. One that fits nowhere goes first in the next try.
 func (t *tree) greedy() {
-	saved := t.cost
-	for k, i := range t.order {
-		c := t.insert(i)
-		if c == nil {
-			for ; k > 0; k-- {
-				t.s.remove(t.order[k-1])
-			}
-			t.cost = saved
+	order := slices.Clone(t.order)
+	for range order {
+		stuck := t.greedyIn(order)
+		if stuck <= 0 || t.work.stopped != "" {
 			return
 		}
+		i := order[stuck]
+		copy(order[1:stuck+1], order[:stuck])
+		order[0] = i
+	}
+}
+
+// greedyIn places the lab nodes in an order. It returns the position of the first one that does not fit, -1 where all do.
+func (t *tree) greedyIn(order []int) int {
+	stuck := -1
+	placed := 0
+	for k, i := range order {
+		c := t.insert(i)
+		if c == nil {
+			stuck = k
+			break
+		}
 		t.s.place(i, c)
+		placed++
 	}
-	if cost, _ := t.s.leaf(); cost < t.cost && t.work.stopped == "" {
-		t.keep(cost)
+	if stuck < 0 {
+		if cost, _ := t.s.leaf(); cost < t.cost && t.work.stopped == "" {
+			t.keep(cost)
+		}
 	}
-	for k := len(t.order) - 1; k >= 0; k-- {
-		t.s.remove(t.order[k])
+	for k := placed - 1; k >= 0; k-- {
+		t.s.remove(order[k])
 	}
+	return stuck
 }
 
 // insert returns where lab node i costs least beside those that are placed; nil where it fits nowhere.
@@ -30,6 +48,8 @@ func (t *tree) insert(i int) *config {
 	e.basic = true
 	defer func() { e.basic = false }()
 	base := scale * t.s.cost()
+	t.work.budget(oracleSteps)
+	defer t.work.endBudget()
 	e.run(i, t.price, infinite, func(c *config, _ int64) bool {
 		if !t.s.fits(i, c) {
 			return false
@@ -44,9 +64,39 @@ func (t *tree) insert(i int) *config {
 			e.limit = cost - base
 		}
 		t.s.remove(i)
-		return false
+		return cost-base <= t.least[i].priced // nothing can be cheaper
 	})
 	return best
+}
+
+// tripleSteps bounds what is spent on three at a time.
+const tripleSteps = 3_000_000
+
+// shuffle takes three lab nodes off at a time, in an order that is fixed but without a pattern, for as long as the work allows.
+func (t *tree) shuffle() {
+	n := len(t.order)
+	if n < 4 || t.best == nil {
+		return
+	}
+	until := t.work.steps + tripleSteps
+	x := uint64(1)
+	draw := func() int {
+		x = x*6364136223846793005 + 1442695040888963407 // Knuth's MMIX
+		return int(x >> 33 % uint64(n))
+	}
+	for t.work.steps < until && t.work.stopped == "" && !t.proved() {
+		a, b, c := draw(), draw(), draw()
+		if a == b || b == c || a == c {
+			t.work.add(1)
+			continue
+		}
+		who := []int{a, b, c}
+		slices.Sort(who)
+		for k := range who {
+			who[k] = t.order[who[k]]
+		}
+		t.again(who...)
+	}
 }
 
 // improve takes a few lab nodes off and places them again as well as possible beside the others, until no pair helps.
@@ -55,6 +105,7 @@ func (t *tree) improve() {
 		return
 	}
 	n := len(t.order)
+	until := t.work.steps + pairSteps
 	for better := true; better && !t.proved() && t.work.stopped == ""; {
 		better = false
 		for a := range n {
@@ -62,13 +113,16 @@ func (t *tree) improve() {
 				if t.again(t.order[b], t.order[a]) {
 					better = true
 				}
-				if t.proved() || t.work.stopped != "" {
+				if t.proved() || t.work.stopped != "" || t.work.steps > until {
 					return
 				}
 			}
 		}
 	}
 }
+
+// pairSteps bounds what is spent on pairs.
+const pairSteps = 6_000_000
 
 // roundSteps bounds the work of placing a few lab nodes again.
 const roundSteps = 20_000
@@ -77,33 +131,24 @@ const roundSteps = 20_000
 func (t *tree) again(who ...int) bool {
 	before := t.cost
 	for _, i := range t.order {
-		if !contains(who, i) {
+		if !slices.Contains(who, i) {
 			t.s.place(i, t.best[i])
 		}
 	}
 	fixed := t.best
 	t.best = nil
-	t.work.soft = t.work.steps + roundSteps
+	t.work.budget(roundSteps)
 	t.basic = true
 	t.search(who)
 	t.basic = false
-	t.work.soft = 0
+	t.work.endBudget()
 	if t.best == nil {
 		t.best = fixed
 	}
 	for k := len(t.order) - 1; k >= 0; k-- {
-		if i := t.order[k]; !contains(who, i) {
+		if i := t.order[k]; !slices.Contains(who, i) {
 			t.s.remove(i)
 		}
 	}
 	return t.cost < before
-}
-
-func contains(list []int, x int) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // DefaultSteps is the limit where Options.Steps is 0: a second or two of work on a machine of 2020.
-const DefaultSteps = 40_000_000
+const DefaultSteps = 30_000_000
 
 // A meter counts steps and says when to stop. It looks at the context now and then only.
 type meter struct {
@@ -16,7 +16,21 @@ type meter struct {
 	look    int64 // when to look at the context next
 	stopped string
 	// soft is where a part of the work gives up so that another gets its turn; the search as a whole goes on.
-	soft int64
+	soft   int64
+	nested []int64
+}
+
+// budget bounds the part of the work that follows, until endBudget; a part of a part has no more than the whole.
+func (w *meter) budget(n int64) {
+	w.nested = append(w.nested, w.soft)
+	if until := w.steps + n; w.soft == 0 || until < w.soft {
+		w.soft = until
+	}
+}
+
+func (w *meter) endBudget() {
+	w.soft = w.nested[len(w.nested)-1]
+	w.nested = w.nested[:len(w.nested)-1]
 }
 
 // lookEvery is how many steps pass between looks at the context: well under a millisecond.

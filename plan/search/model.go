@@ -97,7 +97,11 @@ type request struct {
 	wants          []want
 	devices        int // asked for in all
 	gpus, ports    int // likewise
+	nics           int // of the ports, whole
 	minPair        []int64
+	leastGPUs      int64   // least path cost of two GPUs that it may get
+	leastGPU       int64   // least of minPair over GPUs
+	leastPort      int64   // likewise over ports
 	peers          []peer  // what affinity says about this one and earlier or later ones
 	places         []bool  // where it may be
 	alone          []int64 // what its memory costs at least with all cores on a NUMA node; nil where that is nothing
@@ -444,6 +448,9 @@ func (m *model) addRequests() error {
 				} else {
 					r.ports += w.Count
 				}
+				if x.kind == wantNIC {
+					r.nics += w.Count
+				}
 				if w.Count > 0 {
 					r.wants = append(r.wants, x)
 				}
@@ -524,10 +531,26 @@ func (m *model) checkPaths(r *request, name string) error {
 			}
 		}
 	}
+	r.leastGPUs = least(gpus, func(g int) int64 {
+		return least(gpus, func(h int) int64 { return m.gpuCost[g*n+h] })
+	})
+	pair := func(d int) int64 { return r.minPair[d] }
+	r.leastGPU, r.leastPort = max(0, least(gpus, pair)), max(0, least(ports, pair))
 	for i := range r.minPair {
 		r.minPair[i] = max(0, r.minPair[i])
 	}
 	return nil
+}
+
+// least returns the least value of the list that is not negative, 0 where there is none.
+func least(list []int, value func(int) int64) int64 {
+	best := int64(-1)
+	for _, x := range list {
+		if v := value(x); v >= 0 && (best < 0 || v < best) {
+			best = v
+		}
+	}
+	return max(0, best)
 }
 
 func checkWeights(w *plan.Weights) error {

@@ -54,7 +54,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 		}
 		return nil, ErrInfeasible
 	}
-	r := &Result{Placement: m.emit(t.best, t.s.packs), Stopped: work.stopped}
+	r := &Result{Placement: m.emit(t.best), Stopped: work.stopped}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost

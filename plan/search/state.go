@@ -221,9 +221,13 @@ func nicsOf(c *config) []int {
 	return slices.Compact(nics)
 }
 
+// placeSteps is how much more than a step it is to place a lab node.
+const placeSteps = 10
+
 // place puts lab node i at c, which has to fit what is left.
 func (s *state) place(i int, c *config) {
 	m := s.m
+	s.work.steps += placeSteps + int64(len(m.comps))
 	s.saved = append(s.saved, scalars{s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3, s.toll, s.crowd})
 	emptied := false
 	for _, pc := range c.cores {

@@ -49,6 +49,9 @@ func newTree(m *model, work *meter) *tree {
 	// Hardest first; those that can be swapped stay together.
 	slices.SortStableFunc(t.order, func(a, b int) int {
 		x, y := &m.requests[a], &m.requests[b]
+		if c := cmp.Compare(y.nics, x.nics); c != 0 {
+			return c // a NIC that serves somebody with virtual functions cannot be had whole any more
+		}
 		if c := cmp.Compare(y.devices, x.devices); c != 0 {
 			return c
 		}
@@ -74,19 +77,37 @@ func (t *tree) solve() (int64, bool) {
 	if t.proved() {
 		return t.cost, true
 	}
-	t.improve()
-	if t.proved() {
-		return t.cost, true
-	}
 	t.ascend()
 	if t.proved() {
 		return t.cost, true
 	}
-	t.inexact = false
-	if t.search(t.order) && !t.inexact {
-		t.root = t.cost
+	t.improve()
+	if t.proved() {
+		return t.cost, true
+	}
+	// Most trees are small; where this one is not, a better placement makes it smaller.
+	if done := t.tryAll(firstSteps); done {
+		return t.cost, t.best != nil
+	}
+	t.shuffle()
+	if t.proved() || t.tryAll(0) {
+		return t.cost, t.best != nil
 	}
 	return min(t.root, t.cost), t.best != nil
+}
+
+// firstSteps bounds the first try at the tree.
+const firstSteps = 500_000
+
+// tryAll searches the whole tree, in so many steps unless 0; it reports whether the best placement is proved.
+func (t *tree) tryAll(steps int64) bool {
+	t.inexact = false
+	if steps > 0 {
+		t.work.budget(steps)
+		defer t.work.endBudget()
+	}
+	done := t.search(t.order)
+	return done && !t.inexact
 }
 
 // proved reports whether the best placement costs no more than the bound.
@@ -106,7 +127,7 @@ func (t *tree) enum(k int) *enumerator {
 // cheapest finds the cheapest config of each lab node alone at the present prices; false where one has none.
 func (t *tree) cheapest() bool {
 	for k, i := range t.order {
-		if k > 0 && t.m.requests[t.order[k-1]].class == t.m.requests[i].class {
+		if k > 0 && len(t.order) > 64 && t.m.requests[t.order[k-1]].class == t.m.requests[i].class {
 			t.least[i] = t.least[t.order[k-1]]
 			continue
 		}
@@ -118,12 +139,17 @@ func (t *tree) cheapest() bool {
 	return true
 }
 
+// oracleSteps bounds the search for one cheapest config.
+const oracleSteps = 300_000
+
 // cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where there is none. Where the work is cut short, nothing is known
 // but that the tolls are not negative.
 func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastConfig {
 	l := leastConfig{priced: infinite}
 	e.relaxed, e.twins, e.basic = true, false, false // prices may tell twins apart
 	defer func() { e.relaxed = false }()
+	t.work.budget(oracleSteps)
+	defer t.work.endBudget()
 	if !e.run(i, t.price, limit, func(c *config, priced int64) bool {
 		if l.config == nil {
 			l.config = &config{}
@@ -155,6 +181,7 @@ func (t *tree) search(order []int) bool {
 // reports false where they prove that nothing better than the best placement is to be had from here.
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
+	t.work.steps += int64(len(order)-k) / 4
 	slack := scale*(t.cost-t.loud(k)) - t.base()
 	var sum int64
 	for _, i := range order[k:] {

@@ -1,0 +1,298 @@
+package advise
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/topology"
+)
+
+// MaxAdvice is how many pieces of advice are given at most.
+const MaxAdvice = 8
+
+// Advice changes the host in thought, solves again and reports what gains: cards in other slots, a reserved core or memory freed, functions that the IOMMU keeps
+// together separated, ports turned up, more virtual functions. The best comes first. Changes that gain nothing are left out, and of several for one
+// thing all but the best.
+//
+// A gain is certain: it is the difference of what a found placement costs and of r.Bound, below which nothing goes without the change. At most
+// [MaxAdviceSolves] problems are solved.
+func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, r *search.Result, solve Solver) ([]plan.Advice, error) {
+	if len(r.Placement.Nodes) != len(p.Requests) {
+		return nil, fmt.Errorf("advise: a placement of %d lab nodes for a problem of %d", len(r.Placement.Nodes), len(p.Requests))
+	}
+	a := &advisor{
+		oracle: oracle{ctx: ctx, p: p, base: r, solve: solve, left: MaxAdviceSolves},
+		layout: newLayout(p), host: h, lab: l, terms: plan.Evaluate(p, &r.Placement),
+	}
+	if r.Bound <= 0 {
+		return nil, nil // nothing is left to gain
+	}
+	// What costs nothing to do comes first, so that it is asked for while there are questions left.
+	changes := slices.Concat(a.ports(), a.virtualFunctions(), a.reserve(), a.memory(), a.groups(), a.cards())
+	type gained struct {
+		plan.Advice
+		key string
+	}
+	var all []gained
+	for _, c := range changes {
+		found, verdict, err := a.ask(c.problem)
+		if err != nil {
+			return nil, err
+		}
+		if verdict != solved {
+			continue
+		}
+		after := plan.Evaluate(c.problem, &found.Placement)
+		gain := r.Bound - plan.Cost(after)
+		if gain <= 0 {
+			continue
+		}
+		why := a.effect(c.problem, &found.Placement, after)
+		if c.note != "" {
+			why += "; " + c.note
+		}
+		all = append(all, gained{plan.Advice{What: c.what, Gain: gain, Why: why}, c.key})
+	}
+	// Stable: of equal gains the change that was thought of first is the easier one.
+	slices.SortStableFunc(all, func(x, y gained) int { return cmp.Compare(y.Gain, x.Gain) })
+	var out []plan.Advice
+	seen := map[string]bool{}
+	for _, g := range all {
+		if !seen[g.key] && len(out) < MaxAdvice {
+			seen[g.key] = true
+			out = append(out, g.Advice)
+		}
+	}
+	return out, nil
+}
+
+// An advisor thinks of changes to a host.
+type advisor struct {
+	oracle
+	layout *layout
+	host   *topology.Host
+	lab    *lab.Lab
+	terms  []plan.Term
+}
+
+// A change is a change to the host, as the problem that it makes.
+type change struct {
+	problem *plan.Problem
+	what    string
+	note    string // what has to be known to do it
+	key     string // what is changed: of several changes to it the best is reported
+}
+
+// effect says what a change does: the paths between GPUs and NICs that get better, else the term that falls most.
+func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term) string {
+	var paths []string
+	for i := range a.p.Requests {
+		was, is := worstPath(a.p, &a.base.Placement.Nodes[i]), worstPath(q, &pl.Nodes[i])
+		if was != nil && is != nil && is.Steps < was.Steps {
+			paths = append(paths, fmt.Sprintf("GPU-NIC path of %s from %s to %s", a.p.Requests[i].Name, was.Class, is.Class))
+		}
+	}
+	if len(paths) > 3 {
+		paths = append(paths[:3], fmt.Sprintf("%d more", len(paths)-3))
+	}
+	if len(paths) > 0 {
+		return list(paths)
+	}
+	falls := termChanges(a.terms, after)
+	if len(falls) > 0 && falls[0].after < falls[0].before {
+		return falls[0].String()
+	}
+	return "several terms together"
+}
+
+// worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each GPU the path to its best NIC. nil where there are none.
+func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
+	nics := slices.Clone(n.NICs)
+	for _, v := range n.VFs {
+		nics = append(nics, v.Device)
+	}
+	var worst *plan.PairPath
+	for _, g := range n.GPUs {
+		var best *plan.PairPath
+		for _, k := range nics {
+			if q := p.Path(g, k); q != nil && (best == nil || q.Steps < best.Steps) {
+				best = q
+			}
+		}
+		if best != nil && (worst == nil || best.Steps > worst.Steps) {
+			worst = best
+		}
+	}
+	return worst
+}
+
+// ports turns up NICs without a link, to the rate of others of their model.
+func (a *advisor) ports() []change {
+	var all []change
+	for i := range a.p.Devices {
+		d := &a.p.Devices[i]
+		if d.Kind != plan.KindNIC || d.RateMbps != 0 || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
+			continue
+		}
+		var rate int64
+		for j := range a.p.Devices {
+			if o := &a.p.Devices[j]; o.Kind == plan.KindNIC && o.Model == d.Model && o.Model != "" {
+				rate = max(rate, o.RateMbps)
+			}
+		}
+		if rate == 0 {
+			continue
+		}
+		q := changed(a.p)
+		q.Devices = slices.Clone(q.Devices)
+		q.Devices[i].RateMbps = rate
+		all = append(all, change{q, fmt.Sprintf("turn up the link of NIC %s", d.ID),
+			fmt.Sprintf("taken to come up at %d Gb/s, as others of its model", rate/1000), "port " + d.ID})
+	}
+	return all
+}
+
+// wanted reports whether some lab node would take the device.
+func wanted(p *plan.Problem, device int) bool {
+	for i := range p.Requests {
+		for _, list := range wantLists(&p.Requests[i]) {
+			if slices.ContainsFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for in all.
+func (a *advisor) virtualFunctions() []change {
+	used := map[int]int{}
+	asked := 0
+	for i := range a.base.Placement.Nodes {
+		for _, v := range a.base.Placement.Nodes[i].VFs {
+			used[v.Device] += v.Count
+			asked += v.Count
+		}
+	}
+	var all []change
+	for i := range a.p.Devices {
+		d := &a.p.Devices[i]
+		if used[i] == 0 || used[i] < d.VFs || used[i] >= asked {
+			continue
+		}
+		q := changed(a.p)
+		q.Devices = slices.Clone(q.Devices)
+		next := 0
+		for _, v := range d.FreeVFs {
+			next = max(next, v+1)
+		}
+		free := slices.Clone(d.FreeVFs)
+		for range asked - used[i] {
+			free = append(free, next)
+			next++
+		}
+		q.Devices[i].FreeVFs, q.Devices[i].VFs = free, len(free)
+		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID, count(len(free), "virtual function"), d.VFs),
+			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs " + d.ID})
+	}
+	return all
+}
+
+// reserve lets the host keep one core less on a NUMA node where the lab file reserves some. The number for the whole host is no such thing: it decides
+// whether there is a plan, but which cores are left over is chosen last anyway.
+func (a *advisor) reserve() []change {
+	var all []change
+	for i := range a.p.NUMANodes {
+		n := &a.p.NUMANodes[i]
+		if n.ReserveCores < 1 {
+			continue
+		}
+		q := changed(a.p)
+		q.NUMANodes = slices.Clone(q.NUMANodes)
+		q.NUMANodes[i].ReserveCores--
+		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d", count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
+			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID)})
+	}
+	return all
+}
+
+// memory gives NUMA nodes with few pages left all that the lab could use there.
+func (a *advisor) memory() []change {
+	used := a.layout.pagesUsed(&a.base.Placement)
+	var most int64
+	for i := range a.p.Requests {
+		most += a.p.Requests[i].Pages
+	}
+	var all []change
+	for i := range a.p.NUMANodes {
+		n := &a.p.NUMANodes[i]
+		if n.Pages == nil || *n.Pages-used[n.ID] > *n.Pages/8 {
+			continue // it has room: more would not be used
+		}
+		q := changed(a.p)
+		q.NUMANodes = slices.Clone(q.NUMANodes)
+		q.NUMANodes[i].Pages = &most
+		all = append(all, change{q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab", n.ID, size(uint64(*n.Pages)*a.p.PageBytes)),
+			"", fmt.Sprintf("memory %d", n.ID)})
+	}
+	return all
+}
+
+// groups separates devices that go together only because the IOMMU cannot tell them apart.
+func (a *advisor) groups() []change {
+	var all []change
+	next := 0
+	for i := range a.p.Devices {
+		next = max(next, a.p.Devices[i].Bundle+1)
+	}
+	seen := map[int]bool{}
+	for i := range a.p.Devices {
+		bundle := a.p.Devices[i].Bundle
+		if seen[bundle] {
+			continue
+		}
+		seen[bundle] = true
+		cards := map[string]int{} // card to bundle
+		q := changed(a.p)
+		q.Devices = slices.Clone(q.Devices)
+		var names []string
+		for j := range q.Devices {
+			d := &q.Devices[j]
+			if d.Bundle != bundle {
+				continue
+			}
+			key := cardKey(d.ID)
+			if _, ok := cards[key]; !ok {
+				cards[key] = next + len(cards)
+			}
+			d.Bundle = cards[key]
+			names = append(names, d.ID)
+		}
+		if len(cards) < 2 || !slices.ContainsFunc(names, func(id string) bool { return a.isWanted(id) }) {
+			continue
+		}
+		all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", list(names)),
+			"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle)})
+	}
+	return all
+}
+
+func (a *advisor) isWanted(id string) bool {
+	i := slices.IndexFunc(a.p.Devices, func(d plan.Device) bool { return d.ID == id })
+	return i >= 0 && wanted(a.p, i)
+}
+
+// cardKey names the card of a device: its address without the function, or its name.
+func cardKey(id string) string {
+	addr, err := topology.ParsePCIAddr(id)
+	if err != nil {
+		return id
+	}
+	addr.Function = 0
+	return addr.String()
+}

@@ -1,0 +1,219 @@
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or in exchange for the card in another.
+func (a *advisor) cards() []change {
+	if in := a.host.System.InVM; in != nil && *in {
+		return nil // a virtual machine has no slots that a hand could reach
+	}
+	type want struct {
+		device, node int
+		near         int // the device to be near to, -1 for the cores
+		cost         int64
+	}
+	var wants []want
+	for i := range a.p.Requests {
+		n := &a.base.Placement.Nodes[i]
+		cost := int64(0)
+		for _, t := range a.terms {
+			switch t.Term {
+			case plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest, plan.TermDeviceDistance:
+				if t.Node == a.p.Requests[i].Name {
+					cost += t.Cost
+				}
+			}
+		}
+		if cost == 0 {
+			continue
+		}
+		nics := slices.Clone(n.NICs)
+		for _, v := range n.VFs {
+			nics = append(nics, v.Device)
+		}
+		add := func(from, to []int) {
+			for _, d := range from {
+				for _, near := range to {
+					if home := a.p.Devices[near].NUMANode; home != nil && a.away(d, *home) {
+						wants = append(wants, want{d, *home, near, cost})
+					}
+				}
+			}
+		}
+		add(nics, n.GPUs)
+		add(n.GPUs, nics)
+		add(n.GPUs, n.GPUs)
+		main := a.layout.mainNode(n)
+		for _, d := range placedDevices(n) {
+			if a.away(d, main) {
+				wants = append(wants, want{d, main, -1, cost})
+			}
+		}
+	}
+	slices.SortStableFunc(wants, func(x, y want) int { return cmp.Compare(y.cost, x.cost) })
+	var all []change
+	seen := map[string]bool{}
+	for _, w := range wants {
+		for _, c := range a.placesFor(w.device, w.node, w.near) {
+			if !seen[c.what] {
+				seen[c.what] = true
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// away reports whether a device is known to be on another NUMA node.
+func (a *advisor) away(device, node int) bool {
+	home := a.p.Devices[device].NUMANode
+	return home != nil && *home != node
+}
+
+// placesFor returns the ways to bring a device to a NUMA node.
+func (a *advisor) placesFor(device, node, near int) []change {
+	d := &a.p.Devices[device]
+	if !a.movable(device) {
+		return nil
+	}
+	var all []change
+	// To bring a NIC to a GPU and the GPU to the NIC is one thing.
+	key := []string{cardKey(d.ID)}
+	if near >= 0 {
+		key = append(key, cardKey(a.p.Devices[near].ID))
+		slices.Sort(key)
+	}
+	add := func(e Edit, what, note string) {
+		if q, ok := a.relocated(e); ok {
+			all = append(all, change{q, what, note, strings.Join(key, " ")})
+		}
+	}
+	what := fmt.Sprintf("move %s to a slot of NUMA node %d", deviceName(d), node)
+	move := Edit{Op: OpMove, Device: d.ID, Count: node}
+	note := "the host does not show a free slot there"
+	if port := a.freePort(d.ID, node, near); port != nil {
+		move = Edit{Op: OpMoveBelow, Device: d.ID, Other: port.Address.String()}
+		note = fmt.Sprintf("port %s has nothing below it", port.Address)
+		if port.Link != nil && port.Link.MaxWidth != nil {
+			note += fmt.Sprintf(" and %s", count(*port.Link.MaxWidth, "lane"))
+		}
+	}
+	add(move, what, note)
+	for i := range a.p.Devices {
+		o := &a.p.Devices[i]
+		if o.NUMANode == nil || *o.NUMANode != node || cardKey(o.ID) == cardKey(d.ID) || !a.movable(i) {
+			continue
+		}
+		add(Edit{Op: OpSwap, Device: d.ID, Other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d), deviceName(o)), "")
+	}
+	return all
+}
+
+// movable reports whether a device is a card that a hand can move: not one that the host lives on, and not one that shares an IOMMU group with other cards, where
+// the slot is what has to change.
+func (a *advisor) movable(device int) bool {
+	d := &a.p.Devices[device]
+	if !d.Whole && d.VFs == 0 {
+		return false
+	}
+	for i := range a.p.Devices {
+		if o := &a.p.Devices[i]; o.Bundle == d.Bundle && cardKey(o.ID) != cardKey(d.ID) {
+			return false
+		}
+	}
+	for i := range a.host.GPUs {
+		if g := &a.host.GPUs[i]; g.ID() == d.ID && g.Kind == topology.GPUIntegrated {
+			return false
+		}
+	}
+	c, err := Edit{Op: OpMove}.card(a.host, d.ID)
+	return err == nil && !c.linked(a.host)
+}
+
+// freePort returns the free port of a NUMA node that is nearest to another device, nil where none is known to be free.
+func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
+	c, err := Edit{Op: OpMove}.card(a.host, id)
+	if err != nil || len(c.functions) == 0 {
+		return nil
+	}
+	free := freePorts(a.host, node, c)
+	if len(free) == 0 {
+		return nil
+	}
+	if near >= 0 {
+		if at, err := topology.ParsePCIAddr(a.p.Devices[near].ID); err == nil {
+			tree := topology.NewTree(a.host)
+			for _, port := range free {
+				if root := tree.RootOf(port.Address); root != "" && root == tree.RootOf(at) {
+					return port
+				}
+			}
+		}
+	}
+	return free[0]
+}
+
+// relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards that changed places. What was measured of them
+// before is forgotten.
+func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
+	h, _, err := e.Apply(a.host, a.lab)
+	if err != nil {
+		return nil, false
+	}
+	moved := map[string]bool{cardKey(e.Device): true}
+	if e.Op == OpSwap {
+		moved[cardKey(e.Other)] = true
+	}
+	q := changed(a.p)
+	q.Devices, q.Paths = slices.Clone(q.Devices), slices.Clone(q.Paths)
+	home := map[string]*int{}
+	for i := range h.GPUs {
+		home[h.GPUs[i].ID()] = h.GPUs[i].NUMANode
+	}
+	for i := range h.NICs {
+		home[h.NICs[i].ID()] = h.NICs[i].NUMANode
+	}
+	for i := range q.Devices {
+		if d := &q.Devices[i]; moved[cardKey(d.ID)] {
+			d.NUMANode = home[d.ID]
+		}
+	}
+	tree := topology.NewTree(h)
+	for i := range q.Paths {
+		path := &q.Paths[i]
+		x, y := &q.Devices[path.A], &q.Devices[path.B]
+		if !moved[cardKey(x.ID)] && !moved[cardKey(y.ID)] || strings.HasPrefix(path.Class, "NV") {
+			continue
+		}
+		path.LossPercent = nil
+		path.Class, path.Steps = classOf(tree.Path(x.ID, y.ID), x, y)
+	}
+	return q, true
+}
+
+// classOf is the class of a path and its steps, as plan.New counts them.
+func classOf(p topology.Path, x, y *plan.Device) (string, int) {
+	switch p.Class {
+	case topology.PathNVLink, topology.PathPIX:
+		return p.Class.String(), 0
+	case topology.PathPXB:
+		return p.Class.String(), 1
+	case topology.PathPHB:
+		return p.Class.String(), 2
+	case topology.PathNODE:
+		return p.Class.String(), 3
+	case topology.PathUnknown:
+		if x.NUMANode != nil && y.NUMANode != nil && *x.NUMANode == *y.NUMANode {
+			return topology.PathNODE.String(), 3
+		}
+	}
+	return topology.PathSYS.String(), 4
+}

@@ -1,0 +1,192 @@
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// maxTermChanges is how many terms Differences names.
+const maxTermChanges = 6
+
+// Differences says in words what is different in one plan from another: the cost, then each lab node, then the host, then the terms that changed most.
+// Equal plans have none.
+func Differences(before, after *plan.Plan) []string {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	switch d := after.Cost - before.Cost; {
+	case d < 0:
+		add("cost from %d to %d: %d less", before.Cost, after.Cost, -d)
+	case d > 0:
+		add("cost from %d to %d: %d more", before.Cost, after.Cost, d)
+	}
+	if before.Optimal != after.Optimal {
+		word := map[bool]string{true: "proved to be the least", false: "not proved to be the least"}
+		add("the cost was %s and now is %s", word[before.Optimal], word[after.Optimal])
+	}
+	if before.Workload != after.Workload {
+		add("workload from %s to %s: costs are in other weights, and their difference means little", before.Workload, after.Workload)
+	}
+	old := map[string]*plan.Node{}
+	for i := range before.Nodes {
+		old[before.Nodes[i].Name] = &before.Nodes[i]
+	}
+	for i := range after.Nodes {
+		n := &after.Nodes[i]
+		was := old[n.Name]
+		delete(old, n.Name)
+		if was == nil {
+			add("%s is new: CPUs %s, %s", n.Name, cpuList(n), nodeMemory(n))
+			continue
+		}
+		for _, line := range nodeDifferences(was, n) {
+			add("%s: %s", n.Name, line)
+		}
+	}
+	for i := range before.Nodes {
+		if name := before.Nodes[i].Name; old[name] != nil {
+			add("%s is gone", name)
+		}
+	}
+	if b, a := before.Housekeeping, after.Housekeeping; !b.CPUs.Equal(a.CPUs) {
+		add("the host keeps CPUs %s instead of %s", orNone(a.CPUs.String()), orNone(b.CPUs.String()))
+	}
+	if b, a := hugepagesText(before.Hugepages), hugepagesText(after.Hugepages); b != a {
+		add("hugepages from %s to %s", b, a)
+	}
+	if !slices.Equal(before.KernelArgs, after.KernelArgs) {
+		add("other kernel arguments: they take a reboot")
+	}
+	changes := termChanges(before.Terms, after.Terms)
+	for i, c := range changes {
+		if i == maxTermChanges {
+			add("%d more terms changed", len(changes)-i)
+			break
+		}
+		all = append(all, c.String())
+	}
+	return all
+}
+
+// nodeDifferences says what is different in a lab node.
+func nodeDifferences(was, is *plan.Node) []string {
+	var all []string
+	differ := func(what, a, b string) {
+		if a != b {
+			all = append(all, fmt.Sprintf("%s from %s to %s", what, a, b))
+		}
+	}
+	if gone, come := cardsOnly(was, is), cardsOnly(is, was); gone+come != "" {
+		all = append(all, fmt.Sprintf("devices: %s instead of %s", orNone(come), orNone(gone)))
+	}
+	differ("CPUs", cpuList(was), cpuList(is))
+	differ("memory", nodeMemory(was), nodeMemory(is))
+	differ("guest NUMA nodes", fmt.Sprint(len(was.Cells)), fmt.Sprint(len(is.Cells)))
+	differ("threads of a core", fmt.Sprint(was.Threads), fmt.Sprint(is.Threads))
+	differ("QEMU's threads", orNone(was.EmulatorCPUs.String()), orNone(is.EmulatorCPUs.String()))
+	return all
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// cpuList is the CPUs of a lab node as a kernel's list.
+func cpuList(n *plan.Node) string {
+	var set topology.CPUSet
+	for _, c := range n.VCPUs {
+		if c >= 0 && c < topology.MaxCPUs { // a plan may come from a file
+			set = set.Union(topology.CPUs(c))
+		}
+	}
+	return orNone(set.String())
+}
+
+func nodeMemory(n *plan.Node) string {
+	var words []string
+	for _, m := range n.Memory {
+		words = append(words, fmt.Sprintf("%s on NUMA node %d", size(m.Bytes), m.NUMANode))
+	}
+	return orNone(list(words))
+}
+
+// cardsOnly lists the devices of n that other has not, or has on another NUMA node.
+func cardsOnly(n, other *plan.Node) string {
+	text := func(c *plan.NodeDevice) string {
+		s := named(c.Kind, c.ID)
+		if c.Kind == plan.KindVF {
+			s = "VF of " + c.ID
+		}
+		if c.NUMANode != nil {
+			s += fmt.Sprintf(" (NUMA node %d)", *c.NUMANode)
+		}
+		return s
+	}
+	have := map[string]int{} // a lab node may have several VFs of one NIC
+	for i := range other.Cards {
+		have[text(&other.Cards[i])]++
+	}
+	var words []string
+	for i := range n.Cards {
+		s := text(&n.Cards[i])
+		if have[s]--; have[s] < 0 {
+			words = append(words, s)
+		}
+	}
+	return list(words)
+}
+
+func hugepagesText(pages []plan.Hugepages) string {
+	var words []string
+	for _, h := range pages {
+		words = append(words, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, size(h.PageBytes), h.NUMANode))
+	}
+	return orNone(list(words))
+}
+
+// A termChange is what a term costs in two plans.
+type termChange struct {
+	subject, term string
+	before, after int64
+}
+
+func (c termChange) String() string {
+	return fmt.Sprintf("%s of %s: %d to %d", c.term, c.subject, c.before, c.after)
+}
+
+// termChanges compares terms by lab node and name, the largest change first; of equal ones in the order of the plans.
+func termChanges(before, after []plan.Term) []termChange {
+	var all []termChange
+	index := map[[2]string]int{}
+	at := func(t *plan.Term) *termChange {
+		subject := t.Node
+		if subject == "" {
+			subject = strings.Join(t.Among, ", ")
+		}
+		key := [2]string{subject, t.Term}
+		i, ok := index[key]
+		if !ok {
+			i = len(all)
+			index[key] = i
+			all = append(all, termChange{subject: subject, term: t.Term})
+		}
+		return &all[i]
+	}
+	for i := range before {
+		at(&before[i]).before += before[i].Cost
+	}
+	for i := range after {
+		at(&after[i]).after += after[i].Cost
+	}
+	all = slices.DeleteFunc(all, func(c termChange) bool { return c.before == c.after })
+	size := func(c termChange) int64 { return max(c.before-c.after, c.after-c.before) }
+	slices.SortStableFunc(all, func(x, y termChange) int { return cmp.Compare(size(y), size(x)) })
+	return all
+}

@@ -1,0 +1,191 @@
+package render
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// All returns every artefact of a plan, in the order in which they are used, README.md first. Paths are below the directory of the plan and
+// unique. The same input gives the same bytes.
+//
+// A plan whose kernel arguments no boot loader could carry, and one that [Domains] cannot render, is an error.
+func All(in Input) ([]Artifact, error) {
+	v, err := newView(in)
+	if err != nil {
+		return nil, fmt.Errorf("render: %w", err)
+	}
+	domains, err := Domains(in)
+	if err != nil {
+		return nil, err
+	}
+	planJSON, err := marshalPlan(in.Plan)
+	if err != nil {
+		return nil, fmt.Errorf("render plan.json: %w", err)
+	}
+	all := []Artifact{
+		{Path: "README.md", Mode: 0o644, Data: v.readme()},
+		{Path: "plan.json", Mode: 0o644, Data: planJSON},
+		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
+	}
+	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.tuned(), domains, v.guests(), v.switches()), nil
+}
+
+// marshalPlan writes the plan for people, too: indented, with < and > as they are.
+func marshalPlan(p *plan.Plan) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(p)
+	return b.Bytes(), err
+}
+
+// A view is a plan as the artefacts of host, guests and network look at it.
+type view struct {
+	in        Input
+	plan      *plan.Plan
+	host      *topology.Host
+	lab       string // the lab's name, safe in names of files and units
+	made      string // what made the files, in one line
+	pci       map[topology.PCIAddr]*topology.PCIDevice
+	nics      map[string]*topology.NIC
+	given     topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
+	emulators topology.CPUSet    // housekeeping CPUs that QEMU's own threads run on
+	whole     []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
+	ports     [][]port           // of each lab node
+}
+
+// A port is a network port of a lab node: a NIC that it has whole, a virtual function, or an emulated one.
+type port struct {
+	node string
+	nic  lab.NIC
+	card *plan.NodeDevice // nil: emulated
+	pf   *topology.PCIAddr
+}
+
+// isVF reports whether the port is a virtual function with a known physical one.
+func (p *port) isVF() bool {
+	return p.card != nil && p.card.Kind == plan.KindVF && p.card.VF != nil && p.pf != nil
+}
+
+func newView(in Input) (*view, error) {
+	if in.Plan == nil || in.Lab == nil {
+		return nil, errors.New("no plan or no lab")
+	}
+	v := &view{
+		in: in, plan: in.Plan, host: in.Host, lab: safeName(in.Plan.Lab), made: cmp.Or(oneLine(in.Made), "Made by rackless."),
+		pci: map[topology.PCIAddr]*topology.PCIDevice{}, nics: map[string]*topology.NIC{},
+	}
+	if v.host == nil {
+		v.host = &topology.Host{}
+	}
+	if err := checkKernelArgs(v.plan.KernelArgs, kernelLimit(v.host.System.Arch)); err != nil {
+		return nil, err
+	}
+	for i := range v.host.PCI {
+		v.pci[v.host.PCI[i].Address] = &v.host.PCI[i]
+	}
+	for i := range v.host.NICs {
+		v.nics[v.host.NICs[i].ID()] = &v.host.NICs[i]
+	}
+	seen := map[topology.PCIAddr]bool{}
+	for i := range v.plan.Nodes {
+		n := &v.plan.Nodes[i]
+		if err := v.addCPUs(n); err != nil {
+			return nil, err
+		}
+		v.ports = append(v.ports, portsOf(n))
+		for _, c := range n.Cards {
+			if c.Kind == plan.KindVF {
+				continue
+			}
+			for _, f := range c.Functions {
+				// Names that are no addresses are of a host that is known by a matrix; Domains refuses it with the reason.
+				if a, err := topology.ParsePCIAddr(f); err == nil && !seen[a] {
+					seen[a] = true
+					v.whole = append(v.whole, a)
+				}
+			}
+		}
+	}
+	return v, nil
+}
+
+// addCPUs adds the CPUs of a lab node, and those that share a core with them.
+func (v *view) addCPUs(n *plan.Node) error {
+	for _, cpu := range n.VCPUs {
+		if cpu < 0 || cpu >= topology.MaxCPUs {
+			return fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", n.Name, cpu, topology.MaxCPUs-1)
+		}
+	}
+	own := topology.CPUs(n.VCPUs...)
+	v.given = v.given.Union(own)
+	for _, c := range v.host.Cores {
+		if c.CPUs.Overlaps(own) {
+			v.given = v.given.Union(c.CPUs)
+		}
+	}
+	v.emulators = v.emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
+	return nil
+}
+
+// portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual functions, and what is left over is emulated.
+func portsOf(n *plan.Node) []port {
+	var cards []*plan.NodeDevice
+	for _, kind := range []string{plan.KindNIC, plan.KindVF} {
+		for i := range n.Cards {
+			if n.Cards[i].Kind == kind {
+				cards = append(cards, &n.Cards[i])
+			}
+		}
+	}
+	ports := make([]port, len(n.NICs))
+	for i, nic := range n.NICs {
+		ports[i] = port{node: n.Name, nic: nic}
+		if i >= len(cards) {
+			continue
+		}
+		ports[i].card = cards[i]
+		if a, err := topology.ParsePCIAddr(cards[i].ID); err == nil {
+			ports[i].pf = &a
+		}
+	}
+	return ports
+}
+
+// allPorts returns the ports of all lab nodes in order.
+func (v *view) allPorts() []port { return slices.Concat(v.ports...) }
+
+// hasVFs reports whether the plan makes virtual functions.
+func (v *view) hasVFs() bool {
+	return slices.ContainsFunc(v.allPorts(), func(p port) bool { return p.isVF() })
+}
+
+// isolated returns the CPUs that the kernel arguments isolate; empty where they isolate none.
+func (v *view) isolated() topology.CPUSet {
+	for _, arg := range v.plan.KernelArgs {
+		if list, ok := isolcpus(arg); ok {
+			return list
+		}
+	}
+	return topology.CPUSet{}
+}
+
+// header is the comment at the top of a file in which # begins one.
+func (v *view) header(what string) string { return comment("# ", v.made) + comment("# ", what) }
+
+func text(path string, data string) Artifact {
+	return Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
+}
+
+func program(path string, data []byte) Artifact {
+	return Artifact{Path: path, Mode: 0o755, Data: data}
+}

@@ -1,0 +1,217 @@
+package render
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render/libvirtxml"
+	"github.com/rackless/rackless/topology"
+)
+
+// DomainName returns libvirt's name of a lab node: "epyc-pair.vm00". Names of labs and nodes have no dots, so that no two nodes of a host share one.
+func DomainName(labName, node string) string { return labName + "." + node }
+
+// DomainPath returns the path of a lab node's domain below the directory of the plan.
+func DomainPath(node string) string { return "domains/" + node + ".xml" }
+
+// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. Each can be given to "virsh define" as it is.
+//
+// What cannot be rendered is an error that says what is missing: a device without a PCI address (the host is known by a matrix only), a virtual function that
+// does not exist yet and whose address does not follow from what the host tells, a machine that is neither x86_64 nor aarch64, a plan that
+// contradicts itself. All such faults are named at once, and then there are no artefacts: half a lab is of no use.
+func Domains(in Input) ([]Artifact, error) {
+	if in.Plan == nil {
+		return nil, errors.New("render domains: no plan")
+	}
+	m, err := newMachine(in)
+	if err != nil {
+		return nil, fmt.Errorf("render domains: %w", err)
+	}
+	var artefacts []Artifact
+	var faults []error
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
+		data, err := m.domain(n)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("render domain of node %q: %w", n.Name, err))
+			continue
+		}
+		artefacts = append(artefacts, Artifact{Path: DomainPath(n.Name), Mode: 0o644, Data: data})
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return artefacts, nil
+}
+
+// Architectures, as uname -m prints them and as libvirt names them.
+const (
+	archX86 = "x86_64"
+	archARM = "aarch64"
+)
+
+// A machine is what the domains of one plan have in common.
+type machine struct {
+	in   Input
+	host *topology.Host
+	pci  map[topology.PCIAddr]*topology.PCIDevice
+	arch string
+	amd  bool
+	// guessedArch is set where the host's source does not tell its architecture.
+	guessedArch bool
+	usedMACs    map[string]bool // by the lab's own ports, lower case
+}
+
+func newMachine(in Input) (*machine, error) {
+	m := &machine{in: in, host: in.Host, pci: map[topology.PCIAddr]*topology.PCIDevice{}, arch: archX86, usedMACs: map[string]bool{}}
+	if m.host == nil {
+		m.host = &topology.Host{}
+	}
+	switch arch := m.host.System.Arch; arch {
+	case archX86, "amd64":
+	case archARM, "arm64":
+		m.arch = archARM
+	case "":
+		m.guessedArch = true
+	default:
+		return nil, fmt.Errorf("host of architecture %q; want %s or %s", arch, archX86, archARM)
+	}
+	m.amd = isAMD(m.host.System.CPUModel)
+	for i := range m.host.PCI {
+		m.pci[m.host.PCI[i].Address] = &m.host.PCI[i]
+	}
+	if err := checkName("lab", in.Plan.Lab); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, n := range in.Plan.Nodes {
+		if err := checkName("node", n.Name); err != nil {
+			return nil, err
+		}
+		if seen[n.Name] {
+			return nil, fmt.Errorf("two nodes are named %q", n.Name)
+		}
+		seen[n.Name] = true
+		for _, nic := range n.NICs {
+			m.usedMACs[strings.ToLower(nic.MAC)] = true
+		}
+	}
+	return m, nil
+}
+
+// isAMD tells by the CPU's name, which is all that a Host has of it. Hygon's are AMD's design.
+func isAMD(model string) bool {
+	for _, word := range []string{"AMD", "EPYC", "Ryzen", "Hygon"} {
+		if strings.Contains(model, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkName refuses what the lab file would not have taken: a plan may come from a file that was edited. Names become parts of paths and of commands
+// that people copy.
+func checkName(kind, name string) error {
+	for i, r := range name {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {
+			continue
+		}
+		return fmt.Errorf("name of %s %q: want a letter or digit, then letters, digits, hyphens and underscores", kind, name)
+	}
+	if name == "" {
+		return fmt.Errorf("%s without a name", kind)
+	}
+	return nil
+}
+
+// uuid returns the UUID of a lab node, the same whenever and wherever the plan is made, so that "virsh define" replaces an earlier version of the
+// same node and never another domain of its name. Version 5 (RFC 9562, section 5.5) in the namespace of URLs.
+func uuid(labName, node string) string {
+	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
+	sum := sha1.Sum(append(namespace[:], "https://github.com/rackless/rackless/lab/"+labName+"/node/"+node...))
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// domain renders one lab node. The order is that of libvirt's own documents.
+func (m *machine) domain(n *plan.Node) ([]byte, error) {
+	if err := checkNode(n); err != nil {
+		return nil, err
+	}
+	slots, err := m.slots(n)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := layOut(n, slots)
+	if err != nil {
+		return nil, err
+	}
+	d := &libvirtxml.Domain{
+		Why:  m.header(n),
+		Type: "kvm",
+		Name: DomainName(m.in.Plan.Lab, n.Name), UUID: uuid(m.in.Plan.Lab, n.Name),
+		Title: fmt.Sprintf("%s of rackless lab %s", n.Name, m.in.Plan.Lab),
+		Metadata: &libvirtxml.Metadata{Node: &libvirtxml.Node{
+			Lab: m.in.Plan.Lab, Name: n.Name, Plan: m.in.Plan.Schema, Host: libvirtxml.Comment(m.in.Plan.Host.Name),
+		}},
+		Memory: libvirtxml.SizeOf(n.MemoryBytes), CurrentMemory: new(libvirtxml.SizeOf(n.MemoryBytes)),
+		MemoryBacking: memoryBacking(n, len(slots) > 0),
+		VCPU:          libvirtxml.VCPU{Placement: "static", Count: len(n.VCPUs)},
+		IOThreads:     &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop", Count: 1},
+		CPUTune:       cpuTune(n),
+		NUMATune:      numaTune(n),
+		OS:            m.os(),
+		Features:      m.features(n),
+		CPU:           m.cpu(n),
+		Clock:         m.clock(),
+		OnPoweroff:    "destroy", OnReboot: "restart", OnCrash: "destroy",
+		Devices: m.devices(n, tree),
+	}
+	if len(slots) > 0 && m.arch == archX86 { // the virt machine of aarch64 has no such states
+		d.PM = &libvirtxml.PM{
+			Why:          "devices that are passed through do not outlive a guest that sleeps",
+			SuspendToMem: &libvirtxml.Enabled{Enabled: "no"}, SuspendToDisk: &libvirtxml.Enabled{Enabled: "no"},
+		}
+	}
+	m.window(d, slots)
+	return libvirtxml.Marshal(d)
+}
+
+func (m *machine) header(n *plan.Node) string {
+	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh start %s. "+
+		"libvirt does not keep these comments.",
+		strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab, DomainPath(n.Name), DomainName(m.in.Plan.Lab, n.Name))
+	if m.in.Made == "" {
+		text = strings.TrimPrefix(text, ". ")
+	}
+	if m.guessedArch {
+		text += " What the host was read from does not tell its architecture: x86_64 was assumed."
+	}
+	return libvirtxml.Comment(text)
+}
+
+func (m *machine) os() libvirtxml.OS {
+	os := libvirtxml.OS{
+		FirmwareType: "efi",
+		Type:         libvirtxml.OSType{Arch: m.arch, Machine: "q35", Value: "hvm"},
+		Firmware: &libvirtxml.Firmware{
+			Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without secure boot, under which " +
+				"the kernel would refuse the drivers of GPU and NIC vendors that are built on the node",
+			Features: []libvirtxml.FirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
+		},
+		Boot: []libvirtxml.Boot{{Dev: "hd"}},
+	}
+	if m.arch == archARM {
+		os.Type.Machine = "virt"
+	}
+	return os
+}
+
+// lowLatency reports whether the lab is about the time of single messages.
+func (m *machine) lowLatency() bool { return m.in.Plan.Workload == lab.WorkloadRDMALatency }

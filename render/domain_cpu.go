@@ -1,0 +1,181 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render/libvirtxml"
+	"github.com/rackless/rackless/topology"
+)
+
+// cpuTune pins every thread of QEMU that the plan has a place for.
+//
+// Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the kernel's own threads on its CPU, and alone on
+// an isolated CPU it waits for nobody anyway.
+func cpuTune(n *plan.Node) *libvirtxml.CPUTune {
+	t := &libvirtxml.CPUTune{}
+	for _, c := range n.Cells {
+		for i := range c.VCPUs {
+			pin := libvirtxml.VCPUPin{VCPU: c.FirstVCPU + i, CPUSet: fmt.Sprint(n.VCPUs[c.FirstVCPU+i])}
+			if i == 0 {
+				pin.Why = pinWhy(n, &c)
+			}
+			t.VCPUPins = append(t.VCPUPins, pin)
+		}
+	}
+	if !n.EmulatorCPUs.IsEmpty() {
+		t.EmulatorPin = &libvirtxml.EmulatorPin{
+			Why:    "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are the tail of every latency that it measures",
+			CPUSet: n.EmulatorCPUs.String(),
+		}
+	}
+	if !n.IOThreadCPUs.IsEmpty() {
+		t.IOThreadPins = []libvirtxml.IOThreadPin{{IOThread: 1, CPUSet: n.IOThreadCPUs.String()}}
+	}
+	return t
+}
+
+func pinWhy(n *plan.Node, c *plan.Cell) string {
+	var b strings.Builder
+	if n.GuestNUMA && len(n.Cells) > 1 {
+		fmt.Fprintf(&b, "the guest's NUMA node %d is the host's %s", c.Cell, numbers(c.NUMANodes))
+	} else {
+		fmt.Fprintf(&b, "on the host's NUMA node %s", numbers(c.NUMANodes))
+	}
+	if topologyThreads(n) > 1 {
+		fmt.Fprintf(&b, "; every %d virtual CPUs are the threads of one core, in the guest as on the host", n.Threads)
+	}
+	return b.String()
+}
+
+// numbers prints a list of numbers as a CPU list: "0,2".
+func numbers(list []int) string { return topology.CPUs(list...).String() }
+
+// topologyThreads returns how many threads a core of the guest has.
+func topologyThreads(n *plan.Node) int {
+	if n.SMT {
+		return n.Threads
+	}
+	return 1
+}
+
+// cpuTopology makes a socket of each cell that has virtual CPUs, where all have as many: then caches, cores and NUMA nodes nest in the guest as on the
+// host. Sockets are all of one size, so unequal cells share one socket, as with sub-NUMA clustering.
+func cpuTopology(n *plan.Node) *libvirtxml.Topology {
+	sockets := 0
+	equal := true
+	size := 0
+	for _, c := range n.Cells {
+		if c.VCPUs == 0 {
+			continue
+		}
+		sockets++
+		equal = equal && (size == 0 || size == c.VCPUs)
+		size = c.VCPUs
+	}
+	t := &libvirtxml.Topology{Sockets: sockets, Threads: topologyThreads(n)}
+	if !equal {
+		t.Sockets = 1
+		t.Why = "one socket, because sockets are all of one size and the guest's NUMA nodes are not. Its kernel may say once at boot that siblings of a cache " +
+			"are on different nodes; it then goes by the nodes"
+	}
+	t.Cores = len(n.VCPUs) / (t.Sockets * t.Threads)
+	return t
+}
+
+func (m *machine) cpu(n *plan.Node) *libvirtxml.CPU {
+	c := &libvirtxml.CPU{
+		Why: "the host's own processor with all that it can do, the invariant time stamp counter among it; nothing that a migration would need is " +
+			"held back, because devices that are passed through do not migrate",
+		Mode: "host-passthrough", Check: "none", Migratable: "off",
+		Topology: cpuTopology(n),
+		NUMA:     numa(n),
+	}
+	if m.arch != archX86 {
+		c.Why, c.Migratable = "the host's own processor with all that it can do", "" // libvirt knows migratable for x86 only
+		return c
+	}
+	c.Cache = &libvirtxml.Cache{Why: "the guest sees the sizes of the host's caches; schedulers and MPI libraries plan by them", Mode: "passthrough"}
+	if m.amd {
+		c.Features = append(c.Features, libvirtxml.CPUFeature{
+			Why:    "without it a guest on AMD sees neither siblings nor who shares a cache, and QEMU does not switch it on by itself",
+			Policy: "require", Name: "topoext",
+		})
+	}
+	return c
+}
+
+func (m *machine) features(n *plan.Node) *libvirtxml.Features {
+	f := &libvirtxml.Features{ACPI: &libvirtxml.Empty{}}
+	if m.arch != archX86 {
+		return f
+	}
+	f.APIC = &libvirtxml.Empty{}
+	f.KVM = &libvirtxml.KVM{
+		Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not be running, and waits for work itself " +
+			"before it halts, which saves an exit and a wake-up",
+		HintDedicated: &libvirtxml.State{State: "on"},
+		PollControl:   &libvirtxml.State{Why: "while the guest polls, the host does not poll once more", State: "on"},
+	}
+	if m.hasGeForce(n) {
+		f.KVM.Hidden = &libvirtxml.State{
+			Why: "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer ones do not mind. Hidden, the guest would lose its paravirtual " +
+				"clock and the two hints below. If an old driver has to be used: on",
+			State: "off",
+		}
+	}
+	if m.lowLatency() {
+		f.PMU = &libvirtxml.State{
+			Why: "the guest's watchdog would take a performance counter and interrupt every CPU now and then; perf in the guest has only " +
+				"software events without it",
+			State: "off",
+		}
+	}
+	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware", State: "off"}
+	if needsIOMMU(n) {
+		f.IOAPIC = &libvirtxml.IOAPIC{Why: "interrupts are remapped by the virtual IOMMU below, which is QEMU's", Driver: "qemu"}
+	}
+	return f
+}
+
+// hasGeForce reports whether a consumer GPU of NVIDIA is among the devices.
+func (m *machine) hasGeForce(n *plan.Node) bool {
+	return slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool {
+		return c.Kind == plan.KindGPU && (strings.Contains(c.Model, "GeForce") || strings.Contains(c.Model, "TITAN"))
+	})
+}
+
+func (m *machine) clock() *libvirtxml.Clock {
+	c := &libvirtxml.Clock{Offset: "utc"}
+	if m.arch != archX86 {
+		return c // the generic timer of the architecture is the only one
+	}
+	c.Timers = []libvirtxml.Timer{
+		{Why: "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit on every reading is not there",
+			Name: "rtc", TickPolicy: "catchup"},
+		{Name: "pit", TickPolicy: "delay"},
+		{Name: "hpet", Present: "no"},
+		{Name: "kvmclock", Present: "yes"},
+	}
+	return c
+}
+
+// maxPlainVCPUs is how many virtual CPUs the interrupts of a PC reach without a virtual IOMMU: an APIC ID of 8 bits, less the one for all.
+const maxPlainVCPUs = 255
+
+// needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.
+func needsIOMMU(n *plan.Node) bool { return len(n.VCPUs) > maxPlainVCPUs }
+
+func iommu(n *plan.Node) *libvirtxml.IOMMU {
+	if !needsIOMMU(n) {
+		return nil
+	}
+	return &libvirtxml.IOMMU{
+		Why: fmt.Sprintf("for interrupts to more than %d virtual CPUs, on any vendor's host; iommu=pt on the guest's command line keeps it out of the way "+
+			"of data. With it the memory of the guest counts once for each device against the limit of locked memory", maxPlainVCPUs),
+		Model:  "intel",
+		Driver: libvirtxml.IOMMUDriver{IntRemap: "on", CachingMode: "on", EIM: "on"},
+	}
+}

@@ -1,0 +1,332 @@
+package render
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/render/libvirtxml"
+)
+
+// need returns the path of a program, without which the test is skipped, or failed where tests must be complete.
+func need(t *testing.T, program, debian string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%v: install Debian's %s", err, debian)
+	}
+	t.Skipf("no %s: install Debian's %s to run this test", program, debian)
+	return ""
+}
+
+func TestSchemaOfLibvirtTakesDomains(t *testing.T) {
+	t.Parallel()
+	validate := need(t, "virt-xml-validate", "libvirt-clients")
+	need(t, "xmllint", "libxml2-utils") // which it runs
+	dir := t.TempDir()
+	for _, c := range append(domainCases(), domainCase{"largest", func(testing.TB) Input { return largest() }}) {
+		artefacts, err := Domains(c.in(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range artefacts {
+			file := filepath.Join(dir, fmt.Sprintf("%s-%d.xml", c.name, i))
+			if err := os.WriteFile(file, a.Data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(validate, file, "domain").CombinedOutput(); err != nil {
+				t.Errorf("%s of %s: %v\n%s", a.Path, c.name, err, out)
+			}
+		}
+	}
+}
+
+// A daemon is a libvirtd of the test's own: its files, its sockets and its domains are in a directory that goes with it.
+type daemon struct {
+	dir, uri string
+	env      []string
+	user     *syscall.Credential // nil: whoever runs the test
+	kvm      bool                // it can define domains of type kvm
+}
+
+// command prepares a program to run as the daemon's user.
+func (d *daemon) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Env, c.Dir = d.env, d.dir
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.user}
+	return c
+}
+
+// virsh runs one command.
+func (d *daemon) virsh(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := d.command(ctx, "virsh", append([]string{"--quiet", "-c", d.uri}, args...)...)
+	var out, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &out, &complaint
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// startLibvirt starts a libvirtd as one of a session. As root it would take the system's own directories whatever it is told, so then it runs as nobody.
+func startLibvirt(t *testing.T) *daemon {
+	t.Helper()
+	libvirtd := need(t, "libvirtd", "libvirt-daemon and libvirt-daemon-driver-qemu")
+	need(t, "virsh", "libvirt-clients")
+	need(t, "qemu-system-x86_64", "qemu-system-x86")
+	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	socket := filepath.Join(dir, "run", "libvirt", "libvirt-sock")
+	d := &daemon{dir: dir, uri: "qemu+unix:///session?socket=" + socket, env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C"}}
+	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
+		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
+	}
+	if os.Geteuid() == 0 {
+		d.user = &syscall.Credential{Uid: 65534, Gid: 65534}
+		if info, err := os.Stat("/dev/kvm"); err == nil {
+			d.user.Groups = []uint32{info.Sys().(*syscall.Stat_t).Gid}
+		}
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The timeout ends it should the test be killed: it leaves when nobody has been connected for so many seconds.
+	c := d.command(context.Background(), libvirtd, "--timeout", "30")
+	var log bytes.Buffer
+	c.Stdout, c.Stderr = &log, &log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			_ = c.Process.Kill()
+			<-ended
+		}
+	})
+	deadline := time.After(30 * time.Second)
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("libvirtd ended: %v\n%s", err, log.Bytes())
+		case <-deadline:
+			t.Fatal("libvirtd made no socket in 30 s")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	_, err = d.virsh("domcapabilities", "--virttype", "kvm", "--arch", "x86_64", "--machine", "q35")
+	d.kvm = err == nil
+	return d
+}
+
+// define gives a domain to libvirt and returns what libvirt makes of it. It starts nothing.
+func (d *daemon) define(t *testing.T, name string, data []byte) []byte {
+	t.Helper()
+	file := filepath.Join(d.dir, name+".xml")
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.virsh("define", "--validate", file); err != nil {
+		// Since 9.2 libvirt looks for the firmware when a domain is defined, before that when it is started.
+		if strings.Contains(err.Error(), "firmware") && os.Getenv("CI") == "" {
+			t.Skipf("%v; install Debian's ovmf and qemu-efi-aarch64 to run this test", err)
+		}
+		t.Fatalf("%v\n%s", err, data)
+	}
+	out, err := d.virsh("dumpxml", "--inactive", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.virsh("undefine", name, "--nvram"); err != nil {
+		t.Error(err)
+	}
+	return []byte(out)
+}
+
+func TestLibvirtKeepsThePlacement(t *testing.T) {
+	t.Parallel()
+	d := startLibvirt(t)
+	if !d.kvm {
+		t.Log("KVM is not usable here: the same domains are defined with type qemu")
+	}
+	for _, c := range append(domainCases(), domainCase{"largest", func(testing.TB) Input { return largest() }}) {
+		in := c.in(t)
+		artefacts, err := Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range artefacts {
+			node := in.Plan.Nodes[i].Name
+			t.Run(c.name+"/"+node, func(t *testing.T) {
+				data := a.Data
+				if in.Host.System.Arch == "aarch64" {
+					need(t, "qemu-system-aarch64", "qemu-system-arm")
+					data = emulated(data)
+				} else if !d.kvm {
+					data = emulated(data)
+				}
+				back := d.define(t, DomainName(in.Plan.Lab, node), data)
+				wrote, err := libvirtxml.Unmarshal(data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read, err := libvirtxml.Unmarshal(back)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(placementOf(t, wrote), placementOf(t, read)); diff != "" {
+					t.Errorf("libvirt has another placement (-written +read back):\n%s", diff)
+				}
+				if missing := missing(treeOf(t, data), treeOf(t, back)); missing != "" {
+					t.Errorf("libvirt dropped or changed: %s\nit has:\n%s", missing, back)
+				}
+			})
+		}
+	}
+}
+
+// emulated turns a domain of KVM into one that libvirt defines where there is none, with nothing else changed.
+func emulated(data []byte) []byte {
+	return bytes.Replace(data, []byte("<domain type='kvm'>"), []byte("<domain type='qemu'>"), 1)
+}
+
+// A xmlNode is an element as it stands, whatever types this module has for it.
+type xmlNode struct {
+	name     string
+	attrs    map[string]string
+	text     string
+	children []*xmlNode
+}
+
+// treeOf parses a document, with sizes in bytes and numbers in decimal.
+func treeOf(t *testing.T, data []byte) *xmlNode {
+	t.Helper()
+	d := xml.NewDecoder(bytes.NewReader(data))
+	root := &xmlNode{}
+	stack := []*xmlNode{root}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return root.children[0]
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			n := &xmlNode{name: e.Name.Space + " " + e.Name.Local, attrs: map[string]string{}}
+			for _, a := range e.Attr {
+				if a.Name.Space == "xmlns" || a.Name.Local == "xmlns" {
+					continue
+				}
+				n.attrs[a.Name.Local] = a.Value
+				if v, err := strconv.ParseUint(a.Value, 0, 64); err == nil {
+					n.attrs[a.Name.Local] = strconv.FormatUint(v, 10)
+				}
+			}
+			top := stack[len(stack)-1]
+			top.children = append(top.children, n)
+			stack = append(stack, n)
+		case xml.EndElement:
+			n := stack[len(stack)-1]
+			n.text = strings.TrimSpace(n.text)
+			n.sizes(t)
+			stack = stack[:len(stack)-1]
+		case xml.CharData:
+			stack[len(stack)-1].text += string(e)
+		}
+	}
+}
+
+// sizes replaces a size with its unit by bytes.
+func (n *xmlNode) sizes(t *testing.T) {
+	unit, ok := n.attrs["unit"]
+	if !ok {
+		return
+	}
+	for _, value := range []string{n.attrs["memory"], n.attrs["size"], n.text} {
+		if value == "" {
+			continue
+		}
+		v, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, err := libvirtxml.Size{Unit: unit, Value: v}.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.attrs["bytes"] = strconv.FormatUint(bytes, 10)
+	}
+	delete(n.attrs, "unit")
+	delete(n.attrs, "memory")
+	delete(n.attrs, "size")
+	n.text = ""
+}
+
+// missing returns what a has and b has not, "" if b has all of it. b may have more.
+func missing(a, b *xmlNode) string {
+	for name, want := range a.attrs {
+		got := b.attrs[name]
+		if name == "machine" { // libvirt replaces the alias by the version that it stands for
+			got = want
+		}
+		if got != want {
+			return fmt.Sprintf("%s %s=%q, have %q", a.name, name, want, got)
+		}
+	}
+	if a.text != b.text && len(a.children) == 0 {
+		return fmt.Sprintf("%s %q, have %q", a.name, a.text, b.text)
+	}
+	used := make([]bool, len(b.children))
+next:
+	for _, c := range a.children {
+		nearest := fmt.Sprintf("%s in %s", c.name, a.name)
+		for i, other := range b.children {
+			if used[i] || other.name != c.name {
+				continue
+			}
+			m := missing(c, other)
+			if m == "" {
+				used[i] = true
+				continue next
+			}
+			nearest = m
+		}
+		return nearest
+	}
+	return ""
+}

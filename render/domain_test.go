@@ -1,0 +1,285 @@
+package render
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render/libvirtxml"
+	"github.com/rackless/rackless/topology"
+)
+
+func TestDomainsAreAsWritten(t *testing.T) {
+	for _, c := range domainCases() {
+		t.Run(c.name, func(t *testing.T) {
+			artefacts, err := Domains(c.in(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range artefacts {
+				golden(t, "domain/"+c.name+"."+path.Base(a.Path), a.Data)
+				checkPlacement(t, c.in(t), a)
+			}
+		})
+	}
+}
+
+func TestSameInputGivesSameBytes(t *testing.T) {
+	for _, c := range domainCases() {
+		first, err := Domains(c.in(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := Domains(c.in(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+// A placement is what a domain says of where it runs, whatever it is written like.
+type placement struct {
+	Pins     map[int]string
+	Emulator string
+	IOThread map[int]string
+	Memory   uint64
+	Nodes    string // of the host, for all memory
+	Mode     string
+	MemNodes map[int]string
+	Cells    map[int]cellPlacement
+	Pages    map[string]uint64 // by nodeset
+	Devices  []devicePlacement
+	Topology [3]int
+}
+
+type cellPlacement struct {
+	CPUs      string
+	Bytes     uint64
+	Distances []int
+}
+
+type devicePlacement struct {
+	Host string
+	MAC  string
+	Cell int // -1: on bus 0
+	// Slot tells functions of one slot from others: the index of their controller.
+	Slot     int
+	Function int
+}
+
+// placementOf reads a domain's placement.
+func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
+	t.Helper()
+	bytes := func(n uint64, err error) uint64 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	set := func(s string) string {
+		c, err := topology.ParseCPUSet(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.String()
+	}
+	p := placement{Pins: map[int]string{}, IOThread: map[int]string{}, MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}}
+	for _, pin := range d.CPUTune.VCPUPins {
+		p.Pins[pin.VCPU] = set(pin.CPUSet)
+	}
+	if d.CPUTune.EmulatorPin != nil {
+		p.Emulator = set(d.CPUTune.EmulatorPin.CPUSet)
+	}
+	for _, pin := range d.CPUTune.IOThreadPins {
+		p.IOThread[pin.IOThread] = set(pin.CPUSet)
+	}
+	p.Memory = bytes(d.Memory.Bytes())
+	p.Nodes, p.Mode = set(d.NUMATune.Memory.NodeSet), d.NUMATune.Memory.Mode
+	for _, m := range d.NUMATune.MemNodes {
+		p.MemNodes[m.CellID] = set(m.NodeSet)
+	}
+	if d.CPU.NUMA != nil {
+		for _, c := range d.CPU.NUMA.Cells {
+			cell := cellPlacement{CPUs: set(c.CPUs), Bytes: bytes(c.Bytes())}
+			if c.Distances != nil {
+				for _, s := range c.Distances.Siblings {
+					cell.Distances = append(cell.Distances, s.Value)
+				}
+			}
+			p.Cells[c.ID] = cell
+		}
+	}
+	if b := d.MemoryBacking; b != nil && b.HugePages != nil {
+		for _, page := range b.HugePages.Pages {
+			p.Pages[page.NodeSet] = bytes(page.Bytes())
+		}
+	}
+	p.Devices = devicesOf(d)
+	p.Topology = [3]int{d.CPU.Topology.Sockets, d.CPU.Topology.Cores, d.CPU.Topology.Threads}
+	return p
+}
+
+// devicesOf follows each device that is passed through up to a root bus.
+func devicesOf(d *libvirtxml.Domain) []devicePlacement {
+	controllers := map[int]libvirtxml.Controller{}
+	for _, c := range d.Devices.Controllers {
+		if c.Type == "pci" {
+			controllers[*c.Index] = c
+		}
+	}
+	cell := func(bus int) int {
+		for bus != 0 {
+			c := controllers[bus]
+			if c.Target != nil && c.Target.Node != nil {
+				return *c.Target.Node
+			}
+			bus = int(c.Address.Bus)
+		}
+		return -1
+	}
+	var list []devicePlacement
+	add := func(host, guest *libvirtxml.PCIAddress, mac string) {
+		a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot), Function: uint8(host.Function)}
+		list = append(list, devicePlacement{Host: a.String(), MAC: mac, Cell: cell(int(guest.Bus)), Slot: int(guest.Bus), Function: int(guest.Function)})
+	}
+	for i := range d.Devices.HostDevs {
+		add(&d.Devices.HostDevs[i].Source.Address, d.Devices.HostDevs[i].Address, "")
+	}
+	for i := range d.Devices.Interfaces {
+		if f := &d.Devices.Interfaces[i]; f.Type == "hostdev" {
+			add(f.Source.Address, f.Address, f.MAC.Address)
+		}
+	}
+	slices.SortFunc(list, func(a, b devicePlacement) int { return strings.Compare(a.Host, b.Host) })
+	return list
+}
+
+// checkPlacement reads an artefact back and compares it with the plan's node, by the words of the plan alone.
+func checkPlacement(t *testing.T, in Input, a Artifact) {
+	t.Helper()
+	d, err := libvirtxml.Unmarshal(a.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n *plan.Node
+	for i := range in.Plan.Nodes {
+		if DomainPath(in.Plan.Nodes[i].Name) == a.Path {
+			n = &in.Plan.Nodes[i]
+		}
+	}
+	if n == nil {
+		t.Fatalf("%s is of no node of the plan", a.Path)
+	}
+	if got := d.Metadata.Node; got == nil || got.Lab != in.Plan.Lab || got.Name != n.Name || got.Plan != plan.Schema {
+		t.Errorf("metadata is %+v", got)
+	}
+	got := placementOf(t, d)
+	want := placement{
+		Pins: map[int]string{}, Emulator: n.EmulatorCPUs.String(), IOThread: map[int]string{}, Memory: n.MemoryBytes, Mode: "strict",
+		MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}, Topology: got.Topology,
+	}
+	for v, cpu := range n.VCPUs {
+		want.Pins[v] = topology.CPUs(cpu).String()
+	}
+	if !n.IOThreadCPUs.IsEmpty() {
+		want.IOThread[1] = n.IOThreadCPUs.String()
+	}
+	pages := map[int]uint64{}
+	var all []int
+	for _, m := range n.Memory {
+		all = append(all, m.NUMANode)
+		pages[m.NUMANode] = m.PageBytes
+	}
+	want.Nodes = topology.CPUs(all...).String()
+	var cellsOfPages topology.CPUSet
+	for _, c := range n.Cells {
+		if !n.GuestNUMA {
+			break
+		}
+		var nodes []int
+		for _, node := range c.NUMANodes {
+			if slices.Contains(all, node) {
+				nodes = append(nodes, node)
+			}
+		}
+		want.MemNodes[c.Cell] = topology.CPUs(nodes...).String()
+		cell := cellPlacement{Bytes: c.Bytes}
+		if c.VCPUs > 0 {
+			cell.CPUs = topology.CPURange(c.FirstVCPU, c.FirstVCPU+c.VCPUs-1).String()
+		}
+		if len(n.Cells) > 1 {
+			cell.Distances = c.Distances
+		}
+		want.Cells[c.Cell] = cell
+		cellsOfPages = cellsOfPages.Union(topology.CPUs(c.Cell))
+	}
+	if page := n.Memory[0].PageBytes; page > 0 {
+		want.Pages[cellsOfPages.String()] = page // all cells of these tests have one size
+	}
+	want.Devices = got.Devices
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: placement (-plan +domain):\n%s", a.Path, diff)
+	}
+	if product := got.Topology[0] * got.Topology[1] * got.Topology[2]; product != len(n.VCPUs) {
+		t.Errorf("%s: topology %v makes %d vcpus of %d", a.Path, got.Topology, product, len(n.VCPUs))
+	}
+	if perSocket := len(n.VCPUs) / got.Topology[0]; got.Topology[0] > 1 {
+		for _, c := range n.Cells {
+			if c.VCPUs != 0 && c.VCPUs != perSocket {
+				t.Errorf("%s: a socket has %d vcpus, cell %d has %d", a.Path, perSocket, c.Cell, c.VCPUs)
+			}
+		}
+	}
+	checkDevices(t, n, got.Devices)
+}
+
+// checkDevices holds the devices of a domain against the cards of the plan: each function once, on its cell, functions of one card in one slot.
+func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
+	t.Helper()
+	type seat struct{ slot, function int }
+	seats := map[seat]string{}
+	functions := map[string]devicePlacement{}
+	hasZero := map[int]bool{}
+	for _, d := range got {
+		if other := seats[seat{d.Slot, d.Function}]; other != "" {
+			t.Errorf("%s and %s have one place in the guest", other, d.Host)
+		}
+		seats[seat{d.Slot, d.Function}] = d.Host
+		functions[d.Host] = d
+		hasZero[d.Slot] = hasZero[d.Slot] || d.Function == 0
+	}
+	for _, d := range got {
+		if !hasZero[d.Slot] {
+			t.Errorf("%s is in a slot without function 0, where no guest looks", d.Host)
+		}
+	}
+	count := 0
+	for _, c := range n.Cards {
+		want := -1
+		if len(n.Cells) > 1 && c.Cell != nil {
+			want = *c.Cell
+		}
+		for _, f := range c.Functions {
+			count++
+			if strings.Contains(f, "/vf") {
+				continue
+			}
+			d, ok := functions[f]
+			if !ok {
+				t.Errorf("%s of the plan is not in the domain", f)
+			} else if d.Cell != want {
+				t.Errorf("%s is on cell %d, want %d", f, d.Cell, want)
+			}
+		}
+	}
+	if len(got) != count {
+		t.Errorf("%d functions in the domain, %d in the plan", len(got), count)
+	}
+}

@@ -1,0 +1,230 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// firmware returns what is to be set below the operating system: in the NICs by a script, in the machine's own firmware by hand.
+func (v *view) firmware() []Artifact {
+	all := []Artifact{text("firmware/bios.md", v.bios())}
+	if cards := v.cardLines(); cards != "" {
+		all = append(all, program("firmware/nic.sh", shellScript(v.made,
+			"Settings in the firmware of ConnectX and BlueField NICs: SR-IOV with room for one more virtual function than the plan hands out on the card, because one is the "+
+				"physical function's; Ethernet instead of InfiniBand on cards that can do both. query shows what is set and what would be changed, apply sets it, undo brings the "+
+				"old values back. Nothing takes effect before the card's next reset.",
+			[]shellVar{
+				{"lab", v.lab, ""},
+				{"cards", cards, "Card, and the least NUM_OF_VFS; 0 where the plan uses none."},
+			}, "prologue", "nic_firmware")))
+	}
+	return all
+}
+
+// cardLines returns a line "address NUM_OF_VFS" for each card of NVIDIA (Mellanox) with ports in the plan. The ports of one card share the parameter, so that
+// their virtual functions add up.
+func (v *view) cardLines() string {
+	vfs := map[topology.PCIAddr]int{}
+	var cards []topology.PCIAddr
+	add := func(id string, count int) {
+		a, err := topology.ParsePCIAddr(id)
+		if err != nil || !v.isMellanox(a) {
+			return
+		}
+		a.Function = 0
+		if _, seen := vfs[a]; !seen {
+			cards = append(cards, a)
+		}
+		vfs[a] += count
+	}
+	for _, n := range v.plan.Nodes {
+		for _, c := range n.Cards {
+			if c.Kind == plan.KindNIC {
+				add(c.ID, 0)
+			}
+		}
+	}
+	for _, c := range v.plan.VFs {
+		add(c.PF, c.Count)
+	}
+	slices.SortFunc(cards, topology.PCIAddr.Compare)
+	var lines []string
+	for _, a := range cards {
+		need := vfs[a]
+		if need > 0 {
+			need++
+		}
+		lines = append(lines, fmt.Sprintf("%s %d", a, need))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (v *view) isMellanox(a topology.PCIAddr) bool {
+	if d := v.pci[a]; d != nil && d.Vendor != nil {
+		return int(*d.Vendor) == vendorMlx
+	}
+	if nic := v.nics[a.String()]; nic != nil {
+		return strings.HasPrefix(nic.Driver, "mlx") || strings.Contains(nic.Model, "ConnectX") || strings.Contains(nic.Model, "BlueField")
+	}
+	return false
+}
+
+// A biosItem is a setting of the machine's firmware.
+type biosItem struct {
+	setting, want, found, why string
+}
+
+// biosItems returns the settings that matter to the plan, with what the host shows of them.
+func (v *view) biosItems() []biosItem {
+	amd := isAMD(v.host.System.CPUModel)
+	iommu := biosItem{"VT-d / AMD-Vi (IOMMU)", "on", "not known", "devices cannot be passed through without it"}
+	if e := v.host.IOMMU.Enabled; e != nil {
+		iommu.found = "on: the kernel has made groups"
+		if !*e {
+			iommu.found = "**off**, or not switched on in the kernel"
+		}
+	}
+	items := []biosItem{
+		{"Virtualisation (VT-x / SVM)", "on", "not shown here", "KVM needs it: `ls -l /dev/kvm`"},
+		iommu,
+		{"ACS (PCIe access control)", "on", v.groupsFound(), "puts each device in an IOMMU group of its own; a group goes to one guest whole"},
+	}
+	if len(v.plan.VFs) > 0 {
+		items = append(items, biosItem{"SR-IOV", "on", v.sriovFound(), "makes room for the addresses of virtual functions"})
+	}
+	items = append(items, biosItem{"Above 4G decoding (64-bit MMIO)", "on", v.barsFound(), "GPUs with large memories and virtual functions need addresses beyond 4 GiB"})
+	nodes := biosItem{"Sub-NUMA clustering (SNC)", "as it is", v.nodesFound(), "the plan is made for this; another setting needs another plan"}
+	if amd {
+		nodes.setting = "NUMA nodes per socket (NPS), memory interleaving"
+		nodes.want = "as it is (interleaving on Auto)"
+	}
+	items = append(items, nodes,
+		biosItem{"SMT / Hyper-Threading", "as it is", cmp.Or(mdText(v.host.CPUs.SMT), "not known"), "CPU numbers change with it; another setting needs another plan"},
+		biosItem{"Power profile", "maximum performance", "not shown here", "no saving on cores, memory or links"},
+		biosItem{"Deep C-states", "C1 at most, for rdma-latency; else as it is", "not shown here", "waking up from C6 takes tens of microseconds, the round trip two"},
+		biosItem{"PCIe ASPM", "off", "not shown here", "links that sleep take microseconds to wake up"},
+	)
+	return items
+}
+
+// groupsFound says whether the IOMMU groups of the plan's devices have strangers.
+func (v *view) groupsFound() string {
+	ours := map[topology.PCIAddr]bool{}
+	for _, a := range v.whole {
+		ours[a] = true
+	}
+	var shared []string
+	known := false
+	for _, g := range v.host.IOMMU.Groups {
+		mine, others := false, 0
+		for _, a := range g.Devices {
+			d := v.pci[a]
+			switch {
+			case ours[a]:
+				mine = true
+			case d == nil || !d.IsBridge():
+				others++
+			}
+		}
+		known = known || mine
+		if mine && others > 0 {
+			shared = append(shared, fmt.Sprint(g.ID))
+		}
+	}
+	switch {
+	case len(shared) > 0:
+		return "groups " + strings.Join(shared, ", ") + " also have devices that the plan does not give away"
+	case known:
+		return "groups of the plan's devices have no others"
+	}
+	return "not known"
+}
+
+func (v *view) sriovFound() string {
+	var found []string
+	for _, c := range v.plan.VFs {
+		nic := v.nics[c.PF]
+		switch {
+		case nic == nil || nic.SRIOV == nil || nic.SRIOV.Total == nil:
+			found = append(found, mdText(c.PF)+" **offers none**")
+		default:
+			found = append(found, fmt.Sprintf("%s offers %d", mdText(c.PF), *nic.SRIOV.Total))
+		}
+	}
+	return strings.Join(found, ", ")
+}
+
+// barsFound names the largest BAR of the devices of the plan.
+func (v *view) barsFound() string {
+	var largest uint64
+	for _, a := range v.whole {
+		if d := v.pci[a]; d != nil {
+			for _, bar := range d.BARs {
+				largest = max(largest, bar.SizeBytes)
+			}
+		}
+	}
+	if largest == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("the largest BAR has %s", bytesText(largest))
+}
+
+func (v *view) nodesFound() string {
+	if len(v.host.NUMANodes) == 0 {
+		return "not known"
+	}
+	found := fmt.Sprintf("%d NUMA nodes", len(v.host.NUMANodes))
+	if n := len(v.host.Packages); n > 0 {
+		found += fmt.Sprintf(" in %d sockets", n)
+	}
+	return strings.Replace(strings.Replace(found, "1 NUMA nodes", "1 NUMA node", 1), " 1 sockets", " 1 socket", 1)
+}
+
+func (v *view) bios() string {
+	var b strings.Builder
+	b.WriteString(mdComment(v.made))
+	b.WriteString("# Firmware of the machine\n\n")
+	b.WriteString("Set by hand, in the set-up menu or by the management controller (iDRAC, iLO, BMC). Names differ from maker to maker.\n\n")
+	if name := v.machineName(); name != "" {
+		b.WriteString("Machine: " + name + "\n\n")
+	}
+	b.WriteString("| setting | wanted | found | why |\n| --- | --- | --- | --- |\n")
+	for _, i := range v.biosItems() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", i.setting, i.want, i.found, i.why)
+	}
+	b.WriteString("\nAfter a change of NPS, SNC or SMT the numbers of CPUs and NUMA nodes are others: `rackless inspect`, and a new plan, before anything else here.\n")
+	return b.String()
+}
+
+// machineName names the host as its firmware does.
+func (v *view) machineName() string {
+	s := v.host.System
+	return mdText(strings.Join(strings.Fields(s.Vendor+" "+s.Product+" "+s.CPUModel), " "))
+}
+
+// mdComment returns the first lines of a Markdown file: what made it, out of sight of the reader of the page.
+func mdComment(s string) string {
+	return "<!-- " + strings.ReplaceAll(strings.ReplaceAll(oneLine(s), "--", "- -"), ">", " ") + " -->\n\n"
+}
+
+// mdText makes text from outside plain in Markdown: nothing of it is markup, and it ends no table cell.
+func mdText(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "<", "&lt;", "|", `\|`).Replace(oneLine(s))
+}
+
+// bytesText prints a size in the largest unit that divides it.
+func bytesText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n >= 1024 && n%1024 == 0 && i < len(units)-1 {
+		n /= 1024
+		i++
+	}
+	return fmt.Sprintf("%d %s", n, units[i])
+}

@@ -1,0 +1,148 @@
+package render
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// program looks for a program, and skips the test out loud without it.
+func findProgram(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not installed", name)
+	}
+	return path
+}
+
+func FuzzShellQuote(f *testing.F) {
+	for _, s := range []string{"", "vm00", "a b", "it's", `\'`, "$(reboot)", "`reboot`", "a\nb", "-n", "%s", "\xff\xfe", "'", "''", "*", "~", "a;b", "$'\\x00'", "\r", "\x01"} {
+		f.Add(s)
+	}
+	sh := findProgram(f, "sh")
+	f.Fuzz(func(t *testing.T, s string) {
+		want := strings.ReplaceAll(s, "\x00", "")
+		for _, quoted := range []string{shellQuote(s), shellWord(s)} {
+			if len(quoted) > 1<<16 {
+				t.Skip("longer than an argument may be")
+			}
+			got, err := exec.Command(sh, "-c", "printf %s "+quoted).Output()
+			if err != nil {
+				t.Fatalf("sh cannot read %q: %v", quoted, err)
+			}
+			if string(got) != want && !strings.HasPrefix(want, "-") {
+				t.Errorf("sh reads %q as %q; want %q", quoted, got, want)
+			}
+		}
+	})
+}
+
+func TestShellWordLeavesPlainWordsAlone(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"epyc-pair.vm00": "epyc-pair.vm00", "/var/lib/x.qcow2": "/var/lib/x.qcow2", "0000:06:00.0": "0000:06:00.0",
+		"": "''", "a b": "'a b'", "-rf": "'-rf'", "=ls": "'=ls'", "x'y": `'x'\''y'`, "~root": "'~root'", "a*": "'a*'",
+	} {
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestCommentsNeverEndEarly(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		for line := range strings.Lines(comment("# ", text)) {
+			if !strings.HasPrefix(line, "#") || strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\n\r\x0b\x0c\u0085\u2028\u2029") {
+				t.Fatalf("line %q of a comment on %q", line, text)
+			}
+		}
+	})
+}
+
+func TestSafeNamesAreDifferentForDifferentNames(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"epyc-pair": "epyc-pair", "": "_", "../x": "_2e_2e_2fx", "-a": "_2da", "a b": "a_20b", "ü": "_c3_bc", "a%b": "a_25b"} {
+		if got := safeName(in); got != want {
+			t.Errorf("safeName(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestCPUMasksComeBackFromTheKernelsForm(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		set := topology.CPUs(rapid.SliceOfN(rapid.IntRange(0, 1023), 0, 40).Draw(t, "cpus")...)
+		mask := cpuMask(set)
+		back, err := topology.ParseCPUMask(mask)
+		if err != nil || !back.Equal(set) {
+			t.Fatalf("mask of %s is %s, which reads as %s (%v)", set, mask, back, err)
+		}
+	})
+}
+
+// scripts returns every script of every case, by case and path.
+func scripts(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for _, c := range hostCases() {
+		in := c.in(t)
+		for name, a := range render(t, in) {
+			if a.Mode&0o111 != 0 {
+				all[c.name+"/"+name] = a.Data
+			}
+		}
+		v, err := newView(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[c.name+"/rackless-gid"] = v.gidScript()
+	}
+	return all
+}
+
+func TestScriptsAreScripts(t *testing.T) {
+	t.Parallel()
+	for name, data := range scripts(t) {
+		if !bytes.HasPrefix(data, []byte("#!/bin/sh\n")) {
+			t.Errorf("%s begins with %q", name, data[:10])
+		}
+		for _, shell := range []string{"sh", "bash", "dash"} {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				continue
+			}
+			cmd := exec.Command(path, "-n")
+			cmd.Stdin = bytes.NewReader(data)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s -n %s: %v\n%s", shell, name, err, out)
+			}
+		}
+	}
+}
+
+func TestShellcheckHasNothingToSay(t *testing.T) {
+	t.Parallel()
+	shellcheck := findProgram(t, "shellcheck")
+	dir := t.TempDir()
+	args := []string{"--shell=sh"}
+	for name, data := range scripts(t) {
+		path := filepath.Join(dir, strings.ReplaceAll(name, "/", "__"))
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, path)
+	}
+	if out, err := exec.Command(shellcheck, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

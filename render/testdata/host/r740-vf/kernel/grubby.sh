@@ -1,0 +1,203 @@
+#!/bin/sh
+# rackless test plan of lab r740 (r740.yaml) for r740
+# Kernel arguments by grubby: Fedora, RHEL and its relatives, with entries in /boot/loader/entries. apply
+# changes nothing but the boot loader's settings, undo takes that back, and show says what the running kernel
+# was started with.
+
+lab='r740'
+# What the kernel has to be started with, and why:
+# - intel_iommu=on: the IOMMU of Intel is off unless the kernel was built otherwise
+# - iommu=pt: devices that the host keeps are not slowed down by the IOMMU
+# - isolcpus=managed_irq,domain,2-45,50-93: nothing of the host is scheduled on the CPUs of the lab nodes, nor
+# its managed interrupts
+# - nohz_full=2-45,50-93: no timer tick while a virtual CPU runs alone
+# - rcu_nocbs=2-45,50-93: the kernel's callbacks run on housekeeping CPUs
+# - hugepagesz=2M: the size of the pages that are set aside next
+# - hugepages=0:36864,1:36864: pages are set aside while memory is still in one piece
+args='intel_iommu=on iommu=pt isolcpus=managed_irq,domain,2-45,50-93 nohz_full=2-45,50-93 rcu_nocbs=2-45,50-93 hugepagesz=2M hugepages=0:36864,1:36864'
+# What they set. Other values of the same go, and come back with undo.
+keys='intel_iommu iommu isolcpus nohz_full rcu_nocbs hugepagesz hugepages'
+# COMMAND_LINE_SIZE of this architecture.
+limit='2048'
+
+set -eu
+# RACKLESS_ROOT moves everything that is read and written below another directory, to try this script on a copy. On a machine leave it unset.
+root=${RACKLESS_ROOT-}
+name=${0##*/}
+
+say() { printf '%s\n' "$*"; }
+warn() { printf '%s: %s\n' "$name" "$*" >&2; }
+fail() { warn "$@"; exit 1; }
+
+# put VALUE FILE writes a value and is false where the kernel refuses it.
+put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
+
+# get FILE prints what is in a file, nothing where it cannot be read.
+get() { cat "$1" 2>/dev/null || :; }
+
+# keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
+keep() {
+    mkdir -p "$state"
+    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
+}
+
+# wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
+wait_for() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || return 1
+        sleep 0.1
+    done
+}
+# What has to outlive the reboot, for undo.
+state=$root/var/lib/rackless/$lab
+
+# is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a
+# count of hugepages belongs to the size before it, and pages of a size that the plan does not use are not ours to remove.
+is_ours() {
+    case " $keys " in
+    *" ${1%%=*} "*) ;;
+    *) return 1 ;;
+    esac
+    case $1 in
+    hugepagesz=* | hugepages=*)
+        [ "${1%%=*}" = hugepages ] || size=${1#*=}
+        case " $args " in
+        *" hugepagesz=$size "*) ;;
+        *) [ -z "$size" ] ;;
+        esac
+        ;;
+    esac
+}
+
+# others LINE prints the words of a command line that set none of our parameters.
+others() {
+    kept='' size=''
+    set -f
+    for word in $1; do
+        is_ours "$word" || kept="$kept${kept:+ }$word"
+    done
+    set +f
+    printf '%s\n' "$kept"
+}
+
+# replaced LINE prints the words that set one of our parameters to something else. Both at once is wrong: of two isolcpus= the kernel takes the
+# first, of two hugepagesz= of one size it refuses the second.
+replaced() {
+    gone='' size=''
+    set -f
+    for word in $1; do
+        is_ours "$word" || continue
+        case " $args " in
+        *" $word "*) ;;
+        *) gone="$gone${gone:+ }$word" ;;
+        esac
+    done
+    set +f
+    printf '%s\n' "$gone"
+}
+
+# fits LINE refuses a command line that the kernel would cut off.
+fits() {
+    [ "${#1}" -lt "$limit" ] || fail "the command line would have ${#1} characters, and the kernel reads $((limit - 1)): take something off first"
+}
+
+# show says which of the arguments the running kernel was started with.
+show() {
+    missing=0
+    line=" $(get "$root/proc/cmdline") "
+    set -f
+    for word in $args; do
+        case $line in
+        *" $word "*) say "in force  $word" ;;
+        *)
+            say "missing   $word"
+            missing=1
+            ;;
+        esac
+    done
+    set +f
+    return "$missing"
+}
+# lines prints the command line of every boot entry. On RHEL 8 an entry refers to $kernelopts, which is in GRUB's environment.
+lines() {
+    environment=$(grub2-editenv - list 2>/dev/null | sed -n 's/^kernelopts=//p' || :)
+    grubby --info=ALL | sed -n 's/^args="\(.*\)"$/\1/p' | while read -r line; do
+        case $line in
+        *"\$kernelopts"*) printf '%s %s\n' "$line" "$environment" ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done
+}
+
+apply() {
+    all=$(lines)
+    [ -n "$all" ] || fail "grubby lists no boot entries: another boot loader?"
+    old=$(replaced "$all")
+    while read -r line; do
+        fits "$(others "$line") $args"
+        case " $args | $(others "$line") " in
+        *" hugepagesz="*" | "*hugepagesz=*)
+            # grubby knows one value for a name and would change both.
+            fail "an entry sets aside hugepages of another size too, which grubby cannot keep apart: edit the entries in /boot/loader/entries by hand: $line"
+            ;;
+        esac
+    done <<EOF
+$all
+EOF
+    # GRUB's environment is a block of 1024 bytes; with kernelopts in it, other variables and the header need about 100 of them.
+    case $(grub2-editenv - list 2>/dev/null || :) in
+    *kernelopts=*)
+        line=$(others "$(grub2-editenv - list | sed -n 's/^kernelopts=//p')")
+        [ $((${#line} + ${#args})) -lt 900 ] || fail "GRUB's environment block (1024 bytes) would overflow: take something off the command line first"
+        ;;
+    esac
+    mkdir -p "$state"
+    [ -e "$state/grubby" ] || unique "$old" >"$state/grubby"
+    grubby --update-kernel=ALL --remove-args="$(unique "$old")" --args="$args"
+    # Early versions mistake intel_iommu= for iommu=; so look.
+    while read -r line; do
+        set -f
+        for word in $args; do
+            case " $line " in
+            *" $word "*) ;;
+            *) fail "an entry did not take $word; it is: $line" ;;
+            esac
+        done
+        set +f
+    done <<EOF
+$(lines)
+EOF
+}
+
+# unique LINE prints each word once.
+unique() {
+    once=
+    set -f
+    for word in $1; do
+        case " $once " in
+        *" $word "*) ;;
+        *) once="$once${once:+ }$word" ;;
+        esac
+    done
+    set +f
+    printf '%s\n' "$once"
+}
+
+undo() {
+    grubby --update-kernel=ALL --remove-args="$args" --args="$(get "$state/grubby")"
+    rm -f "$state/grubby"
+}
+
+case ${1-} in
+apply | undo)
+    "$1"
+    say "reboot for this to take effect, then: $0 show"
+    ;;
+show) show ;;
+*)
+    printf 'usage: %s apply|undo|show\n' "$name" >&2
+    exit 2
+    ;;
+esac

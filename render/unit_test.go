@@ -1,0 +1,145 @@
+package render
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+func TestSystemdTakesTheUnits(t *testing.T) {
+	t.Parallel()
+	analyze := findProgram(t, "systemd-analyze")
+	for _, c := range hostCases() {
+		in := c.in(t)
+		// A root of our own: verify wants the programs to be there.
+		dir := t.TempDir()
+		var units []string
+		for name, a := range render(t, in) {
+			to := ""
+			switch {
+			case strings.HasPrefix(name, "systemd/"):
+				to = filepath.Join(dir, "etc/systemd/system", strings.TrimPrefix(name, "systemd/"))
+				if !strings.Contains(name, ".d/") {
+					units = append(units, filepath.Base(name))
+				}
+			case strings.HasPrefix(name, "libexec/"):
+				to = filepath.Join(dir, "usr/local/libexec/rackless", in.Plan.Lab, filepath.Base(name))
+			default:
+				continue
+			}
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, a.Data, a.Mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, unit := range units {
+			out, err := exec.CommandContext(ctx, analyze, "--root="+dir, "--man=no", "--generators=no", "verify", unit).CombinedOutput()
+			if strings.Contains(string(out), "unrecognized option") || strings.Contains(string(out), "only supported for") {
+				t.Skipf("this systemd-analyze verifies no other root: %s", out)
+			}
+			for line := range strings.Lines(string(out)) {
+				// Units of the distribution are not in this root.
+				if strings.Contains(line, "rackless") || strings.Contains(line, "hugepages") && !strings.Contains(line, "not found") {
+					t.Errorf("%s/%s: %v: %s", c.name, unit, err, line)
+				}
+			}
+		}
+	}
+}
+
+func TestSystemdReadsDescriptionsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"100% of \\x": `100%% of \\x`, "a\nExecStart=/bin/reboot": "a ExecStart=/bin/reboot", `end\`: `end\\`, "%n": "%%n"} {
+		if got := unitEscape(in); got != want {
+			t.Errorf("unitEscape(%q) = %q, want %q", in, got, want)
+		}
+	}
+	if got, want := unitQuote(`A="x" %h \`), `"A=\"x\" %%h \\"`; got != want {
+		t.Errorf("unitQuote = %s, want %s", got, want)
+	}
+}
+
+func TestPagesOfTheDefaultSizeNeedNoMount(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		size     uint64
+		standard *uint64
+		want     string
+	}{
+		{"1 GiB beside 2 MiB", gib, new(uint64(2 * mib)), "systemd/dev-hugepages1G.mount"},
+		{"1 GiB as the default", gib, new(uint64(gib)), ""},
+		{"2 MiB beside 1 GiB", 2 * mib, new(uint64(gib)), "systemd/dev-hugepages2M.mount"},
+		{"2 MiB where the default is not known", 2 * mib, nil, ""},
+		{"1 GiB where the default is not known", gib, nil, "systemd/dev-hugepages1G.mount"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := hostEPYC(t)
+			in.Host.Memory.DefaultHuge = tt.standard
+			in.Plan.Hugepages = []plan.Hugepages{{PageBytes: tt.size, Count: 1}}
+			v, err := newView(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, m := range v.hugepageMounts() {
+				got += m.Path
+			}
+			if got != tt.want {
+				t.Errorf("mounts %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPagesThatAreHeldAreAskedForToo(t *testing.T) {
+	t.Parallel()
+	v, err := newView(hostEPYC(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4}, {NUMANode: 2, PageBytes: gib, Held: 1}, {NUMANode: 3}}
+	if got, want := v.pageLines(), "0 1048576 20\n2 1048576 1"; got != want {
+		t.Errorf("pages %q; want %q", got, want)
+	}
+}
+
+func TestDriversOfTheFunctions(t *testing.T) {
+	t.Parallel()
+	h := &topology.Host{}
+	add := func(address string, class, vendor uint32, driver string, candidates ...string) {
+		h.PCI = append(h.PCI, topology.PCIDevice{
+			Address: addr(t, address), Class: new(topology.ID24(class)), Vendor: new(topology.ID16(vendor)), Driver: driver, Candidates: candidates,
+		})
+	}
+	add("0000:01:00.0", 0x030000, vendorNVIDIA, "vfio-pci", "vfio-pci")
+	add("0000:02:00.0", 0x030000, vendorNVIDIA, "nouveau", "nouveau", "nvidia", "nvidiafb")
+	add("0000:03:00.0", 0x038000, vendorAMD, "")
+	add("0000:04:00.0", 0x040300, vendorAMD, "")
+	add("0000:05:00.0", 0x020700, vendorMlx, "vfio-pci")
+	add("0000:06:00.0", 0x020000, vendorIntel, "evil\ninstall x /bin/sh", "ice")
+	v := &view{host: h, pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	for i := range h.PCI {
+		v.pci[h.PCI[i].Address] = &h.PCI[i]
+		v.whole = append(v.whole, h.PCI[i].Address)
+	}
+	if got, want := strings.Join(v.drivers(), " "), "amdgpu ice mlx5_core nouveau nvidia nvidiafb snd_hda_intel"; got != want {
+		t.Errorf("drivers %q; want %q", got, want)
+	}
+	if v.driversOf(addr(t, "0000:99:00.0")) != nil {
+		t.Error("a function that the host does not have has drivers")
+	}
+}

@@ -1,0 +1,99 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Vendors as PCI numbers them.
+const (
+	vendorAMD    = 0x1002
+	vendorNVIDIA = 0x10de
+	vendorMlx    = 0x15b3
+	vendorIntel  = 0x8086
+)
+
+// deviceLines returns a line "address vendor device" for each function that goes to a lab node; "-" where a number is not known.
+func (v *view) deviceLines() string {
+	var lines []string
+	for _, a := range v.whole {
+		vendor, device := "-", "-"
+		if d := v.pci[a]; d != nil && d.Vendor != nil && d.Device != nil {
+			vendor, device = d.Vendor.String(), d.Device.String()
+		}
+		lines = append(lines, a.String()+" "+vendor+" "+device)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
+func (v *view) drivers() []string {
+	var all []string
+	for _, a := range v.whole {
+		all = append(all, v.driversOf(a)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// driversOf returns the modules for a function: what the host says, else what is known of its vendor and class.
+func (v *view) driversOf(a topology.PCIAddr) []string {
+	d := v.pci[a]
+	if d == nil {
+		return nil
+	}
+	var names []string
+	for _, name := range append([]string{d.Driver}, d.Candidates...) {
+		// Drivers of PCI are named like their modules; anything else has no place in a file for modprobe.
+		if name != "" && name != "vfio-pci" && name != "vfio_pci" && name != "pci-stub" && strings.Trim(name, moduleLetters) == "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 || d.Class == nil || d.Vendor == nil {
+		return names
+	}
+	switch vendor, class := int(*d.Vendor), d.Class.Base(); {
+	case class == 0x03 && vendor == vendorNVIDIA:
+		return []string{"nvidia", "nouveau"}
+	case class == 0x03 && vendor == vendorAMD:
+		return []string{"amdgpu"}
+	case class == 0x02 && vendor == vendorMlx:
+		return []string{"mlx5_core"}
+	case class == 0x04:
+		return []string{"snd_hda_intel"}
+	}
+	return nil
+}
+
+const moduleLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
+// udevRules and modprobeFile are the names of the files below /etc.
+func (v *view) udevRules() string    { return "10-rackless-" + v.lab + ".rules" }
+func (v *view) modprobeFile() string { return "rackless-" + v.lab + ".conf" }
+
+// earlyVFIO returns what keeps other drivers away from the functions while the machine boots.
+func (v *view) earlyVFIO() []Artifact {
+	if len(v.whole) == 0 {
+		return nil
+	}
+	var rules strings.Builder
+	rules.WriteString(v.header("For /etc/udev/rules.d: names vfio-pci as the only driver of these functions as soon as the kernel reports them. Rules of higher numbers " +
+		"load the modules of other drivers (80-drivers.rules), so those come too late. A module that is loaded for another card at that very moment may still be " +
+		"first: then libexec/vfio.sh takes the function back."))
+	for _, a := range v.whole {
+		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{driver_override}=\"vfio-pci\"\n", a)
+	}
+	var conf strings.Builder
+	conf.WriteString(v.header("For /etc/modprobe.d: loads vfio-pci before the drivers that would take the functions of the lab nodes, so that it is there when the udev rule names it. " +
+		"There is no \"options vfio-pci ids=\" here on purpose: it takes every card of a model, also those that the host needs."))
+	for _, name := range v.drivers() {
+		fmt.Fprintf(&conf, "softdep %s pre: vfio-pci\n", name)
+	}
+	return []Artifact{
+		text("udev/"+v.udevRules(), rules.String()),
+		text("modprobe.d/"+v.modprobeFile(), conf.String()),
+	}
+}

@@ -1,0 +1,189 @@
+package planview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// Explain prints why a plan is so: each choice, the next best one and what that would cost, the evidence, and what would make the host better. It goes
+// below what Table prints. Evidence that several choices rest on is listed once, with a number. A plan without decisions has nothing to explain.
+func Explain(w io.Writer, pl *plan.Plan, o Options) error {
+	p := newPage(w, o)
+	e := newExplanation(pl)
+	for i, g := range e.groups {
+		if i == 0 {
+			p.title("Why")
+		} else {
+			p.line("")
+		}
+		p.wrap("", 2, g.title)
+		for _, d := range g.decisions {
+			p.decision(d, e)
+		}
+	}
+	p.advice(pl)
+	if len(e.shared) > 0 {
+		p.title("Evidence")
+		for i, s := range e.shared {
+			label := fmt.Sprintf("  [%d] ", i+1)
+			p.wrap(label, len(label), capital(s)+".")
+		}
+	}
+	return p.flush()
+}
+
+// shortEvidence is the length in bytes up to which a line is said again rather than referred to.
+const shortEvidence = 80
+
+// An explanation orders decisions for reading.
+type explanation struct {
+	groups []decisionGroup
+	shared []string // evidence of several decisions, numbered from 1
+}
+
+// A decisionGroup is the decisions of the host, of a lab node, or of several that decide alike.
+type decisionGroup struct {
+	title     string
+	rank      int // 0 the host, 1 all lab nodes, 2 several, 3 one
+	decisions []*plan.Decision
+}
+
+func newExplanation(pl *plan.Plan) *explanation {
+	e := &explanation{}
+	// Alike decisions of several lab nodes are said once.
+	type key struct{ what, choice, runnerUp, cost, evidence string }
+	keyOf := func(d *plan.Decision) key {
+		cost := ""
+		if d.RunnerUpCost != nil {
+			cost = strconv.FormatInt(*d.RunnerUpCost, 10)
+		}
+		return key{d.What, d.Choice, d.RunnerUp, cost, strings.Join(d.Evidence, "\n")}
+	}
+	nodes := map[key][]string{}
+	for i := range pl.Decisions {
+		if d := &pl.Decisions[i]; d.Node != "" {
+			nodes[keyOf(d)] = append(nodes[keyOf(d)], d.Node)
+		}
+	}
+	said := map[key]bool{}
+	rests := map[string]int{} // how many decisions that are printed rest on a line of evidence
+	var lines []string
+	for i := range pl.Decisions {
+		d := &pl.Decisions[i]
+		title, rank := "Host", 0
+		if d.Node != "" {
+			k := keyOf(d)
+			if said[k] {
+				continue
+			}
+			said[k] = true
+			title, rank = someNames(nodes[k], len(pl.Nodes)), 2
+			switch len(nodes[k]) {
+			case 1:
+				rank = 3
+			case len(pl.Nodes):
+				rank = 1
+			}
+		}
+		at := slices.IndexFunc(e.groups, func(g decisionGroup) bool { return g.title == title })
+		if at < 0 {
+			e.groups = append(e.groups, decisionGroup{title: title, rank: rank})
+			at = len(e.groups) - 1
+		}
+		e.groups[at].decisions = append(e.groups[at].decisions, d)
+		for _, line := range d.Evidence {
+			if rests[line]++; rests[line] == 2 && len(line) > shortEvidence {
+				lines = append(lines, line)
+			}
+		}
+	}
+	// What concerns several lab nodes at once comes before what concerns one.
+	slices.SortStableFunc(e.groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
+	// Numbered in the order in which they are first met.
+	for _, g := range e.groups {
+		for _, d := range g.decisions {
+			for _, line := range d.Evidence {
+				if slices.Contains(lines, line) && !slices.Contains(e.shared, line) {
+					e.shared = append(e.shared, line)
+				}
+			}
+		}
+	}
+	return e
+}
+
+// someNames is "vm00", "vm00 and vm01", or "all lab nodes".
+func someNames(names []string, all int) string {
+	switch {
+	case len(names) == all && all > 2:
+		return "All lab nodes"
+	case len(names) > 6:
+		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	return list(names)
+}
+
+// decision prints one choice.
+func (p *page) decision(d *plan.Decision, e *explanation) {
+	const column = 14
+	label := strings.ReplaceAll(d.What, "_", " ")
+	p.labelled(label, column, capital(d.Choice)+".")
+	if d.RunnerUp != "" {
+		p.wrap(strings.Repeat(" ", column+2)+"Next best: ", column+4, d.RunnerUp+", "+priceText(d.RunnerUpCost)+".")
+	}
+	var refs []string
+	for _, line := range d.Evidence {
+		if i := slices.Index(e.shared, line); i >= 0 {
+			refs = append(refs, fmt.Sprintf("[%d]", i+1))
+			continue
+		}
+		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, capital(line)+".")
+	}
+	if len(refs) > 0 {
+		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, "See "+list(refs)+".")
+	}
+}
+
+// priceText says what a runner-up costs.
+func priceText(cost *int64) string {
+	switch {
+	case cost == nil:
+		return "which is not possible here"
+	case *cost == 0:
+		return "at the same cost"
+	case *cost < 0:
+		// Only where the search was stopped before its proof.
+		return fmt.Sprintf("which costs %d less: the search was stopped too early", -*cost)
+	}
+	return fmt.Sprintf("which costs %d more", *cost)
+}
+
+// capital makes the first letter of a sentence a large one, but for words that are names of programs.
+func capital(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if s == "" || strings.ContainsAny(word, "_0123456789=.") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// advice prints what would make the host better.
+func (p *page) advice(pl *plan.Plan) {
+	if len(pl.Advice) == 0 {
+		return
+	}
+	p.title("What would make the host better for this lab")
+	for i, a := range pl.Advice {
+		label := fmt.Sprintf("  %d. ", i+1)
+		p.wrap(label, len(label), fmt.Sprintf("%s: saves %d.", capital(a.What), a.Gain))
+		if a.Why != "" {
+			p.wrap(strings.Repeat(" ", len(label)), len(label), capital(a.Why)+".")
+		}
+	}
+}

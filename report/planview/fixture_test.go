@@ -1,0 +1,116 @@
+package planview
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/topology"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares output with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	name = filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not as it was (-want +got); -update rewrites it:\n%s", name, diff)
+	}
+}
+
+// written is what a function prints.
+func written(t *testing.T, write func(*bytes.Buffer) error) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A planned is an example, planned.
+type planned struct {
+	host    *topology.Host
+	lab     *lab.Lab
+	problem *plan.Problem
+	plan    *plan.Plan
+}
+
+// example plans a lab of the examples, with edits, on a host of the examples.
+func example(t *testing.T, hostFile, labFile string, edits ...string) *planned {
+	t.Helper()
+	dir := filepath.Join("..", "..", "examples")
+	h, err := inspect.ReadFile(t.Context(), filepath.Join(dir, "hosts", hostFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Provenance.Name = hostFile
+	data, err := os.ReadFile(filepath.Join(dir, labFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Parse(labFile, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range edits {
+		e, err := advise.ParseEdit(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, l, err = e.Apply(h, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return planOf(t, h, l)
+}
+
+// solve searches until the proof: what a cut-off search finds is not for golden files.
+func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
+	return search.Solve(ctx, p, search.Options{Steps: 3_000_000})
+}
+
+// planOf plans, explains and advises.
+func planOf(t *testing.T, h *topology.Host, l *lab.Lab) *planned {
+	t.Helper()
+	ctx := context.Background()
+	p, err := plan.New(h, l, plan.Options{HostName: h.Provenance.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := solve(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+	if pl.Decisions, err = advise.Decisions(ctx, p, h, l, pl, r, solve); err != nil {
+		t.Fatal(err)
+	}
+	if pl.Advice, err = advise.Advice(ctx, p, h, l, r, solve); err != nil {
+		t.Fatal(err)
+	}
+	return &planned{h, l, p, pl}
+}

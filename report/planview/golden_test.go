@@ -1,0 +1,59 @@
+package planview
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/rivals"
+)
+
+// An exampleCase is a host and a lab of the examples.
+type exampleCase struct {
+	name, host, lab string
+	edits           []string
+}
+
+var exampleCases = []exampleCase{
+	{"epyc-pair", "epyc-7551p.ttar", "epyc-pair.yaml", nil},
+	// The matrix of the H20 machine says nothing of its memory.
+	{"h20-four", "h20.txt", "h20-four.yaml", []string{"memory 64GiB"}},
+}
+
+func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, c := range exampleCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := example(t, c.host, c.lab, c.edits...)
+			for _, width := range []int{100, 60} {
+				o := Options{Width: width}
+				golden(t, fmt.Sprintf("%s.table.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error { return Table(b, e.plan, o) }))
+				golden(t, fmt.Sprintf("%s.explain.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error { return Explain(b, e.plan, o) }))
+				golden(t, fmt.Sprintf("%s.compare.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+					return Compare(b, e.plan, rivals.Compare(e.problem), o)
+				}))
+			}
+		})
+	}
+}
+
+func TestWhatIfShowsBothCostsAndTheDifferences(t *testing.T) {
+	t.Parallel()
+	before := example(t, "epyc-7551p.ttar", "epyc-pair.yaml")
+	edit, err := advise.ParseEdit("move 0000:41:00.0 to 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, l, err := edit.Apply(before.host, before.lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := planOf(t, h, l)
+	for _, width := range []int{100, 60} {
+		golden(t, fmt.Sprintf("epyc-pair.whatif.%d.txt", width), written(t, func(b *bytes.Buffer) error {
+			return WhatIf(b, before.plan, after.plan, advise.Differences(before.plan, after.plan), Options{Width: width})
+		}))
+	}
+}

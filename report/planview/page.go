@@ -1,0 +1,161 @@
+package planview
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// Options say how to print.
+type Options struct {
+	Width int // columns: 0 means 100, at least 60
+	Terms int // most terms of the cost that are listed: 0 means 8
+}
+
+// Bounds of Options.
+const (
+	defaultWidth = 100
+	leastWidth   = 60
+	defaultTerms = 8
+)
+
+// A page is what is printed. Errors of writing stay in the bufio.Writer until flush.
+type page struct {
+	*bufio.Writer
+	Options
+}
+
+func newPage(w io.Writer, o Options) *page {
+	if o.Width <= 0 {
+		o.Width = defaultWidth
+	}
+	o.Width = max(o.Width, leastWidth)
+	if o.Terms <= 0 {
+		o.Terms = defaultTerms
+	}
+	return &page{bufio.NewWriter(w), o}
+}
+
+func (p *page) flush() error {
+	if err := p.Flush(); err != nil {
+		return fmt.Errorf("print plan: %w", err)
+	}
+	return nil
+}
+
+// line prints a line as it is.
+func (p *page) line(s string) { fmt.Fprintln(p, s) }
+
+// wrap prints text folded to the width: the first line behind first, the others behind as many spaces as indent says.
+func (p *page) wrap(first string, indent int, s string) {
+	p.fold(first, indent, strings.Fields(printable(s)))
+}
+
+// fold prints words with as many on a line as there is room for. A word that is longer than a line, such as a kernel argument with a long list of
+// CPUs, stands alone and is not cut: it may be copied.
+func (p *page) fold(first string, indent int, words []string) {
+	line, room := first, p.Width
+	width := text.StringWidth(first)
+	empty := true // nothing of the text is on the line yet
+	for _, w := range words {
+		wide := text.StringWidth(w)
+		if !empty && width+1+wide > room {
+			p.line(strings.TrimRight(line, " "))
+			line, width, empty = strings.Repeat(" ", indent), indent, true
+		}
+		if !empty {
+			line += " "
+			width++
+		}
+		line += w
+		width += wide
+		empty = false
+	}
+	p.line(strings.TrimRight(line, " "))
+}
+
+// labelled prints "label  text" with the text in a column of its own.
+func (p *page) labelled(label string, column int, s string) {
+	p.wrap(fmt.Sprintf("  %-*s", column, printable(label)), column+2, s)
+}
+
+// title prints a heading below an empty line.
+func (p *page) title(s string) {
+	p.line("")
+	p.wrap("", 2, s)
+}
+
+// A column is a column of a table.
+type column struct {
+	name  string
+	right bool // numbers stand at the right
+}
+
+// table prints rows in the house style: no borders, two spaces between columns. The last column is folded to the width.
+func (p *page) table(columns []column, rows [][]string) {
+	w := table.NewWriter()
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Format.Header = text.FormatDefault
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	w.SetStyle(style)
+	header := make(table.Row, len(columns))
+	var configs []table.ColumnConfig
+	used := 0
+	for i, c := range columns {
+		header[i] = c.name
+		widest := text.StringWidth(c.name)
+		for _, r := range rows {
+			widest = max(widest, text.StringWidth(printable(r[i])))
+		}
+		config := table.ColumnConfig{Number: i + 1}
+		if c.right {
+			config.Align, config.AlignHeader = text.AlignRight, text.AlignRight
+		}
+		if i == len(columns)-1 {
+			config.WidthMax, config.WidthMaxEnforcer = max(p.Width-used, 12), text.WrapText
+			if widest <= config.WidthMax {
+				config.WidthMax = 0
+			} else {
+				config.WidthMaxEnforcer = text.WrapSoft
+			}
+		}
+		used += widest + 2
+		configs = append(configs, config)
+	}
+	w.AppendHeader(header)
+	w.SetColumnConfigs(configs)
+	for _, r := range rows {
+		row := make(table.Row, len(r))
+		for i, c := range r {
+			row[i] = printable(c)
+		}
+		w.AppendRow(row)
+	}
+	for line := range strings.SplitSeq(w.Render(), "\n") {
+		p.line(strings.TrimRight(line, " "))
+	}
+}
+
+// printable makes text from outside safe to show on one line: what could move a terminal's cursor or reverse the order of letters is shown as
+// its Go escape, a line break or tab as a space.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case r == '\n' || r == '\t':
+			b.WriteByte(' ')
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}

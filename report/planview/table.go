@@ -1,0 +1,231 @@
+package planview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// maxBlocks is how many lab nodes get a block of their own; more become rows of a table.
+const maxBlocks = 16
+
+// Table prints a plan: the lab nodes, what the host keeps and has to have, and what the plan costs.
+func Table(w io.Writer, pl *plan.Plan, o Options) error {
+	p := newPage(w, o)
+	p.plan(pl)
+	return p.flush()
+}
+
+func (p *page) plan(pl *plan.Plan) {
+	p.wrap("", 2, p.heading(pl))
+	p.wrap("", 2, costText(pl)+".")
+	if pl.Host.Provenance.Emulated {
+		p.wrap("", 2, "The host is emulated: its paths are those of an emulator.")
+	}
+	if len(pl.Nodes) > maxBlocks {
+		p.nodeTable(pl)
+	} else {
+		for i := range pl.Nodes {
+			p.node(&pl.Nodes[i])
+		}
+	}
+	p.host(pl)
+	p.terms(pl)
+	p.notes(pl)
+}
+
+func (p *page) heading(pl *plan.Plan) string {
+	s := fmt.Sprintf("Plan of lab %s on %s", pl.Lab, cmp.Or(pl.Host.Model, pl.Host.Name, "the host"))
+	if pl.Host.Model != "" && pl.Host.Name != "" {
+		s += " (" + pl.Host.Name + ")"
+	}
+	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, count(len(pl.Nodes), "lab node"))
+}
+
+// nodeColumn is the width of the labels of a block.
+const nodeColumn = 14
+
+// node prints the block of a lab node.
+func (p *page) node(n *plan.Node) {
+	head := fmt.Sprintf("%s: %s on %s", n.Name, count(len(n.VCPUs), "virtual CPU"), count(n.Cores, "core"))
+	if n.SMT {
+		head += " with siblings"
+	}
+	p.title(head + ", " + sizeText(n.MemoryBytes))
+	p.labelled("CPUs", nodeColumn, cpus(n.VCPUs))
+	p.labelled("memory", nodeColumn, memoryText(n))
+	if n.GuestNUMA {
+		for _, c := range n.Cells {
+			p.labelled(fmt.Sprintf("guest node %d", c.Cell), nodeColumn, cellText(&c))
+		}
+	}
+	for i := range n.Cards {
+		label := ""
+		if i == 0 {
+			label = "devices"
+		}
+		s := cardText(&n.Cards[i], n.GuestNUMA)
+		if m := n.Cards[i].Model; m != "" {
+			s += ", " + m
+		}
+		p.labelled(label, nodeColumn, s)
+	}
+	p.labelled("emulator", nodeColumn, "CPUs "+emulatorText(n))
+}
+
+func emulatorText(n *plan.Node) string {
+	s := setText(n.EmulatorCPUs)
+	if !n.IOThreadCPUs.IsEmpty() && !n.IOThreadCPUs.Equal(n.EmulatorCPUs) {
+		s += ", I/O threads " + n.IOThreadCPUs.String()
+	}
+	return s
+}
+
+func memoryText(n *plan.Node) string {
+	var words []string
+	same := true
+	for i, m := range n.Memory {
+		same = same && m.PageBytes == n.Memory[0].PageBytes
+		where := "NUMA node"
+		if i > 0 {
+			where = "node"
+		}
+		words = append(words, fmt.Sprintf("%s on %s %d", sizeText(m.Bytes), where, m.NUMANode))
+	}
+	switch {
+	case len(words) == 0:
+		return "none"
+	case same && n.Memory[0].PageBytes > 0:
+		return list(words) + ", in pages of " + sizeText(n.Memory[0].PageBytes)
+	}
+	return list(words)
+}
+
+func cellText(c *plan.Cell) string {
+	var nodes []string
+	for _, n := range c.NUMANodes {
+		nodes = append(nodes, strconv.Itoa(n))
+	}
+	what := "NUMA node "
+	if len(nodes) != 1 {
+		what = "NUMA nodes "
+	}
+	s := "stands for " + what + list(nodes) + ": "
+	switch c.VCPUs {
+	case 0:
+		s += "no virtual CPUs"
+	case 1:
+		s += fmt.Sprintf("virtual CPU %d", c.FirstVCPU)
+	default:
+		s += fmt.Sprintf("virtual CPUs %d-%d", c.FirstVCPU, c.FirstVCPU+c.VCPUs-1)
+	}
+	return s + ", " + sizeText(c.Bytes)
+}
+
+// nodeTable prints a row for each lab node.
+func (p *page) nodeTable(pl *plan.Plan) {
+	p.title("Lab nodes")
+	var rows [][]string
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
+		var on []string
+		for _, m := range n.Memory {
+			on = append(on, strconv.Itoa(m.NUMANode))
+		}
+		var cards []string
+		for k := range n.Cards {
+			c := &n.Cards[k]
+			if c.Kind == plan.KindVF && c.VF != nil {
+				cards = append(cards, fmt.Sprintf("%s/vf%d", c.ID, *c.VF))
+			} else {
+				cards = append(cards, c.ID)
+			}
+		}
+		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), sizeText(n.MemoryBytes), strings.Join(on, ","), setText(n.EmulatorCPUs),
+			strings.TrimSpace(cpus(n.VCPUs) + "  " + strings.Join(cards, " "))})
+	}
+	p.table([]column{{"node", false}, {"vCPUs", true}, {"memory", true}, {"NUMA", false}, {"emulator", false}, {"CPUs and devices", false}}, rows)
+}
+
+// hostColumn is the width of the labels of the host's block.
+const hostColumn = 14
+
+// host prints what the host keeps and what it has to have.
+func (p *page) host(pl *plan.Plan) {
+	p.title("Host")
+	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", count(pl.Housekeeping.Cores, "core"), setText(pl.Housekeeping.CPUs)))
+	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
+		p.labelled("tenants", hostColumn, "CPUs "+pl.Housekeeping.TenantCPUs.String())
+	}
+	var pages []string
+	for _, h := range pl.Hugepages {
+		word := fmt.Sprintf("%d x %s on NUMA node %d", h.Count, sizeText(h.PageBytes), h.NUMANode)
+		if h.Held > 0 {
+			word += fmt.Sprintf(" beside %d in use", h.Held)
+		}
+		pages = append(pages, word)
+	}
+	if len(pages) == 0 {
+		pages = []string{"none"}
+	}
+	p.labelled("hugepages", hostColumn, strings.Join(pages, ", "))
+	for i, v := range pl.VFs {
+		label := ""
+		if i == 0 {
+			label = "VFs"
+		}
+		p.labelled(label, hostColumn, fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count, v.Lab))
+	}
+	if len(pl.KernelArgs) > 0 {
+		args := make([]string, len(pl.KernelArgs))
+		for i, a := range pl.KernelArgs {
+			args[i] = printable(a)
+		}
+		p.fold(fmt.Sprintf("  %-*s", hostColumn, "kernel"), hostColumn+2, args)
+	}
+}
+
+// terms prints the terms that cost most.
+func (p *page) terms(pl *plan.Plan) {
+	var costly []*plan.Term
+	for i := range pl.Terms {
+		if pl.Terms[i].Cost != 0 {
+			costly = append(costly, &pl.Terms[i])
+		}
+	}
+	if len(costly) == 0 {
+		return
+	}
+	slices.SortStableFunc(costly, func(a, b *plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
+	p.title("What it costs, in hundredths of a percent")
+	more := len(costly) - p.Terms
+	if more > 0 {
+		costly = costly[:p.Terms]
+	}
+	var rows [][]string
+	for _, t := range costly {
+		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight), subject(t), meaningOr(t.Term)})
+	}
+	p.table([]column{{"cost", true}, {"value x weight", true}, {"of", false}, {"what", false}}, rows)
+	if more > 0 {
+		p.line(fmt.Sprintf("and %d more; -o json has all", more))
+	}
+}
+
+// meaningOr is the meaning of a term, or its name where this version does not know it.
+func meaningOr(term string) string { return cmp.Or(meaning(term), term) }
+
+func (p *page) notes(pl *plan.Plan) {
+	if len(pl.Notes) == 0 {
+		return
+	}
+	p.title("Assumed")
+	for _, n := range pl.Notes {
+		p.wrap("  ", 4, n)
+	}
+}

@@ -1,0 +1,168 @@
+package planview
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// count is "1 core", "2 cores".
+func count[N int | int64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// list joins words: "a", "a and b", "a, b and c".
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// sizeText prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
+func sizeText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	decimals := 0
+	if v < 100 {
+		decimals = 1
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[u]
+}
+
+// cpus is the set of a list of CPUs as the kernel writes it. Numbers that no kernel has, in a plan from a file, are left out.
+func cpus(numbers []int) string {
+	var in []int
+	for _, n := range numbers {
+		if n >= 0 && n < topology.MaxCPUs {
+			in = append(in, n)
+		}
+	}
+	return setText(topology.CPUs(in...))
+}
+
+// setText is the set as the kernel writes it, "none" where it is empty.
+func setText(s topology.CPUSet) string {
+	if s.IsEmpty() {
+		return "none"
+	}
+	return s.String()
+}
+
+// cardText is "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest's node is worth a word only where there are several.
+func cardText(c *plan.NodeDevice, guestNUMA bool) string {
+	var s string
+	switch c.Kind {
+	case plan.KindVF:
+		s = "VF of " + c.ID
+		if c.VF != nil {
+			s = fmt.Sprintf("VF %d of %s", *c.VF, c.ID)
+		}
+		if len(c.Functions) > 0 && exists(c.Functions[0]) {
+			s += ": " + c.Functions[0]
+		}
+	case plan.KindGPU, plan.KindNIC:
+		if s = c.ID; !strings.HasPrefix(s, strings.ToUpper(c.Kind)) { // NIC0 of a matrix says it itself
+			s = strings.ToUpper(c.Kind) + " " + s
+		}
+	default:
+		s = c.Kind + " " + c.ID
+	}
+	var where []string
+	if c.NUMANode != nil {
+		where = append(where, fmt.Sprintf("NUMA node %d", *c.NUMANode))
+	}
+	if c.Cell != nil && guestNUMA {
+		where = append(where, fmt.Sprintf("guest node %d", *c.Cell))
+	}
+	if len(where) > 0 {
+		s += " (" + strings.Join(where, ", ") + ")"
+	}
+	if c.Kind != plan.KindVF && len(c.Functions) > 1 {
+		s += " with " + list(c.Functions[1:])
+	}
+	return s
+}
+
+// exists reports whether a function exists: one that does not yet is named after its PF.
+func exists(s string) bool {
+	_, err := topology.ParsePCIAddr(s)
+	return err == nil
+}
+
+// costText is "cost 1240, proved optimal", or how far from the bound the plan may be and why.
+func costText(p *plan.Plan) string {
+	if p.Optimal {
+		return fmt.Sprintf("cost %d, proved optimal", p.Cost)
+	}
+	s := fmt.Sprintf("cost %d, ", p.Cost)
+	switch {
+	case p.Bound > 0:
+		// Rounded up: "within 0 %" would claim a proof.
+		gap := (100*(p.Cost-p.Bound) + p.Bound - 1) / p.Bound
+		s += fmt.Sprintf("within %d %% of the least: no plan costs less than %d", gap, p.Bound)
+	default:
+		s += "not proved optimal"
+	}
+	if p.Stopped != "" {
+		s += ", stopped by " + p.Stopped
+	}
+	return s
+}
+
+// meaning says in a few words what a term counts. docs/planner.md defines them.
+func meaning(term string) string {
+	switch term {
+	case plan.TermGPUNICPath:
+		return "steps of path between GPUs and NICs"
+	case plan.TermGPUNICMeasured:
+		return "percents of bandwidth lost between GPUs and NICs, measured"
+	case plan.TermGPUGPUPath:
+		return "steps of path between GPUs"
+	case plan.TermDeviceNearest:
+		return "distance from devices to the nearest core"
+	case plan.TermDeviceDistance:
+		return "distance from devices to all cores"
+	case plan.TermMemoryDistance:
+		return "distance from memory to the nearest core"
+	case plan.TermMemoryBalance:
+		return "pages that are not beside their share of cores"
+	case plan.TermNUMASpan:
+		return "NUMA nodes beyond the first"
+	case plan.TermL3Shared:
+		return "L3 caches shared with others"
+	case plan.TermEmulatorDistance:
+		return "distance to the CPUs of QEMU's own threads"
+	case plan.TermEfficiencyCores:
+		return "small cores"
+	case plan.TermNICRate:
+		return "steps of link rate below 100 Gb/s"
+	case plan.TermNICRDMA:
+		return "ports without RDMA"
+	case plan.TermNICShared:
+		return "other lab nodes on the same port"
+	case plan.TermUnequal:
+		return "percents between the best and the worst placed of equal lab nodes"
+	}
+	return ""
+}
+
+// subject names whom a term is of.
+func subject(t *plan.Term) string {
+	switch {
+	case t.Node != "":
+		return t.Node
+	case len(t.Among) > 3:
+		return fmt.Sprintf("%s and %d more", t.Among[0], len(t.Among)-1)
+	}
+	return list(t.Among)
+}
