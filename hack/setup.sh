@@ -81,7 +81,15 @@ survey() {
 		have lstopo-no-graphics || need hwloc-nox "hwloc's lstopo" "judges what inspect finds in tests"
 		have lspci || need pciutils "lspci" "its output is read by tests"
 		have dot || need graphviz "Graphviz' dot" "lays out the graphs of inspect in tests"
-		have virsh || need libvirt-clients "libvirt's virsh" "defines tenants for tests, in its own test driver"
+		have virsh || need libvirt-clients "libvirt's virsh and schema" "define tenants and judge domains in tests"
+		have libvirtd || need libvirt-daemon "libvirt's daemon" "takes the domains of plans in tests"
+		compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null ||
+			need libvirt-daemon-driver-qemu "libvirt's QEMU driver" "takes the domains of plans in tests"
+		have shellcheck || need shellcheck "shellcheck" "judges the scripts that plans write"
+		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
+		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"
+		[ -d /usr/share/AAVMF ] || need qemu-efi-aarch64 "UEFI for Arm" "the same, of plans for Arm hosts"
+		have qemu-system-aarch64 || need qemu-system-arm "QEMU for Arm" "libvirt asks it what Arm domains may have, in tests"
 	fi
 	if [ "$1" = race ]; then
 		have gcc || need gcc "a C compiler" "Go's race detector is linked with it"
@@ -152,11 +160,10 @@ install_packages() {
 			echo "golang-1.N-go: the newest N there is, $name"
 		fi
 		# With -t, QEMU's own libraries come from backports too, and nothing else does.
-		if [ "$name" = qemu-system-x86 ]; then
-			apt_get install -y --no-install-recommends ${2:+-t "$2"} "$name"
-		else
-			others+=("$name")
-		fi
+		case $name in
+		qemu-system-*) apt_get install -y --no-install-recommends ${2:+-t "$2"} "$name" ;;
+		*) others+=("$name") ;;
+		esac
 	done
 	if [ ${#others[@]} -gt 0 ]; then apt_get install -y --no-install-recommends "${others[@]}"; fi
 }
@@ -188,7 +195,7 @@ fi
 
 backports=''
 case $VERSION_ID:" ${packages[*]-} " in
-12*:*" golang-1.N-go "* | 12*:*" qemu-system-x86 "*) backports=$VERSION_CODENAME-backports ;; # 12 has Go 1.19 and QEMU 7.2
+12*:*" golang-1.N-go "* | 12*:*" qemu-system-"*) backports=$VERSION_CODENAME-backports ;; # 12 has Go 1.19 and QEMU 7.2
 esac
 echo "setup.sh $mode will do, as root, on $PRETTY_NAME:"
 echo "  apt-get update   the newest package lists: for this, and for nodes, which are made from Debian's packages"
