@@ -128,12 +128,8 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 		Name: r.Name, Cores: r.Cores, Threads: r.Threads, SMT: r.Threads > 1,
 		MemoryBytes: uint64(r.Pages) * a.p.PageBytes, Memory: []NodeMemory{}, Devices: []string{},
 	}
-	page := a.p.PageBytes
-	if !a.p.Hugepages {
-		page = 0
-	}
 	for _, m := range pl.Memory {
-		n.Memory = append(n.Memory, NodeMemory{NUMANode: m.NUMANode, Bytes: uint64(m.Pages) * a.p.PageBytes, PageBytes: page})
+		n.Memory = append(n.Memory, NodeMemory{NUMANode: m.NUMANode, Bytes: uint64(m.Pages) * a.p.PageBytes, PageBytes: a.p.HugepageBytes})
 	}
 	homes := a.cellHomes(i)
 	n.GuestNUMA = len(homes) > 1
@@ -320,30 +316,31 @@ func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 
 // hugepages adds up the pages of the lab nodes, and those that are in use on the same nodes.
 func (a *assembly) hugepages() []Hugepages {
-	if !a.p.Hugepages {
+	size := a.p.HugepageBytes
+	if size == 0 {
 		return nil
 	}
 	count := map[int]int64{}
 	for i := range a.pl.Nodes {
 		for _, m := range a.pl.Nodes[i].Memory {
-			count[m.NUMANode] += m.Pages
+			count[m.NUMANode] += m.Pages * int64(a.p.PageBytes/size)
 		}
 	}
 	held := map[int]int64{}
 	for _, n := range a.h.NUMANodes {
 		for _, pool := range n.Hugepages {
-			if pool.SizeBytes == a.p.PageBytes && pool.Free != nil && *pool.Free < pool.Total {
+			if pool.SizeBytes == size && pool.Free != nil && *pool.Free < pool.Total {
 				held[n.ID] = int64(pool.Total - *pool.Free)
 			}
 		}
 	}
 	var all []Hugepages
 	for _, node := range slices.Sorted(maps.Keys(count)) {
-		all = append(all, Hugepages{NUMANode: node, PageBytes: a.p.PageBytes, Count: count[node], Held: held[node]})
+		all = append(all, Hugepages{NUMANode: node, PageBytes: size, Count: count[node], Held: held[node]})
 	}
 	for _, node := range slices.Sorted(maps.Keys(held)) {
 		if count[node] == 0 {
-			all = append(all, Hugepages{NUMANode: node, PageBytes: a.p.PageBytes, Held: held[node]})
+			all = append(all, Hugepages{NUMANode: node, PageBytes: size, Held: held[node]})
 		}
 	}
 	slices.SortFunc(all, func(x, y Hugepages) int { return cmp.Compare(x.NUMANode, y.NUMANode) })

@@ -154,8 +154,8 @@ func TestKernelArguments(t *testing.T) {
 		{"Intel", func(*Problem, *topology.Host) {}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
 		{"AMD has its IOMMU on", func(_ *Problem, h *topology.Host) { h.System.CPUModel = "AMD EPYC 7551P" }, "iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
 		{"Arm", func(_ *Problem, h *topology.Host) { h.System.Arch = "aarch64" }, "iommu.passthrough=1 " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
-		{"small pages", func(p *Problem, _ *topology.Host) { p.PageBytes = 2 << 20 }, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=2M hugepages=0:2,1:2"},
-		{"no hugepages", func(p *Problem, _ *topology.Host) { p.Hugepages = false }, "intel_iommu=on iommu=pt " + isolated},
+		{"small pages", func(p *Problem, _ *topology.Host) { p.PageBytes, p.HugepageBytes = 2<<20, 2<<20 }, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=2M hugepages=0:2,1:2"},
+		{"no hugepages", func(p *Problem, _ *topology.Host) { p.HugepageBytes = 0 }, "intel_iommu=on iommu=pt " + isolated},
 		{"pages that tenants hold are kept", func(_ *Problem, h *topology.Host) {
 			h.NUMANodes = []topology.NUMANode{{ID: 1, Hugepages: []topology.HugepagePool{{SizeBytes: 1 << 30, Total: 8, Free: &free}}}}
 		}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:7"},

@@ -110,7 +110,7 @@ func checkLab() *lab.Lab {
 
 func checkProblem() *Problem {
 	p := &Problem{
-		Schema: ProblemSchema, Lab: "pair", Host: "two packages", Workload: lab.WorkloadMixed, PageBytes: checkGiB, Hugepages: true, ReserveCores: 2,
+		Schema: ProblemSchema, Lab: "pair", Host: "two packages", Workload: lab.WorkloadMixed, PageBytes: checkGiB, HugepageBytes: 1 << 30, ReserveCores: 2,
 		NUMANodes: []NUMANode{
 			{ID: 0, Distances: []int{10, 21}, Pages: new(int64(14))},
 			{ID: 1, Distances: []int{21, 10}, Pages: new(int64(14)), ReserveCores: 1}},

@@ -21,6 +21,10 @@ func (c *checker) kernelArgs() {
 			given = given.Union(cpusWithin(k.cpus))
 		}
 	}
+	// Tenants that are isolated now stay so.
+	if isolated := c.h.CPUs.Isolated; isolated != nil {
+		given = given.Union(isolated.Intersect(c.pl.Housekeeping.TenantCPUs))
+	}
 	page := uint64(0) // of "hugepages=", as the last "hugepagesz=" before it says
 	for _, arg := range strings.Fields(strings.Join(c.pl.KernelArgs, " ")) {
 		name, value, _ := strings.Cut(arg, "=")
@@ -29,8 +33,8 @@ func (c *checker) kernelArgs() {
 			c.cpuArg(arg, name, value, given)
 		case "default_hugepagesz", "hugepagesz":
 			size, ok := sizeArg(value)
-			if !ok || c.p.Hugepages && size != c.p.PageBytes {
-				c.fault("kernel_args: %q: want pages of %d bytes", arg, c.p.PageBytes)
+			if !ok || c.p.HugepageBytes > 0 && size != c.p.HugepageBytes {
+				c.fault("kernel_args: %q: want pages of %d bytes", arg, c.p.HugepageBytes)
 			}
 			page = size
 		case "hugepages":
@@ -51,7 +55,7 @@ func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 		return
 	}
 	if !set.Equal(given) {
-		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes", name, set, given)
+		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes, and of tenants that are isolated", name, set, given)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 // memory checks how much of it there is, in which pages and where.
 func (c *checker) memory() {
 	page := c.p.PageBytes
-	backing := page // what a lab node's memory says of its pages
-	if !c.p.Hugepages {
-		backing = 0
+	backing := c.p.HugepageBytes // what a lab node's memory says of its pages
+	if backing > 0 && page%backing != 0 {
+		c.fault("problem: memory in steps of %d bytes, which are not whole hugepages of %d", page, backing)
 	}
 	asked := map[lab.Hugepages]uint64{lab.Hugepages1GiB: 1 << 30, lab.Hugepages2MiB: 2 << 20, lab.HugepagesOff: 0}
 	if want, ok := asked[c.l.Hugepages]; ok && want != backing {
@@ -27,9 +27,13 @@ func (c *checker) memory() {
 		if n.MemoryBytes != want {
 			c.of(i, "memory_bytes: have %d, want %d", n.MemoryBytes, want)
 		}
-		// Memory that is not whole pages is rounded up to them.
-		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) || want-uint64(node.Memory) >= page) {
-			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory), page)
+		// Memory that is not whole pages is rounded up to them; without hugepages a step is the page.
+		whole := backing
+		if whole == 0 {
+			whole = page
+		}
+		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) || want-uint64(node.Memory) >= whole) {
+			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory), whole)
 		}
 		var sum uint64
 		last := -1
@@ -77,8 +81,8 @@ func (c *checker) hugepages(used map[int]uint64) {
 	have := map[int]int64{}
 	last := -1
 	for _, pool := range c.pl.Hugepages {
-		if pool.PageBytes != c.p.PageBytes {
-			c.fault("hugepages: pages of %d bytes on NUMA node %d, want %d", pool.PageBytes, pool.NUMANode, c.p.PageBytes)
+		if pool.PageBytes != c.p.HugepageBytes {
+			c.fault("hugepages: pages of %d bytes on NUMA node %d, want %d", pool.PageBytes, pool.NUMANode, c.p.HugepageBytes)
 		}
 		if pool.NUMANode <= last || pool.Count < 0 || pool.Held < 0 {
 			c.fault("hugepages: NUMA node %d: want each node once, in their order, with counts of 0 and up", pool.NUMANode)
@@ -90,9 +94,9 @@ func (c *checker) hugepages(used map[int]uint64) {
 		}
 	}
 	want := map[int]int64{}
-	if c.p.Hugepages {
+	if c.p.HugepageBytes > 0 {
 		for node, bytes := range used {
-			want[node] = int64(bytes / c.p.PageBytes)
+			want[node] = int64(bytes / c.p.HugepageBytes)
 		}
 	}
 	for node := range have {
@@ -112,7 +116,7 @@ func (c *checker) heldPages(node int) int64 {
 			continue
 		}
 		for _, pool := range c.h.NUMANodes[i].Hugepages {
-			if pool.SizeBytes == c.p.PageBytes && pool.Free != nil && pool.Total > *pool.Free {
+			if pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
 				return int64(pool.Total - *pool.Free)
 			}
 		}

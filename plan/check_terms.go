@@ -125,7 +125,9 @@ func (c *checker) recompute() []Term {
 		if len(f.ports) > 0 {
 			var slow, plain int64
 			for _, d := range f.ports {
-				slow += slowness(c.p.Devices[d].RateMbps)
+				if !c.p.Devices[d].RateUnknown {
+					slow += slowness(c.p.Devices[d].RateMbps)
+				}
 				if !c.p.Devices[d].RDMA {
 					plain++
 				}

@@ -24,7 +24,7 @@ func bruteOracle(calls *int) func(context.Context, *Problem) (bool, error) {
 // conflictHost is two NUMA nodes of 8 cores with two threads and 30 GiB each, which are its packages; GPUs 06, 07 and NIC 05 on node 0, GPUs 81, 82 and NIC 41 on
 // node 1. Each NIC can give 4 virtual functions.
 func conflictHost() *Problem {
-	p := &Problem{Schema: ProblemSchema, PageBytes: checkGiB, Hugepages: true, ReserveCores: 2,
+	p := &Problem{Schema: ProblemSchema, PageBytes: checkGiB, HugepageBytes: 1 << 30, ReserveCores: 2,
 		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: new(int64(30))}, {ID: 1, Distances: []int{21, 10}, Pages: new(int64(30))}},
 		Packages:  []Package{{ID: 0}, {ID: 1}}}
 	for c := range 16 {

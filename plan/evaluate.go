@@ -84,7 +84,7 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 		if ports := n.ports(); len(ports) > 0 {
 			var rate, plain int64
 			for _, d := range ports {
-				rate += RateSteps(p.Devices[d].RateMbps)
+				rate += p.Devices[d].RateSteps()
 				if !p.Devices[d].RDMA {
 					plain++
 				}

@@ -15,7 +15,7 @@ func smallProblem() *Problem {
 	zero, one := 0, 1
 	pages := int64(16)
 	p := &Problem{
-		Schema: ProblemSchema, Lab: "small", Host: "small", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, Hugepages: true, ReserveCores: 1,
+		Schema: ProblemSchema, Lab: "small", Host: "small", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30, ReserveCores: 1,
 		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: &pages}, {ID: 1, Distances: []int{21, 10}, Pages: &pages}},
 		Packages:  []Package{{ID: 0}, {ID: 1}},
 		Devices: []Device{

@@ -29,7 +29,8 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
 		}
 	}
-	if given := a.given(); !given.IsEmpty() {
+	// What tenants have isolated now must stay so: the new arguments take the place of the old ones.
+	if given := a.given().Union(isolatedTenants(a.h, pl)); !given.IsEmpty() {
 		list := given.String()
 		add("isolcpus=managed_irq,domain,"+list, "nothing of the host is scheduled on the CPUs of the lab nodes, nor its managed interrupts")
 		add("nohz_full="+list, "no timer tick while a virtual CPU runs alone")
@@ -39,7 +40,7 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 		return args, why
 	}
 	size := "2M"
-	if a.p.PageBytes == 1<<30 {
+	if a.p.HugepageBytes == 1<<30 {
 		size = "1G"
 	}
 	var counts []string
@@ -52,6 +53,14 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	add("hugepagesz="+size, "the size of the pages that are set aside next")
 	add("hugepages="+strings.Join(counts, ","), "pages are set aside while memory is still in one piece, on the NUMA nodes that the lab nodes use")
 	return args, why
+}
+
+// isolatedTenants returns the CPUs of tenants that are isolated as the host runs now.
+func isolatedTenants(h *topology.Host, pl *Plan) topology.CPUSet {
+	if h.CPUs.Isolated == nil {
+		return topology.CPUSet{}
+	}
+	return h.CPUs.Isolated.Intersect(pl.Housekeeping.TenantCPUs)
 }
 
 // given returns all CPUs of cores that lab nodes have, idle siblings too.

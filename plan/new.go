@@ -101,6 +101,7 @@ type problemBuilder struct {
 	uses map[topology.PCIAddr]string
 	// blocked are those of uses that leave no virtual functions either: a tenant has the function whole, or it is dead.
 	blocked map[topology.PCIAddr]string
+	holders map[topology.PCIAddr]string // which tenant holds a function
 	// virtual are the virtual functions of each physical one: those that exist, and as far as it is known where the others would be.
 	virtual map[topology.PCIAddr][]vfFunction
 	// virtualUses says what uses does of physical functions, for the sake of a virtual one that would be gone with it.

@@ -98,6 +98,10 @@ func (b *problemBuilder) bundle() {
 			all = f.card
 		}
 		d.Functions = functionNames(f, all)
+		if id, ok := groupOf[*f.addr]; ok && len(all) > len(f.card) {
+			d.Group = fmt.Sprintf("IOMMU group %d", id)
+		}
+		d.Tenant = b.holder(slices.Concat(f.card, all))
 		d.Whole = d.Refused == ""
 		if d.Whole {
 			b.noteCompany(d, f, all, groupOf)
@@ -144,6 +148,21 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 			}
 		}
 		return tie + ", of which: " + why
+	}
+	return ""
+}
+
+// holder returns the tenant that holds one of the functions, or a virtual function of one; empty where none does.
+func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
+	for _, a := range functions {
+		if name := b.holders[a]; name != "" {
+			return name
+		}
+		for _, vf := range b.virtual[a] {
+			if name := b.holders[vf.addr]; name != "" {
+				return name
+			}
+		}
 	}
 	return ""
 }

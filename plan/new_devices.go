@@ -161,6 +161,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (Device, deviceFacts) {
 		f.sriov = p.SRIOV
 	}
 	d.RateMbps = linkRate(n)
+	d.RateUnknown = d.RateMbps == 0 && !linkDown(n)
 	d.RDMA = couldRDMA(n, p)
 	for i := range n.Ports {
 		if f.member == "" {
@@ -175,7 +176,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (Device, deviceFacts) {
 	return d, f
 }
 
-// linkRate returns the rate of a NIC's link in Mb/s, 0 where it is down or not known: of the network device, else of an RDMA port that is up.
+// linkRate returns the rate of a NIC's link in Mb/s, 0 where none is told: of the network device, else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
 	rate := int64(0)
 	if n.SpeedMbps != nil {
@@ -198,6 +199,24 @@ func linkRate(n *topology.NIC) int64 {
 		}
 	}
 	return max(rate, 0)
+}
+
+// linkDown reports whether a NIC without a rate says that its link is down. One that is bound to vfio-pci says nothing.
+func linkDown(n *topology.NIC) bool {
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		if p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown" { // operstates: RFC 2863, Documentation/networking/operstates.rst
+			return true
+		}
+	}
+	for i := range n.Devices {
+		for _, port := range n.Devices[i].Ports {
+			if port.State != "" && port.State != "ACTIVE" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out are drivers most of whose NICs have none (i40e, be2net,

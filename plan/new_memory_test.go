@@ -145,16 +145,17 @@ func TestPageSizes(t *testing.T) {
 		want  string
 	}{
 		{"auto with whole GiB", memoryHost(t, 64), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto without", memoryHost(t, 64), lab.HugepagesAuto, 4*lab.GiB + 512*lab.MiB, "2304 of 2MiB"},
+		{"auto without", memoryHost(t, 64), lab.HugepagesAuto, 4*lab.GiB + 512*lab.MiB, "9 of 512MiB, hugepages of 2MiB"},
 		{"auto where the host shows 1 GiB", altered(memoryHost(t, 64), pools(gib, 2<<20), arch("ppc64le")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto where it shows 2 MiB only", altered(memoryHost(t, 64), pools(2<<20), arch("x86_64")), lab.HugepagesAuto, 4 * lab.GiB, "2048 of 2MiB"},
+		{"auto where it shows 2 MiB only", altered(memoryHost(t, 64), pools(2<<20), arch("x86_64")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, hugepages of 2MiB"},
 		{"auto on arm64", altered(memoryHost(t, 64), arch("aarch64")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto on what has neither", altered(memoryHost(t, 64), pools(1<<20)), lab.HugepagesAuto, 4 * lab.GiB, "2048 of 2MiB, no hugepages"},
-		{"auto on another architecture", altered(memoryHost(t, 64), arch("s390x")), lab.HugepagesAuto, 4 * lab.GiB, "2048 of 2MiB, no hugepages"},
+		{"auto on what has neither", altered(memoryHost(t, 64), pools(1<<20)), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
+		{"auto on another architecture", altered(memoryHost(t, 64), arch("s390x")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
 		{"the zero value is auto", memoryHost(t, 64), "", 4 * lab.GiB, "4 of 1GiB"},
 		{"1 GiB rounds up", memoryHost(t, 64), lab.Hugepages1GiB, 4*lab.GiB + lab.MiB, "5 of 1GiB"},
-		{"2 MiB rounds up", memoryHost(t, 64), lab.Hugepages2MiB, 3 * lab.MiB, "2 of 2MiB"},
-		{"off counts in 2 MiB", memoryHost(t, 64), lab.HugepagesOff, 4 * lab.GiB, "2048 of 2MiB, no hugepages"},
+		{"2 MiB rounds up", memoryHost(t, 64), lab.Hugepages2MiB, 3 * lab.MiB, "1 of 4MiB, hugepages of 2MiB"},
+		{"a small node has small steps", memoryHost(t, 1), lab.Hugepages2MiB, 512 * lab.MiB, "64 of 8MiB, hugepages of 2MiB"},
+		{"off", memoryHost(t, 64), lab.HugepagesOff, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -164,13 +165,17 @@ func TestPageSizes(t *testing.T) {
 			p := problem(t, test.host, l, plan.Options{})
 			checkWellFormed(t, p)
 			got := fmt.Sprintf("%d of %s", p.Requests[0].Pages, lab.Bytes(p.PageBytes))
-			if !p.Hugepages {
+			switch p.HugepageBytes {
+			case p.PageBytes:
+			case 0:
 				got += ", no hugepages"
+			default:
+				got += fmt.Sprintf(", hugepages of %s", lab.Bytes(p.HugepageBytes))
 			}
 			if got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			if rounded := int64(test.size)%int64(p.PageBytes) != 0; rounded != (len(notesWith(p, "rounded up")) == 1) {
+			if rounded := int64(test.size)%int64(max(p.HugepageBytes, 2<<20)) != 0; rounded != (len(notesWith(p, "rounded up")) == 1) {
 				t.Errorf("notes %q", p.Notes)
 			}
 		})

@@ -195,13 +195,18 @@ func (b *problemBuilder) addMemory() {
 			b.note("no hugepages: %s", why)
 		}
 	}
-	b.p.PageBytes, b.p.Hugepages = size, huge
+	if huge {
+		b.p.HugepageBytes = size
+	}
+	size = b.stepOf(m, size)
+	b.p.PageBytes = size
 	for at, pages := range m.pages(size) {
 		b.p.NUMANodes[at].Pages = pages
 	}
 	there, known, all := totalPages(m.pages(size))
 	auto := b.autoPages(m, size)
 	rounded := map[lab.Bytes][]string{}
+	page := max(b.p.HugepageBytes, pageBytes2MiB)
 	var sizes []lab.Bytes
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -215,11 +220,11 @@ func (b *problemBuilder) addMemory() {
 		case n.Memory < 1 || n.Memory > MaxHostMemory:
 			b.fail(n.Name, "memory", "%d bytes: want at least 1 and at most %s", int64(n.Memory), lab.Bytes(MaxHostMemory))
 		default:
-			r.Pages = pagesFor(n.Memory, size)
+			r.Pages = pagesFor(n.Memory, page) * int64(page) / int64(size)
 			if r.Pages > there && all {
 				b.fail(n.Name, "memory", "asks for %s: %s", n.Memory, b.memoryThere(m, there))
 			}
-			if uint64(n.Memory)%size != 0 {
+			if uint64(n.Memory)%page != 0 {
 				if rounded[n.Memory] == nil {
 					sizes = append(sizes, n.Memory)
 				}
@@ -228,9 +233,37 @@ func (b *problemBuilder) addMemory() {
 		}
 	}
 	for _, s := range sizes {
-		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s, bytesText(uint64(pagesFor(s, size))*size))
+		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s, bytesText(uint64(pagesFor(s, page))*page))
 	}
 }
+
+// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB, that divides what each lab node asks for and is small beside
+// every NUMA node. Large steps keep the weight of one a whole number that means something, and the search short; the rest of a NUMA node that is less than a step
+// is left to the host.
+func (b *problemBuilder) stepOf(m *memoryUse, page uint64) uint64 {
+	fits := func(step uint64) bool {
+		for i := range b.lab.Nodes {
+			n := &b.lab.Nodes[i]
+			if !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory && uint64(pagesFor(n.Memory, page))*page%step != 0 {
+				return false
+			}
+		}
+		for _, pages := range m.pages(page) {
+			if pages != nil && *pages > 0 && uint64(*pages)*page < smallStep*step {
+				return false
+			}
+		}
+		return true
+	}
+	step := page
+	for step < pageBytes1GiB && fits(2*step) {
+		step *= 2
+	}
+	return step
+}
+
+// smallStep is how many steps of memory a NUMA node has at least, where steps are larger than pages.
+const smallStep = 64
 
 // pagesFor returns how many pages hold an amount of memory.
 func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }

@@ -55,11 +55,12 @@ func (b *problemBuilder) addPackages() {
 	}
 }
 
-// Cores that the host keeps where the lab does not say: one of each package, and two in all on machines that can spare them.
+// Cores that the host keeps where the lab does not say: one of each package, and two in all on machines that can spare them, but no more than a quarter.
 const (
 	spareCores      = 8 // from so many cores on
 	spareReserve    = 2
 	smallestReserve = 1
+	largestReserve  = 4 // a core in so many
 )
 
 // reserveCores decides how many cores the host keeps.
@@ -97,6 +98,7 @@ func (b *problemBuilder) reserveCores() {
 	if len(b.p.Cores) >= spareCores {
 		keep = max(keep, spareReserve)
 	}
+	keep = min(keep, max(smallestReserve, len(b.p.Cores)/largestReserve))
 	if r := b.lab.Reserve.Cores; r != nil {
 		if keep = *r; keep < smallestReserve {
 			b.fail("", "host.reserve.cores", "%d: the host needs at least 1 core: interrupts, QEMU's own threads and you", keep)

@@ -40,7 +40,7 @@ func (b *problemBuilder) findUses() {
 		b.hostUses = append(b.hostUses, hostUse{"disk " + plainText(d.Name), node, text})
 	}
 	b.findRoutes(use)
-	b.blocked = map[topology.PCIAddr]string{}
+	b.blocked, b.holders = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	block := func(a topology.PCIAddr, why string) {
 		use(a, why)
 		if _, known := b.blocked[a]; !known {
@@ -51,6 +51,9 @@ func (b *problemBuilder) findUses() {
 		t := &b.tenants[i]
 		for _, d := range t.Devices {
 			block(d.PCI, "tenant "+tenantName(t)+" holds it")
+			if _, known := b.holders[d.PCI]; !known {
+				b.holders[d.PCI] = tenantName(t)
+			}
 		}
 	}
 	for i := range b.host.PCI {

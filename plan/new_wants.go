@@ -236,8 +236,10 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 		return "on an unknown NUMA node"
 	case r.NUMANode != nil && *d.NUMANode != *r.NUMANode:
 		return fmt.Sprintf("on NUMA node %d", *d.NUMANode)
+	case r.RateMbps > 0 && d.RateUnknown:
+		return "with a link whose rate is not known"
 	case r.RateMbps > d.RateMbps && d.RateMbps == 0:
-		return "with a link that is down or whose rate is not known"
+		return "with a link that is down"
 	case r.RateMbps > d.RateMbps:
 		return "with " + rateText(d.RateMbps)
 	}

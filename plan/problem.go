@@ -13,9 +13,10 @@ type Problem struct {
 	Host     string       `json:"host"`
 	Workload lab.Workload `json:"workload"`
 
-	// PageBytes is the unit in which memory is given, for the whole lab: 1 GiB, 2 MiB, or 2 MiB with Hugepages false.
+	// HugepageBytes is the size of the hugepages behind the memory of the whole lab: 1 GiB or 2 MiB; 0 for none.
+	HugepageBytes uint64 `json:"hugepage_bytes"`
+	// PageBytes is the step in which memory is given, and what "pages" counts below: a multiple of HugepageBytes that divides what each lab node asks for.
 	PageBytes uint64 `json:"page_bytes"`
-	Hugepages bool   `json:"hugepages"`
 
 	// ReserveCores is how many cores have to be left for the host, of all that no tenant holds.
 	ReserveCores int `json:"reserve_cores"`
@@ -90,9 +91,11 @@ type Device struct {
 	Group  string `json:"group,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
-	// Of NICs: RateMbps is the rate of its link, 0 where it is down or not known. RDMA says that it has or could have RDMA.
-	RateMbps int64 `json:"rate_mbps,omitempty"`
-	RDMA     bool  `json:"rdma,omitempty"`
+	// Of NICs: RateMbps is the rate of its link, 0 where it is down. RateUnknown says that nobody knows: the NIC is bound to vfio-pci, or the host's source
+	// does not tell. RDMA says that it has or could have RDMA.
+	RateMbps    int64 `json:"rate_mbps,omitempty"`
+	RateUnknown bool  `json:"rate_unknown,omitempty"`
+	RDMA        bool  `json:"rdma,omitempty"`
 	// VFs is how many virtual functions of it may be given. A NIC that is given whole gives none.
 	VFs int `json:"vfs,omitempty"`
 	// FreeVFs are the indexes of those virtual functions, ascending; VFs of them.

@@ -41,7 +41,7 @@ type Weights struct {
 	NUMASpanHidden   int64 `json:"numa_span_hidden"`  // the same where the guest must not see its NUMA nodes (guest_numa: off)
 	L3Shared         int64 `json:"l3_shared"`         // each L3 cache that a lab node shares with another or with a tenant
 	EmulatorDistance int64 `json:"emulator_distance"` // a unit of distance from the nearest core to a housekeeping core
-	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see RateSteps
+	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see Device.RateSteps
 	NICRDMA          int64 `json:"nic_rdma"`          // a NIC or VF without RDMA
 	NICShared        int64 `json:"nic_shared"`        // each other lab node on the same port
 	Unequal          int64 `json:"unequal"`           // a percent between the best and the worst placed of equal lab nodes
@@ -105,10 +105,11 @@ func (w Weights) Of(r *Request) NodeWeights {
 	return n
 }
 
-// RateSteps returns how far a link's rate is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4 below and where it is down or not known.
-func RateSteps(mbps int64) int64 {
-	switch {
-	case mbps >= 100_000:
+// RateSteps returns how far the link of a NIC is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4 below and where it is down. A rate
+// that is not known counts 0: nothing speaks against the NIC.
+func (d *Device) RateSteps() int64 {
+	switch mbps := d.RateMbps; {
+	case mbps >= 100_000 || d.RateUnknown:
 		return 0
 	case mbps >= 25_000:
 		return 1

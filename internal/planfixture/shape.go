@@ -45,7 +45,7 @@ func (s Shape) Problem() *plan.Problem {
 		near = 12
 	}
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30, Hugepages: true,
+		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
 		ReserveCores: s.Reserve, Weights: plan.DefaultWeights(s.Workload),
 	}
 	withCores := s.Packages * s.Nodes

@@ -13,7 +13,7 @@ import (
 func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth, lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
-	p := &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30, Hugepages: true, Weights: plan.DefaultWeights(w)}
+	p := &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30, HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance, &p.Weights.MemoryBalance, &p.Weights.NICShared,
 			&p.Weights.DeviceDistance, &p.Weights.Unequal, &p.Weights.MemoryDistance, &p.Weights.DeviceNearest} {

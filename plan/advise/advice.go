@@ -136,7 +136,7 @@ func (a *advisor) ports() []change {
 	var all []change
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
-		if d.Kind != plan.KindNIC || d.RateMbps != 0 || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
+		if d.Kind != plan.KindNIC || d.RateMbps != 0 || d.RateUnknown || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
 			continue
 		}
 		var rate int64

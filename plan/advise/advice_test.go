@@ -90,7 +90,7 @@ func TestAHostAtItsBestGetsNoAdvice(t *testing.T) {
 func bench(change func(p *plan.Problem)) *plan.Problem {
 	far := []plan.NUMANode{{ID: 0, Distances: []int{10, 20}, Pages: new(int64(64))}, {ID: 1, Distances: []int{20, 10}, Pages: new(int64(64))}}
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "x", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, Hugepages: true, ReserveCores: 1,
+		Schema: plan.ProblemSchema, Lab: "x", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30, ReserveCores: 1,
 		NUMANodes: far, Weights: plan.DefaultWeights(lab.WorkloadMixed),
 		Devices: []plan.Device{
 			{ID: "0000:10:00.0", Kind: plan.KindGPU, NUMANode: new(0), Bundle: 0, Whole: true},

@@ -53,14 +53,14 @@ func (d *decider) housekeeping() plan.Decision {
 
 func (d *decider) pageSize() plan.Decision {
 	one := plan.Decision{What: AboutPageSize}
-	if !d.p.Hugepages {
+	if d.p.HugepageBytes == 0 {
 		one.Choice = "no hugepages, as the lab asks"
 		if d.lab.Hugepages != "off" {
 			one.Choice = "no hugepages: the host has none"
 		}
 		return append1(one, seenHuge)
 	}
-	one.Choice = size(d.p.PageBytes) + " pages"
+	one.Choice = size(d.p.HugepageBytes) + " pages"
 	words := []string{}
 	for _, n := range d.plan.Hugepages {
 		words = append(words, fmt.Sprintf("%d on NUMA node %d", n.Count, n.NUMANode))
@@ -71,7 +71,7 @@ func (d *decider) pageSize() plan.Decision {
 	}
 	const gib = 1 << 30
 	zero := "the cost model has no term for the size of pages: no published figure tells the two apart"
-	if d.p.PageBytes == gib {
+	if d.p.HugepageBytes == gib {
 		one.RunnerUp, one.RunnerUpCost = "2 MiB pages", new(int64(0))
 		one.Evidence = append(one.Evidence, "one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, shorter page walks", zero,
 			seenHuge)

@@ -171,7 +171,7 @@ func shapeKey(h *topology.Host) (string, error) {
 // smallestLab is a lab that asks for next to nothing.
 func smallestLab() *lab.Lab {
 	return &lab.Lab{
-		Name: "empty", Workload: lab.WorkloadMixed, Hugepages: lab.Hugepages2MiB, Tenants: lab.TenantsRead,
+		Name: "empty", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesOff, Tenants: lab.TenantsRead,
 		Nodes: []lab.Node{{Name: "empty", CPUs: 1, Memory: 2 * lab.MiB, SMT: lab.Off, GuestNUMA: lab.Auto}},
 	}
 }

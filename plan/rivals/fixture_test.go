@@ -18,7 +18,7 @@ type machine struct {
 
 func (m machine) problem() *plan.Problem {
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, Hugepages: true,
+		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
 		Weights: plan.DefaultWeights(lab.WorkloadMixed),
 	}
 	total := m.nodes * m.cores

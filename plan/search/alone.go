@@ -30,7 +30,7 @@ func (m *model) priceMemory() {
 	slices.SortFunc(caps, func(a, b int64) int { return cmp.Compare(b, a) })
 	for i := range m.requests {
 		r := &m.requests[i]
-		if i > 0 && m.requests[i-1].class == r.class {
+		if i > 0 && m.requests[i-1].swap == r.swap {
 			r.alone, r.aloneSpan = m.requests[i-1].alone, m.requests[i-1].aloneSpan
 			continue
 		}

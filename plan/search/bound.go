@@ -72,7 +72,6 @@ const rounds = 300
 // equal lab nodes would all run back and forth otherwise.
 func (t *tree) ascend() {
 	m := t.m
-	t.even()
 	best, bestLeast := t.price.clone(), slices.Clone(t.least)
 	mean := int64(max(1, m.asked/len(m.requests)))
 	var u, way usage
@@ -272,4 +271,25 @@ func (p *prices) clone() *prices {
 	q.node, q.bundle = append(q.node, p.node...), append(q.bundle, p.bundle...)
 	q.vf, q.nic = append(q.vf, p.vf...), append(q.nic, p.nic...)
 	return q
+}
+
+// toll returns what a config pays at these prices.
+func (p *prices) toll(m *model, c *config) int64 {
+	var sum int64
+	for _, pc := range c.cores {
+		sum += int64(pc.n) * p.node[m.places[pc.place].node]
+	}
+	var seen []int
+	for _, list := range [][]int{c.gpus, c.nics} {
+		for _, d := range list {
+			if b := m.devices[d].bundle; !slices.Contains(seen, b) {
+				seen = append(seen, b)
+				sum += p.bundle[b]
+			}
+		}
+	}
+	for _, v := range c.vfs {
+		sum += p.nic[v.Device] + int64(v.Count)*p.vf[v.Device]
+	}
+	return sum
 }

@@ -8,9 +8,10 @@ import (
 )
 
 // emit writes configs out as a placement: the least L3 sharing, the lowest core numbers to the first lab nodes, and the cheapest memory.
-// It works on its own account, so that a search that was stopped does not get in its way.
+// Lab nodes that can be swapped get their configs in order. It works on its own account, so that a search that was stopped does not get in its way.
 func (m *model) emit(best []*config) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
+	best = m.inOrder(best)
 	for i, c := range best {
 		s.place(i, c)
 	}
@@ -34,6 +35,23 @@ func (m *model) emit(best []*config) plan.Placement {
 		q.GPUs, q.NICs, q.VFs = slices.Clone(c.gpus), slices.Clone(c.nics), slices.Clone(c.vfs)
 	}
 	return pl
+}
+
+// inOrder gives the first of lab nodes that can be swapped the first of their configs, and so on.
+func (m *model) inOrder(best []*config) []*config {
+	out := slices.Clone(best)
+	theirs := make(map[int][]*config, len(best))
+	for i, c := range best {
+		theirs[m.requests[i].swap] = append(theirs[m.requests[i].swap], c)
+	}
+	for i := range best {
+		k := m.requests[i].swap
+		if i == k {
+			slices.SortStableFunc(theirs[k], compareConfigs)
+		}
+		out[i], theirs[k] = theirs[k][0], theirs[k][1:]
+	}
+	return out
 }
 
 // layout returns how a component's cores are given: portions of cells in place of places, the first lab nodes first.
@@ -71,8 +89,8 @@ func (p *packer) layout(k int, at []portion) []portion {
 	return out
 }
 
-// range_ returns between what the shares of a component are known to be.
-func (p *packer) range_(k int, at []portion) (low, high int) {
+// span returns between what the shares of a component are known to be.
+func (p *packer) span(k int, at []portion) (low, high int) {
 	if n, ok := p.easy(k, at); ok {
 		return n, n
 	}

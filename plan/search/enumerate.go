@@ -55,9 +55,8 @@ type enumerator struct {
 	nearest int64   // sum of homeMin over homes, weighed
 	hybrid  bool
 
-	order []int // places in the order in which they are tried
-	line  []placeCost
-	cut   bool
+	line []placeCost
+	cut  bool
 }
 
 // nodeCost is what cores on a NUMA node cost with the devices picked so far.
@@ -306,6 +305,9 @@ func (e *enumerator) coreBound() int64 {
 	if total < e.r.cores {
 		return infinite
 	}
+	if e.r.cores == 1 {
+		return best
+	}
 	spread := e.nearest + e.several(e.fewest(widest))
 	if spread >= best {
 		return best
@@ -313,18 +315,25 @@ func (e *enumerator) coreBound() int64 {
 	left := e.r.cores
 	for floor, first := int64(0), true; left > 0; first = false {
 		// The cheapest nodes above floor; prices of cores are never negative.
-		next, room := infinite, 0
+		next, room, nodes := infinite, 0, 0
 		for n := range e.perNode {
 			q := &e.perNode[n]
 			if q.room == 0 || !first && q.core <= floor || q.core > next {
 				continue
 			}
 			if q.core < next {
-				next, room = q.core, 0
+				next, room, nodes = q.core, 0, 0
 			}
 			room += q.room
+			nodes++
+		}
+		if nodes == 0 {
+			return best // there is one node with room only
 		}
 		give := min(left, room)
+		if first && nodes == 1 {
+			give = min(give, left-1) // one core at least is elsewhere
+		}
 		spread += int64(give) * next
 		left -= give
 		floor = next

@@ -40,32 +40,48 @@ func (t *tree) greedyIn(order []int) int {
 	return stuck
 }
 
-// insert returns where lab node i costs least beside those that are placed; nil where it fits nowhere.
+// insert returns where lab node i costs least beside those that are placed, nil where it fits nowhere. It looks among the configs that are as cheap as can be
+// first: else it could lose its time with dear ones of the first devices.
 func (t *tree) insert(i int) *config {
+	e := t.enum(0)
+	// What a NIC's other users will suffer is known, and steers better as a price.
+	for d := range t.m.devices {
+		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
+	}
+	low := t.cheapestAt(i, t.steer, infinite, e).priced
+	if low == infinite {
+		return nil
+	}
 	var best *config
 	cost := infinite
-	e := t.enum(0)
-	e.basic = true
-	defer func() { e.basic = false }()
 	base := scale * t.s.cost()
-	t.work.budget(oracleSteps)
-	defer t.work.endBudget()
-	e.run(i, t.price, infinite, func(c *config, _ int64) bool {
-		if !t.s.fits(i, c) {
-			return false
-		}
-		t.s.place(i, c)
-		if now := scale * t.s.cost(); now < cost {
-			cost = now
-			if best == nil {
-				best = &config{}
+	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
+		e.basic, e.twins, e.relaxed = true, true, false
+		t.work.budget(oracleSteps)
+		e.run(i, t.steer, limit, func(c *config, _ int64) bool {
+			if !t.s.fits(i, c) {
+				return false
 			}
-			best.copyFrom(c)
-			e.limit = cost - base
+			t.s.place(i, c)
+			if now := scale * t.s.cost(); now < cost {
+				cost = now
+				if best == nil {
+					best = &config{}
+				}
+				best.copyFrom(c)
+				e.limit = min(e.limit, cost-base)
+			}
+			t.s.remove(i)
+			return cost-base <= low // nothing can be cheaper
+		})
+		t.work.endBudget()
+		if best != nil && cost-base <= limit {
+			break // all that were left out cost more
 		}
-		t.s.remove(i)
-		return cost-base <= t.least[i].priced // nothing can be cheaper
-	})
+	}
+	if best != nil {
+		best.toll = t.price.toll(t.m, best)
+	}
 	return best
 }
 
@@ -132,6 +148,7 @@ func (t *tree) again(who ...int) bool {
 	before := t.cost
 	for _, i := range t.order {
 		if !slices.Contains(who, i) {
+			t.best[i].toll = t.price.toll(t.m, t.best[i])
 			t.s.place(i, t.best[i])
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// DefaultSteps is the limit where Options.Steps is 0: a second or two of work on a machine of 2020.
+// DefaultSteps is the limit where Options.Steps is 0: about a second of work.
 const DefaultSteps = 30_000_000
 
 // A meter counts steps and says when to stop. It looks at the context now and then only.

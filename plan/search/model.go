@@ -93,6 +93,7 @@ type request struct {
 	cores, threads int
 	pages          int64
 	class          int
+	swap           int // the first request that this one can be swapped with, itself where there is none
 	w              plan.NodeWeights
 	wants          []want
 	devices        int // asked for in all
@@ -383,7 +384,7 @@ func (m *model) addDevices() error {
 		}
 		if v.nic {
 			v.vfs = max(0, d.VFs)
-			v.port = plan.RateSteps(d.RateMbps) * p.Weights.NICRate
+			v.port = d.RateSteps() * p.Weights.NICRate
 			if !d.RDMA {
 				v.port += p.Weights.NICRDMA
 			}
@@ -475,8 +476,36 @@ func (m *model) addRequests() error {
 			m.classes = append(m.classes, members[class])
 		}
 	}
+	if err := m.addAffinity(); err != nil {
+		return err
+	}
+	m.findSwaps()
 	m.findTwins()
-	return m.addAffinity()
+	return nil
+}
+
+// findSwaps finds requests that can be swapped. Those of one class should be, but a class that is wrong must not make the search wrong.
+func (m *model) findSwaps() {
+	for i := range m.requests {
+		m.requests[i].swap = i
+	}
+	for _, members := range m.classes {
+		for k, i := range members {
+			for _, j := range members[:k] {
+				if m.requests[j].swap == j && m.swappable(&m.requests[i], &m.requests[j]) {
+					m.requests[i].swap = j
+					break
+				}
+			}
+		}
+	}
+}
+
+func (m *model) swappable(a, b *request) bool {
+	return len(a.peers) == 0 && len(b.peers) == 0 && a.cores == b.cores && a.threads == b.threads && a.pages == b.pages && a.w == b.w &&
+		slices.EqualFunc(a.wants, b.wants, func(x, y want) bool {
+			return x.kind == y.kind && x.count == y.count && slices.Equal(x.any, y.any)
+		})
 }
 
 func (m *model) addAffinity() error {

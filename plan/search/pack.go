@@ -11,7 +11,6 @@ import (
 type packer struct {
 	m     *model
 	work  *meter
-	shape []int // of each component: the first one that is just like it
 	cache map[string]packed
 	key   []byte
 
@@ -35,7 +34,7 @@ type packed struct{ low, high int }
 type rest struct{ labs, cores int }
 
 // packSteps bounds the work on one packing; beyond it the bound counts.
-const packSteps = 20000
+const packSteps = 60000
 
 // cacheLimit bounds the memory of remembered packings.
 const cacheLimit = 1 << 16

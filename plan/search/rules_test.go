@@ -191,7 +191,7 @@ func devicesWrong(p *plan.Problem, pl *plan.Placement, nodes int) string {
 		}
 	}
 	for d := range p.Devices {
-		if vfs[d] > p.Devices[d].VFs {
+		if vfs[d] > max(0, p.Devices[d].VFs) {
 			return fmt.Sprintf("%d virtual functions of device %d are given, it has %d", vfs[d], d, p.Devices[d].VFs)
 		}
 		if _, gone := bundle[p.Devices[d].Bundle]; gone && vfs[d] > 0 {

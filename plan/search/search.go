@@ -56,6 +56,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	}
 	r := &Result{Placement: m.emit(t.best), Stopped: work.stopped}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
+	keepBootCore(p, &r.Placement, r.Cost)
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost
 	if r.Optimal {

@@ -13,7 +13,8 @@ type tree struct {
 	s       *state
 	work    *meter
 	price   *prices
-	order   []int // all lab nodes, hardest first
+	steer   *prices // of insert
+	order   []int   // all lab nodes, hardest first
 	least   []leastConfig
 	enums   []*enumerator
 	depth   []level
@@ -41,7 +42,7 @@ type level struct {
 }
 
 func newTree(m *model, work *meter) *tree {
-	t := &tree{m: m, s: newState(m, work), work: work, price: newPrices(m), cost: infinite / scale}
+	t := &tree{m: m, s: newState(m, work), work: work, price: newPrices(m), steer: newPrices(m), cost: infinite / scale}
 	t.order = make([]int, len(m.requests))
 	for i := range t.order {
 		t.order[i] = i
@@ -58,7 +59,7 @@ func newTree(m *model, work *meter) *tree {
 		if c := cmp.Compare(y.cores, x.cores); c != 0 {
 			return c
 		}
-		return cmp.Compare(x.class, y.class)
+		return cmp.Compare(x.swap, y.swap)
 	})
 	t.enums = []*enumerator{newEnumerator(t.s)}
 	t.least = make([]leastConfig, len(m.requests))
@@ -73,6 +74,7 @@ func (t *tree) solve() (int64, bool) {
 		return 0, false // some lab node fits nowhere, even alone
 	}
 	t.root = t.bound(t.least)
+	t.even()
 	t.greedy()
 	if t.proved() {
 		return t.cost, true
@@ -127,7 +129,7 @@ func (t *tree) enum(k int) *enumerator {
 // cheapest finds the cheapest config of each lab node alone at the present prices; false where one has none.
 func (t *tree) cheapest() bool {
 	for k, i := range t.order {
-		if k > 0 && len(t.order) > 64 && t.m.requests[t.order[k-1]].class == t.m.requests[i].class {
+		if k > 0 && len(t.order) > 64 && t.m.requests[t.order[k-1]].swap == t.m.requests[i].swap {
 			t.least[i] = t.least[t.order[k-1]]
 			continue
 		}
@@ -145,12 +147,16 @@ const oracleSteps = 300_000
 // cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where there is none. Where the work is cut short, nothing is known
 // but that the tolls are not negative.
 func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastConfig {
+	return t.cheapestAt(i, t.price, limit, e)
+}
+
+func (t *tree) cheapestAt(i int, price *prices, limit int64, e *enumerator) leastConfig {
 	l := leastConfig{priced: infinite}
 	e.relaxed, e.twins, e.basic = true, false, false // prices may tell twins apart
 	defer func() { e.relaxed = false }()
 	t.work.budget(oracleSteps)
 	defer t.work.endBudget()
-	if !e.run(i, t.price, limit, func(c *config, priced int64) bool {
+	if !e.run(i, price, limit, func(c *config, priced int64) bool {
 		if l.config == nil {
 			l.config = &config{}
 		}
@@ -194,7 +200,7 @@ func (t *tree) refresh(order []int, k int) bool {
 		if l := &least[i]; l.config != nil && !t.s.still(i, l.config) {
 			old := l.priced
 			now := leastConfig{}
-			if x > 0 && t.m.requests[order[k+x-1]].class == t.m.requests[i].class {
+			if x > 0 && t.m.requests[order[k+x-1]].swap == t.m.requests[i].swap {
 				now = least[order[k+x-1]]
 			} else {
 				now = t.cheapestOf(i, slack-sum+old, t.enum(len(order)))
@@ -236,7 +242,7 @@ func (t *tree) descend(order []int, k int) bool {
 	}
 	i := order[k]
 	var after *config // of lab nodes that can be swapped, the first goes first
-	if k > 0 && t.m.requests[order[k-1]].class == t.m.requests[i].class {
+	if k > 0 && t.m.requests[order[k-1]].swap == t.m.requests[i].swap {
 		after = t.s.at[order[k-1]]
 	}
 	e := t.enum(k)
@@ -281,7 +287,7 @@ func (t *tree) keep(cost int64) {
 func (s *state) leaf() (cost int64, exact bool) {
 	cost, exact = s.cost(), true
 	for k := range s.m.comps {
-		if low, high := s.packs.range_(k, s.compAt[k]); low < high {
+		if low, high := s.packs.span(k, s.compAt[k]); low < high {
 			cost += int64(high-low) * s.m.p.Weights.L3Shared
 			exact = s.m.p.Weights.L3Shared == 0
 		}

@@ -13,7 +13,7 @@ func (m *model) findTwins() {
 	}
 	wanted := make([][]bool, n) // by want, over all lab nodes
 	for i := range m.requests {
-		if i > 0 && m.requests[i].class == m.requests[i-1].class {
+		if i > 0 && m.requests[i].swap == m.requests[i-1].swap {
 			continue
 		}
 		for _, w := range m.requests[i].wants {

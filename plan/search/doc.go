@@ -1,0 +1,41 @@
+// Package search finds the placement of least cost of a [plan.Problem], and proves that there is none cheaper; or that there is none at all.
+//
+// # What is searched
+//
+// Cores are not searched one by one. Free cores of one NUMA node, package, thread count and size are a place; all that a lab node's own cost and the counts that
+// have to be kept depend on is how many cores it has in each place. A config of a lab node is that, and its devices. Which cores of a place they are matters for
+// shared L3 caches only: given the counts, that is a packing problem of each group of places that share caches (pack.go). Which memory they use matters given the
+// counts, too: that is a transportation problem (flow.go). So a placement is a config for each lab node, and its cost is
+//
+//	own costs + unequal + shared ports + packing + transportation + distance to housekeeping
+//
+// None of these parts can shrink when one more lab node is placed. So the cost of some lab nodes is a lower bound of all that can come of it, and that is what the
+// branch and bound in tree.go stands on. It is exact: the enumerator leaves out a config only if its bound is not below the best cost known, if it breaks a rule,
+// or if another config that is tried is the same but for the names of devices or of lab nodes that can be swapped.
+//
+// # The order of the work
+//
+//  1. Counts: cores, memory, and each lab node alone. Most requests that cannot be met are refused here.
+//  2. The root bound: what each lab node costs alone, plus what sharing L3 caches costs at least by counting caches and idle cores (quiet.go).
+//  3. Prices (bound.go). Cores of a NUMA node, bundles, virtual functions and places on a port get a price each, which all that use them pay; what there is of them
+//     is credited. For any prices of 0 or more the sum is still a lower bound (Lagrange), and good ones make it much higher. A common price for all ports comes first,
+//     then the subgradient method.
+//  4. A greedy placement, hardest lab node first, each at its least cost beside those before it; then two and three lab nodes at a time are taken off and placed
+//     again as well as possible (local.go).
+//  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what is left; one whose cheapest config still fits keeps it, so that
+//     little has to be found again.
+//
+// The search ends at once where cost and bound meet, which for most labs is before the tree.
+//
+// # Ties and reproducibility
+//
+// Nothing depends on time, on addresses in memory or on the order of maps: the same problem gives the same bytes, and a search that is stopped by its limit of steps
+// stops at the same point. A step is a visit of a node of some enumeration, and more for dearer work; none takes longer than a few microseconds. Of equal configs the one
+// on earlier places, then with earlier devices, is tried first; of lab nodes that can be swapped the earlier one gets the earlier places and devices; and
+// of the cores of an L3 cache the earlier lab nodes get those with the lowest numbers. A later placement replaces the best one only where it is cheaper.
+//
+// # What is proved when it is stopped
+//
+// Result.Bound is then the best bound of steps 2 and 3: no placement costs less. Packings that took too long count with their lower bound, and then the result is
+// not called optimal.
+package search
