@@ -164,3 +164,17 @@ func (c *solved) sum(term string) int64 {
 	}
 	return sum
 }
+
+// fromJSON copies a value by way of its JSON.
+func fromJSON[T any](t tester, v *T) *T {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("%T as JSON: %v", v, err)
+	}
+	back := new(T)
+	if err := json.Unmarshal(text, back); err != nil {
+		t.Fatalf("%T from JSON: %v", v, err)
+	}
+	return back
+}

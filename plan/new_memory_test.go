@@ -154,7 +154,7 @@ func TestPageSizes(t *testing.T) {
 		{"the zero value is auto", memoryHost(t, 64), "", 4 * lab.GiB, "4 of 1GiB"},
 		{"1 GiB rounds up", memoryHost(t, 64), lab.Hugepages1GiB, 4*lab.GiB + lab.MiB, "5 of 1GiB"},
 		{"2 MiB rounds up", memoryHost(t, 64), lab.Hugepages2MiB, 3 * lab.MiB, "1 of 4MiB, hugepages of 2MiB"},
-		{"a small node has small steps", memoryHost(t, 1), lab.Hugepages2MiB, 512 * lab.MiB, "64 of 8MiB, hugepages of 2MiB"},
+		{"a small node has small steps", memoryHost(t, 1), lab.Hugepages2MiB, 512 * lab.MiB, "32 of 16MiB, hugepages of 2MiB"},
 		{"off", memoryHost(t, 64), lab.HugepagesOff, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
 	}
 	for _, test := range tests {

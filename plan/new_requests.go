@@ -263,7 +263,7 @@ func (b *problemBuilder) stepOf(m *memoryUse, page uint64) uint64 {
 }
 
 // smallStep is how many steps of memory a NUMA node has at least, where steps are larger than pages.
-const smallStep = 64
+const smallStep = 32
 
 // pagesFor returns how many pages hold an amount of memory.
 func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }

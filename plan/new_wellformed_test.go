@@ -24,8 +24,9 @@ type tester interface {
 // somewhere else.
 func checkWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
-	if p.Schema != plan.ProblemSchema || p.PageBytes != 1<<30 && p.PageBytes != 2<<20 {
-		t.Errorf("schema %q, pages of %d bytes", p.Schema, p.PageBytes)
+	if p.Schema != plan.ProblemSchema || p.HugepageBytes != 0 && p.HugepageBytes != 1<<30 && p.HugepageBytes != 2<<20 ||
+		p.PageBytes < 2<<20 || p.PageBytes > 1<<30 || p.HugepageBytes > 0 && p.PageBytes%p.HugepageBytes != 0 {
+		t.Errorf("schema %q, hugepages of %d bytes, memory in steps of %d", p.Schema, p.HugepageBytes, p.PageBytes)
 	}
 	nodes := map[int]bool{}
 	for i, n := range p.NUMANodes {
