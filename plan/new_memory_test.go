@@ -145,17 +145,17 @@ func TestPageSizes(t *testing.T) {
 		want  string
 	}{
 		{"auto with whole GiB", memoryHost(t, 64), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto without", memoryHost(t, 64), lab.HugepagesAuto, 4*lab.GiB + 512*lab.MiB, "9 of 512MiB, hugepages of 2MiB"},
+		{"auto without", memoryHost(t, 64), lab.HugepagesAuto, 4*lab.GiB + 512*lab.MiB, "18 of 256MiB, hugepages of 2MiB"},
 		{"auto where the host shows 1 GiB", altered(memoryHost(t, 64), pools(gib, 2<<20), arch("ppc64le")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto where it shows 2 MiB only", altered(memoryHost(t, 64), pools(2<<20), arch("x86_64")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, hugepages of 2MiB"},
+		{"auto where it shows 2 MiB only", altered(memoryHost(t, 64), pools(2<<20), arch("x86_64")), lab.HugepagesAuto, 4 * lab.GiB, "16 of 256MiB, hugepages of 2MiB"},
 		{"auto on arm64", altered(memoryHost(t, 64), arch("aarch64")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},
-		{"auto on what has neither", altered(memoryHost(t, 64), pools(1<<20)), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
-		{"auto on another architecture", altered(memoryHost(t, 64), arch("s390x")), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
+		{"auto on what has neither", altered(memoryHost(t, 64), pools(1<<20)), lab.HugepagesAuto, 4 * lab.GiB, "16 of 256MiB, no hugepages"},
+		{"auto on another architecture", altered(memoryHost(t, 64), arch("s390x")), lab.HugepagesAuto, 4 * lab.GiB, "16 of 256MiB, no hugepages"},
 		{"the zero value is auto", memoryHost(t, 64), "", 4 * lab.GiB, "4 of 1GiB"},
 		{"1 GiB rounds up", memoryHost(t, 64), lab.Hugepages1GiB, 4*lab.GiB + lab.MiB, "5 of 1GiB"},
-		{"2 MiB rounds up", memoryHost(t, 64), lab.Hugepages2MiB, 3 * lab.MiB, "1 of 4MiB, hugepages of 2MiB"},
-		{"a small node has small steps", memoryHost(t, 1), lab.Hugepages2MiB, 512 * lab.MiB, "32 of 16MiB, hugepages of 2MiB"},
-		{"off", memoryHost(t, 64), lab.HugepagesOff, 4 * lab.GiB, "4 of 1GiB, no hugepages"},
+		{"2 MiB rounds up", memoryHost(t, 64), lab.Hugepages2MiB, 3 * lab.MiB, "2 of 2MiB"},
+		{"a small lab node has small steps", memoryHost(t, 1), lab.Hugepages2MiB, 512 * lab.MiB, "16 of 32MiB, hugepages of 2MiB"},
+		{"off", memoryHost(t, 64), lab.HugepagesOff, 4 * lab.GiB, "16 of 256MiB, no hugepages"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -198,7 +198,10 @@ func (b *problemBuilder) addMemory() {
 	if huge {
 		b.p.HugepageBytes = size
 	}
-	size = b.stepOf(m, size)
+	page := size
+	for size = b.stepOf(page); size > page && b.sharesMemory() && b.autoPages(m, size) < stepsOfRequest; {
+		size /= 2
+	}
 	b.p.PageBytes = size
 	for at, pages := range m.pages(size) {
 		b.p.NUMANodes[at].Pages = pages
@@ -206,7 +209,6 @@ func (b *problemBuilder) addMemory() {
 	there, known, all := totalPages(m.pages(size))
 	auto := b.autoPages(m, size)
 	rounded := map[lab.Bytes][]string{}
-	page := max(b.p.HugepageBytes, pageBytes2MiB)
 	var sizes []lab.Bytes
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -237,19 +239,17 @@ func (b *problemBuilder) addMemory() {
 	}
 }
 
-// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB, that divides what each lab node asks for and is small beside
-// every NUMA node. Large steps keep the weight of one a whole number that means something, and the search short; the rest of a NUMA node that is less than a step
-// is left to the host.
-func (b *problemBuilder) stepOf(m *memoryUse, page uint64) uint64 {
+// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB, that divides what each lab node asks for and is small beside it.
+// Large steps keep the weight of one a whole number that means something, and the search short; the rest of a NUMA node that is less than a step is left to the host.
+// It follows from the requests alone: if it grew with the host, more memory could make a plan worse.
+func (b *problemBuilder) stepOf(page uint64) uint64 {
 	fits := func(step uint64) bool {
 		for i := range b.lab.Nodes {
 			n := &b.lab.Nodes[i]
-			if !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory && uint64(pagesFor(n.Memory, page))*page%step != 0 {
-				return false
+			if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
+				continue
 			}
-		}
-		for _, pages := range m.pages(page) {
-			if pages != nil && *pages > 0 && uint64(*pages)*page < smallStep*step {
+			if asked := uint64(pagesFor(n.Memory, page)) * page; asked%step != 0 || asked < stepsOfRequest*step {
 				return false
 			}
 		}
@@ -262,8 +262,8 @@ func (b *problemBuilder) stepOf(m *memoryUse, page uint64) uint64 {
 	return step
 }
 
-// smallStep is how many steps of memory a NUMA node has at least, where steps are larger than pages.
-const smallStep = 32
+// stepsOfRequest is in how many steps the memory of a lab node comes at least, where steps are larger than pages.
+const stepsOfRequest = 16
 
 // pagesFor returns how many pages hold an amount of memory.
 func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }
@@ -280,6 +280,11 @@ func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 		}
 	}
 	return sum
+}
+
+// sharesMemory reports whether any lab node leaves its memory to the planner.
+func (b *problemBuilder) sharesMemory() bool {
+	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory })
 }
 
 // autoPages returns how many pages each lab node with "memory: auto" gets; 1 where there is no such node.
