@@ -89,10 +89,23 @@ func commands(page, program string) []mention {
 	return out
 }
 
+// shellWords splits a command line as a shell does, as far as pages need it: what stands in single quotes is one word.
+func shellWords(line string) []string {
+	var words []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	return words
+}
+
 // parseOnly checks that a command line is one that the program takes, without running it.
 func parseOnly(root *cobra.Command, m mention) error {
 	root.InitDefaultHelpCmd()
-	args := strings.Fields(m.text)[1:]
+	args := shellWords(m.text)[1:]
 	if len(args) > 0 && args[0] == "VERB" { // any of them
 		args = args[1:]
 	}

@@ -41,20 +41,42 @@ for the lab: rackless doctor tells how many nodes fit.`,
 			if err != nil {
 				return err
 			}
-			var cpus int
-			var memory lab.Bytes
-			for _, n := range l.Nodes {
-				cpus += n.CPUs
-				memory += n.Memory
-			}
-			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %v memory, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
-				count(len(l.Nodes), "node"), count(cpus, "CPU"), memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
+			cpus, memory := totals(l)
+			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
+				count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
 			if err := rack.Supported(l); err != nil {
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 			}
 			return nil
 		},
 	}
+}
+
+// totals says how many CPUs and how much memory a lab has, as far as the file says it.
+func totals(l *lab.Lab) (cpus, memory string) {
+	var n int
+	var b lab.Bytes
+	autoCPUs, autoMemory := false, false
+	for _, node := range l.Nodes {
+		if node.AutoCPUs {
+			autoCPUs = true
+		} else {
+			n += node.CPUs
+		}
+		if node.AutoMemory {
+			autoMemory = true
+		} else {
+			b += node.Memory
+		}
+	}
+	cpus, memory = count(n, "CPU"), fmt.Sprintf("%v memory", b)
+	if autoCPUs {
+		cpus += " and what plan chooses"
+	}
+	if autoMemory {
+		memory += " and what plan chooses"
+	}
+	return cpus, memory
 }
 
 func newLabDefaultsCmd(a *app) *cobra.Command {

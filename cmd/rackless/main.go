@@ -74,6 +74,7 @@ Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) 
 network, and every figure says so.
 
   rackless inspect                     this machine's topology and devices, and what is wrong with them
+  rackless plan lab.yaml               where its nodes go on a real host, proved to be the best place
   rackless doctor                      what this machine can do as a host of labs, and what it lacks
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
   rackless verify pair                 every fact of it, checked, with evidence
@@ -107,7 +108,7 @@ images and results; NO_COLOR turns colour off.`,
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
+	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newFabricCmd(a), newCaptureCmd(a))
 	group("machine", newInspectCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a))

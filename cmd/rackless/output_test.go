@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/plan"
 )
 
 // shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
@@ -29,6 +31,12 @@ func shapes() map[string]func() any {
 		"doctor":      func() any { return new(doctorOutput) },
 		"verify":      func() any { return new([]check.Finding) },
 		"report-list": func() any { return new([]result) },
+
+		"plan":               func() any { return new(planDocument) },
+		"plan-infeasible":    func() any { return new(plan.Infeasible) },
+		"plan-problem":       func() any { return new(plan.Problem) },
+		"plan-fleet":         func() any { return new(fleetAnswer) },
+		"plan-fleet-summary": func() any { return new(fleetSummary) },
 	}
 }
 
@@ -78,14 +86,17 @@ func keys(t reflect.Type) []string {
 	case reflect.Pointer, reflect.Slice:
 		return keys(t.Elem())
 	case reflect.Struct:
-		if t == reflect.TypeFor[time.Time]() {
+		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, lists of CPUs
 			return nil
 		}
 		var all []string
 		for i := range t.NumField() {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			all = append(append(all, name), keys(f.Type)...)
+			if !f.Anonymous { // else its keys are those of what holds it
+				all = append(all, name)
+			}
+			all = append(all, keys(f.Type)...)
 		}
 		return all
 	}
@@ -104,7 +115,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			return
 		}
 		text := formatText
-		if c.Name() == "inspect" {
+		if c.Name() == "inspect" || c.Name() == "plan" {
 			text = formTable // one of several forms for people
 		}
 		if f.Shorthand != "o" || f.DefValue != text {

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/fleet"
+	"github.com/rackless/rackless/topology"
+)
+
+// Values of --policy.
+const (
+	fleetBestFit = fleet.BestFit
+	fleetNova    = fleet.Nova
+)
+
+// maxRequest bounds a line of requests, in bytes; it is the bound of a lab file.
+const maxRequest = lab.MaxFileSize
+
+// fleetAnswer is a line of what plan --fleet prints as JSON, see docs/json.md.
+type fleetAnswer struct {
+	Request string      `json:"request"`
+	Line    int         `json:"line"`
+	Host    string      `json:"host,omitempty"`
+	Cost    *int64      `json:"cost,omitempty"`
+	Ideal   *int64      `json:"ideal_cost,omitempty"` // on an empty host of the same kind
+	Optimal *bool       `json:"optimal,omitempty"`    // on this host
+	Nodes   []plan.Node `json:"nodes,omitempty"`
+	Release bool        `json:"release,omitempty"`
+	Error   string      `json:"error,omitempty"`
+}
+
+// fleetSummary is the last line.
+type fleetSummary struct {
+	Summary fleet.Counts `json:"summary"`
+	Refused int          `json:"refused"`
+	// Times of requests from the line as text to the line of the answer, without reading the hosts.
+	Milliseconds struct {
+		P50 float64 `json:"p50"`
+		P99 float64 `json:"p99"`
+		Max float64 `json:"max"`
+		All float64 `json:"all"`
+	} `json:"milliseconds"`
+}
+
+// planFleet places the requests of a file, or of standard input, on the hosts of a directory.
+func (a *app) planFleet(ctx context.Context, o planOptions, requests string) error {
+	var in io.Reader = a.in
+	name := "standard input"
+	if requests != "-" {
+		name = requests
+		f, err := os.Open(requests)
+		if err != nil {
+			return usage(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	f, err := a.readFleet(ctx, o.fleet, o.policy)
+	if err != nil {
+		return err
+	}
+	run := fleetRun{f: f, form: o.form, name: name, out: bufio.NewWriter(a.out), prompt: requests == "-"}
+	return run.all(ctx, in)
+}
+
+// readFleet reads the hosts of a directory, on all cores.
+func (a *app) readFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
+	files, err := inspect.List(dir)
+	if err != nil {
+		return nil, usage(err)
+	}
+	if len(files) == 0 {
+		return nil, usage(fmt.Errorf("--fleet %s: no directory with snapshots of hosts", dir))
+	}
+	f, err := fleet.New(policy)
+	if err != nil {
+		return nil, usage(err)
+	}
+	type read struct {
+		name string
+		host *topology.Host
+		err  error
+	}
+	err = inOrder(ctx, files, func(ctx context.Context, file string) read {
+		h, err := inspect.ReadFile(ctx, file)
+		return read{file, h, err}
+	}, func(r read) error {
+		if r.err != nil {
+			return r.err
+		}
+		return f.Add(r.name, r.host)
+	})
+	return f, err
+}
+
+// A fleetRun places one stream of requests.
+type fleetRun struct {
+	f       *fleet.Fleet
+	form    string
+	name    string
+	out     *bufio.Writer
+	prompt  bool // somebody waits for each answer
+	times   []time.Duration
+	refused int
+}
+
+// all answers every request as it comes, then sums up. What has been answered is printed whatever comes then.
+func (r *fleetRun) all(ctx context.Context, in io.Reader) (err error) {
+	defer func() { err = errors.Join(err, r.out.Flush()) }()
+	began := time.Now()
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxRequest)
+	number := 0
+	for lines.Scan() {
+		number++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		start := time.Now()
+		answer, err := r.one(ctx, number, lines.Bytes())
+		if err != nil {
+			return err
+		}
+		if err := r.print(answer); err != nil {
+			return err
+		}
+		if r.prompt {
+			if err := r.out.Flush(); err != nil {
+				return err
+			}
+		}
+		r.times = append(r.times, time.Since(start))
+	}
+	if err := lines.Err(); err != nil {
+		return usage(fmt.Errorf("%s:%d: %w", r.name, number+1, err))
+	}
+	return r.summary(ctx, time.Since(began))
+}
+
+// one answers one line: a lab to place, or {"release": "name"}. Only a broken line and an interruption end the stream.
+func (r *fleetRun) one(ctx context.Context, number int, line []byte) (fleetAnswer, error) {
+	answer := fleetAnswer{Line: number}
+	var release struct {
+		Name string `json:"release"`
+	}
+	if bytes.Contains(line, []byte(`"release"`)) && json.Unmarshal(line, &release) == nil && release.Name != "" {
+		answer.Request, answer.Release = release.Name, true
+		if err := r.f.Release(release.Name); err != nil {
+			answer.Error = err.Error()
+		}
+		return answer, nil
+	}
+	l, err := lab.Parse(fmt.Sprintf("%s, line %d", r.name, number), line)
+	if err != nil && !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) {
+		return answer, usage(fmt.Errorf("%w\n--fleet wants one lab a line, as JSON", err)) // not the lab file of one
+	}
+	if err != nil {
+		return answer, usage(err)
+	}
+	answer.Request = l.Name
+	p, err := r.f.Place(ctx, l)
+	switch {
+	case ctx.Err() != nil:
+		return answer, ctx.Err()
+	case err != nil:
+		r.refused++
+		answer.Error = err.Error()
+		return answer, nil
+	}
+	answer.Host, answer.Cost, answer.Optimal = p.Host, &p.Cost, &p.Outcome.Optimal
+	if p.Ideal >= 0 {
+		answer.Ideal = &p.Ideal
+	}
+	answer.Nodes = plan.Assemble(p.Topo, l, p.Problem, p.Outcome).Nodes
+	return answer, nil
+}
+
+func (r *fleetRun) print(answer fleetAnswer) error {
+	if r.form != formTable {
+		return writeJSONLine(r.out, answer)
+	}
+	var err error
+	switch {
+	case answer.Error != "":
+		_, err = fmt.Fprintf(r.out, "%s: %s\n", answer.Request, answer.Error)
+	case answer.Release:
+		_, err = fmt.Fprintf(r.out, "%s: released\n", answer.Request)
+	default:
+		_, err = fmt.Fprintf(r.out, "%s: %s, cost %d\n", answer.Request, answer.Host, *answer.Cost)
+	}
+	return err
+}
+
+// summary prints how the fleet is used and how long requests took.
+func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
+	counts, err := r.f.Count(ctx)
+	if err != nil {
+		return err
+	}
+	s := fleetSummary{Summary: counts, Refused: r.refused}
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	if len(r.times) > 0 {
+		slices.Sort(r.times)
+		// The value that so many of a hundred requests do not exceed.
+		at := func(percent int) float64 { return milliseconds(r.times[(len(r.times)*percent+99)/100-1]) }
+		s.Milliseconds.P50, s.Milliseconds.P99, s.Milliseconds.Max = at(50), at(99), at(100)
+	}
+	s.Milliseconds.All = milliseconds(all)
+	if r.form != formTable {
+		return writeJSONLine(r.out, s)
+	}
+	c := s.Summary
+	_, err = fmt.Fprintf(r.out, "%s: %s on %d of %d hosts, %d refused; %d GPUs free on hosts in use, %d of them stranded; a request took %.2f ms (median), %.2f ms (p99), all %.1f s\n",
+		c.Policy, count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50, s.Milliseconds.P99, all.Seconds())
+	return err
+}
