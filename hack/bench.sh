@@ -4,6 +4,7 @@
 #   hack/bench.sh                 all
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
+#   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to planbench, e.g. -only fleet
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to labbench, e.g. -n 9 -only pair,sixteen
 #
 # GO names the go command. Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
@@ -12,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan ./plan/search
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.
@@ -32,6 +33,11 @@ hosts() {
 	bin/hostbench -rackless bin/rackless "$@"
 }
 
+plans() {
+	"$go" build -o bin/planbench ./internal/planbench
+	bin/planbench -rackless bin/rackless "$@"
+}
+
 labs() {
 	"$go" build -o bin/labbench ./internal/labbench
 	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
@@ -42,14 +48,16 @@ what=${1:-all}
 case $what in
 packages) packages "$@" ;;
 hosts) hosts "$@" ;;
+plans) plans "$@" ;;
 labs) labs "$@" ;;
 all)
 	packages "$@"
 	hosts "$@"
+	plans "$@"
 	labs "$@"
 	;;
 *)
-	echo "usage: hack/bench.sh [packages|hosts|labs] [ARGUMENT]..." >&2
+	echo "usage: hack/bench.sh [packages|hosts|plans|labs] [ARGUMENT]..." >&2
 	exit 2
 	;;
 esac
