@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -268,8 +267,7 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	return far, c.misplaced(c.p.Requests[i].Pages, f)
 }
 
-// misplaced shares pages out in proportion to cores by the method of largest remainders, the lowest node first among equal ones, and counts those that a node
-// has less than its share.
+// misplaced shares pages out in proportion to cores, rounded down, and counts those that a node has less than its share.
 func (c *checker) misplaced(pages int64, f *footprint) int64 {
 	var cores int64
 	for _, n := range f.cores {
@@ -278,27 +276,12 @@ func (c *checker) misplaced(pages int64, f *footprint) int64 {
 	if cores == 0 {
 		return 0
 	}
-	type share struct {
-		node        int
-		whole, rest int64
-	}
-	var shares []share
-	left := pages
+	var off int64
 	for _, node := range f.nodes {
 		// pages*n/cores without a product that could overflow: pages = q*cores + r.
 		q, r := pages/cores, pages%cores
-		s := share{node, q*f.cores[node] + r*f.cores[node]/cores, r * f.cores[node] % cores}
-		left -= s.whole
-		shares = append(shares, s)
-	}
-	slices.SortStableFunc(shares, func(a, b share) int { return cmp.Or(cmp.Compare(b.rest, a.rest), cmp.Compare(a.node, b.node)) })
-	var off int64
-	for k, s := range shares {
-		if int64(k) < left {
-			s.whole++
-		}
-		if have := f.pages[s.node]; have < s.whole {
-			off += s.whole - have
+		if share := q*f.cores[node] + r*f.cores[node]/cores; f.pages[node] < share {
+			off += share - f.pages[node]
 		}
 	}
 	return off

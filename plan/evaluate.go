@@ -243,7 +243,7 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 }
 
 // memory returns page-distances from the pages of lab node i to the nearest of its cores, and how many pages are not on the node
-// that they are the share of.
+// that they are the share of, shares rounded down.
 func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
@@ -256,10 +256,20 @@ func (e *evaluation) memory(i int) (far, off int64) {
 		}
 		far += least * m.Pages
 	}
-	for node, share := range Shares(e.p.Requests[i].Pages, e.coresOn[i]) {
-		off += max(0, share-have[node])
+	var cores int64
+	for _, n := range e.coresOn[i] {
+		cores += n
+	}
+	for node, n := range e.coresOn[i] {
+		off += max(0, wholeShare(e.p.Requests[i].Pages, n, cores)-have[node])
 	}
 	return far, off
+}
+
+// wholeShare returns the pages that go with n of all cores, rounded down. What rounding leaves over may be on any node: whose it is would depend on how nodes
+// are numbered.
+func wholeShare(pages, n, all int64) int64 {
+	return pages/all*n + pages%all*n/all // divided first, so that no product overflows
 }
 
 // Shares splits pages among NUMA nodes in proportion to the cores on each: whole pages, what is left over goes to the largest remainders, of equal
@@ -273,8 +283,7 @@ func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	left := pages
 	nodes := slices.Sorted(maps.Keys(cores))
 	for _, node := range nodes {
-		// Divided first, so that no product overflows.
-		shares[node] = pages/total*cores[node] + pages%total*cores[node]/total
+		shares[node] = wholeShare(pages, cores[node], total)
 		left -= shares[node]
 	}
 	slices.SortStableFunc(nodes, func(a, b int) int {

@@ -55,11 +55,13 @@ func newPlanCmd(a *app) *cobra.Command {
 the sum of published penalties is the least (docs/planner.md). Nothing is changed on the host.
 
 The search is exact: the plan says that it is optimal, or how far from it it may be and what stopped the search. What cannot be placed is
-answered with the smallest set of requests and facts that conflict, and exit status 3.
+answered with the smallest set of requests and facts that conflict, and exit status 3. What one node asks for and the host never has
+is an error of the lab file, and exit status 2.
 
 --explain adds for each choice the runner-up, what it would cost and the evidence, and what would make the host better. --compare places
 the same lab by the rules of libvirt, of guides, of Nova, Kubernetes and Incus (docs/rivals.md). --out writes everything that it takes,
-usable by hand: domain XML, kernel arguments, units, guest configuration, and a README with the order.
+usable by hand: domain XML, kernel arguments, units, guest configuration, and a README with the order. It replaces an earlier plan in
+one step, and refuses where anything was added to it or changed.
 
 --whatif changes host or lab before planning and tells the difference; it can be given several times:
 
@@ -211,11 +213,15 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if beforeErr != nil && !doesNotFit(beforeErr) {
 		return beforeErr
 	}
-	for _, e := range edits {
+	for i, e := range edits {
 		if h, l, err = e.Apply(h, l); err != nil {
 			return usage(err)
 		}
-		q.file += fmt.Sprintf(", %s", e)
+		word := "with"
+		if i > 0 {
+			word = "and"
+		}
+		q.file += fmt.Sprintf(" %s %q", word, e)
 	}
 	after, err := a.solve(ctx, &q, h, l)
 	if err != nil {

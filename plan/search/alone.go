@@ -44,7 +44,8 @@ func (m *model) priceMemory() {
 		r.aloneSpan = make([]int64, n+1)
 		left := r.pages
 		for k := range n + 1 {
-			r.aloneSpan[k] = left * (r.w.MemoryBalance + max(0, nearest)*r.w.MemoryDistance)
+			// Of pages that are shared among k nodes, fewer than k are nobody's share.
+			r.aloneSpan[k] = max(0, left-max(0, int64(k)-1))*r.w.MemoryBalance + left*max(0, nearest)*r.w.MemoryDistance
 			if m.oddLocal {
 				r.aloneSpan[k] = 0
 			}

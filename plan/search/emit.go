@@ -98,10 +98,40 @@ func (p *packer) span(k int, at []portion) (low, high int) {
 	return r.low, r.high
 }
 
+// sharesFit reports whether every lab node's share of memory has room beside its cores, and belongs there.
+func (s *state) sharesFit() bool {
+	if s.m.oddLocal {
+		return false
+	}
+	demand := make([]int64, len(s.m.nodes))
+	for i, c := range s.at {
+		for _, x := range s.sharesOf(i, c) {
+			demand[x.node] += x.pages
+		}
+	}
+	for n := range s.m.nodes {
+		if q := &s.m.nodes[n]; q.limited && demand[n] > q.pages {
+			return false
+		}
+	}
+	return true
+}
+
 // pagesOf spreads the memory of all lab nodes.
 func (s *state) pagesOf() [][]plan.NodePage {
 	m := s.m
 	out := make([][]plan.NodePage, len(s.at))
+	if s.sharesFit() {
+		for i, c := range s.at {
+			shares := slices.SortedFunc(slices.Values(s.sharesOf(i, c)), func(a, b share) int { return m.nodes[a.node].id - m.nodes[b.node].id })
+			for _, x := range shares {
+				if x.pages > 0 {
+					out[i] = append(out[i], plan.NodePage{NUMANode: m.nodes[x.node].id, Pages: x.pages})
+				}
+			}
+		}
+		return out
+	}
 	f := newFlow(s)
 	f.solve()
 	n := len(m.nodes)

@@ -35,11 +35,14 @@ func (f *flow) solve() int64 {
 	}
 	var sum int64
 	for k, i := range f.who {
-		w := f.s.m.requests[i].w
+		// Pages that are nobody's share lie beyond one wherever they are: that is the same for every placement, and costs nothing.
+		beyond := -f.s.m.requests[i].pages
 		for b := range n {
 			x := k*n + b
-			sum += f.near[x]*(f.in[x]+f.over[x]) + w.MemoryBalance*f.over[x]
+			sum += f.near[x] * (f.in[x] + f.over[x])
+			beyond += f.limit[x] + f.over[x]
 		}
+		sum += max(0, beyond) * f.s.m.requests[i].w.MemoryBalance
 	}
 	return sum
 }
@@ -72,9 +75,9 @@ func (f *flow) load() {
 		}
 		for _, x := range s.sharesOf(i, c) {
 			at := k*n + x.node
-			f.limit[at] = x.pages
+			f.limit[at] = x.whole
 			if f.near[at] == 0 {
-				give := min(x.pages, f.room(x.node))
+				give := min(x.whole, f.room(x.node))
 				f.in[at] = give
 				f.used[x.node] += give
 				f.left[k] -= give

@@ -374,6 +374,7 @@ type share struct {
 	node  int
 	cores int64
 	pages int64
+	whole int64 // of pages, what the cost counts: the share rounded down
 }
 
 // sharesOf splits lab node i's pages among the nodes of c as plan.Shares does. The result is good until the next call.
@@ -391,13 +392,14 @@ func (s *state) sharesOf(i int, c *config) []share {
 	}
 	pages, total := m.requests[i].pages, int64(m.requests[i].cores)
 	if len(s.shares) == 1 {
-		s.shares[0].pages = pages
+		s.shares[0].pages, s.shares[0].whole = pages, pages
 		return s.shares
 	}
 	left := pages
 	for k := range s.shares {
 		x := &s.shares[k]
 		x.pages = pages/total*x.cores + pages%total*x.cores/total
+		x.whole = x.pages
 		left -= x.pages
 	}
 	slices.SortFunc(s.shares, func(a, b share) int {
