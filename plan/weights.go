@@ -25,6 +25,43 @@ const (
 	TermUnequal          = "unequal"
 )
 
+// Meaning says in a few words what a term counts; it is empty for a name that is not known. docs/planner.md defines them.
+func Meaning(term string) string {
+	switch term {
+	case TermGPUNICPath:
+		return "steps of path between GPUs and NICs"
+	case TermGPUNICMeasured:
+		return "percents of bandwidth lost between GPUs and NICs, measured"
+	case TermGPUGPUPath:
+		return "steps of path between GPUs"
+	case TermDeviceNearest:
+		return "distance from devices to the nearest core"
+	case TermDeviceDistance:
+		return "distance from devices to all cores"
+	case TermMemoryDistance:
+		return "distance from memory to the nearest core"
+	case TermMemoryBalance:
+		return "pages that are not beside their share of cores"
+	case TermNUMASpan:
+		return "NUMA nodes beyond the first"
+	case TermL3Shared:
+		return "L3 caches shared with others"
+	case TermEmulatorDistance:
+		return "distance to the CPUs of QEMU's own threads"
+	case TermEfficiencyCores:
+		return "small cores"
+	case TermNICRate:
+		return "steps of link rate below 100 Gb/s"
+	case TermNICRDMA:
+		return "ports without RDMA"
+	case TermNICShared:
+		return "other lab nodes on the same port"
+	case TermUnequal:
+		return "percents between the best and the worst placed of equal lab nodes"
+	}
+	return ""
+}
+
 // Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure that matters to the workload, as far as
 // measurements say. They are never negative. docs/planner.md names the evidence of each. A study's own figures replace them (plan --model).
 type Weights struct {

@@ -123,10 +123,10 @@ func TestEachShortcomingHasItsAdvice(t *testing.T) {
 			p.NUMANodes[0].ReserveCores = 1
 			p.Requests[0].VCPUs, p.Requests[0].Cores = 4, 4
 		}},
-		{"memory that is short beside the cores", "free or add memory on NUMA node 0, which has room for 2 GiB of the lab", " of a: ", func(p *plan.Problem) {
+		{"memory that is short beside the cores", "free or add memory on NUMA node 0, which has room for 2 GiB of the lab", "a: distance from devices", func(p *plan.Problem) {
 			p.NUMANodes[0].Pages = new(int64(2))
 		}},
-		{"two cards in one IOMMU group", "let the IOMMU tell 0000:10:00.0 and 0000:20:00.0 apart", "nic_rate", func(p *plan.Problem) {
+		{"two cards in one IOMMU group", "let the IOMMU tell 0000:10:00.0 and 0000:20:00.0 apart", "link rate", func(p *plan.Problem) {
 			p.Devices[1].Bundle = 0
 			p.Devices[1].RateMbps = 100_000
 			p.Requests = append(p.Requests, plan.Request{Name: "b", VCPUs: 1, Threads: 1, Cores: 1, Pages: 1, GuestNUMA: "auto", Class: 1,

@@ -18,7 +18,7 @@ func (d *decider) housekeeping() plan.Decision {
 	}
 	switch extra := len(free) - d.p.ReserveCores; {
 	case extra > 0:
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps at least %s; %d more are asked for by nobody", count(d.p.ReserveCores, "core"), extra))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps at least %s; %d more are left over", count(d.p.ReserveCores, "core"), extra))
 	default:
 		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps %s", count(d.p.ReserveCores, "core")))
 	}

@@ -158,7 +158,7 @@ type termChange struct {
 }
 
 func (c termChange) String() string {
-	return fmt.Sprintf("%s of %s: %d to %d", c.term, c.subject, c.before, c.after)
+	return fmt.Sprintf("%s: %s: cost %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
 }
 
 // termChanges compares terms by lab node and name, the largest change first; of equal ones in the order of the plans.

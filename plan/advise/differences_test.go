@@ -17,12 +17,12 @@ func TestWhatAnEditChangesIsSaidInWords(t *testing.T) {
 		edit string
 		want []string
 	}{
-		{"move 0000:41:00.0 to 0", []string{"cost from ", " less", "gpu_nic_path of vm00: 1200 to 600"}},
+		{"move 0000:41:00.0 to 0", []string{"cost from ", " less", "vm00: steps of path between GPUs and NICs: cost 1200 to 600"}},
 		{"remove node vm01", []string{"vm01 is gone", "the host keeps CPUs ", "hugepages from "}},
 		{"cpus vm00 14", []string{"vm00: CPUs from ", "other kernel arguments"}},
 		{"memory vm00 8GiB", []string{"vm00: memory from ", " to "}},
 		{"workload gpu-compute", []string{"workload from rdma-latency to gpu-compute: costs are in other weights"}},
-		{"guest-numa off vm00", []string{"cost from ", " more", "vm00: guest NUMA nodes from 2 to 1", "numa_span of vm00"}},
+		{"guest-numa off vm00", []string{"cost from ", " more", "vm00: guest NUMA nodes from 2 to 1", "vm00: NUMA nodes beyond the first: cost 300 to 1200"}},
 		{"hugepages 2MiB", []string{"hugepages from ", " x 2 MiB on NUMA node"}},
 	} {
 		t.Run(c.edit, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestTermsAreComparedByWhoseTheyAreAndTheLargestChangeComesFirst(t *testing.
 	for _, c := range termChanges(before, after) {
 		got = append(got, c.String())
 	}
-	want := []string{"unequal of a, b: 7 to 0", "x of b: 0 to 3", "x of a: 10 to 9"}
+	want := []string{"a, b: percents between the best and the worst placed of equal lab nodes: cost 7 to 0", "b: x: cost 0 to 3", "a: x: cost 10 to 9"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -218,7 +218,7 @@ func (p *page) terms(pl *plan.Plan) {
 }
 
 // meaningOr is the meaning of a term, or its name where this version does not know it.
-func meaningOr(term string) string { return cmp.Or(meaning(term), term) }
+func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }
 
 func (p *page) notes(pl *plan.Plan) {
 	if len(pl.Notes) == 0 {

@@ -99,12 +99,12 @@ func exists(s string) bool {
 	return err == nil
 }
 
-// costText is "cost 1240, proved optimal", or how far from the bound the plan may be and why.
+// costText is "cost 1240 basis points, proved optimal", or how far from the bound the plan may be and why.
 func costText(p *plan.Plan) string {
 	if p.Optimal {
-		return fmt.Sprintf("cost %d, proved optimal", p.Cost)
+		return fmt.Sprintf("cost %d basis points, proved optimal", p.Cost)
 	}
-	s := fmt.Sprintf("cost %d, ", p.Cost)
+	s := fmt.Sprintf("cost %d basis points, ", p.Cost)
 	switch {
 	case p.Bound > 0:
 		// Rounded up: "within 0 %" would claim a proof.
@@ -117,43 +117,6 @@ func costText(p *plan.Plan) string {
 		s += ", stopped by " + p.Stopped
 	}
 	return s
-}
-
-// meaning says in a few words what a term counts. docs/planner.md defines them.
-func meaning(term string) string {
-	switch term {
-	case plan.TermGPUNICPath:
-		return "steps of path between GPUs and NICs"
-	case plan.TermGPUNICMeasured:
-		return "percents of bandwidth lost between GPUs and NICs, measured"
-	case plan.TermGPUGPUPath:
-		return "steps of path between GPUs"
-	case plan.TermDeviceNearest:
-		return "distance from devices to the nearest core"
-	case plan.TermDeviceDistance:
-		return "distance from devices to all cores"
-	case plan.TermMemoryDistance:
-		return "distance from memory to the nearest core"
-	case plan.TermMemoryBalance:
-		return "pages that are not beside their share of cores"
-	case plan.TermNUMASpan:
-		return "NUMA nodes beyond the first"
-	case plan.TermL3Shared:
-		return "L3 caches shared with others"
-	case plan.TermEmulatorDistance:
-		return "distance to the CPUs of QEMU's own threads"
-	case plan.TermEfficiencyCores:
-		return "small cores"
-	case plan.TermNICRate:
-		return "steps of link rate below 100 Gb/s"
-	case plan.TermNICRDMA:
-		return "ports without RDMA"
-	case plan.TermNICShared:
-		return "other lab nodes on the same port"
-	case plan.TermUnequal:
-		return "percents between the best and the worst placed of equal lab nodes"
-	}
-	return ""
 }
 
 // subject names whom a term is of.
