@@ -4,8 +4,8 @@
 // thumb, [BestFit]: nobody knows the requests to come.
 //
 //  1. On each kind of host the lab has an ideal cost: that on an empty one.
-//  2. Hosts in use are asked in the order of what would be left of them, the fullest and the most evenly used first, so that neither
-//     cores nor GPUs are stranded. The first on which the lab costs at most [Slack] more than ideal gets it.
+//  2. Hosts in use are asked in the order of what would be left of them, the fullest first. The first on which the lab costs at most [Slack] more than
+//     ideal gets it.
 //  3. Else the cheapest of those asked gets it, if it costs at most [Tolerance] more than ideal.
 //  4. Else an empty host is taken. Where there is none, the cheapest of all gets it.
 //
@@ -36,8 +36,9 @@ const (
 const (
 	// Slack is how much more than ideal a placement may cost, in basis points, to be taken without looking further.
 	Slack = 50
-	// Tolerance is how much more than ideal it may cost before an empty host is taken instead.
-	Tolerance = 1000
+	// Tolerance is how much more than ideal it may cost before an empty host is taken instead. Less makes better places on more hosts: docs/performance.md has
+	// figures.
+	Tolerance = 5000
 	// maxAsked is how many hosts are searched for one request at most, not counting what is known from earlier requests: it bounds the time of one request.
 	maxAsked = 12
 	// searchSteps bounds a search. Requests of one lab node take a few hundred.
@@ -402,28 +403,20 @@ func (q *query) candidates(ctx context.Context) (used, empty []candidate, why er
 	return used, empty, why, nil
 }
 
-// score says how much would be left of a host, in thousandths of an empty one: the mean of its resources, and how unevenly they would be left, which
-// is what strands GPUs.
+// score says how much would be left of a host, in thousandths of an empty one: the sum over its resources.
 func (n *host) score(a amounts) int64 {
-	var parts []int64
-	part := func(left, asked, all int64) {
+	var sum int64
+	add := func(left, asked, all int64) {
 		if all > 0 {
-			parts = append(parts, (left-asked)*1000/all)
+			sum += (left - asked) * 1000 / all
 		}
 	}
 	e := n.shape.empty
-	part(n.left.cores, a.cores, e.cores)
-	part(n.left.gpus, a.gpus, e.gpus)
-	part(n.left.vfs, a.vfs, e.vfs)
-	part(int64(n.left.bytes>>20), int64(a.bytes>>20), int64(e.bytes>>20))
-	if len(parts) == 0 {
-		return 0
-	}
-	var sum int64
-	for _, p := range parts {
-		sum += p
-	}
-	return sum/int64(len(parts)) + 2*(slices.Max(parts)-slices.Min(parts))
+	add(n.left.cores, a.cores, e.cores)
+	add(n.left.gpus, a.gpus, e.gpus)
+	add(n.left.vfs, a.vfs, e.vfs)
+	add(int64(n.left.bytes>>20), int64(a.bytes>>20), int64(e.bytes>>20))
+	return sum
 }
 
 // bestFit is the rule of the package comment.
