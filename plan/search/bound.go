@@ -9,7 +9,11 @@ func (t *tree) settle() {
 	p.fixed = 0
 	for n := range m.nodes {
 		p.fixed += p.node[n] * int64(max(0, m.nodes[n].free-m.nodes[n].reserve))
+		if p.page != nil && m.nodes[n].limited && p.page[n] > 0 {
+			p.fixed += p.page[n] * m.nodes[n].pages
+		}
 	}
+	p.tollPages(m)
 	users := 0
 	for i := range m.requests {
 		for _, w := range m.requests[i].wants {
@@ -71,12 +75,45 @@ const rounds = 300
 // Polyak's step towards the best placement known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and Maffioli 1975), since
 // equal lab nodes would all run back and forth otherwise.
 func (t *tree) ascend() {
+	if b := t.equalise(quickSteps); b >= t.cost {
+		t.root = b
+		return
+	}
+	t.climb()
+	if !t.proved() {
+		t.snap()
+	}
+	t.root = max(t.root, t.equalise(equalSteps))
+	t.climbPages()
+}
+
+// climb is the work of ascend.
+func (t *tree) climb() {
 	m := t.m
 	best, bestLeast := t.price.clone(), slices.Clone(t.least)
 	mean := int64(max(1, m.asked/len(m.requests)))
-	var u, way usage
+	perCore, dearest := m.pagesPerCore(), m.dearestPage()
+	way := usage{perCore: perCore}
+	var u usage
+	high := t.bound(t.least)
 	theta, since := int64(16), 0 // in sixteenths
+	stuck := false               // the prices are about as good as steps of this length make them
 	for range rounds {
+		if stuck {
+			stuck = false
+			// Is it proved already? If not, round prices are no good place to go on from.
+			now, nowLeast, root := t.price, slices.Clone(t.least), t.root
+			t.price = best.clone()
+			copy(t.least, bestLeast)
+			t.settle()
+			t.snap()
+			if t.root = max(t.root, t.equalise(quickSteps)); t.proved() {
+				return
+			}
+			t.price, t.root = now, root
+			copy(t.least, nowLeast)
+			t.settle()
+		}
 		u.count(m, t.least, t.price, t)
 		way.turn(&u, t.price)
 		gap := scale * (min(t.cost, 2*t.root+1000) - t.bound(t.least))
@@ -84,22 +121,22 @@ func (t *tree) ascend() {
 		if norm == 0 || gap <= 0 {
 			break
 		}
-		t.price.step(&way, theta*gap/16, norm, mean)
+		t.price.step(&way, theta*gap/16, norm, mean, dearest)
 		t.settle()
 		if !t.cheapest() || t.work.stopped != "" {
 			break
 		}
-		if b := t.bound(t.least); b > t.root {
-			t.root = b
+		if b := t.bound(t.least); b > high {
+			high, t.root = b, max(t.root, b)
 			best, since = t.price.clone(), 0
 			bestLeast = append(bestLeast[:0], t.least...)
 			if t.proved() {
 				return
 			}
 		} else if since++; since > 12 {
-			since = 0
+			since, stuck = 0, true
 			theta = theta * 2 / 3
-			t.price, way = best.clone(), usage{}
+			t.price, way = best.clone(), usage{perCore: perCore}
 			t.settle()
 			copy(t.least, bestLeast)
 			if theta == 0 {
@@ -112,8 +149,42 @@ func (t *tree) ascend() {
 	copy(t.least, bestLeast)
 }
 
+// snap tries rounder prices. The best prices are mostly differences of costs, and those are round; the subgradient method comes close to them and no further.
+func (t *tree) snap() {
+	round := func(list []int64, unit int64) {
+		for k, v := range list {
+			list[k] = (v + unit/2) / unit * unit
+		}
+	}
+	from := t.price.clone()
+	best, bestLeast := from, slices.Clone(t.least)
+	for _, ports := range []int64{1000, 500, 100} {
+		for _, bundles := range []int64{100, 50, 10} {
+			for _, cores := range []int64{10, 1} {
+				t.price = from.clone()
+				round(t.price.nic, ports*scale)
+				round(t.price.vf, ports*scale)
+				round(t.price.bundle, bundles*scale)
+				round(t.price.node, cores*scale)
+				t.settle()
+				if !t.cheapest() || t.work.stopped != "" {
+					break
+				}
+				if b := t.bound(t.least); b > t.root {
+					t.root = b
+					best, bestLeast = t.price, slices.Clone(t.least)
+				}
+			}
+		}
+	}
+	t.price = best
+	t.settle()
+	copy(t.least, bestLeast)
+}
+
 // even starts with the same price for all NICs, the best of what a user more may cost: where lab nodes do not care which one they get, that is the answer.
 func (t *tree) even() {
+	defer func() { t.start = start{t.price.clone(), slices.Clone(t.least), t.root} }()
 	m := t.m
 	users, nics := int64(0), int64(0)
 	for i := range m.requests {
@@ -157,13 +228,19 @@ func (t *tree) even() {
 // usage is how much more the cheapest configs take than there is.
 type usage struct {
 	node, bundle, vf, nic []int64
+	page                  []int64 // none where pages have no prices
+	perCore               int64   // pages for each core, about
 }
 
 func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
 	u.node, u.bundle = zero(u.node, len(m.nodes)), zero(u.bundle, m.bundles)
 	u.vf, u.nic = zero(u.vf, len(m.devices)), zero(u.nic, len(m.devices))
+	u.page = zero(u.page, len(p.page))
 	for n := range m.nodes {
 		u.node[n] = -int64(max(0, m.nodes[n].free-m.nodes[n].reserve))
+		if p.page != nil && m.nodes[n].limited {
+			u.page[n] = -m.nodes[n].pages
+		}
 	}
 	byVF := func(b int) bool { return t.s.byVF[b] < -p.bundle[b] }
 	for b := range u.bundle {
@@ -190,6 +267,9 @@ func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
 		for _, pc := range c.cores {
 			u.node[m.places[pc.place].node] += int64(pc.n)
 		}
+		if p.page != nil {
+			m.usePages(&m.requests[i], c, p.page, u.page)
+		}
 		seen := -1
 		for _, list := range [][]int{c.gpus, c.nics} {
 			for _, d := range list {
@@ -212,6 +292,12 @@ func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
 			}
 		}
 	}
+	for n := range u.page {
+		if !m.nodes[n].limited {
+			u.page[n] = 0
+		}
+	}
+	drop(u.page, p.page)
 	drop(u.node, p.node)
 	drop(u.bundle, p.bundle)
 	drop(u.vf, p.vf)
@@ -235,6 +321,7 @@ func (u *usage) turn(g *usage, p *prices) {
 		}
 	}
 	mix(&u.node, g.node, p.node)
+	mix(&u.page, g.page, p.page)
 	mix(&u.bundle, g.bundle, p.bundle)
 	mix(&u.vf, g.vf, p.vf)
 	mix(&u.nic, g.nic, p.nic)
@@ -246,6 +333,9 @@ func (u *usage) norm(mean int64) int64 {
 	for _, g := range u.node {
 		sum += g * g
 	}
+	for _, g := range u.page {
+		sum += (g / u.perCore) * (g / u.perCore)
+	}
 	for _, list := range [][]int64{u.bundle, u.vf, u.nic} {
 		for _, g := range list {
 			sum += g * g * mean * mean
@@ -254,13 +344,16 @@ func (u *usage) norm(mean int64) int64 {
 	return sum / turnScale
 }
 
-func (p *prices) step(u *usage, length, norm, mean int64) {
+func (p *prices) step(u *usage, length, norm, mean, dearest int64) {
 	move := func(price, g []int64, by int64) {
 		for k := range price {
 			price[k] = max(0, price[k]+g[k]*by*length/norm)
 		}
 	}
 	move(p.node, u.node, 1)
+	for k, g := range u.page {
+		p.page[k] = min(dearest, max(0, p.page[k]+g/u.perCore*length/norm/u.perCore))
+	}
 	move(p.bundle, u.bundle, mean)
 	move(p.vf, u.vf, mean)
 	move(p.nic, u.nic, mean)
@@ -269,6 +362,7 @@ func (p *prices) step(u *usage, length, norm, mean int64) {
 func (p *prices) clone() *prices {
 	q := &prices{fixed: p.fixed}
 	q.node, q.bundle = append(q.node, p.node...), append(q.bundle, p.bundle...)
+	q.page, q.pages = slices.Clone(p.page), p.pages
 	q.vf, q.nic = append(q.vf, p.vf...), append(q.nic, p.nic...)
 	return q
 }

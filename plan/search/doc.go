@@ -16,16 +16,29 @@
 // # The order of the work
 //
 //  1. Counts: cores, memory, and each lab node alone. Most requests that cannot be met are refused here.
-//  2. The root bound: what each lab node costs alone, plus what sharing L3 caches costs at least by counting caches and idle cores (quiet.go).
+//  2. The root bound: what each lab node costs alone, memory included (alone.go, pages.go), plus what sharing L3 caches costs at least by counting caches, pieces
+//     and idle cores (quiet.go, cover.go).
 //  3. Prices (bound.go). Cores of a NUMA node, bundles, virtual functions and places on a port get a price each, which all that use them pay; what there is of them
 //     is credited. For any prices of 0 or more the sum is still a lower bound (Lagrange), and good ones make it much higher. A common price for all ports comes first,
-//     then the subgradient method.
-//  4. A greedy placement, hardest lab node first, each at its least cost beside those before it; then two and three lab nodes at a time are taken off and placed
-//     again as well as possible (local.go).
+//     then the subgradient method; round prices near those that it finds are tried as well, since the best ones mostly are. Where memory is short, pages get prices in
+//     a second round (pages.go), for the root bound only. Equal lab nodes that cannot all cost the same are told apart by the cost of the cheapest of them, which brings
+//     the term "unequal" into the bound (equal.go).
+//  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A few likely configs from each NUMA node come first (dive.go), so that a
+//     limit of steps does not mean that nothing was found; where there are 64 lab nodes or more, they make a whole placement before step 2. Then two and three lab nodes
+//     at a time are taken off and placed again as well as possible (local.go).
 //  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what is left; one whose cheapest config still fits keeps it, so that
 //     little has to be found again.
 //
 // The search ends at once where cost and bound meet, which for most labs is before the tree.
+//
+// # Lab nodes with many devices
+//
+// Eight GPUs and eight virtual functions can be picked in millions of ways. The enumerator bounds a partial choice by the best that can come of it (ahead.go): each GPU to
+// come pays half of its cheapest paths to others; a port to come costs its distance and saves at most so much on the paths of GPUs; and so many NUMA nodes with cores can be
+// next to only so many devices. Core splits are bounded by the memory that they leave without a place and, for one lab node, by the L3 caches of tenants (spill.go). On a
+// host that is empty the bound mostly meets the first dive.
+//
+// One lab node alone competes with nobody: then there are no prices, the root bound is that of the empty choice, and the tree follows the dives.
 //
 // # Ties and reproducibility
 //

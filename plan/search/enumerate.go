@@ -15,11 +15,13 @@ const infinite = int64(1) << 60
 
 // prices are what the relaxation asks for what lab nodes compete for, in parts of 1/scale. See bound.go.
 type prices struct {
-	node   []int64 // a core of a NUMA node
-	bundle []int64 // a bundle, taken whole
-	vf     []int64 // a virtual function of a NIC
-	nic    []int64 // being one more lab node with virtual functions of a NIC
-	fixed  int64   // what all that there is comes to
+	node   []int64     // a core of a NUMA node
+	bundle []int64     // a bundle, taken whole
+	vf     []int64     // a virtual function of a NIC
+	nic    []int64     // being one more lab node with virtual functions of a NIC
+	page   []int64     // a page of memory of a NUMA node; nil where pages have no prices
+	pages  []*pageCost // what follows for each lab node
+	fixed  int64       // what all that there is comes to
 }
 
 func newPrices(m *model) *prices {
@@ -47,9 +49,10 @@ type enumerator struct {
 	picked  []bool // devices of c
 	count   []int  // virtual functions of c by NIC
 	bundle  []int  // of a bundle: how many devices of c are in it
-	homes   []int  // of the devices of c, once for each port
-	paid    int64  // device cost so far: paths, ports and prices
-	toll    int64  // the part of paid that is prices
+	memory  *pageCost
+	homes   []int // of the devices of c, once for each port
+	paid    int64 // device cost so far: paths, ports and prices
+	toll    int64 // the part of paid that is prices
 	perNode []nodeCost
 	homeMin []int64 // of a NUMA node: least distance to it from one with cores left
 	nearest int64   // sum of homeMin over homes, weighed
@@ -57,13 +60,29 @@ type enumerator struct {
 
 	line []placeCost
 	cut  bool
+
+	out       outlook
+	eff       []nodeCost // perNode with what the devices to come add at least
+	functions []int      // NICs of the virtual functions of c, in the order in which they were picked
+	trail     []pick     // of a dive: devices of c in the order in which they were picked
+	far       []int64    // of a dive: what a device at a NUMA node costs, about
+	nearestTo []int64    // scratch of farNear
+	rest      []int      // scratch of spreadBound
+	homeCount []int      // of a NUMA node: devices of c there
+	caches    bool       // L3 caches shared with tenants count here; else bounds beside those here do that
+	apart     int64      // what a device of c costs at least that has no core next to it
+	perCore   int64      // what a core costs at least whose memory is elsewhere
 }
 
 // nodeCost is what cores on a NUMA node cost with the devices picked so far.
 type nodeCost struct {
-	core int64 // each core
-	near int64 // all devices, were they served from here
-	room int
+	core   int64 // each core
+	near   int64 // all devices, were they served from here
+	memory int64 // what memory adds to each core, see pages.go
+	folded int64 // what of that is in core already
+	only   int64 // what memory adds where all cores are here
+	room   int
+	local  int // how many cores can have all their memory here at most, where memory counts
 }
 
 type placeCost struct {
@@ -74,24 +93,56 @@ type placeCost struct {
 func newEnumerator(s *state) *enumerator {
 	m := s.m
 	return &enumerator{
-		s:       s,
-		picked:  make([]bool, len(m.devices)),
-		count:   make([]int, len(m.devices)),
-		bundle:  make([]int, m.bundles),
-		perNode: make([]nodeCost, len(m.nodes)),
-		homeMin: make([]int64, len(m.nodes)),
+		s:         s,
+		picked:    make([]bool, len(m.devices)),
+		count:     make([]int, len(m.devices)),
+		bundle:    make([]int, m.bundles),
+		perNode:   make([]nodeCost, len(m.nodes)),
+		eff:       make([]nodeCost, len(m.nodes)),
+		homeCount: make([]int, len(m.nodes)),
+		homeMin:   make([]int64, len(m.nodes)),
 	}
 }
 
 // run enumerates lab node i. It reports whether it went through all.
 func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, int64) bool) bool {
+	e.begin(i, price, limit, yield)
+	if e.relaxed && e.out.on && e.r.devices > 2 {
+		// A good limit first: there may be many choices.
+		for _, a := range e.anchors() {
+			stop := e.pickNear(a) && e.devicesDone()
+			e.unpick()
+			if stop || e.cut {
+				return false
+			}
+		}
+	}
+	e.want(0, 0, 0)
+	return !e.cut
+}
+
+// floor returns what lab node i costs at least in what is left, without looking at any choice; infinite where it does not fit.
+func (e *enumerator) floor(i int, price *prices) int64 {
+	e.begin(i, price, infinite, nil)
+	ahead := e.look(0, 0)
+	if !e.out.enough {
+		return infinite
+	}
+	return min(infinite, ahead+e.coreBound())
+}
+
+// begin sets the enumerator up for lab node i in what is left.
+func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*config, int64) bool) {
 	m := e.s.m
 	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
 	e.paid, e.toll, e.cut = 0, 0, false
+	if e.memory = e.r.memory; price.pages != nil {
+		e.memory = price.pages[i]
+	}
 	e.homes = e.homes[:0]
 	e.c.gpus, e.c.nics, e.c.vfs = e.c.gpus[:0], e.c.nics[:0], e.c.vfs[:0]
 	for n := range m.nodes {
-		e.perNode[n] = nodeCost{core: price.node[n]}
+		e.perNode[n] = e.nodeCost(n)
 		for _, pl := range m.nodes[n].places {
 			if e.r.places[pl] {
 				e.perNode[n].room += e.s.room(pl)
@@ -103,8 +154,10 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, 
 	if e.r.devices > 0 {
 		e.findHomeMin()
 	}
-	e.want(0, 0, 0)
-	return !e.cut
+	e.caches = len(m.requests) == 1 && !e.relaxed && yield != nil
+	e.functions = e.functions[:0]
+	e.prepare()
+	e.prepareSpill()
 }
 
 func (e *enumerator) findHomeMin() {
@@ -139,15 +192,23 @@ func (e *enumerator) want(x, k, from int) bool {
 		return e.want(x+1, 0, next)
 	}
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
-		if e.paid+e.ahead()+e.coreBound() >= e.limit {
+		ahead := e.look(x, k)
+		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit {
 			return false
 		}
 	}
-	for at := from; at < len(w.any); at++ {
-		d := w.any[at]
-		if e.relaxed {
-			d = w.any[(at+e.i)%len(w.any)]
+	hidden := from
+	defer func() {
+		for ; e.out.on && hidden > from; hidden-- {
+			e.hide(x, hidden-1, -1)
 		}
+	}()
+	for at := from; at < len(w.any); at++ {
+		// What was tried is not picked any more.
+		for ; e.out.on && hidden < at; hidden++ {
+			e.hide(x, hidden, 1)
+		}
+		d := e.candidate(w, at)
 		if w.kind == wantVF {
 			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.hasTwin(w, d, at) {
 				continue
@@ -208,6 +269,7 @@ func (e *enumerator) addWhole(d int, kind wantKind) mark {
 	}
 	e.bundle[v.bundle]++
 	e.addHome(v.home, 1)
+	e.take(d, kind, 1)
 	return old
 }
 
@@ -221,6 +283,7 @@ func (e *enumerator) dropWhole(d int, kind wantKind, old mark) {
 	e.picked[d] = false
 	e.bundle[v.bundle]--
 	e.addHome(v.home, -1)
+	e.take(d, kind, -1)
 	e.paid, e.toll = old.paid, old.toll
 }
 
@@ -235,13 +298,17 @@ func (e *enumerator) addVF(d int) mark {
 	e.paid += scale*v.port + price
 	e.toll += price
 	e.count[d]++
+	e.functions = append(e.functions, d)
 	e.addHome(v.home, 1)
+	e.take(d, wantVF, 1)
 	return old
 }
 
 func (e *enumerator) dropVF(d int, old mark) {
 	e.count[d]--
+	e.functions = e.functions[:len(e.functions)-1]
 	e.addHome(e.s.m.devices[d].home, -1)
+	e.take(d, wantVF, -1)
 	e.paid, e.toll = old.paid, old.toll
 }
 
@@ -294,8 +361,8 @@ func (e *enumerator) ahead() int64 {
 func (e *enumerator) coreBound() int64 {
 	best := infinite
 	total, widest := 0, 0
-	for n := range e.perNode {
-		q := &e.perNode[n]
+	for n := range e.eff {
+		q := &e.eff[n]
 		total += q.room
 		widest = max(widest, q.room)
 		if q.room >= e.r.cores {
@@ -308,27 +375,40 @@ func (e *enumerator) coreBound() int64 {
 	if e.r.cores == 1 {
 		return best
 	}
-	spread := e.nearest + e.several(e.fewest(widest))
-	if spread >= best {
-		return best
+	fewest := e.fewest(widest)
+	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
+}
+
+// spreadCores returns what cores on several NUMA nodes cost at least by themselves, with their part of the memory or without; infinite where only one node has room.
+func (e *enumerator) spreadCores(memory bool) int64 {
+	var spread int64
+	if memory {
+		if e.memory == nil {
+			return 0 // the other bound is as good
+		}
+		spread = e.memory.least
 	}
 	left := e.r.cores
 	for floor, first := int64(0), true; left > 0; first = false {
 		// The cheapest nodes above floor; prices of cores are never negative.
 		next, room, nodes := infinite, 0, 0
-		for n := range e.perNode {
-			q := &e.perNode[n]
-			if q.room == 0 || !first && q.core <= floor || q.core > next {
+		for n := range e.eff {
+			q := &e.eff[n]
+			core := q.core - q.folded
+			if memory {
+				core = q.core + q.memory
+			}
+			if q.room == 0 || !first && core <= floor || core > next {
 				continue
 			}
-			if q.core < next {
-				next, room, nodes = q.core, 0, 0
+			if core < next {
+				next, room, nodes = core, 0, 0
 			}
 			room += q.room
 			nodes++
 		}
 		if nodes == 0 {
-			return best // there is one node with room only
+			return infinite
 		}
 		give := min(left, room)
 		if first && nodes == 1 {
@@ -338,30 +418,35 @@ func (e *enumerator) coreBound() int64 {
 		left -= give
 		floor = next
 	}
-	return min(best, spread)
+	return spread
 }
 
 // single returns what the cores cost at least when they are all on NUMA node n, and the memory.
 func (e *enumerator) single(n int) int64 {
-	q := &e.perNode[n]
-	sum := int64(e.r.cores)*q.core + q.near
-	if e.r.alone != nil {
-		sum += scale * e.r.alone[n]
+	q := &e.eff[n]
+	sum := int64(e.r.cores)*q.core + q.near + q.only
+	m := e.s.m
+	if w := m.p.Weights.L3Shared; e.caches && w > 0 && len(m.nodes[n].places) == 1 {
+		sum += scale * w * m.sharesL3(m.nodes[n].places[0], e.r.cores)
 	}
 	return sum
 }
 
-// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that can then be near.
-func (e *enumerator) several(nodes int) int64 {
-	least := int64(nodes-1) * scale * e.r.w.NUMASpan
-	if e.r.alone == nil {
-		return least
-	}
+// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that can then be near if asked for, and the devices that have no core
+// next to them.
+func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
-	for k := nodes; k < len(e.r.aloneSpan); k++ {
-		best = min(best, scale*(int64(k-1)*e.r.w.NUMASpan+e.r.aloneSpan[k]))
+	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
+		span := int64(k-1) * scale * e.r.w.NUMASpan
+		if span >= best {
+			break
+		}
+		if memory && e.r.alone != nil && k < len(e.r.aloneSpan) {
+			span += scale * e.r.aloneSpan[k]
+		}
+		best = min(best, span+max(e.nearest, e.away(k)))
 	}
-	return max(least, best)
+	return best
 }
 
 // fewest returns how many NUMA nodes the cores need at least when one is not enough.
@@ -369,8 +454,8 @@ func (e *enumerator) fewest(widest int) int {
 	nodes, left := 0, e.r.cores
 	for size := widest; left > 0; {
 		next := 0
-		for n := range e.perNode {
-			room := e.perNode[n].room
+		for n := range e.eff {
+			room := e.eff[n].room
 			if room == size && left > 0 {
 				nodes++
 				left -= room
@@ -388,9 +473,9 @@ func (e *enumerator) fewest(widest int) int {
 func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
-	for k := range e.perNode {
-		n := (k + e.i) % len(e.perNode)
-		if q := &e.perNode[n]; q.room >= e.r.cores && e.single(n) == bound {
+	for k := range e.eff {
+		n := (k + e.i) % len(e.eff)
+		if q := &e.eff[n]; q.room >= e.r.cores && e.single(n) == bound {
 			only = n
 			break
 		}
@@ -444,26 +529,64 @@ func (e *enumerator) pathCost() int64 {
 	return sum
 }
 
-// devicesDone goes on to the cores.
-func (e *enumerator) devicesDone() bool {
+// devicesReady lines the places up for the devices that are picked.
+func (e *enumerator) devicesReady() {
+	e.listVFs()
+	e.lineUp()
+	clear(e.homeCount)
+	for _, h := range e.homes {
+		e.homeCount[h]++
+	}
+	e.findApart()
+}
+
+// listVFs counts the virtual functions that are picked by NIC.
+func (e *enumerator) listVFs() {
 	e.c.vfs = e.c.vfs[:0]
-	for d, n := range e.count {
-		if n > 0 {
-			e.c.vfs = append(e.c.vfs, plan.VFCount{Device: d, Count: n})
+	for _, d := range e.functions {
+		at, ok := slices.BinarySearchFunc(e.c.vfs, d, func(v plan.VFCount, d int) int { return cmp.Compare(v.Device, d) })
+		if ok {
+			e.c.vfs[at].Count++
+		} else {
+			e.c.vfs = slices.Insert(e.c.vfs, at, plan.VFCount{Device: d, Count: 1})
 		}
 	}
+}
+
+// devicesDone goes on to the cores.
+func (e *enumerator) devicesDone() bool {
+	e.listVFs()
 	paid := e.paid + scale*e.pathCost()
+	e.look(len(e.r.wants), 0)
 	core := e.coreBound()
 	if paid+core >= e.limit {
 		return false
 	}
-	e.lineUp()
 	if e.relaxed {
+		e.lineUp()
 		e.fill(core)
 		return e.yield(&e.c, paid+core)
 	}
+	e.devicesReady()
 	e.c.cores = e.c.cores[:0]
 	return e.spread(0, e.r.cores, -1, 0, paid, e.toll)
+}
+
+// findApart finds what a device costs at least that has no core next to it.
+func (e *enumerator) findApart() {
+	n := len(e.perNode)
+	least := infinite
+	for _, h := range e.homes {
+		for a := range n {
+			if a != h && e.perNode[a].room > 0 {
+				least = min(least, e.s.m.dist[a*n+h])
+			}
+		}
+	}
+	e.apart = 0
+	if least < infinite {
+		e.apart = scale * e.s.m.p.Weights.DeviceNearest * least
+	}
 }
 
 // lineUp sorts the places by what a core there costs, those of one NUMA node together.
@@ -502,7 +625,7 @@ func (e *enumerator) lineUp() {
 
 // spread gives left cores to the places from position pos of the line on. node is the last NUMA node that got any, spans how many have.
 func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
-	if e.s.work.add(1) {
+	if e.s.work.add(1 + int64(len(e.line))/16) {
 		e.cut = true
 		return true
 	}
@@ -512,7 +635,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 	if pos == len(e.line) {
 		return false
 	}
-	if paid+e.spreadBound(pos, left, node, spans) >= e.limit {
+	plain, full := e.spreadBound(pos, left, node, spans)
+	if paid+plain >= e.limit || paid+full+e.spilled() >= e.limit {
 		return false
 	}
 	q := e.line[pos]
@@ -541,7 +665,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 		if stop {
 			return true
 		}
-		if paid+int64(n-1)*q.core+e.spreadBound(pos+1, left-n+1, q.node, more) >= e.limit {
+		// Fewer here are no cheaper, memory and caches aside.
+		if plain, _ := e.spreadBound(pos+1, left-n+1, q.node, more); paid+int64(n-1)*q.core+plain >= e.limit {
 			break
 		}
 	}
@@ -578,13 +703,17 @@ func (e *enumerator) givenIn(pk int) int {
 	return sum
 }
 
-// spreadBound returns what left cores cost at least from position pos of the line on, spans and the distance of devices to the nearest included.
-func (e *enumerator) spreadBound(pos, left, node, spans int) int64 {
+// spreadBound returns what left cores cost at least from position pos of the line on, spans and the distance of devices to the nearest included; full
+// counts memory and L3 caches as well.
+func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	need := left
 	var sum int64
 	here, widest, total := 0, 0, 0
-	wide, at := 0, -1
+	near, nearest, clean := 0, 0, 0 // as here and widest, of cores with their memory
+	wide, at, dirtiest := 0, -1, 0
 	core := infinite
+	m := e.s.m
+	e.rest = e.rest[:0]
 	for _, q := range e.line[pos:] {
 		// The line goes up in cost, but for efficiency cores.
 		give := min(need, q.room)
@@ -592,29 +721,86 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) int64 {
 		need -= give
 		core = min(core, q.core)
 		total += q.room
+		if sp := &m.spills[q.place]; sp.simple {
+			clean += min(q.room, sp.clean)
+			if len(sp.dirty) > 0 {
+				dirtiest = max(dirtiest, sp.dirty[0])
+			}
+		} else {
+			clean += q.room
+		}
 		if q.node == node {
 			here += q.room
+			near = e.perNode[q.node].local
 			continue
 		}
 		if q.node != at {
 			at, wide = q.node, 0
+			nearest = max(nearest, e.perNode[q.node].local)
+			if c := e.homeCount[q.node]; c > 0 {
+				e.rest = append(e.rest, c)
+			}
 		}
 		wide += q.room
 		widest = max(widest, wide)
 	}
 	if total < left {
-		return infinite
+		return infinite, infinite
 	}
 	if e.hybrid {
 		sum = int64(left) * core
 	}
+	more := 0
 	if left > here {
 		if widest == 0 {
-			return infinite
+			return infinite, infinite
 		}
-		spans += (left - here + widest - 1) / widest
+		more = (left - here + widest - 1) / widest
 	}
-	return sum + int64(spans-1)*scale*e.r.w.NUMASpan + e.nearest
+	span := scale * e.r.w.NUMASpan
+	plain = sum + int64(spans+more-1)*span + e.nearest
+	// Going on to more NUMA nodes than that has a price, but brings cores next to memory and devices.
+	best := infinite
+	if e.perCore > 0 && node >= 0 {
+		near = max(0, min(near-e.givenOn(node), here))
+	}
+	e.sortRest()
+	open, last := len(e.homes), -1
+	for _, pc := range e.c.cores {
+		if n := m.places[pc.place].node; n != last {
+			open -= e.homeCount[n]
+			last = n
+		}
+	}
+	for t := more; t <= len(e.eff); t++ {
+		cost := int64(spans+t-1) * span
+		if cost >= best || t > left {
+			break
+		}
+		if e.perCore > 0 {
+			cost += e.perCore * int64(max(0, left-near-t*nearest))
+		}
+		out := open
+		for k := range min(t, len(e.rest)) {
+			out -= e.rest[k]
+		}
+		cost += max(e.nearest, int64(max(0, out))*e.apart)
+		best = min(best, cost)
+	}
+	full = sum + best
+	if w := m.p.Weights.L3Shared; e.caches && w > 0 && left > clean && dirtiest > 0 {
+		full += scale * w * int64((left-clean+dirtiest-1)/dirtiest)
+	}
+	return plain, full
+}
+
+// sortRest puts the counts of devices that NUMA nodes still could be next to in order, largest first; there are few.
+func (e *enumerator) sortRest() {
+	for i := 1; i < len(e.rest); i++ {
+		for k := i; k > 0 && e.rest[k] > e.rest[k-1]; k-- {
+			e.rest[k], e.rest[k-1] = e.rest[k-1], e.rest[k]
+		}
+	}
 }
 
 // done yields the config.
@@ -629,7 +815,7 @@ func (e *enumerator) done(paid, toll int64, spans int) bool {
 		}
 		paid += scale * m.p.Weights.DeviceNearest * least
 	}
-	if paid >= e.limit {
+	if paid+e.spilled() >= e.limit {
 		return false
 	}
 	// The line is by cost; a config is by place.

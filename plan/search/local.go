@@ -48,17 +48,25 @@ func (t *tree) insert(i int) *config {
 	for d := range t.m.devices {
 		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
 	}
-	low := t.cheapestAt(i, t.steer, infinite, e).priced
+	low := t.least[i].priced
+	if len(t.order) > 1 {
+		low = t.cheapestAt(i, t.steer, infinite, e).priced
+	}
 	if low == infinite {
 		return nil
 	}
-	var best *config
-	cost := infinite
 	base := scale * t.s.cost()
+	t.work.budget(oracleSteps)
+	best, cost := t.dive(i, t.steer, base+low, e)
+	t.work.endBudget()
+	if best != nil && (len(t.order) == 1 || cost-base <= low) {
+		best.toll = t.price.toll(t.m, best)
+		return best // the tree looks at all the others
+	}
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
 		e.basic, e.twins, e.relaxed = true, true, false
 		t.work.budget(oracleSteps)
-		e.run(i, t.steer, limit, func(c *config, _ int64) bool {
+		e.run(i, t.steer, min(limit, cost-base), func(c *config, _ int64) bool {
 			if !t.s.fits(i, c) {
 				return false
 			}

@@ -14,10 +14,13 @@ type model struct {
 
 	index    map[int]int // of NUMA node IDs
 	nodes    []node      // in the order of Problem.NUMANodes
+	near     [][]int     // of a NUMA node: all by distance from it; nil where no request needs that
 	dist     []int64     // distance beyond local from node a to node b at a*len(nodes)+b
 	places   []place
 	cells    []cell
 	comps    []component
+	spills   []spill // of places
+	pairings []pairing
 	packages []pkg
 	l3s      []l3
 	devices  []device
@@ -100,13 +103,18 @@ type request struct {
 	gpus, ports    int // likewise
 	nics           int // of the ports, whole
 	minPair        []int64
-	leastGPUs      int64   // least path cost of two GPUs that it may get
-	leastGPU       int64   // least of minPair over GPUs
-	leastPort      int64   // likewise over ports
-	peers          []peer  // what affinity says about this one and earlier or later ones
-	places         []bool  // where it may be
-	alone          []int64 // what its memory costs at least with all cores on a NUMA node; nil where that is nothing
-	aloneSpan      []int64 // likewise with cores on k NUMA nodes, at k
+	leastGPUs      int64     // least path cost of two GPUs that it may get
+	leastGPU       int64     // least of minPair over GPUs
+	leastPort      int64     // likewise over ports
+	secondPair     int64     // what the path of a GPU costs whose best port is another's, at most: see helpPaths
+	peers          []peer    // what affinity says about this one and earlier or later ones
+	places         []bool    // where it may be
+	alone          []int64   // what its memory costs at least with all cores on a NUMA node; nil where that is nothing
+	aloneSpan      []int64   // likewise with cores on k NUMA nodes, at k
+	outlook        bool      // whether the devices to come are looked at closely, see ahead.go
+	gpuList        []int     // all GPUs that it may get
+	half           [][]int64 // of a GPU of gpuList: its k cheapest paths to others of them, at k
+	memory         *pageCost // the same by cores on each node; nil where that is nothing
 }
 
 // A want asks for count of any; of kind.
@@ -159,6 +167,7 @@ func newModel(p *plan.Problem) (*model, error) {
 	}
 	m.emulator = m.free > m.asked
 	m.priceMemory()
+	m.costsMemory()
 	return m, nil
 }
 
@@ -308,6 +317,7 @@ func (m *model) addCores() error {
 		m.cells[ci].cores = append(m.cells[ci].cores, c.ID)
 	}
 	m.connect()
+	m.findDirty()
 	return nil
 }
 
@@ -481,6 +491,7 @@ func (m *model) addRequests() error {
 	}
 	m.findSwaps()
 	m.findTwins()
+	m.foresee()
 	return nil
 }
 
@@ -526,47 +537,71 @@ func (m *model) addAffinity() error {
 	return nil
 }
 
+// A pairing is what paths between some GPUs and some ports cost at least. Most requests ask for the same devices, and share one.
+type pairing struct {
+	gpus, ports                    []int
+	several                        bool    // a lab node gets more than one of the GPUs
+	minPair                        []int64 // of a GPU or port: its cheapest path to one of the others, 0 where it has none
+	leastGPUs, leastGPU, leastPort int64
+}
+
 // checkPaths makes sure that every path that the cost may ask for is there, and finds what a GPU or port costs at least.
 func (m *model) checkPaths(r *request, name string) error {
-	n := len(m.devices)
-	r.minPair = make([]int64, n)
-	var gpus, ports []int
+	q := pairing{several: r.gpus > 1}
 	for _, w := range r.wants {
 		if w.kind == wantGPU {
-			gpus = append(gpus, w.any...)
+			q.gpus = append(q.gpus, w.any...)
 		} else {
-			ports = append(ports, w.any...)
+			q.ports = append(q.ports, w.any...)
 		}
 	}
-	for i := range r.minPair {
-		r.minPair[i] = -1
+	k := slices.IndexFunc(m.pairings, func(o pairing) bool {
+		return o.several == q.several && slices.Equal(o.gpus, q.gpus) && slices.Equal(o.ports, q.ports)
+	})
+	if k < 0 {
+		if err := m.pair(&q, name); err != nil {
+			return err
+		}
+		k = len(m.pairings)
+		m.pairings = append(m.pairings, q)
 	}
-	for _, g := range gpus {
-		for _, d := range ports {
+	o := &m.pairings[k]
+	r.minPair, r.leastGPUs, r.leastGPU, r.leastPort = o.minPair, o.leastGPUs, o.leastGPU, o.leastPort
+	return nil
+}
+
+func (m *model) pair(q *pairing, name string) error {
+	n := len(m.devices)
+	q.minPair = make([]int64, n)
+	for i := range q.minPair {
+		q.minPair[i] = -1
+	}
+	for _, g := range q.gpus {
+		for _, d := range q.ports {
 			c := m.pairCost[g*n+d]
 			if c < 0 {
 				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID, m.p.Devices[d].ID)
 			}
-			if r.minPair[g] < 0 || c < r.minPair[g] {
-				r.minPair[g] = c
+			if q.minPair[g] < 0 || c < q.minPair[g] {
+				q.minPair[g] = c
 			}
-			if r.minPair[d] < 0 || c < r.minPair[d] {
-				r.minPair[d] = c
+			if q.minPair[d] < 0 || c < q.minPair[d] {
+				q.minPair[d] = c
 			}
 		}
-		for _, h := range gpus {
-			if g != h && r.gpus > 1 && m.gpuCost[g*n+h] < 0 {
+		for _, h := range q.gpus {
+			if g != h && q.several && m.gpuCost[g*n+h] < 0 {
 				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID, m.p.Devices[h].ID)
 			}
 		}
 	}
-	r.leastGPUs = least(gpus, func(g int) int64 {
-		return least(gpus, func(h int) int64 { return m.gpuCost[g*n+h] })
+	q.leastGPUs = least(q.gpus, func(g int) int64 {
+		return least(q.gpus, func(h int) int64 { return m.gpuCost[g*n+h] })
 	})
-	pair := func(d int) int64 { return r.minPair[d] }
-	r.leastGPU, r.leastPort = max(0, least(gpus, pair)), max(0, least(ports, pair))
-	for i := range r.minPair {
-		r.minPair[i] = max(0, r.minPair[i])
+	pair := func(d int) int64 { return q.minPair[d] }
+	q.leastGPU, q.leastPort = max(0, least(q.gpus, pair)), max(0, least(q.ports, pair))
+	for i := range q.minPair {
+		q.minPair[i] = max(0, q.minPair[i])
 	}
 	return nil
 }

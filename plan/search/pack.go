@@ -14,18 +14,20 @@ type packer struct {
 	cache map[string]packed
 	key   []byte
 
-	comp  int
-	items []portion // to be packed, those of one lab node together, large lab nodes first
-	rests []rest    // what is left to pack before each item
-	left  []int     // of each cell: free cores
-	own   []int     // of each L3: lab nodes
-	has   []int     // of each L3: the stack of its lab nodes' last, 1 + who
-	give  []int     // of the present distribution: at item*len(cells)+cell
-	best  []int
-	low   int // proved
-	high  int // found
-	until int64
-	waste []int // least idle cores under caches of its own, by size of a lab node; -1 where that is impossible
+	comp   int
+	items  []portion // to be packed, those of one lab node together, large lab nodes first
+	rests  []rest    // what is left to pack before each item
+	left   []int     // of each cell: free cores
+	own    []int     // of each L3: lab nodes
+	has    []int     // of each L3: the stack of its lab nodes' last, 1 + who
+	give   []int     // of the present distribution: at item*len(cells)+cell
+	best   []int
+	low    int // proved
+	high   int // found
+	until  int64
+	waste  []int       // least idle cores under caches of its own, by size of a lab node; -1 where that is impossible
+	covers []*covering // of each component, nil where nobody asked
+	asked  []int
 }
 
 // packed is what is known of one packing: between low and high shares.
@@ -143,7 +145,7 @@ func (p *packer) search() {
 	p.give = zero(p.give, len(p.items)*len(m.cells))
 	p.best = p.best[:0]
 	p.prepare()
-	p.low, p.high = p.ahead(0), 1<<30
+	p.low, p.high = max(p.ahead(0), p.cover()), 1<<30
 	p.until = p.work.steps + packSteps
 	if !p.item(0, 0) {
 		p.low = p.high

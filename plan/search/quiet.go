@@ -18,6 +18,8 @@ func (t *tree) measureL3() {
 	if m.p.Weights.L3Shared == 0 {
 		return
 	}
+	t.coverAll = m.cover() * m.p.Weights.L3Shared
+	t.loudAll = t.coverAll
 	most := 0
 	for i := range m.requests {
 		most = max(most, m.requests[i].cores)
@@ -67,7 +69,7 @@ func (t *tree) measureL3() {
 		}
 	}
 	t.count(t.order)
-	t.loudAll = t.loud(0)
+	t.loudAll = max(t.loudAll, t.loud(0))
 }
 
 // count prepares the bound for an order of lab nodes.

@@ -21,7 +21,7 @@ type Result struct {
 	Cost      int64 // of Placement, by plan.Evaluate, in basis points
 	Bound     int64 // no placement costs less
 	Optimal   bool  // Cost equals Bound
-	// Stopped says what ended the search before the proof: "step limit N" or "cancelled". It is empty where the search came to its end.
+	// Stopped says what ended the search before the proof: "step limit N", "cancelled", or a limit of a part of it. It is empty where Optimal is set.
 	Stopped string
 	Steps   int64 // taken
 }
@@ -56,11 +56,16 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	}
 	r := &Result{Placement: m.emit(t.best), Stopped: work.stopped}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
-	keepBootCore(p, &r.Placement, r.Cost)
+	if work.stopped != "cancelled" { // who cancels has no time for what is nice to have
+		keepBootCore(p, &r.Placement, r.Cost)
+	}
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost
-	if r.Optimal {
+	switch {
+	case r.Optimal:
 		r.Stopped = ""
+	case r.Stopped == "":
+		r.Stopped = "limit of the packing of L3 caches" // the tree came to its end, with bounds in place of some packings
 	}
 	r.Steps = work.steps
 	return r, nil

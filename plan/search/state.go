@@ -66,6 +66,7 @@ type state struct {
 	shares   []share
 	work     *meter
 	saved    []scalars
+	coarse   bool // L3 caches are not looked at: see tree.quick
 }
 
 // A portion is a lab node's cores in a place.
@@ -489,7 +490,7 @@ func (s *state) emulatorOf(c *config) int64 {
 
 // priceL3 brings up to date what L3 caches cost that c's cores are near.
 func (s *state) priceL3(c *config) {
-	if s.m.p.Weights.L3Shared == 0 {
+	if s.m.p.Weights.L3Shared == 0 || s.coarse {
 		return
 	}
 	for _, pc := range c.cores {

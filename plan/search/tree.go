@@ -9,24 +9,26 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m       *model
-	s       *state
-	work    *meter
-	price   *prices
-	steer   *prices // of insert
-	order   []int   // all lab nodes, hardest first
-	least   []leastConfig
-	enums   []*enumerator
-	depth   []level
-	best    []*config
-	cost    int64       // of best
-	root    int64       // proved
-	loudAll int64       // what sharing L3 caches costs at least, by counting
-	waste   []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
-	widest  int         // cores of the largest L3 cache
-	quiet   []quietness // by position of the order that is searched
-	inexact bool
-	basic   bool // only likely splits of cores are tried
+	m        *model
+	s        *state
+	work     *meter
+	price    *prices
+	steer    *prices // of insert
+	order    []int   // all lab nodes, hardest first
+	least    []leastConfig
+	enums    []*enumerator
+	depth    []level
+	best     []*config
+	cost     int64       // of best
+	root     int64       // proved
+	loudAll  int64       // what sharing L3 caches costs at least, by counting
+	waste    []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
+	widest   int         // cores of the largest L3 cache
+	start    start       // see equal.go
+	coverAll int64       // what cover proves that all L3 caches cost
+	quiet    []quietness // by position of the order that is searched
+	inexact  bool
+	basic    bool // only likely splits of cores are tried
 }
 
 // leastConfig is the cheapest config of a lab node alone, prices included.
@@ -70,16 +72,21 @@ func newTree(m *model, work *meter) *tree {
 func (t *tree) solve() (int64, bool) {
 	t.settle()
 	t.measureL3()
+	t.quick()
 	if !t.cheapest() {
 		return 0, false // some lab node fits nowhere, even alone
 	}
 	t.root = t.bound(t.least)
-	t.even()
+	if len(t.order) > 1 {
+		t.even()
+	}
 	t.greedy()
 	if t.proved() {
 		return t.cost, true
 	}
-	t.ascend()
+	if len(t.order) > 1 {
+		t.ascend() // one lab node competes with nobody
+	}
 	if t.proved() {
 		return t.cost, true
 	}
@@ -128,6 +135,11 @@ func (t *tree) enum(k int) *enumerator {
 
 // cheapest finds the cheapest config of each lab node alone at the present prices; false where one has none.
 func (t *tree) cheapest() bool {
+	if len(t.order) == 1 {
+		// Prices do not matter, and the tree looks at all configs anyway.
+		t.least[0] = leastConfig{priced: t.enum(0).floor(0, t.price)}
+		return t.least[0].priced < infinite
+	}
 	for k, i := range t.order {
 		if k > 0 && len(t.order) > 64 && t.m.requests[t.order[k-1]].swap == t.m.requests[i].swap {
 			t.least[i] = t.least[t.order[k-1]]
@@ -188,7 +200,7 @@ func (t *tree) search(order []int) bool {
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4
-	slack := scale*(t.cost-t.loud(k)) - t.base()
+	slack := scale*(t.cost-t.sharesLeft(k)) - t.base()
 	var sum int64
 	for _, i := range order[k:] {
 		sum += least[i].priced

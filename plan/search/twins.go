@@ -2,6 +2,9 @@ package search
 
 import "slices"
 
+// twinWork bounds the search for twins, in comparisons.
+const twinWork = 20_000_000
+
 // findTwins finds devices that can change places in any placement at no cost and against no rule: alone in their bundles, alike in themselves, wanted by the
 // same lab nodes, and with the same paths to all other devices. Being twins goes over from one pair to the next, so that each needs to know only the one before it.
 func (m *model) findTwins() {
@@ -25,12 +28,20 @@ func (m *model) findTwins() {
 			}
 		}
 	}
+	work := 0
 	for d := range m.devices {
 		m.twin[d] = -1
+		if work > twinWork {
+			continue // a twin that is not known as one costs time only
+		}
 		if size[m.devices[d].bundle] > 1 {
 			continue
 		}
 		for o := d - 1; o >= 0; o-- {
+			work++
+			if m.devices[o].home == m.devices[d].home {
+				work += n
+			}
 			if size[m.devices[o].bundle] == 1 && m.alike(o, d) && slices.Equal(wanted[o], wanted[d]) {
 				m.twin[d] = o
 				break

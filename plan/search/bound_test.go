@@ -1,0 +1,230 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/plan"
+)
+
+// prepared returns the tree of a problem with a placement, as ascend finds it; nil where there is no placement.
+func prepared(t *testing.T, p *plan.Problem) *tree {
+	t.Helper()
+	m, err := newModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.enough() {
+		return nil
+	}
+	tr := newTree(m, &meter{ctx: context.Background(), limit: DefaultSteps})
+	tr.settle()
+	tr.measureL3()
+	if !tr.cheapest() {
+		return nil
+	}
+	tr.root = tr.bound(tr.least)
+	tr.even()
+	tr.greedy()
+	if tr.best == nil {
+		return nil
+	}
+	return tr
+}
+
+// leastCost returns the cost that Solve proves; TestSolveAgreesWithBruteForce is its judge.
+func leastCost(t *testing.T, p *plan.Problem) (int64, bool) {
+	t.Helper()
+	r, err := Solve(context.Background(), p, Options{})
+	if errors.Is(err, ErrInfeasible) {
+		return 0, false
+	}
+	if err != nil || !r.Optimal {
+		t.Fatalf("Solve = %+v, %v; want it proved", r, err)
+	}
+	return r.Cost, true
+}
+
+func TestAnyPricesGiveABound(t *testing.T) {
+	t.Parallel()
+	tight, loose := 0, 0
+	for seed := range uint64(1500) {
+		p := planfixture.Small(seed)
+		cost, ok := leastCost(t, p)
+		if !ok {
+			continue
+		}
+		tr := prepared(t, p)
+		if tr == nil {
+			continue
+		}
+		r := planfixture.NewRand(seed)
+		for range 4 {
+			draw := func(list []int64) {
+				for k := range list {
+					list[k] = int64(max(0, r.In(-400, 400))) * scale / 4
+				}
+			}
+			draw(tr.price.node)
+			draw(tr.price.bundle)
+			draw(tr.price.vf)
+			draw(tr.price.nic)
+			if tr.price.page = nil; tr.m.memoryCounts() && r.Chance(70) {
+				tr.price.page = make([]int64, len(tr.m.nodes))
+				draw(tr.price.page)
+				for n := range tr.m.nodes {
+					if !tr.m.nodes[n].limited {
+						tr.price.page[n] = 0 // there is no end of them
+					}
+				}
+			}
+			tr.settle()
+			if !tr.cheapest() {
+				t.Fatalf("seed %d: a lab node fits nowhere, want cost %d", seed, cost)
+			}
+			tr.root = 0
+			b := tr.bound(tr.least)
+			if b > cost {
+				t.Fatalf("seed %d: bound %d at prices %+v, the least cost is %d", seed, b, tr.price, cost)
+			}
+			if e := tr.equalise(equalSteps); e > cost {
+				t.Fatalf("seed %d: bound %d with unequal at prices %+v, the least cost is %d", seed, e, tr.price, cost)
+			}
+			if b == cost {
+				tight++
+			} else {
+				loose++
+			}
+		}
+	}
+	t.Logf("%d bounds are the least cost, %d below", tight, loose)
+}
+
+// equalLabs returns equal lab nodes on a small machine where not all can be as near to their devices, memory or cores.
+func equalLabs(seed uint64) *plan.Problem {
+	r := planfixture.NewRand(seed)
+	s := planfixture.Shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2, GPUs: r.In(0, 3), NICs: r.In(0, 2), VFs: r.In(1, 3),
+		Pages: int64(r.In(1, 6)), PairsUnderSwitch: true, Far: 21}
+	p := s.Problem()
+	p.Weights.Unequal = int64(planfixture.Pick(r, 1, 10, 50, 400))
+	p.Weights.L3Shared = int64(planfixture.Pick(r, 0, 50, 700))
+	a := planfixture.Ask{Cores: r.In(1, 2), Pages: int64(r.In(0, 3)), GPUs: min(s.GPUs, r.In(0, 1)), VFs: min(s.NICs, r.In(0, 1))}
+	return planfixture.Add(p, planfixture.Times(r.In(2, 3), a)...)
+}
+
+func TestBoundsOfEqualLabNodes(t *testing.T) {
+	t.Parallel()
+	proved, open := 0, 0
+	for seed := range uint64(1500) {
+		p := equalLabs(seed)
+		cost, ok := leastCost(t, p)
+		if !ok {
+			continue
+		}
+		tr := prepared(t, p)
+		if tr == nil {
+			continue
+		}
+		if cover := tr.m.cover() * p.Weights.L3Shared; cover > cost {
+			t.Fatalf("seed %d: sharing L3 caches costs %d at least, all costs %d", seed, cover, cost)
+		}
+		tr.ascend()
+		if tr.root > cost {
+			t.Fatalf("seed %d: root bound %d, the least cost is %d", seed, tr.root, cost)
+		}
+		if tr.root == cost {
+			proved++
+		} else {
+			open++
+		}
+	}
+	t.Logf("%d proved at the root, %d not", proved, open)
+	if proved < 2*open {
+		t.Errorf("the root proves %d of %d, want two in three", proved, proved+open)
+	}
+}
+
+func TestCoverCountsShares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		shape planfixture.Shape
+		asks  []planfixture.Ask
+		want  int64
+	}{
+		{"a cache for each", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2}, planfixture.Times(4, planfixture.Ask{Cores: 5}), 0},
+		{"five cores under caches of eight leave three that two lab nodes more have to share", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2},
+			planfixture.Times(5, planfixture.Ask{Cores: 5}), 4},
+		{"full caches have one owner where sizes are right", planfixture.Shape{Packages: 2, Nodes: 2, L3s: 4, Cores: 8, Threads: 2},
+			planfixture.Times(8, planfixture.Ask{Cores: 16}), 0},
+		{"all of a cache that is shared", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 1, Cores: 8, Threads: 2}, planfixture.Times(2, planfixture.Ask{Cores: 4}), 2},
+		{"no caches known", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 0, Cores: 8, Threads: 2}, planfixture.Times(1, planfixture.Ask{Cores: 8}), 0},
+		{"a core that the host keeps", planfixture.Shape{Packages: 1, Nodes: 2, L3s: 1, Cores: 8, Threads: 2, Busy: true}, planfixture.Times(1, planfixture.Ask{Cores: 8}), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m, err := newModel(planfixture.Add(c.shape.Problem(), c.asks...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.cover(); got != c.want {
+				t.Errorf("cover() = %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
+	t.Parallel()
+	h20 := planfixture.H20()
+	for _, c := range []struct {
+		name string
+		p    *plan.Problem
+	}{
+		{"eight lab nodes with a GPU each, of which four have their NIC under the same switch", gpusApart()},
+		{"eight with a virtual function each", planfixture.Add(h20.Problem(), planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			tr := prepared(t, c.p)
+			tr.ascend()
+			tr.improve()
+			if !tr.proved() {
+				t.Errorf("cost %d, root bound %d", tr.cost, tr.root)
+			}
+		})
+	}
+}
+
+// gpusApart is an H20 whose GPUs are under one switch with a NIC, or with none, in turn: as the machine in the field has them.
+func gpusApart() *plan.Problem {
+	s := planfixture.H20()
+	p := planfixture.Add(s.Problem(), planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)
+	for i := range p.Paths {
+		q := &p.Paths[i]
+		if p.Devices[q.B].Kind != plan.KindNIC {
+			continue
+		}
+		switch nic := q.B - 8; {
+		case q.A/4 != nic/2:
+			q.Steps = 4
+		case q.A == 2*nic+1:
+			q.Steps = 0
+		default:
+			q.Steps = 3
+		}
+	}
+	return p
+}
+
+func TestMemoryOnFewNodesIsProved(t *testing.T) {
+	t.Parallel()
+	for _, seed := range []uint64{22, 144, 147} {
+		name, p := planfixture.Mix(seed)
+		if _, ok := leastCost(t, p); !ok {
+			t.Errorf("%d %s: no placement", seed, name)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package search
+
+import (
+	"testing"
+
+	"github.com/rackless/rackless/internal/planfixture"
+)
+
+// fewestShares tries all ways to put the cores of lab nodes under caches, cores under no cache last; -1 where they do not fit.
+func fewestShares(sizes []int, tenant []bool, loose int, asked []int) int {
+	owners := make([]int, len(sizes))
+	best := -1
+	var lab func(i int)
+	var at func(i, cache, left int)
+	lab = func(i int) {
+		if i < len(asked) {
+			at(i, 0, asked[i])
+			return
+		}
+		shares := 0
+		for k, n := range owners {
+			if n > 1 || n == 1 && tenant[k] {
+				shares += n
+			}
+		}
+		if best < 0 || shares < best {
+			best = shares
+		}
+	}
+	at = func(i, cache, left int) {
+		if cache == len(sizes) {
+			if left <= loose {
+				loose -= left
+				lab(i + 1)
+				loose += left
+			}
+			return
+		}
+		for n := min(left, sizes[cache]); n >= 0; n-- {
+			if n > 0 {
+				owners[cache]++
+			}
+			sizes[cache] -= n
+			at(i, cache+1, left-n)
+			sizes[cache] += n
+			if n > 0 {
+				owners[cache]--
+			}
+		}
+	}
+	lab(0)
+	return best
+}
+
+func TestCoverIsNeverMoreThanTheFewestShares(t *testing.T) {
+	t.Parallel()
+	exact, below := 0, 0
+	for seed := range uint64(6000) {
+		r := planfixture.NewRand(seed)
+		var c covering
+		var sizes, asked []int
+		var tenant []bool
+		even := r.In(1, 4)
+		for range r.In(1, 4) {
+			size, held := r.In(1, 4), r.Chance(20)
+			if r.Chance(60) {
+				size = even
+			}
+			sizes, tenant = append(sizes, size), append(tenant, held)
+			c.add(held, size)
+		}
+		if r.Chance(20) {
+			c.loose = r.In(1, 3)
+		}
+		for range r.In(1, 4) {
+			asked = append(asked, r.In(1, 5))
+		}
+		want := fewestShares(sizes, tenant, c.loose, asked)
+		if want < 0 {
+			continue
+		}
+		c.finish()
+		switch got := c.shares(asked); {
+		case got > want:
+			t.Fatalf("seed %d: caches %v (tenants %v), %d loose cores, lab nodes %v: at least %d shares, but %d will do", seed, sizes, tenant, c.loose, asked, got, want)
+		case got == want:
+			exact++
+		default:
+			below++
+		}
+	}
+	t.Logf("%d exact, %d below", exact, below)
+	if exact < 9*below {
+		t.Errorf("%d of %d are exact, want nine in ten", exact, exact+below)
+	}
+}

@@ -1,0 +1,214 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Equal lab nodes that cost unequal amounts pay for that, and the relaxation of prices looks at each alone and cannot see it. So the cases are told apart: the cheapest
+// lab node of a class costs v, for each v that a config can cost. Then none of them has a cheaper config, which lifts the separable bound, and the dearest one costs at least
+// what counting says, which lifts the term. The least of the cases is a bound.
+
+// classOption is the cheapest way, prices included, of a lab node to have an own cost.
+type classOption struct {
+	own    int64
+	priced int64 // scaled, at the present prices
+	even   int64 // likewise at the prices of even
+}
+
+// equalSteps bounds the work on all classes together, and quickSteps where the prices are not the last ones.
+const (
+	equalSteps = 100_000
+	quickSteps = 15_000
+)
+
+// equalise returns a bound that knows of the term "unequal", as good as the root bound at least.
+func (t *tree) equalise(steps int64) int64 {
+	root := t.root
+	w := t.m.p.Weights.Unequal
+	if w == 0 || t.best == nil || t.start.price == nil || t.proved() {
+		return root
+	}
+	t.work.budget(steps)
+	defer t.work.endBudget()
+	base := t.bound(t.least)
+	var sum, single int64
+	for _, members := range t.m.classes {
+		r := &t.m.requests[members[0]]
+		if slices.ContainsFunc(members, func(i int) bool { return t.m.requests[i].swap != r.swap }) {
+			continue
+		}
+		options, dearest := t.classOptions(members)
+		if len(options) == 0 {
+			continue
+		}
+		n := int64(len(members))
+		here, there := dearestOf(t.least, members), dearestOf(t.start.least, members)
+		lifted, alone := infinite, infinite
+		for k, v := range options {
+			// Of the options from here on, the cheapest at either prices.
+			priced, even := v.priced, v.even
+			for _, o := range options[k+1:] {
+				priced, even = min(priced, o.priced), min(even, o.even)
+			}
+			term := w * (max(0, dearest-v.own) / 100)
+			// One of them has this very option.
+			now := (max(0, v.priced-here) + (n-1)*max(0, priced-here)) / scale
+			then := (max(0, v.even-there) + (n-1)*max(0, even-there)) / scale
+			lifted = min(lifted, now+term)
+			alone = min(alone, max(now, t.start.bound+then-base)+term)
+		}
+		sum += lifted
+		single = max(single, alone)
+	}
+	// Cases of several classes at once hold at the same prices only.
+	return max(root, min(t.cost, base+max(sum, single)))
+}
+
+// classOptions lists the own costs that lab nodes of a class can have in a placement that is cheaper than the best one known, ascending, and what the dearest of them
+// costs at least. It returns none where there are too many configs to look at.
+func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
+	i := members[0]
+	// A config at or above the limit would use up all that there is between bound and cost.
+	limit := dearestOf(t.least, members) + scale*(t.cost-t.bound(t.least))
+	e := t.enum(0)
+	e.relaxed, e.twins, e.basic = false, false, false
+	at := map[int64]int{}
+	use := &classUse{}
+	if !e.run(i, t.price, limit, func(c *config, priced int64) bool {
+		even := scale*c.own + t.start.price.toll(t.m, c)
+		k, ok := at[c.own]
+		if !ok {
+			k = len(options)
+			at[c.own] = k
+			options = append(options, classOption{c.own, priced, even})
+		}
+		options[k].priced, options[k].even = min(options[k].priced, priced), min(options[k].even, even)
+		use.add(t.m, c)
+		return len(options) > 4096
+	}) || len(options) > 4096 {
+		return nil, 0
+	}
+	slices.SortFunc(options, func(a, b classOption) int { return cmp.Compare(a.own, b.own) })
+	return options, use.dearest(t.m, i, len(members), options)
+}
+
+// dearestOf returns what was found for lab nodes that can be swapped: the highest, since a search that was cut short proves less.
+func dearestOf(least []leastConfig, members []int) int64 {
+	var most int64
+	for _, i := range members {
+		most = max(most, least[i].priced)
+	}
+	return most
+}
+
+// A start is the relaxation as it was before the subgradient method: prices that fit few cases exactly fit the others badly.
+type start struct {
+	price *prices
+	least []leastConfig
+	bound int64
+}
+
+// classUse says what there is of each resource at what own cost.
+type classUse struct {
+	gpu, nic, vf map[int]int64 // of a device: least own cost of a config with it
+	node         map[nodePiece]int64
+}
+
+// nodePiece is a number of cores on a NUMA node.
+type nodePiece struct{ node, cores int }
+
+func (u *classUse) add(m *model, c *config) {
+	if u.gpu == nil {
+		u.gpu, u.nic, u.vf, u.node = map[int]int64{}, map[int]int64{}, map[int]int64{}, map[nodePiece]int64{}
+	}
+	lower(u.gpu, c.gpus, c.own)
+	lower(u.nic, c.nics, c.own)
+	for _, v := range c.vfs {
+		lower(u.vf, []int{v.Device}, c.own)
+	}
+	for k, pc := range c.cores {
+		node, n := m.places[pc.place].node, 0
+		for x, o := range c.cores {
+			if m.places[o.place].node == node {
+				if x < k {
+					n = 0
+					break // counted before
+				}
+				n += o.n
+			}
+		}
+		if n > 0 {
+			key := nodePiece{node, n}
+			if old, ok := u.node[key]; !ok || c.own < old {
+				u.node[key] = c.own
+			}
+		}
+	}
+}
+
+func lower(least map[int]int64, devices []int, own int64) {
+	for _, d := range devices {
+		if old, ok := least[d]; !ok || own < old {
+			least[d] = own
+		}
+	}
+}
+
+// dearest returns what the dearest of n lab nodes like i costs at least: configs that cost less do not have enough devices or cores among them for all.
+func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
+	r := &m.requests[i]
+	// kth returns the least own cost at which so many devices are in reach.
+	kth := func(least map[int]int64, need int, count func(d int) int) int64 {
+		type reach struct {
+			own   int64
+			count int
+		}
+		var list []reach
+		for d, own := range least {
+			list = append(list, reach{own, count(d)})
+		}
+		slices.SortFunc(list, func(a, b reach) int { return cmp.Compare(a.own, b.own) })
+		for _, x := range list {
+			if need <= 0 {
+				break
+			}
+			if need -= x.count; need <= 0 {
+				return x.own
+			}
+		}
+		return 0 // not enough in any of them: nothing cheaper exists, and the search will find that out
+	}
+	one := func(int) int { return 1 }
+	least := kth(u.gpu, n*r.gpus, one)
+	least = max(least, kth(u.nic, n*r.nics, one))
+	least = max(least, kth(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
+	for _, o := range options {
+		if o.own <= least {
+			continue
+		}
+		// Do all fit where configs cheaper than this are?
+		if u.pieces(m, o.own-1) >= n {
+			break
+		}
+		least = o.own
+	}
+	return least
+}
+
+// pieces returns how many lab nodes fit by cores with configs that cost no more than own: each has a piece on some NUMA node at least.
+func (u *classUse) pieces(m *model, own int64) int {
+	smallest := make([]int, len(m.nodes))
+	for p, at := range u.node {
+		if at <= own && (smallest[p.node] == 0 || p.cores < smallest[p.node]) {
+			smallest[p.node] = p.cores
+		}
+	}
+	fit := 0
+	for a, n := range smallest {
+		if n > 0 {
+			fit += max(0, m.nodes[a].free-m.nodes[a].reserve) / n
+		}
+	}
+	return fit
+}

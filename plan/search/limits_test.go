@@ -1,0 +1,89 @@
+package search_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/search"
+)
+
+// huge is a problem at the limits: 4,096 cores, 500 lab nodes, 2,000 devices.
+func huge(gpus bool) *plan.Problem {
+	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64, Pages: 512, Reserve: 16}
+	r := planfixture.NewRand(1)
+	var asks []planfixture.Ask
+	for k := range 500 {
+		a := planfixture.Ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 40)), VFs: r.Intn(3)}
+		if gpus && k%2 == 0 {
+			a.GPUs, a.NICs = 1+r.Intn(2), r.Intn(3)
+		}
+		asks = append(asks, a)
+	}
+	return planfixture.Add(s.Problem(), asks...)
+}
+
+func TestAHugeProblemIsCancelledSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	for _, gpus := range []bool{false, true} {
+		p := huge(gpus)
+		for _, after := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+			var before, now runtime.MemStats
+			runtime.ReadMemStats(&before)
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			start := time.Now()
+			r, err := search.Solve(ctx, p, search.Options{Steps: 1 << 40})
+			late := time.Since(start) - after
+			cancel()
+			runtime.ReadMemStats(&now)
+			if late > time.Second { // far more than it takes: others use the machine as well
+				t.Errorf("GPUs %v: stopped %v after it was cancelled at %v", gpus, late, after)
+			}
+			if err != nil && !errors.Is(err, search.ErrStopped) {
+				t.Errorf("GPUs %v, %v: %v", gpus, after, err)
+			}
+			if err == nil {
+				if v := violation(p, &r.Placement); v != "" {
+					t.Errorf("GPUs %v, %v: %s", gpus, after, v)
+				}
+			}
+			if used := int64(now.HeapSys) - int64(before.HeapSys); used > 512<<20 {
+				t.Errorf("GPUs %v: %d MiB", gpus, used>>20)
+			}
+			t.Logf("GPUs %v, cancelled at %v: %v late, %d MiB, placed %v", gpus, after, late, now.HeapSys>>20, err == nil)
+		}
+	}
+}
+
+// The devices of one lab node are as --explain restricts them.
+func TestRestrictedDevicesArePlaced(t *testing.T) {
+	t.Parallel()
+	p := planfixture.Add(planfixture.H20().Problem(), planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...)
+	var gpu, nic int
+	for d := len(p.Devices) - 1; d >= 0; d-- {
+		if p.Devices[d].Kind == plan.KindGPU {
+			gpu = d
+		} else {
+			nic = d
+		}
+	}
+	r0 := &p.Requests[0]
+	r0.GPUs = []plan.Want{{Count: 1, Any: []int{gpu}}, {Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.GPUs[0].Any), func(d int) bool { return d == gpu })}}
+	r0.NICs = []plan.Want{{Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.NICs[0].Any), func(d int) bool { return d == nic })}}
+	r0.Class = 1000
+	r, err := search.Solve(t.Context(), p, search.Options{Steps: 50_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := violation(p, &r.Placement); v != "" {
+		t.Error(v)
+	}
+	t.Logf("cost %d, bound %d, %d steps", r.Cost, r.Bound, r.Steps)
+}

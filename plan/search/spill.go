@@ -1,0 +1,93 @@
+package search
+
+import "slices"
+
+// What a lab node's memory and L3 caches cost it were it alone beside the tenants is known as soon as its cores are, and can be added to what is placed
+// already: whatever the others do, they do not make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried one by one.
+
+// A spill is what is known of the L3 caches of a place.
+type spill struct {
+	clean  int   // cores under no tenant's cache
+	dirty  []int // free cores of the caches of tenants, largest first
+	simple bool  // the caches are no other place's
+}
+
+// findDirty finds the L3 caches of each place that tenants use.
+func (m *model) findDirty() {
+	m.spills = make([]spill, len(m.places))
+	for k := range m.places {
+		q := &m.spills[k]
+		q.simple = len(m.comps[m.places[k].comp].places) == 1
+		for _, c := range m.places[k].cells {
+			size := len(m.cells[c].cores)
+			if l := m.cells[c].l3; l >= 0 && m.l3s[l].tenant {
+				q.dirty = append(q.dirty, size)
+			} else {
+				q.clean += size
+			}
+		}
+		slices.SortFunc(q.dirty, func(a, b int) int { return b - a })
+	}
+}
+
+// sharesL3 returns how many L3 caches of tenants a lab node with n cores in a place has a part of, at least.
+func (m *model) sharesL3(pl, n int) int64 {
+	q := &m.spills[pl]
+	if !q.simple {
+		return 0
+	}
+	shares := int64(0)
+	n -= q.clean
+	for _, size := range q.dirty {
+		if n <= 0 {
+			break
+		}
+		n -= size
+		shares++
+	}
+	return shares
+}
+
+// prepareSpill finds how many cores of each NUMA node can have all their memory next to them.
+func (e *enumerator) prepareSpill() {
+	e.perCore = 0
+	if e.r.alone == nil {
+		return
+	}
+	pages, cores := e.r.pages, int64(e.r.cores)
+	// Each core beyond those has so many pages elsewhere at least; one more core counts as having its own, for what rounding may give.
+	e.perCore = scale * (pages / cores) * e.r.w.MemoryBalance
+	for n := range e.perNode {
+		q := &e.perNode[n]
+		q.local = q.room
+		if node := &e.s.m.nodes[n]; node.limited && e.perCore > 0 {
+			q.local = min(q.room, int(min(node.pages/(pages/cores), cores))+1)
+		}
+	}
+}
+
+// spilled returns what the cores given so far cost beside paid, at least, memory and L3 caches.
+func (e *enumerator) spilled() int64 {
+	m := e.s.m
+	var sum int64
+	if w := m.p.Weights.L3Shared; e.caches && w > 0 {
+		for _, pc := range e.c.cores {
+			sum += scale * w * m.sharesL3(pc.place, pc.n)
+		}
+	}
+	if e.r.alone == nil {
+		return sum
+	}
+	pages, total := e.r.pages, int64(e.r.cores)
+	for k := 0; k < len(e.c.cores); {
+		node, cores := m.places[e.c.cores[k].place].node, int64(0)
+		for ; k < len(e.c.cores) && m.places[e.c.cores[k].place].node == node; k++ {
+			cores += int64(e.c.cores[k].n)
+		}
+		if q := &m.nodes[node]; q.limited {
+			share := pages/total*cores + pages%total*cores/total
+			sum += scale * e.r.w.MemoryBalance * max(0, share-q.pages)
+		}
+	}
+	return sum
+}
