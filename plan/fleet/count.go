@@ -53,11 +53,13 @@ func (f *Fleet) roomForGPUs(ctx context.Context, n *host) (bool, error) {
 			continue
 		}
 		q := query{f: f, lab: t.lab, kind: kind}
-		ask := q.ask
+		var a answer
+		var err error
 		if f.policy == Nova {
-			ask = q.askNova
+			a, err = q.askNova(ctx, n, t)
+		} else {
+			a, err = solve(ctx, n.problem(t, t.lab), countSteps)
 		}
-		a, err := ask(ctx, n, t)
 		if a.fits || err != nil {
 			return a.fits, err
 		}

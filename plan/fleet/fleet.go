@@ -41,8 +41,10 @@ const (
 	Tolerance = 5000
 	// maxAsked is how many hosts are searched for one request at most, not counting what is known from earlier requests: it bounds the time of one request.
 	maxAsked = 12
-	// searchSteps bounds a search. Requests of one lab node take a few hundred.
-	searchSteps = 200_000
+	// searchSteps bounds a search for a request that somebody waits for. Most take a few hundred; what is found by then is taken.
+	searchSteps = 80_000
+	// countSteps bounds a search of [Fleet.Count], which nobody waits for.
+	countSteps = 5_000_000
 )
 
 // A Fleet is hosts and what is placed on them. It is not safe for concurrent use.
@@ -300,7 +302,7 @@ func (q *query) template(ctx context.Context, s *shape) (*template, error) {
 	t.asks = asks(p)
 	t.problem = p
 	if q.f.policy == BestFit {
-		if t.ideal, err = solve(ctx, p); err != nil {
+		if t.ideal, err = solve(ctx, p, searchSteps); err != nil {
 			return nil, err
 		}
 		if !t.ideal.fits {
@@ -339,8 +341,8 @@ func (left amounts) covers(a amounts) bool {
 }
 
 // solve searches one problem.
-func solve(ctx context.Context, p *plan.Problem) (answer, error) {
-	r, err := search.Solve(ctx, p, search.Options{Steps: searchSteps})
+func solve(ctx context.Context, p *plan.Problem, steps int64) (answer, error) {
+	r, err := search.Solve(ctx, p, search.Options{Steps: steps})
 	switch {
 	case errors.Is(err, search.ErrInfeasible):
 		return answer{}, nil
@@ -361,7 +363,7 @@ func (q *query) ask(ctx context.Context, n *host, t *template) (answer, error) {
 		return a, nil
 	}
 	q.searched++
-	a, err := solve(ctx, n.problem(t, q.lab))
+	a, err := solve(ctx, n.problem(t, q.lab), searchSteps)
 	if err != nil {
 		return a, err
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
+// maxBootTries bounds the exchanges that are tried. Cores come in their order, and the nearest to that of CPU 0 are among the first.
+const maxBootTries = 8
+
 // keepBootCore leaves the core of CPU 0 to the host where that costs nothing. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be moved: the kernel
 // takes it out of nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not depend on how CPUs are numbered.
 func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
@@ -32,10 +35,15 @@ func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 	for i := range p.Cores {
 		c := &p.Cores[i]
 		k := kind{c.NUMANode, c.Package, c.L3, c.Efficiency}
-		if c.Tenant != "" || given[c.ID] || len(c.CPUs) < p.Requests[owner].Threads || tried[k] || !spare(p, given, c, &p.Cores[boot]) {
+		if c.Tenant != "" || given[c.ID] || len(c.CPUs) < p.Requests[owner].Threads || tried[k] {
 			continue
 		}
-		tried[k] = true
+		if tried[k] = true; !spare(p, given, c, &p.Cores[boot]) {
+			continue
+		}
+		if len(tried) > maxBootTries {
+			return
+		}
 		was := pl.Nodes[owner]
 		pl.Nodes[owner] = exchanged(p, pl, owner, p.Cores[boot].ID, c.ID)
 		if sameNUMA(p, owner, was.Cores, pl.Nodes[owner].Cores) && plan.Cost(plan.Evaluate(p, pl)) == cost {

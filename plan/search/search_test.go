@@ -219,6 +219,8 @@ func TestMoreIsNeverWorse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := small(t)
+		// The host keeps a core, as plan.New sees to: where none is left there is no housekeeping to be far from, and a core more would make some.
+		p.ReserveCores = max(1, p.ReserveCores)
 		before, ok := quick(t, p)
 		if !ok {
 			return
@@ -236,7 +238,7 @@ func TestMoreIsNeverWorse(t *testing.T) {
 			// Under a cache of its own, on the package of nobody: it binds nobody and reserves nothing.
 			p.Cores = append(p.Cores, plan.Core{ID: 1000, CPUs: []int{1000, 1001}, NUMANode: p.NUMANodes[0].ID, Package: -1, L3: 1000})
 		case "reserve":
-			p.ReserveCores = max(0, p.ReserveCores-1)
+			p.ReserveCores = max(1, p.ReserveCores-1)
 		case "vf":
 			for i := range p.Devices {
 				if p.Devices[i].VFs > 0 {
