@@ -70,7 +70,6 @@ func New(policy string) (*Fleet, error) {
 // A host is one host with what is left of it.
 type host struct {
 	name  string
-	index int
 	topo  *topology.Host
 	shape *shape
 	// What the search is given. cores and devices are those of the shape, marked as they are taken.
