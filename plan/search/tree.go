@@ -84,6 +84,12 @@ func (t *tree) solve() (int64, bool) {
 	if t.proved() {
 		return t.cost, true
 	}
+	if n := len(t.order); n > 1 && n <= tinyNodes {
+		t.improve()
+		if t.proved() || t.tryAll(tinySteps) {
+			return t.cost, t.best != nil
+		}
+	}
 	if len(t.order) > 1 {
 		t.ascend() // one lab node competes with nobody
 	}
@@ -105,8 +111,13 @@ func (t *tree) solve() (int64, bool) {
 	return min(t.root, t.cost), t.best != nil
 }
 
-// firstSteps bounds the first try at the tree.
-const firstSteps = 500_000
+const (
+	// tinySteps bounds a try at the tree before prices are found, for up to tinyNodes lab nodes: small trees are searched in less time than those take.
+	tinySteps = 20_000
+	tinyNodes = 16
+	// firstSteps bounds the first try with prices.
+	firstSteps = 500_000
+)
 
 // tryAll searches the whole tree, in so many steps unless 0; it reports whether the best placement is proved.
 func (t *tree) tryAll(steps int64) bool {
