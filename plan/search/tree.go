@@ -152,7 +152,7 @@ func (t *tree) cheapest() bool {
 		return t.least[0].priced < infinite
 	}
 	for k, i := range t.order {
-		if k > 0 && len(t.order) > 64 && t.m.requests[t.order[k-1]].swap == t.m.requests[i].swap {
+		if k > 0 && t.m.requests[t.order[k-1]].swap == t.m.requests[i].swap {
 			t.least[i] = t.least[t.order[k-1]]
 			continue
 		}
