@@ -26,6 +26,7 @@
 //  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A few likely configs from each NUMA node come first (dive.go), so that a
 //     limit of steps does not mean that nothing was found; where there are 64 lab nodes or more, they make a whole placement before step 2. Then two and three lab nodes
 //     at a time are taken off and placed again as well as possible (local.go).
+//     Up to 16 lab nodes are searched for a few steps (5) before prices are found (3): a small tree takes less time than good prices do.
 //  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what is left; one whose cheapest config still fits keeps it, so that
 //     little has to be found again.
 //

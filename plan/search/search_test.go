@@ -202,11 +202,7 @@ func TestACancelledSearchStops(t *testing.T) {
 	p := planfixture.LargeUnequal(1, 64)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	start := time.Now()
-	r, err := search.Solve(ctx, p, search.Options{})
-	if d := time.Since(start); d > 2*time.Second { // far more than it takes, since others use the machine as well
-		t.Errorf("stopped after %v", d)
-	}
+	r, err := search.Solve(ctx, p, search.Options{Steps: 1 << 40}) // days, were it not cancelled
 	if err != nil && !errors.Is(err, search.ErrStopped) || err == nil && (r.Stopped != "cancelled" || r.Bound > r.Cost) {
 		t.Errorf("Solve = %+v, %v; want it cancelled", r, err)
 	}
