@@ -101,11 +101,11 @@ func (c *covering) shares(asked []int) int {
 	return max(0, best) // where nothing is enough, there is no placement either
 }
 
-// cover counts the shares of all lab nodes on the whole host.
-func (m *model) cover() int64 {
-	var c covering
+// coverage returns the covering of some NUMA nodes that share no L3 cache with others.
+func (m *model) coverage(within func(node int) bool) *covering {
+	c := &covering{}
 	for _, q := range m.cells {
-		if q.l3 < 0 {
+		if q.l3 < 0 && within(m.places[q.place].node) {
 			c.loose += len(q.cores)
 		}
 	}
@@ -116,6 +116,9 @@ func (m *model) cover() int64 {
 		size := 0
 		first := &m.places[m.cells[l.cells[0]].place]
 		node, pk := first.node, first.pkg
+		if !within(node) {
+			continue
+		}
 		for _, k := range l.cells {
 			size += len(m.cells[k].cores)
 			pl := &m.places[m.cells[k].place]
@@ -136,11 +139,16 @@ func (m *model) cover() int64 {
 		c.add(l.tenant, size)
 	}
 	c.finish()
+	return c
+}
+
+// cover counts the shares of all lab nodes on the whole host.
+func (m *model) cover() int64 {
 	asked := make([]int, len(m.requests))
 	for i := range m.requests {
 		asked[i] = m.requests[i].cores
 	}
-	return int64(c.shares(asked))
+	return int64(m.coverage(func(int) bool { return true }).shares(asked))
 }
 
 // cover counts the shares of the lab nodes that are to be packed.

@@ -22,7 +22,8 @@
 //     is credited. For any prices of 0 or more the sum is still a lower bound (Lagrange), and good ones make it much higher. A common price for all ports comes first,
 //     then the subgradient method; round prices near those that it finds are tried as well, since the best ones mostly are. Where memory is short, pages get prices in
 //     a second round (pages.go), for the root bound only. Equal lab nodes that cannot all cost the same are told apart by the cost of the cheapest of them, which brings
-//     the term "unequal" into the bound (equal.go).
+//     the term "unequal" into the bound (equal.go). Before and after the subgradient method a linear program chooses which lab nodes each NUMA node contains
+//     (contents.go, master.go): it knows what a set of them pays together, for L3 caches above all. Its solution is made whole by a search of its own (round.go).
 //  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A few likely configs from each NUMA node come first (dive.go), so that a
 //     limit of steps does not mean that nothing was found; where there are 64 lab nodes or more, they make a whole placement before step 2. Then two and three lab nodes
 //     at a time are taken off and placed again as well as possible (local.go).

@@ -41,7 +41,11 @@ type enumerator struct {
 	// finds other ones first, so that prices see equal lab nodes side by side.
 	relaxed bool
 	// basic leaves out most ways to split cores, but the ones that are likely to be good.
-	basic bool
+	basic    bool
+	within   []bool // NUMA nodes that may give cores; nil for all
+	near     []bool // NUMA nodes that may give devices; nil for all
+	beyond   []bool // asks for a device of which it is known that it is at none of these NUMA nodes; nil for none
+	spanning int    // asks for cores on so many NUMA nodes at least
 	// twins leaves out configs that differ from another one in the names of devices only.
 	twins bool
 
@@ -149,6 +153,9 @@ func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*config
 			}
 		}
 		e.perNode[n].room = min(e.perNode[n].room, max(0, e.s.nodeLeft[n]))
+		if e.within != nil && !e.within[n] {
+			e.perNode[n].room = 0
+		}
 	}
 	e.nearest = 0
 	if e.r.devices > 0 {
@@ -209,6 +216,9 @@ func (e *enumerator) want(x, k, from int) bool {
 			e.hide(x, hidden, 1)
 		}
 		d := e.candidate(w, at)
+		if e.tooFar(d) {
+			continue
+		}
 		if w.kind == wantVF {
 			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.hasTwin(w, d, at) {
 				continue
@@ -245,6 +255,12 @@ func (e *enumerator) hasTwin(w *want, d, at int) bool {
 	}
 	// d stands for itself once its twin, which comes first, is in use.
 	return e.s.untouched(t) && e.s.untouched(d) && !e.picked[t] && e.count[t] == 0
+}
+
+// tooFar reports whether a device is known to be at a NUMA node that may give none.
+func (e *enumerator) tooFar(d int) bool {
+	h := e.s.m.devices[d].home
+	return e.near != nil && h >= 0 && !e.near[h]
 }
 
 type mark struct{ paid, toll int64 }
@@ -365,7 +381,7 @@ func (e *enumerator) coreBound() int64 {
 		q := &e.eff[n]
 		total += q.room
 		widest = max(widest, q.room)
-		if q.room >= e.r.cores {
+		if q.room >= e.r.cores && e.spanning < 2 {
 			best = min(best, e.single(n))
 		}
 	}
@@ -375,7 +391,7 @@ func (e *enumerator) coreBound() int64 {
 	if e.r.cores == 1 {
 		return best
 	}
-	fewest := e.fewest(widest)
+	fewest := max(e.fewest(widest), e.spanning)
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
@@ -555,6 +571,9 @@ func (e *enumerator) listVFs() {
 
 // devicesDone goes on to the cores.
 func (e *enumerator) devicesDone() bool {
+	if e.beyond != nil && !slices.ContainsFunc(e.homes, func(h int) bool { return !e.beyond[h] }) {
+		return false
+	}
 	e.listVFs()
 	paid := e.paid + scale*e.pathCost()
 	e.look(len(e.r.wants), 0)

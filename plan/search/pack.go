@@ -25,6 +25,7 @@ type packer struct {
 	low    int // proved
 	high   int // found
 	until  int64
+	likely bool        // a cell is tried with all that goes into it, or with what is left over from full ones
 	waste  []int       // least idle cores under caches of its own, by size of a lab node; -1 where that is impossible
 	covers []*covering // of each component, nil where nobody asked
 	asked  []int
@@ -149,6 +150,12 @@ func (p *packer) search() {
 	p.until = p.work.steps + packSteps
 	if !p.item(0, 0) {
 		p.low = p.high
+	} else if p.low < p.high {
+		// There was too much to look at; the likely ways are far fewer.
+		p.likely = true
+		p.until = p.work.steps + packSteps
+		p.item(0, 0)
+		p.likely = false
 	}
 }
 
@@ -288,6 +295,9 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	for amount := most; amount >= max(0, n-rest); amount-- {
 		if amount == 0 {
 			return p.spread(x, pos+1, n, shares)
+		}
+		if p.likely && amount < most && amount != n%len(m.cells[c].cores) {
+			continue
 		}
 		more, before := 0, 0
 		if l >= 0 {

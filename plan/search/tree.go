@@ -9,26 +9,28 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m        *model
-	s        *state
-	work     *meter
-	price    *prices
-	steer    *prices // of insert
-	order    []int   // all lab nodes, hardest first
-	least    []leastConfig
-	enums    []*enumerator
-	depth    []level
-	best     []*config
-	cost     int64       // of best
-	root     int64       // proved
-	loudAll  int64       // what sharing L3 caches costs at least, by counting
-	waste    []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
-	widest   int         // cores of the largest L3 cache
-	start    start       // see equal.go
-	coverAll int64       // what cover proves that all L3 caches cost
-	quiet    []quietness // by position of the order that is searched
-	inexact  bool
-	basic    bool // only likely splits of cores are tried
+	m         *model
+	s         *state
+	work      *meter
+	price     *prices
+	steer     *prices // of insert
+	order     []int   // all lab nodes, hardest first
+	least     []leastConfig
+	enums     []*enumerator
+	depth     []level
+	best      []*config
+	cost      int64       // of best
+	root      int64       // proved
+	loudAll   int64       // what sharing L3 caches costs at least, by counting
+	waste     []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
+	widest    int         // cores of the largest L3 cache
+	start     start       // see equal.go
+	coverAll  int64       // what cover proves that all L3 caches cost
+	assembly  *assembly   // see contents.go; nil where there is none
+	quiet     []quietness // by position of the order that is searched
+	inexact   bool
+	assembled bool // assembly was made, or found to be of no use
+	basic     bool // only likely splits of cores are tried
 }
 
 // leastConfig is the cheapest config of a lab node alone, prices included.
@@ -91,10 +93,12 @@ func (t *tree) solve() (int64, bool) {
 		}
 	}
 	if len(t.order) > 1 {
-		t.ascend() // one lab node competes with nobody
-	}
-	if t.proved() {
-		return t.cost, true
+		// One lab node competes with nobody.
+		for _, raise := range []func(){t.assemble, t.ascend, t.assemble} {
+			if raise(); t.proved() {
+				return t.cost, true
+			}
+		}
 	}
 	t.improve()
 	if t.proved() {

@@ -1,0 +1,532 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Which lab nodes share L3 caches is decided NUMA node by NUMA node, by what set of lab nodes is there. Counting caches on the whole host (cover.go) does not see that a lab
+// node has to be near its devices, or that four of a size fit a NUMA node well and five do not; prices (bound.go) see each lab node alone. In between is the linear program
+// that chooses what each NUMA node contains.
+//
+// A unit is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA node mostly. A lab node is at home in a unit or spans several, with a
+// portion in each. Let v be any credits of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and portions that fits unit u gains the sum of its credits,
+// less what its lab nodes cost at home there at least, less what S pays together: shares of L3 caches, pages that are missing, housekeeping far away. With most(u) the largest
+// gain in u,
+//
+//	cost >= sum over lab nodes of min(v, least cost of spanning with the g of the portions) - sum over u of most(u)
+//
+// because in any placement those at home cost, together with what units pay, their v and the g of the portions there less the gains, and who spans brings the g of its
+// portions. A portion may be counted with fewer cores than it has: with cores taken off a lab node no cache gets another owner, and no unit gets fuller. What a lab node costs
+// is at the prices of the relaxation, so that cores, devices and ports are seen as there. The best v and g are the dual solution of the linear program (master.go).
+
+// A unit is such a set of NUMA nodes.
+type unit struct {
+	within []bool // by NUMA node
+	room   int    // cores that lab nodes can have
+	place  int    // its only place; -1 where there are several
+	caches *covering
+	pages  int64 // of memory; -1 where that is no matter or there are several NUMA nodes
+	table  *contents
+	lone   int64 // what housekeeping costs a lab node at home where the unit is full, fine
+
+	// By class: what a member at home costs beyond base, fine; the same with a device that is elsewhere; and how many can have all their devices here.
+	least, away []int64
+	local       []int
+}
+
+// contents are all sets of sizes that can be in a unit. Units that are alike share them.
+type contents struct {
+	of   *unit // one of those
+	list []content
+}
+
+// A content is what its parent is and one more of a size.
+type content struct {
+	parent int
+	size   int // index
+	nth    int // of this size
+	shares int // at least
+	exact  bool
+	full   bool // no core is left
+}
+
+// maxContents bounds a table. 43,000 contents are all that 32 cores have.
+const maxContents = 50_000
+
+// An assembly is what the linear program is about.
+type assembly struct {
+	t       *tree
+	units   []unit
+	groups  [][]int // of units that are alike in all
+	classes [][]int // of lab nodes that can be swapped
+	sizes   []int   // of lab nodes and portions, largest first; a portion counts with the next one that is not larger
+	sizeOf  []int   // of a class: index; -1 where no unit is large enough
+	due     []int64 // by size: pages that go with the cores, at least
+	room    int     // of the largest unit
+
+	// At the present prices, and where fine is said in parts of 1/(scale*fine) of a basis point.
+	fine  int64
+	gap   int64     // what a placement costs less beyond base than that if it is cheaper than the best one, fine; nothing is counted dearer
+	base  []int64   // of a class: what a member costs at least, scaled
+	span  [][]int64 // of a class: what a member costs beyond base on 2, 3 ... NUMA nodes, fine; the last one is for more, too
+	share int64     // what a share of an L3 cache costs, fine
+	page  int64     // what a page costs at least that is not where it is due, fine
+
+	v, g  []int64 // credits by class and by size, fine
+	gains []int64 // of contents, as the last call of most found them
+	sums  []int64 // scratch of most: gains before what all pay together
+	pages []int64 // likewise: pages due
+}
+
+// maxSpan bounds how many portions of a lab node are told apart.
+const maxSpan = 6
+
+// newAssembly finds units and lists what they can contain; nil where there is no choice or too much of it.
+func (t *tree) newAssembly() *assembly {
+	m := t.m
+	a := &assembly{t: t, units: m.units()}
+	if len(a.units) < 2 || m.p.Weights.L3Shared == 0 {
+		return nil
+	}
+	for k := range a.units {
+		a.room = max(a.room, a.units[k].room)
+	}
+	var asked []int
+	for i := range m.requests {
+		r := &m.requests[i]
+		k := slices.IndexFunc(a.classes, func(members []int) bool { return m.requests[members[0]].swap == r.swap })
+		if k >= 0 {
+			a.classes[k] = append(a.classes[k], i)
+			continue
+		}
+		a.classes = append(a.classes, []int{i})
+		if r.cores <= a.room {
+			asked = append(asked, r.cores)
+		}
+	}
+	if asked == nil || !a.chooseSizes(asked) {
+		return nil
+	}
+	for _, members := range a.classes {
+		a.sizeOf = append(a.sizeOf, slices.Index(a.sizes, m.requests[members[0]].cores))
+	}
+	for k := range a.units {
+		u := &a.units[k]
+		if x := slices.IndexFunc(a.units[:k], func(o unit) bool { return m.sameContents(&o, u) }); x >= 0 {
+			u.table = a.units[x].table
+		} else {
+			u.table = a.list(u)
+		}
+	}
+	if t.work.add(0) {
+		return nil // lists may have gaps
+	}
+	return a
+}
+
+// units finds the units.
+func (m *model) units() []unit {
+	group := make([]int, len(m.nodes))
+	for n := range group {
+		group[n] = n
+	}
+	for k := range m.comps {
+		places := m.comps[k].places
+		for _, pl := range places {
+			from, to := group[m.places[pl].node], group[m.places[places[0]].node]
+			for n := range group {
+				if group[n] == from {
+					group[n] = to
+				}
+			}
+		}
+	}
+	counts := m.memoryCounts() && m.pagesInRange()
+	var units []unit
+	for g := range group {
+		if group[g] != g {
+			continue
+		}
+		u := unit{within: make([]bool, len(m.nodes)), place: -1, pages: -1}
+		var nodes, places []int
+		for n := range group {
+			if group[n] == g {
+				u.within[n] = true
+				u.room += max(0, m.nodes[n].free-m.nodes[n].reserve)
+				nodes, places = append(nodes, n), append(places, m.nodes[n].places...)
+			}
+		}
+		if u.room == 0 {
+			continue
+		}
+		if len(places) == 1 {
+			u.place = places[0]
+		}
+		if q := &m.nodes[nodes[0]]; len(nodes) == 1 && counts && q.limited {
+			u.pages = q.pages
+		}
+		u.caches = m.coverage(func(n int) bool { return u.within[n] })
+		units = append(units, u)
+	}
+	return units
+}
+
+// sameContents reports whether two units can contain the same, with as many shares.
+func (m *model) sameContents(a, b *unit) bool {
+	if a.room != b.room || !slices.Equal(a.caches.own, b.caches.own) || !slices.Equal(a.caches.tenants, b.caches.tenants) || a.caches.loose != b.caches.loose {
+		return false
+	}
+	if a.place < 0 || b.place < 0 {
+		return a.place == b.place
+	}
+	return slices.Equal(m.comps[m.places[a.place].comp].large, m.comps[m.places[b.place].comp].large)
+}
+
+// chooseSizes takes all sizes up to the largest one that is asked for or, where contents would be too many, those that are and 1. It reports false where even those are.
+func (a *assembly) chooseSizes(asked []int) bool {
+	for n := slices.Max(asked); n > 0; n-- {
+		a.sizes = append(a.sizes, n)
+	}
+	if !a.countable() {
+		a.sizes = append(asked, 1)
+		slices.SortFunc(a.sizes, func(x, y int) int { return y - x })
+		if a.sizes = slices.Compact(a.sizes); !a.countable() {
+			return false
+		}
+	}
+	for _, size := range a.sizes {
+		least := int64(-1)
+		for i := range a.t.m.requests {
+			r := &a.t.m.requests[i]
+			if due := r.pages / int64(r.cores) * int64(size); least < 0 || due < least {
+				least = due
+			}
+		}
+		a.due = append(a.due, least)
+	}
+	return true
+}
+
+// countable reports whether there are few enough contents.
+func (a *assembly) countable() bool {
+	ways := make([]int, a.room+1) // to have so many cores
+	ways[0] = 1
+	sum := 0
+	for _, size := range a.sizes {
+		for n := size; n <= a.room; n++ {
+			ways[n] = min(ways[n]+ways[n-size], maxContents)
+		}
+	}
+	for _, n := range ways {
+		sum += n
+	}
+	return sum <= maxContents
+}
+
+// list lists the contents of a unit, each after its parent.
+func (a *assembly) list(u *unit) *contents {
+	table := &contents{of: u, list: []content{{exact: true}}}
+	var asked []int
+	var add func(parent, left int)
+	add = func(parent, left int) {
+		from := table.list[parent]
+		for s := from.size; s < len(a.sizes); s++ {
+			if a.sizes[s] > left || len(asked) == len(a.t.m.requests) || a.t.work.add(2+int64(len(asked))/2) {
+				continue
+			}
+			q := content{parent: parent, size: s, nth: 1, full: left == a.sizes[s]}
+			if s == from.size {
+				q.nth += from.nth
+			}
+			asked = append(asked, a.sizes[s])
+			if q.shares, q.exact = a.oneCache(u, len(asked)); !q.exact {
+				q.shares = u.caches.shares(asked)
+			}
+			table.list = append(table.list, q)
+			add(len(table.list)-1, left-a.sizes[s])
+			asked = asked[:len(asked)-1]
+		}
+	}
+	add(0, u.room)
+	return table
+}
+
+// oneCache returns how many shares so many owners have in a unit with one L3 cache, or none.
+func (a *assembly) oneCache(u *unit, owners int) (int, bool) {
+	if u.place < 0 || !a.t.m.comps[a.t.m.places[u.place].comp].single {
+		return 0, false
+	}
+	at := make([]portion, owners)
+	for k := range at {
+		at[k].who = k
+	}
+	return a.t.s.packs.easy(a.t.m.places[u.place].comp, at)
+}
+
+// pack finds the shares of a content that were only counted so far, and returns how many more there are.
+func (a *assembly) pack(u *unit, x int) int {
+	table := u.table
+	c := &table.list[x]
+	if c.exact || u.place < 0 {
+		return 0
+	}
+	c.exact = true
+	var at []portion
+	for ; x > 0; x = table.list[x].parent {
+		at = append(at, portion{len(at), table.of.place, a.sizes[table.list[x].size]})
+	}
+	old := c.shares
+	c.shares = max(old, int(a.t.s.packs.bound(a.t.m.places[table.of.place].comp, at)))
+	return c.shares - old
+}
+
+// weigh finds what everything costs at the present prices. It reports whether there was enough work for that.
+func (a *assembly) weigh() bool {
+	t, m := a.t, a.t.m
+	beyond := scale*t.cost - t.s.crowd + t.price.fixed
+	for _, l := range t.least {
+		beyond -= l.priced
+	}
+	if beyond <= 0 || beyond > 1<<46 {
+		return false
+	}
+	for a.fine = 1024; beyond > 1<<46/a.fine; {
+		a.fine /= 2
+	}
+	a.gap = beyond * a.fine
+	a.share, a.page = a.refine(m.p.Weights.L3Shared), a.gap
+	for i := range m.requests {
+		a.page = min(a.page, a.refine(m.requests[i].w.MemoryBalance))
+	}
+	e := t.enum(0)
+	defer func() { e.within, e.beyond, e.spanning = nil, nil, 0 }()
+	for k := range a.units {
+		u := &a.units[k]
+		u.lone = a.refine(m.lone(u))
+		u.least, u.away, u.local = zero(u.least, len(a.classes)), zero(u.away, len(a.classes)), zero(u.local, len(a.classes))
+	}
+	a.base, a.span = zero(a.base, len(a.classes)), make([][]int64, len(a.classes))
+	for c, members := range a.classes {
+		i := members[0]
+		r := &m.requests[i]
+		a.base[c] = t.least[i].priced
+		// cost is what the enumerator is asked for, infinite where there is none.
+		cost := func() int64 {
+			if t.work.add(int64(len(m.nodes) + len(m.devices)/4)) {
+				return 0
+			}
+			l := t.cheapestOf(i, infinite, e)
+			if l.priced == infinite {
+				return infinite
+			}
+			return min(beyond, max(0, l.priced-a.base[c])) * a.fine
+		}
+		for e.spanning = 2; e.spanning <= min(r.cores, len(a.units), maxSpan); e.spanning++ {
+			a.span[c] = append(a.span[c], cost())
+		}
+		e.spanning = 0
+		for k := range a.units {
+			u := &a.units[k]
+			e.within = u.within
+			u.least[c], u.local[c] = cost(), m.localTo(r, u)
+			if u.away[c] = u.least[c]; u.least[c] < infinite && u.local[c] < min(len(members), u.room/r.cores) {
+				e.beyond = u.within
+				u.away[c] = max(u.least[c], cost())
+				e.beyond = nil
+			}
+		}
+		e.within = nil
+		if t.work.add(0) {
+			return false
+		}
+	}
+	a.groups = a.groups[:0]
+	for k := range a.units {
+		u := &a.units[k]
+		g := slices.IndexFunc(a.groups, func(g []int) bool {
+			o := &a.units[g[0]]
+			return o.table == u.table && o.lone == u.lone && o.pages == u.pages && slices.Equal(o.least, u.least) && slices.Equal(o.away, u.away) &&
+				slices.Equal(o.local, u.local)
+		})
+		if g < 0 {
+			g = len(a.groups)
+			a.groups = append(a.groups, nil)
+		}
+		a.groups[g] = append(a.groups[g], k)
+	}
+	return true
+}
+
+// refine returns a cost in fine parts, not more than the gap.
+func (a *assembly) refine(cost int64) int64 { return min(cost, a.gap/(scale*a.fine)) * scale * a.fine }
+
+// lone returns what a lab node at home in a unit pays for housekeeping at least where the unit has no core left.
+func (m *model) lone(u *unit) int64 {
+	if !m.emulator {
+		return 0
+	}
+	least := int64(-1)
+	for a := range m.nodes {
+		if !u.within[a] {
+			continue
+		}
+		if m.nodes[a].reserve > 0 {
+			return 0 // there is one left
+		}
+		for b, d := range m.dist[a*len(m.nodes) : (a+1)*len(m.nodes)] {
+			if !u.within[b] && m.nodes[b].free > 0 && (least < 0 || d < least) {
+				least = d
+			}
+		}
+	}
+	return max(0, least) * m.p.Weights.EmulatorDistance
+}
+
+// localTo returns how many lab nodes like r can have all their devices in a unit, at most.
+func (m *model) localTo(r *request, u *unit) int {
+	fit := len(m.requests)
+	for _, w := range r.wants {
+		here := 0
+		for _, d := range w.any {
+			switch h := m.devices[d].home; {
+			case h >= 0 && !u.within[h]:
+			case w.kind == wantVF:
+				here += m.devices[d].vfs
+			default:
+				here++
+			}
+		}
+		fit = min(fit, here/w.count)
+	}
+	return fit
+}
+
+// A member is a lab node of a class or a portion, whose class is -1, as a part of a content.
+type member struct {
+	class int
+	gain  int64
+}
+
+// ranks returns for each size the lab nodes and portions that gain most in a unit, before what all pay together; full says that no core is left then.
+func (a *assembly) ranks(u *unit, full bool) [][]member {
+	out := make([][]member, len(a.sizes))
+	for c, members := range a.classes {
+		s := a.sizeOf[c]
+		if s < 0 {
+			continue
+		}
+		for k := range min(len(members), u.room/a.sizes[s]) {
+			cost := u.least[c]
+			if k >= u.local[c] {
+				cost = u.away[c]
+			}
+			if cost == infinite {
+				break
+			}
+			if full {
+				cost += u.lone
+			}
+			out[s] = append(out[s], member{c, a.v[c] - cost})
+		}
+	}
+	for s, size := range a.sizes {
+		for range min(len(a.t.m.requests), u.room/size) {
+			out[s] = append(out[s], member{-1, a.g[s]})
+		}
+		slices.SortStableFunc(out[s], func(x, y member) int { return cmp.Compare(y.gain, x.gain) })
+	}
+	return out
+}
+
+// most returns the content of a unit that gains most, and its members by size. The gains of all are in a.gains then.
+func (a *assembly) most(u *unit) (best int, ranks [][]member) {
+	ranks, full := a.ranks(u, false), a.ranks(u, true)
+	list := u.table.list
+	a.gains, a.sums, a.pages = zero(a.gains, len(list)), zero(a.sums, len(list)), zero(a.pages, len(list))
+	for x := 1; x < len(list); x++ {
+		c := &list[x]
+		a.sums[x] = a.sums[c.parent] + ranks[c.size][c.nth-1].gain
+		now := a.sums[x]
+		if c.full && u.lone > 0 {
+			now = 0
+			for y := x; y > 0; y = list[y].parent {
+				now += full[list[y].size][list[y].nth-1].gain
+			}
+		}
+		now -= a.share * int64(c.shares)
+		if u.pages >= 0 && a.page > 0 {
+			// Who is due more pages than the unit has has paid for those already.
+			a.pages[x] = a.pages[c.parent] + min(u.pages, a.due[c.size])
+			now -= a.page * min(a.gap/a.page, max(0, a.pages[x]-u.pages))
+		}
+		if a.gains[x] = now; now > a.gains[best] {
+			best = x
+		}
+	}
+	a.t.work.add(int64(len(list)) / 8)
+	if list[best].full {
+		ranks = full
+	}
+	return best, ranks
+}
+
+// cheapestSpan returns by how many portions of which sizes a member of a class spans at least cost: with their g, infinite where it cannot span, and without.
+func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
+	cores := a.t.m.requests[a.classes[c][0]].cores
+	most := len(a.span[c]) + 1
+	type last struct {
+		cost int64
+		size int
+	}
+	// rows[k][n] is for n cores or more in k portions; the last row, for more portions as well, adds len(a.sizes) where the row stays the same.
+	rows := make([][]last, most+1)
+	from := func(n, s int) int {
+		if s == 0 {
+			return max(0, n-a.room)
+		}
+		return max(0, n-a.sizes[s-1]+1)
+	}
+	for k := range rows {
+		rows[k] = make([]last, cores+1)
+		for n := range rows[k] {
+			q := &rows[k][n]
+			if *q = (last{infinite, -1}); k == 0 {
+				if n == 0 {
+					q.cost = 0
+				}
+				continue
+			}
+			for s, size := range a.sizes {
+				if size >= cores {
+					continue
+				}
+				x := from(n, s)
+				if now := rows[k-1][x].cost + a.g[s]; now < q.cost {
+					*q = last{now, s}
+				}
+				if k == most && x < n && rows[k][x].cost+a.g[s] < q.cost {
+					*q = last{rows[k][x].cost + a.g[s], s + len(a.sizes)}
+				}
+			}
+		}
+	}
+	a.t.work.add(int64(len(rows)*cores*len(a.sizes)) / 16)
+	priced = infinite
+	k := 0
+	for x, span := range a.span[c] {
+		if now := span + rows[x+2][cores].cost; span < infinite && now < priced {
+			priced, cost, k = now, span, x+2
+		}
+	}
+	for n := cores; k > 0; {
+		s := rows[k][n].size
+		if s < len(a.sizes) {
+			k--
+		}
+		s %= len(a.sizes)
+		parts = append(parts, s)
+		n = from(n, s)
+	}
+	return parts, priced, cost
+}

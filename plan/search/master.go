@@ -1,0 +1,221 @@
+package search
+
+// The linear program of contents.go, solved by the revised simplex method, with columns made when they are wanted (Gilmore and Gomory 1961). It has a row for each class:
+// each member is at home somewhere or spans; one for each group of units: each has one content; and one for each size: those that span have no more portions of it or of
+// larger ones than there are in contents. Floating point numbers only look for good credits. What those prove is worked out in whole numbers.
+
+// A column is a variable: a content of a group, a way to span, or what a row leaves over.
+type column struct {
+	cost    int64
+	rows    []entry
+	group   int // of a content; -1 for the others
+	content int
+}
+
+type entry struct {
+	row int
+	n   float64
+}
+
+// A master is the linear program at work.
+type master struct {
+	*assembly
+	basis   []column
+	amount  []float64   // of each column of the basis
+	inverse [][]float64 // of the basis
+	dual    []float64
+	way     []float64 // scratch of enter
+	slack   int64     // of the last credits: how far below the gap is what they prove, fine
+}
+
+const (
+	// assembleSteps bounds the work on one linear program and the placement made of it.
+	assembleSteps = 4_000_000
+	// maxRows bounds its size.
+	maxRows = 256
+)
+
+// assemble raises the root bound by the linear program and looks for a placement that comes up to it.
+func (t *tree) assemble() {
+	if t.best == nil || t.work.stopped != "" {
+		return
+	}
+	t.work.budget(assembleSteps)
+	defer t.work.endBudget()
+	if !t.assembled {
+		t.assembled, t.assembly = true, t.newAssembly()
+	}
+	a := t.assembly
+	if a == nil || !a.weigh() || len(a.classes)+len(a.groups)+len(a.sizes) > maxRows {
+		return
+	}
+	p := a.start()
+	for q := p.price(); q != nil && !t.proved() && p.enter(q); q = p.price() {
+		if t.work.add(int64(len(p.basis)*len(p.basis)) / 16) {
+			break
+		}
+	}
+	if !t.proved() {
+		p.round()
+	}
+}
+
+// start sets the program up with every lab node nowhere, which costs the gap.
+func (a *assembly) start() *master {
+	rows := len(a.classes) + len(a.groups) + len(a.sizes)
+	p := &master{assembly: a, dual: make([]float64, rows), way: make([]float64, rows)}
+	p.v, p.g = make([]int64, len(a.classes)), make([]int64, len(a.sizes))
+	for r := range rows {
+		q, amount := p.rest(r), 0.0
+		if g := r - len(a.classes); g < 0 {
+			q.cost, amount = a.gap, float64(len(a.classes[r]))
+		} else if g < len(a.groups) {
+			amount = float64(len(a.groups[g]))
+		}
+		p.basis, p.amount = append(p.basis, q), append(p.amount, amount)
+		p.inverse = append(p.inverse, make([]float64, rows))
+		p.inverse[r][r] = 1
+	}
+	return p
+}
+
+// rest is the column of what row r leaves over.
+func (p *master) rest(r int) column { return column{group: -1, rows: []entry{{r, 1}}} }
+
+// price finds the credits of the present basis and the column that lowers the cost most; nil where there is none.
+func (p *master) price() *column {
+	clear(p.dual)
+	for r, q := range p.basis {
+		for k, x := range p.inverse[r] {
+			p.dual[k] += float64(float64(q.cost) * x) // rounded, so that all processors find the same
+		}
+	}
+	limit := func(x float64) int64 { return int64(max(-float64(p.gap), min(float64(p.gap), x))) }
+	for c := range p.v {
+		p.v[c] = limit(p.dual[c])
+	}
+	for s := range p.g {
+		p.g[s] = max(0, limit(-p.dual[len(p.classes)+len(p.groups)+s]))
+	}
+	q := p.look()
+	for q == nil && p.sharpen() {
+		q = p.price()
+	}
+	return q
+}
+
+// look raises the root bound to what the credits prove, and returns the column that lowers the cost most.
+func (p *master) look() *column {
+	classes, groups := len(p.classes), len(p.groups)
+	var enter *column
+	worst := -1.0 // a fine part: credits are no better than that
+	try := func(q column) {
+		reduced := float64(q.cost)
+		for _, x := range q.rows {
+			reduced -= float64(x.n * p.dual[x.row])
+		}
+		if reduced < worst {
+			worst, enter = reduced, &q
+		}
+	}
+	p.slack = p.gap
+	for c, members := range p.classes {
+		parts, priced, cost := p.cheapestSpan(c)
+		p.slack -= int64(len(members)) * min(p.v[c], priced)
+		if priced < infinite {
+			q := column{cost: cost, group: -1, rows: []entry{{c, 1}}}
+			for _, s := range parts {
+				q.rows = append(q.rows, entry{classes + groups + s, 1})
+			}
+			try(q)
+		}
+	}
+	for g, members := range p.groups {
+		x, ranks := p.most(&p.units[members[0]])
+		p.slack += int64(len(members)) * p.gains[x]
+		if x > 0 {
+			try(p.column(g, x, ranks))
+		}
+	}
+	for r := classes; r < len(p.dual); r++ {
+		try(p.rest(r))
+	}
+	// No placement costs less than the best one less the slack, and costs are whole.
+	p.t.root = max(p.t.root, p.t.cost-max(0, p.slack)/(scale*p.fine))
+	return enter
+}
+
+// column makes the column of a content of a group that gains as the last call of most says.
+func (p *master) column(g, x int, ranks [][]member) column {
+	list := p.units[p.groups[g][0]].table.list
+	q := column{group: g, content: x, cost: -p.gains[x], rows: []entry{{len(p.classes) + g, 1}}}
+	for ; x > 0; x = list[x].parent {
+		s := list[x].size
+		if c := ranks[s][list[x].nth-1].class; c >= 0 {
+			q.cost += p.v[c]
+			q.rows = append(q.rows, entry{c, 1})
+		} else {
+			q.cost += p.g[s]
+			q.rows = append(q.rows, entry{len(p.classes) + len(p.groups) + s, -1})
+		}
+	}
+	return q
+}
+
+// sharpen packs the contents of the basis whose shares were only counted so far. It reports whether one costs more than was known.
+func (p *master) sharpen() bool {
+	more := false
+	for r := range p.basis {
+		q := &p.basis[r]
+		if q.group < 0 || p.t.work.add(1) {
+			continue
+		}
+		if n := p.pack(&p.units[p.groups[q.group][0]], q.content); n > 0 {
+			q.cost += p.share * int64(n)
+			more = true
+		}
+	}
+	return more
+}
+
+// tiny is less than any number that is not 0, but for errors.
+const tiny = 1e-7
+
+// enter takes a column into the basis; it reports whether that could be done.
+func (p *master) enter(q *column) bool {
+	most := -1.0
+	for r, row := range p.inverse {
+		p.way[r] = 0
+		for _, x := range q.rows {
+			p.way[r] += float64(row[x.row] * x.n)
+		}
+		if p.way[r] > tiny && (most < 0 || p.amount[r] < most*p.way[r]) {
+			most = p.amount[r] / p.way[r]
+		}
+	}
+	// Of the columns that are used up first the one with the largest pivot leaves: division by small ones makes errors large.
+	leave := -1
+	for r, w := range p.way {
+		if w > tiny && p.amount[r] <= (most+tiny)*w && (leave < 0 || w > p.way[leave]) {
+			leave = r
+		}
+	}
+	if leave < 0 {
+		return false
+	}
+	pivot := p.inverse[leave]
+	for k := range pivot {
+		pivot[k] /= p.way[leave]
+	}
+	p.amount[leave] /= p.way[leave]
+	for r, row := range p.inverse {
+		if f := p.way[r]; r != leave && f != 0 {
+			for k, x := range pivot {
+				row[k] -= float64(f * x)
+			}
+			p.amount[r] = max(0, p.amount[r]-float64(f*p.amount[leave]))
+		}
+	}
+	p.basis[leave] = *q
+	return true
+}

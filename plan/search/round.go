@@ -1,0 +1,228 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+)
+
+// The linear program takes parts of contents; a placement takes whole ones. Each content loses something against the one that gains most in its unit, and in a placement that
+// is cheaper than the best one all losses together are below the slack. So few contents come into question, and a search finds sets of them that hold all lab nodes.
+
+// A choice is a content of a group that comes into question.
+type choice struct {
+	group, content int
+	loss           int64
+	amount         float64 // in the solution
+	cores          int
+	sizes          []sizeCount
+}
+
+type sizeCount struct{ size, n int }
+
+// A rounding is the search.
+type rounding struct {
+	*master
+	choices [][]choice // by their largest size, best first
+	left    []int      // lab nodes by size
+	free    []int      // units by group
+	cores   int        // of the lab nodes that are left
+	room    int        // of the units that are free
+	taken   []choice
+	margin  int64 // what losses may come to
+	limit   int64 // what they may come to now
+	tries   int
+}
+
+const (
+	// roundTries bounds how many placements are made, roundSearch the search for each of two limits.
+	roundTries  = 8
+	roundSearch = 1_000_000
+	// maxChoices bounds the contents that come into question.
+	maxChoices = 20_000
+)
+
+// round looks for whole contents that make a cheaper placement.
+func (p *master) round() {
+	q := &rounding{master: p, choices: make([][]choice, len(p.sizes)), left: make([]int, len(p.sizes))}
+	q.margin = p.slack - scale*p.fine/2 // costs are whole
+	for c, members := range p.classes {
+		if s := p.sizeOf[c]; s >= 0 {
+			q.left[s] += len(members)
+			q.cores += len(members) * p.sizes[s]
+		}
+	}
+	count := 0
+	for g, members := range p.groups {
+		q.free = append(q.free, len(members))
+		q.room += len(members) * p.units[members[0]].room
+		count += q.choose(g)
+		if count > maxChoices {
+			return
+		}
+	}
+	for _, list := range q.choices {
+		slices.SortStableFunc(list, func(a, b choice) int {
+			return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.amount, a.amount), cmp.Compare(b.cores, a.cores))
+		})
+	}
+	// First only what would be as cheap as the bound: that is little, so that the search goes far.
+	beyond := (p.t.cost - p.t.root - 1) * scale * p.fine
+	for _, limit := range []int64{q.margin - beyond, q.margin} {
+		q.limit = min(limit, q.margin)
+		p.t.work.budget(roundSearch)
+		q.next(0)
+		p.t.work.endBudget()
+		if p.t.proved() {
+			break
+		}
+	}
+}
+
+// choose lists the contents of a group that come into question, and returns how many there are.
+func (q *rounding) choose(g int) int {
+	u := &q.units[q.groups[g][0]]
+	list := u.table.list
+	best, ranks := q.most(u)
+	full := q.ranks(u, true)
+	count := 0
+	for x := 1; x < len(list); x++ {
+		c := choice{group: g, content: x, loss: q.gains[best] - q.gains[x]}
+		if c.loss > q.margin {
+			continue
+		}
+		whole, who := true, ranks
+		if list[x].full {
+			who = full
+		}
+		for y := x; y > 0 && whole; y = list[y].parent {
+			z := &list[y]
+			whole = who[z.size][z.nth-1].class >= 0
+			c.cores += q.sizes[z.size]
+			if k := len(c.sizes); k > 0 && c.sizes[k-1].size == z.size {
+				c.sizes[k-1].n++
+			} else {
+				c.sizes = append(c.sizes, sizeCount{z.size, 1})
+			}
+		}
+		if !whole {
+			continue // of portions
+		}
+		for r, b := range q.basis {
+			if b.group == g && b.content == x {
+				c.amount = q.amount[r]
+			}
+		}
+		s := c.sizes[len(c.sizes)-1].size
+		q.choices[s] = append(q.choices[s], c)
+		count++
+	}
+	q.t.work.add(int64(count) * int64(len(q.basis)) / 16)
+	return count
+}
+
+// next gives the largest lab node that is left, with others, to a unit. It reports whether to stop.
+func (q *rounding) next(loss int64) bool {
+	t := q.t
+	s := slices.IndexFunc(q.left, func(n int) bool { return n > 0 })
+	if s < 0 {
+		was := t.cost
+		q.build()
+		q.tries++
+		q.margin -= (was - t.cost) * scale * q.fine
+		q.limit = min(q.limit, q.margin)
+		return t.proved() || q.tries >= roundTries || t.work.add(0)
+	}
+	if t.work.add(1 + int64(len(q.choices[s]))/8) {
+		return true
+	}
+	if q.cores > q.room {
+		return false
+	}
+	for k := range q.choices[s] {
+		c := &q.choices[s][k]
+		u := &q.units[q.groups[c.group][0]]
+		if loss+c.loss > q.limit || q.free[c.group] == 0 || slices.ContainsFunc(c.sizes, func(x sizeCount) bool { return q.left[x.size] < x.n }) {
+			continue
+		}
+		if c.loss += q.share * int64(q.pack(u, c.content)); loss+c.loss > q.limit {
+			continue
+		}
+		q.take(c, u, 1)
+		q.taken = append(q.taken, *c)
+		stop := q.next(loss + c.loss)
+		q.taken = q.taken[:len(q.taken)-1]
+		q.take(c, u, -1)
+		if stop {
+			return true
+		}
+	}
+	return false
+}
+
+// take gives what a choice has to a unit, or takes it back with sign -1.
+func (q *rounding) take(c *choice, u *unit, sign int) {
+	q.free[c.group] -= sign
+	q.room -= sign * u.room
+	q.cores -= sign * c.cores
+	for _, x := range c.sizes {
+		q.left[x.size] -= sign * x.n
+	}
+}
+
+// build makes a placement of the contents that are taken, and keeps it if it is the cheapest so far. Who fits no unit, or not the one meant, goes wherever there is room.
+func (q *rounding) build() {
+	t := q.t
+	e := t.enum(0)
+	var placed []int
+	put := func(i int, within, near []bool) bool {
+		e.within, e.near = within, near
+		c := t.insert(i)
+		e.within, e.near = nil, nil
+		if c == nil {
+			return false
+		}
+		t.s.place(i, c)
+		placed = append(placed, i)
+		return true
+	}
+	used := make([]int, len(q.groups))
+	given := make([]int, len(q.classes))
+	for _, c := range q.taken {
+		u := &q.units[q.groups[c.group][used[c.group]]]
+		used[c.group]++
+		here := make([]int, len(q.classes))
+		for _, x := range c.sizes {
+			for range x.n {
+				best, gain := -1, -infinite
+				for k, members := range q.classes {
+					cost := u.least[k]
+					if here[k] >= u.local[k] {
+						cost = u.away[k]
+					}
+					if q.sizeOf[k] == x.size && given[k] < len(members) && q.v[k]-cost > gain {
+						best, gain = k, q.v[k]-cost
+					}
+				}
+				if best < 0 {
+					continue
+				}
+				i := q.classes[best][given[best]]
+				if here[best] < u.local[best] && put(i, u.within, u.within) || put(i, u.within, nil) {
+					here[best]++
+					given[best]++
+				}
+			}
+		}
+	}
+	for _, i := range t.order {
+		if t.s.at[i] == nil && !put(i, nil, nil) {
+			break
+		}
+	}
+	if len(placed) == len(t.order) && t.work.stopped == "" {
+		if cost, _ := t.s.leaf(); cost < t.cost {
+			t.keep(cost)
+		}
+	}
+	t.lift(placed)
+}
