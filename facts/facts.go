@@ -1,13 +1,17 @@
-// Package facts holds what a node says of itself: the output of rackless-facts, which every node of the built-in image has, as values.
+// Package facts holds what a node says of itself, the output of rackless-facts as values, and what the kernel of this machine says of what runs on it:
+// threads, memory by page, interrupts, control groups.
 package facts
 
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // A Node is what the kernel of a node says of it. Empty strings and zeros mean that it did not say.
@@ -18,6 +22,32 @@ type Node struct {
 	Kernel    string
 	Net       map[string]*NetDevice // by name
 	RDMA      map[string]*RDMADevice
+
+	// What follows is absent in what a node says in brief.
+
+	CPUs    *topology.CPUSet        // online
+	Cores   map[int]Core            // by CPU: the core that it is a thread of
+	NUMA    map[int]*NUMANode       // by number
+	PCI     map[string]*PCIFunction // by address: network, display, accelerators
+	NVIDIA  string                  // the version line of NVIDIA's driver, where it is loaded
+	Modules []string                // of those that let a NIC reach GPU memory, the loaded ones: nvidia_peermem, nv_peer_mem
+}
+
+// A Core names a core: ID is unique within its package.
+type Core struct{ Package, ID int }
+
+// A NUMANode is a NUMA node as the node itself sees it.
+type NUMANode struct {
+	CPUs      topology.CPUSet
+	Distances []int // to each of its NUMA nodes, in their order
+	Memory    uint64
+}
+
+// A PCIFunction is a function that a node has: /sys/bus/pci/devices/ADDRESS.
+type PCIFunction struct {
+	Class, Vendor string // "0x020000", "0x15b3"
+	NUMANode      *int   // -1: the firmware does not say
+	Link          topology.Link
 }
 
 // A NetDevice is one network device: /sys/class/net/NAME.
@@ -26,6 +56,8 @@ type NetDevice struct {
 	MTU       int // bytes
 	OperState string
 	Carrier   string
+	PCI       string // class of the PCI function that it is on, "0x020000"; empty of paravirtual and other devices
+	NUMANode  *int   // of that function
 }
 
 // An RDMADevice is one RDMA device with the state of its port 1: /sys/class/infiniband/NAME.
@@ -35,8 +67,10 @@ type RDMADevice struct {
 	State     string // e.g. "4: ACTIVE"
 	LinkLayer string
 	Rate      string
-	GIDs      []GID // slots in use, by index
-	Counters  map[string]uint64
+	GIDs      []GID             // slots in use, by index
+	Counters  map[string]uint64 // of the device itself: hw_counters
+	// PortCounters are those that every port has, such as port_xmit_packets: counters.
+	PortCounters map[string]uint64
 }
 
 // A GID is one slot of a port's GID table.
@@ -59,7 +93,10 @@ func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
 
 // Parse reads what rackless-facts prints: a key with slashes, a space, a value.
 func Parse(out []byte) (*Node, error) {
-	f := &Node{Net: map[string]*NetDevice{}, RDMA: map[string]*RDMADevice{}}
+	f := &Node{
+		Net: map[string]*NetDevice{}, RDMA: map[string]*RDMADevice{},
+		Cores: map[int]Core{}, NUMA: map[int]*NUMANode{}, PCI: map[string]*PCIFunction{},
+	}
 	sc := bufio.NewScanner(bytes.NewReader(out))
 	for sc.Scan() {
 		key, value, _ := strings.Cut(sc.Text(), " ")
@@ -82,7 +119,22 @@ func (f *Node) set(key []string, value string) (err error) {
 			f.UUID = value
 		case "kernel":
 			f.Kernel = value
+		case "nvidia":
+			f.NVIDIA = value
 		}
+	case key[0] == "module" && len(key) == 2:
+		f.Modules = append(f.Modules, key[1])
+	case key[0] == "cpus" && key[1] == "online":
+		var set topology.CPUSet
+		if set, err = topology.ParseCPUSet(value); err == nil {
+			f.CPUs = &set
+		}
+	case key[0] == "cpu" && len(key) == 3:
+		return f.setCPU(key, value)
+	case key[0] == "node" && len(key) == 3:
+		return f.setNUMA(key, value)
+	case key[0] == "pci" && len(key) == 3:
+		return f.setPCI(key, value)
 	case key[0] == "net" && len(key) == 3:
 		d := f.Net[key[1]]
 		if d == nil {
@@ -98,16 +150,121 @@ func (f *Node) set(key []string, value string) (err error) {
 			d.OperState = value
 		case "carrier":
 			d.Carrier = value
+		case "class":
+			d.PCI = value
+		case "numa_node":
+			d.NUMANode, err = number(value)
 		}
 	case key[0] == "rdma" && len(key) >= 3:
 		d := f.RDMA[key[1]]
 		if d == nil {
-			d = &RDMADevice{Counters: map[string]uint64{}}
+			d = &RDMADevice{Counters: map[string]uint64{}, PortCounters: map[string]uint64{}}
 			f.RDMA[key[1]] = d
 		}
 		return d.set(key[2:], value)
 	}
 	return err
+}
+
+// number reads a number that may be negative.
+func number(s string) (*int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return nil, err
+	}
+	return &n, nil
+}
+
+func (f *Node) setCPU(key []string, value string) error {
+	cpu, err := strconv.Atoi(key[1])
+	if err != nil {
+		return err
+	}
+	c := f.Cores[cpu]
+	switch key[2] {
+	case "package":
+		c.Package, err = strconv.Atoi(value)
+	case "core":
+		c.ID, err = strconv.Atoi(value)
+	}
+	f.Cores[cpu] = c
+	return err
+}
+
+func (f *Node) setNUMA(key []string, value string) error {
+	id, err := strconv.Atoi(key[1])
+	if err != nil {
+		return err
+	}
+	n := f.NUMA[id]
+	if n == nil {
+		n = &NUMANode{}
+		f.NUMA[id] = n
+	}
+	switch key[2] {
+	case "cpus":
+		n.CPUs, err = topology.ParseCPUSet(value)
+	case "distance":
+		for word := range strings.FieldsSeq(value) {
+			d, err := strconv.Atoi(word)
+			if err != nil {
+				return err
+			}
+			n.Distances = append(n.Distances, d)
+		}
+	case "meminfo": // "Node 0 MemTotal:       16318464 kB"
+		words := strings.Fields(value)
+		if len(words) < 5 || words[2] != "MemTotal:" || words[4] != "kB" {
+			return errors.New("want Node N MemTotal: SIZE kB")
+		}
+		n.Memory, err = strconv.ParseUint(words[3], 10, 50) // shifted by 10 it is below 2^60
+		n.Memory <<= 10
+	}
+	return err
+}
+
+func (f *Node) setPCI(key []string, value string) (err error) {
+	d := f.PCI[key[1]]
+	if d == nil {
+		d = &PCIFunction{}
+		f.PCI[key[1]] = d
+	}
+	switch key[2] {
+	case "class":
+		d.Class = value
+	case "vendor":
+		d.Vendor = value
+	case "numa_node":
+		d.NUMANode, err = number(value)
+	case "current_link_speed":
+		d.Link.SpeedGTs = linkSpeed(value)
+	case "max_link_speed":
+		d.Link.MaxSpeedGTs = linkSpeed(value)
+	case "current_link_width":
+		d.Link.Width = linkWidth(value)
+	case "max_link_width":
+		d.Link.MaxWidth = linkWidth(value)
+	}
+	return err
+}
+
+// linkSpeed reads "8.0 GT/s PCIe"; nil for "Unknown" and for what is no speed of PCI Express.
+func linkSpeed(s string) *float64 {
+	word, _, _ := strings.Cut(s, " ")
+	gts, err := strconv.ParseFloat(word, 64)
+	if err != nil || topology.Generation(gts) == 0 {
+		return nil
+	}
+	return &gts
+}
+
+// linkWidth reads a number of lanes; nil for 0, 63 and 255, which the kernel shows of links that are down or no links.
+func linkWidth(s string) *int {
+	lanes, err := strconv.Atoi(s)
+	if err != nil || lanes < 1 || lanes > 32 {
+		return nil
+	}
+	return &lanes
 }
 
 func (d *RDMADevice) set(key []string, value string) (err error) {
@@ -133,6 +290,10 @@ func (d *RDMADevice) set(key []string, value string) (err error) {
 	case "counter":
 		if len(key) == 3 {
 			d.Counters[key[2]], err = strconv.ParseUint(value, 10, 64)
+		}
+	case "port_counter":
+		if len(key) == 3 {
+			d.PortCounters[key[2]], err = strconv.ParseUint(value, 10, 64)
 		}
 	case "gid":
 		f := strings.SplitN(value, " ", 3)

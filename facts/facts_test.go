@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rackless/rackless/topology"
 )
 
 const facts = `hostname vm00
@@ -27,9 +29,33 @@ rdma/rxe0/1/gid/0 fe80:0000:0000:0000:5054:00ff:feaa:0001 eth0 RoCE v2
 rdma/rxe0/1/gid/1 0000:0000:0000:0000:0000:ffff:0a00:0001 eth0 IB/RoCE v1
 rdma/rxe0/1/gid/3 0000:0000:0000:0000:0000:ffff:0a00:0001 eth0 RoCE v2
 rdma/rxe0/1/counter/sent_pkts 18446744073709551615
+rdma/rxe0/1/port_counter/port_xmit_packets 7
 rdma/rxe0/2/state 1: DOWN
+cpus/online 0-3
+cpu/0/package 0
+cpu/0/core 0
+cpu/1/package 0
+cpu/1/core 0
+node/0/cpus 0,1
+node/0/distance 10 16
+node/0/meminfo Node 0 MemTotal:        7825624 kB
+node/1/cpus 
+pci/0000:06:00.0/class 0x030000
+pci/0000:06:00.0/vendor 0x10de
+pci/0000:06:00.0/numa_node -1
+pci/0000:06:00.0/current_link_speed 2.5 GT/s PCIe
+pci/0000:06:00.0/current_link_width 16
+pci/0000:06:00.0/max_link_speed Unknown
+pci/0000:06:00.0/max_link_width 255
+net/eth0/class 0x020000
+net/eth0/numa_node 1
+nvidia NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build
+module/nvidia_peermem
 something/new 1
 `
+
+// sets compares sets of CPUs by their members.
+var sets = cmp.Comparer(topology.CPUSet.Equal)
 
 func TestParse(t *testing.T) {
 	got, err := Parse([]byte(facts))
@@ -39,16 +65,23 @@ func TestParse(t *testing.T) {
 	four := netip.MustParseAddr("::ffff:10.0.0.1")
 	want := &Node{
 		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000", Kernel: "6.1.0-42-amd64",
-		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1"}},
+		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1", PCI: "0x020000", NUMANode: new(1)}},
 		RDMA: map[string]*RDMADevice{"rxe0": {
 			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)",
 			GIDs: []GID{
 				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"}, {3, four, "RoCE v2", "eth0"},
 			},
-			Counters: map[string]uint64{"sent_pkts": 1<<64 - 1},
+			Counters: map[string]uint64{"sent_pkts": 1<<64 - 1}, PortCounters: map[string]uint64{"port_xmit_packets": 7},
 		}},
+		CPUs:  new(topology.CPURange(0, 3)),
+		Cores: map[int]Core{0: {}, 1: {}},
+		NUMA:  map[int]*NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16}, Memory: 7825624 << 10}, 1: {}},
+		PCI: map[string]*PCIFunction{"0000:06:00.0": {Class: "0x030000", Vendor: "0x10de", NUMANode: new(-1),
+			Link: topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
+		NVIDIA:  "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
+		Modules: []string{"nvidia_peermem"},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), sets); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
@@ -63,14 +96,25 @@ func TestParse(t *testing.T) {
 
 func TestParseWhatThatAreWrong(t *testing.T) {
 	for line, want := range map[string]string{
-		"net/eth0/mtu many":                      `rackless-facts: "net/eth0/mtu many": strconv.Atoi`,
-		"net/eth0/mtu":                           "invalid syntax",
-		"rdma/rxe0/1/counter/sent_pkts -1":       "invalid syntax",
-		"rdma/rxe0/1/gid/0 fe80::1":              "want gid, network device and type",
-		"rdma/rxe0/1/gid fe80::1 eth0 x":         "want gid, network device and type",
-		"rdma/rxe0/1/gid/x fe80::1 eth0 x":       "invalid syntax",
-		"rdma/rxe0/1/gid/0 nonsense eth0 x":      "unable to parse IP",
-		"hostname " + strings.Repeat("x", 1<<17): "token too long",
+		"net/eth0/mtu many":                                    `rackless-facts: "net/eth0/mtu many": strconv.Atoi`,
+		"net/eth0/mtu":                                         "invalid syntax",
+		"rdma/rxe0/1/counter/sent_pkts -1":                     "invalid syntax",
+		"rdma/rxe0/1/gid/0 fe80::1":                            "want gid, network device and type",
+		"rdma/rxe0/1/gid fe80::1 eth0 x":                       "want gid, network device and type",
+		"rdma/rxe0/1/gid/x fe80::1 eth0 x":                     "invalid syntax",
+		"rdma/rxe0/1/gid/0 nonsense eth0 x":                    "unable to parse IP",
+		"cpus/online 3-1":                                      "runs backwards",
+		"cpu/x/core 1":                                         "invalid syntax",
+		"cpu/1/core":                                           "invalid syntax",
+		"node/x/cpus 0":                                        "invalid syntax",
+		"node/0/cpus 0,,1":                                     "empty item",
+		"node/0/distance 10 far":                               "invalid syntax",
+		"node/0/meminfo Node 0 MemFree: 1 kB":                  "want Node N MemTotal",
+		"node/0/meminfo Node 0 MemTotal: 99999999999999999 kB": "value out of range",
+		"pci/0000:06:00.0/numa_node none":                      "invalid syntax",
+		"net/eth0/numa_node":                                   "invalid syntax",
+		"rdma/rxe0/1/port_counter/x y":                         "invalid syntax",
+		"hostname " + strings.Repeat("x", 1<<17):               "token too long",
 	} {
 		if _, err := Parse([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want %s", line, err, want)

@@ -7,17 +7,25 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/rackless/rackless/qapi"
 )
+
+// A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix socket; libvirt has another way. Calls may come from
+// several goroutines. What the agent itself refuses is a *qapi.Error.
+type Conn interface {
+	// Call sends one command and decodes what it returns into result, which may be nil.
+	Call(ctx context.Context, command string, args, result any) error
+	// Done is closed when the connection has ended, so that another is needed.
+	Done() <-chan struct{}
+	Close() error
+}
 
 // An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any other that has the agent.
 type Agent struct {
-	conn *qapi.Conn
+	conn Conn
 }
 
 // NewAgent uses a connection that is synchronised already.
-func NewAgent(c *qapi.Conn) *Agent { return &Agent{conn: c} }
+func NewAgent(c Conn) *Agent { return &Agent{conn: c} }
 
 // Done is closed when the connection has ended, so that another is needed.
 func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }

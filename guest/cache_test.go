@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/internal/imagecache"
 )
 
 func limited(t *testing.T) context.Context {
@@ -49,7 +51,8 @@ func fakeBuild(log string, takes time.Duration) func(context.Context, Options, R
 			_, err = f.WriteString(s)
 			return errors.Join(err, f.Close())
 		}
-		work := filepath.Join(o.Cache, buildPrefix+r.Key())
+		e := imagecache.At(o.Cache, r.Key())
+		work := e.WorkDir()
 		defer os.RemoveAll(work)
 		err := errors.Join(note("begin "), os.Mkdir(work, 0o700))
 		select {
@@ -64,11 +67,10 @@ func fakeBuild(log string, takes time.Duration) func(context.Context, Options, R
 		if err != nil {
 			return nil, err
 		}
-		e := entry(o.Cache, img.Key)
-		if err := e.commit(work, img, []string{img.Kernel, img.Initramfs}); err != nil {
+		if err := e.Commit(ctx, work, img, img.Kernel, img.Initramfs); err != nil {
 			return nil, err
 		}
-		img.Dir = e.dir
+		img.Dir = e.Dir()
 		return img, note("end\n")
 	}
 }
@@ -103,8 +105,8 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 		"a kernel cut short":       {func(d string) error { return os.Truncate(filepath.Join(d, "vmlinux"), 10) }, "vmlinux is not what was built"},
 		"a byte that turned":       {func(d string) error { return flip(filepath.Join(d, "initramfs.cpio")) }, "initramfs.cpio is not what was built"},
 		"a file that is gone":      {func(d string) error { return os.Remove(filepath.Join(d, "initramfs.cpio")) }, "initramfs.cpio is not what was built"},
-		"a manifest that is gone":  {func(d string) error { return os.Remove(filepath.Join(d, manifestName)) }, "has no manifest.json"},
-		"a manifest cut short":     {func(d string) error { return os.Truncate(filepath.Join(d, manifestName), 100) }, "unexpected end of JSON input"},
+		"a manifest that is gone":  {func(d string) error { return os.Remove(filepath.Join(d, imagecache.ManifestName)) }, "has no manifest.json"},
+		"a manifest cut short":     {func(d string) error { return os.Truncate(filepath.Join(d, imagecache.ManifestName), 100) }, "unexpected end of JSON input"},
 		"a manifest of no kernel":  {replace(`"kernel": "vmlinux"`, `"kernel": "../../etc"`), `manifest.json has no sum of "../../etc"`},
 		"a manifest of no files":   {replace(`"files": [`, `"file": [`), `manifest.json has no sum of "vmlinux"`},
 		"an image of another name": {replace(`"key": "`, `"key": "x`), "manifest.json is of another image"},
@@ -143,7 +145,7 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 // replace returns what puts one text in the place of another in a manifest, once.
 func replace(old, new string) func(dir string) error {
 	return func(dir string) error {
-		path := filepath.Join(dir, manifestName)
+		path := filepath.Join(dir, imagecache.ManifestName)
 		b, err := os.ReadFile(path)
 		if err == nil && !bytes.Contains(b, []byte(old)) {
 			err = fmt.Errorf("no %s in %s", old, b)
@@ -184,7 +186,7 @@ func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := entry(cache, r.Key()).lock(t.Context())
+	unlock, err := imagecache.At(cache, r.Key()).Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,18 +204,18 @@ func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	busy := buildPrefix + "bbbbbbbbbbbbbbbb"
-	for _, d := range []string{buildPrefix + r.Key(), buildPrefix + "aaaaaaaaaaaaaaaa", buildPrefix + "1234567", busy} {
+	busy := ".build-" + "bbbbbbbbbbbbbbbb"
+	for _, d := range []string{".build-" + r.Key(), ".build-" + "aaaaaaaaaaaaaaaa", ".build-" + "1234567", busy} {
 		writeTree(t, cache, map[string]string{d + "/root/etc/x": "x"})
 	}
-	unlock, err := entry(cache, "bbbbbbbbbbbbbbbb").lock(t.Context())
+	unlock, err := imagecache.At(cache, "bbbbbbbbbbbbbbbb").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
 	o := Options{Cache: cache, build: func(ctx context.Context, o Options, r Recipe) (*Image, error) {
 		// As build begins; its own directory is its own to clear.
-		if err := os.RemoveAll(filepath.Join(o.Cache, buildPrefix+r.Key())); err != nil {
+		if err := os.RemoveAll(filepath.Join(o.Cache, ".build-"+r.Key())); err != nil {
 			return nil, err
 		}
 		return fakeBuild(filepath.Join(t.TempDir(), "log"), 0)(ctx, o, r)
@@ -221,7 +223,7 @@ func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 	if _, err := Ensure(limited(t), o); err != nil {
 		t.Fatal(err)
 	}
-	left, err := filepath.Glob(filepath.Join(cache, buildPrefix+"*"))
+	left, err := filepath.Glob(filepath.Join(cache, ".build-"+"*"))
 	if err != nil || len(left) != 1 || filepath.Base(left[0]) != busy {
 		t.Errorf("left: %v, %v, want that of the builder at work alone", left, err)
 	}
@@ -324,6 +326,7 @@ func TestRecipeKey(t *testing.T) {
 		"kept files":    func(r *Recipe) { r.Keep = nil },
 		"modules":       func(r *Recipe) { r.Modules[0], r.Modules[1] = r.Modules[1], r.Modules[0] },
 		"optional ones": func(r *Recipe) { r.Optional = r.Optional[1:] },
+		"drivers":       func(r *Recipe) { r.Drivers = r.Drivers[1:] },
 		"our own files": func(r *Recipe) { r.FilesDigest = "00" },
 		"one moved from a list to the next": func(r *Recipe) {
 			r.Modules, r.Optional = r.Modules[:len(r.Modules)-1], append(r.Modules[len(r.Modules)-1:], r.Optional...)
@@ -347,7 +350,9 @@ func initramfs(t *testing.T) []byte {
 	})
 	r := Recipe{Programs: []string{"busybox", "dash"}, Keep: []string{"etc/x.d/*"}}
 	var out bytes.Buffer
-	if err := writeInitramfs(&out, root, r, []module{{"base", []byte("1"), true}, {"rdma_rxe", []byte("2"), false}}); err != nil {
+	if err := writeInitramfs(&out, root, r, []module{{"base", []byte("1"), true}, {"rdma_rxe", []byte("2"), false}}, driverSet{
+		modules: []module{{"igb", []byte("3"), true}}, rows: []driverRow{{"pci:v00008086d000010C9sv*", []string{"dca", "igb"}}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -375,9 +380,14 @@ func TestInitramfs(t *testing.T) {
 		}
 		have[r.Name] = r
 	}
+	packed, err := pack([]byte("3"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
 		"init": "bin/busybox", "bin/busybox": "/usr/bin/busybox", "bin/sh": "/usr/bin/dash", "lib64/ld-linux-x86-64.so.2": "loader",
 		"lib/libc.so.6": "libc", "etc/x.d/a": "a", "lib/modules/load": "-base\nrdma_rxe\n", "lib/modules/rdma_rxe.ko": "2",
+		"lib/modules/drivers": "pci:v00008086d000010C9sv* dca igb\n", "lib/modules/igb.ko.gz": string(packed),
 	} {
 		b := make([]byte, have[name].FileSize)
 		if have[name].ReaderAt != nil {
@@ -404,7 +414,7 @@ func TestInitramfsNamesWhatIsMissing(t *testing.T) {
 		"no file of the packages matches etc/x.d/*": {Programs: []string{"a"}, Keep: []string{"etc/x.d/*"}},
 		"program dash is in none of the packages":   {Programs: []string{"a"}},
 	} {
-		if err := writeInitramfs(&bytes.Buffer{}, root, r, nil); err == nil || err.Error() != want {
+		if err := writeInitramfs(&bytes.Buffer{}, root, r, nil, driverSet{}); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,12 @@ import (
 	"time"
 
 	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/internal/imagecache"
 )
+
+// builtinName is the name of the image that rackless makes itself.
+const builtinName = "builtin"
 
 // An Image is what a node boots: a kernel and an initial file system, in a directory of the cache.
 type Image struct {
@@ -38,6 +42,10 @@ func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
 
 // InitramfsPath returns the absolute path of the initial file system.
 func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
+
+// KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time, most of all under emulation, and protects
+// nothing in a throw-away guest: self-tests of the crypto code, mitigations, address randomisation.
+const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on"
 
 // Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
 type Options struct {
@@ -64,35 +72,35 @@ func Ensure(ctx context.Context, o Options) (*Image, error) {
 		return nil, err
 	}
 	key := r.Key()
-	img, err := entry(o.Cache, key).open(ctx)
+	img, err := open(ctx, o.Cache, key)
 	if err == nil {
 		return img, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errDamaged) {
-		return nil, cacheError(err)
+	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, imagecache.ErrDamaged) {
+		return nil, imagecache.Unusable(err)
 	}
-	unlock, err := entry(o.Cache, key).lock(ctx)
+	unlock, err := imagecache.At(o.Cache, key).Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if img, err := entry(o.Cache, key).open(ctx); err == nil { // another process built it while this one waited
+	if img, err := open(ctx, o.Cache, key); err == nil { // another process built it while this one waited
 		return img, nil
-	} else if errors.Is(err, errDamaged) {
+	} else if errors.Is(err, imagecache.ErrDamaged) {
 		o.progress("the cached image %s is damaged (%v): building it again", key, err)
 	}
-	if err := sweep(o.Cache); err != nil {
-		return nil, cacheError(err)
+	if err := imagecache.Sweep(o.Cache); err != nil {
+		return nil, imagecache.Unusable(err)
 	}
 	builder := o.build
 	if builder == nil {
 		builder = build
 	}
 	img, err = builder(ctx, o, r)
-	if isNoSpace(err) {
+	if imagecache.IsNoSpace(err) {
 		err = fmt.Errorf("build the image in %s: %w; free about 1 GB there, or set RACKLESS_CACHE to a directory with more space", o.Cache, err)
 	}
 	return img, err
@@ -135,7 +143,8 @@ func debianRelease(path string) (string, error) {
 
 // build makes the image in a directory beside its place and moves it there when it is whole. The caller holds the entry's lock.
 func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
-	work := filepath.Join(o.Cache, buildPrefix+r.Key())
+	e := imagecache.At(o.Cache, r.Key())
+	work := e.WorkDir()
 	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
 		return nil, err
 	}
@@ -143,7 +152,7 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	img := &Image{Name: "builtin", Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}
+	img := &Image{Name: builtinName, Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}
 
 	root := filepath.Join(work, "root")
 	debs, err := resolve(ctx, r.Packages)
@@ -197,6 +206,10 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernel modules: %w", err)
 	}
+	drivers, err := mods.drivers(r.Drivers, load)
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
 
 	o.progress("write the initial file system")
 	out := filepath.Join(work, "out")
@@ -207,17 +220,16 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 		return nil, err
 	}
 	var buf bytes.Buffer
-	if err := writeInitramfs(&buf, root, r, load); err != nil {
+	if err := writeInitramfs(&buf, root, r, load, drivers); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644); err != nil {
 		return nil, err
 	}
-	e := entry(o.Cache, img.Key)
-	if err := e.commit(out, img, []string{img.Kernel, img.Initramfs}); err != nil {
+	if err := e.Commit(ctx, out, img, img.Kernel, img.Initramfs); err != nil {
 		return nil, err
 	}
-	img.Dir = e.dir
+	img.Dir = e.Dir()
 	return img, nil
 }
 
@@ -272,7 +284,7 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 
 // writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own files, the programs with their libraries, the
 // kept files and the modules. The same input gives the same bytes: entries are sorted and carry no times or owners.
-func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
+func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
 	recs := make(map[string]cpio.Record) // by path
 	addDirs := func(path string) {
 		for d := filepath.Dir(path); d != "." && d != "/"; d = filepath.Dir(d) {
@@ -372,6 +384,15 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 	}
 	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" }), "\n")+"\n", 0o644))
 	add("lib/modules/load", cpio.StaticFile("lib/modules/load", names.String(), 0o644))
+	for _, m := range drivers.modules {
+		packed, err := pack(m.Data)
+		if err != nil {
+			return err
+		}
+		path := "lib/modules/" + m.Name + ".ko.gz"
+		add(path, cpio.StaticFile(path, string(packed), 0o644))
+	}
+	add("lib/modules/drivers", cpio.StaticFile("lib/modules/drivers", drivers.table(), 0o644))
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
 		addDirs(d + "/x")
 	}
@@ -395,9 +416,4 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module) error {
 		}
 	}
 	return cpio.WriteTrailer(writer)
-}
-
-// MarshalManifest returns what the cache stores beside the files.
-func (i *Image) marshalManifest(sums []fileSum) ([]byte, error) {
-	return json.MarshalIndent(manifest{Image: *i, Files: sums}, "", "  ")
 }

@@ -191,8 +191,8 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		}
 		deps, known := s.deps[path]
 		if !known {
-			info := moduleInfo(data)
-			for _, name := range strings.FieldsFunc(info["depends"], func(r rune) bool { return r == ',' }) {
+			depends := strings.Join(moduleInfo(data)["depends"], ",")
+			for _, name := range strings.FieldsFunc(depends, func(r rune) bool { return r == ',' }) {
 				p, ok := s.path[strings.ReplaceAll(name, "-", "_")]
 				if !ok {
 					return fmt.Errorf("%s needs module %s, which %s lacks", path, name, s.dir)

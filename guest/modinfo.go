@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// moduleInfo returns the records of a module's .modinfo section ("depends", "vermagic" ...). Of a key that occurs several times
-// (parm, alias) the last is kept. What is not a module has none.
-func moduleInfo(ko []byte) map[string]string {
-	info := make(map[string]string)
+// moduleInfo returns the records of a module's .modinfo section ("depends", "vermagic" ...) by key, those of one key (alias, parm) in their order.
+// What is not a module has none.
+func moduleInfo(ko []byte) map[string][]string {
+	info := make(map[string][]string)
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {
 		return info
@@ -24,7 +24,7 @@ func moduleInfo(ko []byte) map[string]string {
 	}
 	for rec := range strings.SplitSeq(string(b), "\x00") {
 		if k, v, ok := strings.Cut(rec, "="); ok {
-			info[k] = v
+			info[k] = append(info[k], v)
 		}
 	}
 	return info

@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -25,11 +26,14 @@ type Identity struct {
 	NICs      []NIC  // in the order of eth0, eth1 ...
 }
 
-// A NIC is a network device as the guest is to configure it.
+// A NIC is a network device as the guest is to configure it. It gets a soft RoCE device unless it has RDMA of its own.
 type NIC struct {
 	Device string // "eth0"
-	MAC    string
-	Addr   netip.Prefix
+	// Path is where the NIC is found: its directory below the guest's /sys/devices, with * where the guest's firmware numbers a bus,
+	// e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network device that is there is given the name Device. Empty: it has it already.
+	Path string
+	MAC  string // set unless it is that already; empty: the NIC keeps its own
+	Addr netip.Prefix
 }
 
 // NewMachineID returns a random machine-id.
@@ -45,7 +49,11 @@ func (id Identity) words() []string {
 	rand.Read(seed[:])
 	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10), hex.EncodeToString(seed[:]), strconv.Itoa(id.MTU)}
 	for _, n := range id.NICs {
-		w = append(w, n.Device, n.MAC, n.Addr.String())
+		device := n.Device
+		if n.Path != "" {
+			device += "@" + n.Path
+		}
+		w = append(w, device, cmp.Or(n.MAC, "-"), n.Addr.String())
 	}
 	return w
 }

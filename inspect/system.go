@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"runtime"
 	"strings"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // readSystem reads what the machine is. Serial numbers, asset tags and UUIDs are never read.
@@ -25,7 +27,7 @@ func (r *reader) readSystem() {
 	s.Arch = r.arch(info)
 	r.readHypervisor(info)
 	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a machine measures is about hardware.
-	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU")
+	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
 }
 
 // readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words in the fields: those say nothing.

@@ -105,6 +105,16 @@ func TestReadSystem(t *testing.T) {
 	}
 }
 
+func TestAnEmulatedHostIsKnownByItsVendor(t *testing.T) {
+	t.Parallel()
+	for vendor, want := range map[string]bool{"rackless": true, "Dell Inc.": false} {
+		h := files{"sys/class/dmi/id/sys_vendor": vendor + "\n"}.read(t)
+		if h.Provenance.Emulated != want {
+			t.Errorf("vendor %q: Emulated = %v; want %v", vendor, h.Provenance.Emulated, want)
+		}
+	}
+}
+
 func TestEmulatedCPU(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]bool{"QEMU TCG CPU version 2.5+": true, "QEMU Virtual CPU version 2.5+": false, "AMD EPYC-Rome Processor": false} {

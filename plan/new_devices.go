@@ -49,6 +49,7 @@ func (b *problemBuilder) addDevices() {
 			add(b.gpu(g))
 		}
 	}
+	b.noteStandIns()
 	for i := range b.host.NICs {
 		if n := &b.host.NICs[i]; n.PF == nil {
 			add(b.nic(n))
@@ -67,6 +68,19 @@ func (b *problemBuilder) addDevices() {
 	}
 	b.bundle()
 	b.countVFs()
+}
+
+// noteStandIns says which GPUs are none, if lab nodes want any.
+func (b *problemBuilder) noteStandIns() {
+	var ids []string
+	for i := range b.host.GPUs {
+		if g := &b.host.GPUs[i]; g.Kind == topology.GPUStandIn {
+			ids = append(ids, g.ID())
+		}
+	}
+	if len(ids) > 0 && b.wantsDevices(KindGPU) {
+		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing", strings.Join(ids, ", "))
+	}
 }
 
 // compareIDs orders devices by address, those without one behind them by name, with numbers in names as numbers: GPU2 before GPU10.

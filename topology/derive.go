@@ -12,7 +12,11 @@ const (
 	GPUIntegrated = "integrated" // inside the processor: it stands on a root bus
 	GPUDisplay    = "display"    // a management controller's or a virtual machine's screen: nothing computes on it
 	GPUVirtual    = "virtual"    // a virtual function
+	GPUStandIn    = "stand-in"   // of an emulated host: goes where a GPU goes, and computes nothing
 )
+
+// VendorEmulated is the System.Vendor of the hosts that rackless emulate makes.
+const VendorEmulated = "rackless"
 
 // displayOnly are vendors whose class 0x03 functions only drive a screen.
 var displayOnly = map[ID16]bool{
@@ -61,9 +65,11 @@ func (d *PCIDevice) IsBridge() bool {
 	return d.Bridge != nil || d.Class != nil && (d.Class.Sub() == SubPCIBridge || d.Class.Sub() == 0x0609)
 }
 
-// gpuKind tells the kind of a function for which IsGPU holds.
-func gpuKind(d *PCIDevice) string {
+// gpuKind tells the kind of a function of h for which IsGPU holds.
+func (h *Host) gpuKind(d *PCIDevice) string {
 	switch {
+	case h.System.Vendor == VendorEmulated && d.isStandIn():
+		return GPUStandIn
 	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil && serverScreens[*d.Device]):
 		return GPUDisplay
 	case d.PF != nil:
@@ -75,6 +81,12 @@ func gpuKind(d *PCIDevice) string {
 	default:
 		return GPUDiscrete
 	}
+}
+
+// isStandIn reports whether d is QEMU's display controller that is no VGA (secondary-vga), which an emulated host has for a GPU.
+func (d *PCIDevice) isStandIn() bool {
+	const vendorQEMU ID16 = 0x1234
+	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
 // Complete derives what follows from what was read, sorts every list and numbers what has no number of its own. Readers call it last, whatever
@@ -270,7 +282,10 @@ func (h *Host) completeGPUs() {
 		if g.Kind == "" && h.isProcessorGPU(d) {
 			g.Kind = GPUIntegrated
 		}
-		g.Kind = cmp.Or(g.Kind, gpuKind(d))
+		g.Kind = cmp.Or(g.Kind, h.gpuKind(d))
+		if g.Kind == GPUStandIn {
+			g.Model = cmp.Or(g.Model, "stand-in of an emulated host")
+		}
 		g.Vendor = cmp.Or(g.Vendor, d.VendorName)
 		g.Model = cmp.Or(g.Model, d.DeviceName)
 		g.Driver = cmp.Or(g.Driver, d.Driver)

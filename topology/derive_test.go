@@ -235,6 +235,15 @@ func TestKindsOfGPUs(t *testing.T) {
 		{"the screen of a management controller", "02:00.0 0300", vendor(0x1a03), GPUDisplay},
 		{"the screen of a virtual machine", "00:01.0 0300", vendor(VendorRedHat), GPUDisplay},
 		{
+			"the display controller of an emulated host stands in for a GPU", "06:00.0 0380 below 05:00.0",
+			func(h *Host) { h.PCI[0].Vendor, h.System.Vendor = new(ID16(0x1234)), VendorEmulated }, GPUStandIn,
+		},
+		{"that of any other virtual machine is a screen", "06:00.0 0380 below 05:00.0", vendor(0x1234), GPUDisplay},
+		{
+			"the VGA of an emulated host is a screen", "00:01.0 0300",
+			func(h *Host) { h.PCI[0].Vendor, h.System.Vendor = new(ID16(0x1234)), VendorEmulated }, GPUDisplay,
+		},
+		{
 			"a virtual function", "01:00.4 0302\n01:00.0 0302",
 			func(h *Host) { h.PCI[0].Vendor, h.PCI[0].PF = new(VendorAMD), &PCIAddr{Bus: 1} }, GPUVirtual,
 		},

@@ -78,14 +78,15 @@ const (
 	ClassBridge      = 0x06
 	ClassAccelerator = 0x12
 
-	SubVGA        = 0x0300
-	Sub3D         = 0x0302
-	SubInfiniBand = 0x0207
-	SubHostBridge = 0x0600
-	SubPCIBridge  = 0x0604
-	SubAudio      = 0x0403
-	SubUSB        = 0x0c03
-	SubFabric     = 0x0c06 // InfiniBand HCAs of before subclass 0x0207
+	SubVGA          = 0x0300
+	Sub3D           = 0x0302
+	SubInfiniBand   = 0x0207
+	SubHostBridge   = 0x0600
+	SubOtherDisplay = 0x0380 // a display controller that is neither VGA nor 3D
+	SubPCIBridge    = 0x0604
+	SubAudio        = 0x0403
+	SubUSB          = 0x0c03
+	SubFabric       = 0x0c06 // InfiniBand HCAs of before subclass 0x0207
 )
 
 // Vendors that rackless knows by name.

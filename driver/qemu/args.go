@@ -18,10 +18,6 @@ const setupPort = "org.rackless.setup"
 // clones; the lab's own MTU is set in the guest, at most this.
 const maxNICMTU = 9216
 
-// kernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time under emulation and protects
-// nothing in a throw-away guest: self-tests of the crypto code, mitigations for CPUs that are emulated, address randomisation.
-const kernelArgs = "console=ttyS0 loglevel=4 panic=-1 cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on"
-
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
 	spec     driver.Spec
@@ -62,7 +58,7 @@ func (m machine) args() []string {
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
 	if m.image != nil {
-		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
+		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", guest.KernelArgs)
 	}
 	if m.incoming != 0 {
 		a = append(a, "-incoming", "defer") // until the capability is set over QMP that leaves the memory out

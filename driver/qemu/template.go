@@ -56,7 +56,7 @@ func (d *Driver) templateKey(s driver.Spec) string {
 	version := d.Version
 	m := machine{spec: driver.Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]driver.NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
 	sum := sha256.Sum256([]byte(strings.Join(append(m.args(),
-		fmt.Sprint(templateFormat), d.Image.Key, kernelArgs, version, hostCPU(d.Accel)), "\x00")))
+		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(d.Accel)), "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -1,0 +1,80 @@
+package guest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"slices"
+	"strings"
+)
+
+// A driverSet is modules of hardware that few nodes have: they are kept packed, and the guest loads those whose hardware it finds.
+type driverSet struct {
+	modules []module // without those that are loaded anyway
+	rows    []driverRow
+}
+
+// A driverRow says what to load for a device.
+type driverRow struct {
+	alias string   // pattern of the device's modalias, as of a shell: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
+	names []string // modules in the order to insert them
+}
+
+// companions are modules that no alias asks for: the driver of a card requests them by itself, through a modprobe that the guest lacks.
+var companions = map[string][]string{"mlx4_core": {"mlx4_en", "mlx4_ib"}}
+
+// drivers gathers the modules of names that the kernel has, with what they need beyond loaded. PCI devices come by their own alias, their RDMA
+// side often as a device on the auxiliary bus.
+func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) {
+	var set driverSet
+	there := make(map[string]bool)
+	for _, m := range loaded {
+		there[m.Name] = true
+	}
+	for _, name := range names {
+		mods, err := s.load(nil, append([]string{name}, companions[name]...))
+		if err != nil {
+			return driverSet{}, err
+		}
+		var order, aliases []string
+		for _, m := range mods {
+			if m.Name == name {
+				aliases = moduleInfo(m.Data)["alias"]
+			}
+			if there[m.Name] {
+				continue
+			}
+			order = append(order, m.Name)
+			if !slices.ContainsFunc(set.modules, func(have module) bool { return have.Name == m.Name }) {
+				set.modules = append(set.modules, m)
+			}
+		}
+		for _, a := range aliases {
+			if (strings.HasPrefix(a, "pci:") || strings.HasPrefix(a, "auxiliary:")) && !strings.ContainsAny(a, " \t\n") {
+				set.rows = append(set.rows, driverRow{a, order})
+			}
+		}
+	}
+	return set, nil
+}
+
+// table returns the rows as the guest reads them: an alias and its modules, separated by spaces.
+func (d driverSet) table() string {
+	var b strings.Builder
+	for _, r := range d.rows {
+		b.WriteString(r.alias + " " + strings.Join(r.names, " ") + "\n")
+	}
+	return b.String()
+}
+
+// pack compresses a module in a form that busybox' insmod takes.
+func pack(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}

@@ -1,0 +1,315 @@
+// Package cmdline reads and edits kernel command lines: which words of one set the arguments of a plan, what takes their place, and how that is taken back. It
+// knows no boot loader.
+//
+// The rules are those of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in kernel/params.c): words are separated by white space outside of double
+// quotes, a dash in a name is an underscore, and what stands after "--" is for init.
+package cmdline
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Split returns the words of a command line that are for the kernel: those before "--".
+func Split(line string) []string {
+	tokens, _ := scan(line)
+	var words []string
+	for _, t := range tokens {
+		if t.word == endOfArgs {
+			break
+		}
+		words = append(words, t.word)
+	}
+	return words
+}
+
+// endOfArgs is the word after which arguments are for init.
+const endOfArgs = "--"
+
+// A token is a word with the white space before it.
+type token struct {
+	space, word string
+	open        bool // the word has a quote that never ends, so that it reaches to the end of the line
+}
+
+// scan cuts a line in tokens, and the white space after the last. Together they are the line.
+func scan(line string) (tokens []token, tail string) {
+	for {
+		word := strings.TrimLeft(line, whiteSpace)
+		if word == "" {
+			return tokens, line
+		}
+		space := line[:len(line)-len(word)]
+		quoted, n := false, 0
+		for n < len(word) && (quoted || !strings.ContainsRune(whiteSpace, rune(word[n]))) {
+			if word[n] == '"' {
+				quoted = !quoted
+			}
+			n++
+		}
+		tokens = append(tokens, token{space, word[:n], quoted})
+		line = word[n:]
+	}
+}
+
+const whiteSpace = " \t\n\v\f\r"
+
+// parse returns the name and the value of a word as the kernel sees them: without quotes, and with underscores in the name.
+func parse(word string) (key, value string, hasValue bool) {
+	if rest, ok := strings.CutPrefix(word, `"`); ok {
+		word = strings.TrimSuffix(rest, `"`)
+	}
+	key, value, hasValue = strings.Cut(word, "=")
+	if rest, ok := strings.CutPrefix(value, `"`); ok {
+		value = strings.TrimSuffix(rest, `"`)
+	}
+	return strings.ReplaceAll(key, "-", "_"), value, hasValue
+}
+
+// normal returns a word in the form in which two that mean the same are the same.
+func normal(word string) string {
+	key, value, hasValue := parse(word)
+	if key == pageSize {
+		value = canonicalSize(value)
+	}
+	if hasValue {
+		return key + "=" + value
+	}
+	return key
+}
+
+// The arguments that set pages aside come in pairs: a count belongs to the size before it.
+const (
+	pageSize  = "hugepagesz"
+	pageCount = "hugepages"
+)
+
+// canonicalSize makes one text of sizes that the kernel reads as one: 1024M is 1G.
+func canonicalSize(size string) string {
+	size = strings.ToUpper(size)
+	for _, units := range []string{"KM", "MG", "GT"} {
+		digits, ok := strings.CutSuffix(size, units[:1])
+		if n, err := strconv.ParseUint(digits, 10, 64); ok && err == nil && n > 0 && n%1024 == 0 {
+			size = strconv.FormatUint(n/1024, 10) + units[1:]
+		}
+	}
+	return size
+}
+
+// A matcher tells which words of a command line set what a list of arguments sets. It has to see the words in order.
+type matcher struct {
+	keys  map[string]bool // names that the arguments set
+	words map[string]bool // the arguments
+	size  string          // of the last hugepagesz=, "" before the first
+}
+
+func newMatcher(args []string) *matcher {
+	m := &matcher{keys: map[string]bool{}, words: map[string]bool{}}
+	for _, arg := range args {
+		key, _, _ := parse(arg)
+		m.keys[key], m.words[normal(arg)] = true, true
+	}
+	return m
+}
+
+// sets reports whether a word sets one of the arguments, be it to another value. Pages of a size that the arguments do not name are not theirs; a count before any size is
+// one of the default size, and is.
+func (m *matcher) sets(word string) bool {
+	key, value, _ := parse(word)
+	if key == pageSize {
+		m.size = canonicalSize(value)
+	}
+	if !m.keys[key] {
+		return false
+	}
+	return !isPages(key) || m.size == "" || m.words[pageSize+"="+m.size]
+}
+
+// pages returns the words of a command line that set pages aside and are the arguments' business, in their normal form.
+func (m *matcher) pages(line string) []string {
+	m.size = ""
+	var words []string
+	for _, word := range Split(line) {
+		if key, _, _ := parse(word); m.sets(word) && isPages(key) {
+			words = append(words, normal(word))
+		}
+	}
+	m.size = ""
+	return words
+}
+
+func isPages(key string) bool { return key == pageSize || key == pageCount }
+
+// Keys returns the names of the arguments, each once, in order.
+func Keys(args []string) []string {
+	var keys []string
+	for _, arg := range args {
+		if key, _, _ := strings.Cut(arg, "="); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Replaced returns the words of a command line that set one of args to something else.
+func Replaced(line string, args []string) []string {
+	m := newMatcher(args)
+	var gone []string
+	for _, word := range Split(line) {
+		if m.sets(word) && !m.words[normal(word)] {
+			gone = append(gone, word)
+		}
+	}
+	return gone
+}
+
+// Has reports whether the kernel reads all of args, and no other value of the same: which of two values counts is different from argument to argument (of two isolcpus= it
+// is the first, of two rcu_nocbs= the last).
+func Has(line string, args []string) bool {
+	m := newMatcher(args)
+	have := map[string]bool{}
+	for _, word := range Split(line) {
+		if !m.sets(word) {
+			continue
+		}
+		have[normal(word)] = true
+		if key, _, _ := parse(word); !isPages(key) && !m.words[normal(word)] {
+			return false
+		}
+	}
+	for _, arg := range args {
+		if !have[normal(arg)] {
+			return false
+		}
+	}
+	return slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
+}
+
+// Edit returns command line with args at its end, before "--", and without other values of the same. All else stays as it is, where it is. A line that has the arguments is
+// returned unchanged.
+func Edit(line string, args []string) string { return EditLines([]string{line}, 0, args)[0] }
+
+// EditLines is [Edit] for a command line that is kept in several pieces, which are joined by spaces when it is used. The arguments go to the end of piece at, or of a later one where
+// they would come between a size of pages and its count.
+func EditLines(lines []string, at int, args []string) []string {
+	if Has(strings.Join(lines, " "), args) {
+		return slices.Clone(lines)
+	}
+	m := newMatcher(args)
+	if m.keys[pageCount] {
+		at = max(at, m.lastCount(lines))
+	}
+	return rewrite(lines, at, args, m.sets)
+}
+
+// lastCount returns the last piece that stays to begin with a count of pages, whose size is in a piece before; -1 where none does.
+func (m *matcher) lastCount(lines []string) int {
+	last := -1
+	for i, line := range lines {
+		first := true
+		for _, word := range Split(line) {
+			key, _, _ := parse(word)
+			if m.sets(word) || !isPages(key) {
+				continue
+			}
+			if first && key == pageCount {
+				last = i
+			}
+			first = false
+		}
+	}
+	m.size = ""
+	return last
+}
+
+// UndoLines takes back what EditLines made of before, and returns the pieces of before where nobody has changed them since. Where somebody has, the arguments are taken off, what
+// they had replaced comes to where they were, and all else stays, another value of the same argument too.
+func UndoLines(now, before []string, at int, args []string) []string {
+	if slices.Equal(now, before) || slices.Equal(now, EditLines(before, at, args)) {
+		return slices.Clone(before)
+	}
+	line := strings.Join(now, " ")
+	m := newMatcher(args)
+	ours, theirs := 0, map[string]bool{} // names of arguments that have another value now
+	// Sizes and counts are taken off together or not at all.
+	ourPages := slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
+	isOurs := func(word string) bool {
+		key, _, _ := parse(word)
+		return m.sets(word) && m.words[normal(word)] && (ourPages || !isPages(key))
+	}
+	for _, word := range Split(line) {
+		if key, _, _ := parse(word); isOurs(word) {
+			ours++
+		} else if m.keys[key] {
+			theirs[key] = theirs[key] || !isPages(key)
+		}
+	}
+	if ours == 0 {
+		return slices.Clone(now)
+	}
+	m.size = ""
+	var back, first []string
+	for _, word := range Split(strings.Join(before, " ")) {
+		switch key, _, _ := parse(word); {
+		case !m.sets(word) || theirs[key] || isPages(key) && !ourPages:
+		case key == pageCount && m.size == "":
+			first = append(first, word) // of the default size, as long as no other size comes before
+		default:
+			back = append(back, word)
+		}
+	}
+	m.size = ""
+	undone := rewrite(now, at, back, isOurs)
+	undone[0] = strings.Join(append(first, undone[0]), " ")
+	return undone
+}
+
+// Strip returns a command line without what sets any of args.
+func Strip(line string, args []string) string {
+	m := newMatcher(args)
+	return rewrite([]string{line}, 0, nil, m.sets)[0]
+}
+
+// rewrite takes words off that drop says, and puts others at the end of piece at, or before what the kernel would not read as words.
+func rewrite(lines []string, at int, add []string, drop func(string) bool) []string {
+	out := make([]string, len(lines))
+	added, rest := len(add) == 0, false
+	for i, line := range lines {
+		tokens, tail := scan(line)
+		var b strings.Builder
+		put := func(space, word string) {
+			// The first word takes the place of one before it that is gone.
+			switch {
+			case b.Len() == 0 && len(tokens) > 0:
+				space = tokens[0].space
+			case b.Len() == 0:
+				space = ""
+			case b.Len() > 0 && space == "":
+				space = " "
+			}
+			b.WriteString(space + word)
+		}
+		addNow := func() {
+			if !added {
+				put(" ", strings.Join(add, " "))
+				added = true
+			}
+		}
+		for _, t := range tokens {
+			// No words of the kernel come behind these.
+			rest = rest || t.word == endOfArgs || t.open && !drop(t.word)
+			if i <= at && rest {
+				addNow()
+			}
+			if rest || !drop(t.word) {
+				put(t.space, t.word)
+			}
+		}
+		if i == at {
+			addNow()
+		}
+		out[i] = b.String() + tail
+	}
+	return out
+}

@@ -1,0 +1,37 @@
+package plan
+
+import "github.com/rackless/rackless/topology"
+
+// EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs, and for each NUMA node with memory of it on which none of these are
+// the housekeeping CPUs there, or where the host keeps none there the last one of the lab node's own: as it is isolated, the kernel moves nothing there by itself.
+//
+// QEMU from 7.2 on clears hugepages by threads that it moves to the NUMA node of the pages. libvirt (seen with 9.0) has confined the process to the CPUs of the
+// emulator pin by then, and a machine of which one has none on that node does not start: "Setting CPU affinity failed: Invalid argument".
+func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
+	pin := n.EmulatorCPUs
+	if pin.IsEmpty() || h == nil {
+		return pin
+	}
+	for _, m := range n.Memory {
+		for i := range h.NUMANodes {
+			node := &h.NUMANodes[i]
+			if node.ID != m.NUMANode || node.CPUs.Overlaps(pin) {
+				continue
+			}
+			if kept := node.CPUs.Intersect(p.Housekeeping.CPUs); !kept.IsEmpty() {
+				pin = pin.Union(kept)
+				continue
+			}
+			last := -1
+			for _, cpu := range n.VCPUs {
+				if cpu >= 0 && cpu < topology.MaxCPUs && node.CPUs.Contains(cpu) {
+					last = max(last, cpu)
+				}
+			}
+			if last >= 0 {
+				pin = pin.Union(topology.CPUs(last))
+			}
+		}
+	}
+	return pin
+}
