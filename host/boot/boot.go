@@ -1,0 +1,185 @@
+package boot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cmdline"
+)
+
+// Kinds are the ops of this package.
+func Kinds() change.Kinds {
+	return change.Kinds{
+		"kernel-args-grub":       func() change.Op { return &grub{} },
+		"kernel-args-entries":    func() change.Op { return &entries{} },
+		"kernel-args-rpm-ostree": func() change.Op { return &rpmOSTree{} },
+		"kernel-args-by-hand":    func() change.Op { return &byHand{} },
+	}
+}
+
+// Steps returns the steps that give the kernel args, by the boot loader of the machine; none where there are no args. why has the reason of each, as
+// plan.Plan.KernelWhy. Arguments that no boot loader could carry are an error; a boot loader that cannot be changed is a step that its guard refuses.
+func Steps(s *change.System, args, why []string) ([]change.Step, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	if err := cmdline.Check(args, limit); err != nil {
+		return nil, err
+	}
+	op, err := detect(s, args)
+	if err != nil {
+		return nil, err
+	}
+	var reasons []string
+	for i, arg := range args {
+		if i < len(why) && why[i] != "" {
+			arg += ": " + why[i]
+		}
+		reasons = append(reasons, arg)
+	}
+	return []change.Step{{
+		Op:      op,
+		What:    "give the kernel " + strconv.Itoa(len(args)) + " arguments, " + op.where(),
+		Why:     strings.Join(reasons, "\n"),
+		Risk:    "a machine that does not come up with them is started with the entry edited: press e in the boot menu, and take them off the line of the kernel",
+		Boot:    true,
+		InForce: inForce(args),
+		Guard:   op.guard,
+	}}, nil
+}
+
+// limit is how long a command line may be. rackless runs on the machine that it changes, so that their architecture is one.
+var limit = cmdline.Limit(runtime.GOARCH)
+
+// fits refuses a command line that the kernel would cut off.
+func fits(line string) error {
+	if len(line) >= limit {
+		return fmt.Errorf("the command line would have %d characters, and the kernel reads %d: take something off first: %s", len(line), limit-1, line)
+	}
+	return nil
+}
+
+// subject names a thing and the arguments that it is to have. Other arguments make another op: what the plan of before wanted is taken back first, so that nothing of it stays
+// which the new one does not name.
+func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
+
+// settled lets an op read as it did before, after Restore has kept what others changed in the meantime: nothing of ours is left then, though the files are not those of
+// before.
+type settled struct{ now, before change.State }
+
+// settle is called at the end of Restore with the state that it has led to.
+func (t *settled) settle(now, before change.State) { t.now, t.before = now, before }
+
+func (t *settled) read(now change.State) change.State {
+	if t.before != "" && now == t.now {
+		return t.before
+	}
+	return now
+}
+
+// find returns the path of a program of the machine, by the first of the names that there is; "" where there is none.
+func find(s *change.System, names ...string) string {
+	for _, name := range names {
+		for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+			path := dir + "/" + name
+			if info, err := os.Stat(s.Path(path)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// follow returns what a path leads to when it is a link, so that the file is replaced and not the link.
+func follow(s *change.System, path string) (string, error) {
+	const most = 8
+	for range most {
+		to, err := os.Readlink(s.Path(path))
+		if err != nil { // no link, or nothing at all
+			return path, nil
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return "", fmt.Errorf("%s: more than %d links, one to another", path, most)
+}
+
+// canWrite refuses where files in the directories cannot be replaced.
+func canWrite(s *change.System, dirs ...string) error {
+	for _, dir := range dirs {
+		for !s.Exists(dir) {
+			dir = filepath.Dir(dir)
+		}
+		const writable = 2 // W_OK
+		if err := syscall.Access(s.Path(dir), writable); err != nil {
+			return fmt.Errorf("%s cannot be written (%w): mount it for writing, or set the arguments in the image that this machine is started from", dir, err)
+		}
+	}
+	return nil
+}
+
+// fileText is what the state of a [change.File] says of its content; ok is false where it was no regular file.
+func fileText(state change.State) (text string, ok bool) {
+	var st struct {
+		Data    []byte
+		Link    string
+		Missing bool
+	}
+	if err := json.Unmarshal([]byte(state), &st); err != nil || st.Missing || st.Link != "" {
+		return "", false
+	}
+	return string(st.Data), true
+}
+
+// put replaces the content of a file that is there.
+func put(s *change.System, path, text string) error {
+	info, err := os.Stat(s.Path(path))
+	if err != nil {
+		return err
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		uid, gid = int(sys.Uid), int(sys.Gid)
+	}
+	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
+}
+
+// optional reads a file that need not be there; "" where it is not.
+func optional(s *change.System, path string) (string, error) {
+	b, err := s.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(b), err
+}
+
+// decode reads a state that is JSON.
+func decode(state change.State, into any) error {
+	if err := json.Unmarshal([]byte(state), into); err != nil {
+		return fmt.Errorf("state of kernel arguments: %w", err)
+	}
+	return nil
+}
+
+func encode(v any) (change.State, error) {
+	b, err := json.Marshal(v)
+	return change.State(b), err
+}
+
+// unique returns the strings sorted, each once.
+func unique(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}

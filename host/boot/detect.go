@@ -1,0 +1,230 @@
+package boot
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/rackless/rackless/host/change"
+)
+
+// A loader is a boot loader as an op that gives it the arguments.
+type loader interface {
+	change.Op
+	where() string // for Step.What
+	guard(ctx context.Context, s *change.System) error
+}
+
+// detect says which boot loader starts this machine. What the firmware says of the last boot counts more than what lies on the disk, where more than one may be installed.
+func detect(s *change.System, args []string) (loader, error) {
+	hand := func(found, do string) loader { return &byHand{Args: args, Found: found, Todo: do} }
+	if s.Exists("/run/ostree-booted") {
+		if program := find(s, "rpm-ostree"); program != "" {
+			return &rpmOSTree{Args: args, Program: program}, nil
+		}
+		return hand("an OSTree system without rpm-ostree", "with bootc in a file of /usr/lib/bootc/kargs.d of the image, else by ostree admin kargs edit-in-place"), nil
+	}
+	for _, k := range keepers {
+		if program := find(s, k.program); program != "" && s.Exists(k.file) {
+			return hand(k.found, k.do), nil
+		}
+	}
+	info, err := efiVariable(s, "LoaderInfo")
+	if err != nil {
+		return nil, err
+	}
+	stub, err := efiVariable(s, "StubInfo")
+	if err != nil {
+		return nil, err
+	}
+	selected, err := efiVariable(s, "LoaderEntrySelected")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case stub != "" || strings.HasSuffix(selected, ".efi"):
+		return hand("a unified kernel image, with the command line in it", "in "+kernelCmdline+
+			", and build the image again: kernel-install add-all, mkinitcpio -P or dracut --uefi --force, whichever built it"), nil
+	case strings.HasPrefix(info, "systemd-boot"):
+		dirs, err := entryDirs(s, "/boot", "/efi", "/boot/efi")
+		if err != nil {
+			return nil, err
+		}
+		if len(dirs) == 0 {
+			return hand(info+", and no entries in /boot, /efi or /boot/efi", "in the line options of the entries that bootctl list shows"), nil
+		}
+		return &entries{Args: args, Dirs: dirs}, nil
+	case info != "" && !strings.HasPrefix(info, "GRUB"):
+		return hand(info, "where that keeps the command line of the kernel"), nil
+	}
+	return detectGRUB(s, args, info != "", hand)
+}
+
+// detectGRUB is asked where GRUB has started the machine (certain), or an unknown loader: only newer GRUBs tell the firmware.
+func detectGRUB(s *change.System, args []string, certain bool, hand func(found, do string) loader) (loader, error) {
+	configs, err := grubConfigs(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(configs) == 0 {
+		for _, h := range hints {
+			if s.Exists(h.file) {
+				return hand(h.file, h.do), nil
+			}
+		}
+		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of the kernel"), nil
+	}
+	// Without the firmware's word, entries of systemd-boot on the same disk leave it open which of the two starts the machine.
+	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+globalVariables) {
+		others, err := entryDirs(s, "/efi", "/boot/efi")
+		if err != nil {
+			return nil, err
+		}
+		if len(others) > 0 {
+			return hand("GRUB in "+configs[0].path+" and boot entries in "+others[0]+", and the firmware's variables cannot be read, which say which of the two it is",
+				"where the right one has it, or mount efivarfs on /sys/firmware/efi/efivars, and prepare again"), nil
+		}
+	}
+	if slices.ContainsFunc(configs, func(c grubConfig) bool { return c.menu.bls }) {
+		dirs, err := entryDirs(s, "/boot")
+		if err != nil {
+			return nil, err
+		}
+		if len(dirs) == 0 {
+			return hand("GRUB, and no entries in /boot/loader/entries", "with grubby --update-kernel=ALL"), nil
+		}
+		env, err := follow(s, "/boot/grub2/grubenv")
+		return &entries{Args: args, Dirs: dirs, Env: env, Grubby: find(s, "grubby")}, err
+	}
+	if len(configs) > 1 {
+		var paths []string
+		for _, c := range configs {
+			paths = append(paths, c.path)
+		}
+		return hand("more than one menu of GRUB: "+strings.Join(paths, ", "), "in "+grubSettings+", and make the right one of these anew; remove the others, and rackless does it"), nil
+	}
+	config := configs[0].path
+	names := []string{"grub-mkconfig", "grub2-mkconfig"}
+	if strings.Contains(config, "grub2") {
+		slices.Reverse(names)
+	}
+	g := &grub{Args: args, Config: config, Program: find(s, names...)}
+	if g.Program == "" {
+		return hand("GRUB without grub-mkconfig", "in the lines linux of "+config), nil
+	}
+	script, err := s.ReadFile(g.Program)
+	if err != nil {
+		return nil, err
+	}
+	// Debian's and Ubuntu's read the directory; upstream's and SUSE's do not.
+	if g.DropIn = strings.Contains(string(script), "default/grub.d"); g.DropIn {
+		g.Settings = grubDropIn
+		return g, nil
+	}
+	if g.Settings, err = follow(s, grubSettings); err != nil {
+		return nil, err
+	}
+	if !s.Exists(g.Settings) {
+		return hand("GRUB without "+grubSettings, "in the lines linux of "+config), nil
+	}
+	return g, nil
+}
+
+// A grubConfig is a grub.cfg with a menu in it.
+type grubConfig struct {
+	path string
+	menu *menu
+}
+
+// grubConfigs returns the menus that there are. The files in the EFI system partition that only lead to another are none.
+func grubConfigs(s *change.System) ([]grubConfig, error) {
+	efi, err := filepath.Glob(s.Path("/boot/efi/EFI/*/grub.cfg"))
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{"/boot/grub/grub.cfg", "/boot/grub2/grub.cfg"}
+	for _, full := range efi {
+		paths = append(paths, "/boot/efi/EFI/"+filepath.Base(filepath.Dir(full))+"/grub.cfg")
+	}
+	var configs []grubConfig
+	for _, p := range paths {
+		if p, err = follow(s, p); err != nil {
+			return nil, err
+		}
+		text, err := optional(s, p)
+		if err != nil {
+			return nil, err
+		}
+		m, err := parseMenu(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: make it anew with grub-mkconfig", p, err)
+		}
+		known := slices.ContainsFunc(configs, func(c grubConfig) bool { return c.path == p })
+		if (m.bls || len(m.entries) > 0) && !known {
+			configs = append(configs, grubConfig{p, m})
+		}
+	}
+	return configs, nil
+}
+
+// entryDirs returns the directories below partitions that have entries for Linux.
+func entryDirs(s *change.System, partitions ...string) ([]string, error) {
+	var dirs []string
+	for _, p := range partitions {
+		dir, err := follow(s, p)
+		if err != nil {
+			return nil, err
+		}
+		dir = path.Join(dir, "loader/entries")
+		files, err := listEntries(s, dir)
+		if err != nil {
+			return nil, err
+		}
+		if len(files) > 0 && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// The firmware's variables have a vendor: that of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE), and that of UEFI's own.
+const (
+	loaderVariables = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
+)
+
+// efiVariable returns a text that the boot loader has left in the firmware's variables; "" where it has not.
+func efiVariable(s *change.System, name string) (string, error) {
+	data, err := optional(s, "/sys/firmware/efi/efivars/"+name+"-"+loaderVariables)
+	if err != nil || len(data) < 4 {
+		return "", err
+	}
+	data = data[4:] // attributes
+	var units []uint16
+	for ; len(data) >= 2; data = data[2:] {
+		units = append(units, binary.LittleEndian.Uint16([]byte(data)))
+	}
+	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
+}
+
+// keepers are programs that write the entries of a boot loader anew from settings of their own.
+var keepers = []struct{ program, file, found, do string }{
+	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes", "in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
+	{"kernelstub", "/etc/kernelstub/configuration", "kernelstub", "with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
+}
+
+// hints are the files in which boot loaders that are not changed by rackless have the command line.
+var hints = []struct{ file, do string }{
+	{"/etc/default/u-boot", "in U_BOOT_PARAMETERS of it, and run u-boot-update"},
+	{"/boot/extlinux/extlinux.conf", "in its lines append"},
+	{"/boot/firmware/cmdline.txt", "in its one line"},
+	{"/boot/cmdline.txt", "in its one line"},
+	{"/etc/zipl.conf", "in its lines parameters or in those options of /boot/loader/entries, and run zipl"},
+	{"/boot/refind_linux.conf", "in each of its lines"},
+	{"/boot/limine.conf", "in its lines cmdline"},
+}

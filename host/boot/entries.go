@@ -1,0 +1,311 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lazyregexp"
+)
+
+// An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1): systemd-boot, and GRUB on Fedora and RHEL.
+//
+// The files are changed directly, each in one step, and not by grubby or kernel-install: grubby has words change places, takes iommu=pt for a part of intel_iommu=pt in
+// some versions, and cannot keep apart pages of two sizes; kernel-install builds each initrd anew. Where there is grubby, it is asked whether it sees what was meant.
+//
+// Where /etc/kernel/cmdline is missing, the entries of kernels that are installed later are made of what the running kernel was started with: of the arguments, too, once
+// the machine was started with them, and also after a rollback until it is started again. Nothing is made in that file's place.
+type entries struct {
+	Args []string `json:"args"`
+	Dirs []string `json:"dirs"`          // with the entries
+	Env  string   `json:"env,omitempty"` // GRUB's environment, which entries may refer to
+	// Grubby is the program of that name, which shows what GRUB makes of the entries.
+	Grubby string `json:"grubby,omitempty"`
+	settled
+}
+
+// kernelCmdline is what kernel-install makes the options of new entries of.
+const kernelCmdline = "/etc/kernel/cmdline"
+
+// entriesState is what the files have, by path, as change.File has it.
+type entriesState struct {
+	Files map[string]change.State `json:"files"`
+}
+
+func (o *entries) Kind() string    { return "kernel-args-entries" }
+func (o *entries) Subject() string { return subject(strings.Join(o.Dirs, " "), o.Args) }
+func (o *entries) where() string   { return "in the boot entries of " + strings.Join(o.Dirs, " and ") }
+
+func (o *entries) Read(ctx context.Context, s *change.System) (change.State, error) {
+	st, err := o.read(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	state, err := encode(st)
+	return o.settled.read(state), err
+}
+
+func (o *entries) read(ctx context.Context, s *change.System) (entriesState, error) {
+	st := entriesState{Files: map[string]change.State{}}
+	add := func(path string) (err error) {
+		st.Files[path], err = (&change.File{Path: path}).Read(ctx, s)
+		return err
+	}
+	env := false
+	for _, dir := range o.Dirs {
+		files, err := listEntries(s, dir)
+		if err != nil {
+			return st, err
+		}
+		for _, file := range files {
+			if err := add(file); err != nil {
+				return st, err
+			}
+			text, _ := fileText(st.Files[file])
+			env = env || strings.Contains(parseOptions(entryForm, text).line(), kernelopts)
+		}
+	}
+	if env && o.Env != "" {
+		if err := add(o.Env); err != nil {
+			return st, err
+		}
+	}
+	return st, add(kernelCmdline)
+}
+
+// listEntries returns the entries in a directory that start Linux on this machine, sorted; none where there is no directory.
+func listEntries(s *change.System, dir string) ([]string, error) {
+	files, err := os.ReadDir(s.Path(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	machine, err := optional(s, "/etc/machine-id")
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, f := range files {
+		file := dir + "/" + f.Name()
+		if path.Ext(file) != ".conf" || !f.Type().IsRegular() {
+			continue
+		}
+		text, err := s.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		// An entry of another system on the same disk says so, or says nothing.
+		id := entryValue(string(text), "machine-id")
+		if other := id != "" && id != strings.TrimSpace(machine); !other && entryValue(string(text), "linux") != "" {
+			list = append(list, file)
+		}
+	}
+	return list, nil
+}
+
+// A line is the command line that an entry gives.
+type entryLine struct{ file, line string }
+
+// lines returns what the kernels are started with, with variables in it replaced.
+func (o *entries) lines(st *entriesState) ([]entryLine, error) {
+	var lines []entryLine
+	for _, file := range slices.Sorted(maps.Keys(st.Files)) {
+		if file == o.Env || file == kernelCmdline {
+			continue
+		}
+		text, _ := fileText(st.Files[file])
+		line := parseOptions(entryForm, text).line()
+		if strings.Contains(line, kernelopts) {
+			env, _ := fileText(st.Files[o.Env])
+			vars := parseOptions(envForm, env)
+			if len(vars.pieces) != 1 {
+				return nil, fmt.Errorf("%s: %s is used, and is not set in GRUB's environment: grubby --update-kernel=ALL --args=%q, and prepare again", file, kernelopts, strings.Join(o.Args, " "))
+			}
+			line = strings.ReplaceAll(line, kernelopts, vars.pieces[0])
+		}
+		lines = append(lines, entryLine{file, line})
+	}
+	if len(lines) == 0 {
+		return nil, fmt.Errorf("no entry in %s starts Linux", strings.Join(o.Dirs, " or "))
+	}
+	return lines, nil
+}
+
+func (o *entries) Done(state change.State) bool {
+	var st entriesState
+	if decode(state, &st) != nil {
+		return false
+	}
+	lines, err := o.lines(&st)
+	if err != nil {
+		return false
+	}
+	for _, l := range lines {
+		if !cmdline.Has(l.line, o.Args) {
+			return false
+		}
+	}
+	text, ok := fileText(st.Files[kernelCmdline])
+	return !ok || cmdline.Has(parseOptions(cmdlineForm, text).line(), o.Args)
+}
+
+func (o *entries) guard(ctx context.Context, s *change.System) error {
+	st, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	lines, err := o.lines(&st)
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if err := fits(cmdline.Edit(l.line, o.Args)); err != nil {
+			return fmt.Errorf("%s: %w", l.file, err)
+		}
+	}
+	dirs := slices.Clone(o.Dirs)
+	for file, state := range st.Files {
+		text, ok := fileText(state)
+		if !ok {
+			continue
+		}
+		if _, err := editOptions(formOf(file), text, o.Args); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		dirs = append(dirs, path.Dir(file))
+	}
+	return canWrite(s, unique(dirs)...)
+}
+
+func (o *entries) Do(ctx context.Context, s *change.System) error {
+	st, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, file := range slices.Sorted(maps.Keys(st.Files)) {
+		text, ok := fileText(st.Files[file])
+		if !ok {
+			continue // /etc/kernel/cmdline that is missing
+		}
+		edited, err := editOptions(formOf(file), text, o.Args)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		// One that has the arguments already, too: beside it there may be a replacement that a rollback was cut off at.
+		if err := put(s, file, edited); err != nil {
+			return err
+		}
+	}
+	return o.witness(ctx, s)
+}
+
+// grubbyArgs is a line of grubby --info.
+var grubbyArgs = lazyregexp.New(`(?m)^args="(.*)"$`)
+
+// witness asks grubby, if there is one, whether it sees the arguments in as many entries as there are.
+func (o *entries) witness(ctx context.Context, s *change.System) error {
+	if o.Grubby == "" {
+		return nil
+	}
+	st, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	lines, err := o.lines(&st)
+	if err != nil {
+		return err
+	}
+	out, err := s.Query(ctx, o.Grubby, "--info=ALL")
+	if err != nil {
+		return err
+	}
+	env, _ := fileText(st.Files[o.Env])
+	variable := parseOptions(envForm, env).line()
+	seen := 0
+	for _, m := range grubbyArgs.Get().FindAllStringSubmatch(string(out), -1) {
+		if cmdline.Has(strings.ReplaceAll(m[1], kernelopts, variable), o.Args) {
+			seen++
+		}
+	}
+	if seen < len(lines) {
+		return fmt.Errorf("%d entries in %s have the arguments, and %s --info=ALL shows them in %d: does this machine start from elsewhere?", len(lines), strings.Join(o.Dirs, " and "), o.Grubby, seen)
+	}
+	return nil
+}
+
+// bootCount is in the name of an entry whose boots are counted: name+3-0.conf (systemd-bless-boot.service). It goes when the machine has come up.
+var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
+
+// Restore brings back what each file was. An entry of before that is gone with its kernel stays gone; one for a kernel that was installed since was made with
+// our arguments, and gets what the entries of before had instead.
+func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
+	var was entriesState
+	if err := decode(before, &was); err != nil {
+		return err
+	}
+	now, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	byName := map[string]string{} // paths of before, by the name without a count
+	for file := range was.Files {
+		byName[bootCount.ReplaceAllString(file, ".conf")] = file
+	}
+	for _, file := range slices.Sorted(maps.Keys(now.Files)) {
+		text, ok := fileText(now.Files[file])
+		if !ok {
+			continue
+		}
+		old, known := byName[bootCount.ReplaceAllString(file, ".conf")]
+		oldText, hadText := fileText(was.Files[old])
+		if !known || !hadText {
+			old, oldText = "", o.pattern(&was)
+		}
+		undone, err := undoOptions(formOf(file), text, oldText, o.Args)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if file == old && undone == oldText {
+			err = (&change.File{Path: file}).Restore(ctx, s, was.Files[file])
+		} else if undone != text {
+			err = put(s, file, undone)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Of what is gone there may be a replacement that was cut off.
+	for _, file := range slices.Sorted(maps.Keys(was.Files)) {
+		if !s.Exists(file) {
+			if err := s.Remove(file); err != nil {
+				return err
+			}
+		}
+	}
+	after, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	state, err := encode(after)
+	o.settle(state, before)
+	return err
+}
+
+// pattern is a text to undo an entry by that was not there before: /etc/kernel/cmdline as it was or, without that, the last entry.
+func (o *entries) pattern(was *entriesState) string {
+	if text, ok := fileText(was.Files[kernelCmdline]); ok {
+		return "options " + parseOptions(cmdlineForm, text).line() + "\n"
+	}
+	lines, err := o.lines(was)
+	if err != nil {
+		return ""
+	}
+	return "options " + lines[len(lines)-1].line + "\n"
+}

@@ -1,0 +1,326 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cmdline"
+)
+
+// A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.
+type grub struct {
+	Args     []string `json:"args"`
+	Config   string   `json:"config"`   // grub.cfg
+	Program  string   `json:"program"`  // grub-mkconfig, grub2-mkconfig
+	Settings string   `json:"settings"` // the file that is changed: one of ours in grub.d, or /etc/default/grub
+	DropIn   bool     `json:"drop_in"`  // it is one of ours
+	settled
+}
+
+// The paths that do not depend on the distribution.
+const (
+	grubDropIn   = "/etc/default/grub.d/rackless.cfg"
+	grubSettings = "/etc/default/grub"
+	// grub-mkconfig writes here first. Nobody boots from it, and a reboot removes it.
+	grubScratch = "/run/rackless-grub.cfg"
+)
+
+// grubState is what GRUB is set to.
+type grubState struct {
+	Settings change.State `json:"settings"` // of the file, as change.File has it
+	Config   change.State `json:"config"`
+	Saved    string       `json:"saved,omitempty"` // saved_entry in GRUB's environment
+}
+
+func (g *grub) Kind() string    { return "kernel-args-grub" }
+func (g *grub) Subject() string { return subject(g.Config, g.Args) }
+func (g *grub) where() string   { return "by GRUB: " + g.Settings + ", and " + g.Config + " made again" }
+
+func (g *grub) Read(ctx context.Context, s *change.System) (change.State, error) {
+	st, err := g.read(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	state, err := encode(st)
+	return g.settled.read(state), err
+}
+
+func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err error) {
+	if st.Settings, err = (&change.File{Path: g.Settings}).Read(ctx, s); err != nil {
+		return st, err
+	}
+	if st.Config, err = (&change.File{Path: g.Config}).Read(ctx, s); err != nil {
+		return st, err
+	}
+	// Only read: GRUB itself writes to it when the machine boots.
+	env, err := optional(s, path.Dir(g.Config)+"/grubenv")
+	st.Saved = savedEntry(env)
+	return st, err
+}
+
+// Done is true of a machine whose default entry has the arguments, whoever has put them there.
+func (g *grub) Done(state change.State) bool {
+	var st grubState
+	if decode(state, &st) != nil {
+		return false
+	}
+	// A drop-in of ours that says something else would change that at the next update-grub.
+	if text, ok := fileText(st.Settings); g.DropIn && ok && text != g.dropIn() {
+		return false
+	}
+	m, err := st.menu()
+	if err != nil {
+		return false
+	}
+	e := m.ours(st.Saved)
+	return e != nil && cmdline.Has(e.line, g.Args)
+}
+
+func (st *grubState) menu() (*menu, error) {
+	text, ok := fileText(st.Config)
+	if !ok {
+		return nil, errors.New("there is no such file")
+	}
+	return parseMenu(text)
+}
+
+// dropIn is the file in /etc/default/grub.d.
+func (g *grub) dropIn() string {
+	return "# Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back.\n" + cmdline.GRUBSnippet(g.Args)
+}
+
+// settings returns the content that the settings are to have.
+func (g *grub) settings(now string) (string, error) {
+	if g.DropIn {
+		return g.dropIn(), nil
+	}
+	text, err := editGrubDefaults(now, g.Args)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: add %q to %s there, run %s -o %s, and prepare again", g.Settings, err, strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
+	}
+	return text, nil
+}
+
+func (g *grub) guard(ctx context.Context, s *change.System) error {
+	st, err := g.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	m, err := st.menu()
+	if err != nil {
+		return fmt.Errorf("%s: %w: make it anew with %s -o %s", g.Config, err, g.Program, g.Config)
+	}
+	if m.ours(st.Saved) == nil {
+		return fmt.Errorf("%s has no entry that starts Linux: make it anew with %s -o %s, or see which boot loader this machine has", g.Config, g.Program, g.Config)
+	}
+	for _, e := range leaves(m.entries) {
+		if e.kernel != "" {
+			if err := e.fits(cmdline.Edit(e.line, g.Args)); err != nil {
+				return err
+			}
+		}
+	}
+	now, _ := fileText(st.Settings)
+	if _, err := g.settings(now); err != nil {
+		return err
+	}
+	return canWrite(s, path.Dir(g.Settings), path.Dir(g.Config), path.Dir(grubScratch))
+}
+
+// fits refuses a line that is too long behind what GRUB puts before it.
+func (e *menuEntry) fits(line string) error {
+	if err := fits("BOOT_IMAGE=" + e.kernel + " " + line); err != nil {
+		return fmt.Errorf("entry %v: %w", e, err)
+	}
+	return nil
+}
+
+// Do changes the settings and then the menu. A new grub.cfg that is not good never gets to where GRUB reads it, and the settings become what they were.
+func (g *grub) Do(ctx context.Context, s *change.System) error {
+	st, err := g.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	now, _ := fileText(st.Settings)
+	text, err := g.settings(now)
+	if err != nil {
+		return err
+	}
+	if g.DropIn {
+		err = (&change.File{Path: g.Settings, Data: []byte(text), Mode: 0o644}).Do(ctx, s)
+	} else {
+		err = put(s, g.Settings, text)
+	}
+	if err != nil {
+		return err
+	}
+	if err := g.generate(ctx, s, &st, g.Args); err != nil {
+		return errors.Join(err, (&change.File{Path: g.Settings}).Restore(ctx, s, st.Settings), g.tidy(s))
+	}
+	return nil
+}
+
+// generate makes grub.cfg anew, of what it was in old, and gives it to GRUB if it is good.
+func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, args []string) error {
+	if _, err := s.Program(ctx, g.Program, "-o", grubScratch); err != nil {
+		return err
+	}
+	text, err := s.ReadFile(grubScratch)
+	if err != nil {
+		return err
+	}
+	if err := judge(s, old, string(text), args); err != nil {
+		return fmt.Errorf("%s was left as it is, because what %s has made in its place is not good: %w", g.Config, g.Program, err)
+	}
+	if err := put(s, g.Config, string(text)); err != nil {
+		return err
+	}
+	return g.tidy(s)
+}
+
+// tidy removes what grub-mkconfig has written first.
+func (g *grub) tidy(s *change.System) error {
+	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
+}
+
+// judge says what is wrong with a new grub.cfg: fewer entries than the old one had, a kernel that is not there, or a command line without args.
+func judge(s *change.System, old *grubState, text string, args []string) error {
+	m, err := parseMenu(text)
+	if err != nil {
+		return err
+	}
+	var before *menu
+	if before, err = old.menu(); err != nil {
+		return fmt.Errorf("the old one cannot be read to compare it: %w", err)
+	}
+	have, had := leaves(m.entries), leaves(before.entries)
+	if len(have) < len(had) {
+		return fmt.Errorf("it has %d entries, and the old one %d: without %s; remove these first if that is right", len(have), len(had), missing(had, have))
+	}
+	e := m.ours(old.Saved)
+	if e == nil {
+		return errors.New("no entry starts Linux")
+	}
+	was := before.ours(old.Saved)
+	for _, file := range append([]string{e.kernel}, e.initrd...) {
+		// Where the old one says the same of a file that we do not find, it is us who do not know how GRUB sees the disk.
+		if !bootFile(s, file) && (was == nil || file != was.kernel && !slices.Contains(was.initrd, file)) {
+			return fmt.Errorf("entry %v starts %s, which is not there", e, file)
+		}
+	}
+	if was != nil && len(was.initrd) > 0 && len(e.initrd) == 0 {
+		return fmt.Errorf("entry %v has no initrd, and %v had %s", e, was, strings.Join(was.initrd, " "))
+	}
+	for _, e := range have {
+		if err := e.fits(e.line); e.kernel != "" && err != nil {
+			return err
+		}
+	}
+	if len(args) > 0 && !cmdline.Has(e.line, args) {
+		return fmt.Errorf("entry %v does not have the arguments alone, but: %s", e, e.line)
+	}
+	return nil
+}
+
+// missing lists the entries that are no more.
+func missing(had, have []*menuEntry) string {
+	var names []string
+	for _, e := range had {
+		if !slices.ContainsFunc(have, func(h *menuEntry) bool { return h.title == e.title && h.id == e.id }) {
+			names = append(names, e.String())
+		}
+	}
+	if names == nil {
+		return "one that is there twice"
+	}
+	return strings.Join(names, ", ")
+}
+
+// bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the file system of /boot or of /, and on Btrfs with the name of a subvolume.
+func bootFile(s *change.System, file string) bool {
+	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
+		_, file, _ = strings.Cut(file, ")")
+	}
+	for file = path.Clean("/" + file); file != "/"; {
+		if s.Exists(file) || s.Exists("/boot"+file) {
+			return true
+		}
+		_, rest, ok := strings.Cut(file[1:], "/")
+		if !ok {
+			return false
+		}
+		file = "/" + rest
+	}
+	return false
+}
+
+// Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in it. If there are other kernels now, or other settings, the old one would lose
+// them: it is made anew then.
+func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
+	var was grubState
+	if err := decode(before, &was); err != nil {
+		return err
+	}
+	now, err := g.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := g.restoreSettings(ctx, s, &now, &was); err != nil {
+		return err
+	}
+	if err := g.restoreConfig(ctx, s, &now, &was); err != nil {
+		return errors.Join(err, g.tidy(s))
+	}
+	if err := g.tidy(s); err != nil {
+		return err
+	}
+	after, err := g.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	state, err := encode(after)
+	g.settle(state, before)
+	return err
+}
+
+func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
+	file := &change.File{Path: g.Settings}
+	nowText, isFile := fileText(now.Settings)
+	wasText, wasFile := fileText(was.Settings)
+	if g.DropIn || !isFile || !wasFile {
+		return file.Restore(ctx, s, was.Settings)
+	}
+	text, err := undoGrubDefaults(nowText, wasText, g.Args)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and roll back again", g.Settings, err, strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
+	case text == wasText:
+		return file.Restore(ctx, s, was.Settings)
+	}
+	return put(s, g.Settings, text)
+}
+
+func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
+	nowText, isFile := fileText(now.Config)
+	wasText, _ := fileText(was.Config)
+	if !isFile || stripMenu(nowText, g.Args) == stripMenu(wasText, g.Args) {
+		return (&change.File{Path: g.Config}).Restore(ctx, s, was.Config)
+	}
+	return g.generate(ctx, s, now, nil)
+}
+
+// stripMenu takes the arguments off each line of a grub.cfg that starts a kernel, in whatever value.
+func stripMenu(text string, args []string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[0], "linux") {
+			lines[i] = strings.Join(strings.Fields(cmdline.Strip(line, args)), " ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}

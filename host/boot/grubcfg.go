@@ -1,0 +1,298 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A menu is what a grub.cfg comes to, as far as it can be read without running it.
+type menu struct {
+	entries  []*menuEntry
+	defaults []string // what "default" is set to, in order
+	bls      bool     // entries come from loader/entries (the command blscfg)
+}
+
+// A menuEntry is an entry of the menu, or a submenu.
+type menuEntry struct {
+	title, id string
+	kernel    string   // of the command linux; "" where there is none
+	line      string   // the kernel's command line
+	initrd    []string // of the command initrd
+	submenu   bool
+	sub       []*menuEntry
+}
+
+func (e *menuEntry) String() string {
+	if e.id != "" {
+		return fmt.Sprintf("%q (%s)", e.title, e.id)
+	}
+	return fmt.Sprintf("%q", e.title)
+}
+
+// leaves returns the entries that boot something, those of submenus too.
+func leaves(entries []*menuEntry) []*menuEntry {
+	var all []*menuEntry
+	for _, e := range entries {
+		if e.submenu {
+			all = append(all, leaves(e.sub)...)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// A scriptToken is a word, or one of the separators "\n", "{" and "}".
+type scriptToken struct {
+	text string
+	word bool
+}
+
+// scriptTokens cuts a script of GRUB, whose words are like those of a shell (info grub, "Shell-like scripting"). Variables are left as they are.
+func scriptTokens(text string) ([]scriptToken, error) {
+	var tokens []scriptToken
+	var word strings.Builder
+	inWord, quoted := false, false // quoted: a brace in the word is no separator
+	end := func() {
+		if !inWord {
+			return
+		}
+		if w := word.String(); !quoted && (w == "{" || w == "}") {
+			tokens = append(tokens, scriptToken{w, false})
+		} else {
+			tokens = append(tokens, scriptToken{w, true})
+		}
+		word.Reset()
+		inWord, quoted = false, false
+	}
+	line := 1
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '\n' {
+			line++
+		}
+		switch {
+		case c == '\n' || c == ';':
+			end()
+			tokens = append(tokens, scriptToken{"\n", false})
+		case c == ' ' || c == '\t' || c == '\r':
+			end()
+		case c == '#' && !inWord:
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case c == '\\':
+			i++
+			if i < len(text) && text[i] == '\n' {
+				line++
+			} else if i < len(text) {
+				word.WriteByte(text[i])
+				inWord, quoted = true, true
+			}
+		case c == '\'':
+			n := strings.IndexByte(text[i+1:], '\'')
+			if n < 0 {
+				return nil, fmt.Errorf("line %d: a quote that never ends", line)
+			}
+			word.WriteString(text[i+1 : i+1+n])
+			line += strings.Count(text[i+1:i+1+n], "\n")
+			i += n + 1
+			inWord, quoted = true, true
+		case c == '"':
+			from := line
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				// Within double quotes a backslash is one unless it is before one of these.
+				if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("\\\"$\n", text[i+1]) >= 0 {
+					i++
+				}
+				if text[i] == '\n' {
+					line++
+				}
+				word.WriteByte(text[i])
+			}
+			if i == len(text) {
+				return nil, fmt.Errorf("line %d: a quote that never ends", from)
+			}
+			inWord, quoted = true, true
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	end()
+	return append(tokens, scriptToken{"\n", false}), nil
+}
+
+// parseMenu reads a grub.cfg.
+func parseMenu(text string) (*menu, error) {
+	tokens, err := scriptTokens(text)
+	if err != nil {
+		return nil, err
+	}
+	m := &menu{}
+	root := &menuEntry{submenu: true}
+	open := []*menuEntry{root} // nil for the body of a function
+	var words []string
+	for _, t := range tokens {
+		if t.word {
+			words = append(words, t.text)
+			continue
+		}
+		switch t.text {
+		case "{":
+			open = append(open, newEntry(words, open[len(open)-1]))
+		case "}":
+			m.command(words, open[len(open)-1])
+			if len(open) == 1 {
+				return nil, errors.New(`a "}" without its "{"`)
+			}
+			open = open[:len(open)-1]
+		default:
+			m.command(words, open[len(open)-1])
+		}
+		words = nil
+	}
+	if len(open) > 1 {
+		return nil, errors.New(`a "{" without its "}"`)
+	}
+	m.entries = root.sub
+	return m, nil
+}
+
+// newEntry puts what a "{" begins into the entry around it; nil where it is no entry.
+func newEntry(words []string, around *menuEntry) *menuEntry {
+	if len(words) == 0 || words[0] != "menuentry" && words[0] != "submenu" {
+		return nil
+	}
+	e := &menuEntry{submenu: words[0] == "submenu"}
+	titled := false
+	for i := 1; i < len(words); i++ {
+		next := ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+		switch w := words[i]; {
+		// The variable is --id, or nothing in versions that do not know that.
+		case w == "--id" || w == "$menuentry_id_option" || w == "${menuentry_id_option}":
+			e.id = next
+			i++
+		case strings.HasPrefix(w, "--id="):
+			e.id = strings.TrimPrefix(w, "--id=")
+		case w == "--class" || w == "--users" || w == "--hotkey" || w == "--source":
+			i++
+		case strings.HasPrefix(w, "--") || titled:
+		default:
+			e.title, titled = w, true
+		}
+	}
+	if around != nil && around.submenu {
+		around.sub = append(around.sub, e)
+	}
+	return e
+}
+
+// command takes note of a command within an entry, or of the whole file.
+func (m *menu) command(words []string, in *menuEntry) {
+	if len(words) == 0 {
+		return
+	}
+	switch words[0] {
+	case "set":
+		for _, w := range words[1:] {
+			if value, ok := strings.CutPrefix(w, "default="); ok {
+				m.defaults = append(m.defaults, value)
+			}
+		}
+	case "blscfg":
+		m.bls = true
+	case "linux", "linux16", "linuxefi":
+		// Of two, in the branches of an if, the first stands for both.
+		if in != nil && !in.submenu && in.kernel == "" && len(words) > 1 {
+			in.kernel = words[1]
+			args := slices.Clone(words[2:])
+			for i, a := range args {
+				if strings.ContainsAny(a, " \t\n") {
+					args[i] = `"` + a + `"` // as GRUB hands it on
+				}
+			}
+			in.line = strings.Join(args, " ")
+		}
+	case "initrd", "initrd16", "initrdefi":
+		if in != nil && !in.submenu && in.initrd == nil {
+			in.initrd = slices.Clone(words[1:])
+		}
+	}
+}
+
+// defaultEntry returns the entry that is booted when nobody chooses one. saved is saved_entry of GRUB's environment. As in GRUB, what leads nowhere leads to the
+// first entry, and a submenu to its first.
+func (m *menu) defaultEntry(saved string) *menuEntry {
+	want := "0"
+	for _, d := range m.defaults {
+		switch d {
+		case "${next_entry}", "$next_entry": // once, by grub-reboot
+		case "${saved_entry}", "$saved_entry":
+			want = saved
+		default:
+			want = d
+		}
+	}
+	entries := m.entries
+	var found *menuEntry
+	for part := range strings.SplitSeq(want, ">") {
+		found = choose(entries, part)
+		if found == nil {
+			break
+		}
+		entries = found.sub
+	}
+	if found == nil && len(m.entries) > 0 {
+		found = m.entries[0]
+	}
+	for found != nil && found.submenu {
+		if len(found.sub) == 0 {
+			return nil
+		}
+		found = found.sub[0]
+	}
+	return found
+}
+
+// choose finds an entry by number, title or identifier.
+func choose(entries []*menuEntry, name string) *menuEntry {
+	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(entries) {
+		return entries[n]
+	}
+	for _, e := range entries {
+		if name != "" && (e.id == name || e.title == name) {
+			return e
+		}
+	}
+	return nil
+}
+
+// ours returns the entry that the next boot is about: the default one or, where that starts no Linux, the first that does; nil where none does.
+func (m *menu) ours(saved string) *menuEntry {
+	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
+		return e
+	}
+	for _, e := range leaves(m.entries) {
+		if e.kernel != "" {
+			return e
+		}
+	}
+	return nil
+}
+
+// savedEntry returns saved_entry of GRUB's environment block; "" where it is not set.
+func savedEntry(env string) string {
+	for line := range strings.SplitSeq(env, "\n") {
+		if value, ok := strings.CutPrefix(line, "saved_entry="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,190 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/cmdline"
+)
+
+// An optionsFile is a file with pieces of a command line in it, in one of three forms.
+type optionsFile struct {
+	form   optionsForm
+	around []string // the text before the first piece, between two, and after the last
+	pieces []string
+}
+
+type optionsForm int
+
+const (
+	entryForm   optionsForm = iota // loader/entries/*.conf: lines "options ..."
+	cmdlineForm                    // /etc/kernel/cmdline: lines that are no comment
+	envForm                        // GRUB's environment block: the variable kernelopts
+)
+
+// formOf says in which form the file at a path is.
+func formOf(file string) optionsForm {
+	switch path.Base(file) {
+	case "cmdline":
+		return cmdlineForm
+	case "grubenv":
+		return envForm
+	}
+	return entryForm
+}
+
+// parseOptions finds the pieces. Every text has some, or none.
+func parseOptions(form optionsForm, text string) *optionsFile {
+	f := &optionsFile{form: form}
+	from := 0 // of what is around
+	at := 0
+	for line := range strings.Lines(text) {
+		if begin, ok := pieceAt(form, line); ok {
+			end := len(strings.TrimSuffix(line, "\n"))
+			f.around = append(f.around, text[from:at+begin])
+			f.pieces = append(f.pieces, line[begin:end])
+			from = at + end
+		}
+		at += len(line)
+	}
+	f.around = append(f.around, text[from:])
+	return f
+}
+
+// pieceAt returns where in a line a piece of the command line begins.
+func pieceAt(form optionsForm, line string) (int, bool) {
+	const key, variable = "options", "kernelopts="
+	rest := strings.TrimLeft(line, " \t")
+	indent := len(line) - len(rest)
+	switch form {
+	case entryForm:
+		// A key, white space, a value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
+		value := strings.TrimLeft(strings.TrimPrefix(rest, key), " \t")
+		begin := len(line) - len(value)
+		return min(begin, len(strings.TrimSuffix(line, "\n"))), strings.HasPrefix(rest, key) && begin > indent+len(key)
+	case envForm:
+		return len(variable), strings.HasPrefix(line, variable)
+	default:
+		return 0, strings.TrimSpace(line) != "" && rest[0] != '#'
+	}
+}
+
+// entryValue returns what a key of a boot entry is set to; "" where it is not.
+func entryValue(text, key string) string {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key {
+			return strings.Join(fields[1:], " ")
+		}
+	}
+	return ""
+}
+
+// text puts the file together.
+func (f *optionsFile) text() string {
+	var b strings.Builder
+	for i, around := range f.around {
+		b.WriteString(around)
+		if i < len(f.pieces) {
+			b.WriteString(f.pieces[i])
+		}
+	}
+	return b.String()
+}
+
+// line returns the command line, of all pieces.
+func (f *optionsFile) line() string { return strings.Join(f.pieces, " ") }
+
+// with returns the file's text with other pieces. One without any gets a line for the first.
+func (f *optionsFile) with(pieces []string) (string, error) {
+	g := &optionsFile{form: f.form, around: f.around, pieces: pieces}
+	old := f.text()
+	if slices.Equal(f.pieces, pieces) {
+		return old, nil
+	}
+	if len(f.pieces) == 0 {
+		switch f.form {
+		case envForm:
+			return "", errors.New("kernelopts is not set in GRUB's environment")
+		case entryForm:
+			g.around = []string{lineEnded(old) + "options ", "\n"}
+		default:
+			g.around = []string{lineEnded(old), "\n"}
+		}
+	}
+	if f.form == envForm {
+		return padEnv(g.text(), len(old))
+	}
+	return g.text(), nil
+}
+
+func lineEnded(text string) string {
+	if text == "" || strings.HasSuffix(text, "\n") {
+		return text
+	}
+	return text + "\n"
+}
+
+// padEnv makes an environment block as long as it was: GRUB writes into it without making it longer.
+func padEnv(text string, size int) (string, error) {
+	text = strings.TrimRight(text, "#")
+	if len(text) > size {
+		return "", fmt.Errorf("GRUB's environment block has %d bytes, and would need %d: take something off the command line first", size, len(text))
+	}
+	return text + strings.Repeat("#", size-len(text)), nil
+}
+
+// some returns the pieces, an empty one where there are none.
+func (f *optionsFile) some() []string {
+	if len(f.pieces) == 0 {
+		return []string{""}
+	}
+	return f.pieces
+}
+
+// kernelopts is the word in the options of an entry for which GRUB puts a variable (RHEL 8).
+const kernelopts = "$kernelopts"
+
+// editOptions returns a file's text with args. An entry that has them by way of $kernelopts loses what it has of its own instead.
+func editOptions(form optionsForm, text string, args []string) (string, error) {
+	f := parseOptions(form, text)
+	pieces := f.some()
+	if strings.Contains(f.line(), kernelopts) {
+		pieces = slices.Clone(pieces)
+		for i := range pieces {
+			pieces[i] = cmdline.Strip(pieces[i], args)
+		}
+		return f.with(pieces)
+	}
+	edited := cmdline.EditLines(pieces, len(pieces)-1, args)
+	if line := strings.Join(edited, " "); !cmdline.Has(line, args) {
+		return "", fmt.Errorf("a quote in the command line does not end where it should: %s", line)
+	}
+	if slices.Equal(edited, pieces) {
+		return text, nil
+	}
+	return f.with(edited)
+}
+
+// undoOptions takes args out of now. before is what the file was, or what one like it was, before they were put in.
+func undoOptions(form optionsForm, now, before string, args []string) (string, error) {
+	if edited, err := editOptions(form, before, args); err == nil && edited == now {
+		return before, nil
+	}
+	f, was := parseOptions(form, now), parseOptions(form, before)
+	pieces, old := f.some(), was.some()
+	if len(pieces) != len(old) {
+		// Lines have come or gone: what there is to bring back comes to the last.
+		old = []string{was.line()}
+		for len(old) < len(pieces) {
+			old = append([]string{""}, old...)
+		}
+		old = old[len(old)-len(pieces):]
+	}
+	if undone := cmdline.UndoLines(pieces, old, len(pieces)-1, args); !slices.Equal(undone, pieces) {
+		return f.with(undone)
+	}
+	return now, nil
+}

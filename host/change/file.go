@@ -1,0 +1,268 @@
+package change
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// A File is a regular file that is to have a content. Directories above it are made, and taken away again where they are empty.
+type File struct {
+	Path string      `json:"path"`
+	Data []byte      `json:"data"`
+	Mode fs.FileMode `json:"mode"` // permissions of a new file, and of one that is replaced
+	// Absent is set where the file is to be gone instead.
+	Absent bool `json:"absent,omitempty"`
+}
+
+// fileState is what was at the path.
+type fileState struct {
+	Data []byte      `json:"data,omitempty"`
+	Mode fs.FileMode `json:"mode,omitempty"`
+	UID  int         `json:"uid,omitempty"`
+	GID  int         `json:"gid,omitempty"`
+	Link string      `json:"link,omitempty"` // it was a symbolic link to this
+	// Missing is set where there was nothing, and then Made are the directories above it that were missing, too, outermost first.
+	Missing bool     `json:"missing,omitempty"`
+	Made    []string `json:"made,omitempty"`
+}
+
+// Kind implements [Op].
+func (f *File) Kind() string { return "file" }
+
+// Subject implements [Op].
+func (f *File) Subject() string { return f.Path }
+
+// Read implements [Op]. What is neither a regular file nor a link is an error: nobody replaces a directory or a device.
+func (f *File) Read(_ context.Context, s *System) (State, error) {
+	st, err := readFileState(s, f.Path)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(st)
+	return State(b), err
+}
+
+func readFileState(s *System, path string) (*fileState, error) {
+	full := s.Path(path)
+	info, err := os.Lstat(full)
+	if errors.Is(err, fs.ErrNotExist) {
+		st := &fileState{Missing: true}
+		for dir := filepath.Dir(path); !s.Exists(dir); dir = filepath.Dir(dir) {
+			st.Made = append([]string{dir}, st.Made...)
+		}
+		return st, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	st := &fileState{Mode: info.Mode().Perm() | info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		st.UID, st.GID = int(sys.Uid), int(sys.Gid)
+	}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		st.Mode = 0
+		st.Link, err = os.Readlink(full)
+	case info.Mode().IsRegular():
+		st.Data, err = os.ReadFile(full)
+	default:
+		err = fmt.Errorf("%s is neither a file nor a link, but %s", path, info.Mode().Type())
+	}
+	return st, err
+}
+
+func parseFileState(state State) (*fileState, error) {
+	st := &fileState{}
+	if err := json.Unmarshal([]byte(state), st); err != nil {
+		return nil, fmt.Errorf("state of a file: %w", err)
+	}
+	return st, nil
+}
+
+// Done implements [Op].
+func (f *File) Done(state State) bool {
+	st, err := parseFileState(state)
+	if err != nil {
+		return false
+	}
+	if f.Absent {
+		return st.Missing
+	}
+	return !st.Missing && st.Link == "" && st.Mode == f.Mode && bytes.Equal(st.Data, f.Data)
+}
+
+// Do implements [Op]. A new file is the caller's, one that is replaced stays its owner's.
+func (f *File) Do(_ context.Context, s *System) error {
+	if f.Absent {
+		return s.Remove(f.Path)
+	}
+	st, err := readFileState(s, f.Path)
+	if err != nil {
+		return err
+	}
+	uid, gid := st.UID, st.GID
+	if st.Missing {
+		uid, gid = os.Getuid(), os.Getgid()
+		for _, dir := range st.Made {
+			if err := s.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Replace(f.Path, f.Data, f.Mode, uid, gid)
+}
+
+// Restore implements [Op].
+func (f *File) Restore(_ context.Context, s *System, before State) error {
+	st, err := parseFileState(before)
+	if err != nil {
+		return err
+	}
+	return st.restore(s, f.Path)
+}
+
+// Restored implements [Restorer]: a directory that was made stays where others have put something in it.
+func (f *File) Restored(before, now State) bool {
+	b, errB := parseFileState(before)
+	n, errN := parseFileState(now)
+	return errB == nil && errN == nil && (before == now || b.Missing && n.Missing)
+}
+
+func (st *fileState) restore(s *System, path string) error {
+	switch {
+	case st.Link != "":
+		if to, err := os.Readlink(s.Path(path)); err == nil && to == st.Link {
+			return nil
+		}
+		return s.Symlink(st.Link, path)
+	case !st.Missing:
+		return s.Replace(path, st.Data, st.Mode, st.UID, st.GID)
+	}
+	if err := s.Remove(path); err != nil {
+		return err
+	}
+	for i := len(st.Made) - 1; i >= 0; i-- {
+		// Others may have put something there in the meantime; that keeps the directory.
+		if err := s.Remove(st.Made[i]); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A Link is a symbolic link that is to be there, as systemctl enable makes them.
+type Link struct {
+	Path string `json:"path"`
+	To   string `json:"to"`
+}
+
+// Kind implements [Op].
+func (l *Link) Kind() string { return "link" }
+
+// Subject implements [Op].
+func (l *Link) Subject() string { return l.Path }
+
+// Read implements [Op].
+func (l *Link) Read(ctx context.Context, s *System) (State, error) {
+	return (&File{Path: l.Path}).Read(ctx, s)
+}
+
+// Done implements [Op].
+func (l *Link) Done(state State) bool {
+	st, err := parseFileState(state)
+	return err == nil && st.Link == l.To
+}
+
+// Do implements [Op].
+func (l *Link) Do(_ context.Context, s *System) error {
+	st, err := readFileState(s, l.Path)
+	if err != nil {
+		return err
+	}
+	for _, dir := range st.Made {
+		if err := s.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return s.Symlink(l.To, l.Path)
+}
+
+// Restore implements [Op].
+func (l *Link) Restore(ctx context.Context, s *System, before State) error {
+	return (&File{Path: l.Path}).Restore(ctx, s, before)
+}
+
+// Restored implements [Restorer].
+func (l *Link) Restored(before, now State) bool { return (&File{}).Restored(before, now) }
+
+// A Value is a file of one value that the kernel made, in sysfs, procfs or a cgroup.
+type Value struct {
+	Path string `json:"path"`
+	Want string `json:"want"`
+	// Write is what is written to make it Want, where that is not Want itself.
+	Write string `json:"write,omitempty"`
+}
+
+// Kind implements [Op].
+func (v *Value) Kind() string { return "value" }
+
+// Subject implements [Op].
+func (v *Value) Subject() string { return v.Path }
+
+// missingValue is the state of a file that the kernel does not have. No value has a newline.
+const missingValue State = "\nmissing"
+
+// Read implements [Op]. Of a choice such as "always [madvise] never" the state is what is chosen.
+func (v *Value) Read(_ context.Context, s *System) (State, error) {
+	text, err := s.Value(v.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missingValue, nil
+	}
+	return State(chosen(text)), err
+}
+
+// chosen picks the word in brackets, if there is one.
+func chosen(text string) string {
+	if _, rest, ok := bytes.Cut([]byte(text), []byte("[")); ok {
+		if word, _, ok := bytes.Cut(rest, []byte("]")); ok {
+			return string(word)
+		}
+	}
+	return text
+}
+
+// Done implements [Op].
+func (v *Value) Done(state State) bool { return string(state) == v.Want }
+
+// Do implements [Op].
+func (v *Value) Do(_ context.Context, s *System) error {
+	if v.Write != "" {
+		return s.WriteValue(v.Path, v.Write)
+	}
+	return s.WriteValue(v.Path, v.Want)
+}
+
+// Restore implements [Op]. What was not there before has gone with whatever made it, or goes with it.
+func (v *Value) Restore(ctx context.Context, s *System, before State) error {
+	now, err := v.Read(ctx, s)
+	if err != nil || now == before || before == missingValue || now == missingValue {
+		return err
+	}
+	return s.WriteValue(v.Path, string(before))
+}
+
+// BasicKinds are the ops of this package.
+func BasicKinds() Kinds {
+	return Kinds{
+		"file":  func() Op { return &File{} },
+		"link":  func() Op { return &Link{} },
+		"value": func() Op { return &Value{} },
+	}
+}

@@ -1,0 +1,73 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// A State is what an op found: text that only the kind of op understands, the same for the same state. It is journalled.
+type State string
+
+// An Op is one thing of the machine that is to be different. Its exported fields are journalled as JSON; together with the kind they must be enough to
+// restore what was, by a later version of this program as well: fields are added, never changed in meaning.
+type Op interface {
+	// Kind names the type of op in the journal: "file".
+	Kind() string
+	// Subject is the thing: a path, a PCI address. Two ops of one kind and subject are about the same thing.
+	Subject() string
+	// Read returns what is there now. It changes nothing. A thing that is not there is a state, not an error.
+	Read(ctx context.Context, s *System) (State, error)
+	// Done reports whether a state is what the op wants.
+	Done(State) bool
+	// Do makes it so. It may be called again after it was cut off anywhere.
+	Do(ctx context.Context, s *System) error
+	// Restore brings a state back that Read returned, after Do, or after Do or Restore was cut off anywhere. Read returns that very state afterwards.
+	Restore(ctx context.Context, s *System, before State) error
+}
+
+// A Restorer is an op for which states that differ can mean the same after Restore. Of other ops the states are compared.
+type Restorer interface {
+	Restored(before, now State) bool
+}
+
+// A RebootError is an error of Do that the next boot mends: what Do could not find the kernel sets aside then. The step counts as one that waits for it.
+type RebootError interface {
+	error
+	NeedsReboot() bool
+}
+
+// Kinds makes empty ops by kind, to decode journals with.
+type Kinds map[string]func() Op
+
+// decode returns the op that a journal tells of.
+func (k Kinds) decode(kind string, data json.RawMessage) (Op, error) {
+	empty, ok := k[kind]
+	if !ok {
+		return nil, fmt.Errorf("ops of kind %q are not known to this version of rackless", kind)
+	}
+	op := empty()
+	if err := json.Unmarshal(data, op); err != nil {
+		return nil, fmt.Errorf("op of kind %q: %w", kind, err)
+	}
+	return op, nil
+}
+
+// A Step is an op with what people want to know of it.
+type Step struct {
+	Op Op
+	// What is what is done, in a few words: "hand 0000:41:00.0 to vfio-pci".
+	What string
+	Why  string
+	// Risk is what may go wrong or who may notice; empty where nobody does.
+	Risk string
+	// Boot is set for steps that take effect when the machine is started again. InForce reports whether that has happened.
+	Boot    bool
+	InForce func(ctx context.Context, s *System) (bool, error)
+	// Ready, if not nil, reports whether the step can be made now; where it cannot, a reboot that a step before it needs comes first.
+	Ready func(ctx context.Context, s *System) (bool, error)
+	// Guard, if not nil, is asked right before the step is made and whenever it would be: an error refuses it.
+	Guard func(ctx context.Context, s *System) error
+	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot, which is no sign that somebody changed it.
+	EachBoot bool
+}

@@ -1,0 +1,262 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Status is how a step stands.
+type Status string
+
+// The statuses.
+const (
+	InPlace  Status = "in place" // nothing to do
+	Pending  Status = "pending"  // it would be made
+	Made     Status = "made"
+	Boot     Status = "reboot"  // made, and in force after a reboot
+	Waiting  Status = "waiting" // cannot be made before a reboot
+	Restored Status = "restored"
+	Refused  Status = "refused"
+	Failed   Status = "failed"
+)
+
+// A Result is what became of a step.
+type Result struct {
+	Step
+	Kind    string
+	Subject string
+	Status  Status
+	Before  State // what is there, or was before it was made
+	Err     error
+}
+
+func resultOf(step Step) Result {
+	return Result{Step: step, Kind: step.Op.Kind(), Subject: step.Op.Subject()}
+}
+
+// Survey says how each step stands, and changes nothing. Steps that guards would refuse are Refused, with the reason as Err.
+func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
+	results := make([]Result, len(steps))
+	for i, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		r := &results[i]
+		*r = resultOf(step)
+		state, err := step.Op.Read(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", step.What, err)
+		}
+		r.Before = state
+		if r.Status, err = standing(ctx, s, &step, state); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.What, err)
+		}
+		if r.Status == Pending && step.Guard != nil {
+			if err := step.Guard(ctx, s); err != nil {
+				r.Status, r.Err = Refused, err
+			}
+		}
+	}
+	return results, nil
+}
+
+// standing says how a step stands before anything is done.
+func standing(ctx context.Context, s *System, step *Step, state State) (Status, error) {
+	if step.Op.Done(state) {
+		if step.Boot && step.InForce != nil {
+			if ok, err := step.InForce(ctx, s); err != nil || !ok {
+				return Boot, err
+			}
+		}
+		return InPlace, nil
+	}
+	if step.Ready != nil {
+		if ok, err := step.Ready(ctx, s); err != nil || !ok {
+			return Waiting, err
+		}
+	}
+	return Pending, nil
+}
+
+// Make leads the machine to where all steps are in place: it takes back what the journal knows of and no step wants, and makes what is missing, in order. progress, if not
+// nil, is told of each step as it is begun and as it ends.
+//
+// A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are those after it that are not Ready. The first error ends the
+// work; what was made until then stays, and is in the journal. Make may be called again at any time, also after the process was killed or the machine lost its power.
+func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress func(Result)) ([]Result, error) {
+	if progress == nil {
+		progress = func(Result) {}
+	}
+	wanted := map[opKey]bool{}
+	for _, step := range steps {
+		key := keyOf(step.Op)
+		if wanted[key] {
+			return nil, fmt.Errorf("two steps are about %s %s", key.kind, key.subject)
+		}
+		wanted[key] = true
+	}
+	for _, e := range slices.Backward(j.Entries()) {
+		if !wanted[e.key()] {
+			if err := restore(ctx, s, j, e); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.What, err)
+			}
+		}
+	}
+	// All guards first: a machine is not left half prepared where it is known from the start that the rest is refused.
+	survey, err := Survey(ctx, s, steps)
+	if err != nil {
+		return survey, err
+	}
+	var refusals []error
+	for _, r := range survey {
+		if r.Status == Refused {
+			refusals = append(refusals, fmt.Errorf("%s: %w", r.What, r.Err))
+		}
+	}
+	if len(refusals) > 0 {
+		return survey, &RefusedError{refusals}
+	}
+	results := make([]Result, 0, len(steps))
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			return results, context.Cause(ctx)
+		}
+		r := resultOf(step)
+		err := makeStep(ctx, s, j, &step, &r, progress)
+		if err != nil {
+			r.Status, r.Err = Failed, err
+			results = append(results, r)
+			progress(r)
+			return results, fmt.Errorf("%s: %w", step.What, err)
+		}
+		results = append(results, r)
+		progress(r)
+	}
+	return results, nil
+}
+
+// A RefusedError lists why a machine is not changed at all.
+type RefusedError struct{ Reasons []error }
+
+func (e *RefusedError) Error() string {
+	return "refused, and nothing was changed:\n" + errors.Join(e.Reasons...).Error()
+}
+
+func (e *RefusedError) Unwrap() []error { return e.Reasons }
+
+func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result, progress func(Result)) error {
+	state, err := step.Op.Read(ctx, s)
+	if err != nil {
+		return err
+	}
+	r.Before = state
+	e := j.find(keyOf(step.Op))
+	if r.Status, err = standing(ctx, s, step, state); err != nil || r.Status == Waiting {
+		return err
+	}
+	// An op that was begun and never finished is made again even where it looks finished: Read need not see every part of it.
+	if r.Status != Pending && (e == nil || e.Done) {
+		return nil
+	}
+	if step.Guard != nil {
+		if err := step.Guard(ctx, s); err != nil {
+			return err
+		}
+	}
+	r.Status = Pending
+	progress(*r)
+	before := state
+	if e != nil {
+		before = e.Before
+	}
+	if err := j.begin(s, step, before); err != nil {
+		return err
+	}
+	if err := step.Op.Do(ctx, s); err != nil {
+		if e, ok := errors.AsType[RebootError](err); ok && e.NeedsReboot() {
+			r.Status, r.Err = Waiting, err
+			return j.event(s, eventDone, step.Op) // as far as it can be
+		}
+		return err
+	}
+	now, err := step.Op.Read(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !step.Op.Done(now) {
+		return fmt.Errorf("it was made, and reads back as %s", brief(now))
+	}
+	if err := j.event(s, eventDone, step.Op); err != nil {
+		return err
+	}
+	r.Status = Made
+	if step.Boot {
+		r.Status = Boot
+		if step.InForce != nil {
+			if ok, err := step.InForce(ctx, s); err == nil && ok {
+				r.Status = Made
+			}
+		}
+	}
+	return nil
+}
+
+// brief shortens a state for a message.
+func brief(state State) string {
+	const most = 200
+	if len(state) > most {
+		return fmt.Sprintf("%.*q...", most, string(state))
+	}
+	return fmt.Sprintf("%q", string(state))
+}
+
+// Rollback takes back everything that the journal knows of, the last first, and reads each thing back. It goes on after a failure where it can: what remains is in the
+// error, one line a thing, and in the journal, so that Rollback can be called again.
+func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
+	if progress == nil {
+		progress = func(Result) {}
+	}
+	var results []Result
+	var errs []error
+	for _, e := range slices.Backward(j.Entries()) {
+		if ctx.Err() != nil {
+			return results, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		r := resultOf(Step{Op: e.Op, What: e.What})
+		r.Before, r.Status = e.Before, Restored
+		if err := restore(ctx, s, j, e); err != nil {
+			r.Status, r.Err = Failed, err
+			errs = append(errs, fmt.Errorf("%s remains (%s %s): %w", e.What, r.Kind, r.Subject, err))
+		}
+		results = append(results, r)
+		progress(r)
+	}
+	return results, errors.Join(errs...)
+}
+
+func restore(ctx context.Context, s *System, j *Journal, e *Entry) error {
+	if err := j.event(s, eventRestoring, e.Op); err != nil {
+		return err
+	}
+	if err := e.Op.Restore(ctx, s, e.Before); err != nil {
+		return err
+	}
+	now, err := e.Op.Read(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !isRestored(e.Op, e.Before, now) {
+		return fmt.Errorf("it was %s before, and reads %s now", brief(e.Before), brief(now))
+	}
+	return j.event(s, eventRestored, e.Op)
+}
+
+// isRestored reports whether what reads now is what was there before.
+func isRestored(op Op, before, now State) bool {
+	if r, ok := op.(Restorer); ok {
+		return r.Restored(before, now)
+	}
+	return before == now
+}

@@ -1,0 +1,225 @@
+package change
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A System is the machine that is changed.
+type System struct {
+	// Root is where the machine's files are: "/", or the directory that a test made.
+	Root string
+	// Run runs a program and returns its standard output; nil is [Exec]. Tests put recorded programs in its place where the real ones cannot run.
+	Run func(ctx context.Context, argv []string) ([]byte, error)
+	// Fault, if not nil, is called before each single change with what is about to be done. It is where tests kill the process or cut the power.
+	Fault func(what string)
+}
+
+// Path returns where a path of the machine is. It is for reading; changes go through the methods.
+func (s *System) Path(path string) string { return filepath.Join(s.Root, path) }
+
+// ReadFile reads a file of the machine.
+func (s *System) ReadFile(path string) ([]byte, error) { return os.ReadFile(s.Path(path)) }
+
+// Value reads a file of one line, as those of sysfs are, without the newline.
+func (s *System) Value(path string) (string, error) {
+	b, err := s.ReadFile(path)
+	return strings.TrimRight(string(b), "\n"), err
+}
+
+// Exists reports whether there is something at the path, be it a link that leads nowhere.
+func (s *System) Exists(path string) bool {
+	_, err := os.Lstat(s.Path(path))
+	return err == nil
+}
+
+// LinkName returns the last element of what a link points to, as sysfs names drivers and groups; "" where there is no link.
+func (s *System) LinkName(path string) (string, error) {
+	to, err := os.Readlink(s.Path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return filepath.Base(to), nil
+}
+
+// point is called before each change.
+func (s *System) point(format string, args ...any) {
+	if s.Fault != nil {
+		s.Fault(fmt.Sprintf(format, args...))
+	}
+}
+
+// WriteValue writes to a file that the kernel has made: sysfs, procfs, cgroups. It never makes one.
+func (s *System) WriteValue(path, value string) error {
+	s.point("write %q to %s", value, path)
+	f, err := os.OpenFile(s.Path(path), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	// One write: sysfs takes each for a value of its own.
+	_, err = f.WriteString(value)
+	if err != nil {
+		err = fmt.Errorf("write %q: %w", value, err)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// newSuffix ends the name of the file that takes another's place: the same every time, so that one that was left can be found.
+const newSuffix = ".rackless-new"
+
+// Replace makes a file with this content in one step: whoever looks sees the old one or the new one, after a power cut, too.
+func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid int) (err error) {
+	s.point("replace %s", path)
+	full := s.Path(path)
+	tmp := full + newSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	_, err = f.Write(data)
+	err = errors.Join(err, chownIfNeeded(f, uid, gid))
+	err = errors.Join(err, f.Chmod(mode)) // after chown, which clears setuid bits
+	err = errors.Join(err, copyLabel(full, f))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	s.point("rename %s", path)
+	if err := os.Rename(tmp, full); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(full))
+}
+
+// chownIfNeeded leaves the owner alone where it is right: only root may change it.
+func chownIfNeeded(f *os.File, uid, gid int) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == uid && int(sys.Gid) == gid {
+		return nil
+	}
+	return f.Chown(uid, gid)
+}
+
+// copyLabel gives the new file the SELinux label of the old one, where there is one: services may not read it otherwise.
+func copyLabel(old string, f *os.File) error {
+	const label = "security.selinux"
+	buf := make([]byte, 256)
+	n, err := syscall.Getxattr(old, label, buf)
+	if err != nil || n == 0 {
+		return nil // no old file, no SELinux
+	}
+	return syscall.Setxattr(f.Name(), label, buf[:n], 0)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Remove removes a file, a link or an empty directory; one that is not there is no error.
+func (s *System) Remove(path string) error {
+	full := s.Path(path)
+	// A replacement that was cut off.
+	if err := os.Remove(full + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	s.point("remove %s", path)
+	if err := os.Remove(full); err != nil {
+		return err
+	}
+	// In sysfs and cgroups, where rmdir takes apart what the kernel has, there is nothing to force to a disk, and no error.
+	return syncDir(filepath.Dir(full))
+}
+
+// Mkdir makes one directory.
+func (s *System) Mkdir(path string, mode fs.FileMode) error {
+	s.point("mkdir %s", path)
+	if err := os.Mkdir(s.Path(path), mode); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(s.Path(path)))
+}
+
+// Symlink makes a link, in the place of one that is there.
+func (s *System) Symlink(to, path string) error {
+	s.point("link %s to %s", path, to)
+	full := s.Path(path)
+	tmp := full + newSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(to, tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, full); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(full))
+}
+
+// Program runs a program that changes something.
+func (s *System) Program(ctx context.Context, argv ...string) ([]byte, error) {
+	s.point("run %s", strings.Join(argv, " "))
+	return s.Query(ctx, argv...)
+}
+
+// Query runs a program that changes nothing.
+func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
+	if s.Run != nil {
+		return s.Run(ctx, argv)
+	}
+	return Exec(ctx, argv)
+}
+
+// programLimit is how long a program may take: dracut and grub-mkconfig take minutes on slow machines.
+const programLimit = 10 * time.Minute
+
+// Exec runs a program without a shell and returns its standard output. An error carries the last lines of what it complained about.
+func Exec(ctx context.Context, argv []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, programLimit, fmt.Errorf("it ran for more than %v", programLimit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	// A group of its own: Ctrl-C is for us to handle between two steps, not for a boot loader's tool in the middle of its work.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		lines = lines[max(0, len(lines)-5):]
+		return stdout.Bytes(), fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.Join(lines, "; "))
+	}
+	return stdout.Bytes(), nil
+}

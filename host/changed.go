@@ -1,0 +1,208 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// Changed says what of a host is no longer as it was when the plan was made, as far as the plan rests on it: its devices, their IOMMU groups, its cores and NUMA
+// nodes, and tenants that have come to where the lab nodes go. An empty answer means that the plan holds. What rackless itself changes (drivers, virtual
+// functions, pages, isolation) does not count, nor do the lab's own nodes.
+func Changed(p *Prepared, now *topology.Host) []string {
+	c := comparison{p: p, now: now, had: topology.NewTree(p.Host), has: topology.NewTree(now)}
+	c.cores()
+	c.memory()
+	c.devices()
+	c.tenants()
+	return c.found
+}
+
+type comparison struct {
+	p        *Prepared
+	now      *topology.Host
+	had, has *topology.Tree
+	found    []string
+}
+
+func (c *comparison) note(format string, args ...any) {
+	c.found = append(c.found, fmt.Sprintf(format, args...))
+}
+
+// given returns the CPUs of the lab nodes.
+func (c *comparison) given() topology.CPUSet {
+	var all topology.CPUSet
+	for i := range c.p.Plan.Nodes {
+		all = all.Union(topology.CPUs(c.p.Plan.Nodes[i].VCPUs...))
+	}
+	return all
+}
+
+// cores compares the cores that lab nodes have: their threads and their NUMA nodes.
+func (c *comparison) cores() {
+	given := c.given()
+	core := func(h *topology.Host, cpu int) *topology.Core {
+		for i := range h.Cores {
+			if h.Cores[i].CPUs.Contains(cpu) {
+				return &h.Cores[i]
+			}
+		}
+		return nil
+	}
+	for cpu := range given.All() {
+		was, is := core(c.p.Host, cpu), core(c.now, cpu)
+		switch {
+		case was == nil:
+		case is == nil:
+			c.note("CPU %d is not online any more: echo 1 > /sys/devices/system/cpu/cpu%d/online", cpu, cpu)
+		case !was.CPUs.Equal(is.CPUs):
+			c.note("the core of CPU %d has CPUs %s, and had %s: SMT or the firmware's settings have changed", cpu, is.CPUs, was.CPUs)
+		case was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode:
+			c.note("CPU %d is on NUMA node %d, and was on %d: the firmware's settings (NPS, SNC) have changed", cpu, *is.NUMANode, *was.NUMANode)
+		}
+	}
+}
+
+// memory compares the NUMA nodes that lab nodes have memory on.
+func (c *comparison) memory() {
+	size := func(h *topology.Host, id int) *uint64 {
+		for i := range h.NUMANodes {
+			if h.NUMANodes[i].ID == id {
+				return h.NUMANodes[i].MemoryBytes
+			}
+		}
+		return nil
+	}
+	var seen []int
+	for i := range c.p.Plan.Nodes {
+		for _, m := range c.p.Plan.Nodes[i].Memory {
+			if slices.Contains(seen, m.NUMANode) {
+				continue
+			}
+			seen = append(seen, m.NUMANode)
+			was, is := size(c.p.Host, m.NUMANode), size(c.now, m.NUMANode)
+			if was == nil {
+				continue
+			}
+			if is == nil {
+				c.note("NUMA node %d is not there any more", m.NUMANode)
+				continue
+			}
+			// The kernel takes a little more or less of it from version to version.
+			if *is < *was-*was/20 {
+				c.note("NUMA node %d has %v of memory, and had %v", m.NUMANode, lab.Bytes(*is), lab.Bytes(*was))
+			}
+		}
+	}
+}
+
+// functions returns the addresses of what the plan gives away: whole functions, and the physical ones of virtual functions.
+func functions(p *plan.Plan) []topology.PCIAddr {
+	var all []topology.PCIAddr
+	add := func(text string) {
+		if a, err := topology.ParsePCIAddr(text); err == nil && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	for i := range p.Nodes {
+		for _, card := range p.Nodes[i].Cards {
+			add(card.ID)
+			if card.Kind != plan.KindVF {
+				for _, f := range card.Functions {
+					add(f)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// devices compares what is at the addresses of the plan.
+func (c *comparison) devices() {
+	for _, a := range functions(c.p.Plan) {
+		was, is := c.had.Device(a), c.has.Device(a)
+		if was == nil {
+			continue
+		}
+		if is == nil {
+			c.note("%s is not there any more: a card was taken out, or addresses have moved", a)
+			continue
+		}
+		if id(was) != id(is) {
+			c.note("%s is %s, and was %s: addresses have moved", a, id(is), id(was))
+			continue
+		}
+		if was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode {
+			c.note("%s is on NUMA node %d, and was on %d", a, *is.NUMANode, *was.NUMANode)
+		}
+		// Groups are numbered as the kernel finds them; who is in one is what counts. Before the IOMMU is switched on there are none.
+		g, h := c.group(c.p.Host, was), c.group(c.now, is)
+		if g != nil && h != nil && !slices.Equal(g, h) {
+			c.note("the IOMMU group of %s has %s, and had %s", a, addresses(h), addresses(g))
+		}
+	}
+}
+
+func id(d *topology.PCIDevice) string {
+	if d.Vendor == nil || d.Device == nil {
+		return "an unknown device"
+	}
+	return d.Vendor.String() + ":" + d.Device.String()
+}
+
+// group returns the functions in the group of a device but for virtual ones, which come and go; nil where it is in none.
+func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.PCIAddr {
+	if d.IOMMUGroup == nil {
+		return nil
+	}
+	virtual := map[topology.PCIAddr]bool{}
+	for i := range h.PCI {
+		virtual[h.PCI[i].Address] = h.PCI[i].PF != nil
+	}
+	for i := range h.IOMMU.Groups {
+		if g := &h.IOMMU.Groups[i]; g.ID == *d.IOMMUGroup {
+			return slices.DeleteFunc(slices.Clone(g.Devices), func(a topology.PCIAddr) bool { return virtual[a] })
+		}
+	}
+	return nil
+}
+
+func addresses(list []topology.PCIAddr) string {
+	words := make([]string, len(list))
+	for i, a := range list {
+		words[i] = a.String()
+	}
+	return strings.Join(words, " ")
+}
+
+// tenants finds virtual machines that are where the lab nodes go.
+func (c *comparison) tenants() {
+	own := map[string]bool{}
+	for i := range c.p.Plan.Nodes {
+		own[render.DomainName(c.p.Plan.Lab, c.p.Plan.Nodes[i].Name)] = true
+	}
+	given, devices := c.given(), functions(c.p.Plan)
+	for i := range c.now.Tenants {
+		t := &c.now.Tenants[i]
+		if own[t.Name] || c.p.Lab.Tenants == lab.TenantsIgnore {
+			continue
+		}
+		var pinned topology.CPUSet
+		for _, pin := range t.Pins {
+			pinned = pinned.Union(pin.CPUs)
+		}
+		if both := pinned.Intersect(given); !both.IsEmpty() {
+			c.note("virtual machine %s is pinned to CPUs %s, which the plan gives to the lab", t.Name, both)
+		}
+		for _, d := range t.Devices {
+			if slices.Contains(devices, d.PCI) {
+				c.note("virtual machine %s holds %s, which the plan gives to the lab", t.Name, d.PCI)
+			}
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// console says what of the host's console is on a function: nothing, as a rule.
+func (f function) console() ([]string, error) {
+	var found []string
+	driver, err := f.driver()
+	if err != nil {
+		return nil, err
+	}
+	boot, err := f.optional("boot_vga")
+	if err != nil {
+		return nil, err
+	}
+	// With vfio-pci it has been given up as a screen already.
+	if boot != nil && *boot == "1" && driver != vfioPCI {
+		found = append(found, "the firmware shows its messages on it (boot_vga)")
+	}
+	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card with a driver for screens has one, too.
+	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
+		found = append(found, "frame buffer fb0, with the text consoles, is on it")
+	}
+	memory, err := f.s.ReadFile("/proc/iomem")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if owner := bootBuffer(string(memory), f.a); owner != "" {
+		found = append(found, "the frame buffer that the firmware left ("+owner+") is in its memory")
+	}
+	active, err := f.s.Value("/sys/class/tty/console/active")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, tty := range strings.Fields(active) {
+		if a, ok := f.functionOf("/sys/class/tty/" + tty + "/device"); ok && a == f.a {
+			found = append(found, fmt.Sprintf("console %s is on it", tty))
+		}
+	}
+	return found, nil
+}
+
+// functionOf returns the function that a link in sysfs leads to, or to something below.
+func (f function) functionOf(link string) (topology.PCIAddr, bool) {
+	dir, err := filepath.EvalSymlinks(f.s.Path(link))
+	if err != nil {
+		return topology.PCIAddr{}, false
+	}
+	return lastFunction(dir)
+}
+
+// bootBuffer looks in /proc/iomem for a frame buffer that the firmware set up inside a function's memory, and returns its name. Lines are indented by two for each
+// level; the range of a function is named by its address.
+func bootBuffer(iomem string, a topology.PCIAddr) string {
+	bootNames := []string{"BOOTFB", "efifb", "simplefb", "vesafb"}
+	inside := -1 // indentation of the function's own line
+	for line := range strings.Lines(iomem) {
+		text := strings.TrimLeft(line, " ")
+		indent := len(line) - len(text)
+		_, name, _ := strings.Cut(strings.TrimSpace(text), " : ")
+		switch {
+		case name == a.String() && (inside < 0 || indent <= inside):
+			inside = indent
+		case inside >= 0 && indent <= inside:
+			inside = -1
+		case inside >= 0 && slices.Contains(bootNames, name):
+			return name
+		}
+	}
+	return ""
+}

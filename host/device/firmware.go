@@ -1,0 +1,226 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Command is a command for people to run, with its reason.
+type Command struct {
+	Argv []string
+	Why  string
+}
+
+func (c Command) String() string { return strings.Join(c.Argv, " ") }
+
+// firmwareTools are the same tool for our purpose: mstflint's, which distributions have, and that of NVIDIA's MFT.
+var firmwareTools = []string{"mstconfig", "mlxconfig"}
+
+// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs. It is for people to look at and to run: a card takes such a setting at its
+// next reset, and a wrong one can take it off the network. [Options] has a switch that makes it a step.
+func Firmware(p *plan.Plan, h *topology.Host) []Command {
+	var out []Command
+	for _, set := range firmwareSettings(p, h) {
+		out = append(out, Command{
+			Argv: []string{firmwareTools[0], "-d", set.Card.String(), "set", set.Parameter + "=" + strconv.Itoa(set.Value)},
+			Why:  set.why(),
+		})
+	}
+	return out
+}
+
+// A FirmwareSetting is a parameter in the firmware of a NIC of NVIDIA's (Mellanox).
+type FirmwareSetting struct {
+	Card      topology.PCIAddr `json:"card"` // its function 0: the ports of a card share their parameters
+	Parameter string           `json:"parameter"`
+	Value     int              `json:"value"`
+	// AtLeast is set where more is as good: others may use the rest.
+	AtLeast bool `json:"at_least,omitempty"`
+	// Optional is set where a card without the parameter is as good: only those that can do InfiniBand, too, have a type of link.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// The parameters.
+const (
+	paramSRIOV    = "SRIOV_EN"
+	paramVFs      = "NUM_OF_VFS"
+	paramLinkType = "LINK_TYPE_P" // and the number of the port
+	linkEthernet  = 2
+)
+
+func (f *FirmwareSetting) why() string {
+	switch {
+	case f.Parameter == paramSRIOV:
+		return "without it the card offers no virtual functions"
+	case f.Parameter == paramVFs:
+		return fmt.Sprintf("the lab takes %d virtual functions of the card, and one more is the physical function's", f.Value-1)
+	}
+	return "the fabric is Ethernet, and cards that can do both may come as InfiniBand"
+}
+
+// firmwareSettings returns the parameters of the plan's cards, by card. The ports of one card share NUM_OF_VFS, so that their virtual functions add up.
+func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
+	vfs := map[topology.PCIAddr]int{}
+	var cards []topology.PCIAddr
+	add := func(id string, count int) {
+		a, err := topology.ParsePCIAddr(id)
+		if err != nil || !isMellanox(h, a) {
+			return
+		}
+		a.Function = 0
+		if _, seen := vfs[a]; !seen {
+			cards = append(cards, a)
+		}
+		vfs[a] += count
+	}
+	for _, n := range p.Nodes {
+		for _, c := range n.Cards {
+			if c.Kind == plan.KindNIC {
+				add(c.ID, 0)
+			}
+		}
+	}
+	for _, c := range p.VFs {
+		add(c.PF, c.Count)
+	}
+	slices.SortFunc(cards, topology.PCIAddr.Compare)
+	var out []*FirmwareSetting
+	for _, card := range cards {
+		if n := vfs[card]; n > 0 {
+			out = append(out,
+				&FirmwareSetting{Card: card, Parameter: paramSRIOV, Value: 1},
+				&FirmwareSetting{Card: card, Parameter: paramVFs, Value: n + 1, AtLeast: true})
+		}
+		for port := 1; port <= 2; port++ {
+			out = append(out, &FirmwareSetting{Card: card, Parameter: paramLinkType + strconv.Itoa(port), Value: linkEthernet, Optional: true})
+		}
+	}
+	return out
+}
+
+func isMellanox(h *topology.Host, a topology.PCIAddr) bool {
+	for i := range h.PCI {
+		if d := &h.PCI[i]; d.Address == a {
+			return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
+		}
+	}
+	return false
+}
+
+// Kind implements change.Op.
+func (f *FirmwareSetting) Kind() string { return kindFirmware }
+
+// Subject implements change.Op.
+func (f *FirmwareSetting) Subject() string { return f.Card.String() + " " + f.Parameter }
+
+// firmwareAbsent is the state of a parameter that the card does not have.
+const firmwareAbsent change.State = "absent"
+
+// Read implements change.Op. The state is the value that the card will have after its next reset.
+func (f *FirmwareSetting) Read(ctx context.Context, s *change.System) (change.State, error) {
+	columns, err := f.query(ctx, s, false)
+	if err != nil || len(columns) == 0 {
+		return firmwareAbsent, err
+	}
+	return change.State(columns[len(columns)-1]), nil
+}
+
+// tool runs mstconfig, or mlxconfig where that is what there is.
+func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ...string) ([]byte, error), args ...string) ([]byte, error) {
+	for _, name := range firmwareTools {
+		out, err := run(ctx, append([]string{name, "-d", f.Card.String()}, args...)...)
+		if !errors.Is(err, exec.ErrNotFound) {
+			return out, err
+		}
+	}
+	return nil, errors.New("install mstflint (mstconfig) or NVIDIA's MFT (mlxconfig), or leave the firmware alone (without --firmware)")
+}
+
+// query returns the numbers of the parameter's line: that of the next boot, and before it, with all, the default and the current one. There are none where the card does not have it.
+func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
+	args := []string{"query", f.Parameter}
+	if all {
+		args = append([]string{"-e"}, args...)
+	}
+	out, err := f.tool(ctx, s.Query, args...)
+	columns := parseFirmware(string(out), f.Parameter)
+	if len(columns) == 0 && err != nil {
+		if strings.Contains(string(out)+err.Error(), "Unknown Parameter") || strings.Contains(string(out)+err.Error(), "doesn't support") {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return columns, nil
+}
+
+// parseFirmware finds the line of a parameter in what mstconfig prints, and returns its numbers: "*  NUM_OF_VFS  8" is 8, "SRIOV_EN  True(1)" is 1. A star
+// stands before what is changed and waits for a reset.
+func parseFirmware(text, parameter string) []string {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "*"))
+		if len(fields) < 2 || fields[0] != parameter {
+			continue
+		}
+		var values []string
+		for _, v := range fields[1:] {
+			if _, in, ok := strings.Cut(v, "("); ok {
+				v = strings.TrimSuffix(in, ")")
+			}
+			if _, err := strconv.Atoi(v); err != nil {
+				return nil
+			}
+			values = append(values, v)
+		}
+		return values
+	}
+	return nil
+}
+
+// Done implements change.Op.
+func (f *FirmwareSetting) Done(state change.State) bool {
+	if state == firmwareAbsent {
+		return f.Optional
+	}
+	n, err := strconv.Atoi(string(state))
+	return err == nil && (n == f.Value || f.AtLeast && n > f.Value)
+}
+
+// InForce reports whether the card works with the value already. It does not where the tool cannot tell.
+func (f *FirmwareSetting) InForce(ctx context.Context, s *change.System) (bool, error) {
+	const currentAndNext = 3 // and the default before them
+	columns, err := f.query(ctx, s, true)
+	if err != nil || len(columns) == 0 {
+		return f.Optional, err
+	}
+	return len(columns) == currentAndNext && f.Done(change.State(columns[1])), nil
+}
+
+// Do implements change.Op.
+func (f *FirmwareSetting) Do(ctx context.Context, s *change.System) error {
+	return f.set(ctx, s, strconv.Itoa(f.Value))
+}
+
+// Restore implements change.Op.
+func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before change.State) error {
+	if before == firmwareAbsent {
+		return nil
+	}
+	if now, err := f.Read(ctx, s); err != nil || now == before {
+		return err
+	}
+	return f.set(ctx, s, string(before))
+}
+
+func (f *FirmwareSetting) set(ctx context.Context, s *change.System, value string) error {
+	_, err := f.tool(ctx, s.Program, "--yes", "set", f.Parameter+"="+value)
+	return err
+}

@@ -1,0 +1,456 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// Where the kernel shows PCI functions and their drivers. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+const (
+	pciDevices = "/sys/bus/pci/devices"
+	pciDrivers = "/sys/bus/pci/drivers"
+	vfioPCI    = "vfio-pci"
+)
+
+// A function is a PCI function as sysfs shows it now.
+type function struct {
+	s *change.System
+	k *kernel
+	a topology.PCIAddr
+}
+
+func (f function) path(name string) string { return pciDevices + "/" + f.a.String() + "/" + name }
+
+func (f function) there() bool { return f.s.Exists(pciDevices + "/" + f.a.String()) }
+
+// driver returns the driver that the function is bound to; "" where there is none.
+func (f function) driver() (string, error) { return f.s.LinkName(f.path("driver")) }
+
+// group returns the number of the IOMMU group; "" where the function is in none.
+func (f function) group() (string, error) { return f.s.LinkName(f.path("iommu_group")) }
+
+// override returns the only driver that may take the function; "" where any may.
+func (f function) override() (string, error) {
+	text, err := f.s.Value(f.path("driver_override"))
+	if errors.Is(err, fs.ErrNotExist) || text == "(null)" {
+		return "", nil
+	}
+	return text, err
+}
+
+// optional reads a file that not every function has; nil where there is none.
+func (f function) optional(name string) (*string, error) {
+	text, err := f.s.Value(f.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &text, nil
+}
+
+// number reads a count; 0 where the kernel has no such file, as functions without SR-IOV have no sriov_numvfs.
+func (f function) number(name string) (int, error) {
+	text, err := f.optional(name)
+	if err != nil || text == nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(*text)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s: %q is not a count", f.path(name), *text)
+	}
+	return n, nil
+}
+
+// An identity is what a card says it is. The zero value is not known.
+type identity struct {
+	Vendor *topology.ID16 `json:"vendor,omitempty"`
+	Device *topology.ID16 `json:"device,omitempty"`
+}
+
+func (i identity) String() string {
+	if i.Vendor == nil || i.Device == nil {
+		return "an unknown card"
+	}
+	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
+}
+
+// check returns an error where another card is at the address than the plan was made for. Addresses move when a card is added or taken out.
+func (f function) check(want identity) error {
+	if !f.there() {
+		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a, fs.ErrNotExist)
+	}
+	if want.Vendor == nil || want.Device == nil {
+		return nil
+	}
+	var have identity
+	for name, id := range map[string]**topology.ID16{"vendor": &have.Vendor, "device": &have.Device} {
+		text, err := f.s.Value(f.path(name))
+		if err != nil {
+			return err
+		}
+		v, err := topology.ParseID16(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.path(name), err)
+		}
+		*id = &v
+	}
+	if *have.Vendor != *want.Vendor || *have.Device != *want.Device {
+		return fmt.Errorf("%s is %s, and was %s when the plan was made: cards have been moved; make a new plan (rackless plan)", f.a, have, want)
+	}
+	return nil
+}
+
+// setOverride names the only driver that may take the function, or lifts that where it is "", and looks whether it took.
+func (f function) setOverride(driver string) error {
+	now, err := f.override()
+	if err != nil || now == driver {
+		return err
+	}
+	// An empty write never reaches the kernel's driver; a newline alone does, and lifts the override.
+	value := driver
+	if value == "" {
+		value = "\n"
+	}
+	if err := f.k.write(f.s, f.path("driver_override"), value); err != nil {
+		return err
+	}
+	now, err = f.override()
+	if err == nil && now != driver {
+		err = fmt.Errorf("%s: %q was written and reads back as %q", f.path("driver_override"), driver, now)
+	}
+	return err
+}
+
+// unbind takes the function from its driver, if it has one.
+func (f function) unbind(ctx context.Context) error {
+	driver, err := f.driver()
+	if err != nil || driver == "" {
+		return err
+	}
+	if err := f.k.write(f.s, pciDrivers+"/"+driver+"/unbind", f.a.String()); err != nil {
+		// Somebody else may have been quicker (ENODEV).
+		if now, readErr := f.driver(); readErr != nil || now != "" {
+			return err
+		}
+	}
+	free, err := f.k.wait(ctx, func() (bool, error) {
+		now, err := f.driver()
+		return now == "", err
+	})
+	if err == nil && !free {
+		err = fmt.Errorf("%s stays with %s: something uses it; the end of dmesg may say what", f.a, driver)
+	}
+	return err
+}
+
+// bind gives the function to a driver, whose module it loads if need be.
+func (f function) bind(ctx context.Context, driver string) error {
+	bound := func() (bool, error) {
+		now, err := f.driver()
+		return now == driver, err
+	}
+	if err := f.load(ctx, driver); err != nil {
+		return err
+	}
+	// A module that was just loaded may have taken it already.
+	if ok, err := bound(); ok || err != nil {
+		return err
+	}
+	writeErr := f.k.write(f.s, pciDrivers+"/"+driver+"/bind", f.a.String())
+	if ok, err := bound(); ok || err != nil {
+		return err
+	}
+	if writeErr != nil {
+		return fmt.Errorf("%s does not go to %s: %w; see the end of dmesg", f.a, driver, writeErr)
+	}
+	ok, err := f.k.wait(ctx, bound)
+	if err == nil && !ok {
+		now, _ := f.driver()
+		err = fmt.Errorf("%s does not go to %s, and is with %s: see the end of dmesg", f.a, driver, orNone(now))
+	}
+	return err
+}
+
+func orNone(driver string) string {
+	if driver == "" {
+		return "no driver"
+	}
+	return driver
+}
+
+// load makes sure that the kernel has a driver. Drivers are mostly named like their modules; where one is not (xhci_hcd is in xhci_pci) the function's alias, by
+// which it is loaded at boot, leads to it.
+func (f function) load(ctx context.Context, driver string) error {
+	if f.s.Exists(pciDrivers + "/" + driver) {
+		return nil
+	}
+	_, first := f.s.Program(ctx, "modprobe", "--", driver)
+	if f.s.Exists(pciDrivers + "/" + driver) {
+		return nil
+	}
+	alias, err := f.s.Value(f.path("modalias"))
+	if err != nil {
+		return errors.Join(first, err)
+	}
+	_, second := f.s.Program(ctx, "modprobe", "-b", "--", alias)
+	if f.s.Exists(pciDrivers + "/" + driver) {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("%s needs driver %s, which is not there and was not loaded by modprobe: install or load it", f.a, driver), first, second)
+}
+
+// vfioFile returns the file through which the function's IOMMU group is used.
+func (f function) vfioFile() (string, error) {
+	group, err := f.group()
+	if err != nil || group == "" {
+		return "", err
+	}
+	return "/dev/vfio/" + group, nil
+}
+
+// giveToVFIO hands the function to vfio-pci: the override first, so that from then on no other driver can take it, whoever loads one. Where that fails, the
+// function goes back to the driver that it had at the start.
+func (f function) giveToVFIO(ctx context.Context) error {
+	was, err := f.driver()
+	if err != nil {
+		return err
+	}
+	if was == vfioPCI {
+		return nil
+	}
+	overrideWas, err := f.override()
+	if err != nil {
+		return err
+	}
+	if err := f.toVFIO(ctx); err != nil {
+		return errors.Join(err, f.backTo(ctx, was, overrideWas))
+	}
+	return nil
+}
+
+func (f function) toVFIO(ctx context.Context) error {
+	if err := f.setOverride(vfioPCI); err != nil {
+		return err
+	}
+	if err := f.unbind(ctx); err != nil {
+		return err
+	}
+	if err := f.bind(ctx, vfioPCI); err != nil {
+		return err
+	}
+	file, err := f.vfioFile()
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		return fmt.Errorf("%s is with vfio-pci and in no IOMMU group: %s", f.a, fixIOMMU)
+	}
+	ok, err := f.k.wait(ctx, func() (bool, error) { return f.s.Exists(file), nil })
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is with vfio-pci, and %s does not appear: see the end of dmesg", f.a, file)
+	}
+	return err
+}
+
+// backTo brings a driver and an override back, "" being none. While the driver is bound, the override names it, so that no other takes the function.
+func (f function) backTo(ctx context.Context, driver, override string) error {
+	now, err := f.driver()
+	if err != nil {
+		return err
+	}
+	if now != driver {
+		if now == vfioPCI {
+			if err := f.released(); err != nil {
+				return err
+			}
+		}
+		// Without a driver of before, the override stays until nothing has the function any more.
+		if driver != "" {
+			if err := f.setOverride(driver); err != nil {
+				return err
+			}
+		}
+		if err := f.unbind(ctx); err != nil {
+			return err
+		}
+		if driver != "" {
+			if err := f.bind(ctx, driver); err != nil {
+				return err
+			}
+		}
+	}
+	return f.setOverride(override)
+}
+
+// released returns an error while a process has the function's group open: the kernel would wait for its end, and whoever took the function away would hang with it.
+func (f function) released() error {
+	files, err := f.deviceFiles()
+	if err != nil {
+		return err
+	}
+	users, err := openers(f.s, files)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return fmt.Errorf("%s is in use: %s; end that first, a guest by shutting it down", f.a, strings.Join(users, ", "))
+	}
+	return nil
+}
+
+// idle returns an error while somebody uses the function: a process, or the host as a network device with addresses.
+func (f function) idle(ctx context.Context) error {
+	if err := f.released(); err != nil {
+		return err
+	}
+	carries, err := f.carries(ctx)
+	if err == nil && carries != "" {
+		err = fmt.Errorf("%s is in use: %s; take that from it first", f.a, carries)
+	}
+	return err
+}
+
+// carries says what the host has on the function's network devices: addresses, a bond or a bridge; "" where that is nothing. Link-local addresses do not count: every
+// device that is up has one.
+func (f function) carries(ctx context.Context) (string, error) {
+	netdevs, err := f.netdevs()
+	if err != nil {
+		return "", err
+	}
+	if len(netdevs) == 0 {
+		return f.elsewhere()
+	}
+	network, err := f.k.network(f.s)
+	if err != nil {
+		return "", err
+	}
+	addresses, err := network.Addresses(ctx)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, netdev := range netdevs {
+		for _, a := range addresses {
+			if a.Netdev == netdev && !a.Addr.IsLinkLocalUnicast() {
+				found = append(found, fmt.Sprintf("%s has address %s", netdev, a.Addr))
+			}
+		}
+		master, err := f.s.LinkName(netFile(netdev, "master"))
+		if err != nil {
+			return "", err
+		}
+		if master != "" {
+			found = append(found, fmt.Sprintf("%s belongs to %s", netdev, master))
+		}
+	}
+	return strings.Join(found, ", "), nil
+}
+
+// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those of our own network namespace alone, and a container has it. An
+// InfiniBand function need not have any.
+func (f function) elsewhere() (string, error) {
+	class, err := f.optional("class")
+	if err != nil || class == nil {
+		return "", err
+	}
+	kind, err := topology.ParseID24(*class)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", f.path("class"), err)
+	}
+	driver, err := f.driver()
+	if err != nil {
+		return "", err
+	}
+	switch driver {
+	case "", vfioPCI, "pci-stub", "uio_pci_generic", "igb_uio":
+		return "", nil
+	}
+	if kind.Base() != topology.ClassNetwork || f.s.Exists(f.path("infiniband")) {
+		return "", nil
+	}
+	return "driver " + driver + " has it, and its network device is in another network namespace, as those of containers are", nil
+}
+
+// realDir returns where the function's directory really is, as a path below the root that tests move.
+func (f function) realDir() (string, error) {
+	return filepath.EvalSymlinks(f.s.Path(pciDevices + "/" + f.a.String()))
+}
+
+// virtual returns the virtual functions that exist, by index.
+func (f function) virtual() ([]topology.PCIAddr, error) {
+	n, err := f.number("sriov_numvfs")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]topology.PCIAddr, 0, n)
+	for i := range n {
+		a, err := f.vf(i)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// vf returns the address of a virtual function.
+func (f function) vf(index int) (topology.PCIAddr, error) {
+	name, err := f.s.LinkName(f.path("virtfn" + strconv.Itoa(index)))
+	if err != nil {
+		return topology.PCIAddr{}, err
+	}
+	if name == "" {
+		return topology.PCIAddr{}, fmt.Errorf("%s has no virtual function %d: %w", f.a, index, fs.ErrNotExist)
+	}
+	return topology.ParsePCIAddr(name)
+}
+
+// netdevs returns the network devices of the function, sorted. Those of virtio are one level further down.
+func (f function) netdevs() ([]string, error) {
+	all, err := names(f.s, f.path("net"))
+	if err != nil {
+		return nil, err
+	}
+	entries, err := names(f.s, f.path(""))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range entries {
+		if !strings.HasPrefix(name, "virtio") {
+			continue
+		}
+		more, err := names(f.s, f.path(name+"/net"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
+// port returns the network device of a physical function, not those that stand for its virtual ones (phys_port_name "pf0vf3") or subfunctions; "" where there is none.
+func (f function) port() (string, error) {
+	names, err := f.netdevs()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		// Devices without the notion answer with an error (EOPNOTSUPP).
+		physical, err := f.s.Value("/sys/class/net/" + name + "/phys_port_name")
+		if err == nil && (strings.Contains(physical, "vf") || strings.Contains(physical, "sf")) {
+			continue
+		}
+		return name, nil
+	}
+	return "", nil
+}

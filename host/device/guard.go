@@ -1,0 +1,346 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// guards look at the machine as it is now, right before something is done to it, and refuse what would hurt the host or a tenant.
+type guards struct {
+	o Options
+	k *kernel
+	// ours are the functions that the plan gives to lab nodes whole: with them, an IOMMU group may go.
+	ours map[topology.PCIAddr]bool
+	// emptied are physical functions whose virtual ones a step before takes away.
+	emptied map[topology.PCIAddr]bool
+	pid     int // of the process whose session must not be cut
+}
+
+func newGuards(o Options, k *kernel) *guards {
+	return &guards{o: o, k: k, ours: map[topology.PCIAddr]bool{}, emptied: map[topology.PCIAddr]bool{}, pid: os.Getpid()}
+}
+
+// A scene is the machine at one moment.
+type scene struct {
+	g       *guards
+	s       *change.System
+	live    *topology.Host
+	session map[topology.PCIAddr]string
+}
+
+func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
+	live, err := g.o.Inspect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the machine has to be looked at before it is changed: %w", err)
+	}
+	if err := unread(live); err != nil {
+		return nil, err
+	}
+	session, err := sessionFunctions(ctx, s, g.k, g.pid)
+	return &scene{g, s, live, session}, err
+}
+
+// unread refuses to judge where the machine did not tell what it lives on.
+func unread(live *topology.Host) error {
+	needed := []string{
+		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block", "sys/block",
+		"proc/self/net/route", "proc/net/route", "proc/self/net/ipv6_route", "proc/net/ipv6_route",
+	}
+	for _, u := range live.Unread {
+		if slices.Contains(needed, u.Path) {
+			return fmt.Errorf("what the host lives on cannot be told: /%s: %s; run it as root", u.Path, u.Why)
+		}
+	}
+	return nil
+}
+
+func (sc *scene) function(a topology.PCIAddr) function { return function{sc.s, sc.g.k, a} }
+
+// whole refuses to hand a function to a guest where that hurts.
+func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
+	return func(ctx context.Context, s *change.System) error {
+		sc, err := g.look(ctx, s)
+		if err != nil {
+			return err
+		}
+		return errors.Join(sc.whole(ctx, d)...)
+	}
+}
+
+func (sc *scene) whole(ctx context.Context, d *Driver) []error {
+	f := sc.function(d.Address)
+	if err := f.check(d.Card); err != nil {
+		return []error{err}
+	}
+	errs := []error{sc.answers(f.a), f.viable(func(a topology.PCIAddr) bool { return sc.g.ours[a] }), sc.direct(f.a)}
+	errs = append(errs, sc.hostUses(f.a)...)
+	errs = append(errs, sc.processes(f), sc.screen(f), sc.network(ctx, f))
+	errs = append(errs, sc.virtual(ctx, f)...)
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
+// answers refuses a function that answers every read with ones.
+func (sc *scene) answers(a topology.PCIAddr) error {
+	for i := range sc.live.PCI {
+		if d := &sc.live.PCI[i]; d.Address == a && d.Dead {
+			return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look at its slot and power", a)
+		}
+	}
+	return nil
+}
+
+// direct refuses a function that the firmware wants to have memory of the host: the kernel refuses it too, with error 22 when the guest starts.
+func (sc *scene) direct(a topology.PCIAddr) error {
+	for _, g := range sc.live.IOMMU.Groups {
+		if slices.Contains(g.Devices, a) && len(g.Reserved) > 0 {
+			return fmt.Errorf("the firmware keeps memory of the host for IOMMU group %d of %s (%s): the kernel gives such a device to no guest; "+
+				"look for a setting of the machine's maker (HPE: \"conrep\"), or take another device", g.ID, a, strings.Join(g.Reserved, "; "))
+		}
+	}
+	return nil
+}
+
+// hostUses refuses what the host lives on: disks, the default route, the ssh session; and what tenants have.
+func (sc *scene) hostUses(a topology.PCIAddr) []error {
+	var errs []error
+	for _, disk := range sc.live.Storage {
+		if disk.PCI == nil || *disk.PCI != a || len(disk.Mounts) == 0 {
+			continue
+		}
+		switch {
+		case slices.Contains(disk.Mounts, "/"):
+			errs = append(errs, fmt.Errorf("%s has the root disk %s on it: the host runs from it; choose another device", a, disk.Name))
+		case slices.Contains(disk.Mounts, "[SWAP]"):
+			errs = append(errs, fmt.Errorf("%s has disk %s with swap on it: swapoff first, or choose another device", a, disk.Name))
+		default:
+			errs = append(errs, fmt.Errorf("%s has disk %s on it, which is mounted at %s: umount first, or choose another device", a, disk.Name, strings.Join(disk.Mounts, " ")))
+		}
+	}
+	errs = append(errs, sc.route(a), sc.ssh(a))
+	for i := range sc.live.Tenants {
+		t := &sc.live.Tenants[i]
+		if t.State == "shut off" {
+			continue
+		}
+		for _, held := range t.Devices {
+			if held.PCI == a {
+				errs = append(errs, fmt.Errorf("%s is held by virtual machine %s (%s): shut it down first, or choose another device", a, t.Name, t.State))
+			}
+		}
+	}
+	return errs
+}
+
+func (sc *scene) route(a topology.PCIAddr) error {
+	for _, r := range sc.live.Routes {
+		if slices.Contains(r.PCI, a.String()) {
+			return fmt.Errorf("%s carries the default route (%s, %s): the host would lose its network; choose another NIC, or move the route", a, r.Netdev, r.Family)
+		}
+	}
+	return nil
+}
+
+func (sc *scene) ssh(a topology.PCIAddr) error {
+	if session, ok := sc.session[a]; ok {
+		return fmt.Errorf("%s carries %s: it would be cut off; choose another NIC, or come in another way", a, session)
+	}
+	return nil
+}
+
+// processes refuses a function that a process has open: taking a GPU from one hangs for ever.
+func (sc *scene) processes(f function) error {
+	err := f.released()
+	if err == nil {
+		return nil
+	}
+	if driver, readErr := f.driver(); readErr == nil && driver == nvidiaDriver {
+		return fmt.Errorf("%w; of a GPU that only waits: systemctl stop nvidia-persistenced; nvidia-smi -i %s -pm 0", err, f.a)
+	}
+	return err
+}
+
+// yesReally ends the messages of what may be done all the same.
+const yesReally = "--yes-really does it all the same"
+
+func (sc *scene) screen(f function) error {
+	if sc.g.o.YesReally {
+		return nil
+	}
+	found, err := f.console()
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%s is the host's console: %s; choose another card, or come in over the network: %s", f.a, strings.Join(found, ", "), yesReally)
+	}
+	return err
+}
+
+func (sc *scene) network(ctx context.Context, f function) error {
+	if sc.g.o.YesReally {
+		return nil
+	}
+	carries, err := f.carries(ctx)
+	if err == nil && carries != "" {
+		err = fmt.Errorf("%s is in use by the host: %s; take that from it, or choose another NIC; %s", f.a, carries, yesReally)
+	}
+	return err
+}
+
+// virtual refuses to hand over a physical function with virtual ones, which would go with it.
+func (sc *scene) virtual(ctx context.Context, f function) []error {
+	vfs, err := f.virtual()
+	if err != nil {
+		return []error{err}
+	}
+	if len(vfs) > 0 && !sc.g.emptied[f.a] {
+		return []error{fmt.Errorf("%s has %d virtual functions, which the plan does not know of and which would go with it: echo 0 > %s, or make a new plan",
+			f.a, len(vfs), f.path(fileCount))}
+	}
+	return sc.idle(ctx, f.a, vfs)
+}
+
+// idle refuses to take virtual functions that are in use.
+func (sc *scene) idle(ctx context.Context, pf topology.PCIAddr, vfs []topology.PCIAddr) []error {
+	var errs []error
+	for i, a := range vfs {
+		for _, err := range append(sc.hostUses(a), sc.function(a).idle(ctx)) {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("virtual function %d of %s: %w", i, pf, err))
+			}
+		}
+	}
+	return errs
+}
+
+// sriov refuses to change virtual functions that are in use, and to disturb the port that the host is reached through.
+func (g *guards) sriov(o *SRIOV) func(context.Context, *change.System) error {
+	return func(ctx context.Context, s *change.System) error {
+		sc, err := g.look(ctx, s)
+		if err != nil {
+			return err
+		}
+		return errors.Join(sc.sriov(ctx, o)...)
+	}
+}
+
+func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
+	f := sc.function(o.PF)
+	if err := f.check(o.Card); err != nil {
+		return []error{err}
+	}
+	total, err := f.optional(fileTotal)
+	if err != nil {
+		return []error{err}
+	}
+	if total == nil {
+		return []error{fmt.Errorf("%s offers no SR-IOV: switch it on in the machine's firmware and in the NIC's (%s)", o.PF, paramSRIOV)}
+	}
+	if most, err := f.number(fileTotal); err != nil || most < o.Count {
+		return []error{err, fmt.Errorf("%s offers %d virtual functions, and the plan needs %d: raise that in the NIC's firmware (%s)", o.PF, most, o.Count, paramVFs)}
+	}
+	var errs []error
+	if o.Count > 0 {
+		if port, err := f.port(); err != nil || port == "" {
+			errs = append(errs, err, noPort(o.PF))
+		}
+	}
+	errs = append(errs, sc.answers(o.PF))
+	st, err := f.sriov(ctx)
+	if err != nil {
+		return append(errs, err)
+	}
+	if st.Count != o.Count {
+		errs = append(errs, sc.disturb(o.PF, "the number of its virtual functions changes, at which many drivers reset the port"))
+		vfs := make([]topology.PCIAddr, len(st.VFs))
+		for i, vf := range st.VFs {
+			vfs[i] = vf.Address
+		}
+		errs = append(errs, sc.idle(ctx, o.PF, vfs)...)
+		return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	}
+	for _, want := range o.VFs {
+		if want.Index >= len(st.VFs) {
+			continue // Do says so
+		}
+		have := st.VFs[want.Index]
+		if have.Driver == vfioPCI && len(differences(have.Settings, want.Settings)) == 0 {
+			continue
+		}
+		vf := sc.function(have.Address)
+		for _, err := range append(sc.hostUses(have.Address), vf.idle(ctx), vf.viable(func(topology.PCIAddr) bool { return false })) {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("virtual function %d of %s: %w", want.Index, o.PF, err))
+			}
+		}
+	}
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
+// disturb refuses what may take a port down for a moment while the host is reached through it.
+func (sc *scene) disturb(a topology.PCIAddr, why string) error {
+	if sc.g.o.YesReally {
+		return nil
+	}
+	if err := errors.Join(sc.route(a), sc.ssh(a)); err != nil {
+		return fmt.Errorf("%w\n%s would be down for a moment (%s), and back if all goes well: %s", err, a, why, yesReally)
+	}
+	return nil
+}
+
+// link refuses to change the MTU of the port that the host is reached through.
+func (g *guards) link(l *Link) func(context.Context, *change.System) error {
+	return func(ctx context.Context, s *change.System) error {
+		_, st, err := l.read(s)
+		if err != nil {
+			return err
+		}
+		if st.Missing {
+			return noPort(l.PF)
+		}
+		if st.MTU >= l.MTU {
+			return nil
+		}
+		sc, err := g.look(ctx, s)
+		if err != nil {
+			return err
+		}
+		return sc.disturb(l.PF, fmt.Sprintf("its MTU is raised from %d to %d", st.MTU, l.MTU))
+	}
+}
+
+// nvidia refuses to unload NVIDIA's driver while a GPU that stays has it, or a process uses a GPU.
+func (g *guards) nvidia(name string) func(context.Context, *change.System) error {
+	return func(_ context.Context, s *change.System) error {
+		bound, err := names(s, pciDrivers+"/"+nvidiaDriver)
+		if err != nil {
+			return err
+		}
+		for _, entry := range bound {
+			a, err := topology.ParsePCIAddr(entry)
+			if err != nil {
+				continue
+			}
+			if !g.ours[a] {
+				return fmt.Errorf("module %s: GPU %s uses it and stays with the host: make a new plan", name, a)
+			}
+			if err := (&scene{g: g, s: s}).processes(function{s, g.k, a}); err != nil {
+				return fmt.Errorf("module %s: %w", name, err)
+			}
+		}
+		holders, err := names(s, "/sys/module/"+name+"/holders")
+		if err != nil {
+			return err
+		}
+		for _, h := range holders {
+			if !slices.Contains(nvidiaModules(), h) {
+				return fmt.Errorf("module %s is used by module %s: rmmod %s first", name, h, h)
+			}
+		}
+		return nil
+	}
+}

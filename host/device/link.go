@@ -1,0 +1,163 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Link is the port of a physical function whose virtual ones go to guests: it has to be up, and to carry the fabric's packets.
+type Link struct {
+	PF topology.PCIAddr `json:"pf"`
+	// MTU is the least, in bytes: a port drops frames of its virtual functions that are larger than its own MTU.
+	MTU int `json:"mtu"`
+
+	k *kernel
+}
+
+// linkState is how a port is.
+type linkState struct {
+	Missing bool `json:"missing,omitempty"` // the function has no network device
+	MTU     int  `json:"mtu,omitempty"`
+	Up      bool `json:"up,omitempty"` // as its administrator wants it, whatever the cable says
+}
+
+// Kind implements change.Op.
+func (l *Link) Kind() string { return kindLink }
+
+// Subject implements change.Op.
+func (l *Link) Subject() string { return l.PF.String() }
+
+// Read implements change.Op.
+func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
+	_, st, err := l.read(s)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(st)
+	return change.State(b), err
+}
+
+// flagUp is IFF_UP of include/uapi/linux/if.h.
+const flagUp = 1
+
+func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
+	netdev, err = function{s, l.k.orReal(), l.PF}.port()
+	if err != nil || netdev == "" {
+		return "", linkState{Missing: true}, err
+	}
+	if st.MTU, err = netNumber(s, netdev, "mtu"); err != nil {
+		return "", st, err
+	}
+	flags, err := netNumber(s, netdev, "flags")
+	st.Up = flags&flagUp != 0
+	return netdev, st, err
+}
+
+// netNumber reads a number of a network device, in whatever base the kernel writes it.
+func netNumber(s *change.System, netdev, file string) (int, error) {
+	path := netFile(netdev, file)
+	text, err := s.Value(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is no number", path, text)
+	}
+	return int(n), nil
+}
+
+// netFile is where sysfs has a file of a network device. Source: Documentation/ABI/testing/sysfs-class-net.
+func netFile(netdev, file string) string { return "/sys/class/net/" + netdev + "/" + file }
+
+func parseLinkState(state change.State) (st linkState, err error) {
+	if err = json.Unmarshal([]byte(state), &st); err != nil {
+		err = fmt.Errorf("state of a port: %w", err)
+	}
+	return st, err
+}
+
+// Done implements change.Op.
+func (l *Link) Done(state change.State) bool {
+	st, err := parseLinkState(state)
+	return err == nil && !st.Missing && st.Up && st.MTU >= l.MTU
+}
+
+// Do implements change.Op.
+func (l *Link) Do(_ context.Context, s *change.System) error {
+	netdev, st, err := l.read(s)
+	if err != nil {
+		return err
+	}
+	if st.Missing {
+		return noPort(l.PF)
+	}
+	return l.set(s, netdev, st, linkState{MTU: max(st.MTU, l.MTU), Up: true})
+}
+
+// noPort is the error of a physical function without a network device.
+func noPort(pf topology.PCIAddr) error {
+	return fmt.Errorf("%s has no network device: load its driver, or take it from whoever has it", pf)
+}
+
+// set writes what differs.
+func (l *Link) set(s *change.System, netdev string, have, want linkState) error {
+	k := l.k.orReal()
+	if have.MTU != want.MTU {
+		if err := k.write(s, netFile(netdev, "mtu"), strconv.Itoa(want.MTU)); err != nil {
+			return fmt.Errorf("%s does not take MTU %d: %w", netdev, want.MTU, err)
+		}
+	}
+	if have.Up == want.Up {
+		return nil
+	}
+	// Read again: of the flags only one is ours.
+	flags, err := netNumber(s, netdev, "flags")
+	if err != nil {
+		return err
+	}
+	flags &^= flagUp
+	if want.Up {
+		flags |= flagUp
+	}
+	if err := k.write(s, netFile(netdev, "flags"), fmt.Sprintf("%#x", flags)); err != nil {
+		return fmt.Errorf("%s does not go up or down: %w", netdev, err)
+	}
+	return nil
+}
+
+// Restore implements change.Op.
+func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
+	want, err := parseLinkState(before)
+	if err != nil {
+		return err
+	}
+	netdev, have, err := l.read(s)
+	if err != nil {
+		return err
+	}
+	if have.Missing || want.Missing {
+		if have.Missing == want.Missing {
+			return nil
+		}
+		return fmt.Errorf("its MTU was %d and cannot be set: %w", want.MTU, noPort(l.PF))
+	}
+	return l.set(s, netdev, have, want)
+}
+
+// isInfiniBand reports whether a network device is of InfiniBand, where GUIDs stand for MAC addresses (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
+func isInfiniBand(s *change.System, netdev string) (bool, error) {
+	text, err := s.Value(netFile(netdev, "type"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return strings.TrimSpace(text) == "32", err
+}

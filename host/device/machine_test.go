@@ -1,0 +1,276 @@
+package device
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/rack"
+)
+
+// insideEnv is set where this test binary runs in the machine that it has booted.
+const insideEnv = "RACKLESS_DEVICE_INSIDE"
+
+// partEnv names the tests to run in the machine, as go test -run does: all of them take minutes.
+const partEnv = "RACKLESS_DEVICE_PART"
+
+// machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the console and one that is, and a disk, each in a slot of its own. The
+// NICs are on one wire, so that their links are up. One thread runs both CPUs: with a thread each, QEMU 10 aborted (iotlb_to_section) when a CPU was in a function's
+// memory while another one moved it.
+var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=single -cpu qemu64 -m 1024 -smp 2
+-device intel-iommu,intremap=on -nodefaults -display none -no-reboot
+-netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
+-device VGA,bus=pcie.0,addr=0x2
+-device pcie-root-port,id=rp0,chassis=1,slot=1,bus=pcie.0,addr=0x4 -device igb,bus=rp0,netdev=n0,mac=52:54:00:00:00:01
+-device pcie-root-port,id=rp1,chassis=2,slot=2,bus=pcie.0,addr=0x5 -device igb,bus=rp1,netdev=n1,mac=52:54:00:00:00:02
+-device pcie-root-port,id=rp2,chassis=3,slot=3,bus=pcie.0,addr=0x6 -device secondary-vga,bus=rp2
+-device pcie-root-port,id=rp3,chassis=4,slot=4,bus=pcie.0,addr=0x7 -device nvme,bus=rp3,serial=test,drive=d0`)
+
+// insideInit mounts what a machine has, and runs this test binary there.
+const insideInit = `#!/bin/sh
+b=/bin/busybox
+export PATH=/sbin:/usr/sbin:/bin:/usr/bin
+$b mkdir -p /proc /sys /dev /tmp /etc/modprobe.d
+$b mount -t proc proc /proc
+$b mount -t sysfs sys /sys
+$b mount -t devtmpfs dev /dev
+$b mount -t tmpfs tmp /tmp
+for p in modprobe rmmod; do $b ln -sf $b /sbin/$p; done
+$b depmod
+echo BEGIN
+` + insideEnv + `=1 /device.test -test.v -test.run '^TestInAMachineWithARealKernel$/(PART)'
+echo END
+$b sleep 600
+`
+
+// insideModules are the modules that the tests in the machine load; the image has none of them.
+var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme"}
+
+// A real kernel reacts as only it does: this test boots one with the node image and runs itself inside. What is tested is in inside_test.go.
+func TestInAMachineWithARealKernel(t *testing.T) {
+	if os.Getenv(insideEnv) != "" {
+		testInside(t)
+		return
+	}
+	if testing.Short() {
+		t.Skip("machines are not booted with -short")
+	}
+	program, version, err := qemu.Find()
+	if err != nil || qemu.CheckVersion(version) != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
+		}
+		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
+	}
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	img, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 16<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw",
+		"-kernel", img.KernelPath(), "-initrd", withTests(ctx, t, img), "-serial", "stdio",
+		"-append", "console=ttyS0 loglevel=3 rdinit=/device-init intel_iommu=on iommu=pt panic=-1 cryptomgr.notests mitigations=off")
+	text := between(t, exec.CommandContext(ctx, program, args...), "BEGIN", "END")
+	if !strings.Contains(text, "\nPASS\n") || strings.Contains(text, "FAIL") {
+		t.Error("a test in the machine failed")
+	}
+}
+
+// between starts a program, returns the lines that it prints between two others, and ends it.
+func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
+	t.Helper()
+	var complaints, all, text strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() // it was killed: how it ended says nothing
+	defer cmd.Process.Kill()
+	inside := false
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := strings.TrimRight(lines.Text(), "\r")
+		fmt.Fprintln(&all, line)
+		switch {
+		case strings.HasSuffix(line, first): // the firmware leaves escape sequences before it
+			inside = true
+		case line == last:
+			return text.String()
+		case inside:
+			t.Log(line)
+			fmt.Fprintln(&text, line)
+		}
+	}
+	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(), all.String())
+	return ""
+}
+
+// withTests returns the image's initial file system with this test binary and the modules added: the kernel takes several archives, one after the other.
+func withTests(ctx context.Context, t *testing.T, img *guest.Image) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "initrd")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	in, err := os.Open(img.InitramfsPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+	dir := modulesOf(ctx, t, img)
+	records := []cpio.Record{
+		cpio.StaticFile("device.test", string(binary), 0o755),
+		cpio.StaticFile("device-init", strings.Replace(insideInit, "PART", os.Getenv(partEnv), 1), 0o755),
+		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+img.KernelVer, 0o755),
+	}
+	for name, data := range moduleClosure(t, dir, insideModules) {
+		records = append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/"+name+".ko", string(data), 0o644))
+	}
+	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records = append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/modules.builtin", string(builtin), 0o644))
+	if err := cpio.WriteRecords(cpio.Newc.Writer(out), records); err != nil {
+		t.Fatal(err)
+	}
+	if err := cpio.WriteTrailer(cpio.Newc.Writer(out)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// modulesOf returns the directory with all modules of the image's kernel, from the very package that the kernel is from.
+func modulesOf(ctx context.Context, t *testing.T, img *guest.Image) string {
+	t.Helper()
+	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })
+	if at < 0 {
+		t.Fatalf("no kernel among the packages of image %s", img.Key)
+	}
+	work := t.TempDir()
+	for _, argv := range [][]string{
+		{"apt-get", "--quiet", "-o", "APT::Sandbox::User=", "download", img.Packages[at]},
+		{"sh", "-c", "dpkg-deb --fsys-tarfile linux-image-*.deb | tar -x --wildcards '*/lib/modules/*'"},
+	} {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Dir = work
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+		}
+	}
+	for _, lib := range []string{"lib/modules", "usr/lib/modules"} {
+		dir := filepath.Join(work, lib, img.KernelVer)
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
+	}
+	t.Fatalf("package %s has no modules of %s", img.Packages[at], img.KernelVer)
+	return ""
+}
+
+// moduleClosure returns modules and what they depend on, by name.
+func moduleClosure(t *testing.T, dir string, wanted []string) map[string][]byte {
+	t.Helper()
+	paths := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.Contains(d.Name(), ".ko") {
+			paths[moduleName(path)] = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]byte{}
+	for len(wanted) > 0 {
+		name := wanted[0]
+		wanted = wanted[1:]
+		if found[name] != nil || paths[name] == "" { // built in
+			continue
+		}
+		if !strings.HasSuffix(paths[name], ".ko") {
+			t.Fatalf("%s is compressed: busybox loads only plain modules", paths[name])
+		}
+		data, err := os.ReadFile(paths[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[name] = data
+		depends, err := dependencies(data)
+		if err != nil {
+			t.Fatalf("%s: %v", paths[name], err)
+		}
+		wanted = append(wanted, depends...)
+	}
+	return found
+}
+
+// dependencies reads what a module says that it needs.
+func dependencies(module []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(module))
+	if err != nil {
+		return nil, err
+	}
+	section := f.Section(".modinfo")
+	if section == nil {
+		return nil, errors.New("no .modinfo")
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for record := range bytes.SplitSeq(info, []byte{0}) {
+		if list, ok := strings.CutPrefix(string(record), "depends="); ok {
+			for name := range strings.SplitSeq(list, ",") {
+				if name != "" {
+					out = append(out, strings.ReplaceAll(name, "-", "_"))
+				}
+			}
+		}
+	}
+	return out, nil
+}

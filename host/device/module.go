@@ -1,0 +1,213 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Module is a module of the kernel that is to be loaded, or to be gone. One that is built in counts as loaded.
+type Module struct {
+	Name string `json:"name"` // as /proc/modules has it: "vfio_pci"
+	Gone bool   `json:"gone,omitempty"`
+	// With are the modules that come with it and have no other use: they go with it, too, where nothing uses them.
+	With []string `json:"with,omitempty"`
+}
+
+// The states of a module.
+const (
+	moduleLoaded  change.State = "loaded"
+	moduleBuiltIn change.State = "built in"
+	moduleAbsent  change.State = "not loaded"
+)
+
+// vfioModules are loaded in this order: the last needs the first, and without the second no group can be used on x86 and Arm. Documentation/driver-api/vfio.rst
+// of Linux.
+func vfioModules() []*Module {
+	return []*Module{
+		{Name: "vfio"},
+		{Name: "vfio_iommu_type1"},
+		{Name: "vfio_pci", With: []string{"vfio_pci_core", "vfio_virqfd", "irqbypass"}},
+	}
+}
+
+// nvidiaDriver is the name of NVIDIA's driver on the PCI bus.
+const nvidiaDriver = "nvidia"
+
+// nvidiaModules are NVIDIA's stack in the order in which it can be unloaded: each holds those after it.
+func nvidiaModules() []string {
+	return []string{"nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia"}
+}
+
+// Kind implements change.Op.
+func (m *Module) Kind() string { return kindModule }
+
+// Subject implements change.Op.
+func (m *Module) Subject() string { return m.Name }
+
+// Read implements change.Op.
+func (m *Module) Read(_ context.Context, s *change.System) (change.State, error) {
+	return moduleState(s, m.Name)
+}
+
+func moduleState(s *change.System, name string) (change.State, error) {
+	dir := "/sys/module/" + name
+	// Only what was loaded has a state of loading; built-in modules have a directory for their parameters, if any.
+	if s.Exists(dir + "/initstate") {
+		return moduleLoaded, nil
+	}
+	if s.Exists(dir) {
+		return moduleBuiltIn, nil
+	}
+	release, err := s.Value("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "", err
+	}
+	for _, lib := range []string{"/lib/modules/", "/usr/lib/modules/"} {
+		list, err := s.ReadFile(lib + release + "/modules.builtin")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(strings.Fields(string(list)), func(path string) bool { return moduleName(path) == name }) {
+			return moduleBuiltIn, nil
+		}
+	}
+	return moduleAbsent, nil
+}
+
+// moduleName returns the name of a module by the path of its file: "kernel/drivers/vfio/pci/vfio-pci.ko" is vfio_pci.
+func moduleName(path string) string {
+	base := path[strings.LastIndexByte(path, '/')+1:]
+	base, _, _ = strings.Cut(base, ".ko")
+	return strings.ReplaceAll(base, "-", "_")
+}
+
+// Done implements change.Op.
+func (m *Module) Done(state change.State) bool { return (state == moduleAbsent) == m.Gone }
+
+// Do implements change.Op.
+func (m *Module) Do(ctx context.Context, s *change.System) error {
+	if m.Gone {
+		return m.unload(ctx, s)
+	}
+	return m.load(ctx, s)
+}
+
+// Restore implements change.Op. A module that somebody uses stays, which is an error that names the user: the machine is as good with it, and at the latest a
+// reboot takes it away.
+func (m *Module) Restore(ctx context.Context, s *change.System, before change.State) error {
+	if before == moduleAbsent {
+		return m.unload(ctx, s)
+	}
+	return m.load(ctx, s)
+}
+
+func (m *Module) load(ctx context.Context, s *change.System) error {
+	if state, err := moduleState(s, m.Name); err != nil || state != moduleAbsent {
+		return err
+	}
+	if _, err := s.Program(ctx, "modprobe", "--", m.Name); err != nil {
+		return fmt.Errorf("module %s cannot be loaded: %w; the package of the kernel may be without it, or the kernel was replaced and wants a reboot", m.Name, err)
+	}
+	return nil
+}
+
+func (m *Module) unload(ctx context.Context, s *change.System) error {
+	for i, name := range append([]string{m.Name}, m.With...) {
+		state, err := moduleState(s, name)
+		if err != nil {
+			return err
+		}
+		if state != moduleLoaded {
+			continue
+		}
+		users, err := moduleUsers(s, name)
+		if err != nil {
+			return err
+		}
+		if !m.Gone {
+			// Its functions would lose their driver with it. Where it is to be gone, they are ours, and that is the purpose.
+			bound, err := moduleFunctions(s, name)
+			if err != nil {
+				return err
+			}
+			users = append(users, bound...)
+		}
+		if len(users) > 0 {
+			if i > 0 {
+				continue // it has another use than m after all
+			}
+			if m.Gone {
+				return fmt.Errorf("module %s cannot be unloaded: it is used by %s", name, strings.Join(users, ", "))
+			}
+			return fmt.Errorf("module %s stays loaded: it is used by %s; that does no harm, and the next boot is without it", name, strings.Join(users, ", "))
+		}
+		// Not modprobe -r, which would also take away what was loaded before m and is not used now.
+		if _, err := s.Program(ctx, "rmmod", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moduleUsers returns who uses a module: other modules, and whoever else the kernel counts.
+func moduleUsers(s *change.System, name string) ([]string, error) {
+	dir := "/sys/module/" + name
+	holders, err := names(s, dir+"/holders")
+	if err != nil || len(holders) > 0 {
+		return holders, err
+	}
+	count, err := s.Value(dir + "/refcnt")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a kernel that cannot unload modules; rmmod will say so
+	}
+	if err == nil && count != "0" {
+		return []string{count + " users that the kernel does not name"}, nil
+	}
+	return nil, err
+}
+
+// moduleFunctions returns the PCI functions that are bound to a module's drivers.
+func moduleFunctions(s *change.System, name string) ([]string, error) {
+	dir := "/sys/module/" + name + "/drivers"
+	drivers, err := names(s, dir)
+	if err != nil {
+		return nil, err
+	}
+	var functions []string
+	for _, driver := range drivers {
+		bound, err := names(s, dir+"/"+driver)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range bound {
+			if a, err := topology.ParsePCIAddr(entry); err == nil {
+				functions = append(functions, a.String())
+			}
+		}
+	}
+	return functions, nil
+}
+
+// names lists a directory; nothing where there is none.
+func names(s *change.System, dir string) ([]string, error) {
+	entries, err := os.ReadDir(s.Path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, err
+}

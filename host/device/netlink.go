@@ -1,0 +1,281 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// netlinkNetwork is the machine's own network.
+type netlinkNetwork struct{}
+
+// VFs implements Network.
+func (netlinkNetwork) VFs(_ context.Context, netdev string) ([]VFSettings, error) {
+	attributes, err := askVFs(netdev)
+	if err != nil {
+		return nil, fmt.Errorf("settings of the virtual functions of %s: %w", netdev, err)
+	}
+	return parseVFs(attributes)
+}
+
+// askVFs returns the attributes of a network device with those of its virtual functions. The library's own VfInfo cannot say that a driver does not know a
+// setting, and lacks GUIDs, so that they are read here.
+func askVFs(netdev string) ([]byte, error) {
+	link, err := net.InterfaceByName(netdev)
+	if err != nil {
+		return nil, err
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(link.Index)
+	req.AddData(msg)
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(nl.RTEXT_FILTER_VF)))
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != 1 || len(answers[0]) < unix.SizeofIfInfomsg {
+		return nil, fmt.Errorf("the kernel gave %d answers, want 1", len(answers))
+	}
+	return answers[0][unix.SizeofIfInfomsg:], nil
+}
+
+// An attribute is one of a netlink message.
+type attribute struct {
+	kind  int
+	value []byte
+}
+
+// parseAttributes splits a message: length with its header, kind, value, and padding to four bytes (include/uapi/linux/netlink.h). The library's own parser panics where the
+// padding of the last one is missing.
+func parseAttributes(b []byte) ([]attribute, error) {
+	const (
+		header = 4
+		kinds  = 1<<14 - 1 // NLA_TYPE_MASK: the bits above are flags
+	)
+	var out []attribute
+	for len(b) > 0 {
+		if len(b) < header {
+			return nil, fmt.Errorf("%d bytes after the last attribute", len(b))
+		}
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < header || size > len(b) {
+			return nil, fmt.Errorf("an attribute of %d bytes in %d", size, len(b))
+		}
+		out = append(out, attribute{int(binary.NativeEndian.Uint16(b[2:]) & kinds), b[header:size]})
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return out, nil
+}
+
+// parseVFs reads the list of virtual functions from the attributes of a network device.
+func parseVFs(b []byte) ([]VFSettings, error) {
+	attributes, err := parseAttributes(b)
+	if err != nil {
+		return nil, err
+	}
+	var vfs []VFSettings
+	for _, a := range attributes {
+		if a.kind != unix.IFLA_VFINFO_LIST {
+			continue
+		}
+		list, err := parseAttributes(a.value)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range list {
+			fields, err := parseAttributes(info.value)
+			if err != nil {
+				return nil, err
+			}
+			vf, err := parseVF(fields, len(vfs))
+			if err != nil {
+				return nil, fmt.Errorf("virtual function %d: %w", len(vfs), err)
+			}
+			vfs = append(vfs, vf)
+		}
+	}
+	return vfs, nil
+}
+
+// unknown32 is what the kernel gives for a setting that the driver does not report (rtnl_fill_vfinfo in net/core/rtnetlink.c presets -1).
+const unknown32 = 1<<32 - 1
+
+// parseVF reads one virtual function. All structures begin with its number (include/uapi/linux/if_link.h).
+func parseVF(fields []attribute, index int) (VFSettings, error) {
+	var vf VFSettings
+	order := binary.NativeEndian
+	for _, f := range fields {
+		size, known := vfStructs[f.kind]
+		if !known {
+			continue
+		}
+		if len(f.value) < size {
+			return vf, fmt.Errorf("attribute %d has %d bytes, want %d", f.kind, len(f.value), size)
+		}
+		word := func(i int) uint32 { return order.Uint32(f.value[4*i:]) }
+		if f.kind != nl.IFLA_VF_VLAN_LIST && int(word(0)) != index {
+			return vf, fmt.Errorf("attribute %d is of virtual function %d", f.kind, word(0))
+		}
+		switch f.kind {
+		case nl.IFLA_VF_MAC:
+			// The field has room for the address of any medium; where GUIDs stand for it (InfiniBand) it is zeros.
+			vf.MAC = net.HardwareAddr(f.value[4:10]).String()
+		case nl.IFLA_VF_VLAN:
+			vf.VLAN, vf.QoS = new(int(word(1))), new(int(word(2)))
+		case nl.IFLA_VF_VLAN_LIST:
+			// One entry: its header of four bytes, number, VLAN, QoS, and the protocol in network order.
+			vf.VLANProto = new(int(binary.BigEndian.Uint16(f.value[16:])))
+		case nl.IFLA_VF_RATE:
+			vf.MinRate, vf.MaxRate = new(int(word(1))), new(int(word(2)))
+		case nl.IFLA_VF_SPOOFCHK:
+			vf.SpoofChk = knownFlag(word(1))
+		case nl.IFLA_VF_TRUST:
+			vf.Trust = knownFlag(word(1))
+		case nl.IFLA_VF_LINK_STATE:
+			vf.LinkState = new(int(word(1)))
+		case nl.IFLA_VF_IB_NODE_GUID:
+			vf.NodeGUID = new(order.Uint64(f.value[8:]))
+		case nl.IFLA_VF_IB_PORT_GUID:
+			vf.PortGUID = new(order.Uint64(f.value[8:]))
+		}
+	}
+	return vf, nil
+}
+
+// vfStructs are the attributes that are read, with their sizes in bytes.
+var vfStructs = map[int]int{
+	nl.IFLA_VF_MAC: 36, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_VLAN_LIST: 18, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_SPOOFCHK: 8, nl.IFLA_VF_TRUST: 8,
+	nl.IFLA_VF_LINK_STATE: 8, nl.IFLA_VF_IB_NODE_GUID: 16, nl.IFLA_VF_IB_PORT_GUID: 16,
+}
+
+func knownFlag(v uint32) *bool {
+	if v == unknown32 {
+		return nil
+	}
+	return new(v != 0)
+}
+
+// SetVF implements Network.
+func (netlinkNetwork) SetVF(_ context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
+	link, err := netlink.LinkByName(netdev)
+	if err != nil {
+		return fmt.Errorf("%s: %w", netdev, err)
+	}
+	switch setting {
+	case SettingMAC:
+		mac, parseErr := net.ParseMAC(to.MAC)
+		if parseErr != nil {
+			return parseErr
+		}
+		err = netlink.LinkSetVfHardwareAddr(link, index, mac)
+	case SettingVLAN:
+		// Few drivers take another protocol than 802.1Q, or being told of it.
+		if proto := valueOr(to.VLANProto, unix.ETH_P_8021Q); proto != unix.ETH_P_8021Q {
+			err = netlink.LinkSetVfVlanQosProto(link, index, valueOr(to.VLAN, 0), valueOr(to.QoS, 0), proto)
+		} else {
+			err = netlink.LinkSetVfVlanQos(link, index, valueOr(to.VLAN, 0), valueOr(to.QoS, 0))
+		}
+	case SettingRate:
+		err = netlink.LinkSetVfRate(link, index, valueOr(to.MinRate, 0), valueOr(to.MaxRate, 0))
+	case SettingSpoofChk:
+		err = netlink.LinkSetVfSpoofchk(link, index, valueOr(to.SpoofChk, false))
+	case SettingTrust:
+		err = netlink.LinkSetVfTrust(link, index, valueOr(to.Trust, false))
+	case SettingLinkState:
+		err = netlink.LinkSetVfState(link, index, uint32(valueOr(to.LinkState, 0)))
+	case SettingNodeGUID:
+		err = netlink.LinkSetVfNodeGUID(link, index, guidBytes(to.NodeGUID))
+	case SettingPortGUID:
+		err = netlink.LinkSetVfPortGUID(link, index, guidBytes(to.PortGUID))
+	default:
+		return fmt.Errorf("setting %q of a virtual function is not known", setting)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of virtual function %d of %s: %w", setting, index, netdev, err)
+	}
+	return nil
+}
+
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// guidBytes writes a GUID as people do, the highest byte first.
+func guidBytes(guid *uint64) net.HardwareAddr {
+	return binary.BigEndian.AppendUint64(nil, valueOr(guid, 0))
+}
+
+// Addresses implements Network.
+func (netlinkNetwork) Addresses(context.Context) ([]Address, error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var all []Address
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", link.Name, err)
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				return nil, fmt.Errorf("addresses of %s: %w", link.Name, err)
+			}
+			all = append(all, Address{link.Name, prefix.Addr()})
+		}
+	}
+	slices.SortFunc(all, func(a, b Address) int {
+		return bytes.Compare([]byte(a.Netdev+" "+a.Addr.String()), []byte(b.Netdev+" "+b.Addr.String()))
+	})
+	return all, nil
+}
+
+// RouteTo implements Network.
+func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
+	routes, err := netlink.RouteGet(to.Unmap().AsSlice())
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("route to %s: %w", to, err)
+	}
+	var names []string
+	add := func(index int) error {
+		if index == 0 {
+			return nil
+		}
+		link, err := net.InterfaceByIndex(index)
+		if err != nil {
+			return fmt.Errorf("route to %s: %w", to, err)
+		}
+		if !slices.Contains(names, link.Name) {
+			names = append(names, link.Name)
+		}
+		return nil
+	}
+	for _, r := range routes {
+		if err := add(r.LinkIndex); err != nil {
+			return nil, err
+		}
+		for _, hop := range r.MultiPath {
+			if err := add(hop.LinkIndex); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,265 @@
+package device
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// A deviceFile is a file below /dev through which programs use a function.
+type deviceFile struct {
+	path string // "/dev/dri/card0"
+	// number is major and minor number; nil where they are not known. Containers have device files under other names.
+	number *uint64
+	block  bool
+}
+
+// subsystems are those whose files mean that somebody uses the card itself. Input devices behind USB controllers are not among them: a login manager
+// has every keyboard open.
+var subsystems = []string{"accel", "block", "drm", "infiniband_mad", "infiniband_verbs", "nvme", "nvme-generic", "sound", "uio", "vfio-dev"}
+
+// deviceFiles returns the files through which the function is used: those that the kernel lists below it, that of its IOMMU group, and NVIDIA's, which
+// the kernel does not list.
+func (f function) deviceFiles() ([]deviceFile, error) {
+	files, err := f.listedFiles()
+	if err != nil {
+		return nil, err
+	}
+	driver, err := f.driver()
+	if err != nil {
+		return nil, err
+	}
+	switch driver {
+	case vfioPCI:
+		path, err := f.vfioFile()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f.named(path))
+	case nvidiaDriver:
+		minor, err := nvidiaMinor(f.s, f.a)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f.named("/dev/nvidia"+minor))
+	}
+	return files, nil
+}
+
+// named returns a device file by its name, with its number where it is there.
+func (f function) named(path string) deviceFile {
+	file := deviceFile{path: path}
+	var st unix.Stat_t
+	if unix.Stat(f.s.Path(path), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR {
+		file.number = new(uint64(st.Rdev))
+	}
+	return file
+}
+
+// listedFiles returns what the kernel lists below the function.
+func (f function) listedFiles() ([]deviceFile, error) {
+	top, err := f.realDir()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := filesBelow(top)
+	if err != nil {
+		return nil, err
+	}
+	// Disks that can be reached through several NVMe controllers are below none of them, but below what the kernel calls a subsystem.
+	controllers, err := names(f.s, f.path("nvme"))
+	if err != nil || len(controllers) == 0 {
+		return files, err
+	}
+	const subsystemClass = "/sys/class/nvme-subsystem"
+	all, err := names(f.s, subsystemClass)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		dir := subsystemClass + "/" + name
+		if !slices.ContainsFunc(controllers, func(c string) bool { return f.s.Exists(dir + "/" + c) }) {
+			continue
+		}
+		top, err := filepath.EvalSymlinks(f.s.Path(dir))
+		if err != nil {
+			return nil, err
+		}
+		more, err := filesBelow(top)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, more...)
+	}
+	return files, nil
+}
+
+// filesBelow walks a directory of a device. Every device in it with a file has its number in "dev" and its name in "uevent"
+// (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
+func filesBelow(top string) ([]deviceFile, error) {
+	var files []deviceFile
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it went away while we looked
+		}
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != top {
+			if _, err := topology.ParsePCIAddr(d.Name()); err == nil {
+				return fs.SkipDir // another function, behind this bridge
+			}
+		}
+		if d.IsDir() || d.Name() != "dev" {
+			return nil
+		}
+		dir := filepath.Dir(path)
+		to, err := os.Readlink(filepath.Join(dir, "subsystem"))
+		if err != nil || !slices.Contains(subsystems, filepath.Base(to)) {
+			return nil
+		}
+		file, err := readDeviceFile(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		file.block = filepath.Base(to) == "block"
+		files = append(files, file)
+		return nil
+	})
+	return files, err
+}
+
+func readDeviceFile(dir string) (deviceFile, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "dev"))
+	if err != nil {
+		return deviceFile{}, err
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
+	ma, err1 := strconv.ParseUint(major, 10, 32)
+	mi, err2 := strconv.ParseUint(minor, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return deviceFile{}, fmt.Errorf("%s: %q is no device number: %w", filepath.Join(dir, "dev"), text, err)
+	}
+	file := deviceFile{path: "/dev/" + filepath.Base(dir), number: new(unix.Mkdev(uint32(ma), uint32(mi)))}
+	uevent, err := os.ReadFile(filepath.Join(dir, "uevent"))
+	if err != nil {
+		return deviceFile{}, err
+	}
+	for line := range strings.Lines(string(uevent)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
+			file.path = "/dev/" + strings.TrimPrefix(name, "/dev/")
+		}
+	}
+	return file, nil
+}
+
+// nvidiaMinor returns the number of a GPU's device file. Source: the driver's own README, "Device Minor" of /proc/driver/nvidia/gpus/*/information.
+func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
+	path := "/proc/driver/nvidia/gpus/" + a.String() + "/information"
+	text, err := s.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("who uses GPU %s cannot be told: %w", a, err)
+	}
+	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimSpace(value)
+		if key == "Device Minor" {
+			if _, err := strconv.ParseUint(value, 10, 16); err == nil {
+				return value, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
+}
+
+// openers returns the processes that have one of the files open, each with the file: "qemu-system-x86 (1234) has /dev/vfio/17 open". They are found by what
+// the files are, since containers name them otherwise, and by their names. It is an error where processes cannot be looked into, as for all but root.
+func openers(s *change.System, files []deviceFile) ([]string, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
+	if err != nil { // a pattern that is wrong
+		panic(err)
+	}
+	var users []string
+	for _, dir := range dirs {
+		// The files of a process are listed as "fd", and go with it at any moment.
+		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+		if isGone(err) {
+			continue
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("who uses %s cannot be told: %w; run it as root", files[0].path, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var open []string
+		for _, fd := range fds {
+			if name := whichFile(filepath.Join(dir, "fd", fd.Name()), files); name != "" && !slices.Contains(open, name) {
+				open = append(open, name)
+			}
+		}
+		if len(open) == 0 {
+			continue
+		}
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty where the process has ended meanwhile
+		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir), strings.Join(open, " ")))
+	}
+	return users, nil
+}
+
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// whichFile returns the name of the file that a descriptor is of; "" where it is of none.
+func whichFile(fd string, files []deviceFile) string {
+	to, err := os.Readlink(fd)
+	if err != nil || !strings.HasPrefix(to, "/") {
+		return ""
+	}
+	for _, f := range files {
+		if f.path == to {
+			return f.path
+		}
+	}
+	if !strings.HasPrefix(to, "/dev/") {
+		// Elsewhere there may be device files, too, but looking at each open file would mean to wait for network file systems.
+		return ""
+	}
+	var st unix.Stat_t
+	if unix.Stat(fd, &st) != nil {
+		return ""
+	}
+	for _, f := range files {
+		kind := uint32(unix.S_IFCHR)
+		if f.block {
+			kind = unix.S_IFBLK
+		}
+		if f.number != nil && st.Mode&unix.S_IFMT == kind && st.Rdev == *f.number {
+			return to
+		}
+	}
+	return ""
+}

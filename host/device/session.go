@@ -1,0 +1,252 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// A peer is the two ends of an ssh connection to this machine.
+type peer struct{ local, remote netip.Addr }
+
+// sshPeers returns the ssh connections that must not be cut: the one that process pid was started in, and every other one that a server has established. sudo and su take
+// SSH_CONNECTION out of the environment, so that it is looked for in the processes above as well.
+func sshPeers(s *change.System, pid int) ([]peer, error) {
+	var peers []peer
+	if p, ok := sessionPeer(s, pid); ok {
+		peers = append(peers, p)
+	}
+	established, err := serverPeers(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range established {
+		if !slices.Contains(peers, p) {
+			peers = append(peers, p)
+		}
+	}
+	return peers, nil
+}
+
+// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a process or of one above it.
+func sessionPeer(s *change.System, pid int) (peer, bool) {
+	const deepest = 64 // of a tree of processes; a loop in a made-up one ends here
+	for range deepest {
+		if pid <= 1 {
+			break
+		}
+		dir := "/proc/" + strconv.Itoa(pid)
+		environ, err := s.ReadFile(dir + "/environ")
+		if err != nil {
+			break // somebody else's, above which nothing is to be seen either
+		}
+		for v := range bytes.SplitSeq(environ, []byte{0}) {
+			if value, ok := strings.CutPrefix(string(v), "SSH_CONNECTION="); ok {
+				if p, ok := parseConnection(value); ok {
+					return p, true
+				}
+			}
+		}
+		stat, err := s.ReadFile(dir + "/stat")
+		if err != nil {
+			break
+		}
+		// "pid (name) state parent ...": the name may have anything in it (proc(5)).
+		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 {
+			break
+		}
+		if pid, err = strconv.Atoi(fields[1]); err != nil {
+			break
+		}
+	}
+	return peer{}, false
+}
+
+func parseConnection(text string) (peer, bool) {
+	fields := strings.Fields(text)
+	if len(fields) != 4 {
+		return peer{}, false
+	}
+	remote, err1 := netip.ParseAddr(fields[0])
+	local, err2 := netip.ParseAddr(fields[2])
+	return peer{local.Unmap().WithZone(""), remote.Unmap().WithZone("")}, err1 == nil && err2 == nil
+}
+
+// sshServers are what the processes of ssh servers are called. OpenSSH 9.8 moved connections to a program of their own.
+var sshServers = []string{"sshd", "sshd-session", "dropbear"}
+
+// serverPeers returns the established TCP connections of ssh servers.
+func serverPeers(s *change.System) ([]peer, error) {
+	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
+	if err != nil { // a pattern that is wrong
+		panic(err)
+	}
+	sockets := map[string]bool{} // by inode
+	for _, dir := range dirs {
+		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+		if err != nil || !slices.Contains(sshServers, strings.TrimSpace(string(comm))) {
+			continue
+		}
+		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("which ssh connections there are cannot be told: %w; run it as root", err)
+		}
+		for _, fd := range fds {
+			to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+			if inode, ok := strings.CutPrefix(to, "socket:["); err == nil && ok {
+				sockets[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	if len(sockets) == 0 {
+		return nil, nil
+	}
+	var peers []peer
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := s.ReadFile(table)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		peers = append(peers, parseTCP(string(text), sockets)...)
+	}
+	return peers, nil
+}
+
+// parseTCP returns the established connections of a table whose sockets are among those given. Source: Documentation/networking/proc_net_tcp.rst of Linux.
+func parseTCP(text string, sockets map[string]bool) []peer {
+	const (
+		established = "01"
+		local       = 1
+		remote      = 2
+		state       = 3
+		inode       = 9
+	)
+	var peers []peer
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) <= inode || f[state] != established || !sockets[f[inode]] {
+			continue
+		}
+		l, ok1 := parseSocketAddr(f[local])
+		r, ok2 := parseSocketAddr(f[remote])
+		if p := (peer{l, r}); ok1 && ok2 && !slices.Contains(peers, p) {
+			peers = append(peers, p)
+		}
+	}
+	return peers
+}
+
+// parseSocketAddr reads "0100007F:0016": words of 32 bits as the processor has them, in hexadecimal, and a port.
+func parseSocketAddr(text string) (netip.Addr, bool) {
+	digits, _, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(digits)
+	if err != nil || len(b)%4 != 0 {
+		return netip.Addr{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, ok := netip.AddrFromSlice(b)
+	return a.Unmap(), ok
+}
+
+// sessionFunctions returns the PCI functions that ssh connections go through, each with the connection in words: those of the network device that has the local
+// address, and of the one that answers leave by.
+func sessionFunctions(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr]string, error) {
+	peers, err := sshPeers(s, pid)
+	if err != nil || len(peers) == 0 {
+		return nil, err
+	}
+	network, err := k.network(s)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := network.Addresses(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("which NIC the ssh session goes through cannot be told: %w", err)
+	}
+	found := map[topology.PCIAddr]string{}
+	for _, p := range peers {
+		if p.remote.IsLoopback() {
+			continue
+		}
+		netdevs, err := network.RouteTo(ctx, p.remote)
+		if err != nil {
+			return nil, fmt.Errorf("which NIC the ssh session from %s goes through cannot be told: %w", p.remote, err)
+		}
+		for _, a := range addresses {
+			if a.Addr.Unmap().WithZone("") == p.local && !slices.Contains(netdevs, a.Netdev) {
+				netdevs = append(netdevs, a.Netdev)
+			}
+		}
+		for _, netdev := range netdevs {
+			functions, err := functionsBehind(s, netdev)
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range functions {
+				if found[a] == "" {
+					found[a] = fmt.Sprintf("the ssh session from %s (through %s)", p.remote, netdev)
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// functionsBehind returns the PCI functions that a network device stands on, through bridges, bonds and VLANs: the kernel links each to those below it ("lower_eth0").
+func functionsBehind(s *change.System, netdev string) ([]topology.PCIAddr, error) {
+	var out []topology.PCIAddr
+	seen := map[string]bool{}
+	for next := []string{netdev}; len(next) > 0; {
+		name := next[len(next)-1]
+		next = next[:len(next)-1]
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		dir, err := filepath.EvalSymlinks(s.Path("/sys/class/net/" + name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if a, ok := lastFunction(dir); ok {
+			out = append(out, a)
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if lower, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
+				next = append(next, lower)
+			}
+		}
+	}
+	slices.SortFunc(out, topology.PCIAddr.Compare)
+	return slices.Compact(out), nil
+}

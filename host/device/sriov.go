@@ -1,0 +1,434 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// SRIOV is the virtual functions of a physical one: how many there are, what they are known by on the wire, and who has them. It is one thing and not several,
+// since the number only changes by way of 0, with which all the rest is gone.
+type SRIOV struct {
+	PF    topology.PCIAddr `json:"pf"`
+	Card  identity         `json:"card,omitzero"`
+	Count int              `json:"count"`
+	// Autoprobe is whether the host's drivers take new virtual functions by themselves, as it was when the plan was made. It is off while functions are made, so
+	// that none of these drivers sees an address of zeros; RDMA takes its node GUID from it.
+	Autoprobe bool    `json:"autoprobe"`
+	VFs       []LabVF `json:"vfs"` // those that go to lab nodes
+
+	k *kernel
+}
+
+// A LabVF is a virtual function that goes to a lab node, and therefore to vfio-pci.
+type LabVF struct {
+	Index    int        `json:"index"`
+	Settings VFSettings `json:"settings"`
+}
+
+// sriovState is all that the kernel knows of the virtual functions of a physical one.
+type sriovState struct {
+	Gone      bool      `json:"gone,omitempty"` // no function is at the address
+	Count     int       `json:"numvfs"`
+	Autoprobe *string   `json:"autoprobe,omitempty"` // "0" or "1"
+	VFs       []vfState `json:"vfs,omitempty"`       // by index
+}
+
+// vfState is a virtual function that exists.
+type vfState struct {
+	Address  topology.PCIAddr `json:"address"`
+	Driver   string           `json:"driver"` // "": none
+	Override string           `json:"override,omitempty"`
+	Settings VFSettings       `json:"settings,omitzero"`
+}
+
+// The files of a physical function. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+const (
+	fileCount     = "sriov_numvfs"
+	fileTotal     = "sriov_totalvfs"
+	fileAutoprobe = "sriov_drivers_autoprobe"
+)
+
+// Kind implements change.Op.
+func (o *SRIOV) Kind() string { return kindSRIOV }
+
+// Subject implements change.Op.
+func (o *SRIOV) Subject() string { return o.PF.String() }
+
+func (o *SRIOV) function(s *change.System) function { return function{s, o.k.orReal(), o.PF} }
+
+// Read implements change.Op.
+func (o *SRIOV) Read(ctx context.Context, s *change.System) (change.State, error) {
+	st, err := o.function(s).sriov(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(st)
+	return change.State(b), err
+}
+
+func parseSRIOVState(state change.State) (*sriovState, error) {
+	st := &sriovState{}
+	if err := json.Unmarshal([]byte(state), st); err != nil {
+		return nil, fmt.Errorf("state of virtual functions: %w", err)
+	}
+	if st.Count != len(st.VFs) {
+		return nil, fmt.Errorf("state of virtual functions: %d of them, and %d described", st.Count, len(st.VFs))
+	}
+	return st, nil
+}
+
+// sriov reads the virtual functions of a physical one.
+func (f function) sriov(ctx context.Context) (*sriovState, error) {
+	st := &sriovState{}
+	if !f.there() {
+		st.Gone = true
+		return st, nil
+	}
+	var err error
+	if st.Autoprobe, err = f.optional(fileAutoprobe); err != nil {
+		return nil, err
+	}
+	addresses, err := f.virtual()
+	if err != nil {
+		return nil, err
+	}
+	st.Count = len(addresses)
+	if st.Count == 0 {
+		return st, nil
+	}
+	settings, err := f.settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range addresses {
+		vf := function{f.s, f.k, a}
+		one := vfState{Address: a}
+		if one.Driver, err = vf.driver(); err != nil {
+			return nil, err
+		}
+		if one.Override, err = vf.override(); err != nil {
+			return nil, err
+		}
+		if i < len(settings) {
+			one.Settings = settings[i]
+		}
+		st.VFs = append(st.VFs, one)
+	}
+	return st, nil
+}
+
+// settings returns what the physical function keeps of its virtual ones, without what its port cannot set: none where there is no network device.
+func (f function) settings(ctx context.Context) ([]VFSettings, error) {
+	netdev, err := f.port()
+	if err != nil || netdev == "" {
+		return nil, err
+	}
+	network, err := f.k.network(f.s)
+	if err != nil {
+		return nil, err
+	}
+	all, err := network.VFs(ctx, netdev)
+	if err != nil {
+		return nil, err
+	}
+	infiniband, err := isInfiniBand(f.s, netdev)
+	if err != nil {
+		return nil, err
+	}
+	// With a switch in the NIC (switchdev mode) these are the business of the switch's ports, and the kernel refuses them here (EOPNOTSUPP).
+	id, err := f.s.Value(netFile(netdev, "phys_switch_id"))
+	switched := err == nil && id != ""
+	for i := range all {
+		if infiniband {
+			all[i].MAC = ""
+		}
+		if switched {
+			all[i] = VFSettings{MAC: all[i].MAC, NodeGUID: all[i].NodeGUID, PortGUID: all[i].PortGUID, LinkState: all[i].LinkState}
+		}
+	}
+	return all, nil
+}
+
+// network returns the network, which is the machine's own only for the machine itself.
+func (k *kernel) network(s *change.System) (Network, error) {
+	if _, real := k.net.(netlinkNetwork); real && s.Root != "/" {
+		return nil, fmt.Errorf("files are below %s, and the network is that of this machine: they are not of one machine", s.Root)
+	}
+	return k.net, nil
+}
+
+// Done implements change.Op.
+func (o *SRIOV) Done(state change.State) bool {
+	st, err := parseSRIOVState(state)
+	if err != nil || st.Gone || st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
+		return false
+	}
+	for _, want := range o.VFs {
+		if want.Index >= len(st.VFs) {
+			return false
+		}
+		have := st.VFs[want.Index]
+		if have.Driver != vfioPCI || len(differences(have.Settings, want.Settings)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func flagText(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// Do implements change.Op.
+func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
+	f := o.function(s)
+	if err := f.check(o.Card); err != nil {
+		return err
+	}
+	st, err := f.sriov(ctx)
+	if err != nil {
+		return err
+	}
+	fresh := o.unfinished(st)
+	if st.Count != o.Count {
+		if st, err = f.remake(ctx, st, o.Count); err != nil {
+			return err
+		}
+	}
+	ours := map[int]bool{}
+	for _, vf := range o.VFs {
+		if vf.Index < 0 || vf.Index >= len(st.VFs) {
+			return fmt.Errorf("%s has no virtual function %d", o.PF, vf.Index)
+		}
+		ours[vf.Index] = true
+		if err := f.settle(ctx, vf, st.VFs[vf.Index]); err != nil {
+			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
+		}
+	}
+	// Before anything is bound: where autoprobe is off, the kernel lets no driver take a function that has no override, and before Linux 5.3 not even with one.
+	if err := f.setAutoprobe(flagText(o.Autoprobe)); err != nil {
+		return err
+	}
+	if fresh && o.Autoprobe {
+		for i, vf := range st.VFs {
+			if !ours[i] && vf.Driver == "" && vf.Override == "" {
+				// Those that stay with the host get its drivers. One that no driver wants stays without, as it would have.
+				_ = f.k.write(s, "/sys/bus/pci/drivers_probe", vf.Address.String())
+			}
+		}
+	}
+	for _, vf := range o.VFs {
+		if err := (function{f.s, f.k, st.VFs[vf.Index].Address}).giveToVFIO(ctx); err != nil {
+			return fmt.Errorf("virtual function %d: %w", vf.Index, err)
+		}
+	}
+	return nil
+}
+
+// unfinished reports whether functions have to be made, or were made by us before we were cut off: autoprobe is still off, or a function is meant for vfio-pci and
+// not with it. Where it is neither, a function of the host without a driver is so because somebody wants it so.
+func (o *SRIOV) unfinished(st *sriovState) bool {
+	if st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
+		return true
+	}
+	return slices.ContainsFunc(o.VFs, func(vf LabVF) bool {
+		return vf.Index < len(st.VFs) && st.VFs[vf.Index].Override == vfioPCI && st.VFs[vf.Index].Driver != vfioPCI
+	})
+}
+
+// setAutoprobe writes sriov_drivers_autoprobe, where the kernel has it.
+func (f function) setAutoprobe(value string) error {
+	now, err := f.optional(fileAutoprobe)
+	if err != nil || now == nil || *now == value {
+		return err
+	}
+	return f.k.write(f.s, f.path(fileAutoprobe), value)
+}
+
+// remake changes the number of virtual functions, by way of 0 as the kernel wants it, and leaves the new ones without drivers.
+func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriovState, error) {
+	for i, vf := range st.VFs {
+		if err := (function{f.s, f.k, vf.Address}).idle(ctx); err != nil {
+			return nil, fmt.Errorf("%s has %d virtual functions and is to have %d, which goes by way of 0; number %d cannot go: %w", f.a, st.Count, count, i, err)
+		}
+	}
+	if err := f.setAutoprobe("0"); err != nil {
+		return nil, err
+	}
+	if st.Count != 0 {
+		if err := f.k.write(f.s, f.path(fileCount), "0"); err != nil {
+			return nil, fmt.Errorf("%s does not give up its %d virtual functions: %w; see the end of dmesg", f.a, st.Count, err)
+		}
+	}
+	if count == 0 {
+		return f.sriov(ctx)
+	}
+	if err := f.k.write(f.s, f.path(fileCount), strconv.Itoa(count)); err != nil {
+		return nil, fmt.Errorf("%s does not make %d virtual functions: %w. See the end of dmesg: \"not enough MMIO resources\" asks for SR-IOV and 64-bit addresses "+
+			"(above 4G) in the machine's firmware, or for the kernel argument pci=realloc", f.a, count, err)
+	}
+	made, err := f.k.wait(ctx, func() (bool, error) {
+		_, err := f.vf(count - 1)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !made {
+		return nil, fmt.Errorf("%s was asked for %d virtual functions, and number %d does not appear: see the end of dmesg", f.a, count, count-1)
+	}
+	return f.sriov(ctx)
+}
+
+// settle gives a virtual function its settings while no driver has it, and keeps it for vfio-pci.
+func (f function) settle(ctx context.Context, want LabVF, have vfState) error {
+	changes, err := f.changes(have.Settings, want.Settings)
+	if err != nil || have.Driver == vfioPCI && len(changes) == 0 {
+		return err
+	}
+	vf := function{f.s, f.k, have.Address}
+	if err := vf.viable(func(topology.PCIAddr) bool { return false }); err != nil {
+		return err
+	}
+	if have.Driver == vfioPCI {
+		if err := vf.released(); err != nil {
+			return err
+		}
+	} else {
+		if err := vf.setOverride(vfioPCI); err != nil {
+			return err
+		}
+		if err := vf.unbind(ctx); err != nil {
+			return err
+		}
+	}
+	return f.set(ctx, want.Index, changes, want.Settings)
+}
+
+// changes is [differences], and GUIDs that an older kernel does not show.
+func (f function) changes(have, want VFSettings) ([]VFSetting, error) {
+	changes := differences(have, want)
+	if have.NodeGUID != nil || want.NodeGUID == nil {
+		return changes, nil
+	}
+	netdev, err := f.port()
+	if err != nil {
+		return nil, err
+	}
+	infiniband, err := isInfiniBand(f.s, netdev)
+	if infiniband {
+		changes = append([]VFSetting{SettingNodeGUID, SettingPortGUID}, changes...)
+	}
+	return changes, err
+}
+
+// set writes settings of a virtual function.
+func (f function) set(ctx context.Context, index int, changes []VFSetting, to VFSettings) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	netdev, err := f.port()
+	if err != nil {
+		return err
+	}
+	if netdev == "" {
+		return noPort(f.a)
+	}
+	network, err := f.k.network(f.s)
+	if err != nil {
+		return err
+	}
+	for _, setting := range changes {
+		if f.s.Fault != nil {
+			f.s.Fault(fmt.Sprintf("set %s of virtual function %d of %s", setting, index, netdev))
+		}
+		if err := network.SetVF(ctx, netdev, index, setting, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Restore implements change.Op.
+func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.State) error {
+	want, err := parseSRIOVState(before)
+	if err != nil || want.Gone {
+		return err
+	}
+	f := o.function(s)
+	if err := f.check(o.Card); err != nil {
+		return fmt.Errorf("it cannot get its %d virtual functions of before back: %w", want.Count, err)
+	}
+	have, err := f.sriov(ctx)
+	if err != nil {
+		return err
+	}
+	if have.Count != want.Count {
+		if have, err = f.remake(ctx, have, want.Count); err != nil {
+			return err
+		}
+	}
+	for i, vf := range want.VFs {
+		if err := f.unsettle(ctx, i, have.VFs[i], vf); err != nil {
+			return fmt.Errorf("virtual function %d (%s): %w", i, have.VFs[i].Address, err)
+		}
+	}
+	if want.Autoprobe != nil {
+		if err := f.setAutoprobe(*want.Autoprobe); err != nil {
+			return err
+		}
+	}
+	for i, vf := range want.VFs {
+		if err := (function{f.s, f.k, have.VFs[i].Address}).backTo(ctx, vf.Driver, vf.Override); err != nil {
+			return fmt.Errorf("virtual function %d: %w", i, err)
+		}
+	}
+	// Drivers of virtual functions change some settings when they take theirs.
+	all, err := f.settings(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range min(len(all), len(want.VFs)) {
+		if err := f.set(ctx, i, differences(all[i], want.VFs[i].Settings), want.VFs[i].Settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unsettle brings back the settings of a virtual function while no driver has it.
+func (f function) unsettle(ctx context.Context, index int, have, want vfState) error {
+	changes := differences(have.Settings, want.Settings)
+	if len(changes) == 0 {
+		return nil
+	}
+	vf := function{f.s, f.k, have.Address}
+	if have.Driver == vfioPCI {
+		if err := vf.released(); err != nil {
+			return err
+		}
+	} else if have.Driver != "" {
+		// A driver looks at the address once, when it takes the function.
+		if err := vf.setOverride(have.Driver); err != nil {
+			return err
+		}
+		if err := vf.unbind(ctx); err != nil {
+			return err
+		}
+	}
+	return f.set(ctx, index, changes, want.Settings)
+}

@@ -1,0 +1,450 @@
+package device
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// Options say how devices are prepared.
+type Options struct {
+	// Inspect reads the machine as it is now. Guards judge by that, not by the host that the plan was made for. It has to be set.
+	Inspect func(ctx context.Context) (*topology.Host, error)
+	// YesReally lets the boot console go, NICs that have addresses, and a port's link for a moment.
+	YesReally bool
+	// Firmware makes settings in the firmware of NICs, which are only shown by [Firmware] otherwise.
+	Firmware bool
+	// Network is nil for the machine's own.
+	Network Network
+	// Made is what the files say that made them, in one line; "" is rackless without a version.
+	Made string
+}
+
+// Steps returns what a plan asks of the devices of a host. They follow from the plan, the lab and the host as it was when the plan was made, and come out the same at
+// any time.
+func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
+	return stepsOn(realKernel(o.Network), p, l, h, o)
+}
+
+func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
+	if p == nil || l == nil || h == nil || o.Inspect == nil {
+		return nil, errors.New("devices: a plan, its lab, its host and a way to look at the machine are needed")
+	}
+	if p.Lab != l.Name {
+		return nil, fmt.Errorf("devices: the plan is of lab %q, and the lab is %q", p.Lab, l.Name)
+	}
+	b := &builder{k: k, p: p, l: l, h: h, o: o, guards: newGuards(o, k), pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	for i := range h.PCI {
+		b.pci[h.PCI[i].Address] = &h.PCI[i]
+	}
+	if err := errors.Join(b.collect(), b.collectVFs()); err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	if len(b.whole) == 0 && len(b.pfs) == 0 {
+		return nil, nil
+	}
+	boot, err := b.bootFiles()
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	steps := slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot)
+	for i := range steps {
+		if _, isFile := steps[i].Op.(*change.File); !isFile {
+			steps[i].EachBoot = steps[i].Op.Kind() != kindDriverctl && steps[i].Op.Kind() != kindFirmware
+		}
+	}
+	return steps, nil
+}
+
+// A builder makes the steps.
+type builder struct {
+	k      *kernel
+	p      *plan.Plan
+	l      *lab.Lab
+	h      *topology.Host
+	o      Options
+	guards *guards
+	pci    map[topology.PCIAddr]*topology.PCIDevice
+	whole  []given
+	pfs    []*SRIOV
+	takers map[topology.PCIAddr][]string // by physical function: the nodes that get its virtual ones
+}
+
+// A given is a function that goes to a lab node whole.
+type given struct {
+	op   *Driver
+	node string
+	what string // "GPU", "NIC", or "with GPU 0000:01:00.0"
+}
+
+func (b *builder) card(a topology.PCIAddr) identity {
+	if d := b.pci[a]; d != nil {
+		return identity{d.Vendor, d.Device}
+	}
+	return identity{}
+}
+
+// collect finds the functions that go to lab nodes whole, bridges left out: they stay with the kernel.
+func (b *builder) collect() error {
+	var errs []error
+	for i := range b.p.Nodes {
+		n := &b.p.Nodes[i]
+		for _, c := range n.Cards {
+			if c.Kind == plan.KindVF {
+				continue
+			}
+			ids := c.Functions
+			if len(ids) == 0 {
+				ids = []string{c.ID}
+			}
+			for _, id := range ids {
+				a, err := topology.ParsePCIAddr(id)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("node %q: %w: a host that is known by another tool's matrix cannot be prepared", n.Name, err))
+					continue
+				}
+				if d := b.pci[a]; b.guards.ours[a] || d != nil && d.IsBridge() {
+					continue
+				}
+				what := strings.ToUpper(c.Kind)
+				if c.Model != "" {
+					what += ", " + c.Model
+				}
+				if id != c.ID {
+					what = "comes with " + c.ID
+				}
+				b.guards.ours[a] = true
+				b.whole = append(b.whole, given{&Driver{Address: a, Card: b.card(a), k: b.k}, n.Name, what})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// collectVFs finds the virtual functions of lab nodes. Ports of a node are its NICs first, then its virtual functions, as everywhere in a plan.
+func (b *builder) collectVFs() error {
+	b.takers = map[topology.PCIAddr][]string{}
+	byPF := map[topology.PCIAddr]*SRIOV{}
+	for _, c := range b.p.VFs {
+		a, err := topology.ParsePCIAddr(c.PF)
+		if err != nil {
+			return fmt.Errorf("virtual functions of %q: %w", c.PF, err)
+		}
+		op := &SRIOV{PF: a, Card: b.card(a), Count: c.Count, Autoprobe: b.autoprobe(a), VFs: []LabVF{}, k: b.k}
+		byPF[a] = op
+		b.pfs = append(b.pfs, op)
+	}
+	for i := range b.p.Nodes {
+		n := &b.p.Nodes[i]
+		port := 0
+		for _, c := range n.Cards {
+			if c.Kind == plan.KindNIC {
+				port++
+			}
+		}
+		for _, c := range n.Cards {
+			if c.Kind != plan.KindVF {
+				continue
+			}
+			a, err := topology.ParsePCIAddr(c.ID)
+			if err != nil {
+				return fmt.Errorf("node %q: %w", n.Name, err)
+			}
+			op := byPF[a]
+			if op == nil || c.VF == nil || *c.VF < 0 || *c.VF >= op.Count || port >= len(n.NICs) {
+				return fmt.Errorf("node %q: virtual function of %s is not among those that the plan makes, or has no port: the plan was edited; make it again", n.Name, a)
+			}
+			settings, err := labSettings(n.NICs[port].MAC)
+			if err != nil {
+				return fmt.Errorf("node %q: %s: %w", n.Name, n.NICs[port].Name, err)
+			}
+			port++
+			op.VFs = append(op.VFs, LabVF{*c.VF, settings})
+			b.takers[a] = append(b.takers[a], n.Name)
+		}
+	}
+	return nil
+}
+
+// labSettings are those of a virtual function that a lab node has to itself. Guests of a lab are their owner's: they may change their addresses and listen
+// to everything, as bridges and tcpdump in them need. A VLAN, a limit or a forced link that somebody left there would be in the way.
+func labSettings(mac string) (VFSettings, error) {
+	b, err := net.ParseMAC(mac)
+	if err != nil || len(b) != 6 {
+		return VFSettings{}, fmt.Errorf("MAC address %q: want six bytes with colons", mac)
+	}
+	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally administered" turned over.
+	guid := binary.BigEndian.Uint64([]byte{b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
+	const tagged = 0x8100 // 802.1Q
+	return VFSettings{
+		MAC: b.String(), VLAN: new(0), QoS: new(0), VLANProto: new(tagged), MinRate: new(0), MaxRate: new(0),
+		SpoofChk: new(false), Trust: new(true), LinkState: new(0), NodeGUID: &guid, PortGUID: &guid,
+	}, nil
+}
+
+// autoprobe returns whether new virtual functions got drivers on the host; they do unless somebody switched that off.
+func (b *builder) autoprobe(a topology.PCIAddr) bool {
+	if d := b.pci[a]; d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
+		return *d.SRIOV.Autoprobe
+	}
+	for i := range b.h.NICs {
+		if n := &b.h.NICs[i]; n.Address != nil && *n.Address == a && n.SRIOV != nil && n.SRIOV.Autoprobe != nil {
+			return *n.SRIOV.Autoprobe
+		}
+	}
+	return true
+}
+
+// modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can be made before the IOMMU is on.
+func (b *builder) modules() []change.Step {
+	var steps []change.Step
+	for i, m := range vfioModules() {
+		step := change.Step{Op: m, What: "load module " + m.Name, Why: "guests get devices through VFIO"}
+		if i == 0 {
+			step.Guard = b.everything
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// everything asks all guards that can be asked now.
+func (b *builder) everything(ctx context.Context, s *change.System) error {
+	sc, err := b.guards.look(ctx, s)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, w := range b.whole {
+		state, err := w.op.Read(ctx, s)
+		if err != nil {
+			return err
+		}
+		if w.op.Done(state) {
+			continue
+		}
+		if ready, err := b.ready(w.op.Address)(ctx, s); err != nil || !ready {
+			errs = append(errs, err)
+			// Without an IOMMU there is nothing to say of groups, but what the host lives on is known.
+			errs = append(errs, sc.hostUses(w.op.Address)...)
+			continue
+		}
+		errs = append(errs, sc.whole(ctx, w.op)...)
+	}
+	return errors.Join(errs...)
+}
+
+func (b *builder) firmware() []change.Step {
+	if !b.o.Firmware {
+		return nil
+	}
+	var steps []change.Step
+	for _, f := range firmwareSettings(b.p, b.h) {
+		steps = append(steps, change.Step{
+			Op: f, What: fmt.Sprintf("set %s=%d in the firmware of NIC %s", f.Parameter, f.Value, f.Card), Why: f.why(),
+			Risk: "the card takes it at its next reset, with all its ports; a BlueField wants the power off and on",
+			Boot: true, InForce: f.InForce,
+		})
+	}
+	return steps
+}
+
+// unloadNVIDIA unloads NVIDIA's driver where all GPUs that it has go to lab nodes: its modules hold GPUs for the console and for CUDA, and one that is held
+// cannot be taken. With a GPU that stays, the driver stays.
+func (b *builder) unloadNVIDIA() []change.Step {
+	found := false
+	for i := range b.h.PCI {
+		if d := &b.h.PCI[i]; d.Driver == nvidiaDriver {
+			found = true
+			if !b.guards.ours[d.Address] {
+				return nil
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	var steps []change.Step
+	for _, name := range nvidiaModules() {
+		steps = append(steps, change.Step{
+			Op: &Module{Name: name, Gone: true}, What: "unload module " + name,
+			Why: "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them", Risk: "no CUDA and no screen on these GPUs for the host",
+			Guard: b.guards.nvidia(name),
+		})
+	}
+	return steps
+}
+
+// emptyPFs takes away the virtual functions of NICs that go to lab nodes whole.
+func (b *builder) emptyPFs() []change.Step {
+	var steps []change.Step
+	for _, w := range b.whole {
+		a := w.op.Address
+		d := b.pci[a]
+		if d == nil || d.SRIOV == nil || d.SRIOV.Enabled == nil || *d.SRIOV.Enabled == 0 {
+			continue
+		}
+		b.guards.emptied[a] = true
+		op := &SRIOV{PF: a, Card: w.op.Card, Autoprobe: b.autoprobe(a), VFs: []LabVF{}, k: b.k}
+		steps = append(steps, change.Step{
+			Op: op, What: fmt.Sprintf("take the %d virtual functions of %s away", *d.SRIOV.Enabled, a),
+			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op),
+		})
+	}
+	return steps
+}
+
+// drivers hand functions to vfio-pci.
+func (b *builder) drivers() []change.Step {
+	var steps []change.Step
+	for _, w := range b.whole {
+		a := w.op.Address
+		steps = append(steps, change.Step{
+			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it", Risk: b.risk(a),
+			Ready: b.ready(a), Guard: b.guards.whole(w.op),
+		}, change.Step{
+			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for vfio-pci", a),
+			Why: "at each boot it gives devices the drivers that it remembers", Ready: b.ready(a),
+		})
+	}
+	return steps
+}
+
+func (b *builder) risk(a topology.PCIAddr) string {
+	d := b.pci[a]
+	switch {
+	case d == nil || d.Class == nil:
+		return "the host cannot use it any more"
+	case d.Class.Base() == topology.ClassNetwork:
+		return "its network devices go from the host"
+	case d.Class.Base() == topology.ClassDisplay:
+		return "its screens go dark, and the host computes on it no more"
+	case d.Class.Base() == topology.ClassStorage:
+		return "its disks go from the host"
+	}
+	return "the host cannot use it any more"
+}
+
+// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel was started with all that the plan asks for it to be, and then
+// the guard says what is wrong. Before, the reboot that brings the arguments comes first.
+func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System) (bool, error) {
+	return func(_ context.Context, s *change.System) (bool, error) {
+		if group, err := (function{s, b.k, a}).group(); err != nil || group != "" {
+			return true, err
+		}
+		cmdline, err := s.Value("/proc/cmdline")
+		if err != nil {
+			return false, err
+		}
+		given := strings.Fields(cmdline)
+		for _, arg := range b.p.KernelArgs {
+			name, _, _ := strings.Cut(arg, "=")
+			if (strings.HasSuffix(name, "iommu") || strings.HasPrefix(name, "iommu.")) && !slices.Contains(given, arg) {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+}
+
+// virtual makes virtual functions.
+func (b *builder) virtual() []change.Step {
+	var steps []change.Step
+	for _, op := range b.pfs {
+		link := &Link{PF: op.PF, MTU: b.l.Fabric.MTU, k: b.k}
+		ready := b.vfsReady(op)
+		steps = append(steps, change.Step{
+			Op: link, What: fmt.Sprintf("set the port of %s up, with an MTU of at least %d bytes", op.PF, link.MTU),
+			Why: "it drops frames of its virtual functions that are larger than its own", Risk: "the link may be down for a moment",
+			Ready: ready, Guard: b.guards.link(link),
+		}, change.Step{
+			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's addresses", op.Count, op.PF, len(op.VFs)),
+			Why:   "they go to " + nodeList(b.takers[op.PF]),
+			Risk:  "where the number changes all of them are taken away and made again, and the link may be down for a moment",
+			Ready: ready, Guard: b.guards.sriov(op),
+		})
+	}
+	return steps
+}
+
+func nodeList(nodes []string) string {
+	if len(nodes) == 0 {
+		return "no lab node; tenants have them"
+	}
+	if len(nodes) == 1 {
+		return "node " + nodes[0]
+	}
+	return "nodes " + strings.Join(nodes, ", ")
+}
+
+// vfsReady is ready, and waits for the firmware of the NIC where that was set to offer more.
+func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (bool, error) {
+	return func(ctx context.Context, s *change.System) (bool, error) {
+		if ok, err := b.ready(op.PF)(ctx, s); err != nil || !ok {
+			return ok, err
+		}
+		if !b.o.Firmware {
+			return true, nil
+		}
+		most, err := (function{s, b.k, op.PF}).number(fileTotal)
+		if errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		return most >= op.Count, err
+	}
+}
+
+// bootFiles keep other drivers away from the functions while the machine boots. They come last: with the udev rule in place before the functions were first
+// handed over, a reboot in between would hand them over, and nobody would know what they were before.
+func (b *builder) bootFiles() ([]change.Step, error) {
+	artifacts, err := render.All(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
+	if err != nil {
+		return nil, err
+	}
+	ready := func(ctx context.Context, s *change.System) (bool, error) {
+		for _, w := range b.whole {
+			if ok, err := b.ready(w.op.Address)(ctx, s); err != nil || !ok {
+				return ok, err
+			}
+		}
+		return true, nil
+	}
+	var steps []change.Step
+	for _, a := range artifacts {
+		dir, name := path.Split(a.Path)
+		switch dir {
+		case "udev/":
+			steps = append(steps, change.Step{
+				Op:   &change.File{Path: "/etc/udev/rules.d/" + name, Data: a.Data, Mode: a.Mode},
+				What: "write a udev rule that keeps the functions for vfio-pci from their first moment",
+				Why:  "at the next boot their drivers would take them first", Ready: ready,
+			})
+		case "modprobe.d/":
+			steps = append(steps, change.Step{
+				Op:   &change.File{Path: "/etc/modprobe.d/" + name, Data: a.Data, Mode: a.Mode},
+				What: "have vfio-pci loaded before the drivers of the functions", Why: "so that it is there when the udev rule names it", Ready: ready,
+			})
+		}
+	}
+	var list strings.Builder
+	list.WriteString("# Modules that devices are given to guests with, in order.\n")
+	for _, m := range vfioModules() {
+		list.WriteString(m.Name + "\n")
+	}
+	return append(steps, change.Step{
+		Op:   &change.File{Path: "/etc/modules-load.d/rackless-" + b.l.Name + ".conf", Data: []byte(list.String()), Mode: 0o644},
+		What: "have VFIO's modules loaded at each boot", Why: "guests get devices through VFIO",
+	}), nil
+}

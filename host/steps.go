@@ -1,0 +1,94 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/boot"
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/host/device"
+	"github.com/rackless/rackless/host/tune"
+	"github.com/rackless/rackless/topology"
+)
+
+// Choices are what whoever prepares a host decides, beside the plan. They are kept with it, since the steps at the next boot follow from them, too.
+type Choices struct {
+	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages have to be found while the host runs.
+	NoReboot bool `json:"no_reboot,omitempty"`
+	// YesReally lets go what a person may still need: the boot console, GPUs with processes, NICs with addresses.
+	YesReally bool `json:"yes_really,omitempty"`
+	// Firmware makes settings in the firmware of NICs, which need a cold reset.
+	Firmware bool `json:"firmware,omitempty"`
+}
+
+// A Machine is what steps need of the machine beside the system.
+type Machine struct {
+	// Binary is the path of rackless, which a unit calls at each boot; "" leaves the unit out.
+	Binary string
+	// Inspect reads the machine as it is now.
+	Inspect func(ctx context.Context) (*topology.Host, error)
+}
+
+// Steps returns the steps that lead the machine to what the plan needs, in order: what the kernel is started with, what goes on after the reboot, memory while it is in
+// one piece, devices, and what keeps others off the CPUs.
+func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
+	args, why := p.Plan.KernelArgs, p.Plan.KernelWhy
+	if p.Choices.NoReboot {
+		args, why = nil, nil
+	}
+	first, err := boot.Steps(s, args, why)
+	if err != nil {
+		return nil, fmt.Errorf("kernel arguments: %w", err)
+	}
+	for i := range first {
+		// CPUs and pages are lost to the host however they are set aside.
+		guard := first[i].Guard
+		first[i].Guard = func(ctx context.Context, s *change.System) error {
+			if guard != nil {
+				if err := guard(ctx, s); err != nil {
+					return err
+				}
+			}
+			return errors.Join(tune.GuardCPUs(p.Plan, p.Host), tune.GuardPages(s, p.Plan))
+		}
+	}
+	if m.Binary != "" {
+		first = append(first, tune.BootUnit(m.Binary)...)
+	}
+	tuning, err := tune.Steps(p.Plan, p.Lab, p.Host, tune.Options{NoReboot: p.Choices.NoReboot})
+	if err != nil {
+		return nil, err
+	}
+	devices, err := device.Steps(p.Plan, p.Lab, p.Host, device.Options{
+		Inspect: m.Inspect, YesReally: p.Choices.YesReally, Firmware: p.Choices.Firmware, Made: "Made by rackless prepare for lab " + p.Lab.Name + ".",
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Pages before devices and isolation, while memory is in one piece; the rest of the tuning after the devices, whose interrupts it moves.
+	pages := 0
+	for i, step := range tuning {
+		if kind := step.Op.Kind(); kind == "hugepages" || kind == "mount" {
+			pages = i + 1
+		}
+	}
+	return slices.Concat(first, tuning[:pages], devices, tuning[pages:]), nil
+}
+
+// Kinds are the ops of all packages that change a host.
+func Kinds() change.Kinds {
+	all := change.Kinds{}
+	for _, kinds := range []change.Kinds{change.BasicKinds(), boot.Kinds(), device.Kinds(), tune.Kinds()} {
+		maps.Copy(all, kinds)
+	}
+	return all
+}
+
+// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries takes off the boot loader: they are in force until the next boot.
+func ArgumentsInForce(entries []*change.Entry) bool {
+	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return strings.HasPrefix(e.Op.Kind(), "kernel-args") })
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// DefaultDir is where it is kept for what a host is prepared, and the journal. It has to survive reboots.
+const DefaultDir = "/var/lib/rackless/host"
+
+// A Store is the directory with what a host is prepared for.
+type Store struct {
+	Dir string // "" is DefaultDir
+}
+
+func (s Store) dir() string {
+	if s.Dir == "" {
+		return DefaultDir
+	}
+	return s.Dir
+}
+
+// Journal returns the path of the journal.
+func (s Store) Journal() string { return filepath.Join(s.dir(), "journal") }
+
+func (s Store) file() string { return filepath.Join(s.dir(), "prepared.json") }
+
+// schema names the form of the file.
+const schema = "rackless/prepared/v1"
+
+// Prepared is for what a host is prepared.
+type Prepared struct {
+	Lab  *lab.Lab
+	Plan *plan.Plan
+	// Host is the host as it was before anything was changed.
+	Host    *topology.Host
+	Choices Choices
+	Made    time.Time
+	By      string // version of rackless
+}
+
+// prepared is the file.
+type prepared struct {
+	Schema string         `json:"schema"`
+	Made   time.Time      `json:"made"`
+	By     string         `json:"by"`
+	Lab    string         `json:"lab"` // as YAML with its defaults
+	Plan   *plan.Plan     `json:"plan"`
+	Host   *topology.Host `json:"host"`
+	Choices
+}
+
+// ErrNotPrepared is returned where a host is prepared for nothing.
+var ErrNotPrepared = errors.New("this host is not prepared for a lab")
+
+// Load reads for what the host is prepared; [ErrNotPrepared] where it is for nothing.
+func (s Store) Load() (*Prepared, error) {
+	data, err := os.ReadFile(s.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotPrepared
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f prepared
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w; rackless rollback needs only the journal beside it", s.file(), err)
+	}
+	if f.Schema != schema || f.Plan == nil || f.Host == nil {
+		return nil, fmt.Errorf("%s: schema %q, want %q: it was written by another version (%s); roll back with that one", s.file(), f.Schema, schema, f.By)
+	}
+	l, err := lab.Parse(s.file(), []byte(f.Lab))
+	if err != nil {
+		return nil, err
+	}
+	f.Host.Complete()
+	return &Prepared{Lab: l, Plan: f.Plan, Host: f.Host, Choices: f.Choices, Made: f.Made, By: f.By}, nil
+}
+
+// Save writes for what the host is going to be prepared, before anything is changed. It is on the disk when Save returns.
+func (s Store) Save(p *Prepared) error {
+	if err := os.MkdirAll(s.dir(), 0o700); err != nil {
+		return err
+	}
+	data, err := json.Marshal(prepared{Schema: schema, Made: p.Made, By: p.By, Lab: string(p.Lab.YAML()), Plan: p.Plan, Host: p.Host, Choices: p.Choices})
+	if err != nil {
+		return err
+	}
+	// It names tenants and addresses: for its owner alone.
+	sys := change.System{Root: "/"}
+	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
+}
+
+// Clear forgets for what the host was prepared, after a rollback, and takes the directories away that are empty then.
+func (s Store) Clear() error {
+	if err := os.Remove(s.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// With something else in them they stay.
+	if os.Remove(s.dir()) == nil && s.Dir == "" {
+		_ = os.Remove(filepath.Dir(s.dir()))
+	}
+	return nil
+}

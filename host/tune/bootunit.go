@@ -1,0 +1,110 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/rackless/rackless/host/change"
+)
+
+// bootUnitName is the unit that goes on with the preparation at each boot.
+const bootUnitName = "rackless-prepare.service"
+
+// BootUnit returns the steps that have a program ("/usr/local/bin/rackless") called with "prepare --resume" at each boot. They are refused for a program that others than
+// root could replace: it runs as root.
+func BootUnit(binary string) []change.Step {
+	return []change.Step{{
+		Op: &Unit{
+			Path: unitDir + bootUnitName, Data: bootUnit(binary),
+			Enable: unitDir + "multi-user.target.wants/" + bootUnitName,
+		},
+		What: "go on at each boot (" + bootUnitName + ")",
+		Why:  "a boot brings devices, pages and values back to what the kernel makes them",
+		Risk: "machines that libvirt starts by itself wait for it at boot",
+		Guard: func(_ context.Context, s *change.System) error {
+			return guardProgram(s, binary, func(uid uint32) bool { return uid == 0 })
+		},
+	}}
+}
+
+// bootUnit returns the unit's bytes.
+//
+// The order is that of the units of render, all of them in one: after the drivers of devices and the network, which sets up physical functions and asks for interrupts, and after services
+// that set governors or move interrupts by themselves; before anything starts a guest. It has no ExecStop: a shutdown takes back what a boot would have to make again.
+func bootUnit(binary string) []byte {
+	word := strings.ReplaceAll(binary, "%", "%%") // systemd.unit(5), specifiers; the guard refuses what else would need care
+	return []byte("# " + madeBy + `
+[Unit]
+Description=Prepare this host for its rackless lab, where a boot undid it
+RequiresMountsFor=` + word + `
+After=local-fs.target systemd-udevd.service systemd-modules-load.service systemd-sysctl.service network.target
+After=irqbalance.service tuned.service power-profiles-daemon.service cpufrequtils.service
+Before=libvirtd.service virtqemud.service libvirt-guests.service nvidia-persistenced.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=` + word + ` prepare --resume
+
+[Install]
+WantedBy=multi-user.target
+`)
+}
+
+// maxLinks is how many links are followed in a path, as the kernel does (path_resolution(7)).
+const maxLinks = 40
+
+// guardProgram refuses a program whose path is not plain, which is none, or which somebody whom trusted does not trust could write or replace: the file, each directory that leads to it,
+// and those that lead to what links point to.
+func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
+	for _, c := range program {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._+-%@", c)) {
+			return fmt.Errorf("%q has %q in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin", program, c)
+		}
+	}
+	if !path.IsAbs(program) || path.Clean(program) != program {
+		return fmt.Errorf("%q is not an absolute path without dots: install rackless to /usr/local/bin", program)
+	}
+	done, rest := "/", strings.Split(program[1:], "/")
+	for links := 0; ; {
+		info, err := os.Lstat(s.Path(done))
+		if err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if links++; links > maxLinks {
+				return fmt.Errorf("%s: too many links", program)
+			}
+			to, err := os.Readlink(s.Path(done))
+			if err != nil {
+				return err
+			}
+			// The link itself is as safe as the directory that it is in.
+			target := path.Join(path.Dir(done), to)
+			if path.IsAbs(to) {
+				target = path.Clean(to)
+			}
+			done, rest = "/", append(strings.Split(strings.TrimPrefix(target, "/"), "/"), rest...)
+			continue
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !trusted(st.Uid) || info.Mode().Perm()&0o022 != 0 && !(st.Gid == 0 && info.Mode().Perm()&0o002 == 0) {
+			return fmt.Errorf("%s can be written by others than root (%s, owner %d), and would run as root at each boot: install rackless with install -o root -g root -m 0755 to /usr/local/bin, "+
+				"or chown root: and chmod go-w %s", done, info.Mode(), st.Uid, done)
+		}
+		if len(rest) == 0 {
+			if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+				return fmt.Errorf("%s is no program (%s)", done, info.Mode())
+			}
+			return nil
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("%s is no directory", done)
+		}
+		done, rest = path.Join(done, rest[0]), rest[1:]
+	}
+}

@@ -1,0 +1,113 @@
+package tune
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTheBootUnit(t *testing.T) {
+	t.Parallel()
+	golden(t, "rackless-prepare.service", string(bootUnit("/usr/local/bin/rackless")))
+}
+
+func TestAPercentSignIsNoSpecifier(t *testing.T) {
+	t.Parallel()
+	if got := string(bootUnit("/opt/100%/rackless")); strings.Count(got, "/opt/100%%/rackless") != 2 {
+		t.Error(got)
+	}
+}
+
+func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, program string
+		set           func(root string) error
+		stranger      bool   // nobody is trusted
+		want          string // empty: allowed
+	}{
+		{"a program of root's", "/usr/local/bin/rackless", nil, false, ""},
+		{"one that is found by links", "/opt/bin/rackless", func(root string) error {
+			return os.Symlink("../usr/local/bin", filepath.Join(root, "opt/bin"))
+		}, false, ""},
+		{"one behind an absolute link", "/opt/bin/rackless", func(root string) error {
+			return os.Symlink("/usr/local/bin", filepath.Join(root, "opt/bin"))
+		}, false, ""},
+		{"a program that everybody may write", "/usr/local/bin/rackless", func(root string) error {
+			return os.Chmod(filepath.Join(root, "usr/local/bin/rackless"), 0o777)
+		}, false, "/usr/local/bin/rackless can be written by others than root (-rwxrwxrwx, owner "},
+		{"a directory that everybody may write", "/usr/local/bin/rackless", func(root string) error {
+			return os.Chmod(filepath.Join(root, "usr/local"), 0o777)
+		}, false, "/usr/local can be written by others than root"},
+		{"a directory like /tmp", "/usr/local/bin/rackless", func(root string) error {
+			return os.Chmod(filepath.Join(root, "usr/local"), 0o777|os.ModeSticky)
+		}, false, "/usr/local can be written by others than root"},
+		{"a link to where everybody may write", "/opt/rackless", func(root string) error {
+			if err := os.Mkdir(filepath.Join(root, "tmp"), 0o777); err != nil {
+				return err
+			}
+			if err := os.Chmod(filepath.Join(root, "tmp"), 0o777); err != nil {
+				return err
+			}
+			return os.Symlink("/tmp/rackless", filepath.Join(root, "opt/rackless"))
+		}, false, "/tmp can be written by others than root"},
+		{"a program of somebody else's", "/usr/local/bin/rackless", nil, true, "/ can be written by others than root"},
+		{"a link in a circle", "/opt/a", func(root string) error {
+			return os.Symlink("a", filepath.Join(root, "opt/a"))
+		}, false, "/opt/a: too many links"},
+		{"none", "/usr/local/bin/other", nil, false, "no such file or directory"},
+		{"a directory", "/usr/local/bin", nil, false, "/usr/local/bin is no program"},
+		{"a file that is no program", "/usr/local/bin/rackless", func(root string) error {
+			return os.Chmod(filepath.Join(root, "usr/local/bin/rackless"), 0o644)
+		}, false, "/usr/local/bin/rackless is no program (-rw-r--r--)"},
+		{"a file in place of a directory", "/usr/local/bin/rackless/x", nil, false, "/usr/local/bin/rackless is no directory"},
+		{"a name without a directory", "rackless", nil, false, `"rackless" is not an absolute path without dots`},
+		{"a path with dots", "/usr/local/bin/../bin/rackless", nil, false, "is not an absolute path without dots"},
+		{"a path with a space", "/usr/local/my bin/rackless", nil, false, `"/usr/local/my bin/rackless" has ' ' in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin`},
+		{"a path with a new line", "/usr/bin/x\nExecStart=/bin/sh", nil, false, `has '\n' in its path`},
+		{"a path with a variable", "/usr/bin/$HOME", nil, false, `has '$' in its path`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.write("usr/local/bin/rackless", "#!\n")
+			m.write("opt/keep", "")
+			if err := os.Chmod(filepath.Join(m.root, "usr/local/bin/rackless"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if tt.set != nil {
+				if err := tt.set(m.root); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := guardProgram(m.system(), tt.program, func(uid uint32) bool { return !tt.stranger && int(uid) == os.Getuid() })
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	before := m.snapshot()
+	steps := BootUnit("/usr/local/bin/rackless")
+	steps[0].Guard = nil // whose files they are depends on who runs the test
+	if _, err := m.prepare(steps); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(filepath.Join(m.root, "etc/systemd/system/multi-user.target.wants/rackless-prepare.service")); err != nil || to != "/etc/systemd/system/rackless-prepare.service" {
+		t.Errorf("it is not enabled: %q, %v", to, err)
+	}
+	if err := m.rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if now := m.snapshot(); len(now) != len(before) {
+		t.Errorf("%d files before, %d after", len(before), len(now))
+	}
+	if want := "systemctl daemon-reload systemctl daemon-reload"; strings.Join(m.ran, " ") != want {
+		t.Errorf("ran %q", m.ran)
+	}
+}

@@ -1,0 +1,187 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+)
+
+const (
+	kindGovernor = "governor"
+	cpuDir       = "/sys/devices/system/cpu/"
+	performance  = "performance"
+)
+
+// A Governor has all CPUs run at their highest frequency: latencies come out up to twice as long, and never twice the same, while frequencies follow the load. It is one op for all CPUs:
+// they share policies, and a change of one may be a change of several.
+type Governor struct{}
+
+// frequency is the state of a CPU. The preference is what processors that choose frequencies by themselves are told; others have none.
+type frequency struct {
+	Governor   string `json:"governor"`
+	Preference string `json:"preference,omitempty"` // energy_performance_preference
+}
+
+// Kind implements [change.Op].
+func (*Governor) Kind() string { return kindGovernor }
+
+// Subject implements [change.Op].
+func (*Governor) Subject() string { return cpuDir + "cpufreq" }
+
+func governorFile(cpu int) string {
+	return fmt.Sprintf("%scpu%d/cpufreq/scaling_governor", cpuDir, cpu)
+}
+
+func preferenceFile(cpu int) string {
+	return fmt.Sprintf("%scpu%d/cpufreq/energy_performance_preference", cpuDir, cpu)
+}
+
+// frequencies reads all CPUs that are online and scale their frequency.
+func frequencies(s *change.System) (map[int]frequency, error) {
+	entries, err := os.ReadDir(s.Path(cpuDir))
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]frequency{}
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), "cpu")
+		cpu, err := strconv.Atoi(digits)
+		if !ok || err != nil {
+			continue
+		}
+		var f frequency
+		if f.Governor, err = s.Value(governorFile(cpu)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		if f.Preference, err = s.Value(preferenceFile(cpu)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		all[cpu] = f
+	}
+	return all, nil
+}
+
+// Read implements [change.Op].
+func (*Governor) Read(_ context.Context, s *change.System) (change.State, error) {
+	all, err := frequencies(s)
+	if err != nil {
+		return "", err
+	}
+	return marshalState(all)
+}
+
+// Done implements [change.Op]. Where nothing scales there is nothing to do.
+func (*Governor) Done(state change.State) bool {
+	var all map[int]frequency
+	if unmarshalState(state, &all) != nil {
+		return false
+	}
+	for _, f := range all {
+		if f.Governor != performance || f.Preference != "" && f.Preference != performance {
+			return false
+		}
+	}
+	return true
+}
+
+// Do implements [change.Op].
+func (g *Governor) Do(_ context.Context, s *change.System) error {
+	all, err := frequencies(s)
+	if err != nil {
+		return err
+	}
+	want := map[int]frequency{}
+	for cpu, f := range all {
+		want[cpu] = frequency{performance, f.Preference}
+		if f.Preference != "" {
+			want[cpu] = frequency{performance, performance}
+		}
+	}
+	return setFrequencies(s, want)
+}
+
+// Restore implements [change.Op].
+func (g *Governor) Restore(_ context.Context, s *change.System, before change.State) error {
+	var want map[int]frequency
+	if err := unmarshalState(before, &want); err != nil {
+		return err
+	}
+	return setFrequencies(s, want)
+}
+
+// setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance refuses every preference but its own, and another one brings a preference of its own along.
+func setFrequencies(s *change.System, want map[int]frequency) error {
+	cpus := slices.Sorted(maps.Keys(want))
+	set := func(file, value string) error {
+		have, err := s.Value(file)
+		if err != nil || have == value {
+			return err
+		}
+		return s.WriteValue(file, value)
+	}
+	for _, cpu := range cpus {
+		if err := set(governorFile(cpu), want[cpu].Governor); err != nil {
+			return fmt.Errorf("CPU %d does not take governor %s: %w", cpu, want[cpu].Governor, err)
+		}
+	}
+	for _, cpu := range cpus {
+		if want[cpu].Preference == "" {
+			continue
+		}
+		if err := set(preferenceFile(cpu), want[cpu].Preference); err != nil {
+			return fmt.Errorf("CPU %d does not take energy preference %s: %w", cpu, want[cpu].Preference, err)
+		}
+	}
+	return nil
+}
+
+// guardGovernor refuses where the kernel does not have the governor.
+func guardGovernor(_ context.Context, s *change.System) error {
+	all, err := frequencies(s)
+	if err != nil {
+		return err
+	}
+	for _, cpu := range slices.Sorted(maps.Keys(all)) {
+		file := fmt.Sprintf("%scpu%d/cpufreq/scaling_available_governors", cpuDir, cpu)
+		text, err := s.Value(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(strings.Fields(text), performance) {
+			return fmt.Errorf("CPU %d has no governor %s, it offers %q: load the module cpufreq_performance", cpu, performance, text)
+		}
+	}
+	return nil
+}
+
+// governor returns the step, none where the host's firmware or hypervisor sets frequencies.
+func (v *view) governor() []change.Step {
+	scales := false
+	for _, c := range v.host.Cores {
+		scales = scales || c.Governor != ""
+	}
+	if !scales {
+		return nil
+	}
+	return []change.Step{{
+		Op:       &Governor{},
+		What:     "set governor performance on all CPUs",
+		Why:      "latencies come out up to twice as long, and never twice the same, while frequencies follow the load",
+		Risk:     "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, and may undo this",
+		EachBoot: true,
+		Guard:    guardGovernor,
+	}}
+}

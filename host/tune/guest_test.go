@@ -1,0 +1,227 @@
+package tune
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/rack"
+)
+
+// inGuest is set for the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
+const inGuest = "RACKLESS_TUNE_GUEST"
+
+// TestMain makes this test binary the program that is run in the machine, too.
+func TestMain(m *testing.M) {
+	if os.Getenv(inGuest) == "" {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(holdPage) != "" {
+		hold()
+		return
+	}
+	g := &guestReport{}
+	fmt.Println("BEGIN")
+	g.run()
+	fmt.Println("END")
+}
+
+// guestArgs describe the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and a NIC that has interrupts.
+var guestArgs = strings.Fields(`-machine q35 -accel tcg,thread=single -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
+-object memory-backend-ram,id=m0,size=1536M -object memory-backend-ram,id=m1,size=1536M
+-numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
+-device virtio-rng-pci -device virtio-serial-pci -nodefaults -display none -no-reboot`)
+
+// guestPrograms are what the machine has beside the image: a systemd of this machine, with the libraries that it needs. It is the real one that is told to limit slices.
+var guestPrograms = []string{"/usr/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount"}
+
+// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do nothing: what matters is who restarts them, and with what environment.
+var guestFiles = map[string]string{
+	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service guest.service\n" +
+		"After=irqbalance.service virtqemud.service guest.service\n",
+	"etc/systemd/system/irqbalance.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox sleep 10000\n",
+	"etc/systemd/system/virtqemud.service":  "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox sleep 10000\n",
+	// A machine, as libvirt and systemd-machined place it.
+	"etc/systemd/system/guest.service": "[Unit]\nDefaultDependencies=no\n[Service]\nSlice=machine.slice\nExecStart=/bin/busybox sleep 10000\n",
+	"etc/systemd/system/tune.service": "[Unit]\nDefaultDependencies=no\nAfter=irqbalance.service virtqemud.service guest.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\n" +
+		"ExecStart=/tune.test\nEnvironment=" + inGuest + "=1 PATH=/usr/bin:/bin\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n",
+}
+
+// A real kernel and a real systemd: pages are there and go, slices are limited, a partition is one, interrupts move, and all files are as before in the end.
+func TestOnARealKernelUnderSystemd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("machines are not booted with -short")
+	}
+	program, version, err := qemu.Find()
+	if err == nil {
+		err = qemu.CheckVersion(version)
+	}
+	for _, p := range guestPrograms {
+		if _, e := os.Stat(p); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("no machine with systemd can be booted here: %v", err)
+	}
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	img, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(slices.Clone(guestArgs), "-kernel", img.KernelPath(), "-initrd", guestInitramfs(t, img.InitramfsPath()), "-serial", "stdio",
+		"-append", "console=ttyS0 loglevel=3 rdinit=/usr/lib/systemd/systemd panic=-1 cryptomgr.notests systemd.show_status=0 systemd.unified_cgroup_hierarchy=1")
+	report, all := runGuest(t, exec.CommandContext(ctx, program, args...))
+	for line := range strings.Lines(report) {
+		if text, ok := strings.CutPrefix(line, "FAIL "); ok {
+			message, err := strconv.Unquote(strings.TrimSpace(text))
+			if err != nil {
+				message = text
+			}
+			t.Errorf("in the machine: %s", message)
+		} else {
+			t.Logf("in the machine: %s", strings.TrimSpace(line))
+		}
+	}
+	if !strings.Contains(report, "done") {
+		t.Errorf("it did not come to its end:\n%s", all)
+	}
+}
+
+// runGuest starts a machine, returns what it says between BEGIN and END and all that it says, and ends it.
+func runGuest(t *testing.T, cmd *exec.Cmd) (report, all string) {
+	t.Helper()
+	var complaints, text, inside strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() // it was killed: how it ended says nothing
+	defer cmd.Process.Kill()
+	began := false
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<22)
+	for lines.Scan() {
+		line := strings.TrimRight(lines.Text(), "\r")
+		fmt.Fprintln(&text, line)
+		switch {
+		case strings.HasSuffix(line, "BEGIN"):
+			began = true
+		case line == "END":
+			return inside.String(), text.String()
+		case began:
+			fmt.Fprintln(&inside, line)
+		}
+	}
+	t.Fatalf("%s ended before its machine did: %v\n%s\n%s", cmd.Path, lines.Err(), complaints.String(), text.String())
+	return "", ""
+}
+
+// guestInitramfs returns the image's initial file system with more added: the kernel takes several archives, one after the other.
+func guestInitramfs(t *testing.T, initramfs string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]cpio.Record{} // by path
+	add := func(name, from string) {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = cpio.StaticFile(name, string(b), 0o755)
+	}
+	add("tune.test", self)
+	for _, p := range guestPrograms {
+		add(p[1:], p)
+		for _, lib := range libraries(t, p) {
+			add(lib[1:], lib)
+		}
+	}
+	for _, lib := range libraries(t, self) { // where it was built with cgo
+		add(lib[1:], lib)
+	}
+	for name, text := range guestFiles {
+		files[name] = cpio.StaticFile(name, text, 0o644)
+	}
+	var records []cpio.Record
+	dirs := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		var above []cpio.Record
+		for dir := filepath.Dir(name); dir != "." && !dirs[dir]; dir = filepath.Dir(dir) {
+			dirs[dir] = true
+			above = append(above, cpio.Directory(dir, 0o755))
+		}
+		slices.Reverse(above)
+		records = append(append(records, above...), files[name])
+	}
+	path := filepath.Join(t.TempDir(), "initrd")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	in, err := os.Open(initramfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+	w := cpio.Newc.Writer(out)
+	if err := cpio.WriteRecords(w, records); err != nil {
+		t.Fatal(err)
+	}
+	if err := cpio.WriteTrailer(w); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var libraryPath = regexp.MustCompile(`(?m)(?:=> |^\s*)(/\S+) \(0x`)
+
+// libraries returns the paths of what a program needs, none of a static one.
+func libraries(t *testing.T, program string) []string {
+	t.Helper()
+	out, err := exec.Command("ldd", program).CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("not a dynamic executable")) {
+		t.Fatalf("ldd %s: %v: %s", program, err, out)
+	}
+	var all []string
+	for _, m := range libraryPath.FindAllSubmatch(out, -1) {
+		all = append(all, string(m[1]))
+	}
+	return all
+}

@@ -1,0 +1,359 @@
+package tune
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+const (
+	kindIRQs = "irqs"
+	irqDir   = "/proc/irq/"
+	// irqFile remembers where interrupts were. It is where everything is gone with a boot, as the numbers of interrupts and their places are.
+	irqFile = "/run/rackless-prepare/irqs.json"
+)
+
+// IRQs moves all interrupts to CPUs of the host, those of a device to ones of its own NUMA node where the host has any there.
+//
+// Which interrupts there are, and their numbers, changes while a machine runs and from boot to boot. So where they were is not the op's state, which is only whether they
+// were moved, but in a file that does not outlive the boot.
+type IRQs struct {
+	CPUs  topology.CPUSet         `json:"cpus"`
+	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"` // CPUs by NUMA node, those that have any
+}
+
+// A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or one of a single CPU. The kernel argument isolcpus=managed_irq keeps managed ones away.
+type FixedIRQ struct {
+	IRQ  int    `json:"irq"`
+	Name string `json:"name,omitempty"` // of its handlers
+	CPUs string `json:"cpus"`           // where it may be served
+	Why  string `json:"why"`            // as the kernel said it
+}
+
+// irqMemory is the content of irqFile.
+type irqMemory struct {
+	Moved []movedIRQ `json:"moved"`
+	Fixed []FixedIRQ `json:"fixed,omitempty"`
+}
+
+type movedIRQ struct {
+	IRQ  int    `json:"irq"`
+	Name string `json:"name,omitempty"`
+	From string `json:"from"` // smp_affinity_list
+}
+
+// irqState is all that can be the same again.
+type irqState struct {
+	Moved  bool           `json:"moved"`
+	Astray map[int]string `json:"astray,omitempty"` // where they are, of those on other CPUs that could be moved
+}
+
+// Kind implements [change.Op].
+func (*IRQs) Kind() string { return kindIRQs }
+
+// Subject implements [change.Op].
+func (*IRQs) Subject() string { return irqDir }
+
+// Read implements [change.Op].
+func (q *IRQs) Read(_ context.Context, s *change.System) (change.State, error) {
+	memory, err := readIRQMemory(s)
+	if err != nil {
+		return "", err
+	}
+	st := irqState{Moved: memory != nil}
+	if memory != nil {
+		if st.Astray, err = q.astray(s); err != nil {
+			return "", err
+		}
+		for _, f := range memory.Fixed {
+			delete(st.Astray, f.IRQ)
+		}
+	}
+	return marshalState(st)
+}
+
+// readIRQMemory returns nil where nothing was moved.
+func readIRQMemory(s *change.System) (*irqMemory, error) {
+	data, err := s.ReadFile(irqFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	memory := &irqMemory{}
+	if err := json.Unmarshal(data, memory); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it: interrupts then stay where they are until the next boot", irqFile, err)
+	}
+	return memory, nil
+}
+
+// FixedIRQs returns the interrupts that were to be moved in this boot and could not.
+func FixedIRQs(s *change.System) ([]FixedIRQ, error) {
+	memory, err := readIRQMemory(s)
+	if err != nil || memory == nil {
+		return nil, err
+	}
+	return memory.Fixed, nil
+}
+
+// astray returns the interrupts that may be served by other CPUs than those of the host, with their places. What counts is what they were told (smp_affinity): which CPU
+// serves one (effective_affinity) changes only with the next interrupt.
+func (q *IRQs) astray(s *change.System) (map[int]string, error) {
+	entries, err := os.ReadDir(s.Path(irqDir))
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]string{}
+	for _, e := range entries {
+		irq, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		text, err := s.Value(affinityFile(irq))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // of every CPU, or gone by now
+		}
+		if err != nil {
+			return nil, err
+		}
+		cpus, err := topology.ParseCPUSet(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", affinityFile(irq), err)
+		}
+		if !cpus.IsSubsetOf(q.CPUs) {
+			all[irq] = text
+		}
+	}
+	return all, nil
+}
+
+func affinityFile(irq int) string { return irqDir + strconv.Itoa(irq) + "/smp_affinity_list" }
+
+// irqName returns the names of an interrupt's handlers, "" where it has none or the kernel does not tell.
+func irqName(s *change.System, irq int) string {
+	name, err := s.Value("/sys/kernel/irq/" + strconv.Itoa(irq) + "/actions")
+	if err != nil {
+		return "" // it is only for people, and to tell numbers that were given away again
+	}
+	return name
+}
+
+// Done implements [change.Op].
+func (*IRQs) Done(state change.State) bool {
+	var st irqState
+	return unmarshalState(state, &st) == nil && st.Moved && len(st.Astray) == 0
+}
+
+// irqPasses is how often is looked for interrupts that came in the meantime, as those of drivers that start.
+const irqPasses = 3
+
+// Do implements [change.Op]. Where each interrupt was is written down before it is moved.
+func (q *IRQs) Do(_ context.Context, s *change.System) error {
+	for range irqPasses {
+		memory, err := readIRQMemory(s)
+		if err != nil {
+			return err
+		}
+		first := memory == nil
+		if first {
+			memory = &irqMemory{Moved: []movedIRQ{}}
+		}
+		places, err := q.astray(s)
+		if err != nil {
+			return err
+		}
+		for _, f := range memory.Fixed {
+			delete(places, f.IRQ)
+		}
+		if len(places) == 0 && !first {
+			return nil
+		}
+		irqs := slices.Sorted(maps.Keys(places))
+		for _, irq := range irqs {
+			if !slices.ContainsFunc(memory.Moved, func(m movedIRQ) bool { return m.IRQ == irq }) {
+				memory.Moved = append(memory.Moved, movedIRQ{irq, irqName(s, irq), places[irq]})
+			}
+		}
+		if err := memory.write(s); err != nil {
+			return err
+		}
+		fixed := len(memory.Fixed)
+		for _, irq := range irqs {
+			if why := q.move(s, irq); why != nil {
+				memory.fix(irq, places[irq], why)
+			}
+		}
+		if len(memory.Fixed) > fixed {
+			if err := memory.write(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fix makes an interrupt one that was not moved.
+func (m *irqMemory) fix(irq int, cpus string, why error) {
+	i := slices.IndexFunc(m.Moved, func(m movedIRQ) bool { return m.IRQ == irq })
+	m.Fixed = append(m.Fixed, FixedIRQ{irq, m.Moved[i].Name, cpus, why.Error()})
+	m.Moved = slices.Delete(m.Moved, i, i+1)
+}
+
+func (m *irqMemory) write(s *change.System) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if dir := path.Dir(irqFile); !s.Exists(dir) {
+		if err := s.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return s.Replace(irqFile, data, 0o644, os.Getuid(), os.Getgid())
+}
+
+// move moves an interrupt near its device, or anywhere on the host's CPUs where those near have no vectors left. An interrupt that is gone is no error.
+func (q *IRQs) move(s *change.System, irq int) error {
+	var tries []topology.CPUSet
+	if text, err := s.Value(irqDir + strconv.Itoa(irq) + "/node"); err == nil {
+		if node, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && !q.Nodes[node].IsEmpty() {
+			tries = append(tries, q.Nodes[node])
+		}
+	}
+	var err error
+	for _, cpus := range append(tries, q.CPUs) {
+		if err = s.WriteValue(affinityFile(irq), cpus.String()); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	// Without the path, which says nothing that the number does not.
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// Restore implements [change.Op]. Interrupts that are gone need no place, nor do those whose number is another's now.
+func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State) error {
+	var was irqState
+	if err := unmarshalState(before, &was); err != nil {
+		return err
+	}
+	memory, err := readIRQMemory(s)
+	if err != nil || was.Moved {
+		return err
+	}
+	if memory == nil {
+		memory = &irqMemory{} // another boot, or cut off before the file was there
+	}
+	var errs []error
+	for _, m := range memory.Moved {
+		now, err := s.Value(affinityFile(m.IRQ))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && now == m.From {
+			continue
+		}
+		if name := irqName(s, m.IRQ); name != "" && m.Name != "" && name != m.Name {
+			continue
+		}
+		if err == nil {
+			err = s.WriteValue(affinityFile(m.IRQ), m.From)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("interrupt %d (%s) does not go back to CPUs %s: %w", m.IRQ, m.Name, m.From, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if err := s.Remove(irqFile); err != nil {
+		return err
+	}
+	if err := s.Remove(path.Dir(irqFile)); err != nil && !errors.Is(err, fs.ErrExist) { // ENOTEMPTY: somebody else's file is there
+		return err
+	}
+	return nil
+}
+
+// interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come, irqbalance, those that are there.
+func (v *view) interrupts() []change.Step {
+	if !v.confines() {
+		return nil
+	}
+	keep := v.housekeeping()
+	guard := v.guardCPUs()
+	steps := []change.Step{{
+		Op:       &CPUMask{Path: irqDir + "default_smp_affinity", CPUs: keep},
+		What:     fmt.Sprintf("have new interrupts served by CPUs %s", keep),
+		Why:      "drivers that start later ask for interrupts then, VFIO among them",
+		EachBoot: true,
+		Guard:    guard,
+	}}
+	const service = "irqbalance.service"
+	for _, a := range v.artifacts {
+		name, ok := strings.CutPrefix(a.Path, "systemd/"+service+".d/")
+		if !ok {
+			continue
+		}
+		steps = append(steps, change.Step{
+			Op: &Unit{
+				Path: unitDir + service + ".d/" + name, Data: a.Data,
+				Service: service, Environment: bannedCPUs + "=" + v.given.String(),
+			},
+			What:  fmt.Sprintf("have irqbalance leave CPUs %s alone", v.given),
+			Why:   "it would move interrupts back",
+			Risk:  "irqbalance is restarted where it runs",
+			Guard: guardIRQBalance,
+		})
+	}
+	q := &IRQs{CPUs: keep, Nodes: map[int]topology.CPUSet{}}
+	for _, n := range v.host.NUMANodes {
+		if own := n.CPUs.Intersect(keep); !own.IsEmpty() {
+			q.Nodes[n.ID] = own
+		}
+	}
+	return append(steps, change.Step{
+		Op:       q,
+		What:     fmt.Sprintf("move interrupts to CPUs %s", keep),
+		Why:      "an interrupt of the host takes microseconds from the virtual CPU whose CPU serves it",
+		Risk:     "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, and are named",
+		EachBoot: true,
+		Guard:    guard,
+	})
+}
+
+// bannedCPUs is the variable that irqbalance 1.8 and later reads; what a file of EnvironmentFile= says of it counts more than a drop-in.
+const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
+
+// guardIRQBalance refuses where the drop-in would not count.
+func guardIRQBalance(_ context.Context, s *change.System) error {
+	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
+		data, err := s.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			name, value, _ := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+			if name == bannedCPUs && strings.Trim(value, `"' `) != "" {
+				return fmt.Errorf("%s has %q, which counts more than what the plan needs: remove that line", file, line)
+			}
+		}
+	}
+	return nil
+}

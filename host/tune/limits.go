@@ -1,0 +1,252 @@
+package tune
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// What a host keeps at least. The planner leaves more than this where the lab file does not say otherwise (a sixteenth, from 512 MiB to 8 GiB; see docs/planner.md): these are not
+// good values, but those below which a host runs into trouble.
+const (
+	// KeepShare is the part of a host's memory, and of each NUMA node's, that is not set aside: one in so many. Page tables, slab and per-CPU lists of a node are there, and
+	// an allocation on a node without free memory goes to another one, slowly.
+	KeepShare = 64
+	// KeepNodeMost is the most that this comes to on a NUMA node, in bytes.
+	KeepNodeMost = 128 << 20
+	// KeepHostLeast and KeepHostMost bound the share of the whole host, in bytes: an idle server with systemd, sshd and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
+	KeepHostLeast, KeepHostMost = 256 << 20, 4 << 30
+	// KeepGuest is what a QEMU process takes beside the guest's memory, in bytes. Measured: 45 MiB with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS);
+	// page tables, vhost and buffers come on top. OpenShift's documentation reckons with more, 218 MiB and 8 MiB for each virtual CPU (Physical resource overhead requirements).
+	KeepGuest = 64 << 20
+
+	// CoresPerHousekeepingCore is how many cores of lab nodes one core of the host serves at most. RCU callbacks (rcu_nocbs), work queues and interrupts of all of them
+	// run there; the largest processors of 2026 have 288 cores, and the planner leaves the host one core of each.
+	CoresPerHousekeepingCore = 288
+)
+
+// nodeKeep returns what a NUMA node of some size keeps at least, hostKeep the whole host.
+func nodeKeep(total uint64) uint64 { return min(total/KeepShare, KeepNodeMost) }
+
+func hostKeep(total uint64, guests int) uint64 {
+	return min(max(total/KeepShare, KeepHostLeast), KeepHostMost) + uint64(guests)*KeepGuest
+}
+
+// meminfo is the memory of a NUMA node in bytes.
+type meminfo struct {
+	total     uint64
+	available uint64 // free, or in caches that the kernel gives up; an estimate
+}
+
+// readMeminfo reads a node's meminfo: "Node 0 MemTotal:  1014988 kB".
+func readMeminfo(s *change.System, node int) (*meminfo, error) {
+	file := nodeDir(node) + "meminfo"
+	data, err := s.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("how much memory NUMA node %d has is not known: %w", node, err)
+	}
+	return parseMeminfo(file, data)
+}
+
+func parseMeminfo(file string, data []byte) (*meminfo, error) {
+	values := map[string]uint64{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) != 5 || f[4] != "kB" {
+			continue // counts of pages: "Node 0 HugePages_Total: 0"
+		}
+		kb, err := strconv.ParseUint(f[3], 10, 54) // so that the bytes fit
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", file, lines.Text(), err)
+		}
+		values[f[2]] = kb << 10
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	total, ok1 := values["MemTotal:"]
+	free, ok2 := values["MemFree:"]
+	if !ok1 || !ok2 {
+		return nil, fmt.Errorf("%s has no MemTotal or no MemFree", file)
+	}
+	return &meminfo{total: total, available: free + values["Active(file):"] + values["Inactive(file):"] + values["SReclaimable:"]}, nil
+}
+
+// GuardPages refuses a plan whose hugepages would leave a NUMA node, or the host, too little. What counts is what is there when it is asked: pages of other sizes, and those that others
+// set aside. It is for whoever sets pages aside: while the host runs, or by kernel arguments.
+func GuardPages(s *change.System, p *plan.Plan) error {
+	pools, guests := poolsOf(p), len(p.Nodes)
+	entries, err := os.ReadDir(s.Path("/sys/devices/system/node"))
+	if err != nil {
+		return fmt.Errorf("how much memory the NUMA nodes have is not known: %w", err)
+	}
+	var total, taken uint64
+	var nodes []int
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), "node")
+		node, err := strconv.Atoi(digits)
+		if !ok || err != nil {
+			continue
+		}
+		nodes = append(nodes, node)
+		m, err := readMeminfo(s, node)
+		if err != nil {
+			return err
+		}
+		huge, err := hugeAfter(s, node, pools)
+		if err != nil {
+			return err
+		}
+		if mine := slices.ContainsFunc(pools, func(p *Pool) bool { return p.NUMANode == node }); mine && huge+nodeKeep(m.total) > m.total {
+			return fmt.Errorf("NUMA node %d has %s, and hugepages would take %s of them; %s have to be left: give the lab nodes less memory, or have the host keep more of it "+
+				"(host.reserve.numa_nodes in the lab file)", node, mib(m.total), mib(huge), mib(nodeKeep(m.total)))
+		}
+		total, taken = total+m.total, taken+huge
+	}
+	for _, p := range pools {
+		if !slices.Contains(nodes, p.NUMANode) {
+			return fmt.Errorf("there is no NUMA node %d: the plan is for another host", p.NUMANode)
+		}
+	}
+	if keep := hostKeep(total, guests); taken+keep > total {
+		return fmt.Errorf("the host has %s, and hugepages would take %s of them; with %d virtual machines %s have to be left: give the lab nodes less memory, or have the host keep more of it "+
+			"(host.reserve.memory in the lab file)", mib(total), mib(taken), guests, mib(keep))
+	}
+	return nil
+}
+
+// hugeAfter returns the bytes that all hugepages of a node take once the pools are made.
+func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
+	dir := nodeDir(node) + "hugepages"
+	entries, err := os.ReadDir(s.Path(dir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
+	pages := map[uint64]uint64{} // by size
+	for _, e := range entries {
+		digits, _ := strings.CutPrefix(strings.TrimSuffix(e.Name(), "kB"), "hugepages-")
+		kb, err := strconv.ParseUint(digits, 10, 40)
+		if err != nil {
+			continue
+		}
+		text, err := s.Value(dir + "/" + e.Name() + "/nr_hugepages")
+		if err != nil {
+			return 0, err
+		}
+		if pages[kb<<10], err = strconv.ParseUint(text, 10, 40); err != nil {
+			return 0, fmt.Errorf("%s/%s/nr_hugepages: %w", dir, e.Name(), err)
+		}
+	}
+	for _, p := range pools {
+		if p.NUMANode == node {
+			pages[p.PageBytes] = max(pages[p.PageBytes], p.Pages)
+		}
+	}
+	sum := uint64(0)
+	for size, n := range pages {
+		if n > (1<<60)/size {
+			return 0, fmt.Errorf("NUMA node %d: %d pages of %s are more than any host has", node, n, sizeText(size))
+		}
+		sum += n * size
+	}
+	return sum, nil
+}
+
+func mib(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + " MiB" }
+
+// GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It is for whoever takes CPUs from the host: by cgroups, or by kernel arguments.
+func GuardCPUs(p *plan.Plan, h *topology.Host) error {
+	given, err := givenCPUs(p, h)
+	if err != nil {
+		return err
+	}
+	keep := p.Housekeeping.CPUs
+	const fix = "plan again with more for the host (host.reserve in the lab file)"
+	switch {
+	case given.IsEmpty():
+		return nil
+	case keep.IsEmpty():
+		return fmt.Errorf("the plan leaves the host no CPU: %s", fix)
+	case given.Overlaps(keep):
+		return fmt.Errorf("CPUs %s are the host's and those of lab nodes at once: plan again", given.Intersect(keep))
+	case given.Contains(0):
+		// It boots the machine, keeps its time, and on x86 has timers and interrupts that cannot be moved (kernel/time/tick-sched.c takes it out of nohz_full).
+		return errors.New("CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host (host.reserve.numa_nodes in the lab file)")
+	}
+	mine, theirs := coresIn(h, keep), coresIn(h, given)
+	if mine == 0 && len(h.Cores) > 0 {
+		return fmt.Errorf("CPUs %s of the host are no whole core: %s", keep, fix)
+	}
+	if theirs > mine*CoresPerHousekeepingCore && len(h.Cores) > 0 {
+		return fmt.Errorf("%d cores of the host for %d of lab nodes, and one serves at most %d: %s", mine, theirs, CoresPerHousekeepingCore, fix)
+	}
+	for _, use := range hostUses(h) {
+		near := nearCPUs(h, use.node)
+		if near.IsEmpty() || keep.Overlaps(near) || keep.Union(given).Intersect(near).IsEmpty() {
+			continue
+		}
+		return fmt.Errorf("all CPUs beside NUMA node %d (%s) would go to lab nodes, and the host needs one there for %s: %s", use.node, near, use.what, fix)
+	}
+	return nil
+}
+
+// coresIn counts the cores that are wholly in a set.
+func coresIn(h *topology.Host, cpus topology.CPUSet) int {
+	n := 0
+	for _, c := range h.Cores {
+		if c.CPUs.IsSubsetOf(cpus) {
+			n++
+		}
+	}
+	return n
+}
+
+// A hostUse is a device that the host lives on, and its NUMA node.
+type hostUse struct {
+	node int
+	what string
+}
+
+func hostUses(h *topology.Host) []hostUse {
+	var uses []hostUse
+	for _, d := range h.Storage {
+		if d.NUMANode != nil && len(d.Mounts) > 0 {
+			uses = append(uses, hostUse{*d.NUMANode, fmt.Sprintf("%s (%s)", d.Name, strings.Join(d.Mounts, " "))})
+		}
+	}
+	for _, r := range h.Routes {
+		for _, d := range h.PCI {
+			if d.NUMANode != nil && slices.Contains(r.PCI, d.Address.String()) {
+				uses = append(uses, hostUse{*d.NUMANode, fmt.Sprintf("%s (default route)", r.Netdev)})
+			}
+		}
+	}
+	return uses
+}
+
+// nearCPUs returns the CPUs of the package that a NUMA node is in: on machines with several nodes a package (EPYC with NPS4) the planner asks no more, because the dies of
+// a package are close. Where packages are not known, or several share the node, those of the node.
+func nearCPUs(h *topology.Host, node int) topology.CPUSet {
+	var own topology.CPUSet
+	for _, n := range h.NUMANodes {
+		if n.ID == node {
+			own = n.CPUs
+		}
+	}
+	for _, p := range h.Packages {
+		if !own.IsEmpty() && own.IsSubsetOf(p.CPUs) {
+			return p.CPUs
+		}
+	}
+	return own
+}

@@ -1,0 +1,182 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+)
+
+const kindMount = "mount"
+
+// A Mount is a file system of hugepages of one size that is to be mounted: libvirt takes pages of a size only from a mount of that size, and systemd mounts only the
+// kernel's default one. Any mount of the size will do.
+type Mount struct {
+	Path      string `json:"path"`
+	PageBytes uint64 `json:"page_bytes"`
+}
+
+type mountState struct {
+	At  string `json:"at,omitempty"`  // where one is mounted
+	Dir bool   `json:"dir,omitempty"` // Path is there
+}
+
+// libvirtDaemons look for mounts of hugepages when they start. Machines outlive a restart. A host has one of the two.
+var libvirtDaemons = []string{"libvirtd.service", "virtqemud.service"}
+
+// Kind implements [change.Op].
+func (m *Mount) Kind() string { return kindMount }
+
+// Subject implements [change.Op].
+func (m *Mount) Subject() string { return m.Path }
+
+// Read implements [change.Op].
+func (m *Mount) Read(_ context.Context, s *change.System) (change.State, error) {
+	st, err := m.state(s)
+	if err != nil {
+		return "", err
+	}
+	return marshalState(st)
+}
+
+func (m *Mount) state(s *change.System) (*mountState, error) {
+	data, err := s.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	st := &mountState{Dir: s.Exists(m.Path)}
+	if at := hugeMounts(string(data), m.PageBytes); slices.Contains(at, m.Path) {
+		st.At = m.Path
+	} else if len(at) > 0 {
+		st.At = at[0]
+	}
+	return st, nil
+}
+
+// hugeMounts returns where file systems of hugepages of a size are mounted, by the text of mountinfo (proc(5)):
+//
+//	36 25 0:31 / /dev/hugepages1G rw,relatime shared:15 - hugetlbfs hugetlbfs rw,mode=755,pagesize=1024M
+func hugeMounts(text string, pageBytes uint64) []string {
+	var at []string
+	for line := range strings.Lines(text) {
+		mount, fs, ok := strings.Cut(line, " - ")
+		m, f := strings.Fields(mount), strings.Fields(fs)
+		if !ok || len(m) < 5 || len(f) < 3 || f[0] != "hugetlbfs" {
+			continue
+		}
+		for option := range strings.SplitSeq(f[2], ",") {
+			if size, ok := strings.CutPrefix(option, "pagesize="); ok && pageSize(size) == pageBytes {
+				at = append(at, m[4])
+			}
+		}
+	}
+	return at
+}
+
+// pageSize parses "1024M", as the kernel writes sizes of pages; 0 where it is none.
+func pageSize(text string) uint64 {
+	for i, unit := range []string{"K", "M", "G"} {
+		if digits, ok := strings.CutSuffix(text, unit); ok {
+			n, err := strconv.ParseUint(digits, 10, 30)
+			if err != nil {
+				return 0
+			}
+			return n << (10 * (i + 1))
+		}
+	}
+	return 0
+}
+
+// Done implements [change.Op].
+func (m *Mount) Done(state change.State) bool {
+	var st mountState
+	return unmarshalState(state, &st) == nil && st.At != ""
+}
+
+// Do implements [change.Op]. systemd takes the mount for that of the unit of the same name.
+func (m *Mount) Do(ctx context.Context, s *change.System) error {
+	st, err := m.state(s)
+	if err != nil {
+		return err
+	}
+	if !st.Dir {
+		if err := s.Mkdir(m.Path, 0o755); err != nil {
+			return err
+		}
+	}
+	if st.At == "" {
+		options := fmt.Sprintf("pagesize=%dK,mode=0755", m.PageBytes>>10)
+		if _, err := s.Program(ctx, "mount", "-t", "hugetlbfs", "-o", options, "hugetlbfs", m.Path); err != nil {
+			return err
+		}
+	}
+	return m.tellLibvirt(ctx, s)
+}
+
+func (m *Mount) tellLibvirt(ctx context.Context, s *change.System) error {
+	if !systemdRuns(s) {
+		return nil
+	}
+	return restartRunning(ctx, s, libvirtDaemons...)
+}
+
+// Restore implements [change.Op]. libvirt is told again: it would look for pages where the mount was.
+func (m *Mount) Restore(ctx context.Context, s *change.System, before change.State) error {
+	var was mountState
+	if err := unmarshalState(before, &was); err != nil {
+		return err
+	}
+	now, err := m.state(s)
+	if err != nil {
+		return err
+	}
+	if was.At != m.Path && now.At == m.Path {
+		if _, err := s.Program(ctx, "umount", m.Path); err != nil {
+			return fmt.Errorf("%w; stop the machines that have pages from it, and try again", err)
+		}
+	}
+	if !was.Dir {
+		if err := s.Remove(m.Path); err != nil {
+			return err
+		}
+	}
+	return m.tellLibvirt(ctx, s)
+}
+
+// mounts returns the steps for mounts of sizes that are not the kernel's default, now and at each boot.
+func (v *view) mounts() []change.Step {
+	var sizes []uint64
+	for _, h := range v.plan.Hugepages {
+		if h.PageBytes > 0 {
+			sizes = append(sizes, h.PageBytes)
+		}
+	}
+	slices.Sort(sizes)
+	var steps []change.Step
+	for _, size := range slices.Compact(sizes) {
+		label := strings.TrimSuffix(strings.ReplaceAll(sizeText(size), " ", ""), "iB") // as render names them: 1G
+		name := "dev-hugepages" + label + ".mount"
+		unit := v.unitFile(name)
+		if unit == nil {
+			continue // the default size
+		}
+		where := "/dev/hugepages" + label
+		pool := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB", size>>10)
+		steps = append(steps, change.Step{
+			Op:   &Unit{Path: unitDir + name, Data: unit, Enable: unitDir + "multi-user.target.wants/" + name},
+			What: fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
+			Why:  "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the default one",
+		}, change.Step{
+			Op:       &Mount{Path: where, PageBytes: size},
+			What:     fmt.Sprintf("mount hugepages of %s at %s", sizeText(size), where),
+			Why:      "for libvirt, until the next boot mounts them",
+			Risk:     "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; machines keep running",
+			EachBoot: true,
+			Ready:    func(_ context.Context, s *change.System) (bool, error) { return s.Exists(pool), nil },
+		})
+	}
+	return steps
+}

@@ -1,0 +1,264 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/plan"
+)
+
+const kindPool = "hugepages"
+
+// A Pool is the hugepages of one size on a NUMA node, of which there are to be enough. It never takes pages away: others may use them.
+type Pool struct {
+	NUMANode  int    `json:"numa_node"`
+	PageBytes uint64 `json:"page_bytes"`
+	Pages     uint64 `json:"pages"` // those of the lab, and those that were in use before
+	// Boot is set where the kernel arguments of the plan set the pages aside at the next boot, if they cannot be found now.
+	Boot bool `json:"boot,omitempty"`
+}
+
+// noPool is the state of a pool that the kernel does not have.
+const noPool change.State = "none"
+
+// A MissingError is returned where the memory of a NUMA node does not give enough hugepages. What the kernel found is kept for the next try.
+type MissingError struct {
+	NUMANode   int
+	PageBytes  uint64
+	Have, Want uint64 // pages; before it was tried, Have counts those that there is room for
+	Boot       bool   // the kernel arguments of the plan set them aside
+}
+
+func (e *MissingError) Error() string {
+	text := fmt.Sprintf("NUMA node %d has memory for %d of %d pages of %s, %d are missing: the rest of it is in use or in pieces", e.NUMANode, e.Have, e.Want, sizeText(e.PageBytes), e.Want-e.Have)
+	if e.Boot {
+		return text + "; the kernel arguments of the plan set them aside at boot: start the machine again, and go on then"
+	}
+	return text + fmt.Sprintf("; stop what uses node %d and try again, or let the kernel arguments of the plan set them aside at boot", e.NUMANode)
+}
+
+// NeedsReboot implements [change.RebootError].
+func (e *MissingError) NeedsReboot() bool { return e.Boot }
+
+// Kind implements [change.Op].
+func (p *Pool) Kind() string { return kindPool }
+
+// Subject implements [change.Op].
+func (p *Pool) Subject() string { return p.dir() }
+
+func (p *Pool) dir() string {
+	return fmt.Sprintf("%shugepages/hugepages-%dkB", nodeDir(p.NUMANode), p.PageBytes>>10)
+}
+
+func nodeDir(node int) string { return fmt.Sprintf("/sys/devices/system/node/node%d/", node) }
+
+// Read implements [change.Op]: the number of pages.
+func (p *Pool) Read(_ context.Context, s *change.System) (change.State, error) {
+	text, err := s.Value(p.dir() + "/nr_hugepages")
+	if errors.Is(err, fs.ErrNotExist) {
+		return noPool, nil
+	}
+	return change.State(text), err
+}
+
+// Done implements [change.Op].
+func (p *Pool) Done(state change.State) bool {
+	n, err := strconv.ParseUint(string(state), 10, 64)
+	return err == nil && n >= p.Pages
+}
+
+// poolTries is how often the kernel is asked for pages; between two tries it compacts the node's memory.
+const poolTries = 3
+
+// Do implements [change.Op].
+//
+// The kernel takes what it can get and reports no error. It reclaims clean page cache by itself to make a page, and what it cannot move (slab, page tables) does not
+// go away when caches are dropped, while every process has to read its files again: so caches are not dropped. Compaction is asked for: it tries harder than an
+// allocation does, which gives up where it would have to wait long.
+func (p *Pool) Do(ctx context.Context, s *change.System) error {
+	have, err := p.count(ctx, s)
+	if err != nil {
+		return err
+	}
+	for try := 0; have < p.Pages && try < poolTries; try++ {
+		if try > 0 {
+			if err := p.compact(s); err != nil {
+				return err
+			}
+		}
+		if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(p.Pages, 10)); err != nil {
+			return err
+		}
+		if have, err = p.count(ctx, s); err != nil {
+			return err
+		}
+	}
+	if have < p.Pages {
+		return &MissingError{p.NUMANode, p.PageBytes, have, p.Pages, p.Boot}
+	}
+	return nil
+}
+
+func (p *Pool) count(ctx context.Context, s *change.System) (uint64, error) {
+	state, err := p.Read(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	if state == noPool {
+		return 0, p.noPoolError()
+	}
+	n, err := strconv.ParseUint(string(state), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s/nr_hugepages: %w", p.dir(), err)
+	}
+	return n, nil
+}
+
+func (p *Pool) noPoolError() error {
+	return fmt.Errorf("NUMA node %d has no pool of pages of %s: boot with hugepagesz= of that size, and for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, sizeText(p.PageBytes))
+}
+
+// compact asks the kernel to bring the node's free memory together. A kernel without compaction has neither file.
+func (p *Pool) compact(s *change.System) error {
+	for _, file := range []string{nodeDir(p.NUMANode) + "compact", "/proc/sys/vm/compact_memory"} {
+		if s.Exists(file) {
+			return s.WriteValue(file, "1")
+		}
+	}
+	return nil
+}
+
+// Restore implements [change.Op].
+//
+// Pages that are in use would not go away: the kernel would call them surplus, and free each when its user lets go of it, at whatever time. So it is not even tried.
+func (p *Pool) Restore(ctx context.Context, s *change.System, before change.State) error {
+	now, err := p.Read(ctx, s)
+	if err != nil || now == before || before == noPool {
+		return err
+	}
+	want, err := strconv.ParseUint(string(before), 10, 64)
+	if err != nil {
+		return fmt.Errorf("state of %s: %w", p.dir(), err)
+	}
+	have, err := p.count(ctx, s)
+	if err != nil {
+		return err
+	}
+	if have > want {
+		text, err := s.Value(p.dir() + "/free_hugepages")
+		if err != nil {
+			return err
+		}
+		free, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s/free_hugepages: %w", p.dir(), err)
+		}
+		if used := have - min(free, have); used > want {
+			return fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and %d are in use: stop the machines that use them, and try again", p.NUMANode, have, sizeText(p.PageBytes), want, used)
+		}
+	}
+	if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(want, 10)); err != nil {
+		return err
+	}
+	if have, err = p.count(ctx, s); err == nil && have != want {
+		err = fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and the kernel does not change that: try again when less of its memory is in use", p.NUMANode, have, sizeText(p.PageBytes), want)
+	}
+	return err
+}
+
+// ready reports whether the pages can be had now: not where the boot arguments make them and the node has no room for them before, as far as can be told.
+func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
+	if !p.Boot {
+		return true, nil // the guard says what is wrong
+	}
+	if state, err := p.Read(ctx, s); err != nil || state == noPool {
+		return false, err
+	}
+	missing, err := p.lacksRoom(ctx, s)
+	return err == nil && missing == nil, err
+}
+
+// lacksRoom returns what is missing where the node's free memory and caches do not hold the pages: to get them all the same, the kernel would push out what programs use.
+func (p *Pool) lacksRoom(ctx context.Context, s *change.System) (*MissingError, error) {
+	have, err := p.count(ctx, s)
+	if err != nil || have >= p.Pages {
+		return nil, err
+	}
+	m, err := readMeminfo(s, p.NUMANode)
+	if err != nil {
+		return nil, err
+	}
+	room := m.available - min(m.available, nodeKeep(m.total))
+	if p.Pages-have <= room/p.PageBytes {
+		return nil, nil
+	}
+	return &MissingError{p.NUMANode, p.PageBytes, have + room/p.PageBytes, p.Pages, p.Boot}, nil
+}
+
+// guard refuses a pool that there is no way to have.
+func (p *Pool) guard(ctx context.Context, s *change.System) error {
+	if state, err := p.Read(ctx, s); err != nil {
+		return err
+	} else if state == noPool {
+		return p.noPoolError()
+	}
+	if missing, err := p.lacksRoom(ctx, s); err != nil {
+		return err
+	} else if missing != nil {
+		return missing
+	}
+	return nil
+}
+
+// poolsOf returns the pools that a plan wants.
+func poolsOf(p *plan.Plan) []*Pool {
+	var pools []*Pool
+	for _, h := range p.Hugepages {
+		if h.PageBytes > 0 && h.Count+h.Held > 0 {
+			pools = append(pools, &Pool{NUMANode: h.NUMANode, PageBytes: h.PageBytes, Pages: uint64(h.Count + h.Held)})
+		}
+	}
+	return pools
+}
+
+// pages returns the steps for the hugepages of each NUMA node.
+func (v *view) pages() []change.Step {
+	var steps []change.Step
+	for _, p := range poolsOf(v.plan) {
+		p.Boot = v.hasArg("hugepages")
+		step := change.Step{
+			Op:       p,
+			What:     fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, sizeText(p.PageBytes), p.NUMANode),
+			Why:      "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the machine would not start",
+			EachBoot: true,
+			Ready:    p.ready,
+			Guard: func(ctx context.Context, s *change.System) error {
+				if err := GuardPages(s, v.plan); err != nil {
+					return err
+				}
+				return p.guard(ctx, s)
+			},
+		}
+		step.Risk = "the memory is gone for everything else, until a rollback"
+		if p.Boot {
+			step.Risk += "; where too few are found now, the kernel arguments set them aside at the next boot"
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// sizeText writes a size of pages as people name it.
+func sizeText(bytes uint64) string {
+	switch {
+	case bytes >= 1<<30 && bytes%(1<<30) == 0:
+		return strconv.FormatUint(bytes>>30, 10) + " GiB"
+	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+		return strconv.FormatUint(bytes>>20, 10) + " MiB"
+	}
+	return strconv.FormatUint(bytes>>10, 10) + " KiB"
+}

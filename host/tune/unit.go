@@ -1,0 +1,258 @@
+package tune
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+const kindUnit = "unit"
+
+// unitDir is where an administrator's units are. What is here is in force from the first moment of a boot.
+const unitDir = "/etc/systemd/system/"
+
+// A Unit is a file of systemd's configuration, a unit or a drop-in, that is to be there and in force: systemd reads its configuration again, and whoever has to take it up is
+// started again, after the file came and after it went.
+type Unit struct {
+	Path string `json:"path"`
+	Data []byte `json:"data"`
+	// Enable is the link that has the unit started at boot; empty for drop-ins.
+	Enable string `json:"enable,omitempty"`
+	// Service is restarted where it runs, and has Environment ("NAME=VALUE") then.
+	Service     string `json:"service,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	// Slice is a unit whose cgroup may use CPUs only, then.
+	Slice string          `json:"slice,omitempty"`
+	CPUs  topology.CPUSet `json:"cpus,omitzero"`
+}
+
+// unitState is what is there of a unit. What systemd has in memory is no part of it: nobody could make that as stale as it may have been.
+type unitState struct {
+	File change.State `json:"file"`
+	Link change.State `json:"link,omitempty"`
+}
+
+// Kind implements [change.Op].
+func (u *Unit) Kind() string { return kindUnit }
+
+// Subject implements [change.Op].
+func (u *Unit) Subject() string { return u.Path }
+
+func (u *Unit) file() *change.File { return &change.File{Path: u.Path, Data: u.Data, Mode: 0o644} }
+
+func (u *Unit) link() *change.Link { return &change.Link{Path: u.Enable, To: u.Path} }
+
+// Read implements [change.Op].
+func (u *Unit) Read(ctx context.Context, s *change.System) (change.State, error) {
+	var st unitState
+	var err error
+	if st.File, err = u.file().Read(ctx, s); err != nil {
+		return "", err
+	}
+	if u.Enable != "" {
+		if st.Link, err = u.link().Read(ctx, s); err != nil {
+			return "", err
+		}
+	}
+	return marshalState(st)
+}
+
+// Done implements [change.Op].
+func (u *Unit) Done(state change.State) bool {
+	var st unitState
+	return unmarshalState(state, &st) == nil && u.file().Done(st.File) && (u.Enable == "" || u.link().Done(st.Link))
+}
+
+// Do implements [change.Op].
+func (u *Unit) Do(ctx context.Context, s *change.System) error {
+	if err := u.file().Do(ctx, s); err != nil {
+		return err
+	}
+	if u.Enable != "" {
+		if err := u.link().Do(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := u.takeUp(ctx, s); err != nil {
+		return err
+	}
+	if err := u.checkEnvironment(ctx, s); err != nil {
+		return err
+	}
+	return u.checkSlice(ctx, s)
+}
+
+// Restore implements [change.Op]. systemd and the service are told again even if the files are as they were: it may have been cut off right there.
+func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
+	var st unitState
+	if err := unmarshalState(before, &st); err != nil {
+		return err
+	}
+	if u.Enable != "" {
+		if err := u.link().Restore(ctx, s, st.Link); err != nil {
+			return err
+		}
+	}
+	if err := u.file().Restore(ctx, s, st.File); err != nil {
+		return err
+	}
+	return u.takeUp(ctx, s)
+}
+
+// takeUp has systemd read its configuration again, and restarts the service where it runs.
+func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
+	if !systemdRuns(s) {
+		return nil
+	}
+	if _, err := s.Program(ctx, "systemctl", "daemon-reload"); err != nil {
+		return err
+	}
+	if u.Service == "" {
+		return nil
+	}
+	return restartRunning(ctx, s, u.Service)
+}
+
+// systemdRuns is the test of sd_booted(3).
+func systemdRuns(s *change.System) bool { return s.Exists("/run/systemd/system") }
+
+// mainPID returns the process of a service, 0 where it does not run or is not installed.
+func mainPID(ctx context.Context, s *change.System, service string) (string, error) {
+	out, err := s.Query(ctx, "systemctl", "show", "--property=MainPID", "--value", "--", service)
+	if err != nil {
+		return "", err
+	}
+	if pid := strings.TrimSpace(string(out)); pid != "" {
+		return pid, nil
+	}
+	return "0", nil
+}
+
+// restartRunning restarts those of the services that run. One that does not run is not started: it is not ours to start, and reads its configuration when somebody does.
+func restartRunning(ctx context.Context, s *change.System, services ...string) error {
+	for _, service := range services {
+		pid, err := mainPID(ctx, s, service)
+		if err != nil {
+			return err
+		}
+		if pid == "0" {
+			continue
+		}
+		if _, err := s.Program(ctx, "systemctl", "try-restart", "--", service); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkEnvironment looks whether the running service has the environment. A process has it from its exec on, which systemctl does not wait for.
+func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
+	if u.Environment == "" || !systemdRuns(s) {
+		return nil
+	}
+	name, _, _ := strings.Cut(u.Environment, "=")
+	return await(ctx, func() error {
+		pid, err := mainPID(ctx, s, u.Service)
+		if err != nil || pid == "0" {
+			return err
+		}
+		data, err := s.ReadFile("/proc/" + pid + "/environ")
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // ended in the meantime
+		}
+		if err != nil {
+			return err
+		}
+		have := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if slices.Contains(have, u.Environment) {
+			return nil
+		}
+		other := "no " + name
+		if i := slices.IndexFunc(have, func(e string) bool { return strings.HasPrefix(e, name+"=") }); i >= 0 {
+			other = have[i]
+		}
+		return fmt.Errorf("%s runs with %s in place of %s: see systemctl cat %s, and the files that it names with EnvironmentFile=", u.Service, other, u.Environment, u.Service)
+	})
+}
+
+const cgroupRoot = "/sys/fs/cgroup/"
+
+// checkSlice looks whether the kernel keeps the slice's tasks on its CPUs. systemd older than 244 does not know the setting, and says so in its log alone.
+func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
+	if u.Slice == "" || !s.Exists(cgroupRoot+u.Slice) {
+		return nil // it is not there yet: whoever starts it gives it what the file says
+	}
+	// systemd answers after it has done what the reload left to do.
+	if _, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice); err != nil {
+		return err
+	}
+	return await(ctx, func() error {
+		file := cgroupRoot + u.Slice + "/cpuset.cpus.effective"
+		text, err := s.Value(file)
+		if err != nil {
+			return fmt.Errorf("systemd does not limit %s to CPUs %s (it has to be 244 or later): %w", u.Slice, u.CPUs, err)
+		}
+		have, err := topology.ParseCPUSet(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if !have.IsSubsetOf(u.CPUs) {
+			return fmt.Errorf("%s may still use CPUs %s, wanted %s: see systemctl cat %s for what else sets AllowedCPUs=", u.Slice, have, u.CPUs, u.Slice)
+		}
+		return nil
+	})
+}
+
+// How long is waited for others to do what they were told, and how often is looked.
+const (
+	awaitLimit = 5 * time.Second
+	awaitPause = 20 * time.Millisecond
+)
+
+// await looks until there is no error, and returns the last one when it takes too long.
+func await(ctx context.Context, look func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, awaitLimit)
+	defer cancel()
+	for {
+		err := look()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(awaitPause):
+		}
+	}
+}
+
+func marshalState(st any) (change.State, error) {
+	b, err := json.Marshal(st)
+	return change.State(b), err
+}
+
+func unmarshalState(state change.State, st any) error {
+	if err := json.Unmarshal([]byte(state), st); err != nil {
+		return fmt.Errorf("state %q: %w", string(state), err)
+	}
+	return nil
+}
+
+// unitFile returns the bytes of an artefact that render wrote for systemd, by its path below systemd/.
+func (v *view) unitFile(name string) []byte {
+	for _, a := range v.artifacts {
+		if a.Path == path.Join("systemd", name) {
+			return a.Data
+		}
+	}
+	return nil
+}
