@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -87,7 +88,7 @@ func newView(in Input) (*view, error) {
 	if v.host == nil {
 		v.host = &topology.Host{}
 	}
-	if err := checkKernelArgs(v.plan.KernelArgs, kernelLimit(v.host.System.Arch)); err != nil {
+	if err := cmdline.Check(v.plan.KernelArgs, cmdline.Limit(v.host.System.Arch)); err != nil {
 		return nil, err
 	}
 	for i := range v.host.PCI {
@@ -172,7 +173,7 @@ func (v *view) hasVFs() bool {
 // isolated returns the CPUs that the kernel arguments isolate; empty where they isolate none.
 func (v *view) isolated() topology.CPUSet {
 	for _, arg := range v.plan.KernelArgs {
-		if list, ok := isolcpus(arg); ok {
+		if list, ok := cmdline.Isolcpus(arg); ok {
 			return list
 		}
 	}

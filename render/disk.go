@@ -27,10 +27,8 @@ func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 		Controllers: append(t.controllers,
 			libvirtxml.Controller{Type: "virtio-serial", Index: new(0), Address: behind(serialPort)},
 			libvirtxml.Controller{Why: "an emulated USB controller wakes QEMU's main loop many times a second", Type: "usb", Model: "none"}),
-		Disks:      []libvirtxml.Disk{m.disk(n)},
-		Interfaces: []libvirtxml.Interface{m.management(n)},
-		Serials:    []libvirtxml.CharDev{{Why: "virsh console", Type: "pty"}},
-		Consoles:   []libvirtxml.CharDev{{Type: "pty"}},
+		Serials:  []libvirtxml.CharDev{{Why: "virsh console", Type: "pty", Log: m.consoleLog(n)}},
+		Consoles: []libvirtxml.CharDev{{Type: "pty"}},
 		Channels: []libvirtxml.CharDev{{
 			Why: "the guest agent, by which rackless looks into the node without a network", Type: "unix",
 			Target: &libvirtxml.CharDevTarget{Type: "virtio", Name: "org.qemu.guest_agent.0"},
@@ -41,6 +39,10 @@ func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 		MemBalloon: &libvirtxml.MemBalloon{Why: "pages that devices write to, and hugepages, cannot be given back", Model: "none"},
 		IOMMU:      iommu(n),
 	}
+	if m.in.Boot == nil {
+		d.Disks = []libvirtxml.Disk{m.disk(n)}
+		d.Interfaces = []libvirtxml.Interface{m.management(n)}
+	}
 	if m.arch == archX86 {
 		d.Panics = []libvirtxml.Panic{{Why: "a guest whose kernel has crashed is ended, and its devices come back", Model: "isa"}}
 	}
@@ -50,6 +52,18 @@ func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 		}
 	}
 	return d
+}
+
+// ConsolePath is the file in dir with what the console of a node has printed since it was started.
+func ConsolePath(dir, labName, node string) string {
+	return dir + "/" + DomainName(labName, node) + "-console.log"
+}
+
+func (m *machine) consoleLog(n *plan.Node) *libvirtxml.CharDevLog {
+	if m.in.ConsoleDir == "" {
+		return nil
+	}
+	return &libvirtxml.CharDevLog{File: ConsolePath(m.in.ConsoleDir, m.in.Plan.Lab, n.Name), Append: "off"}
 }
 
 // behind returns the address of an emulated device behind its root port.

@@ -144,17 +144,16 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 	if err := checkNode(n); err != nil {
 		return nil, err
 	}
-	slots, err := m.slots(n)
-	if err != nil {
-		return nil, err
+	if m.in.Emulated && needsIOMMU(n) {
+		return nil, fmt.Errorf("%d vcpus, and an emulated node has at most %d: their interrupts need KVM", len(n.VCPUs), maxPlainVCPUs)
 	}
-	tree, err := layOut(n, slots)
+	slots, tree, err := m.tree(n)
 	if err != nil {
 		return nil, err
 	}
 	d := &libvirtxml.Domain{
 		Why:  m.header(n),
-		Type: "kvm",
+		Type: m.virtType(),
 		Name: DomainName(m.in.Plan.Lab, n.Name), UUID: uuid(m.in.Plan.Lab, n.Name),
 		Title: fmt.Sprintf("%s of rackless lab %s", n.Name, m.in.Plan.Lab),
 		Metadata: &libvirtxml.Metadata{Node: &libvirtxml.Node{
@@ -163,14 +162,14 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 		Memory: libvirtxml.SizeOf(n.MemoryBytes), CurrentMemory: new(libvirtxml.SizeOf(n.MemoryBytes)),
 		MemoryBacking: memoryBacking(n, len(slots) > 0),
 		VCPU:          libvirtxml.VCPU{Placement: "static", Count: len(n.VCPUs)},
-		IOThreads:     &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop", Count: 1},
-		CPUTune:       cpuTune(n),
+		IOThreads:     m.ioThreads(),
+		CPUTune:       m.cpuTune(n),
 		NUMATune:      numaTune(n),
 		OS:            m.os(),
 		Features:      m.features(n),
 		CPU:           m.cpu(n),
 		Clock:         m.clock(),
-		OnPoweroff:    "destroy", OnReboot: "restart", OnCrash: "destroy",
+		OnPoweroff:    "destroy", OnReboot: m.onReboot(), OnCrash: "destroy",
 		Devices: m.devices(n, tree),
 	}
 	if len(slots) > 0 && m.arch == archX86 { // the virt machine of aarch64 has no such states
@@ -179,8 +178,44 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 			SuspendToMem: &libvirtxml.Enabled{Enabled: "no"}, SuspendToDisk: &libvirtxml.Enabled{Enabled: "no"},
 		}
 	}
-	m.window(d, slots)
+	if d.OS.FirmwareType != "" {
+		m.window(d, slots)
+	}
 	return libvirtxml.Marshal(d)
+}
+
+// tree returns the devices of a node and where in the guest they are.
+func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
+	slots, err := m.slots(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := layOut(n, slots)
+	return slots, t, err
+}
+
+// virtType is libvirt's name of what executes the guest.
+func (m *machine) virtType() string {
+	if m.in.Emulated {
+		return "qemu"
+	}
+	return "kvm"
+}
+
+func (m *machine) ioThreads() *libvirtxml.IOThreads {
+	t := &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop", Count: 1}
+	if m.in.Boot != nil {
+		t.Why = "for a disk, should one be attached: its requests would never wait for QEMU's main loop"
+	}
+	return t
+}
+
+// onReboot says what becomes of a guest that boots again. One that has its root in memory would be nobody then, without name and addresses.
+func (m *machine) onReboot() string {
+	if m.in.Boot != nil {
+		return "destroy"
+	}
+	return "restart"
 }
 
 func (m *machine) header(n *plan.Node) string {
@@ -197,18 +232,24 @@ func (m *machine) header(n *plan.Node) string {
 }
 
 func (m *machine) os() libvirtxml.OS {
-	os := libvirtxml.OS{
-		FirmwareType: "efi",
-		Type:         libvirtxml.OSType{Arch: m.arch, Machine: "q35", Value: "hvm"},
-		Firmware: &libvirtxml.Firmware{
-			Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without secure boot, under which " +
-				"the kernel would refuse the drivers of GPU and NIC vendors that are built on the node",
-			Features: []libvirtxml.FirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
-		},
-		Boot: []libvirtxml.Boot{{Dev: "hd"}},
-	}
+	os := libvirtxml.OS{Type: libvirtxml.OSType{Arch: m.arch, Machine: "q35", Value: "hvm"}}
 	if m.arch == archARM {
 		os.Type.Machine = "virt"
+	}
+	if b := m.in.Boot; b != nil {
+		os.Kernel = &libvirtxml.Kernel{Why: "the node is in memory alone: this kernel, and a file system that it unpacks", Path: b.Kernel}
+		os.Initrd, os.Cmdline = b.Initramfs, b.Args
+		return os
+	}
+	os.Boot = []libvirtxml.Boot{{Dev: "hd"}}
+	if m.in.Emulated && m.arch == archX86 { // which has a BIOS, the quicker start where instructions are translated
+		return os
+	}
+	os.FirmwareType = "efi"
+	os.Firmware = &libvirtxml.Firmware{
+		Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without secure boot, under which " +
+			"the kernel would refuse the drivers of GPU and NIC vendors that are built on the node",
+		Features: []libvirtxml.FirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
 	}
 	return os
 }

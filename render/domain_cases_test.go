@@ -205,11 +205,30 @@ func domainCases() []domainCase {
 	on := func(h *topology.Host, s shape) func(testing.TB) Input {
 		return func(testing.TB) Input { return input("shapes", "a host of the test", h, s) }
 	}
+	booted := func(in func(testing.TB) Input, emulated bool) func(testing.TB) Input {
+		return func(t testing.TB) Input {
+			i := in(t)
+			i.Boot = &Boot{Kernel: "/var/lib/libvirt/rackless/0123456789abcdef-vmlinux", Initramfs: "/var/lib/libvirt/rackless/0123456789abcdef-initramfs.cpio",
+				Args: "console=ttyS0 loglevel=4"}
+			i.Emulated = emulated
+			return i
+		}
+	}
+	translated := func(in func(testing.TB) Input) func(testing.TB) Input {
+		return func(t testing.TB) Input {
+			i := in(t)
+			i.Emulated = true
+			return i
+		}
+	}
 	arm := &topology.Host{System: topology.System{Arch: "aarch64", CPUModel: "Neoverse-V2"}}
 	return []domainCase{
 		{"epyc-pair", epycPair},
 		{"h20", h20},
 		{"r740-vf", r740},
+		{"epyc-pair-builtin", booted(epycPair, false)},
+		{"h20-builtin-emulated", booted(h20, true)},
+		{"r740-vf-emulated", translated(r740)},
 		{"memory-only-cell", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 17, house: []int{0}, cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{2, nil, 4 * gib}}}})},
 		{"guest-numa-off", on(intelHost(), shape{name: "vm", threads: 2, page: gib, flat: true, house: []int{0, 32}, cards: gpu(0),

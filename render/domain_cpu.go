@@ -14,7 +14,7 @@ import (
 //
 // Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the kernel's own threads on its CPU, and alone on
 // an isolated CPU it waits for nobody anyway.
-func cpuTune(n *plan.Node) *libvirtxml.CPUTune {
+func (m *machine) cpuTune(n *plan.Node) *libvirtxml.CPUTune {
 	t := &libvirtxml.CPUTune{}
 	for _, c := range n.Cells {
 		for i := range c.VCPUs {
@@ -28,7 +28,7 @@ func cpuTune(n *plan.Node) *libvirtxml.CPUTune {
 	if !n.EmulatorCPUs.IsEmpty() {
 		t.EmulatorPin = &libvirtxml.EmulatorPin{
 			Why:    "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are the tail of every latency that it measures",
-			CPUSet: n.EmulatorCPUs.String(),
+			CPUSet: m.in.Plan.EmulatorPin(n, m.in.Host).String(),
 		}
 	}
 	if !n.IOThreadCPUs.IsEmpty() {
@@ -86,6 +86,12 @@ func cpuTopology(n *plan.Node) *libvirtxml.Topology {
 }
 
 func (m *machine) cpu(n *plan.Node) *libvirtxml.CPU {
+	if m.in.Emulated {
+		return &libvirtxml.CPU{
+			Why:  "all that QEMU can translate, on whatever host",
+			Mode: "maximum", Topology: cpuTopology(n), NUMA: numa(n),
+		}
+	}
 	c := &libvirtxml.CPU{
 		Why: "the host's own processor with all that it can do, the invariant time stamp counter among it; nothing that a migration would need is " +
 			"held back, because devices that are passed through do not migrate",
@@ -113,6 +119,10 @@ func (m *machine) features(n *plan.Node) *libvirtxml.Features {
 		return f
 	}
 	f.APIC = &libvirtxml.Empty{}
+	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware", State: "off"}
+	if m.in.Emulated { // the rest is KVM's
+		return f
+	}
 	f.KVM = &libvirtxml.KVM{
 		Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not be running, and waits for work itself " +
 			"before it halts, which saves an exit and a wake-up",
@@ -133,7 +143,6 @@ func (m *machine) features(n *plan.Node) *libvirtxml.Features {
 			State: "off",
 		}
 	}
-	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware", State: "off"}
 	if needsIOMMU(n) {
 		f.IOAPIC = &libvirtxml.IOAPIC{Why: "interrupts are remapped by the virtual IOMMU below, which is QEMU's", Driver: "qemu"}
 	}
@@ -151,6 +160,10 @@ func (m *machine) clock() *libvirtxml.Clock {
 	c := &libvirtxml.Clock{Offset: "utc"}
 	if m.arch != archX86 {
 		return c // the generic timer of the architecture is the only one
+	}
+	if m.in.Emulated {
+		// The HPET stays, which is QEMU's default: a guest falls back on it where the other timers of an emulation, late as they are, look broken.
+		return c
 	}
 	c.Timers = []libvirtxml.Timer{
 		{Why: "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit on every reading is not there",

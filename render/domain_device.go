@@ -75,10 +75,7 @@ func (g *gathering) fault(err error) { g.faults = append(g.faults, err) }
 func (g *gathering) card(c *plan.NodeDevice, mac string) {
 	ids := c.Functions
 	if len(ids) == 0 {
-		ids = []string{c.ID}
-		if c.Kind == plan.KindVF && c.VF != nil {
-			ids = []string{fmt.Sprintf("%s/vf%d", c.ID, *c.VF)}
-		}
+		ids = []string{functionOf(c)}
 	}
 	for i, id := range ids {
 		a, err := g.m.address(id)
@@ -111,6 +108,17 @@ func (g *gathering) card(c *plan.NodeDevice, mac string) {
 		}
 		g.slots[at].functions = append(g.slots[at].functions, f)
 	}
+}
+
+// functionOf returns the function that a card is: the first of those that go with it.
+func functionOf(c *plan.NodeDevice) string {
+	switch {
+	case len(c.Functions) > 0:
+		return c.Functions[0]
+	case c.Kind == plan.KindVF && c.VF != nil:
+		return fmt.Sprintf("%s/vf%d", c.ID, *c.VF)
+	}
+	return c.ID
 }
 
 // number gives each function its number in the guest: the host's, as drivers of the other functions expect it. Without function 0 the guest would not look

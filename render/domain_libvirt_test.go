@@ -2,7 +2,6 @@ package render
 
 import (
 	"bytes"
-	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -12,12 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/render/libvirtxml"
 )
 
@@ -57,120 +55,49 @@ func TestSchemaOfLibvirtTakesDomains(t *testing.T) {
 	}
 }
 
-// A daemon is a libvirtd of the test's own: its files, its sockets and its domains are in a directory that goes with it.
+// A daemon is a libvirtd of the test's own.
 type daemon struct {
-	dir, uri string
-	env      []string
-	user     *syscall.Credential // nil: whoever runs the test
-	kvm      bool                // it can define domains of type kvm
+	*libvirttest.Daemon
+	kvm bool // it can define domains of type kvm
 }
 
-// command prepares a program to run as the daemon's user.
-func (d *daemon) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, name, args...)
-	c.Env, c.Dir = d.env, d.dir
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.user}
-	return c
-}
-
-// virsh runs one command.
-func (d *daemon) virsh(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c := d.command(ctx, "virsh", append([]string{"--quiet", "-c", d.uri}, args...)...)
-	var out, complaint bytes.Buffer
-	c.Stdout, c.Stderr = &out, &complaint
-	if err := c.Run(); err != nil {
-		return "", fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(complaint.Bytes()))
-	}
-	return out.String(), nil
-}
-
-// startLibvirt starts a libvirtd as one of a session. As root it would take the system's own directories whatever it is told, so then it runs as nobody.
 func startLibvirt(t *testing.T) *daemon {
 	t.Helper()
-	libvirtd := need(t, "libvirtd", "libvirt-daemon and libvirt-daemon-driver-qemu")
-	need(t, "virsh", "libvirt-clients")
-	need(t, "qemu-system-x86_64", "qemu-system-x86")
-	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
+	for program, debian := range libvirttest.Programs {
+		need(t, program, debian)
+	}
+	d, err := libvirttest.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := d.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	socket := filepath.Join(dir, "run", "libvirt", "libvirt-sock")
-	d := &daemon{dir: dir, uri: "qemu+unix:///session?socket=" + socket, env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C"}}
-	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
-		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
-	}
-	if os.Geteuid() == 0 {
-		d.user = &syscall.Credential{Uid: 65534, Gid: 65534}
-		if info, err := os.Stat("/dev/kvm"); err == nil {
-			d.user.Groups = []uint32{info.Sys().(*syscall.Stat_t).Gid}
-		}
-		if err := os.Chown(dir, 65534, 65534); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The timeout ends it should the test be killed: it leaves when nobody has been connected for so many seconds.
-	c := d.command(context.Background(), libvirtd, "--timeout", "30")
-	var log bytes.Buffer
-	c.Stdout, c.Stderr = &log, &log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	t.Cleanup(func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = c.Process.Kill()
-			<-ended
-		}
-	})
-	deadline := time.After(30 * time.Second)
-	for {
-		if _, err := os.Stat(socket); err == nil {
-			break
-		}
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("libvirtd ended: %v\n%s", err, log.Bytes())
-		case <-deadline:
-			t.Fatal("libvirtd made no socket in 30 s")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	_, err = d.virsh("domcapabilities", "--virttype", "kvm", "--arch", "x86_64", "--machine", "q35")
-	d.kvm = err == nil
-	return d
+	_, err = d.Virsh("domcapabilities", "--virttype", "kvm", "--arch", "x86_64", "--machine", "q35")
+	return &daemon{Daemon: d, kvm: err == nil}
 }
 
 // define gives a domain to libvirt and returns what libvirt makes of it. It starts nothing.
 func (d *daemon) define(t *testing.T, name string, data []byte) []byte {
 	t.Helper()
-	file := filepath.Join(d.dir, name+".xml")
+	file := filepath.Join(d.Dir, name+".xml")
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.virsh("define", "--validate", file); err != nil {
+	if _, err := d.Virsh("define", "--validate", file); err != nil {
 		// Since 9.2 libvirt looks for the firmware when a domain is defined, before that when it is started.
 		if strings.Contains(err.Error(), "firmware") && os.Getenv("CI") == "" {
 			t.Skipf("%v; install Debian's ovmf and qemu-efi-aarch64 to run this test", err)
 		}
 		t.Fatalf("%v\n%s", err, data)
 	}
-	out, err := d.virsh("dumpxml", "--inactive", name)
+	out, err := d.Virsh("dumpxml", "--inactive", name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.virsh("undefine", name, "--nvram"); err != nil {
+	if _, err := d.Virsh("undefine", name, "--nvram"); err != nil {
 		t.Error(err)
 	}
 	return []byte(out)

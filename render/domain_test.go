@@ -182,7 +182,7 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	}
 	got := placementOf(t, d)
 	want := placement{
-		Pins: map[int]string{}, Emulator: n.EmulatorCPUs.String(), IOThread: map[int]string{}, Memory: n.MemoryBytes, Mode: "strict",
+		Pins: map[int]string{}, Emulator: in.Plan.EmulatorPin(n, in.Host).String(), IOThread: map[int]string{}, Memory: n.MemoryBytes, Mode: "strict",
 		MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}, Topology: got.Topology,
 	}
 	for v, cpu := range n.VCPUs {

@@ -5,8 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61 hugepagesz=1G hugepages=0:16,1:16,2:16,3:16"
@@ -222,44 +220,11 @@ func TestWithoutArgumentsThereAreNoKernelFiles(t *testing.T) {
 	}
 }
 
-func TestReplacedArguments(t *testing.T) {
-	t.Parallel()
-	args := strings.Fields(epycArgs)
-	tests := []struct {
-		line string
-		want []string
-	}{
-		{"", nil},
-		{"ro quiet " + epycArgs, nil},
-		{"isolcpus=1 ro iommu=soft", []string{"isolcpus=1", "iommu=soft"}},
-		{"hugepagesz=2M hugepages=512 hugepagesz=1G hugepages=64", []string{"hugepages=64"}},
-		{"hugepages=64", []string{"hugepages=64"}},
-		{"intel_iommu=on default_hugepagesz=1G", nil},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, replacedArgs(tt.line, args)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", tt.line, diff)
-		}
-	}
-}
-
 func TestKernelReleasesAreCompared(t *testing.T) {
 	t.Parallel()
 	for release, want := range map[string][2]bool{"6.8.0-45-generic": {false, true}, "5.16.0": {false, true}, "5.15.0": {true, true}, "4.18.0-553.el8": {true, true}, "": {false, false}, "x": {false, false}} {
 		if older, known := kernelOlder(release, 5, 16); older != want[0] || known != want[1] {
 			t.Errorf("kernelOlder(%q) = %v, %v", release, older, known)
-		}
-	}
-}
-
-func TestIsolatedCPUsOfAnArgument(t *testing.T) {
-	t.Parallel()
-	for arg, want := range map[string]string{
-		"isolcpus=2-5": "2-5", "isolcpus=managed_irq,domain,2-5,8": "2-5,8", "isolcpus=nohz,1": "1", "isolcpus=": "", "isolcpus=domain": "", "isolcpus=domain,": "", "nohz_full=2": "",
-	} {
-		set, ok := isolcpus(arg)
-		if ok != (want != "") || set.String() != want {
-			t.Errorf("isolcpus(%q) = %s, %v", arg, set, ok)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -211,8 +212,8 @@ func (v *view) readmeKernel(d *page) {
 		lines = append(lines, "cat /sys/devices/system/cpu/isolated         # "+set.String())
 	}
 	for _, arg := range v.plan.KernelArgs {
-		if set, ok := nohzFull(arg); ok {
-			lines = append(lines, "cat /sys/devices/system/cpu/nohz_full        # "+set.Difference(topology.CPUs(bootCPU)).String())
+		if set, ok := cmdline.NohzFull(arg); ok {
+			lines = append(lines, "cat /sys/devices/system/cpu/nohz_full        # "+set.Difference(topology.CPUs(cmdline.BootCPU)).String())
 		}
 	}
 	if len(v.whole) > 0 || v.hasVFs() {

@@ -183,7 +183,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 	in := hostEPYC(t)
 	all := render(t, in)
 	page := string(all["README.md"].Data)
-	if err := os.Mkdir(filepath.Join(d.dir, "domains"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(d.Dir, "domains"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range in.Plan.Nodes {
@@ -191,11 +191,11 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		if !d.kvm {
 			data = emulated(data)
 		}
-		if err := os.WriteFile(filepath.Join(d.dir, filepath.FromSlash(DomainPath(n.Name))), data, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(d.Dir, filepath.FromSlash(DomainPath(n.Name))), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cpus, err := d.virsh("nodecpumap")
+	cpus, err := d.Virsh("nodecpumap")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		out, err := d.command(ctx, "sh", "-c", "virsh() { command virsh -c "+shellQuote(d.uri)+" \"$@\"; }\n"+line).CombinedOutput()
+		out, err := d.Command(ctx, "sh", "-c", "virsh() { command virsh -c "+shellQuote(d.URI)+" \"$@\"; }\n"+line).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
@@ -229,11 +229,11 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 	}
 	for _, n := range in.Plan.Nodes {
 		name := DomainName(in.Plan.Lab, n.Name)
-		xml, err := d.virsh("dumpxml", "--inactive", name)
+		xml, err := d.Virsh("dumpxml", "--inactive", name)
 		if err != nil || !strings.Contains(xml, "device='cdrom'") {
 			t.Errorf("no cdrom in %s: %v", name, err)
 		}
-		if _, err := d.virsh("undefine", "--nvram", name); err != nil {
+		if _, err := d.Virsh("undefine", "--nvram", name); err != nil {
 			t.Error(err)
 		}
 	}

@@ -3,7 +3,7 @@ package libvirtxml
 // A CPU is the processor that the guest sees.
 type CPU struct {
 	Why         string       `xml:",comment"`
-	Mode        string       `xml:"mode,attr"` // "host-passthrough"
+	Mode        string       `xml:"mode,attr"` // "host-passthrough", "maximum"
 	Check       string       `xml:"check,attr,omitempty"`
 	Migratable  string       `xml:"migratable,attr,omitempty"` // "on" or "off"
 	Topology    *Topology    `xml:"topology"`

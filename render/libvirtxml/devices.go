@@ -165,7 +165,14 @@ type HostDevSource struct {
 type CharDev struct {
 	Why    string         `xml:",comment"`
 	Type   string         `xml:"type,attr"` // "pty", "unix"
+	Log    *CharDevLog    `xml:"log"`
 	Target *CharDevTarget `xml:"target"`
+}
+
+// A CharDevLog is a file that gets all that the guest writes, beside whoever reads it.
+type CharDevLog struct {
+	File   string `xml:"file,attr"`
+	Append string `xml:"append,attr"` // "on" or "off"
 }
 
 // A CharDevTarget is what the guest sees of it.
@@ -173,6 +180,8 @@ type CharDevTarget struct {
 	Type string `xml:"type,attr,omitempty"`
 	Name string `xml:"name,attr,omitempty"`
 	Port *int   `xml:"port,attr"`
+	// State is what libvirt says of a running guest's channel: "connected" once a program in the guest has opened it, else "disconnected".
+	State string `xml:"state,attr,omitempty"`
 }
 
 // An RNG is a source of randomness.

@@ -61,6 +61,14 @@ type Node struct {
 	Name string `xml:"name,attr"`
 	Plan string `xml:"plan,attr"` // the schema of the plan: "rackless/plan/v1"
 	Host string `xml:"host,attr,omitempty"`
+	// Defined is added by who defines the domain; nil in what render makes.
+	Defined *Defined `xml:"https://github.com/rackless/rackless/libvirt/1 defined"`
+}
+
+// Defined is the document that a domain was defined with, of which libvirt itself keeps neither form nor order.
+type Defined struct {
+	Digest string `xml:"digest,attr"`
+	Packed string `xml:",chardata"`
 }
 
 // VCPU is the number of virtual CPUs.
@@ -107,7 +115,16 @@ type OS struct {
 	FirmwareType string    `xml:"firmware,attr,omitempty"` // "efi": libvirt chooses an image that has the features below
 	Type         OSType    `xml:"type"`
 	Firmware     *Firmware `xml:"firmware"`
+	Kernel       *Kernel   `xml:"kernel"`
+	Initrd       string    `xml:"initrd,omitempty"`
+	Cmdline      string    `xml:"cmdline,omitempty"`
 	Boot         []Boot    `xml:"boot"`
+}
+
+// A Kernel is one that QEMU starts by itself, by its path on the host.
+type Kernel struct {
+	Why  string `xml:",comment"`
+	Path string `xml:",chardata"`
 }
 
 // An OSType is the machine. Its text is "hvm".

@@ -1,0 +1,184 @@
+package libvirt
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rackless/rackless/render/libvirtxml"
+)
+
+// A Mark is what rackless notes in the metadata of its domains.
+type Mark struct {
+	Lab  string
+	Node string
+	// Digest is of the document that the domain was defined with, comments aside: "sha256:" and 64 digits. Empty where somebody else has defined
+	// a file that rackless rendered.
+	Digest string
+	// Defined is that document, nil where it is not known.
+	Defined []byte
+}
+
+// maxDefined bounds a document that is read back from metadata, which anybody may have written.
+const maxDefined = 16 << 20
+
+// parseDomain reads what all domains have, and the mark of rackless.
+func parseDomain(text []byte) (Domain, error) {
+	var d struct {
+		XMLName  xml.Name             `xml:"domain"`
+		Name     string               `xml:"name"`
+		UUID     string               `xml:"uuid"`
+		Metadata *libvirtxml.Metadata `xml:"metadata"`
+	}
+	if err := xml.Unmarshal(text, &d); err != nil {
+		return Domain{}, fmt.Errorf("read its XML: %w", err)
+	}
+	if d.Name == "" || d.UUID == "" {
+		return Domain{}, errors.New("read its XML: no name or no UUID")
+	}
+	out := Domain{Name: d.Name, UUID: d.UUID}
+	if d.Metadata == nil || d.Metadata.Node == nil || d.Metadata.Node.Lab == "" || d.Metadata.Node.Name == "" {
+		return out, nil
+	}
+	n := d.Metadata.Node
+	out.Node = &Mark{Lab: n.Lab, Node: n.Name}
+	if n.Defined != nil {
+		// What cannot be unpacked, or is not what its digest says, has been tampered with: then what the domain was defined with is not known.
+		if defined, err := unpackText(n.Defined.Packed); err == nil && digest(defined) == n.Defined.Digest {
+			out.Node.Digest, out.Node.Defined = n.Defined.Digest, defined
+		}
+	}
+	return out, nil
+}
+
+// mark adds to the document of a domain of rackless what it was defined with: the document itself without comments, packed, and its digest. libvirt
+// keeps metadata as they are, and of the rest neither form nor order, so that nothing else could tell later whether a domain is the one that is wanted.
+func mark(name string, text []byte) ([]byte, error) {
+	plain, err := stripComments(text)
+	if err != nil {
+		return nil, err
+	}
+	d, err := libvirtxml.Unmarshal(plain)
+	if err != nil {
+		return nil, err
+	}
+	if d.Name != name {
+		return nil, fmt.Errorf("its XML is of domain %q", d.Name)
+	}
+	if d.Metadata == nil || d.Metadata.Node == nil || d.Metadata.Node.Lab == "" || d.Metadata.Node.Name == "" {
+		return nil, errors.New("its XML has no element of rackless in its metadata: it would be taken for somebody else's")
+	}
+	if d.Metadata.Node.Defined != nil {
+		return nil, errors.New("its XML says what it was defined with, which is for rackless to add")
+	}
+	packed, err := packText(plain)
+	if err != nil {
+		return nil, err
+	}
+	n := *d.Metadata.Node
+	n.Defined = &libvirtxml.Defined{Digest: digest(plain), Packed: packed}
+	element, err := libvirtxml.Marshal(struct {
+		XMLName xml.Name `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
+		libvirtxml.Node
+	}{Node: n})
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := findNode(plain)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join([][]byte{plain[:from], bytes.TrimSpace(element), plain[to:]}, nil), nil
+}
+
+// findNode returns where the element of rackless is in a document.
+func findNode(text []byte) (from, to int, err error) {
+	d := xml.NewDecoder(bytes.NewReader(text))
+	depth, at := 0, -1
+	for {
+		before := d.InputOffset()
+		token, err := d.Token()
+		if err != nil {
+			return 0, 0, fmt.Errorf("no element of rackless: %w", err)
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			depth++
+			if at < 0 && t.Name.Space == libvirtxml.RacklessNamespace && t.Name.Local == "node" {
+				from, at = int(before), depth
+			}
+		case xml.EndElement:
+			if depth == at {
+				return from, int(d.InputOffset()), nil
+			}
+			depth--
+		}
+	}
+}
+
+// stripComments returns a document without its comments and without the lines that had nothing else.
+func stripComments(text []byte) ([]byte, error) {
+	d := xml.NewDecoder(bytes.NewReader(text))
+	var out []byte
+	for {
+		before := d.InputOffset()
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read domain XML: %w", err)
+		}
+		if _, comment := token.(xml.Comment); !comment {
+			out = append(out, text[before:d.InputOffset()]...)
+		}
+	}
+	var b bytes.Buffer
+	for line := range bytes.Lines(out) {
+		if len(bytes.TrimSpace(line)) > 0 {
+			b.Write(line)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// packText compresses a document so that it is small among what "virsh dumpxml" prints: a domain of 10 KB takes 2.
+func packText(text []byte) (string, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes()), err
+}
+
+func unpackText(packed string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(packed))
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxDefined+1))
+	if err == nil && len(text) > maxDefined {
+		err = fmt.Errorf("more than %d MiB", maxDefined>>20)
+	}
+	return text, err
+}

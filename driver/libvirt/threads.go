@@ -1,0 +1,137 @@
+package libvirt
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread is QEMU's own: the emulator.
+type Threads struct {
+	PID       int   // of QEMU; 0 where the domain is on another machine, whose /proc cannot be read
+	VCPUs     []int // thread of each virtual CPU, in their order
+	IOThreads []int // in the order of libvirt's numbers
+}
+
+// Threads asks QEMU which threads a running domain of rackless has, which libvirt itself tells nobody. libvirt notes in the domain's log that its monitor
+// was used ("tainted: custom-monitor"); both commands only read.
+func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
+	d, err := c.own(ctx, name)
+	if err != nil {
+		return Threads{}, err
+	}
+	if !d.State.Active() {
+		return Threads{}, fmt.Errorf("threads of domain %s: it is %s: start it first", name, d.State)
+	}
+	var t Threads
+	out, err := c.monitor(ctx, d.UUID, "query-cpus-fast")
+	if err == nil {
+		t.VCPUs, err = parseCPUs(out)
+	}
+	if err == nil {
+		out, err = c.monitor(ctx, d.UUID, "query-iothreads")
+	}
+	if err == nil {
+		t.IOThreads, err = parseIOThreads(out)
+	}
+	if err == nil && c.Local() && len(t.VCPUs) > 0 {
+		t.PID, err = processOf(t.VCPUs[0])
+	}
+	if err != nil {
+		return Threads{}, fmt.Errorf("threads of domain %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// monitor sends one command of QMP without arguments and returns what it returns.
+func (c *Conn) monitor(ctx context.Context, domain, command string) (json.RawMessage, error) {
+	out, err := c.run(ctx, queryLimit, "qemu-monitor-command", "--domain", domain, "--cmd", `{"execute":"`+command+`"}`)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	var answer struct {
+		Return json.RawMessage `json:"return"`
+		Error  *struct {
+			Desc string `json:"desc"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		return nil, fmt.Errorf("%s: read %.80q: %w", command, out, err)
+	}
+	switch {
+	case answer.Error != nil:
+		return nil, fmt.Errorf("%s: %s", command, answer.Error.Desc)
+	case answer.Return == nil:
+		return nil, fmt.Errorf("%s: an answer without return", command)
+	}
+	return answer.Return, nil
+}
+
+// parseCPUs reads what query-cpus-fast returns.
+func parseCPUs(answer []byte) ([]int, error) {
+	var cpus []struct {
+		Index  int `json:"cpu-index"`
+		Thread int `json:"thread-id"`
+	}
+	if err := json.Unmarshal(answer, &cpus); err != nil {
+		return nil, fmt.Errorf("query-cpus-fast: %w", err)
+	}
+	threads := make([]int, len(cpus))
+	for _, cpu := range cpus {
+		if cpu.Index < 0 || cpu.Index >= len(cpus) || threads[cpu.Index] != 0 || cpu.Thread <= 0 {
+			return nil, fmt.Errorf("query-cpus-fast: virtual CPU %d of %d is thread %d: want each once", cpu.Index, len(cpus), cpu.Thread)
+		}
+		threads[cpu.Index] = cpu.Thread
+	}
+	return threads, nil
+}
+
+// parseIOThreads reads what query-iothreads returns. libvirt calls its I/O threads iothread1, iothread2 ...
+func parseIOThreads(answer []byte) ([]int, error) {
+	var list []struct {
+		ID     string `json:"id"`
+		Thread int    `json:"thread-id"`
+	}
+	if err := json.Unmarshal(answer, &list); err != nil {
+		return nil, fmt.Errorf("query-iothreads: %w", err)
+	}
+	byNumber := map[int]int{}
+	for _, t := range list {
+		n, err := strconv.Atoi(strings.TrimPrefix(t.ID, "iothread"))
+		if _, twice := byNumber[n]; err != nil || twice || t.Thread <= 0 {
+			return nil, fmt.Errorf("query-iothreads: thread %d is called %q: want iothread and a number, each once", t.Thread, t.ID)
+		}
+		byNumber[n] = t.Thread
+	}
+	var numbers, threads []int
+	for n := range byNumber {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	for _, n := range numbers {
+		threads = append(threads, byNumber[n])
+	}
+	return threads, nil
+}
+
+// processOf returns the process that a thread of this machine belongs to.
+func processOf(thread int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return 0, err
+	}
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for sc.Scan() {
+		if v, ok := strings.CutPrefix(sc.Text(), "Tgid:"); ok {
+			return strconv.Atoi(strings.TrimSpace(v))
+		}
+	}
+	return 0, errors.Join(sc.Err(), fmt.Errorf("/proc/%d/status: no Tgid", thread))
+}

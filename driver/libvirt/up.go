@@ -1,0 +1,267 @@
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Spec is a domain as it is to be.
+type Spec struct {
+	Name string // render.DomainName
+	XML  []byte // as render.Domains makes it; comments do not count
+}
+
+// UpOptions are how Up may go about it.
+type UpOptions struct {
+	// Recreate lets Up end running domains whose definition has changed. Without it such domains are a *ChangedError, and nothing is touched.
+	Recreate bool
+	// Progress is told what is done to which domain, one call at a time; nil is allowed.
+	Progress func(name string, a Action)
+}
+
+// An Action is what Up did, or would do, to a domain.
+type Action string
+
+// The actions of Up.
+const (
+	Keep     Action = "keep"     // it runs as it should
+	Boot     Action = "start"    // it was defined as it should be, and is started
+	Create   Action = "create"   // there was none
+	Redefine Action = "redefine" // it did not run, is defined anew and started
+	Replace  Action = "replace"  // it runs otherwise than it should: it is ended, defined anew and started
+)
+
+// A Change is what Up does to one domain, and why.
+type Change struct {
+	Name   string
+	Action Action
+	// Diff is what differs from the definition that there was, in lines that begin with - or +; nil where nothing does or there was none.
+	Diff []string
+}
+
+// A ChangedError says which running domains would have to be ended.
+type ChangedError struct{ Changes []Change }
+
+func (e *ChangedError) Error() string {
+	var b strings.Builder
+	for i, c := range e.Changes {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "domain %s runs and has changed; to apply it the domain has to be ended:", c.Name)
+		for _, line := range c.Diff {
+			b.WriteString("\n  " + line)
+		}
+	}
+	return b.String()
+}
+
+// Compare says what Up would do, in the order of specs. A domain of one of the names that is not rackless' is ErrForeign.
+func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
+	steps, err := c.steps(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]Change, len(steps))
+	for i, s := range steps {
+		changes[i] = s.Change
+	}
+	return changes, nil
+}
+
+// A step is what is to be done to one domain.
+type step struct {
+	Change
+	xml    []byte // marked
+	before []byte // the definition that there was, in libvirt's form
+	active bool   // it ran
+}
+
+// unknownDiff stands for a difference that cannot be told.
+var unknownDiff = []string{"it was not defined by rackless itself, so that what it was defined with is not known"}
+
+func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
+	var steps []step
+	seen := map[string]bool{}
+	for _, s := range specs {
+		if seen[s.Name] {
+			return nil, fmt.Errorf("domain %s is wanted twice", s.Name)
+		}
+		seen[s.Name] = true
+		marked, err := mark(s.Name, s.XML)
+		if err != nil {
+			return nil, fmt.Errorf("domain %s: %w", s.Name, err)
+		}
+		st := step{Change: Change{Name: s.Name, Action: Create}, xml: marked}
+		d, err := c.own(ctx, s.Name)
+		if errors.Is(err, ErrNoDomain) {
+			steps = append(steps, st)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		plain, err := stripComments(s.XML)
+		if err != nil {
+			return nil, fmt.Errorf("domain %s: %w", s.Name, err)
+		}
+		same := bytes.Equal(plain, d.Node.Defined)
+		switch st.active = d.State.Active(); {
+		case same && st.active:
+			st.Action = Keep
+		case same:
+			st.Action = Boot
+		case st.active:
+			st.Action = Replace
+		default:
+			st.Action = Redefine
+		}
+		if !same {
+			st.Diff = unknownDiff
+			if d.Node.Defined != nil {
+				st.Diff = diffLines(d.Node.Defined, plain)
+			}
+			if st.before, err = c.xml(ctx, d.UUID); err != nil {
+				return nil, err
+			}
+		}
+		steps = append(steps, st)
+	}
+	return steps, nil
+}
+
+// undoLimit bounds taking back what an Up has done.
+const undoLimit = 5 * time.Minute
+
+// Up makes the domains exist and run as specs say, all at once; those that do already are left alone, so that a second Up changes nothing. It
+// returns once they run, which is before their guests have booted. If one fails, all are led back to where they were: defined as before, and
+// running if they ran.
+func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, error) {
+	steps, err := c.steps(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	var changes, running []Change
+	for _, s := range steps {
+		changes = append(changes, s.Change)
+		if s.Action == Replace {
+			running = append(running, s.Change)
+		}
+	}
+	if len(running) > 0 && !o.Recreate {
+		return nil, &ChangedError{running}
+	}
+	var mu sync.Mutex
+	progress := func(s step) {
+		mu.Lock()
+		defer mu.Unlock()
+		if o.Progress != nil {
+			o.Progress(s.Name, s.Action)
+		}
+	}
+	errs := make([]error, len(steps))
+	var wg sync.WaitGroup
+	for i, s := range steps {
+		if s.Action == Keep {
+			continue
+		}
+		wg.Go(func() {
+			progress(s)
+			errs[i] = c.apply(ctx, s)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+		defer cancel()
+		var undone []error
+		for _, s := range steps {
+			undone = append(undone, c.undo(ctx, s))
+		}
+		return nil, errors.Join(append([]error{err}, undone...)...)
+	}
+	return changes, nil
+}
+
+// apply does one step.
+func (c *Conn) apply(ctx context.Context, s step) error {
+	if s.Action == Replace {
+		if err := c.Destroy(ctx, s.Name); err != nil {
+			return err
+		}
+	}
+	if s.Action != Boot {
+		if err := c.define(ctx, s.Name, s.xml); err != nil {
+			return err
+		}
+	}
+	return c.Start(ctx, s.Name)
+}
+
+// undo leads one domain back to where it was before Up, however far its step went.
+func (c *Conn) undo(ctx context.Context, s step) error {
+	if s.Action == Keep {
+		return nil
+	}
+	var errs []error
+	if !s.active || s.before != nil { // it did not run, or not as it does now
+		if err := c.Destroy(ctx, s.Name); !errors.Is(err, ErrNoDomain) {
+			errs = append(errs, err)
+		}
+	}
+	switch {
+	case s.Action == Create:
+		errs = append(errs, c.Undefine(ctx, s.Name))
+	case s.before != nil:
+		errs = append(errs, c.define(ctx, s.Name, s.before))
+		if s.active {
+			errs = append(errs, c.Start(ctx, s.Name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("lead domain %s back to where it was: %w", s.Name, err)
+	}
+	return nil
+}
+
+// Down ends domains of rackless and makes libvirt forget them. Guests are given grace to end by themselves; with none they are ended at once,
+// which costs a node that is in memory alone nothing. Domains that are not there are passed over. If one of them is not rackless', it is
+// ErrForeign and nothing is touched.
+func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) error {
+	var there []string
+	for _, name := range names {
+		_, err := c.own(ctx, name)
+		if errors.Is(err, ErrNoDomain) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		there = append(there, name)
+	}
+	errs := make([]error, len(there))
+	var wg sync.WaitGroup
+	for i, name := range there {
+		wg.Go(func() {
+			if grace > 0 {
+				errs[i] = c.Shutdown(ctx, name, grace)
+			} else {
+				errs[i] = c.Destroy(ctx, name)
+			}
+			if errors.Is(errs[i], ErrNoDomain) { // it was transient, and has ended
+				errs[i] = nil
+				return
+			}
+			if errs[i] == nil {
+				errs[i] = c.Undefine(ctx, name)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

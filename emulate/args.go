@@ -1,0 +1,274 @@
+package emulate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// agentPort is the name by which qemu-ga finds its virtio-serial port.
+const agentPort = "org.qemu.guest_agent.0"
+
+// cpuModel is qemu64 with what a kernel needs to see cores and threads. qemu64 is the emulation that costs least. Its vendor is AMD, of whose CPUs Linux
+// believes in threads only with the feature topoext, which TCG lacks (QEMU warns of it); of Intel's it takes them from leaf 0xb, and the CPUs that share
+// an L3 from leaf 4, where QEMU writes those of a die. arat says that timers go on in idle CPUs, as they do. Measured with 16 CPUs to the end of rackless inspect, on two busy cores: this 7.8 to 10.8 s,
+// Haswell 9.5 s, EPYC 11 to 13.7 s.
+const cpuModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat"
+
+// A machine is one QEMU as it is to be started: the profile, what it boots, and the files that it uses.
+type machine struct {
+	name    string // of the host, for process lists
+	profile *Profile
+	accel   string // "kvm" or "tcg"
+	boot    Boot
+	disk    string // overlay of the root disk
+	tools   string // image of the second disk; "" for none
+	ram     ram
+	// File descriptors of listening sockets, and of the log that the serial port writes.
+	qmp, agent, serial, console int
+	log                         string
+	incoming                    bool // wait for a state to go on from
+}
+
+// ram is where the memory of the NUMA nodes lies.
+type ram struct {
+	dir   string // files ram0, ram1 ...; "" for anonymous memory
+	share bool   // write to the files (a template being made), or copy on write
+}
+
+// A Boot is what a host starts from.
+type Boot struct {
+	Key    string // what it was made from: hosts with the same boot the same
+	Kernel string // for QEMU's -kernel: a kernel, or GRUB wrapped as one
+	Initrd string // "" for none
+	Append string // "" for none
+	Disk   string // qcow2 image below the host's overlay; "" for a host without a root disk
+	// Environment of commands that Exec runs, as of a login of root.
+	Environment []string
+}
+
+// args returns QEMU's arguments. Everything that the guest can see is a function of profile, accelerator and what boots alone: files and sockets
+// are the host's own.
+func (m machine) args() []string {
+	p := m.profile
+	mib := func(b int64) string { return strconv.FormatInt(b>>20, 10) + "M" }
+	nodes, packages := len(p.NUMANodes), p.Packages
+	coresPerDie := p.Cores() / nodes
+	a := []string{
+		"-name", "rackless-host-" + m.name,
+		"-nodefaults", "-no-user-config", "-display", "none",
+		// With the HPET, unlike nodes: against it a kernel that is emulated on a busy machine finds its TSC good. Without it, it held the TSC against the
+		// ticks that it had missed, gave it up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The IOMMU's interrupt
+		// remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
+		"-machine", "q35,kernel-irqchip=split,vmport=off",
+		"-accel", accelOption(m.accel), "-cpu", cpuModel,
+		// A die of a package is a NUMA node: that gives each an L3 of its own.
+		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages, coresPerDie, p.ThreadsPerCore),
+		"-m", mib(int64(p.Memory())),
+		// rackless inspect shows the first two as the machine's vendor and product, and tells stand-ins for GPUs by the first.
+		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
+	}
+	perNode := coresPerDie * p.ThreadsPerCore
+	for i, n := range p.NUMANodes {
+		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
+		if m.ram.dir != "" {
+			backend = fmt.Sprintf("memory-backend-file,id=ram%d,size=%s,mem-path=%s/ram%d,share=%s", i, mib(int64(n.Memory)), escape(m.ram.dir), i, onOff(m.ram.share))
+		}
+		a = append(a, "-object", backend, "-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", i, i*perNode, (i+1)*perNode-1, i))
+	}
+	for i, row := range p.Distances {
+		for j, d := range row {
+			if i != j {
+				a = append(a, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", i, j, d))
+			}
+		}
+	}
+	if m.boot.Kernel != "" {
+		a = append(a, "-kernel", m.boot.Kernel)
+	}
+	if m.boot.Initrd != "" {
+		a = append(a, "-initrd", m.boot.Initrd)
+	}
+	if m.boot.Append != "" {
+		a = append(a, "-append", m.boot.Append)
+	}
+	if m.incoming {
+		a = append(a, "-incoming", "defer")
+	}
+	a = append(a,
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
+		"-chardev", fmt.Sprintf("socket,id=serial,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.serial, escape(m.log)), "-serial", "chardev:serial",
+		"-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on",
+		// What no real machine has goes to fixed places on the root bus of the chipset, so that nothing moves when a profile changes.
+		"-device", "virtio-serial-pci,id=vser,bus=pcie.0,addr=0x1",
+		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
+		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
+		"-chardev", fmt.Sprintf("socket,id=console,fd=%d,server=on,wait=off", m.console),
+		"-device", "virtconsole,bus=vser.0,chardev=console",
+		"-device", "virtio-rng-pci,bus=pcie.0,addr=0x2",
+		"-device", "vmgenid,guid=auto",
+	)
+	if m.disk != "" {
+		a = append(a, "-drive", "if=none,id=root,format=qcow2,discard=unmap,file="+escape(m.disk),
+			"-device", "virtio-blk-pci,drive=root,bus=pcie.0,addr=0x3,bootindex=1")
+	}
+	if m.tools != "" {
+		a = append(a, "-drive", "if=none,id=tools,format=raw,readonly=on,file="+escape(m.tools),
+			"-device", "virtio-blk-pci,drive=tools,bus=pcie.0,addr=0x4")
+	}
+	return append(a, p.deviceArgs()...)
+}
+
+// accelOption runs all CPUs of an emulated host in one thread. With a thread each (QEMU 10.0.2) a wake-up of a halted CPU seems to be lost now and then: hosts stopped in the middle of a boot, or later
+// with a kernel thread runnable on an idle CPU. On two cores one thread took no longer.
+func accelOption(accel string) string {
+	if accel == "tcg" {
+		return "tcg,thread=single"
+	}
+	return accel
+}
+
+// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The firmware numbers buses depth first, and gives
+// the root bus of a root complex (pxb-pcie) the number that it is told: a port there leads to the bus with the next number.
+func (p *Profile) deviceArgs() []string {
+	d := deviceList{hubs: p.hubs()}
+	for _, r := range p.roots() {
+		bus := int(r.address.Bus)
+		rc, port := fmt.Sprintf("rc%02x", bus-1), fmt.Sprintf("port%02x", bus)
+		d.device("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", rc, bus-1, r.node)
+		d.port("pcie-root-port,id=%s,bus=%s", port, rc)
+		switch {
+		case r.gpu != nil:
+			d.gpu(r.gpu, port)
+		case r.nic != nil:
+			d.nic(r.nic, port, false)
+		case r.sw != nil:
+			up := fmt.Sprintf("up%02x", bus)
+			d.device("x3130-upstream,id=%s,bus=%s", up, port)
+			for i, b := range r.behind {
+				down := fmt.Sprintf("down%02x", int(b.address().Bus))
+				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x", down, up, i)
+				d.behind(b, down, false)
+			}
+		case r.bridge != nil:
+			id := fmt.Sprintf("bridge%02x", bus)
+			d.device("pcie-pci-bridge,id=%s,bus=%s", id, port)
+			for _, b := range r.behind {
+				d.behind(b, id, true)
+			}
+		}
+	}
+	return d.args
+}
+
+// hubs numbers the wires: QEMU's software hub joins the ports on it.
+func (p *Profile) hubs() map[string]int {
+	var names []string
+	for _, n := range p.NICs {
+		names = append(names, n.Wires...)
+	}
+	slices.Sort(names)
+	hubs := map[string]int{}
+	for i, n := range slices.Compact(names) {
+		hubs[n] = i
+	}
+	return hubs
+}
+
+// deviceList collects arguments.
+type deviceList struct {
+	args    []string
+	hubs    map[string]int
+	chassis int
+	ends    int // of wires
+}
+
+func (d *deviceList) device(format string, args ...any) {
+	d.args = append(d.args, "-device", fmt.Sprintf(format, args...))
+}
+
+// port adds a port with a slot of its own: two with the same chassis and slot are refused.
+func (d *deviceList) port(format string, args ...any) {
+	d.chassis++
+	d.device(format+fmt.Sprintf(",chassis=%d", d.chassis), args...)
+}
+
+func (d *deviceList) behind(b behind, bus string, conventional bool) {
+	if b.gpu != nil {
+		d.gpu(b.gpu, bus)
+		return
+	}
+	d.nic(b.nic, bus, conventional)
+}
+
+func (d *deviceList) gpu(g *GPU, bus string) {
+	d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, onOff(g.Audio))
+	if g.Audio {
+		d.device("intel-hda,bus=%s,addr=0x%x.1", bus, g.Address.Device)
+	}
+}
+
+// nic adds a card: an 82576 (igb) with virtual functions, an 82574 (e1000e) without, or on a conventional bus an 82540 (e1000). None has a boot ROM:
+// it would take the firmware seconds.
+func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
+	model := "e1000e"
+	switch {
+	case n.VFs > 0:
+		model = "igb"
+	case conventional:
+		model = "e1000"
+	}
+	for i := range n.Ports {
+		dev := fmt.Sprintf("%s,id=%s,bus=%s,addr=0x%x.%d,mac=%s,romfile=", model, portID(n, i), bus, n.Address.Device, i, mac(n, i))
+		if n.Ports > 1 {
+			dev += ",multifunction=on"
+		}
+		if n.Ports > 1 && i == 0 {
+			// The kernel finds further functions of a device with ARI by the number of the next one in its capability, which QEMU leaves 0 without this.
+			dev += ",x-pcie-ari-nextfn-1=on"
+		}
+		if i < len(n.Wires) {
+			end := fmt.Sprintf("end%d", d.ends)
+			d.ends++
+			d.args = append(d.args, "-netdev", fmt.Sprintf("hubport,id=%s,hubid=%d", end, d.hubs[n.Wires[i]]))
+			dev += ",netdev=" + end
+		}
+		d.device("%s", dev)
+	}
+}
+
+// portID is what QEMU calls a port.
+func portID(n *NIC, port int) string {
+	a := n.Address
+	return fmt.Sprintf("nic%02x-%02x-%d", a.Bus, a.Device, port)
+}
+
+// mac is the address of a port: of QEMU's range, and the port's place in it. Hosts share no network, so that they may share addresses.
+func mac(n *NIC, port int) string {
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", n.Address.Bus, n.Address.Device, port)
+}
+
+// unplugged returns the ports without a wire.
+func (p *Profile) unplugged() []string {
+	var ids []string
+	for i := range p.NICs {
+		n := &p.NICs[i]
+		for j := len(n.Wires); j < n.Ports; j++ {
+			ids = append(ids, portID(n, j))
+		}
+	}
+	return ids
+}
+
+// escape protects a value in QEMU's comma-separated options: a comma is written twice.
+func escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}

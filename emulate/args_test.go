@@ -1,0 +1,107 @@
+package emulate
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// The command line of each profile is a golden file, an option a line.
+func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
+	for _, p := range Builtin() {
+		t.Run(p.Name, func(t *testing.T) {
+			m := machine{
+				name: "a", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"}, disk: "/run/a,b/disk.qcow2", tools: "/cache/tools.ext4",
+				qmp: 3, agent: 4, serial: 5, console: 6, log: "/run/a,b/console.log",
+			}
+			var b strings.Builder
+			for i, a := range m.args() {
+				if strings.HasPrefix(a, "-") && i > 0 {
+					b.WriteString("\n")
+				} else if i > 0 {
+					b.WriteString(" ")
+				}
+				b.WriteString(a)
+			}
+			got := b.String() + "\n"
+			path := filepath.Join("testdata", "args", p.Name+".txt")
+			if *update {
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s\ngo test ./emulate -update writes it anew", diff)
+			}
+		})
+	}
+}
+
+func TestMemoryOfATemplateIsSharedAndOfACloneIsNot(t *testing.T) {
+	p := Builtin()[0]
+	for share, want := range map[bool]string{
+		true:  "memory-backend-file,id=ram0,size=3072M,mem-path=/t,,t/ram0,share=on",
+		false: "memory-backend-file,id=ram0,size=3072M,mem-path=/t,,t/ram0,share=off",
+	} {
+		if a := (machine{profile: p, ram: ram{dir: "/t,t", share: share}}).args(); !slices.Contains(a, want) {
+			t.Errorf("no argument %s in %q", want, a)
+		}
+	}
+}
+
+// A template serves every host that a guest could not tell from it, and no other.
+func TestTemplateKeyFollowsWhatTheGuestSees(t *testing.T) {
+	p := Builtin()[1]
+	base := machine{name: "a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"}, disk: "/run/a/disk", tools: "/t1", log: "/run/a/log"}
+	key := templateKey(base, "10.0.2")
+	same := map[string]func(*machine){
+		"name":         func(m *machine) { m.name = "b" },
+		"files":        func(m *machine) { m.disk, m.log, m.boot.Disk = "/run/b/disk", "/run/b/log", "/b" },
+		"tools":        func(m *machine) { m.tools = "/t2" },
+		"memory files": func(m *machine) { m.ram = ram{"/x", true} },
+		"descriptors":  func(m *machine) { m.qmp, m.agent, m.serial, m.console = 7, 8, 9, 10 },
+	}
+	for what, change := range same {
+		m := base
+		change(&m)
+		if templateKey(m, "10.0.2") != key {
+			t.Errorf("%s: another template, want the same", what)
+		}
+	}
+	other := map[string]func(*machine){
+		"scale":  func(m *machine) { m.profile = p.Scale(2) },
+		"image":  func(m *machine) { m.boot.Key = "l" },
+		"append": func(m *machine) { m.boot.Append = "quiet" },
+		"memory": func(m *machine) {
+			q, err := p.WithMemory(4 << 30)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.profile = q
+		},
+	}
+	for what, change := range other {
+		m := base
+		change(&m)
+		if templateKey(m, "10.0.2") == key {
+			t.Errorf("%s: the same template, want another", what)
+		}
+	}
+	if templateKey(base, "10.0.3") == key {
+		t.Error("QEMU's version: the same template, want another")
+	}
+}

@@ -1,0 +1,195 @@
+package emulate
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/rackless/rackless/lab"
+)
+
+// makeOverlay makes a disk of the size whose contents are those of the image below until they are written to.
+func makeOverlay(ctx context.Context, path, below string, size lab.Bytes) error {
+	return runTool(ctx, "qemu-img", "qemu-utils", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path, strconv.FormatInt(int64(size), 10))
+}
+
+// runTool runs a program of the Debian package.
+func runTool(ctx context.Context, name, pkg string, args ...string) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		// mke2fs is in sbin, which is not in every user's PATH.
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
+		}
+	}
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Label of the file system on the second disk, by which the host mounts it.
+const toolsLabel = "rackless"
+
+// toolsSize is the size of the second disk: the same for all, so that a template's clone may have another in its place. Its file has holes.
+const toolsSize = 1 * lab.GiB
+
+// Tools are what the second disk of a host holds: this program, and what it would have to build there.
+type Tools struct {
+	Program string            // path of the rackless program
+	Files   map[string]string // other files and directories: path on the disk to path here
+}
+
+// MakeTools makes the image of the second disk in a directory, or finds the one with the same contents there, and returns its path.
+func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) (string, error) {
+	key, err := t.key()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, key+".ext4")
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err == nil { // it is there, and in use
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	l := flock.New(filepath.Join(dir, ".lock"), flock.SetPermissions(0o600))
+	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
+		return "", fmt.Errorf("lock %s: %w", l.Path(), err)
+	}
+	defer l.Close()
+	if _, err := os.Stat(path); err == nil { // another process made it while this one waited
+		return path, nil
+	}
+	progress("write this rackless and the image of nested nodes to a disk")
+	work := filepath.Join(dir, ".new")
+	if err := os.RemoveAll(work); err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	tree := filepath.Join(work, "tree")
+	if err := copyFile(filepath.Join(tree, "bin/rackless"), t.Program, 0o755); err != nil {
+		return "", err
+	}
+	for to, from := range t.Files {
+		if err := copyTree(filepath.Join(tree, to), from); err != nil {
+			return "", err
+		}
+	}
+	img := filepath.Join(work, "img")
+	if err := runTool(ctx, "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-m", "0", "-L", toolsLabel, "-d", tree, img,
+		strconv.FormatInt(int64(toolsSize/lab.KiB), 10)+"k"); err != nil {
+		return "", err
+	}
+	if err := os.Rename(img, path); err != nil {
+		return "", err
+	}
+	return path, pruneTools(dir, now)
+}
+
+// toolsAge is how long an image that no host has been started with stays.
+const toolsAge = 24 * time.Hour
+
+// pruneTools removes the images of older builds of rackless. A host that runs keeps the one that it has open.
+func pruneTools(dir string, now time.Time) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if filepath.Ext(f.Name()) != ".ext4" {
+			continue
+		}
+		fi, err := f.Info()
+		if err == nil && now.Sub(fi.ModTime()) > toolsAge {
+			err = os.Remove(filepath.Join(dir, f.Name()))
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// key is a hash of everything that the disk holds.
+func (t Tools) key() (string, error) {
+	h := sha256.New()
+	add := func(to, from string) error {
+		f, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%s %d %o\n", to, fi.Size(), fi.Mode().Perm())
+		_, err = io.Copy(h, f)
+		return err
+	}
+	err := add("bin/rackless", t.Program)
+	for _, to := range slices.Sorted(maps.Keys(t.Files)) {
+		from := t.Files[to]
+		err = errors.Join(err, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			rel, err := filepath.Rel(from, path)
+			if err != nil {
+				return err
+			}
+			return add(filepath.Join(to, rel), path)
+		}))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), err
+}
+
+func copyTree(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return copyFile(filepath.Join(to, rel), path, 0o644)
+	})
+}
+
+func copyFile(to, from string, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,565 @@
+package emulate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/rack"
+)
+
+// A Host is an emulated host, running or not, as this process uses it.
+type Host struct {
+	State
+	Dir string // its own, with its disk and sockets
+
+	unlock func() // of a host that is not kept, while this process owns it
+}
+
+// Options of Start.
+type Options struct {
+	Dirs    rack.Dirs
+	Profile *Profile
+	Name    string // of the host; "" means the profile's
+	// Keep makes a host that outlives this process. One that is not kept ends with it, whatever ends it.
+	Keep bool
+	Boot Boot
+	// Tools makes the image of the second disk, which holds Program; nil for none.
+	Program string
+	Tools   func(ctx context.Context, progress func(string)) (path string, err error)
+	// Accel is "kvm" or "tcg", and AccelReason why it is not kvm.
+	Accel, AccelReason string
+	Cold               bool // boot, and do not resume from a template
+	Progress           *rack.Progress
+}
+
+// bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
+const bootLimit = 15 * time.Minute
+
+// Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or makes one. Close or Remove ends one that is not
+// kept. If Start fails, what it made is removed again.
+func Start(ctx context.Context, o Options) (h *Host, err error) {
+	p := o.Progress
+	defer func() { p.End(err) }()
+	if o.Name == "" {
+		o.Name = o.Profile.Name
+	}
+	if err := checkHostName(o.Name); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx, o.Dirs, o.Name, func() error {
+		if h, err := Open(o.Dirs, o.Name); err == nil && !h.Keep && h.Owner.Alive() {
+			return fmt.Errorf("host %s belongs to process %d, which does not keep it: say --name for another", o.Name, h.Owner.PID)
+		}
+		p.Note("waiting for another rackless, which works on host %s", o.Name)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if h == nil || h.Keep {
+			unlock()
+		} else {
+			h.unlock = unlock
+		}
+	}()
+	have, err := Open(o.Dirs, o.Name)
+	switch {
+	case errors.Is(err, ErrNoHost):
+	case err != nil:
+		return nil, err
+	case !have.Keep || !have.Ready: // its maker was killed
+		if err := removeLocked(ctx, o.Dirs, o.Name); err != nil {
+			return nil, err
+		}
+	case !reflect.DeepEqual(have.Profile, o.Profile):
+		return nil, fmt.Errorf("host %s is kept and is another machine (%s, %d CPUs, %v; asked for is %s, %d CPUs, %v): say --name for another, or remove it with: rackless emulate rm %s",
+			o.Name, have.Profile.Name, have.Profile.CPUs(), have.Profile.Memory(), o.Profile.Name, o.Profile.CPUs(), o.Profile.Memory(), o.Name)
+	case have.Process.Alive():
+		return have, nil
+	default:
+		return have, have.boot(ctx, o)
+	}
+	h, err = create(ctx, o)
+	if err != nil {
+		// The caller may have been interrupted; cleaning up must go on all the same.
+		return nil, errors.Join(err, removeLocked(context.WithoutCancel(ctx), o.Dirs, o.Name))
+	}
+	return h, nil
+}
+
+// manyCPUs is what a laptop emulates with patience: 64 CPUs take twice as long to boot as 16.
+const manyCPUs = 32
+
+// create makes a host and boots it. The caller holds its lock.
+func create(ctx context.Context, o Options) (*Host, error) {
+	if err := fits(o.Profile); err != nil {
+		return nil, err
+	}
+	binary, version, err := findQEMU()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := driver.FindProcess(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{Dir: hostDir(o.Dirs, o.Name), State: State{
+		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key, QEMU: version,
+		Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
+	}}
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := h.save(); err != nil {
+		return nil, err
+	}
+	if n := o.Profile.CPUs(); o.Accel == "tcg" && n > manyCPUs {
+		o.Progress.Note("%d CPUs are emulated by the %d of this machine: with --scale %d it starts faster", n, runtime.NumCPU(), (n+manyCPUs-1)/manyCPUs)
+	}
+	if err := h.takeTools(ctx, o); err != nil {
+		return nil, err
+	}
+	t, err := h.template(ctx, binary, o)
+	if err != nil {
+		return nil, err
+	}
+	below := o.Boot.Disk
+	if below != "" {
+		if t != nil {
+			below = filepath.Join(t.dir, fileDisk)
+			h.Template = filepath.Base(t.dir)
+		}
+		if err := makeOverlay(ctx, h.path(fileDisk), below, o.Profile.Disk); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.start(ctx, binary, o, t); err != nil {
+		return nil, err
+	}
+	if err := h.identify(ctx); err != nil {
+		return nil, err
+	}
+	h.Ready = true
+	if h.Keep {
+		if err := startDaemon(ctx, h.Dir); err != nil {
+			return nil, err
+		}
+	}
+	return h, h.save()
+}
+
+// takeTools gives the host the second disk of this rackless.
+func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
+	if o.Tools == nil {
+		h.Tools = ""
+		return nil
+	}
+	o.Progress.Begin("tools disk")
+	if h.Program, err = stampOf(o.Program); err != nil {
+		return err
+	}
+	h.Tools, err = o.Tools(ctx, func(s string) { o.Progress.Note("%s", s) })
+	return err
+}
+
+// template returns what the host is to be cloned from, or nil where it is to be booted; ColdReason then says why.
+func (h *Host) template(ctx context.Context, binary string, o Options) (*template, error) {
+	if o.Cold {
+		h.ColdReason = "asked to boot"
+		return nil, nil
+	}
+	t, err := ensureTemplate(ctx, o, binary, h.QEMU, h.machine(o))
+	switch {
+	case err == nil:
+		return t, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w; free space there or set RACKLESS_CACHE", err)
+	}
+	h.ColdReason = err.Error()
+	o.Progress.Note("no template (%v): the host is booted", err)
+	return nil, nil
+}
+
+// machine is the host's machine, as it is booted.
+func (h *Host) machine(o Options) machine {
+	m := machine{name: h.Name, profile: h.Profile, accel: h.Accel, boot: o.Boot, tools: h.Tools}
+	if o.Boot.Disk != "" {
+		m.disk = h.path(fileDisk)
+	}
+	return m
+}
+
+// boot starts the machine of a host that is off. The caller holds its lock.
+func (h *Host) boot(ctx context.Context, o Options) error {
+	if err := fits(h.Profile); err != nil {
+		return err
+	}
+	binary, _, err := findQEMU()
+	if err != nil {
+		return err
+	}
+	if o.Boot.Key != h.State.Boot {
+		o.Progress.Note("host %s goes on with the disk that it has; its image has been built anew since", h.Name)
+	}
+	if err := h.takeTools(ctx, o); err != nil {
+		return err
+	}
+	h.ColdReason = "it was off, and booted from its disk"
+	if err := h.start(ctx, binary, o, nil); err != nil {
+		return err
+	}
+	return h.save()
+}
+
+// start runs QEMU, from a template if there is one, and returns when the agent answers. On an error no QEMU is left.
+func (h *Host) start(ctx context.Context, binary string, o Options, t *template) (err error) {
+	verb := "boot"
+	m := h.machine(o)
+	var state *os.File
+	if t != nil {
+		verb, m.ram = "resume", ram{dir: t.dir}
+		if state, err = t.pipeState(); err != nil {
+			return err
+		}
+		defer state.Close()
+	}
+	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(), h.Accel))
+	c, err := startQEMU(binary, h.Dir, m, state, !h.Keep)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = c.explain(ctx, err)
+			c.kill()
+		}
+	}()
+	h.Process, h.Booted, h.Cloned = c.proc, time.Now().UTC(), t != nil
+	if err := h.save(); err != nil {
+		return err
+	}
+	ctx, release := c.bind(ctx)
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit, lastLines(h.path(fileSerialLog))))
+	defer cancel()
+	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
+		return err
+	}
+	if t != nil {
+		if err := resume(ctx, h.Dir); err != nil {
+			return err
+		}
+	}
+	conn, err := h.awaitAgent(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// awaitAgent connects to the agent's port until the agent answers. What is sent to a guest that starts may be lost in a reset of its port, so that
+// it is asked again and again.
+func (h *Host) awaitAgent(ctx context.Context) (*qapi.Conn, error) {
+	const patience = 10 * time.Second
+	for {
+		once, cancel := context.WithTimeout(ctx, patience)
+		conn, err := qapi.DialAgent(once, h.path(socketAgent))
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// identifyScript gives a host its name, and a template's clone its own time and randomness: the kernel hears of the new machine by its vmgenid and
+// reseeds itself, and this adds to it. The machine-id stays that of the image: no two hosts meet on a network. The second disk may be another than
+// when the template was made: what was cached of it goes.
+//
+// It runs as few programs as it can, since an emulated CPU translates each before it first runs. hwclock waits for the next second of the clock that
+// the next boot reads, and is not waited for.
+const identifyScript = `set -e
+date -u -s @"$2" >/dev/null
+(hwclock -w >/dev/null 2>&1 </dev/null &)
+printf %s "$3" >/dev/urandom
+printf '%s\n' "$1" >/etc/hostname
+printf '%s\n' "$1" >/proc/sys/kernel/hostname
+printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n' "$1" >/etc/hosts
+echo 1 >/proc/sys/vm/drop_caches`
+
+// identify makes the host one of its own.
+func (h *Host) identify(ctx context.Context) error {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	r, err := a.Run(ctx, guest.Command{Argv: []string{
+		"/bin/sh", "-c", identifyScript, "identify", h.Name, fmt.Sprint(time.Now().Unix()), guest.NewMachineID(),
+	}})
+	if err == nil && r.ExitCode != 0 {
+		err = fmt.Errorf("exit status %d: %s", r.ExitCode, bytes.TrimSpace(r.Stderr))
+	}
+	if err != nil {
+		return fmt.Errorf("host %s: set its name and clock: %w", h.Name, err)
+	}
+	return nil
+}
+
+func (h *Host) path(file string) string { return filepath.Join(h.Dir, file) }
+
+// SerialLog is the file with what the serial port printed.
+func (h *Host) SerialLog() string { return h.path(fileSerialLog) }
+
+// Console is the unix socket of the console hvc0. QEMU serves one client at a time.
+func (h *Host) Console() string { return h.path(socketConsole) }
+
+// consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's driver is in the kernel's initial file system.
+const consoleUnit = "serial-getty@hvc0.service"
+
+// OpenConsole connects to the console hvc0, on which a shell of root waits.
+func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
+	if _, err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", h.Console())
+}
+
+// Serial is the unix socket of the serial port ttyS0, where firmware, boot loader and kernel print, and another shell of root waits.
+func (h *Host) Serial() string { return h.path(socketSerial) }
+
+// Running reports whether the host's machine runs.
+func (h *Host) Running() bool { return h.Process.Alive() }
+
+// agent connects to the agent: through the daemon of a host that is kept, so that several processes can.
+func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
+	if !h.Running() {
+		return nil, fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
+	}
+	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
+	if _, refused := errors.AsType[*net.OpError](err); refused {
+		conn, err = h.awaitAgent(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	return guest.NewAgent(conn), nil
+}
+
+// Exec executes a command as root, writes its output as it comes and returns its exit status: 127 where there is no such program.
+func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte, stdout, stderr io.Writer) (exit int, err error) {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Close()
+	c := guest.Command{Argv: append(append([]string{"env"}, environment...), argv...), Stdin: stdin}
+	if exit, err = a.Stream(ctx, c, stdout, stderr); err != nil {
+		return exit, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	return exit, nil
+}
+
+// run executes a command and returns what it printed.
+func (h *Host) run(ctx context.Context, argv ...string) (string, error) {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer a.Close()
+	r, err := a.Run(ctx, guest.Command{Argv: argv})
+	if err == nil && r.ExitCode != 0 {
+		err = fmt.Errorf("%s: exit status %d: %s", argv[0], r.ExitCode, bytes.TrimSpace(r.Stderr))
+	}
+	if err != nil {
+		return "", fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	return strings.TrimSpace(string(r.Stdout)), nil
+}
+
+// Reboot restarts the host from within, in an orderly way, and returns when the agent of the new boot answers.
+func (h *Host) Reboot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("host %s did not come back within %v; its console ended: %s", h.Name, bootLimit, lastLines(h.SerialLog())))
+	defer cancel()
+	const bootID = "/proc/sys/kernel/random/boot_id"
+	before, err := h.run(ctx, "cat", bootID)
+	if err != nil {
+		return err
+	}
+	if _, err := h.run(ctx, "systemctl", "--no-block", "reboot"); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(500 * time.Millisecond):
+		}
+		if !h.Running() {
+			return fmt.Errorf("host %s: QEMU ended during the reboot: %s", h.Name, lastLines(h.path(fileQEMULog)))
+		}
+		once, cancel := context.WithTimeout(ctx, 15*time.Second)
+		now, err := h.run(once, "cat", bootID)
+		cancel()
+		if err == nil && now != before { // an error means that it is on its way
+			return nil
+		}
+	}
+}
+
+// PowerCut ends the host's machine at once, as a power cut does. Its disk stays as it was.
+func (h *Host) PowerCut(ctx context.Context) error {
+	if err := h.Process.Kill(ctx); err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Boot starts the machine of a host that is off, as the power button does, and returns when its agent answers.
+func (h *Host) Boot(ctx context.Context, o Options) (err error) {
+	defer func() { o.Progress.End(err) }()
+	if h.Running() {
+		return fmt.Errorf("host %s runs already", h.Name)
+	}
+	if h.unlock == nil {
+		unlock, err := lock(ctx, o.Dirs, h.Name, nil)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	return h.boot(ctx, o)
+}
+
+// Close ends a host that is not kept and removes it; one that is kept goes on.
+func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
+	if h.unlock == nil {
+		return nil
+	}
+	defer h.unlock()
+	return removeLocked(ctx, d, h.Name)
+}
+
+// removeLimit bounds the end of a host, which takes a fraction of a second.
+const removeLimit = 30 * time.Second
+
+// Remove ends a host and deletes everything of it. It returns whether there was one.
+func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
+	if err := checkHostName(name); err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(hostDir(d, name)); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	unlock, err := lock(ctx, d, name, func() error {
+		h, err := Open(d, name)
+		if err == nil && !h.Keep && h.Owner.Alive() {
+			return fmt.Errorf("host %s belongs to process %d and goes with it", name, h.Owner.PID)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return true, removeLocked(ctx, d, name)
+}
+
+// removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in their arguments and not only by the state, which a
+// rackless that was killed may have left incomplete.
+func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name, removeLimit))
+	defer cancel()
+	dir := hostDir(d, name)
+	procs, err := (&qemu.Driver{}).Strays(dir)
+	if err != nil {
+		return err
+	}
+	daemons, err := driver.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range append(procs, daemons...) {
+		errs = append(errs, p.Kill(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// findQEMU returns the emulator and its version, or says how to get one.
+func findQEMU() (binary, version string, err error) {
+	binary, version, err = qemu.Find()
+	if err == nil {
+		err = qemu.CheckVersion(version)
+	}
+	return binary, version, err
+}
+
+// overhead is the host memory that a QEMU takes besides the guest's own.
+const overhead = 512 << 20
+
+// fits checks that the machine's memory is there: a host that the kernel kills half way is worse than one that does not start.
+func fits(p *Profile) error {
+	room, err := rack.ReadRoom()
+	if err != nil {
+		return err
+	}
+	if want := p.Memory() + overhead; want > room.Available {
+		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this machine has available: say --memory with less", p.Name, p.Memory(), room.Available>>20)
+	}
+	return nil
+}
+
+// OtherProgram reports whether the host's second disk holds another build of rackless than the one at path, as far as size and time tell.
+func (h *Host) OtherProgram(path string) bool {
+	have, err := stampOf(path)
+	return err == nil && h.Tools != "" && have != h.Program
+}
+
+// SetConsoleSize tells the console how many characters its terminal has.
+func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
+	_, err := h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
+	return err
+}
+
+// DiskUse is how many bytes the host's own disk takes: what it has written since it was made.
+func (h *Host) DiskUse() int64 {
+	fi, err := os.Stat(h.path(fileDisk))
+	if err != nil { // it has none, or is being removed
+		return 0
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return 512 * st.Blocks
+	}
+	return fi.Size()
+}

@@ -1,0 +1,138 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// The system is installed from where this machine's apt gets its packages, and in the way that apt is configured to reach it.
+
+// keyring is what Debian's archives are signed with; the package debian-archive-keyring has it, on which apt depends.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// inputs are what an image is made from on this machine: the recipe, and where to get what it names.
+type inputs struct {
+	recipe  Recipe
+	sources []source
+	options []string // lines of an apt.conf
+}
+
+// A source is one suite at a mirror of Debian.
+type source struct{ uri, suite string }
+
+// line is the source as in a sources.list.
+func (s source) line() string {
+	return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, s.uri, s.suite)
+}
+
+// currentInputs asks this machine's apt.
+func currentInputs(ctx context.Context) (inputs, error) {
+	osRelease, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return inputs{}, err
+	}
+	release := codename(string(osRelease))
+	targets, err := run(ctx, command{name: "apt-get", args: []string{
+		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
+	}})
+	if err != nil {
+		return inputs{}, fmt.Errorf("find the mirrors of Debian: %w", err)
+	}
+	sources, err := parseSources(string(targets), release)
+	if err != nil {
+		return inputs{}, err
+	}
+	dump, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`, "Acquire"}})
+	if err != nil {
+		return inputs{}, fmt.Errorf("read the configuration of apt: %w", err)
+	}
+	var suites []string
+	for _, s := range sources {
+		suites = append(suites, s.suite)
+	}
+	slices.Sort(suites)
+	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources, options: aptOptions(string(dump))}, nil
+}
+
+// codename reads Debian's code name from an os-release file; it is empty elsewhere.
+func codename(osRelease string) string {
+	var id, name string
+	for line := range strings.Lines(osRelease) {
+		key, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch v = strings.Trim(v, `"`); key {
+		case "ID":
+			id = v
+		case "VERSION_CODENAME":
+			name = v
+		}
+	}
+	if id != "debian" {
+		return ""
+	}
+	return name
+}
+
+// parseSources picks the suites of a release from lines of "URI codename component", in their order, each once. Other releases that apt
+// knows as well stay out: their packages do not fit.
+func parseSources(targets, release string) ([]source, error) {
+	if release == "" {
+		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is another system: use Debian 12 or newer, in a virtual machine or a container")
+	}
+	var sources []source
+	main := false
+	for line := range strings.Lines(targets) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:") {
+			continue
+		}
+		switch f[1] {
+		case release:
+			main = true
+		case release + "-updates", release + "-security", release + "-backports":
+		default:
+			continue
+		}
+		if s := (source{f[0], f[1]}); !slices.Contains(sources, s) {
+			sources = append(sources, s)
+		}
+	}
+	if !main {
+		return nil, fmt.Errorf("apt has no lists of Debian %s, component main: add it to apt's sources and run: apt-get update", release)
+	}
+	return sources, nil
+}
+
+// aptOptions picks from apt's configuration what says how mirrors are reached and believed: proxies, time limits, the age of lists.
+func aptOptions(dump string) []string {
+	var options []string
+	for line := range strings.Lines(dump) {
+		line = strings.TrimSpace(line)
+		for _, prefix := range []string{
+			"Acquire::http::", "Acquire::https::", "Acquire::Retries ", "Acquire::Check-Valid-Until ", "Acquire::Check-Date ",
+			"Acquire::ForceIPv4 ", "Acquire::ForceIPv6 ",
+		} {
+			if strings.HasPrefix(line, prefix) {
+				options = append(options, line)
+			}
+		}
+	}
+	return options
+}
+
+// preferences are those of apt that take the backported packages of a recipe from their suite. They are empty where it has none.
+func preferences(r Recipe) string {
+	suite, ok := r.backports()
+	if !ok {
+		return ""
+	}
+	var src []string
+	for _, name := range r.Backported {
+		src = append(src, "src:"+name)
+	}
+	// 500 is the priority of the release itself: the newer version wins. Backports have 100.
+	return fmt.Sprintf("Package: %s\nPin: release n=%s\nPin-Priority: 500\n", strings.Join(src, " "), suite)
+}

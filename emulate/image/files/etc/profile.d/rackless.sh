@@ -1,0 +1,1 @@
+export RACKLESS_CACHE=/opt/rackless/cache

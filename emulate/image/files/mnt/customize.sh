@@ -1,0 +1,51 @@
+#!/bin/sh
+# Makes an installed Debian the system of an emulated host, and its disk in /mnt/out. mmdebstrap runs it inside that system, as root of its
+# name space, which need not be root outside; everything that it calls comes with the system. None of /mnt is on the disk.
+set -eu
+export LC_ALL=C
+
+passwd --quiet --delete root
+echo rackless-host >/etc/hostname
+printf '127.0.0.1 localhost rackless-host\n::1 localhost\n' >/etc/hosts
+mkdir -p /opt/rackless
+ln -s /opt/rackless/bin/rackless /usr/local/bin/rackless
+
+# Work that an emulated host does not need at a boot, or never: hosts live for minutes. Users that packages want are there, logs and
+# records of logins are not kept, and the kernel gets its first random numbers from the CPU.
+systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
+	fstrim.timer logrotate.timer getty@tty1.service systemd-journal-flush.service systemd-pstore.service systemd-random-seed.service \
+	systemd-sysusers.service systemd-update-utmp.service systemd-update-utmp-runlevel.service
+# Every generator is a process at every boot: those for what the disk does not have.
+mkdir -p /etc/systemd/system-generators
+for name in cryptsetup gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
+	ln -s /dev/null "/etc/systemd/system-generators/systemd-$name-generator"
+done
+# libvirtd comes when its socket is asked. Disabling the service disables its sockets too.
+systemctl --quiet disable libvirtd.service libvirt-guests.service
+systemctl --quiet enable libvirtd.socket libvirtd-ro.socket virtlogd.socket virtlockd.socket
+
+# The mirrors of the machine that builds this, and how it reaches them, are its own.
+rm -f /etc/apt/apt.conf.d/*mmdebstrap /etc/dpkg/dpkg.cfg.d/*mmdebstrap /etc/apt/preferences.d/rackless /etc/apt/sources.list
+rm -rf /var/cache/apt/* /var/lib/apt/lists/* /etc/resolv.conf
+find /var/log -type f -delete
+
+update-initramfs -u -k all
+
+# One partition behind the gap of 1 MiB that GRUB's first stage wants, with the files of this system. Its /proc and the like are mounts,
+# which the second view of the root directory does not have, and what is left in directories of the running system is covered.
+out=/mnt/out size_mib=$RACKLESS_DISK_MIB
+mkdir "$out"
+cp /boot/vmlinuz-* "$out/vmlinuz"
+cp /boot/initrd.img-* "$out/initrd"
+truncate -s "${size_mib}M" "$out/disk.raw"
+echo 'start=2048, type=83, bootable' | sfdisk --quiet --label dos "$out/disk.raw"
+mkdir /mnt/root
+# shellcheck disable=SC2016 # $1 and $2 are the inner shell's
+unshare --mount --propagation unchanged sh -eu -c '
+	mount --bind / /mnt/root
+	for dir in dev mnt run; do mount -t tmpfs -o mode=0755 tmpfs /mnt/root/$dir; done
+	mount -t tmpfs -o mode=1777 tmpfs /mnt/root/tmp
+	mke2fs -q -t ext4 -L rackless-root -m 0 -E offset=1048576,lazy_itable_init=0,lazy_journal_init=0 -d /mnt/root "$1/disk.raw" "$2M"
+' sh "$out" $((size_mib - 1))
+qemu-img convert -O qcow2 "$out/disk.raw" "$out/disk.qcow2"
+rm "$out/disk.raw"

@@ -1,0 +1,62 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A command is a program to run on this machine.
+type command struct {
+	name  string
+	args  []string
+	dir   string // to run in; empty means this process's
+	stdin string
+	env   []string // beside this process's
+	// ownMounts gives the program a mount namespace of its own, which takes root: what it mounts goes when it ends, however it does, and
+	// nothing that removes files can come to what is mounted.
+	ownMounts bool
+}
+
+// stopLimit is how long a program that was asked to end has for that: mmdebstrap removes what it made.
+const stopLimit = 30 * time.Second
+
+// run executes a command and returns its standard output; an error carries the last lines of its standard error.
+func run(ctx context.Context, c command) ([]byte, error) {
+	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, c.name, c.args...)
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"), c.env...)
+	cmd.Dir = c.dir
+	cmd.Stdin = strings.NewReader(c.stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if c.ownMounts {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopLimit
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if said := lastLines(stderr.String(), 8); said != "" {
+			return nil, fmt.Errorf("%s: %w: %s", c.name, err, said)
+		}
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return stdout.Bytes(), nil
+}
+
+// lastLines returns the last n lines of a text, in one.
+func lastLines(s string, n int) string {
+	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
+}

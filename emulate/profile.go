@@ -1,0 +1,187 @@
+package emulate
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Profile is a machine as its file describes it. ParseProfile makes it, and checks that QEMU can make such a machine.
+type Profile struct {
+	Name        string `yaml:"name" json:"name"`
+	Description string `yaml:"description" json:"description,omitempty"`
+
+	// Packages are what sits in sockets. NUMA nodes belong to them in order: of 4 nodes and 2 packages, nodes 0 and 1 are of package 0.
+	Packages int `yaml:"packages" json:"packages"`
+	// ThreadsPerCore is 1 or 2. QEMU numbers the threads of a core next to each other.
+	ThreadsPerCore int        `yaml:"threads_per_core" json:"threads_per_core"`
+	NUMANodes      []NUMANode `yaml:"numa_nodes" json:"numa_nodes"`
+	// Distances is the SLIT: a row for each node, 10 for itself. It may be left out where there is one node.
+	Distances [][]int `yaml:"distances" json:"distances,omitempty"`
+
+	// Disk is the size of the root disk in bytes.
+	Disk lab.Bytes `yaml:"disk" json:"disk_bytes"`
+
+	GPUs     []GPU    `yaml:"gpus" json:"gpus,omitempty"`
+	NICs     []NIC    `yaml:"nics" json:"nics,omitempty"`
+	Switches []Switch `yaml:"switches" json:"switches,omitempty"`
+	Bridges  []Bridge `yaml:"bridges" json:"bridges,omitempty"`
+}
+
+// A NUMANode is a memory node with its cores. QEMU makes all of a machine's nodes with the same number of cores.
+type NUMANode struct {
+	Cores  int       `yaml:"cores" json:"cores"`
+	Memory lab.Bytes `yaml:"memory" json:"memory_bytes"`
+}
+
+// Every device has the address that the machine's kernel shows: a device of its own root complex is device 0 on its bus, below a root port on the bus
+// before. A device behind a switch or a bridge names that by its address.
+
+// A GPU is a display controller that stands in for a GPU.
+type GPU struct {
+	Address  topology.PCIAddr  `yaml:"address" json:"address"`
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // as its switch or bridge, where it is behind one
+	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
+	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // has an audio controller as its function 1
+}
+
+// A NIC is a network card: an Intel 82576 where it has virtual functions, else a card without.
+type NIC struct {
+	Address  topology.PCIAddr  `yaml:"address" json:"address"`
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // as its switch or bridge, where it is behind one
+	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
+	Ports    int               `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
+	VFs      int               `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
+	// Wires name the cable in each port, in order. Two ports with the same name are joined back to back; a port without one has no link.
+	Wires []string `yaml:"wires" json:"wires,omitempty"`
+}
+
+// A Switch is a PCI Express switch, by the address of its upstream port. Devices behind it come on the buses after that of its downstream ports.
+type Switch struct {
+	Address  topology.PCIAddr `yaml:"address" json:"address"`
+	NUMANode int              `yaml:"numa_node" json:"numa_node"`
+}
+
+// A Bridge leads to a conventional PCI bus. The IOMMU cannot tell the devices on it apart: they are one group.
+type Bridge struct {
+	Address  topology.PCIAddr `yaml:"address" json:"address"`
+	NUMANode int              `yaml:"numa_node" json:"numa_node"`
+}
+
+// MaxVFs is the number of virtual functions of an emulated SR-IOV port: the driver igb keeps one of the eight that the 82576 has for the port itself
+// (drivers/net/ethernet/intel/igb/igb_main.c, igb_probe).
+const MaxVFs = 7
+
+// Cores is the number of cores of the machine.
+func (p *Profile) Cores() int {
+	n := 0
+	for _, node := range p.NUMANodes {
+		n += node.Cores
+	}
+	return n
+}
+
+// CPUs is the number of CPUs that the machine's kernel sees.
+func (p *Profile) CPUs() int { return p.Cores() * p.ThreadsPerCore }
+
+// Memory is the memory of all nodes.
+func (p *Profile) Memory() lab.Bytes {
+	var b lab.Bytes
+	for _, n := range p.NUMANodes {
+		b += n.Memory
+	}
+	return b
+}
+
+// Scale returns the same machine with fewer cores: one for every n, but at least one in each NUMA node. Memory and devices stay.
+// n is at least 1.
+func (p *Profile) Scale(n int) *Profile {
+	q := *p
+	q.NUMANodes = slices.Clone(p.NUMANodes)
+	for i := range q.NUMANodes {
+		q.NUMANodes[i].Cores = max(1, q.NUMANodes[i].Cores/n)
+	}
+	return &q
+}
+
+// WithMemory returns the same machine with about this much memory in all, spread over its nodes as in p, each in whole multiples of memoryStep.
+// Too little for the machine to boot is an error.
+func (p *Profile) WithMemory(total lab.Bytes) (*Profile, error) {
+	q := *p
+	q.NUMANodes = slices.Clone(p.NUMANodes)
+	all := p.Memory()
+	for i := range q.NUMANodes {
+		share := float64(p.NUMANodes[i].Memory) / float64(all)
+		q.NUMANodes[i].Memory = lab.Bytes(float64(total)*share) / memoryStep * memoryStep
+	}
+	return &q, q.checkMemory(total)
+}
+
+// A root is what stands below a root port of its own: a device, a switch or a bridge.
+type root struct {
+	address topology.PCIAddr
+	node    int
+	last    int // highest bus number below it
+	gpu     *GPU
+	nic     *NIC
+	sw      *Switch
+	bridge  *Bridge
+	behind  []behind // what is behind the switch or bridge, by address
+}
+
+// behind is a device on a switch or bridge: one of the two.
+type behind struct {
+	gpu *GPU
+	nic *NIC
+}
+
+func (b behind) address() topology.PCIAddr {
+	if b.gpu != nil {
+		return b.gpu.Address
+	}
+	return b.nic.Address
+}
+
+// roots returns what stands below root ports, by address.
+func (p *Profile) roots() []root {
+	var all []root
+	below := func(a topology.PCIAddr) []behind {
+		var out []behind
+		for i := range p.GPUs {
+			if g := &p.GPUs[i]; g.Behind != nil && *g.Behind == a {
+				out = append(out, behind{gpu: g})
+			}
+		}
+		for i := range p.NICs {
+			if n := &p.NICs[i]; n.Behind != nil && *n.Behind == a {
+				out = append(out, behind{nic: n})
+			}
+		}
+		slices.SortFunc(out, func(x, y behind) int { return x.address().Compare(y.address()) })
+		return out
+	}
+	for i := range p.GPUs {
+		if g := &p.GPUs[i]; g.Behind == nil {
+			all = append(all, root{address: g.Address, node: g.NUMANode, last: int(g.Address.Bus), gpu: g})
+		}
+	}
+	for i := range p.NICs {
+		if n := &p.NICs[i]; n.Behind == nil {
+			all = append(all, root{address: n.Address, node: n.NUMANode, last: int(n.Address.Bus), nic: n})
+		}
+	}
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		down := below(s.Address)
+		// The upstream port's bus, that of the downstream ports, and one for each of those.
+		all = append(all, root{address: s.Address, node: s.NUMANode, last: int(s.Address.Bus) + 1 + len(down), sw: s, behind: down})
+	}
+	for i := range p.Bridges {
+		b := &p.Bridges[i]
+		all = append(all, root{address: b.Address, node: b.NUMANode, last: int(b.Address.Bus) + 1, bridge: b, behind: below(b.Address)})
+	}
+	slices.SortFunc(all, func(x, y root) int { return cmp.Compare(x.address.Bus, y.address.Bus) })
+	return all
+}

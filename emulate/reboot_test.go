@@ -1,0 +1,91 @@
+package emulate_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/emulate/image"
+	"github.com/rackless/rackless/rack"
+)
+
+// The real system keeps what a real one keeps: what update-grub wrote is in force after a reboot, what was synced is there after a power cut.
+func TestTheDiskAndTheBootLoaderSurviveRebootsAndPowerCuts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("machines are not booted with -short")
+	}
+	if _, version, err := qemu.Find(); err != nil || qemu.CheckVersion(version) != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
+		}
+		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // of an image that is not there yet, most of it
+	defer cancel()
+	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := image.Ensure(ctx, image.Options{Cache: user.Images(), Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(run)
+	o := emulate.Options{
+		Dirs: rack.Dirs{Run: run, Cache: user.Cache}, Profile: emulate.Builtin()[0].Scale(4), Name: "reboot", Accel: "tcg",
+		Boot: emulate.Boot{Key: img.Key, Disk: img.DiskPath()},
+		Progress: &rack.Progress{Report: func(e rack.Event) {
+			if e.End {
+				t.Logf("%s: %v", e.Step, e.Took.Round(100*time.Millisecond))
+			}
+		}},
+	}
+	h, err := emulate.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := h.Close(context.WithoutCancel(ctx), o.Dirs); err != nil {
+			t.Error(err)
+		}
+	}()
+	sh := func(script string) string {
+		t.Helper()
+		var out, complaints bytes.Buffer
+		exit, err := h.Exec(ctx, nil, []string{"sh", "-c", script}, nil, &out, &complaints)
+		if err != nil || exit != 0 {
+			t.Fatalf("%s: exit status %d, %v: %s", script, exit, err, &complaints)
+		}
+		return strings.TrimSpace(out.String())
+	}
+	sh("echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus=2\"' >>/etc/default/grub; update-grub")
+	began := time.Now()
+	if err := h.Reboot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("reboot: %v", time.Since(began).Round(100*time.Millisecond))
+	if got := sh("cat /sys/devices/system/cpu/isolated; hostname"); got != "2\nreboot" {
+		t.Errorf("after the reboot: isolated CPUs and name %q, want 2 and reboot", got)
+	}
+
+	// What was written last is most likely not on the disk; whether it is is the kernel's affair.
+	sh("echo synced >/root/synced; sync; echo unsynced >/root/unsynced")
+	if err := h.PowerCut(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Boot(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh("cat /root/synced; cat /sys/devices/system/cpu/isolated"); got != "synced\n2" {
+		t.Errorf("after the power cut: %q, want synced and 2", got)
+	}
+}

@@ -1,0 +1,301 @@
+package emulate
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
+
+// Limits of a profile.
+const (
+	maxNodes = 16
+	// maxCPUs is what APIC identifiers of 8 bits can name; the CPU of QEMU's emulation has no x2APIC.
+	maxCPUs = 255
+	// memoryStep is a multiple of the hugepages of 2 MiB, so that none straddles two nodes.
+	memoryStep = 2 * lab.MiB
+	// minNodeMemory lets a kernel bring a NUMA node up with its CPUs' own data.
+	minNodeMemory = 128 * lab.MiB
+	// minMemory is what Debian needs to boot with systemd, libvirtd and two small nested nodes to come; measured.
+	minMemory = 1 * lab.GiB
+	minDisk   = 4 * lab.GiB
+	maxDisk   = 1 * lab.TiB
+)
+
+// namePattern holds for names of profiles, hosts and wires: they become file names and parts of QEMU's options.
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+// maxName bounds names, since they become parts of socket paths.
+const maxName = 24
+
+// A fault is what is wrong with a profile, and where: a path into the YAML tree such as "$.gpus[1].address".
+type fault struct {
+	path string
+	what string
+}
+
+func faultf(path, format string, args ...any) *fault {
+	return &fault{path, fmt.Sprintf(format, args...)}
+}
+
+// check returns the first thing that is wrong with a profile.
+func (p *Profile) check() *fault {
+	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses, p.checkWires} {
+		if f := f(); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+func (p *Profile) checkBasics() *fault {
+	switch {
+	case p.Name == "":
+		return faultf("$", "no name: add a line such as \"name: my-server\"")
+	case !namePattern.MatchString(p.Name) || len(p.Name) > maxName:
+		return faultf("$.name", "name %q: want at most %d of the letters a-z, digits and hyphens", p.Name, maxName)
+	case len(p.NUMANodes) == 0:
+		return faultf("$", "no NUMA nodes: add \"numa_nodes:\" with a line such as \"  - {cores: 4, memory: 2GiB}\" below it")
+	case len(p.NUMANodes) > maxNodes:
+		return faultf("$.numa_nodes", "%d NUMA nodes: want at most %d", len(p.NUMANodes), maxNodes)
+	case p.Packages < 1:
+		return faultf("$.packages", "packages: want at least 1")
+	case len(p.NUMANodes)%p.Packages != 0:
+		return faultf("$.packages", "%d packages for %d NUMA nodes: QEMU gives every package the same number of nodes", p.Packages, len(p.NUMANodes))
+	case p.ThreadsPerCore != 1 && p.ThreadsPerCore != 2:
+		return faultf("$.threads_per_core", "threads_per_core %d: want 1 or 2", p.ThreadsPerCore)
+	case p.Disk < minDisk || p.Disk > maxDisk:
+		return faultf("$.disk", "disk %v: want %v to %v", p.Disk, minDisk, maxDisk)
+	}
+	return nil
+}
+
+func (p *Profile) checkCPUs() *fault {
+	for i, n := range p.NUMANodes {
+		at := fmt.Sprintf("$.numa_nodes[%d]", i)
+		switch {
+		case n.Cores < 1:
+			return faultf(at+".cores", "cores %d: want at least 1", n.Cores)
+		case n.Cores != p.NUMANodes[0].Cores:
+			return faultf(at+".cores", "%d cores, and node 0 has %d: QEMU gives every node the same number", n.Cores, p.NUMANodes[0].Cores)
+		case n.Memory < minNodeMemory || n.Memory%memoryStep != 0:
+			return faultf(at+".memory", "memory %v: want a multiple of %v, at least %v", n.Memory, memoryStep, minNodeMemory)
+		}
+	}
+	if n := p.CPUs(); n > maxCPUs {
+		return faultf("$.numa_nodes", "%d CPUs: QEMU's emulated CPU allows %d", n, maxCPUs)
+	}
+	if err := p.checkMemory(p.Memory()); err != nil {
+		return faultf("$.numa_nodes", "%v", err)
+	}
+	return nil
+}
+
+// checkMemory refuses a machine that has too little memory for its system. asked is what the user said.
+func (p *Profile) checkMemory(asked lab.Bytes) error {
+	least := max(minMemory, minNodeMemory*lab.Bytes(len(p.NUMANodes)))
+	for _, n := range p.NUMANodes {
+		if n.Memory < minNodeMemory || p.Memory() < minMemory {
+			return fmt.Errorf("%v of memory is too little for a host with %d NUMA nodes: want at least %v", asked, len(p.NUMANodes), least)
+		}
+	}
+	return nil
+}
+
+// checkDistances holds the SLIT to what the ACPI specification (5.2.17) asks for: 10 from a node to itself, more to others.
+func (p *Profile) checkDistances() *fault {
+	n := len(p.NUMANodes)
+	if len(p.Distances) == 0 && n == 1 {
+		return nil
+	}
+	if len(p.Distances) != n {
+		return faultf("$.distances", "%d rows of distances for %d NUMA nodes", len(p.Distances), n)
+	}
+	for i, row := range p.Distances {
+		at := fmt.Sprintf("$.distances[%d]", i)
+		if len(row) != n {
+			return faultf(at, "%d distances for %d NUMA nodes", len(row), n)
+		}
+		for j, d := range row {
+			switch at := fmt.Sprintf("%s[%d]", at, j); {
+			case i == j && d != 10:
+				return faultf(at, "distance %d from node %d to itself: want 10", d, i)
+			case i != j && (d <= 10 || d > 254):
+				return faultf(at, "distance %d from node %d to node %d: want 11 to 254", d, i, j)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Profile) checkDevices() *fault {
+	// place checks an address and the NUMA node of a device, and fills the node in from what it is behind.
+	place := func(at string, a topology.PCIAddr, node *int, up *topology.PCIAddr) *fault {
+		switch {
+		case a == topology.PCIAddr{}:
+			return faultf(at, "no address: add one such as \"41:00.0\"")
+		case a.Domain != 0:
+			return faultf(at+".address", "address %v: QEMU has only PCI domain 0000", a)
+		case a.Function != 0:
+			return faultf(at+".address", "address %v: want that of function 0", a)
+		}
+		if up == nil {
+			if a.Device != 0 {
+				return faultf(at+".address", "address %v: alone below its root port a device has number 00", a)
+			}
+			if *node < 0 || *node >= len(p.NUMANodes) {
+				return faultf(at+".numa_node", "NUMA node %d: want 0 to %d", *node, len(p.NUMANodes)-1)
+			}
+			return nil
+		}
+		for _, s := range p.Switches {
+			if s.Address == *up {
+				*node = s.NUMANode
+				return nil
+			}
+		}
+		for _, b := range p.Bridges {
+			if b.Address == *up {
+				*node = b.NUMANode
+				return nil
+			}
+		}
+		return faultf(at+".behind", "behind %v: no switch or bridge has that address", *up)
+	}
+	for i := range p.Switches {
+		if f := place(fmt.Sprintf("$.switches[%d]", i), p.Switches[i].Address, &p.Switches[i].NUMANode, nil); f != nil {
+			return f
+		}
+	}
+	for i := range p.Bridges {
+		if f := place(fmt.Sprintf("$.bridges[%d]", i), p.Bridges[i].Address, &p.Bridges[i].NUMANode, nil); f != nil {
+			return f
+		}
+	}
+	for i := range p.GPUs {
+		if f := place(fmt.Sprintf("$.gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode, p.GPUs[i].Behind); f != nil {
+			return f
+		}
+	}
+	for i := range p.NICs {
+		n := &p.NICs[i]
+		at := fmt.Sprintf("$.nics[%d]", i)
+		if f := place(at, n.Address, &n.NUMANode, n.Behind); f != nil {
+			return f
+		}
+		if n.Ports == 0 {
+			n.Ports = 1
+		}
+		onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
+		switch {
+		case n.Ports != 1 && n.Ports != 2:
+			return faultf(at+".ports", "ports %d: want 1 or 2", n.Ports)
+		case n.VFs != 0 && n.VFs != MaxVFs:
+			return faultf(at+".vfs", "vfs %d: want 0, or %d, which is what QEMU's SR-IOV card has", n.VFs, MaxVFs)
+		case n.VFs > 0 && onBridge:
+			return faultf(at+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)
+		case n.Ports == 2 && n.VFs == 0:
+			return faultf(at+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: %d", MaxVFs)
+		case len(n.Wires) > n.Ports:
+			return faultf(at+".wires", "%d wires in %d ports", len(n.Wires), n.Ports)
+		}
+	}
+	return nil
+}
+
+// checkBuses makes sure that the firmware, which numbers buses depth first from each root complex, comes to the addresses that the profile states.
+func (p *Profile) checkBuses() *fault {
+	last, before := 0, "bus 00, that of the chipset"
+	for _, r := range p.roots() {
+		if first := int(r.address.Bus) - 1; first <= last {
+			return faultf(p.pathOf(r.address), "address %v: its root port needs bus %02x, which is taken by %s", r.address, first, before)
+		}
+		if r.last > 0xff {
+			return faultf(p.pathOf(r.address), "address %v: what is behind it needs buses up to %x, and ff is the last", r.address, r.last)
+		}
+		last, before = r.last, r.address.String()
+		if (r.sw != nil || r.bridge != nil) && len(r.behind) == 0 {
+			return faultf(p.pathOf(r.address), "nothing is behind %v: remove it, or say \"behind\" with a device", r.address)
+		}
+		for i, b := range r.behind {
+			a, bus := b.address(), int(r.address.Bus)+2+i
+			if r.bridge != nil {
+				bus = int(r.address.Bus) + 1
+			}
+			switch {
+			case int(a.Bus) != bus:
+				return faultf(p.pathOf(a), "address %v: behind %v it will be on bus %02x", a, r.address, bus)
+			case r.sw != nil && a.Device != 0:
+				return faultf(p.pathOf(a), "address %v: alone below a port of a switch a device has number 00", a)
+			case r.bridge != nil && a.Device == 0:
+				return faultf(p.pathOf(a), "address %v: number 00 of a bridge's bus is its own: want 01 to 1f", a)
+			case i > 0 && a == r.behind[i-1].address():
+				return faultf(p.pathOf(a), "address %v is there twice", a)
+			}
+		}
+	}
+	return nil
+}
+
+// pathOf returns where the address of a device is written.
+func (p *Profile) pathOf(a topology.PCIAddr) string {
+	paths := map[string][]topology.PCIAddr{}
+	for _, d := range p.Switches {
+		paths["switches"] = append(paths["switches"], d.Address)
+	}
+	for _, d := range p.Bridges {
+		paths["bridges"] = append(paths["bridges"], d.Address)
+	}
+	for _, d := range p.GPUs {
+		paths["gpus"] = append(paths["gpus"], d.Address)
+	}
+	for _, d := range p.NICs {
+		paths["nics"] = append(paths["nics"], d.Address)
+	}
+	// The last of two that are alike is the one to blame.
+	for _, kind := range []string{"nics", "gpus", "bridges", "switches"} {
+		for i := len(paths[kind]) - 1; i >= 0; i-- {
+			if paths[kind][i] == a {
+				return fmt.Sprintf("$.%s[%d].address", kind, i)
+			}
+		}
+	}
+	return "$"
+}
+
+func (p *Profile) checkWires() *fault {
+	ends := map[string][]string{} // paths, by name
+	var names []string
+	for i, n := range p.NICs {
+		for j, w := range n.Wires {
+			at := fmt.Sprintf("$.nics[%d].wires[%d]", i, j)
+			if !namePattern.MatchString(w) || len(w) > maxName {
+				return faultf(at, "wire %q: want at most %d of the letters a-z, digits and hyphens", w, maxName)
+			}
+			if len(ends[w]) == 0 {
+				names = append(names, w)
+			}
+			ends[w] = append(ends[w], at)
+		}
+	}
+	for _, w := range names {
+		switch n := len(ends[w]); {
+		case n == 1:
+			return faultf(ends[w][0], "wire %s has one end: put it into a second port, or remove it", w)
+		case n > 2:
+			return faultf(ends[w][2], "wire %s has %d ends: a wire has two", w, n)
+		}
+	}
+	return nil
+}
+
+// checkHostName refuses what cannot be the name of a host; the empty one above all, whose directory would be that of all hosts.
+func checkHostName(name string) error {
+	if !namePattern.MatchString(name) || len(name) > maxName || strings.Contains(name, "/") {
+		return fmt.Errorf("host %q: not a name of a host: want at most %d of the letters a-z, digits and hyphens", name, maxName)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+// Package libvirttest starts a libvirtd for tests: private, without systemd, and gone with the test however that ends.
+package libvirttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Programs are what Start needs, by name, with Debian's packages of them.
+var Programs = map[string]string{
+	"libvirtd": "libvirt-daemon and libvirt-daemon-driver-qemu", "virsh": "libvirt-clients", "qemu-system-x86_64": "qemu-system-x86",
+}
+
+// nobody is the user that the daemon runs as where the test is root's: as root it would take the system's own directories whatever it is told.
+const nobody = 65534
+
+// startLimit bounds the time until the daemon listens. By hand it takes 0.2 s.
+const startLimit = 30 * time.Second
+
+// A Daemon is a libvirtd of a session of its own: its files, its sockets and its domains are in a directory that goes with it.
+type Daemon struct {
+	Dir string
+	URI string
+
+	env    []string
+	user   *syscall.Credential // nil: whoever runs the test
+	guard  *exec.Cmd
+	hold   io.Closer     // while it is open, the guard waits
+	exited chan struct{} // closed when libvirtd has ended
+	log    bytes.Buffer  // what it said; to be read once it has
+}
+
+// guardScript waits until nobody holds its input open, since Stop was called or the test was killed; then it ends the daemon, and the domains and the
+// logging daemon that would outlive it. $1 is the directory, $2 the daemon's process.
+const guardScript = `read -r _
+kill "$2"
+i=0
+while kill -0 "$2" && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done
+kill -9 "$2"
+for f in "$1"/run/libvirt/qemu/run/*.pid "$1"/run/libvirt/virtlogd.pid; do
+	[ ! -e "$f" ] || kill -9 "$(cat "$f")"
+done
+rm -rf "$1"`
+
+// Start starts a daemon. Programs must be there.
+func Start() (d *Daemon, err error) {
+	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(dir, "run", "libvirt", "libvirt-sock")
+	d = &Daemon{
+		Dir: dir, URI: "qemu+unix:///session?socket=" + socket,
+		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C"}, exited: make(chan struct{}),
+	}
+	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
+		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
+	}
+	if os.Geteuid() == 0 {
+		d.user = &syscall.Credential{Uid: nobody, Gid: nobody}
+		if info, err := os.Stat("/dev/kvm"); err == nil {
+			d.user.Groups = []uint32{info.Sys().(*syscall.Stat_t).Gid}
+		}
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	c := d.Command(context.Background(), "libvirtd", "--timeout", "30") // it leaves when nobody has been connected for so many seconds
+	c.Stdout, c.Stderr = &d.log, &d.log
+	if err := c.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		_ = c.Wait() // its log says more
+		close(d.exited)
+	}()
+	d.guard = exec.Command("sh", "-c", guardScript, "sh", dir, fmt.Sprint(c.Process.Pid))
+	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the test
+	hold, err := d.guard.StdinPipe()
+	if err == nil {
+		err = d.guard.Start()
+	}
+	if err != nil {
+		_ = c.Process.Kill()
+		<-d.exited
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	d.hold = hold
+	deadline := time.After(startLimit)
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			return d, nil
+		}
+		select {
+		case <-d.exited:
+			return nil, errors.Join(fmt.Errorf("libvirtd ended: %s", d.log.Bytes()), d.Stop())
+		case <-deadline:
+			return nil, errors.Join(fmt.Errorf("libvirtd made no socket in %v", startLimit), d.Stop())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the daemon and its domains, and removes the directory.
+func (d *Daemon) Stop() error {
+	d.hold.Close()
+	_ = d.guard.Wait() // the last of its commands may find nothing to do
+	<-d.exited
+	if _, err := os.Stat(d.Dir); err == nil {
+		return fmt.Errorf("%s is left", d.Dir)
+	}
+	return nil
+}
+
+// Command prepares a program to run as the daemon's user.
+func (d *Daemon) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Env, c.Dir = d.env, d.Dir
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.user}
+	return c
+}
+
+// virshLimit bounds one command of Virsh.
+const virshLimit = time.Minute
+
+// Virsh runs one command of virsh, without the package under test, and returns what it printed.
+func (d *Daemon) Virsh(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), virshLimit)
+	defer cancel()
+	c := d.Command(ctx, "virsh", append([]string{"--quiet", "-c", d.URI}, args...)...)
+	var out, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &out, &complaint
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("virsh %q: %w: %s", args, err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,71 @@
+package libvirttest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNothingIsLeftOfADaemon(t *testing.T) {
+	for program, debian := range Programs {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("no %s: install Debian's %s", program, debian)
+			}
+			t.Skipf("no %s: install Debian's %s to run this test", program, debian)
+		}
+	}
+	d, err := Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			_ = d.Stop() // it may be the very thing that fails
+		}
+	}()
+	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features></domain>`
+	file := filepath.Join(d.Dir, "x.xml")
+	if err := os.WriteFile(file, []byte(domain), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Virsh("create", file); err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, name := range []string{"qemu/run/x.pid", "virtlogd.pid"} {
+		b, err := os.ReadFile(filepath.Join(d.Dir, "run", "libvirt", filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // a killed process goes in its own time, and nothing tells when
+			// What was killed may stay as a zombie where the first process of a container reaps nobody.
+			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			if err != nil || strings.Contains(string(b), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("process %d is left: %s", pid, b)
+				break
+			}
+		}
+	}
+	if _, err := os.Stat(d.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
+}

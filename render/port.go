@@ -1,0 +1,80 @@
+package render
+
+import (
+	"fmt"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Port is a network port of a lab node as its guest finds it.
+type Port struct {
+	lab.NIC
+	// Path is where the guest has the NIC: its directory below /sys/devices, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers
+	// the bus at the *, all else follows from the domain. Empty where the port is no device of the host.
+	Path string
+	// OwnMAC is set where the port keeps the address that is burned in, whatever the lab says: a NIC that is passed through as a whole.
+	OwnMAC bool
+}
+
+// Ports returns the ports of a lab node in the order of its NICs in the plan. It fails where Domains does.
+func Ports(in Input, node string) ([]Port, error) {
+	if in.Plan == nil {
+		return nil, fmt.Errorf("ports of node %q: no plan", node)
+	}
+	m, err := newMachine(in)
+	if err != nil {
+		return nil, fmt.Errorf("ports of node %q: %w", node, err)
+	}
+	for i := range in.Plan.Nodes {
+		if n := &in.Plan.Nodes[i]; n.Name == node {
+			ports, err := m.ports(n)
+			if err != nil {
+				return nil, fmt.Errorf("ports of node %q: %w", node, err)
+			}
+			return ports, nil
+		}
+	}
+	return nil, fmt.Errorf("the plan has no node %q", node)
+}
+
+func (m *machine) ports(n *plan.Node) ([]Port, error) {
+	if err := checkNode(n); err != nil {
+		return nil, err
+	}
+	_, t, err := m.tree(n)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[topology.PCIAddr]string{}
+	for _, p := range t.devices {
+		for _, f := range p.functions {
+			paths[f.host] = fmt.Sprintf("%s/0000:*:00.%d", t.path(p.bus), f.guest)
+		}
+	}
+	var ports []Port
+	for _, p := range portsOf(n) {
+		port := Port{NIC: p.nic}
+		if c := p.card; c != nil {
+			a, err := m.address(functionOf(c))
+			if err != nil {
+				return nil, err
+			}
+			port.Path, port.OwnMAC = paths[a], c.Kind != plan.KindVF
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// path returns the directory of a root port below /sys/devices. Root ports are on root buses, whose numbers the domain says: 0, and those of the
+// expander buses.
+func (t *tree) path(port int) string {
+	a := t.controllers[port].Address
+	root := 0
+	if target := t.controllers[a.Bus].Target; target != nil {
+		root = *target.BusNr
+	}
+	return fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d", root, root, uint32(a.Slot), uint32(a.Function))
+}

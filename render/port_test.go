@@ -1,0 +1,187 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render/libvirtxml"
+	"github.com/rackless/rackless/topology"
+)
+
+// cards are NICs of one function each, of no known place.
+func cards(kind string, functions ...string) []plan.NodeDevice {
+	var list []plan.NodeDevice
+	for _, f := range functions {
+		list = append(list, plan.NodeDevice{ID: f, Kind: kind, Functions: []string{f}})
+	}
+	return list
+}
+
+func TestPortsAreWhereTheGuestFindsThem(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   Input
+		node string
+		want []string
+	}{
+		{"a NIC on an expander bus", epycPair(t), "vm00", []string{"eth0 pci0000:90/0000:90:00.0/0000:*:00.0 keeps its own MAC"}},
+		{"two NICs on two of them", h20(t), "node00", []string{
+			"eth0 pci0000:20/0000:20:00.2/0000:*:00.0 keeps its own MAC", "eth1 pci0000:90/0000:90:00.2/0000:*:00.0 keeps its own MAC",
+		}},
+		{"a virtual function", r740(t), "vm", []string{"eth0 pci0000:20/0000:20:00.0/0000:*:00.0"}},
+		{"functions of one card", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 2, cells: [][]home{{{0, span(1, 2), gib}}},
+			cards: append(cards("nic", "0000:41:00.0"), cards("nic", "0000:41:00.1")...)}), "vm",
+			[]string{"eth0 pci0000:00/0000:00:02.0/0000:*:00.0 keeps its own MAC", "eth1 pci0000:00/0000:00:02.0/0000:*:00.1 keeps its own MAC"}},
+		{"more NICs than functions of a slot", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 9, cells: [][]home{{{0, span(1, 2), gib}}},
+			cards: cards("nic", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0", "0000:09:00.1")}), "vm",
+			append(func() (first []string) {
+				for i := range 8 {
+					first = append(first, fmt.Sprintf("eth%d pci0000:00/0000:00:02.%d/0000:*:00.0 keeps its own MAC", i, i))
+				}
+				return first
+			}(), "eth8 pci0000:00/0000:00:03.0/0000:*:00.0 keeps its own MAC")},
+		{"an emulated port", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 1, cells: [][]home{{{0, span(1, 2), gib}}}}), "vm",
+			[]string{"eth0 "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ports, err := Ports(c.in, c.node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range ports {
+				text := p.Name + " " + p.Path
+				if p.OwnMAC {
+					text += " keeps its own MAC"
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// The domain itself says where its devices are; what Ports says must be the same.
+func TestPortsAgreeWithTheDomain(t *testing.T) {
+	for _, c := range domainCases() {
+		in := c.in(t)
+		artefacts, err := Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range in.Plan.Nodes {
+			d, err := libvirtxml.Unmarshal(artefacts[i].Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			controllers := map[libvirtxml.Hex]libvirtxml.Controller{}
+			for _, k := range d.Devices.Controllers {
+				if k.Type == "pci" {
+					controllers[libvirtxml.Hex(*k.Index)] = k
+				}
+			}
+			where := map[topology.PCIAddr]string{}
+			add := func(host, guest *libvirtxml.PCIAddress) {
+				port := controllers[guest.Bus].Address
+				root := 0
+				if target := controllers[port.Bus].Target; target != nil {
+					root = *target.BusNr
+				}
+				a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot), Function: uint8(host.Function)}
+				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, uint32(port.Slot), uint32(port.Function), uint32(guest.Slot), uint32(guest.Function))
+			}
+			for k := range d.Devices.HostDevs {
+				add(&d.Devices.HostDevs[k].Source.Address, d.Devices.HostDevs[k].Address)
+			}
+			for k := range d.Devices.Interfaces {
+				if f := &d.Devices.Interfaces[k]; f.Type == "hostdev" {
+					add(f.Source.Address, f.Address)
+				}
+			}
+			m, err := newMachine(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports, err := Ports(in, n.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ports) != len(n.NICs) {
+				t.Errorf("%s: %d ports of %d", c.name, len(ports), len(n.NICs))
+			}
+			for k, p := range portsOf(&n) {
+				if p.card == nil {
+					continue
+				}
+				a, err := m.address(functionOf(p.card))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ports[k].Path != where[a] || ports[k].Path == "" {
+					t.Errorf("%s: port %d is at %q, the domain has %s at %q", c.name, k, ports[k].Path, a, where[a])
+				}
+			}
+		}
+	}
+}
+
+func TestPortsOfWhatIsNotThere(t *testing.T) {
+	for want, ask := range map[string]func() error{
+		`the plan has no node "vm07"`:  func() error { _, err := Ports(epycPair(t), "vm07"); return err },
+		`ports of node "vm": no plan`:  func() error { _, err := Ports(Input{}, "vm"); return err },
+		`ports of node "vm": no vcpus`: func() error { in := r740(t); in.Plan.Nodes[0].VCPUs = nil; _, err := Ports(in, "vm"); return err },
+		`ports of node "vm": lab without a name`: func() error {
+			in := r740(t)
+			in.Plan.Lab = ""
+			_, err := Ports(in, "vm")
+			return err
+		},
+	} {
+		if err := ask(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestEmulatedNodesHaveNothingOfKVM(t *testing.T) {
+	for _, c := range domainCases() {
+		in := c.in(t)
+		if len(in.Plan.Nodes[0].VCPUs) > maxPlainVCPUs {
+			in.Emulated = true
+			if _, err := Domains(in); err == nil || !strings.Contains(err.Error(), "at most 255") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		real, err := Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Emulated = true
+		emulated, err := Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range emulated {
+			for _, word := range []string{"<domain type='kvm'", "kvm", "host-passthrough", "topoext", "fw_cfg", "maxphysaddr"} {
+				if strings.Contains(string(emulated[i].Data), word) {
+					t.Errorf("%s: %q in a domain without KVM", c.name, word)
+				}
+			}
+			a, errA := libvirtxml.Unmarshal(real[i].Data)
+			b, errB := libvirtxml.Unmarshal(emulated[i].Data)
+			if errA != nil || errB != nil {
+				t.Fatal(errA, errB)
+			}
+			if diff := cmp.Diff(placementOf(t, a), placementOf(t, b)); diff != "" {
+				t.Errorf("%s: another placement than under KVM:\n%s", c.name, diff)
+			}
+		}
+	}
+}
