@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -107,10 +108,7 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	c.RDMA = map[string]*facts.RDMADevice{}
 	for name, d := range n.facts.RDMA {
 		e := *d
-		e.Counters = map[string]uint64{}
-		for k, v := range d.Counters {
-			e.Counters[k] = v
-		}
+		e.Counters, e.PortCounters = maps.Clone(d.Counters), maps.Clone(d.PortCounters)
 		c.RDMA[name] = &e
 	}
 	return &c, nil
@@ -186,9 +184,15 @@ func (f *fakeLab) enter(node string) (leave func()) {
 func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.nodes[node].facts.RDMA["rxe0"].Counters
-	c[counterSent] += packets
-	c[counterReceived] += packets
+	for _, d := range f.nodes[node].facts.RDMA { // the first of its devices, which is named after nothing where it is a card's
+		if _, soft := d.Counters[counterSent]; soft {
+			d.Counters[counterSent] += packets
+			d.Counters[counterReceived] += packets
+		} else {
+			d.PortCounters[portCounterSent] += packets
+			d.PortCounters[portCounterRcved] += packets
+		}
+	}
 }
 
 func (f *fakeLab) owner(addr netip.Addr) string {
@@ -214,7 +218,16 @@ func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wellFormed(t, got)
+	return got
+}
+
+// wellFormed fails the test where a finding breaks the rules that all must keep.
+func wellFormed(t interface{ Errorf(string, ...any) }, got []Finding) {
 	for _, g := range got {
+		if id, ok := Lookup(g.Code); !ok || id != g.ID {
+			t.Errorf("code %q is not that of %s", g.Code, g.ID)
+		}
 		if !slices.Contains(IDs(), g.ID) || g.Subject == "" || g.Title == "" || g.Have == "" {
 			t.Errorf("not filled in: %+v", g)
 		}
@@ -231,7 +244,6 @@ func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
 			t.Errorf("status %q: %+v", g.Status, g)
 		}
 	}
-	return got
 }
 
 // faults returns the findings that are not OK, one a line: id, subject, status, have and fix.

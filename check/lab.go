@@ -18,29 +18,11 @@ type Reader interface {
 	bench.Executor
 }
 
-// Identifiers of the checks of a RoCE lab. They are stable: scripts may depend on them.
-const (
-	IDLink     = "link"            // the network device is up and has a carrier
-	IDMTU      = "link-mtu"        // its MTU is the lab's
-	IDAddress  = "address"         // it has the lab's MAC address; the IP address shows in IDGID
-	IDPort     = "rdma-port"       // the RDMA port is active on Ethernet
-	IDIBMTU    = "rdma-active-mtu" // the RDMA MTU is the largest that the lab's MTU carries
-	IDGID      = "rdma-gid"        // a RoCE v2 GID stands for the IPv4 address
-	IDReach    = "reach"           // a peer answers at the full MTU, unfragmented
-	IDTraffic  = "rdma-traffic"    // RDMA messages get through, and the device's counters show them
-	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
-)
-
 // titleAnswers is the title of the one finding of a node that did not answer.
 const titleAnswers = "node answers"
 
 // atOnce is how many nodes are read at the same time: under emulation more of them only wait for each other.
 const atOnce = 4
-
-// IDs returns the identifiers of all checks.
-func IDs() []string {
-	return []string{IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDReach, IDTraffic}
-}
 
 // Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the nodes. only names the checks to make; none
 // means all. An error means that checking itself was broken off; a node that does not answer is a finding.
@@ -72,7 +54,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		return nil, context.Cause(ctx)
 	}
 	// A node that does not answer has one finding, of IDLink, for all: whatever was asked for, it must not be lost.
-	return slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && f.Title != titleAnswers }), nil
+	return coded(slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && !Silent(f) })), nil
 }
 
 // addrsOf returns all addresses of a node.

@@ -349,7 +349,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 			asked[id] = true
 		}
 	}
-	for _, id := range IDs() {
+	for _, id := range LabIDs() {
 		if !asked[id] {
 			t.Errorf("nobody asked for %s alone", id)
 		}

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,13 +22,13 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	}
 	var out []Finding
 	for i, nic := range n.NICs {
-		dev := rdmaDevice(i)
+		dev := rdmaDeviceOf(f, nic, i)
 		out = append(out, linkFindings(l, n.Name, nic, f)...)
-		out = append(out, portFinding(n.Name, nic, dev, f.RDMA[dev]))
+		out = append(out, portFinding(n.Name, nic, dev))
 		if withIBMTU {
-			out = append(out, ibMTUFinding(ctx, l, n.Name, nic, dev, f.RDMA[dev], r))
+			out = append(out, ibMTUFinding(ctx, l, n.Name, nic, dev, r))
 		}
-		out = append(out, gidFinding(n.Name, nic, dev, f.RDMA[dev]))
+		out = append(out, gidFinding(n.Name, nic, dev))
 	}
 	return f, out
 }
@@ -57,8 +58,36 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 	}
 }
 
-// rdmaDevice returns the name of the RDMA device of a node's NIC with that index: nodes make one for each, in order.
-func rdmaDevice(nic int) string { return "rxe" + strconv.Itoa(nic) }
+// An rdmaDevice is the RDMA device of a node's NIC.
+type rdmaDevice struct {
+	name              string
+	*facts.RDMADevice      // nil where it is not there
+	card              bool // the NIC is a card with a driver, and not one for which soft RoCE makes a device
+}
+
+// rdmaDeviceOf finds the device of a NIC: the one that says so, or has GIDs of it. Where there is none it has the name that nodes give to soft RoCE
+// devices, which they make one for each NIC, in order; a card's device has a name of its own.
+func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
+	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index)}
+	if f == nil {
+		return dev
+	}
+	if n := f.Net[nic.Name]; n != nil && n.PCI != "" {
+		dev.name, dev.card = "RDMA device of "+nic.Name, true
+	}
+	if d := f.RDMA[dev.name]; d != nil && !dev.card {
+		dev.RDMADevice = d
+		return dev
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.RDMA)) {
+		d := f.RDMA[name]
+		if d.Parent == nic.Name || slices.ContainsFunc(d.GIDs, func(g facts.GID) bool { return g.NetDev == nic.Name }) {
+			dev.name, dev.RDMADevice = name, d
+			return dev
+		}
+	}
+	return dev
+}
 
 // linkFindings checks one network device. One that is missing fails all of its checks, so that each of them says so when it is asked for
 // alone.
@@ -93,36 +122,39 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding
 // inNode is a fix that is a command to run in the node.
 func inNode(format string, args ...any) string { return "in the node: " + fmt.Sprintf(format, args...) }
 
-// addRXE is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that it cannot load reads as if the
+// add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that it cannot load reads as if the
 // network device were missing.
-func addRXE(dev string, nic lab.NIC) string {
-	return inNode("rdma link add %s type rxe netdev %s (modprobe crc32_generic if it says \"No such file or directory\")", dev, nic.Name)
+func (d *rdmaDevice) add(nic lab.NIC) string {
+	if d.card {
+		return inNode("load the RDMA part of the driver of %s (modprobe mlx5_ib, bnxt_re, irdma, ...), bring the link up, and give it its address", nic.Name)
+	}
+	return inNode("rdma link add %s type rxe netdev %s (modprobe crc32_generic if it says \"No such file or directory\")", d.name, nic.Name)
 }
 
-func portFinding(node string, nic lab.NIC, dev string, d *facts.RDMADevice) Finding {
+func portFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 	const want = "ACTIVE on Ethernet"
-	subject := node + " " + dev
-	if d == nil {
-		return judge(IDPort, subject, "RDMA port active", "no such device", want, "/sys/class/infiniband", addRXE(dev, nic))
+	subject := node + " " + d.name
+	if d.RDMADevice == nil {
+		return judge(IDPort, subject, "RDMA port active", "no such device", want, "/sys/class/infiniband", d.add(nic))
 	}
 	state := d.State
 	if _, name, ok := strings.Cut(state, ": "); ok { // "4: ACTIVE"
 		state = name
 	}
-	return judge(IDPort, subject, "RDMA port active", state+" on "+d.LinkLayer, want, "/sys/class/infiniband/"+dev+"/ports/1/state, link_layer",
+	return judge(IDPort, subject, "RDMA port active", state+" on "+d.LinkLayer, want, "/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer",
 		inNode("ip link set %s up", nic.Name))
 }
 
 // ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.
 func ibMTUCommand(dev string) []string { return []string{"ibv_devinfo", "-d", dev} }
 
-func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, dev string, d *facts.RDMADevice, r Reader) Finding {
+func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) Finding {
 	const title = "active IB MTU"
-	subject := node + " " + dev
-	argv := ibMTUCommand(dev)
+	subject := node + " " + d.name
+	argv := ibMTUCommand(d.name)
 	command := strings.Join(argv, " ")
-	if d == nil {
-		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", "no such device", addRXE(dev, nic))
+	if d.RDMADevice == nil {
+		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", "no such device", d.add(nic))
 	}
 	res, err := r.Exec(ctx, node, argv)
 	if err != nil {
@@ -152,26 +184,29 @@ func activeMTU(devinfo string) (string, bool) {
 	return "", false
 }
 
-func gidFinding(node string, nic lab.NIC, dev string, d *facts.RDMADevice) Finding {
+func gidFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 	addr := nic.Addr.Addr()
-	f := Finding{ID: IDGID, Subject: node + " " + dev, Title: "RoCE v2 GID of " + addr.String(), Status: OK, Want: "a RoCE v2 entry for the address"}
-	if d == nil {
-		f.Status, f.Have, f.Evidence, f.Fix = Unknown, "no such device", "/sys/class/infiniband", addRXE(dev, nic)
+	f := Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(), Status: OK, Want: "a RoCE v2 entry for the address"}
+	if d.RDMADevice == nil {
+		f.Status, f.Have, f.Evidence, f.Fix = Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
 		return f
 	}
 	var table []string
 	for _, g := range d.GIDs {
 		table = append(table, fmt.Sprintf("%d: %s %s %s", g.Index, g.GID, g.Type, g.NetDev))
 	}
-	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", dev, strings.Join(table, "; "))
+	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
 	if i, ok := d.RoCEv2Index(addr); ok {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f
 	}
 	f.Status, f.Have, f.Fix = Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
-	if kind, ok := otherType(d, addr); ok {
+	if kind, ok := otherType(d.RDMADevice, addr); ok {
 		// The address is there: adding it again is refused, but a device made anew reads it again.
-		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", dev, dev, nic.Name)
+		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name, d.name, nic.Name)
+		if d.card {
+			f.Fix = inNode("cma_roce_mode -d %s -p 1 shows what the port speaks; the driver or its firmware has RoCE v2 off", d.name)
+		}
 	}
 	return f
 }

@@ -56,7 +56,7 @@ func TestReachFrom(t *testing.T) {
 				return prints(tt.code, read(tt.stdout), read(tt.stderr))
 			}
 			got := ReachFrom(t.Context(), f.lab, 0, f)
-			want := Finding{ID: IDReach, Subject: "vm00", Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
+			want := Finding{ID: IDReach, Code: codeReach, Subject: "vm00", Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
 				Want: map[int]string{2: "1 of 1", 3: "2 of 2"}[tt.nodes], Evidence: command + map[int]string{3: " ..."}[tt.nodes], Fix: tt.fix}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

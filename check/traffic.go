@@ -14,10 +14,12 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Names of rxe's counters of packets sent and received, in hw_counters.
+// Names of the counters of packets sent and received: those of rxe, in hw_counters, and those that cards have for a port.
 const (
-	counterSent     = "sent_pkts"
-	counterReceived = "rcvd_pkts"
+	counterSent      = "sent_pkts"
+	counterReceived  = "rcvd_pkts"
+	portCounterSent  = "port_xmit_packets"
+	portCounterRcved = "port_rcv_packets"
 )
 
 const (
@@ -31,7 +33,13 @@ const (
 // counted them. Where what is known of a node says that they cannot get through they are not sent: the kernel tries for ever to send what
 // its link does not take.
 func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Finding, r Reader) []Finding {
-	n := len(l.Nodes)
+	var members []int // a node without a NIC is in no ring
+	for i := range l.Nodes {
+		if len(l.Nodes[i].NICs) > 0 {
+			members = append(members, i)
+		}
+	}
+	n := len(members)
 	turns := ringTurns(n)
 	pairs := 0
 	for _, turn := range turns {
@@ -40,9 +48,9 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Findi
 	out := make([]Finding, pairs)
 	for _, turn := range turns {
 		parallel(len(turn), func(k int) {
-			i := turn[k]
-			t := &trafficCheck{l: l, client: l.Nodes[i], server: l.Nodes[(i+1)%n], r: r}
-			out[i] = t.finding(ctx, nodes[i], nodes[(i+1)%n], known)
+			i, client, server := turn[k], members[turn[k]], members[(turn[k]+1)%n]
+			t := &trafficCheck{l: l, client: l.Nodes[client], server: l.Nodes[server], r: r}
+			out[i] = t.finding(ctx, nodes[client], nodes[server], known)
 		})
 	}
 	return out
@@ -74,9 +82,12 @@ type trafficCheck struct {
 	r              Reader
 }
 
+// firstDevice returns the RDMA device of a node's first NIC.
+func firstDevice(f *facts.Node, n lab.Node) rdmaDevice { return rdmaDeviceOf(f, n.NICs[0], 0) }
+
 // command is the side without a peer's address: the server's.
-func (t *trafficCheck) command(gid int) []string {
-	return []string{"ibv_rc_pingpong", "-d", rdmaDevice(0), "-g", strconv.Itoa(gid), "-m", strconv.Itoa(t.l.Fabric.RDMAPayload()),
+func (t *trafficCheck) command(dev string, gid int) []string {
+	return []string{"ibv_rc_pingpong", "-d", dev, "-g", strconv.Itoa(gid), "-m", strconv.Itoa(t.l.Fabric.RDMAPayload()),
 		"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
 }
 
@@ -91,16 +102,17 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 		f.Status, f.Have, f.Fix = status, have, fix
 		return f
 	}
-	for _, n := range []lab.Node{t.client, t.server} {
-		if why, bad := obstacle(known, n); bad {
+	sides := []rdmaDevice{firstDevice(client, t.client), firstDevice(server, t.server)}
+	for i, n := range []lab.Node{t.client, t.server} {
+		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
 			return outcome(Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have), why.Fix)
 		}
 	}
-	clientGID, _ := gidIndex(client, t.client) // a node without one has an obstacle
-	serverGID, _ := gidIndex(server, t.server)
-	clientArgs := append(t.command(clientGID), t.server.NICs[0].Addr.Addr().String())
-	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + rdmaDevice(0) + "/ports/1/hw_counters"
+	clientGID, _ := gidIndex(sides[0], t.client) // a node without one has an obstacle
+	serverGID, _ := gidIndex(sides[1], t.server)
+	clientArgs := append(t.command(sides[0].name, clientGID), t.server.NICs[0].Addr.Addr().String())
+	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + sides[0].name + "/ports/1/hw_counters"
 
 	const fixUnread = "rackless ls shows whether the nodes run"
 	before, err := t.counters(ctx)
@@ -110,9 +122,9 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 	late := fmt.Errorf("no end within %v", trafficLimit)
 	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
 	defer cancel()
-	switch res, err := t.exchange(limited, clientArgs, t.command(serverGID)); {
+	switch res, err := t.exchange(limited, clientArgs, t.command(sides[1].name, serverGID)); {
 	case errors.Is(err, errServerEnded):
-		return outcome(Failed, err.Error(), inNode("ibv_devinfo -d %s; dmesg", rdmaDevice(0)))
+		return outcome(Failed, err.Error(), inNode("ibv_devinfo -d %s; dmesg", sides[1].name))
 	case err != nil && errors.Is(context.Cause(limited), late):
 		return outcome(Failed, fmt.Sprintf("%s: %v", t.client.Name, late), fixCompare)
 	case err != nil:
@@ -133,7 +145,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = Failed
-			f.Fix = "the messages went another way than through " + rdmaDevice(0) + ": look at rdma statistic show in the node"
+			f.Fix = "the messages went another way than through " + sides[i].name + ": look at rdma statistic show in the node"
 		}
 	}
 	f.Have = strings.Join(moved, "; ")
@@ -177,8 +189,8 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 }
 
 // obstacle returns what is known of a node that keeps RDMA messages from the first of its NICs.
-func obstacle(known []Finding, n lab.Node) (Finding, bool) {
-	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + rdmaDevice(0)}
+func obstacle(known []Finding, n lab.Node, dev string) (Finding, bool) {
+	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + dev}
 	ids := []string{IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
 	i := slices.IndexFunc(known, func(f Finding) bool {
 		return f.Status != OK && slices.Contains(ids, f.ID) && slices.Contains(subjects, f.Subject)
@@ -190,32 +202,35 @@ func obstacle(known []Finding, n lab.Node) (Finding, bool) {
 }
 
 // gidIndex returns the index of the RoCE v2 GID of a node's first NIC.
-func gidIndex(f *facts.Node, n lab.Node) (int, bool) {
-	if f == nil || f.RDMA[rdmaDevice(0)] == nil {
+func gidIndex(d rdmaDevice, n lab.Node) (int, bool) {
+	if d.RDMADevice == nil {
 		return 0, false
 	}
-	return f.RDMA[rdmaDevice(0)].RoCEv2Index(n.NICs[0].Addr.Addr())
+	return d.RoCEv2Index(n.NICs[0].Addr.Addr())
 }
 
 type packetCount struct{ sent, received uint64 }
 
 // counters reads the packet counters of the client and the server.
 func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
-	dev := rdmaDevice(0)
 	var out []packetCount
-	for _, n := range []string{t.client.Name, t.server.Name} {
-		f, err := t.r.Facts(ctx, n)
+	for _, n := range []lab.Node{t.client, t.server} {
+		f, err := t.r.Facts(ctx, n.Name)
 		if err != nil {
 			return nil, err
 		}
-		d := f.RDMA[dev]
-		if d == nil {
-			return nil, fmt.Errorf("%s has no %s", n, dev)
+		d := firstDevice(f, n)
+		if d.RDMADevice == nil {
+			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
 		sent, ok1 := d.Counters[counterSent]
 		received, ok2 := d.Counters[counterReceived]
 		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("%s: %s has no counters %s and %s", n, dev, counterSent, counterReceived)
+			sent, ok1 = d.PortCounters[portCounterSent]
+			received, ok2 = d.PortCounters[portCounterRcved]
+		}
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("%s: %s has no counters %s and %s, nor %s and %s", n.Name, d.name, counterSent, counterReceived, portCounterSent, portCounterRcved)
 		}
 		out = append(out, packetCount{sent, received})
 	}

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// A Check explains one kind of finding.
+// A Check explains one kind of finding: those of this package, and those of package check, which compares a plan with what is live.
 type Check struct {
 	ID    string // "RL" and three digits; never used again for anything else
-	Title string // what a finding says, in a few words
+	Name  string // of checks of a plan or a lab, also by this they are called: "link-mtu"; empty of findings of this package
+	Title string // what a finding says, in a few words; of a check by name, what is checked
 	// Severity is the worst that its findings can have, Also what they can have instead.
 	Severity Severity
 	Also     []Severity
-	Summary  string   // when it is found
+	Summary  string   // when it is found; of a check by name, when it holds
 	Reads    []string // files, below the root of the machine, and commands
 	Means    string   // what it means, and how it is told from what looks alike; paragraphs are separated by an empty line
 	Fix      string   // how to mend it; lines that begin with four spaces are commands
@@ -52,20 +53,19 @@ func Catalogue() []Check {
 	return checks
 }
 
-// Explain returns the long text on the check with the given ID, for a terminal, and whether there is such a check. Case does not matter, and
-// "3" and "RL3" stand for "RL003".
-func Explain(id string) (string, bool) {
-	digits := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(id)), "RL")
-	if digits == "" || len(digits) > 3 {
-		return "", false
+// Find returns the check with the given ID or name, and whether all has it. Case does not matter, and "3" and "RL3" stand for "RL003".
+func Find(all []Check, id string) (Check, bool) {
+	id = strings.TrimSpace(id)
+	want := ""
+	if digits := strings.TrimPrefix(strings.ToUpper(id), "RL"); digits != "" && len(digits) <= 3 {
+		want = "RL" + strings.Repeat("0", 3-len(digits)) + digits
 	}
-	want := "RL" + strings.Repeat("0", 3-len(digits)) + digits
-	for _, c := range Catalogue() {
-		if c.ID == want {
-			return c.text(), true
+	for _, c := range all {
+		if c.ID == want || c.Name != "" && strings.EqualFold(c.Name, id) {
+			return c, true
 		}
 	}
-	return "", false
+	return Check{}, false
 }
 
 // severities returns what its findings can be as people read it: "error, warning or info".

@@ -11,7 +11,5 @@
 // # Rules
 //
 // A rule is a [Check], which explains it, and a function that finds it, side by side in one table per theme (link.go, iommu.go, ...).
-// docs/checks.md is made from the same tables.
+// docs/checks.md is made from the same tables, and from those of package check, which adds to the catalogue.
 package diagnose
-
-//go:generate go test . -run TestTheChecksPageIsCurrent -update

@@ -10,12 +10,16 @@ const (
 	pageWidth     = 140 // as the other pages of docs
 )
 
-// text is the check for a terminal.
-func (c *Check) text() string {
+// Text returns the long text on the check, for a terminal.
+func (c *Check) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\nSeverity: %s\n\n", c.ID, c.Title, c.severities())
+	fmt.Fprintf(&b, "%s  %s\n", c.ID, c.Title)
+	if c.Name != "" {
+		fmt.Fprintf(&b, "Name: %s\n", c.Name)
+	}
+	fmt.Fprintf(&b, "Severity: %s\n\n", c.severities())
 	section := func(title, body string) { fmt.Fprintf(&b, "%s\n\n%s\n", title, body) }
-	section("FOUND WHEN", wrap(c.Summary, terminalWidth))
+	section(strings.ToUpper(c.when()), wrap(c.Summary, terminalWidth))
 	section("READ FROM", items("  ", c.Reads))
 	section("WHAT IT MEANS", wrap(c.Means, terminalWidth))
 	section("WHAT TO DO", wrap(c.Fix, terminalWidth))
@@ -63,27 +67,29 @@ func wrap(text string, width int) string {
 	return b.String()
 }
 
+// when says what Summary tells.
+func (c *Check) when() string {
+	if c.Name != "" {
+		return "holds when"
+	}
+	return "found when"
+}
+
 // intro is the head of docs/checks.md.
-const intro = `<!-- Made by go generate ./diagnose from the catalogue in package diagnose. Do not edit. -->
+const intro = `<!-- Made by go generate ./check from the catalogues in packages diagnose and check. Do not edit. -->
 
 # Checks
 
-What ` + "`rackless inspect`" + ` looks for on a host. ` + "`rackless explain RL003`" + ` prints one entry of this page. Each finding has the severity,
-what it is about, what was read and where, what follows from it, and the fix for this machine.
+What ` + "`rackless inspect`" + ` looks for on a host, and what ` + "`rackless verify`" + ` compares with a plan or a lab. ` + "`rackless explain RL003`" + ` prints
+one entry of this page; checks of verify have a name as well, and ` + "`rackless explain link-mtu`" + ` does the same.
 
 | severity | says |
 | --- | --- |
-| error | something will not work, or data will be lost or wrong |
+| error | something does not or will not work, or data will be lost or wrong |
 | warning | it works, but slower or less safe than it could |
 | info | worth knowing before a decision; nothing is wrong |
 
-What could not be read gives no finding. In a virtual machine the checks of links, of the IOMMU and of resets are silent, because they would judge
-the emulator. Several checks are warnings on a host that serves labs and only notes elsewhere: a host serves when it has tenants, devices on a
-vfio driver, isolated CPUs, hugepages (or asks for either on its command line), or a NIC for RDMA. A NIC for RDMA is here one with an RDMA device,
-one for InfiniBand, one of NVIDIA (Mellanox), or any at 25 Gb/s or more.
-
-Virtual functions, bridges, screens of management controllers and GPUs inside the processor are left out wherever a check is about cards.
-IDs stay what they are; new checks get new ones.
+IDs and names stay what they are; new checks get new ones.
 
 ## Documents
 
@@ -96,23 +102,55 @@ The entries name reports of real users as ` + "`owner/repository#number`" + `, a
 | vSphere study | RoCE SR-IOV Setup and Performance Study on vSphere 7.x, September 2022 |
 | GPUDirect manual | Mellanox GPUDirect RDMA User Manual, revision 1.2 |
 | pinning study | Benchmarked vCPU pinning / guest NUMA for GPU passthrough VMs: six kinds of hosts |
-
-## All checks
-
-| ID | severity | found when |
-| --- | --- | --- |
 `
 
+// A Group is checks that stand together on the page.
+type Group struct {
+	Title  string
+	About  string // paragraphs of Markdown
+	Checks []Check
+}
+
+// Findings returns the checks of this package as a group.
+func Findings() Group {
+	return Group{
+		Title: "A host by itself",
+		About: `Found by ` + "`rackless inspect`" + `. Each finding has the severity, what it is about, what was read and where, what follows from it, and
+the fix for this machine.
+
+What could not be read gives no finding. In a virtual machine the checks of links, of the IOMMU and of resets are silent, because they would judge
+the emulator. Several checks are warnings on a host that serves labs and only notes elsewhere: a host serves when it has tenants, devices on a
+vfio driver, isolated CPUs, hugepages (or asks for either on its command line), or a NIC for RDMA. A NIC for RDMA is here one with an RDMA device,
+one for InfiniBand, one of NVIDIA (Mellanox), or any at 25 Gb/s or more.
+
+Virtual functions, bridges, screens of management controllers and GPUs inside the processor are left out wherever a check is about cards.`,
+		Checks: Catalogue(),
+	}
+}
+
 // Markdown returns docs/checks.md.
-func Markdown() string {
+func Markdown(groups []Group) string {
 	var b strings.Builder
 	b.WriteString(intro)
-	checks := Catalogue()
-	for _, c := range checks {
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", c.ID, anchor(c.heading()), c.severities(), c.Summary)
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", g.Title, g.About)
+		if g.Checks[0].Name == "" {
+			b.WriteString("| ID | severity | found when |\n| --- | --- | --- |\n")
+		} else {
+			b.WriteString("| ID | name | severity | holds when |\n| --- | --- | --- | --- |\n")
+		}
+		for _, c := range g.Checks {
+			name := ""
+			if c.Name != "" {
+				name = "`" + c.Name + "` | "
+			}
+			fmt.Fprintf(&b, "| [%s](#%s) | %s%s | %s |\n", c.ID, anchor(c.heading()), name, c.severities(), c.Summary)
+		}
 	}
-	for _, c := range checks {
-		c.markdown(&b)
+	for _, g := range groups {
+		for _, c := range g.Checks {
+			c.markdown(&b)
+		}
 	}
 	return b.String()
 }
@@ -121,7 +159,11 @@ func (c *Check) heading() string { return c.ID + ": " + c.Title }
 
 func (c *Check) markdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## %s\n\n", c.heading())
-	b.WriteString(wrap("Severity: "+c.severities()+". "+c.Summary, pageWidth))
+	if c.Name == "" {
+		b.WriteString(wrap("Severity: "+c.severities()+". "+c.Summary, pageWidth))
+	} else {
+		b.WriteString(wrap("`"+c.Name+"`. Severity: "+c.severities()+". Holds when: "+c.Summary, pageWidth))
+	}
 	b.WriteString("\n**Read from**\n\n")
 	for _, r := range c.Reads {
 		fmt.Fprintf(b, "- %s\n", source(r))

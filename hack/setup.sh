@@ -85,6 +85,12 @@ survey() {
 		have libvirtd || need libvirt-daemon "libvirt's daemon" "takes the domains of plans in tests"
 		compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null ||
 			need libvirt-daemon-driver-qemu "libvirt's QEMU driver" "takes the domains of plans in tests"
+		have mmdebstrap || need mmdebstrap "mmdebstrap" "builds the disk of emulated hosts"
+		have qemu-img || need qemu-utils "qemu-img" "the same, and the disk of each host over it"
+		have mke2fs || need e2fsprogs "mke2fs" "makes the disk that has rackless on emulated hosts"
+		have newuidmap || need uidmap "newuidmap" "lets mmdebstrap work for users other than root"
+		have grub-mkconfig || need grub-common "GRUB's grub-mkconfig" "judges kernel arguments that are prepared, in tests"
+		have kernel-install || need systemd "systemd's kernel-install" "the same, for boot entries, and units are run by it in tests"
 		have shellcheck || need shellcheck "shellcheck" "judges the scripts that plans write"
 		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
 		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"

@@ -91,6 +91,9 @@ func ownDir(path string, fi os.FileInfo) error {
 	return nil
 }
 
+// hostsDir is the directory, beside those of the labs, in which package emulate has its hosts.
+const hostsDir = "hosts"
+
 // Names returns the names of all labs that have a directory, sorted.
 func (d Dirs) Names() ([]string, error) {
 	entries, err := os.ReadDir(d.Run)
@@ -102,7 +105,7 @@ func (d Dirs) Names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && e.Name() != hostsDir {
 			names = append(names, e.Name())
 		}
 	}

@@ -26,7 +26,11 @@ func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	if _, err := os.Stat(d.lab(name)); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, downLimit, fmt.Errorf("lab %s was not down within %v", name, downLimit))
+	limit := downLimit
+	if s, err := d.loadState(name); err == nil && s.Placed() {
+		limit = placedDownLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
 	defer cancel()
 	return true, d.remove(ctx, name)
 }
@@ -42,6 +46,12 @@ func (d Dirs) remove(ctx context.Context, name string) error {
 		return err
 	}
 	if s, err := d.loadState(name); err == nil { // else what there is was found above
+		if s.Placed() {
+			if err := removePlaced(ctx, s); err != nil {
+				return err
+			}
+			return os.RemoveAll(dir)
+		}
 		for _, n := range s.Nodes {
 			procs = append(procs, n.Process)
 		}

@@ -12,10 +12,12 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/render"
 )
 
 // A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.
@@ -26,6 +28,7 @@ type Rack struct {
 
 	mu     sync.Mutex
 	agents map[string]*guest.Agent
+	virt   *libvirt.Conn // of a lab that is placed on a host, once it is needed
 }
 
 // Open finds a running lab. Close it after use.
@@ -45,7 +48,7 @@ func Open(d Dirs, name string) (*Rack, error) {
 }
 
 func newRack(d Dirs, s *State) *Rack {
-	return &Rack{Lab: s.Lab, State: s, Dir: d.lab(s.Lab.Name), agents: make(map[string]*guest.Agent)}
+	return &Rack{Lab: s.seen(), State: s, Dir: d.lab(s.Lab.Name), agents: make(map[string]*guest.Agent)}
 }
 
 // OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs have is an error that lists them.
@@ -114,11 +117,18 @@ func (r *Rack) Close() error {
 		errs = append(errs, a.Close())
 	}
 	clear(r.agents)
+	if r.virt != nil {
+		errs = append(errs, r.virt.Close())
+		r.virt = nil
+	}
 	return errors.Join(errs...)
 }
 
 // Switch connects to the control of the lab's switch.
 func (r *Rack) Switch() (*fabric.Client, error) {
+	if r.State.Placed() {
+		return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them", r.Lab.Name)
+	}
 	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
 	if err != nil {
 		return nil, fmt.Errorf("the switch of lab %s does not answer: %w; rackless up starts it again", r.Lab.Name, err)
@@ -169,6 +179,18 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 	}
 	if !slices.ContainsFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node }) {
 		return nil, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+	}
+	if r.State.Placed() {
+		c, err := r.libvirt(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a, err := c.Agent(ctx, render.DomainName(r.Lab.Name, node))
+		if err != nil {
+			return nil, err
+		}
+		r.agents[node] = a
+		return a, nil
 	}
 	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
 		return selectNode(ctx, nc, node)

@@ -22,6 +22,7 @@ type State struct {
 	Version int             `json:"version"` // of this format
 	Lab     *lab.Lab        `json:"lab"`     // as it was last brought up
 	Driver  string          `json:"driver"`
+	URI     string          `json:"uri,omitempty"` // of the libvirt that has the nodes
 	Accel   string          `json:"accelerator"`
 	Emulate string          `json:"accelerator_reason"` // why not kvm
 	QEMU    string          `json:"qemu"`
@@ -85,6 +86,9 @@ func (d Dirs) save(s *State) error {
 // checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell variable makes of an argument: its
 // directory would be that of all labs.
 func checkName(name string) error {
+	if name == hostsDir {
+		return fmt.Errorf("lab %q: the name stands for emulated hosts: give the lab another one", name)
+	}
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, '/') {
 		return fmt.Errorf("lab %q: not a name of a lab; see rackless ls", name)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/render"
 )
 
 // Starting is the state of a node that up has not finished: not yet started, or not yet configured. The others are package driver's.
@@ -31,7 +32,16 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		all[i].Lab, index[i] = n, i
 		all[i].Node, _ = r.State.node(n.Name)
 	}
-	d := &qemu.Driver{}
+	state := func(ctx context.Context, n *Node) (driver.State, error) { return (&qemu.Driver{}).State(ctx, &n.Node) }
+	if r.State.Placed() {
+		c, err := r.Libvirt(ctx)
+		state = func(ctx context.Context, n *Node) (driver.State, error) {
+			if err != nil {
+				return "", err
+			}
+			return placedState(ctx, c, render.DomainName(r.Lab.Name, n.Name))
+		}
+	}
 	// Asking is waiting: the limit is only there so that 500 nodes do not take 500 descriptors at once. f never fails.
 	const limit = 32
 	err := each(ctx, index, limit, func(ctx context.Context, i int) error {
@@ -40,7 +50,7 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		case s.Node == nil:
 			s.State = Starting
 		default:
-			s.State, s.Err = d.State(ctx, &s.Node.Node)
+			s.State, s.Err = state(ctx, s.Node)
 			if s.Err == nil && s.State != driver.Dead && !s.Node.Ready {
 				s.State = Starting
 			}

@@ -25,6 +25,11 @@ type Options struct {
 	Overcommit bool   // start even if the nodes' memory adds up to more than is available
 	Progress   func(Event)
 
+	// Place says where the lab goes on a host with its devices; nil emulates all of it.
+	Place *Placement
+	// Recreate ends nodes on a host that run and have changed, to start them anew.
+	Recreate bool
+
 	nodeLimit time.Duration // zero means the constant of this name; tests set a short one
 }
 
@@ -33,8 +38,10 @@ type Options struct {
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
 	p := &Progress{Report: o.Progress}
 	defer func() { p.End(err) }()
-	if err := Supported(l); err != nil {
-		return nil, err
+	if o.Place == nil {
+		if err := Supported(l); err != nil {
+			return nil, err
+		}
 	}
 	unlock, err := d.lock(ctx, l.Name, func(holder string) { p.Note("waiting for process %s, which works on lab %s", holder, l.Name) })
 	if err != nil {
@@ -46,6 +53,12 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	fresh := errors.Is(err, ErrNotRunning)
 	if err != nil && !fresh {
 		return nil, err
+	}
+	if o.Place != nil {
+		return upPlaced(ctx, d, l, o, old, p)
+	}
+	if !fresh && old.Placed() {
+		return nil, fmt.Errorf("lab %s runs on this host's devices: rackless down %s first", l.Name, l.Name)
 	}
 	u := &upper{dirs: d, lab: l, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()

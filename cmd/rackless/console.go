@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/render"
 )
 
 // escapeKey leaves the console: Ctrl-], as with telnet and virsh. It is the only key that the node never gets.
@@ -72,6 +73,9 @@ func dialConsole(ctx context.Context, r *rack.Rack, node string) (net.Conn, erro
 	}
 	if n == nil {
 		return nil, fmt.Errorf("node %s has not been started yet", node)
+	}
+	if r.State.Placed() {
+		return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", node, r.State.URI, render.DomainName(r.Lab.Name, node))
 	}
 	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", node, n.Process.PID)
 	if !n.Process.Alive() {

@@ -113,7 +113,8 @@ func parseOnly(root *cobra.Command, m mention) error {
 	if err != nil {
 		return err
 	}
-	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+	takesMore := cmd.Name() == "emulate" // a profile, where others have the name of a command only
+	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
 	}
 	cmd.InitDefaultHelpFlag()

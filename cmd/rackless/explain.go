@@ -5,35 +5,39 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/check"
 )
 
 func newExplainCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [RL###]...",
-		Short: "Say what a finding of inspect means, what follows from it, and how to fix it",
-		Long: `Prints the long text of findings: what is read, what it means, what it costs and the way to fix it, with sources. Without an argument it
-lists all findings that there are. The same texts are in docs/checks.md.`,
+		Use:   "explain [RL###|NAME]...",
+		Short: "Say what a finding of inspect or a check of verify means, what follows from it, and how to fix it",
+		Long: `Prints the long text of findings and checks: what is read, what it means, what it costs and the way to fix it, with sources. Without an
+argument it lists all that there are. Checks of verify have a name beside their number. The same texts are in docs/checks.md.`,
 		Example: `  rackless explain
-  rackless explain RL003`,
+  rackless explain RL003
+  rackless explain link-mtu`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
-			for _, c := range diagnose.Catalogue() {
+			for _, c := range check.Catalogue() {
 				ids = append(ids, c.ID+"\t"+c.Title)
+				if c.Name != "" {
+					ids = append(ids, c.Name+"\t"+c.Title)
+				}
 			}
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				g := newGrid("id", "severity", "finding")
-				for _, c := range diagnose.Catalogue() {
-					g.add(c.ID, string(c.Severity), c.Title)
+				g := newGrid("id", "severity", "name", "finding or check")
+				for _, c := range check.Catalogue() {
+					g.add(c.ID, string(c.Severity), c.Name, c.Title)
 				}
 				_, err := fmt.Fprint(a.out, g)
 				return err
 			}
 			for i, id := range args {
-				text, ok := diagnose.Explain(id)
+				text, ok := check.Explain(id)
 				if !ok {
 					return usage(fmt.Errorf("%q is no finding; rackless explain lists them", id))
 				}

@@ -169,9 +169,9 @@ func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 		return out, err
 	}
 	out.Running = true
-	out.Changes = append(out.Changes, lab.Diff(r.Lab, l)...)
+	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
-	if !r.SwitchAlive() {
+	if !r.State.Placed() && !r.SwitchAlive() {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}
 	for _, st := range r.Status(ctx) {

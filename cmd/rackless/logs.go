@@ -91,6 +91,13 @@ func (a *app) logPath(arg string, f logsFlags) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if r.State.Placed() {
+		qemu, console := r.Logs(node)
+		if f.qemu {
+			return qemu, nil
+		}
+		return console, nil
+	}
 	if f.qemu {
 		return r.QEMULog(node), nil
 	}

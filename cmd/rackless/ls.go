@@ -21,7 +21,7 @@ type lsOutput struct {
 type lsLab struct {
 	Name     string    `json:"name"`
 	Ready    bool      `json:"ready"`  // up has finished
-	Switch   string    `json:"switch"` // "running" or "dead"
+	Switch   string    `json:"switch"` // "running", "dead", or "none" on a host's own NICs
 	Driver   string    `json:"driver"`
 	Accel    string    `json:"accelerator"`                  // "kvm" or "tcg"
 	Reason   string    `json:"accelerator_reason,omitempty"` // why it is not kvm
@@ -113,7 +113,10 @@ func describeLab(ctx context.Context, r *rack.Rack) lsLab {
 		Name: r.Lab.Name, Ready: s.Ready, Switch: "dead", Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate, Emulated: s.Accel != "kvm",
 		Kernel: s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
 	}
-	if r.SwitchAlive() {
+	switch {
+	case s.Placed():
+		l.Switch = "none"
+	case r.SwitchAlive():
 		l.Switch = "running"
 	}
 	for _, st := range r.Status(ctx) {

@@ -22,6 +22,7 @@ const (
 	exitFailed = 1 // the operation failed
 	exitUsage  = 2 // the command line or a file is wrong
 	exitFaults = 3 // it ran, and found faults
+	exitReboot = 4 // it did what it can before a reboot
 )
 
 // app is what commands share: the world outside, which tests replace.
@@ -75,6 +76,8 @@ network, and every figure says so.
 
   rackless inspect                     this machine's topology and devices, and what is wrong with them
   rackless plan lab.yaml               where its nodes go on a real host, proved to be the best place
+  rackless prepare lab.yaml            leads a host to what the plan needs; rackless rollback takes it back
+  rackless emulate desktop             a whole emulated host to practise on
   rackless doctor                      what this machine can do as a host of labs, and what it lacks
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
   rackless verify pair                 every fact of it, checked, with evidence
@@ -83,7 +86,8 @@ network, and every figure says so.
   rackless down pair
 
 Exit codes: 0 done, 1 failed, 2 wrong command line or lab file, 3 the check or measurement ran and
-found faults, or the lab does not fit on the host. exec ends with the command's own status.
+found faults, or the lab does not fit on the host, 4 prepare goes on after a reboot. exec and emulate
+end with the command's own status.
 
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
 images and results; NO_COLOR turns colour off.`,
@@ -111,7 +115,7 @@ images and results; NO_COLOR turns colour off.`,
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newFabricCmd(a), newCaptureCmd(a))
-	group("machine", newInspectCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a))
+	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
 	root.AddCommand(newDaemonCmd(a))
 
 	// cobra adds these two when it runs; here already, so that they stand in the groups and their errors are usage errors too.

@@ -24,11 +24,14 @@ import (
 func shapes() map[string]func() any {
 	return map[string]func() any{
 		"ls":          func() any { return new(lsOutput) },
+		"emulate-ls":  func() any { return new(hostsOutput) },
 		"fabric":      func() any { return new(fabricOutput) },
 		"image-ls":    func() any { return new(imageOutput) },
 		"image-build": func() any { return new(buildOutput) },
 		"lab-diff":    func() any { return new(diffOutput) },
 		"doctor":      func() any { return new(doctorOutput) },
+		"prepare":     func() any { return new(prepareOutput) },
+		"rollback":    func() any { return new(rollbackOutput) },
 		"verify":      func() any { return new([]check.Finding) },
 		"report-list": func() any { return new([]result) },
 

@@ -1,19 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 )
 
 func newUpCmd(a *app) *cobra.Command {
 	o := rack.Options{Accel: "auto"}
+	var at placeOptions
 	cmd := &cobra.Command{
 		Use:   "up LAB.yaml",
 		Short: "Bring a lab up, or lead a running one to what its file says now",
@@ -22,10 +29,15 @@ If the file has changed, it says what differs and applies it: what can be change
 nodes that must be made anew are, while the others run on; see rackless lab diff for what that would be.
 Nodes that have died, and a switch that has, are started again.
 
+A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless prepare has prepared: its nodes
+are domains of libvirt there, placed and pinned as planned, with the devices passed through. Domains that have changed are shown with
+what differs, and ended only with --recreate. --connect names the libvirt of another host, and --host what inspect printed there.
+
 The first time builds the node image from Debian packages and boots a template, which takes up to a minute; after that
 a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		Example: `  rackless up examples/pair.yaml
-  rackless up --accel tcg --cold lab.yaml`,
+  rackless up --accel tcg --cold lab.yaml
+  rackless up lab.yaml --connect qemu+ssh://root@host/system --host host.json`,
 		Args:              exactArgs(1, "LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,6 +49,14 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 			if err != nil {
 				return err
 			}
+			if !placed(l) && (cmd.Flags().Changed("connect") || at.host != "") {
+				return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, args[0])
+			}
+			if placed(l) {
+				if o.Place, err = a.placement(cmd.Context(), l, args[0], at); err != nil {
+					return err
+				}
+			}
 			return a.up(cmd.Context(), d, l, o)
 		},
 	}
@@ -44,7 +64,71 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 	cmd.Flags().StringVar(&o.Kernel, "kernel", "", "kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
 	cmd.Flags().BoolVar(&o.Cold, "cold", false, "boot every node instead of cloning a template")
 	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false, "start even if the nodes' memory adds up to more than is available")
+	cmd.Flags().StringVar(&at.uri, "connect", rack.DefaultURI, "libvirt `URI` of the host")
+	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is another machine")
+	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "end domains that run and have changed, to start them anew")
 	return cmd
+}
+
+// placeOptions say where a lab is placed.
+type placeOptions struct{ uri, host string }
+
+// placed reports whether a lab is one for a host with its devices.
+func placed(l *lab.Lab) bool {
+	if l.Driver == lab.DriverLibvirt {
+		return true
+	}
+	return l.Driver == lab.DriverAuto && rack.Supported(l) != nil && slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs+n.VFs > 0 })
+}
+
+// placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
+func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
+	if at.host != "" {
+		h, name, err := a.planHost(ctx, at.host)
+		if err != nil {
+			return nil, err
+		}
+		q := planQuery{o: planOptions{form: formTable, limit: planTime}, file: file, options: plan.Options{HostName: name}}
+		r, err := a.solve(ctx, &q, h, l)
+		if err != nil {
+			return nil, a.refused(&q, err)
+		}
+		return &rack.Placement{URI: at.uri, Plan: r.plan, Host: r.host}, nil
+	}
+	p, err := a.store().Load()
+	switch {
+	case errors.Is(err, host.ErrNotPrepared):
+		return nil, &exitError{exitFaults, fmt.Errorf("%w: rackless prepare %s", err, file)}
+	case err != nil:
+		return nil, err
+	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
+		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback, then rackless prepare %s",
+			p.Lab.Name, p.Made.Format(time.DateTime), file, file)}
+	}
+	survey, err := a.surveyPrepared(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range survey {
+		if r.Status != change.InPlace {
+			return nil, &exitError{exitFaults, fmt.Errorf("this host is not as lab %s needs it (%s: %s): rackless prepare", l.Name, r.What, r.Status)}
+		}
+	}
+	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
+}
+
+// surveyPrepared says how the steps stand that the host was prepared by.
+func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Result, error) {
+	s := a.system()
+	steps, err := host.Steps(s, p, a.machine())
+	if err != nil {
+		return nil, err
+	}
+	// Guards are about changes: those that are made already need none.
+	for i := range steps {
+		steps[i].Guard = nil
+	}
+	return change.Survey(ctx, s, steps)
 }
 
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {

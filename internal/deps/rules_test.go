@@ -22,6 +22,7 @@ const (
 	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes come to be"
 	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
 	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
+	whyHost   = "what is done to a host follows from a plan; who starts machines on it, and measures them, is not its business"
 	whyCmd    = "a command is wired up from packages, and never imported: move what is shared into the package whose business it is"
 )
 
@@ -62,16 +63,26 @@ var rules = map[string]rule{
 	"plan/advise": {may: []string{"lab", "plan", "plan/search", "topology"}, why: whyPlan, never: pure()},
 	"plan/fleet":  {may: []string{"lab", "plan", "plan/rivals", "plan/search", "topology"}, why: whyPlan, never: pure()},
 	"render": {
-		may: []string{"lab", "plan", "render/libvirtxml", "topology"},
+		may: []string{"internal/cmdline", "lab", "plan", "render/libvirtxml", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
 	},
 	"render/libvirtxml": {why: "libvirt's XML as types: what is put into it is its caller's business", never: pure()},
+
+	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
+	"host":        {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost, "bench": whyHost, "emulate": whyHost}},
+	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
+	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
+	"host/tune":   {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
 
 	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
 	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
 	"driver/qemu": {
 		may: []string{"driver", "guest", "lab", "qapi"},
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
+	},
+	"driver/libvirt": {
+		may: []string{"guest", "qapi", "render", "render/libvirtxml"},
+		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
 	},
 	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "fabric": whyGuest, "rack": whyGuest}},
 	"fabric": {any: true, never: map[string]string{
@@ -82,8 +93,8 @@ var rules = map[string]rule{
 		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
-	"facts": {why: "what a node says of itself is read by everybody and knows nobody"},
-	"check": {may: []string{"bench", "facts", "lab"}, why: "a check compares values; how they got so is not its business"},
+	"facts": {may: []string{"topology"}, why: "what a kernel says of itself is read by everybody and knows nobody"},
+	"check": {may: []string{"bench", "diagnose", "facts", "lab", "plan", "topology"}, why: "a check compares values; how they got so is not its business"},
 	"report": {
 		may: []string{"bench", "check", "lab"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
@@ -92,14 +103,20 @@ var rules = map[string]rule{
 
 	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"}, why: "a plan is printed as it was made; nothing is decided here"},
 
+	"emulate":              {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "an emulated host is a machine like others; what is done in it is not its business"}},
+	"emulate/image":        {may: []string{"guest", "internal/imagecache", "qapi"}, why: "a disk is built from packages, and does not depend on what boots it"},
 	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":         {any: true},
+	"examples/hosts":       {why: "profiles as files, embedded: what they mean is the business of emulate"},
+	"internal/imagecache":  {why: "images by what they are made from: what is in them is their builders' business"},
+	"internal/cmdline":     {may: []string{"topology"}, why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
 	"internal/deps":        {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/lazyregexp":  {why: "regular expressions, later"},
 	"internal/planbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"}, why: "it makes problems for tests and benchmarks; who solves them is not its business"},
+	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }

@@ -1,0 +1,461 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Domain is what is known of the virtual machine of a lab node: from libvirt which thread is which, from the kernel what is in force.
+type Domain struct {
+	Node  string // of the plan
+	Name  string // as messages call it: libvirt's "LAB.NODE"
+	State string // libvirt's word; only one that is "running" can be looked at
+	PID   int    // of QEMU; 0 where it does not run
+	// VCPUs are the threads of the virtual CPUs in their order, as query-cpus-fast of QMP tells them.
+	VCPUs []int
+	// IOThreads are those of the I/O threads, as query-iothreads tells them.
+	IOThreads []int
+	// Pins are those of the live definition; nil leaves their check out.
+	Pins *Pins
+	// Process is what the kernel shows of it now (facts.ReadProcess); nil where it could not be read.
+	Process *facts.Process
+}
+
+// Pins are where a definition wants threads and memory. A nil set is a pin that is not there.
+type Pins struct {
+	VCPUs       map[int]topology.CPUSet // by number of the virtual CPU
+	Emulator    *topology.CPUSet
+	IOThreads   *topology.CPUSet // of all of them
+	MemoryMode  string           // numatune's mode: "strict"
+	MemoryNodes *topology.CPUSet // and nodeset
+}
+
+// Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as it is known, and may be nil; it is not compared.
+// It is pure.
+func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []Finding {
+	var out []Finding
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
+		if k < 0 {
+			out = append(out, Finding{ID: IDDomain, Subject: n.Name, Status: Failed, Have: "no such domain", Want: running, Evidence: "virsh list --all",
+				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
+			continue
+		}
+		c := domainCheck{host: newHostCheck(p, h, nil, nil), n: n, d: &domains[k]}
+		out = append(out, c.findings()...)
+	}
+	return coded(out)
+}
+
+// A domainCheck compares one virtual machine.
+type domainCheck struct {
+	host *hostCheck
+	n    *plan.Node
+	d    *Domain
+	out  []Finding
+}
+
+func (c *domainCheck) findings() []Finding {
+	f := Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running, Evidence: "virsh domstate " + c.d.Name,
+		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name + ".log"}
+	switch {
+	case c.d.State != running || c.d.PID == 0:
+		c.judge(false, f)
+		return c.out // of what does not run nothing else can be said
+	case c.d.Process == nil:
+		f.Status, f.Have, f.Fix = Unknown, running+", and its process cannot be looked at", "run rackless verify as root"
+		c.out = append(c.out, f)
+		return c.out
+	}
+	f.Have += fmt.Sprintf(", process %d", c.d.PID)
+	c.judge(true, f)
+	c.vcpus()
+	c.emulator()
+	c.iothreads()
+	c.pins()
+	c.memory()
+	c.vfio()
+	return c.out
+}
+
+func (c *domainCheck) judge(ok bool, f Finding) {
+	f.Status = Failed
+	if ok {
+		f.Status, f.Fix = OK, ""
+	}
+	c.out = append(c.out, f)
+}
+
+// unknown adds a finding on what could not be read.
+func (c *domainCheck) unknown(f Finding, why string) {
+	f.Status, f.Have, f.Fix = Unknown, why, "run rackless verify as root"
+	if len(c.d.Process.Unread) > 0 {
+		f.Have += ": " + few(c.d.Process.Unread, 2)
+	}
+	c.out = append(c.out, f)
+}
+
+// thread returns a thread of the process by its ID.
+func (c *domainCheck) thread(tid int) *facts.Thread {
+	for i := range c.d.Process.Threads {
+		if c.d.Process.Threads[i].TID == tid {
+			return &c.d.Process.Threads[i]
+		}
+	}
+	return nil
+}
+
+func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
+
+func (c *domainCheck) vcpus() {
+	n := len(c.n.VCPUs)
+	f := Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s", plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
+	if len(c.d.VCPUs) == 0 {
+		c.unknown(f, "which threads are virtual CPUs is not known")
+		return
+	}
+	var wrong, fixes []string
+	for i := range max(n, len(c.d.VCPUs)) {
+		switch {
+		case i >= len(c.d.VCPUs):
+			wrong = append(wrong, fmt.Sprintf("virtual CPU %d is not there", i))
+			continue
+		case i >= n:
+			wrong = append(wrong, fmt.Sprintf("virtual CPU %d is not in the plan", i))
+			continue
+		}
+		t := c.thread(c.d.VCPUs[i])
+		if t == nil {
+			wrong = append(wrong, fmt.Sprintf("thread %d of virtual CPU %d is not there", c.d.VCPUs[i], i))
+			continue
+		}
+		if want := cpuSet(c.n.VCPUs[i : i+1]); !t.Allowed.Equal(want) {
+			wrong = append(wrong, fmt.Sprintf("virtual CPU %d may use %s, not just %s", i, list(t.Allowed), want))
+			fixes = append(fixes, fmt.Sprintf("virsh vcpupin %s %d %s --live --config", c.d.Name, i, want))
+		}
+	}
+	f.Have = fmt.Sprintf("%d of %d on their CPU", n-min(n, len(wrong)), n)
+	if len(wrong) > 0 {
+		f.Have += ": " + few(wrong, 4)
+		f.Fix = "define the domain of the plan again, shut the node down and start it"
+		if len(fixes) == len(wrong) {
+			f.Fix = strings.Join(fixes[:min(len(fixes), 3)], "; ")
+			if len(fixes) > 3 {
+				f.Fix += "; and so on"
+			}
+		}
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+// pinned checks threads that share a set of CPUs.
+func (c *domainCheck) pinned(f Finding, threads []*facts.Thread, want topology.CPUSet) {
+	var wrong []string
+	for _, t := range threads {
+		// One that may use fewer of them is QEMU's choice: it keeps a thread on each NUMA node with memory.
+		if t.Allowed.IsEmpty() || !t.Allowed.IsSubsetOf(want) {
+			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, printable(t.Name), list(t.Allowed)))
+		}
+	}
+	f.Have = fmt.Sprintf("%s on %s", plural(len(threads), "thread"), list(want))
+	if len(wrong) > 0 {
+		f.Have = few(wrong, 4)
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+func (c *domainCheck) emulator() {
+	want := c.emulatorPin()
+	f := Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(), Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
+	if want.IsEmpty() {
+		return // a plan that leaves the host no core has no place for them
+	}
+	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
+		c.unknown(f, "which threads are QEMU's own is not known")
+		return
+	}
+	var threads []*facts.Thread
+	for i := range c.d.Process.Threads {
+		t := &c.d.Process.Threads[i]
+		if !slices.Contains(c.d.VCPUs, t.TID) && !slices.Contains(c.d.IOThreads, t.TID) {
+			threads = append(threads, t)
+		}
+	}
+	c.pinned(f, threads, want)
+}
+
+// emulatorPin is what the definition is to have. Of a host that is not known it cannot be told which housekeeping CPUs are beside the memory: then a definition that has those of the
+// plan is believed.
+func (c *domainCheck) emulatorPin() topology.CPUSet {
+	if h := c.host.h; h == nil || len(h.NUMANodes) == 0 {
+		if c.d.Pins != nil && c.d.Pins.Emulator != nil && c.n.EmulatorCPUs.IsSubsetOf(*c.d.Pins.Emulator) {
+			return *c.d.Pins.Emulator
+		}
+	}
+	return c.host.p.EmulatorPin(c.n, c.host.h)
+}
+
+func (c *domainCheck) iothreads() {
+	want := c.n.IOThreadCPUs
+	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
+		return
+	}
+	f := Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(), Fix: "virsh iothreadpin " + c.d.Name + " 1 " + want.String() + " --live --config"}
+	var threads []*facts.Thread
+	for _, tid := range c.d.IOThreads {
+		if t := c.thread(tid); t != nil {
+			threads = append(threads, t)
+		}
+	}
+	if len(threads) < len(c.d.IOThreads) {
+		c.unknown(f, "threads of I/O threads are not there")
+		return
+	}
+	c.pinned(f, threads, want)
+}
+
+// pins compares the live definition.
+func (c *domainCheck) pins() {
+	if c.d.Pins == nil {
+		return
+	}
+	f := Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan", Evidence: "virsh dumpxml " + c.d.Name,
+		Fix: "define the domain of the plan again (domains/" + c.n.Name + ".xml), shut the node down and start it"}
+	var wrong []string
+	differs := func(what string, have *topology.CPUSet, want topology.CPUSet) {
+		switch {
+		case want.IsEmpty(): // the plan has no place for it
+		case have == nil:
+			wrong = append(wrong, "no "+what)
+		case !have.Equal(want):
+			wrong = append(wrong, fmt.Sprintf("%s %s, not %s", what, list(*have), want))
+		}
+	}
+	for i, cpu := range c.n.VCPUs {
+		var have *topology.CPUSet
+		if set, ok := c.d.Pins.VCPUs[i]; ok {
+			have = &set
+		}
+		differs(fmt.Sprintf("vcpupin %d", i), have, cpuSet([]int{cpu}))
+	}
+	differs("emulatorpin", c.d.Pins.Emulator, c.emulatorPin())
+	if len(c.d.IOThreads) > 0 {
+		differs("iothreadpin", c.d.Pins.IOThreads, c.n.IOThreadCPUs)
+	}
+	var nodes []int
+	for _, m := range c.n.Memory {
+		if m.Bytes > 0 {
+			nodes = append(nodes, m.NUMANode)
+		}
+	}
+	differs("numatune nodeset", c.d.Pins.MemoryNodes, cpuSet(nodes))
+	if c.d.Pins.MemoryNodes != nil && c.d.Pins.MemoryMode != "strict" {
+		wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", c.d.Pins.MemoryMode))
+	}
+	if len(wrong) > 0 {
+		f.Have = few(wrong, 4)
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+// guestMemory returns the mappings that are the guest's memory. Each of its cells is one mapping of just its size, if need be all in one. Where there is none
+// of that size the largest are taken until they make up the whole; ok is false where they do not.
+func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok bool) {
+	var candidates []facts.Mapping
+	for _, m := range all {
+		// What is in an ordinary file is a library or a disk, and no memory of the guest.
+		memory := m.File == "" || m.Huge || strings.HasPrefix(m.File, "/memfd:") || strings.HasPrefix(m.File, "/dev/zero") || strings.HasPrefix(m.File, "/dev/shm/")
+		if memory && m.Bytes > 0 {
+			candidates = append(candidates, m)
+		}
+	}
+	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU sets on a guest's memory alone, then those that are in use.
+	slices.SortStableFunc(candidates, func(a, b facts.Mapping) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge), compareBool(a.Policy != "default", b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
+	})
+	sizes := [][]uint64{{n.MemoryBytes}}
+	cells := []uint64{}
+	for _, cell := range n.Cells {
+		if cell.Bytes > 0 {
+			cells = append(cells, cell.Bytes)
+		}
+	}
+	sizes = append(sizes, cells)
+	for _, want := range sizes {
+		if ram := exactly(candidates, want); ram != nil {
+			return ram, true
+		}
+	}
+	var sum uint64
+	for _, m := range candidates {
+		if sum >= n.MemoryBytes {
+			break
+		}
+		ram, sum = append(ram, m), sum+m.Bytes
+	}
+	return ram, sum >= n.MemoryBytes
+}
+
+// compareBool puts true first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// exactly returns a mapping of each size, the first of each; nil where there is none of one of them.
+func exactly(candidates []facts.Mapping, sizes []uint64) []facts.Mapping {
+	var out []facts.Mapping
+	used := map[uint64]bool{} // by address
+	for _, size := range sizes {
+		i := slices.IndexFunc(candidates, func(m facts.Mapping) bool { return m.Bytes == size && !used[m.Start] })
+		if i < 0 {
+			return nil
+		}
+		used[candidates[i].Start] = true
+		out = append(out, candidates[i])
+	}
+	return out
+}
+
+// memory checks where the guest's pages are, and how large.
+func (c *domainCheck) memory() {
+	evidence := fmt.Sprintf("/proc/%d/numa_maps", c.d.PID)
+	want := map[int]uint64{} // bytes by NUMA node
+	var page uint64
+	for _, m := range c.n.Memory {
+		want[m.NUMANode] += m.Bytes
+		page = max(page, m.PageBytes)
+	}
+	nodes := Finding{ID: IDMemoryNodes, Subject: c.n.Name, Want: nodesText(want), Evidence: evidence,
+		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name + " has to say strict"}
+	pages := Finding{ID: IDMemoryPages, Subject: c.n.Name, Want: "pages of " + sizeText(page), Evidence: evidence,
+		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
+	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
+	if !ok {
+		c.unknown(nodes, "no memory as large as the guest's is to be seen")
+		if page > 0 {
+			c.unknown(pages, "no memory as large as the guest's is to be seen")
+		}
+		return
+	}
+	have, bySize := map[int]uint64{}, map[uint64]uint64{}
+	var total uint64
+	for i := range ram {
+		for node, n := range ram[i].Pages {
+			have[node] += n * ram[i].PageBytes
+		}
+		// A mapping that nothing has touched has a size of pages all the same, where the kernel says it.
+		bySize[ram[i].PageBytes] += ram[i].Bytes
+		total += ram[i].Resident()
+	}
+	var wrong []string
+	for _, node := range slices.Sorted(maps.Keys(have)) {
+		if have[node] > want[node] {
+			wrong = append(wrong, fmt.Sprintf("%s on NUMA node %d", amount(have[node]), node))
+		}
+	}
+	nodes.Have = nodesText(have)
+	whole := total >= c.n.MemoryBytes
+	switch {
+	case len(wrong) > 0:
+		nodes.Have += ": too much, " + few(wrong, 4)
+	case !whole:
+		nodes.Have += fmt.Sprintf(": %s of %s", amount(total), amount(c.n.MemoryBytes))
+		if page == 0 {
+			nodes.Have += " touched so far"
+		} else {
+			nodes.Have += " only"
+		}
+	}
+	// Hugepages are all taken before the guest starts; others as it touches them.
+	c.judge(len(wrong) == 0 && (whole || page == 0), nodes)
+
+	if page == 0 {
+		return
+	}
+	var sizes []string
+	for _, size := range slices.Sorted(maps.Keys(bySize)) {
+		name := "pages of unknown size"
+		if size > 0 {
+			name = "pages of " + sizeText(size)
+		}
+		sizes = append(sizes, fmt.Sprintf("%s in %s", amount(bySize[size]), name))
+	}
+	pages.Have = strings.Join(sizes, ", ")
+	c.judge(len(bySize) == 1 && bySize[page] > 0, pages)
+}
+
+// nodesText writes amounts of memory by NUMA node.
+func nodesText(bytes map[int]uint64) string {
+	var parts []string
+	for _, node := range slices.Sorted(maps.Keys(bytes)) {
+		if bytes[node] > 0 {
+			parts = append(parts, fmt.Sprintf("%s on node %d", amount(bytes[node]), node))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// amount writes an amount of memory: whole GiB, else MiB.
+func amount(bytes uint64) string {
+	if bytes >= 1<<30 && bytes%(1<<30) == 0 {
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	}
+	return fmt.Sprintf("%.4g MiB", float64(bytes)/(1<<20))
+}
+
+// vfio checks which devices QEMU holds.
+func (c *domainCheck) vfio() {
+	f := Finding{ID: IDVFIOHeld, Subject: c.n.Name, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
+		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name + " shows the hostdevs in force"}
+	groups := map[string]bool{} // device files
+	for _, id := range c.n.Devices {
+		a, err := c.host.address(id)
+		d := c.host.pci[a]
+		if err != nil || d == nil || d.IOMMUGroup == nil {
+			f.Want = "the group of " + id
+			c.unknown(f, "the host does not tell the IOMMU group of "+id)
+			return
+		}
+		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
+	}
+	want := slices.Sorted(maps.Keys(groups))
+	f.Want = cmp.Or(few(want, 6), "no device")
+	if c.d.Process.VFIO == nil {
+		c.unknown(f, "its open files cannot be read")
+		return
+	}
+	var cdevs, held []string
+	for _, file := range c.d.Process.VFIO {
+		if strings.HasPrefix(file, "/dev/vfio/devices/") {
+			cdevs = append(cdevs, file)
+		} else {
+			held = append(held, file)
+		}
+	}
+	f.Have = cmp.Or(few(c.d.Process.VFIO, 6), "no device")
+	if len(held) == 0 && len(cdevs) > 0 {
+		// Which function such a file is for is in no name; their number is what can be compared.
+		f.Want = plural(len(c.n.Devices), "device") + " of /dev/vfio/devices"
+		c.judge(len(cdevs) == len(c.n.Devices), f)
+		return
+	}
+	slices.Sort(held)
+	c.judge(slices.Equal(held, want), f)
+}

@@ -1,0 +1,429 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// Guests compares what nodes see of themselves with the plan. nodes are by name, and nil or missing where a node does not answer. h tells what the
+// devices are and what their links can do; it is not compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
+// those of NICs, which have names. It is pure.
+func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []Finding {
+	host := newHostCheck(p, h, nil, nil)
+	var out []Finding
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		f := nodes[n.Name]
+		if f == nil {
+			out = append(out, unread(IDGuestCPUs, n.Name, titleAnswers, "guest agent", "it does not answer", "virsh list shows whether it runs, and whether its guest agent does"))
+			continue
+		}
+		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f}
+		c.cpus()
+		c.siblings()
+		c.numa()
+		c.devices()
+		c.links()
+		c.gpuDirect()
+		out = append(out, c.out...)
+	}
+	return coded(out)
+}
+
+// A guestCheck compares one node.
+type guestCheck struct {
+	host      *hostCheck
+	elsewhere bool // nothing is known of the host
+	n         *plan.Node
+	f         *facts.Node
+	out       []Finding
+}
+
+const fixRedefine = "define the domain of the plan again, shut the node down and start it"
+
+func (c *guestCheck) judge(ok bool, f Finding) {
+	f.Subject, f.Status = cmp.Or(f.Subject, c.n.Name), Failed
+	f.Fix = cmp.Or(f.Fix, fixRedefine)
+	if ok {
+		f.Status, f.Fix = OK, ""
+	}
+	c.out = append(c.out, f)
+}
+
+// unknown adds a finding on what the node did not say.
+func (c *guestCheck) unknown(f Finding) {
+	f.Subject, f.Status, f.Have = cmp.Or(f.Subject, c.n.Name), Unknown, "the node does not say"
+	f.Fix = inNode("cat %s", f.Evidence)
+	c.out = append(c.out, f)
+}
+
+func (c *guestCheck) cpus() {
+	want := topology.CPURange(0, len(c.n.VCPUs)-1)
+	f := Finding{ID: IDGuestCPUs, Want: plural(len(c.n.VCPUs), "CPU") + ": " + list(want), Evidence: fileCPU + "online"}
+	if c.f.CPUs == nil {
+		c.unknown(f)
+		return
+	}
+	f.Have = plural(c.f.CPUs.Len(), "CPU") + ": " + list(*c.f.CPUs)
+	c.judge(c.f.CPUs.Equal(want), f)
+}
+
+// siblings compares the guest's cores with the plan's: virtual CPUs of one core are consecutive.
+func (c *guestCheck) siblings() {
+	threads := 1
+	if c.n.SMT {
+		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
+	}
+	f := Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU + "cpu*/topology/core_id, physical_package_id"}
+	if threads > 1 {
+		f.Want = fmt.Sprintf("every %d CPUs from 0 on a core", threads)
+	}
+	if len(c.f.Cores) == 0 {
+		c.unknown(f)
+		return
+	}
+	cores := map[facts.Core]topology.CPUSet{}
+	for cpu, core := range c.f.Cores {
+		if cpu >= 0 && cpu < topology.MaxCPUs {
+			cores[core] = cores[core].Union(topology.CPUs(cpu))
+		}
+	}
+	var wrong []string
+	for _, set := range slices.SortedFunc(maps.Values(cores), topology.CPUSet.Compare) {
+		first := set.Min()
+		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
+			wrong = append(wrong, set.String())
+		}
+	}
+	f.Have = plural(len(cores), "core") + fmt.Sprintf(" of %d", threads)
+	if len(wrong) > 0 {
+		f.Have = plural(len(cores), "core") + "; not as in the plan: " + few(wrong, 4)
+		f.Fix = fixRedefine + "; on AMD its cpu element needs the feature topoext"
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+// memorySlack is how much less than its cell a NUMA node of a guest may have: the firmware's and the kernel's part, which is reserved before memory is counted.
+// An eighth and 256 MiB hold a crash kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
+func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
+
+func (c *guestCheck) numa() {
+	f := Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
+	if !c.n.GuestNUMA {
+		// A kernel without NUMA has no such directory at all.
+		f.Want, f.Have = "one NUMA node", plural(len(c.f.NUMA), "NUMA node")
+		c.judge(len(c.f.NUMA) <= 1, f)
+		return
+	}
+	var cells, have, wrong []string
+	for _, cell := range c.n.Cells {
+		cells = append(cells, fmt.Sprintf("node %d with CPUs %s", cell.Cell, list(cellCPUs(&cell))))
+	}
+	f.Want = strings.Join(cells, ", ")
+	if len(c.f.NUMA) == 0 {
+		c.unknown(f)
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.f.NUMA)) {
+		have = append(have, fmt.Sprintf("node %d with CPUs %s", id, list(c.f.NUMA[id].CPUs)))
+		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == id }) {
+			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", id))
+		}
+	}
+	for i := range c.n.Cells {
+		cell := &c.n.Cells[i]
+		n := c.f.NUMA[cell.Cell]
+		if n == nil {
+			wrong = append(wrong, fmt.Sprintf("no node %d", cell.Cell))
+			continue
+		}
+		if want := cellCPUs(cell); !n.CPUs.Equal(want) {
+			wrong = append(wrong, fmt.Sprintf("node %d has CPUs %s", cell.Cell, list(n.CPUs)))
+		}
+		if !slices.Equal(n.Distances, cell.Distances) {
+			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances, cell.Distances))
+		}
+		if n.Memory > cell.Bytes || n.Memory+memorySlack(cell.Bytes) < cell.Bytes {
+			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(n.Memory), amount(cell.Bytes)))
+		}
+	}
+	f.Have = strings.Join(have, ", ")
+	if len(wrong) > 0 {
+		f.Have += "; " + few(wrong, 4)
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+func cellCPUs(cell *plan.Cell) topology.CPUSet {
+	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 || cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
+		return topology.CPUSet{}
+	}
+	return topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
+}
+
+// A kind of device, as far as a guest can tell: virtual functions have the vendor of their NIC.
+type deviceKind struct {
+	base   uint8 // class without subclass
+	vendor topology.ID16
+}
+
+func (k deviceKind) String() string {
+	name := fmt.Sprintf("function of class 0x%02x", k.base)
+	switch k.base {
+	case topology.ClassDisplay:
+		name = "GPU"
+	case topology.ClassNetwork:
+		name = "NIC"
+	case topology.ClassAccelerator:
+		name = "accelerator"
+	}
+	return fmt.Sprintf("%s of vendor %s", name, k.vendor)
+}
+
+// cardKind returns the kind of a card of the plan; ok is false where the host does not tell what it is.
+func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
+	a, err := topology.ParsePCIAddr(card.ID)
+	d = c.host.pci[a]
+	if err != nil || d == nil || d.Class == nil || d.Vendor == nil {
+		return kind, d, false
+	}
+	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
+}
+
+// functions returns what the guest has of a kind, by address. A display of the machine's own, or its paravirtual NIC, is of another vendor.
+func (c *guestCheck) functions(kind deviceKind) []*facts.PCIFunction {
+	var all []*facts.PCIFunction
+	for _, a := range slices.Sorted(maps.Keys(c.f.PCI)) {
+		d := c.f.PCI[a]
+		class, err1 := topology.ParseID24(d.Class)
+		vendor, err2 := topology.ParseID16(d.Vendor)
+		if err1 == nil && err2 == nil && class.Base() == kind.base && vendor == kind.vendor {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// kinds returns the cards of the node by kind, in the order of the plan.
+func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
+	cards = map[deviceKind][]*plan.NodeDevice{}
+	for i := range c.n.Cards {
+		kind, _, ok := c.cardKind(&c.n.Cards[i])
+		if !ok {
+			continue
+		}
+		if cards[kind] == nil {
+			order = append(order, kind)
+		}
+		cards[kind] = append(cards[kind], &c.n.Cards[i])
+	}
+	return order, cards
+}
+
+// members counts the functions of a card that are of its own kind: a GPU's audio is not, a second port of a NIC is.
+func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
+	n := 0
+	for _, id := range card.Functions {
+		if a, err := topology.ParsePCIAddr(id); err == nil {
+			if d := c.host.pci[a]; d != nil && d.Class != nil && d.Class.Base() == kind.base {
+				n++
+			}
+		}
+	}
+	return max(n, 1)
+}
+
+func (c *guestCheck) devices() {
+	order, cards := c.kinds()
+	for i := range c.n.Cards {
+		if _, _, ok := c.cardKind(&c.n.Cards[i]); !ok && !c.elsewhere {
+			id := c.n.Cards[i].ID
+			c.out = append(c.out, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id, Status: Unknown, Have: "the host does not tell what it is",
+				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)", Fix: "make a new plan from the machine as it is"})
+		}
+	}
+	for _, kind := range order {
+		want := 0
+		for _, card := range cards[kind] {
+			want += c.members(card, kind)
+		}
+		have := len(c.functions(kind))
+		c.judge(have == want, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(), Have: strconv.Itoa(have), Want: strconv.Itoa(want),
+			Evidence: "/sys/bus/pci/devices/*/class, vendor",
+			Fix:      inNode("dmesg | grep -i -e BAR -e pci") + "; the domain may be of an older plan, or the firmware's window too small for the BARs"})
+	}
+	if c.n.GuestNUMA {
+		c.deviceNodes(order, cards)
+	}
+}
+
+// deviceNodes checks on which NUMA nodes of the guest its devices are: of its NICs by their names, of others by kind.
+func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
+	const fix = "the domain has to have an expander bus for each cell with devices: " + fixRedefine
+	port := 0
+	for i := range c.n.Cards {
+		card := &c.n.Cards[i]
+		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
+			continue
+		}
+		nic := c.n.NICs[port]
+		port++
+		if card.Cell == nil {
+			continue
+		}
+		f := Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device", Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node", Fix: fix}
+		d := c.f.Net[nic.Name]
+		ok := false
+		switch {
+		case d == nil:
+		case d.PCI == "":
+			f.Have = "not on a card"
+		case d.NUMANode == nil:
+			c.unknown(f)
+			continue
+		default:
+			f.Have, ok = fmt.Sprintf("node %d", *d.NUMANode), *d.NUMANode == *card.Cell
+		}
+		c.judge(ok, f)
+	}
+	for _, kind := range order {
+		if kind.base == topology.ClassNetwork {
+			continue
+		}
+		var want, have []int
+		for _, card := range cards[kind] {
+			if card.Cell == nil {
+				want = nil
+				break
+			}
+			for range c.members(card, kind) {
+				want = append(want, *card.Cell)
+			}
+		}
+		if want == nil {
+			continue
+		}
+		for _, d := range c.functions(kind) {
+			if d.NUMANode != nil {
+				have = append(have, *d.NUMANode)
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(have)
+		c.judge(slices.Equal(want, have), Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(), Have: nodeList(have), Want: nodeList(want),
+			Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
+	}
+}
+
+// nodeList writes the NUMA nodes of devices, of one after the other.
+func nodeList(nodes []int) string {
+	if len(nodes) == 0 {
+		return "none"
+	}
+	words := make([]string, len(nodes))
+	for i, n := range nodes {
+		words[i] = strconv.Itoa(n)
+	}
+	return "node " + strings.Join(words, ", ")
+}
+
+// links checks the links of whole cards. Functions of a kind are compared from the best to the worst, because a guest does not know the host's addresses.
+func (c *guestCheck) links() {
+	order, cards := c.kinds()
+	for _, kind := range order {
+		var want []*topology.Link
+		for _, card := range cards[kind] {
+			_, d, _ := c.cardKind(card)
+			if card.Kind == plan.KindVF || d.Link == nil {
+				continue
+			}
+			for range c.members(card, kind) {
+				want = append(want, best(d.Link))
+			}
+		}
+		var have []*topology.Link
+		for _, d := range c.functions(kind) {
+			if d.Link.Width != nil { // virtual functions have none
+				have = append(have, &d.Link)
+			}
+		}
+		if len(want) == 0 {
+			continue
+		}
+		slices.SortStableFunc(want, worseLink)
+		slices.SortStableFunc(have, worseLink)
+		f := Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have), Want: linkTexts(want),
+			Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width", Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start the node"}
+		if len(have) == 0 {
+			c.unknown(f)
+			continue
+		}
+		ok := len(have) == len(want)
+		for i := range min(len(have), len(want)) {
+			ok = ok && deref(have[i].Width) >= deref(want[i].Width)
+			// GPUs lower the speed while they are idle.
+			ok = ok && (kind.base != topology.ClassNetwork || deref(have[i].SpeedGTs) >= deref(want[i].SpeedGTs))
+		}
+		c.judge(ok, f)
+	}
+}
+
+// best returns what a link can do at its two ends.
+func best(l *topology.Link) *topology.Link {
+	b := &topology.Link{SpeedGTs: l.MaxSpeedGTs, Width: l.MaxWidth}
+	if l.Port != nil {
+		if s := l.Port.MaxSpeedGTs; s != nil && b.SpeedGTs != nil {
+			b.SpeedGTs = new(min(*s, *b.SpeedGTs))
+		}
+		if w := l.Port.MaxWidth; w != nil && b.Width != nil {
+			b.Width = new(min(*w, *b.Width))
+		}
+	}
+	return b
+}
+
+func deref[T int | float64](p *T) T {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// worseLink orders links from the best: by lanes, then by speed.
+func worseLink(a, b *topology.Link) int {
+	return cmp.Or(cmp.Compare(deref(b.Width), deref(a.Width)), cmp.Compare(deref(b.SpeedGTs), deref(a.SpeedGTs)))
+}
+
+func linkTexts(all []*topology.Link) string {
+	words := make([]string, len(all))
+	for i, l := range all {
+		words[i] = linkText(l)
+	}
+	return strings.Join(words, ", ")
+}
+
+// gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
+func (c *guestCheck) gpuDirect() {
+	if c.f.NVIDIA == "" || len(c.f.RDMA) == 0 || len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
+		return
+	}
+	f := Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem", Want: "nvidia_peermem, or NVIDIA's open driver", Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
+		Fix: inNode("modprobe nvidia-peermem")}
+	// The open driver exports dma-buf; the closed one does not for RDMA.
+	open := strings.Contains(c.f.NVIDIA, "Open Kernel Module")
+	switch {
+	case len(c.f.Modules) > 0:
+		f.Have = strings.Join(c.f.Modules, ", ")
+	case open:
+		f.Have = "NVIDIA's open driver, with dma-buf"
+	}
+	c.judge(len(c.f.Modules) > 0 || open, f)
+}

@@ -1,0 +1,239 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// seen returns what nodes say of themselves that are just what the plan says.
+func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
+	t.Helper()
+	all := map[string]*facts.Node{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		cpus := topology.CPURange(0, len(n.VCPUs)-1)
+		f := &facts.Node{CPUs: &cpus, Cores: map[int]facts.Core{}, NUMA: map[int]*facts.NUMANode{}, Net: map[string]*facts.NetDevice{},
+			RDMA: map[string]*facts.RDMADevice{}, PCI: map[string]*facts.PCIFunction{
+				"0000:00:01.0": {Class: "0x030000", Vendor: "0x1234"}, // the machine's own display, and its management NIC
+				"0000:00:02.0": {Class: "0x020000", Vendor: "0x1af4"},
+			}}
+		threads := 1
+		if n.SMT {
+			threads = n.Threads
+		}
+		for cpu := range n.VCPUs {
+			f.Cores[cpu] = facts.Core{ID: cpu / threads}
+		}
+		if n.GuestNUMA {
+			for _, c := range n.Cells {
+				f.NUMA[c.Cell] = &facts.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances, Memory: c.Bytes - c.Bytes/50}
+			}
+		} else {
+			f.NUMA[0] = &facts.NUMANode{CPUs: cpus, Distances: []int{10}, Memory: n.MemoryBytes - n.MemoryBytes/50}
+		}
+		port := 0
+		for k := range n.Cards {
+			card := &n.Cards[k]
+			node := -1
+			if n.GuestNUMA && card.Cell != nil {
+				node = *card.Cell
+			}
+			for m, id := range card.Functions {
+				d := deviceOf(t, p, h, id)
+				g := &facts.PCIFunction{Class: d.Class.String(), Vendor: d.Vendor.String(), NUMANode: &node}
+				if card.Kind != plan.KindVF && d.Link != nil {
+					g.Link = *best(d.Link)
+				}
+				f.PCI[fmt.Sprintf("0000:%02x:00.%d", 0x20+k, m)] = g
+			}
+			if card.Kind != plan.KindGPU && port < len(n.NICs) {
+				f.Net[n.NICs[port].Name] = &facts.NetDevice{PCI: "0x020000", NUMANode: &node}
+				port++
+			}
+		}
+		all[n.Name] = f
+	}
+	return all
+}
+
+// twoCells is two lab nodes that see two NUMA nodes each, with a GPU on one and a NIC on the other.
+func twoCells(t *testing.T) *planCase {
+	t.Helper()
+	h := exampleHost(t, "epyc-7551p.ttar")
+	p, ok := planned(t, h, "cells.yaml", []byte("name: cells\nhost: {reserve: {cores: 4}}\nnodes:\n  vm: {count: 2, cpus: 28, memory: 32GiB, gpus: 1, nics: 1, smt: on, guest_numa: on}\n"))
+	if !ok || !p.Nodes[0].GuestNUMA || len(p.Nodes[0].Cells) != 2 || !p.Nodes[0].SMT {
+		t.Fatalf("the plan is not what this test is about: %v", ok)
+	}
+	prepare(t, p, h)
+	return &planCase{p: p, h: h, run: quiet(p, h)}
+}
+
+func TestEachFaultOfAGuestIsFound(t *testing.T) {
+	gpu, nic := "0000:20:00.0", "0000:21:00.0" // in the guest
+	tests := []struct {
+		name   string
+		change func(c *planCase, f *facts.Node)
+		want   []string
+	}{
+		{"all is as planned", func(c *planCase, f *facts.Node) {}, nil},
+		{"a CPU is missing", func(c *planCase, f *facts.Node) { f.CPUs = new(topology.CPURange(0, 26)) }, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
+		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs = nil }, []string{"unknown guest-cpus"}},
+		{"no siblings, as on AMD without topoext", func(c *planCase, f *facts.Node) {
+			for cpu := range f.Cores {
+				f.Cores[cpu] = facts.Core{ID: cpu}
+			}
+		}, []string{"failed guest-siblings | vm00 | 28 cores; not as in the plan: 0, 1, 2, 3 and 24 more"}},
+		{"siblings as the host numbers them", func(c *planCase, f *facts.Node) {
+			for cpu := range f.Cores {
+				f.Cores[cpu] = facts.Core{ID: cpu % 14}
+			}
+		}, []string{"failed guest-siblings | vm00 | 14 cores; not as in the plan: 0,14, "}},
+		{"cores are not known", func(c *planCase, f *facts.Node) { clear(f.Cores) }, []string{"unknown guest-siblings"}},
+		{"one NUMA node only", func(c *planCase, f *facts.Node) { delete(f.NUMA, 1) }, []string{"failed guest-numa | vm00 | node 0 with CPUs "}},
+		{"a NUMA node too many", func(c *planCase, f *facts.Node) { f.NUMA[2] = &facts.NUMANode{} }, []string{"failed guest-numa | vm00 | "}},
+		{"NUMA nodes are not known", func(c *planCase, f *facts.Node) { clear(f.NUMA) }, []string{"unknown guest-numa"}},
+		{"cells with the host's numbers", func(c *planCase, f *facts.Node) { f.NUMA[0].CPUs, f.NUMA[1].CPUs = f.NUMA[1].CPUs, f.NUMA[0].CPUs },
+			[]string{"failed guest-numa"}},
+		{"distances of the default", func(c *planCase, f *facts.Node) { f.NUMA[0].Distances = []int{10, 20} }, []string{"failed guest-numa"}},
+		{"memory is elsewhere", func(c *planCase, f *facts.Node) { f.NUMA[0].Memory = 4 << 30 }, []string{"failed guest-numa"}},
+		{"more memory than its cell", func(c *planCase, f *facts.Node) { f.NUMA[0].Memory = 40 << 30 }, []string{"failed guest-numa"}},
+		{"the GPU has no room", func(c *planCase, f *facts.Node) { delete(f.PCI, gpu) },
+			[]string{"failed guest-devices | vm00 GPU of vendor 0x10de | 0", "failed guest-device-node | vm00 GPU of vendor 0x10de | none", "unknown guest-link | vm00 GPU"}},
+		{"one NIC more", func(c *planCase, f *facts.Node) { f.PCI["0000:30:00.0"] = f.PCI[nic] },
+			[]string{"failed guest-devices | vm00 NIC of vendor 0x15b3 | 2", "failed guest-link | vm00 NIC"}},
+		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { f.PCI[gpu].NUMANode = new(-1) },
+			[]string{"failed guest-device-node | vm00 GPU of vendor 0x10de | node -1"}},
+		{"the NIC is on the other node", func(c *planCase, f *facts.Node) { f.Net["eth0"].NUMANode = new(1 - *f.Net["eth0"].NUMANode) },
+			[]string{"failed guest-device-node | vm00 eth0 | node "}},
+		{"the NIC of the name is paravirtual", func(c *planCase, f *facts.Node) { f.Net["eth0"].PCI = "" }, []string{"failed guest-device-node | vm00 eth0 | not on a card"}},
+		{"there is no NIC of the name", func(c *planCase, f *facts.Node) { delete(f.Net, "eth0") }, []string{"failed guest-device-node | vm00 eth0 | no such device"}},
+		{"the NIC's node is not known", func(c *planCase, f *facts.Node) { f.Net["eth0"].NUMANode = nil }, []string{"unknown guest-device-node | vm00 eth0"}},
+		{"the NIC's link fell to Gen 1", func(c *planCase, f *facts.Node) { f.PCI[nic].Link.SpeedGTs = new(2.5) },
+			[]string{"failed guest-link | vm00 NIC of vendor 0x15b3 | 2.5 GT/s x8"}},
+		{"the GPU is idle", func(c *planCase, f *facts.Node) { f.PCI[gpu].Link.SpeedGTs = new(2.5) }, nil},
+		{"the GPU has lost lanes", func(c *planCase, f *facts.Node) { f.PCI[gpu].Link.Width = new(8) }, []string{"failed guest-link | vm00 GPU of vendor 0x10de | 8 GT/s x8"}},
+		{"no way from NIC to GPU memory", func(c *planCase, f *facts.Node) {
+			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54", &facts.RDMADevice{}
+		}, []string{"failed gpudirect | vm00 | nvidia without nvidia_peermem"}},
+		{"the way of the module", func(c *planCase, f *facts.Node) {
+			f.NVIDIA, f.RDMA["mlx5_0"], f.Modules = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54", &facts.RDMADevice{}, []string{"nvidia_peermem"}
+		}, nil},
+		{"the way of the open driver", func(c *planCase, f *facts.Node) {
+			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86", &facts.RDMADevice{}
+		}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := twoCells(t)
+			nodes := seen(t, c.p, c.h)
+			tt.change(c, nodes["vm00"])
+			got := Guests(c.p, c.h, nodes)
+			wellFormed(t, got)
+			matches(t, notOK(got), tt.want)
+		})
+	}
+	t.Run("the host does not tell what a card is", func(t *testing.T) {
+		c := twoCells(t)
+		nodes := seen(t, c.p, c.h)
+		deviceOf(t, c.p, c.h, c.p.Nodes[1].Cards[0].ID).Class = nil
+		got := Guests(c.p, c.h, nodes)
+		wellFormed(t, got)
+		matches(t, notOK(got), []string{"unknown guest-devices | vm01 0000:21:00.0 | the host does not tell what it is"})
+	})
+	t.Run("the host is elsewhere", func(t *testing.T) {
+		c := twoCells(t)
+		got := slices.Concat(Guests(c.p, nil, seen(t, c.p, c.h)), Domains(c.p, nil, started(t, c.p, c.h)))
+		wellFormed(t, got)
+		matches(t, notOK(got), []string{"unknown vfio-held | vm00 | ", "unknown vfio-held | vm01 | "})
+	})
+	t.Run("it does not answer", func(t *testing.T) {
+		c := twoCells(t)
+		nodes := seen(t, c.p, c.h)
+		delete(nodes, "vm01")
+		got := Guests(c.p, c.h, nodes)
+		wellFormed(t, got)
+		matches(t, notOK(got), []string{"unknown guest-cpus | vm01 | it does not answer"})
+	})
+}
+
+func TestEveryCheckOfGuestsIsMade(t *testing.T) {
+	c := twoCells(t)
+	nodes := seen(t, c.p, c.h)
+	nodes["vm00"].NVIDIA, nodes["vm00"].RDMA["mlx5_0"], nodes["vm00"].Modules = "x", &facts.RDMADevice{}, []string{"nvidia_peermem"}
+	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
+	for _, id := range IDs() {
+		vf := id == IDVFs || id == IDPF // of the other example
+		if made := slices.ContainsFunc(all, func(f Finding) bool { return f.ID == id }); !made && !vf && !slices.Contains(LabIDs(), id) {
+			t.Errorf("%s is not made", id)
+		}
+	}
+}
+
+// A node with a card has a driver's device, with a name of its own; see node.go.
+func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
+	nic := testLab(t, 2, 1).Nodes[0].NICs[0]
+	card, soft := &facts.NetDevice{PCI: "0x020000"}, &facts.NetDevice{}
+	ofGID := &facts.RDMADevice{GIDs: []facts.GID{{NetDev: "eth0"}}}
+	tests := []struct {
+		name string
+		net  *facts.NetDevice
+		rdma map[string]*facts.RDMADevice
+		want string
+		dev  *facts.RDMADevice
+	}{
+		{"soft RoCE by its name", soft, map[string]*facts.RDMADevice{"rxe0": {}}, "rxe0", &facts.RDMADevice{}},
+		{"soft RoCE by its parent", soft, map[string]*facts.RDMADevice{"rxe7": {Parent: "eth0"}}, "rxe7", &facts.RDMADevice{Parent: "eth0"}},
+		{"a card's by its GIDs", card, map[string]*facts.RDMADevice{"mlx5_0": {}, "mlx5_1": ofGID}, "mlx5_1", ofGID},
+		{"a card's beside a stranger called rxe0", card, map[string]*facts.RDMADevice{"rxe0": {Parent: "eth9"}, "mlx5_1": ofGID}, "mlx5_1", ofGID},
+		{"none", soft, nil, "rxe0", nil},
+		{"none of a card", card, map[string]*facts.RDMADevice{"mlx5_0": {}}, "RDMA device of eth0", nil},
+		{"no such NIC", nil, nil, "rxe0", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := rdmaDeviceOf(&facts.Node{Net: map[string]*facts.NetDevice{"eth0": tt.net}, RDMA: tt.rdma}, nic, 0)
+			if got.name != tt.want || (got.RDMADevice == nil) != (tt.dev == nil) {
+				t.Errorf("got %q, %v", got.name, got.RDMADevice)
+			}
+		})
+	}
+}
+
+// Cards count packets for a port, where soft RoCE counts its own.
+func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
+	l := testLab(t, 2, 1)
+	f := newFakeLab(t, l)
+	for _, n := range f.nodes {
+		d := n.facts.RDMA["rxe0"]
+		delete(d.Counters, counterSent)
+		delete(d.Counters, counterReceived)
+		n.facts.RDMA = map[string]*facts.RDMADevice{"mlx5_0": d}
+		n.facts.Net["eth0"].PCI = "0x020000"
+		d.PortCounters = map[string]uint64{portCounterSent: 5, portCounterRcved: 5}
+	}
+	got := checkLab(t, f, IDTraffic, IDPort, IDGID)
+	i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDTraffic })
+	if got[i].Status != OK || got[i].Have != "vm00 sent 41, received 41 packets; vm01 sent 41, received 41 packets" {
+		t.Errorf("got %+v", got[i])
+	}
+	for _, f := range got {
+		if f.ID == IDPort && (f.Subject != "vm00 mlx5_0" && f.Subject != "vm01 mlx5_0" || f.Status != OK) {
+			t.Errorf("got %+v", f)
+		}
+	}
+}
+
+func TestANodeWithoutANICIsInNoRing(t *testing.T) {
+	l := testLab(t, 3, 1)
+	l.Nodes[1].NICs = nil
+	f := newFakeLab(t, l)
+	got := traffic(t.Context(), l, []*facts.Node{f.nodes["vm00"].facts, f.nodes["vm01"].facts, f.nodes["vm02"].facts}, nil, f)
+	if len(got) != 1 || got[0].Subject != "vm00 -> vm02" || got[0].Status != OK {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,285 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// Host compares a host, as it was just read and not nil, with what the plan wants it to be. It is pure.
+//
+// run is what runs on it; nil where that is not known, as of a snapshot: checks that rest on it alone are then left out. own are the processes of the
+// lab's own virtual machines, whose threads Domains judges.
+//
+// A fact that the host does not tell makes its check Unknown, never OK.
+func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []Finding {
+	c := newHostCheck(p, h, run, own)
+	for _, check := range []func(){
+		c.cpus, c.isolation, c.noHzFull, c.kernelArgs, c.threads, c.interrupts, c.workqueues, c.governor,
+		c.hugepages, c.hugetlbfs, c.iommu, c.devices, c.virtualFunctions,
+	} {
+		check()
+	}
+	coded(c.out)
+	// By code, so that equal checks stand together; their subjects stay in the order of the plan.
+	slices.SortStableFunc(c.out, func(a, b Finding) int { return cmp.Compare(a.Code, b.Code) })
+	return c.out
+}
+
+// A hostCheck is one comparison.
+type hostCheck struct {
+	p   *plan.Plan
+	h   *topology.Host
+	run *facts.Running
+	own []int
+
+	lab    topology.CPUSet // of virtual CPUs
+	whole  topology.CPUSet // those, and their siblings
+	groups grouping        // what control groups keep apart
+	pci    map[topology.PCIAddr]*topology.PCIDevice
+	out    []Finding
+}
+
+func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
+	if h == nil {
+		h = &topology.Host{}
+	}
+	c := &hostCheck{p: p, h: h, run: run, own: own, pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	for i := range p.Nodes {
+		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
+	}
+	c.whole = c.lab
+	for i := range h.Cores {
+		if h.Cores[i].CPUs.Overlaps(c.lab) {
+			c.whole = c.whole.Union(h.Cores[i].CPUs)
+		}
+	}
+	if run != nil {
+		c.groups = group(run.Cgroups, c.whole)
+	}
+	for i := range h.PCI {
+		c.pci[h.PCI[i].Address] = &h.PCI[i]
+	}
+	return c
+}
+
+// cpuSet returns a list as a set. A plan may be from a file: numbers that no kernel has are left out, and miss where they are looked for.
+func cpuSet(list []int) topology.CPUSet {
+	return topology.CPUs(slices.DeleteFunc(slices.Clone(list), func(c int) bool { return c < 0 || c >= topology.MaxCPUs })...)
+}
+
+func (c *hostCheck) add(f Finding) {
+	f.Subject = cmp.Or(f.Subject, hostSubject) // a plan from a file may name nothing
+	c.out = append(c.out, f)
+}
+
+// judge adds a finding that is OK where ok says so.
+func (c *hostCheck) judge(ok bool, f Finding) {
+	f.Status = Failed
+	if ok {
+		f.Status, f.Fix = OK, ""
+	}
+	c.add(f)
+}
+
+// unread adds a finding on what could not be read.
+func (c *hostCheck) unread(id, subject, want, evidence string) {
+	c.add(Finding{ID: id, Subject: subject, Status: Unknown, Have: "not known", Want: want, Evidence: evidence,
+		Fix: "run rackless verify on the host itself, as root; " + evidence + " has to be readable there"})
+}
+
+const (
+	hostSubject = "host"
+	fileCPU     = "/sys/devices/system/cpu/"
+)
+
+// list writes a set so that an empty one can be seen.
+func list(s topology.CPUSet) string {
+	if s.IsEmpty() {
+		return "none"
+	}
+	return s.String()
+}
+
+// plural writes a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// few joins the first of many.
+func few(all []string, most int) string {
+	if len(all) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	}
+	return strings.Join(all, ", ")
+}
+
+func (c *hostCheck) cpus() {
+	const file = fileCPU + "online"
+	all := c.lab
+	for i := range c.p.Nodes {
+		all = all.Union(c.p.EmulatorPin(&c.p.Nodes[i], c.h)).Union(c.p.Nodes[i].IOThreadCPUs)
+	}
+	if c.h.CPUs.Online.IsEmpty() {
+		c.unread(IDHostCPUs, hostSubject, list(all), file)
+		return
+	}
+	f := Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) + " among them", Evidence: file}
+	missing := all.Difference(c.h.CPUs.Online)
+	if !missing.IsEmpty() {
+		f.Have += "; missing: " + missing.String()
+		f.Fix = fmt.Sprintf("echo 1 > %scpu%d/online, and so on for %s; if the machine has changed, make a new plan", fileCPU, missing.Min(), missing)
+	}
+	c.judge(missing.IsEmpty(), f)
+}
+
+func (c *hostCheck) kernelArgs() {
+	byGroups := c.isolatedByGroups()
+	for _, arg := range c.p.KernelArgs {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "isolcpus", "nohz_full", "hugepagesz", "hugepages", "default_hugepagesz":
+			continue // what came of them is checked
+		case "rcu_nocbs":
+			if byGroups && len(c.asked(name)) == 0 {
+				continue // the way without a reboot cannot have it
+			}
+		}
+		f := Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline", Fix: "start the kernel with " + arg}
+		if c.h.Kernel.Cmdline == nil {
+			c.unread(IDKernelArgs, arg, arg, "/proc/cmdline")
+			continue
+		}
+		asked := c.asked(name)
+		f.Have = "not there"
+		if len(asked) > 0 {
+			f.Have = name + "=" + strings.Join(asked, " "+name+"=")
+		}
+		ok := slices.Contains(asked, value)
+		switch name {
+		case "rcu_nocbs":
+			want, err := topology.ParseCPUSet(value)
+			for _, a := range asked {
+				have, err2 := topology.ParseCPUSet(a)
+				ok = ok || err == nil && err2 == nil && want.IsSubsetOf(have)
+			}
+		case "intel_iommu":
+			// A kernel that was built with it on needs no argument.
+			if on := c.h.IOMMU.Enabled; !ok && on != nil && *on {
+				ok, f.Have, f.Evidence = true, "the IOMMU is on without it", "/sys/class/iommu"
+			}
+		case "iommu", "iommu.passthrough":
+			if id, kind := c.hostDomain(); !ok && kind == "identity" {
+				ok, f.Have, f.Evidence = true, "devices of the host are passed through without it", fmt.Sprintf("/sys/kernel/iommu_groups/%d/type", id)
+			}
+		}
+		c.judge(ok, f)
+	}
+}
+
+// asked returns the values that a parameter has on the command line.
+func (c *hostCheck) asked(name string) []string {
+	if c.h.Kernel.Cmdline == nil {
+		return nil
+	}
+	var values []string
+	for word := range strings.FieldsSeq(*c.h.Kernel.Cmdline) {
+		if key, value, _ := strings.Cut(word, "="); strings.ReplaceAll(key, "-", "_") == name {
+			values = append(values, strings.Trim(value, `"`))
+		}
+	}
+	return values
+}
+
+// hostDomain returns an IOMMU group that the host keeps, and how its devices reach memory.
+func (c *hostCheck) hostDomain() (id int, kind string) {
+	for _, g := range c.h.IOMMU.Groups {
+		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
+			d := c.pci[a]
+			return d != nil && (isVFIO(d.Driver) || d.IsBridge())
+		})
+		if !ours && g.Type != "" {
+			return g.ID, g.Type
+		}
+	}
+	return 0, ""
+}
+
+func (c *hostCheck) governor() {
+	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
+	other := map[string]topology.CPUSet{}
+	known := topology.CPUSet{}
+	for i := range c.h.Cores {
+		core := &c.h.Cores[i]
+		if !core.CPUs.Overlaps(c.lab) || core.Governor == "" {
+			continue
+		}
+		known = known.Union(core.CPUs)
+		if core.Governor != "performance" {
+			other[core.Governor] = other[core.Governor].Union(core.CPUs)
+		}
+	}
+	f := Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence, Fix: "cpupower frequency-set -g performance"}
+	if known.IsEmpty() {
+		// A kernel that scales no frequencies has no such files; inspect lists those that it could not read.
+		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool { return strings.Contains(u.Path, "scaling_governor") }) || len(c.h.Cores) == 0 {
+			c.unread(IDGovernor, hostSubject, f.Want, evidence)
+			return
+		}
+		f.Have = "the kernel scales no frequencies"
+		c.judge(true, f)
+		return
+	}
+	f.Have = "performance"
+	if len(other) > 0 {
+		var words []string
+		for name, cpus := range other {
+			words = append(words, name+" on "+cpus.String())
+		}
+		slices.Sort(words)
+		f.Have = strings.Join(words, ", ")
+	}
+	c.judge(len(other) == 0, f)
+}
+
+func (c *hostCheck) iommu() {
+	if !slices.ContainsFunc(c.p.Nodes, func(n plan.Node) bool { return len(n.Devices) > 0 }) {
+		return
+	}
+	const evidence = "/sys/class/iommu, /sys/kernel/iommu_groups"
+	if c.h.IOMMU.Enabled == nil {
+		c.unread(IDIOMMU, hostSubject, "on", evidence)
+		return
+	}
+	have := "off"
+	if *c.h.IOMMU.Enabled {
+		have = "on"
+		if len(c.h.IOMMU.Units) > 0 {
+			have += ": " + few(c.h.IOMMU.Units, 4)
+		}
+	}
+	c.judge(*c.h.IOMMU.Enabled, Finding{ID: IDIOMMU, Subject: hostSubject, Have: have, Want: "on", Evidence: evidence,
+		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless explain RL020 has more"})
+}
+
+// links returns what is wrong with the links of the host's devices, by address of the device.
+func (c *hostCheck) links() map[string]diagnose.Finding {
+	wrong := map[string]diagnose.Finding{}
+	for _, f := range diagnose.Host(c.h) {
+		if f.ID == "RL002" || f.ID == "RL003" {
+			if _, two := wrong[f.Subject]; !two {
+				wrong[f.Subject] = f
+			}
+		}
+	}
+	return wrong
+}

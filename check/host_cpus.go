@@ -1,0 +1,282 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/topology"
+)
+
+// guestGroup is the control group that libvirt puts virtual machines into.
+const guestGroup = "machine.slice"
+
+// A grouping is what control groups keep for the lab.
+type grouping struct {
+	kept topology.CPUSet // CPUs that nobody outside of the guests' groups may use
+	how  string          // in words
+}
+
+// group finds which of the CPUs cpus are kept by control groups: those of a partition, which the kernel lets nobody else use, and those that every
+// populated group at the top but that of the guests is kept off. Threads that are in no group below the root are not seen here; foreign-threads sees
+// them.
+func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
+	var g grouping
+	var how []string
+	for _, cg := range all {
+		// "root invalid (...)" is what a partition is called that the kernel does not keep.
+		if cg.Partition == "root" || cg.Partition == "isolated" {
+			if mine := cg.CPUs.Intersect(cpus); !mine.IsEmpty() {
+				g.kept = g.kept.Union(mine)
+				how = append(how, fmt.Sprintf("%s is a partition (%s) with %s", cg.Path, cg.Partition, mine))
+			}
+		}
+	}
+	var others topology.CPUSet
+	var names []string
+	for _, cg := range all {
+		if strings.Contains(cg.Path, "/") || cg.Path == guestGroup || !cg.Populated || cg.Partition == "root" || cg.Partition == "isolated" {
+			continue
+		}
+		others = others.Union(cg.CPUs)
+		names = append(names, cg.Path)
+	}
+	if free := cpus.Difference(others); len(names) > 0 && !free.Difference(g.kept).IsEmpty() {
+		g.kept = g.kept.Union(free)
+		how = append(how, fmt.Sprintf("%s may use %s only", few(names, 4), list(others)))
+	}
+	g.how = strings.Join(how, "; ")
+	return g
+}
+
+// isolatedByKernel returns the CPUs that the kernel lists as isolated; ok is false where it is not known.
+func (c *hostCheck) isolatedByKernel() (set topology.CPUSet, ok bool) {
+	if c.h.CPUs.Isolated == nil {
+		return set, false
+	}
+	return *c.h.CPUs.Isolated, true
+}
+
+// isolatedByGroups reports whether the CPUs of virtual CPUs are isolated, and it is control groups that make it so.
+func (c *hostCheck) isolatedByGroups() bool {
+	kernel, _ := c.isolatedByKernel()
+	return !c.lab.IsSubsetOf(kernel) && c.lab.IsSubsetOf(kernel.Union(c.groups.kept))
+}
+
+func (c *hostCheck) isolation() {
+	const file = fileCPU + "isolated"
+	evidence := file
+	if c.run != nil {
+		evidence += ", /sys/fs/cgroup/*/cpuset.cpus.partition, cpuset.cpus.effective"
+	}
+	kernel, known := c.isolatedByKernel()
+	siblings := c.whole.Difference(c.lab)
+	if !known && c.groups.kept.IsEmpty() {
+		c.unread(IDIsolated, hostSubject, list(c.lab), evidence)
+		c.unread(IDSiblings, hostSubject, list(siblings), evidence)
+		return
+	}
+	force := kernel.Union(c.groups.kept)
+	var how []string
+	if kernel.Overlaps(c.whole) {
+		how = append(how, "the kernel isolates "+kernel.String())
+	}
+	if c.groups.how != "" {
+		how = append(how, "control groups: "+c.groups.how)
+	}
+	have := "nothing isolates them"
+	if len(how) > 0 {
+		have = strings.Join(how, "; ")
+	}
+	missing := c.lab.Difference(force)
+	f := Finding{ID: IDIsolated, Subject: hostSubject, Have: have, Want: list(c.lab), Evidence: evidence}
+	if !missing.IsEmpty() {
+		f.Have += "; not isolated: " + missing.String()
+		f.Fix = fmt.Sprintf("start the kernel with isolcpus=managed_irq,domain,%s, or without a reboot libexec/cpuset.sh start of what rackless plan LAB.yaml --out DIR writes", c.whole)
+		if c.run == nil {
+			f.Fix += "; control groups are not in a snapshot: verify on the host itself sees those too"
+		}
+	}
+	c.judge(missing.IsEmpty(), f)
+
+	// A sibling that is a CPU of another lab node is isolated with that one.
+	missing = siblings.Difference(force)
+	f = Finding{ID: IDSiblings, Subject: hostSubject, Have: "every sibling is one of the plan, or isolated", Want: list(siblings) + " isolated",
+		Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
+	if siblings.IsEmpty() {
+		f.Want = "whole cores"
+	}
+	if len(c.h.Cores) == 0 {
+		c.unread(IDSiblings, hostSubject, "whole cores", fileCPU+"cpu*/topology/thread_siblings_list")
+		return
+	}
+	if !missing.IsEmpty() {
+		f.Have = "siblings that are not isolated: " + missing.String()
+		f.Fix = "isolate whole cores: isolcpus=managed_irq,domain," + c.whole.String()
+	}
+	c.judge(missing.IsEmpty(), f)
+}
+
+// bootCPU keeps the kernel's time: it takes this one off nohz_full by itself (tick_nohz_init in kernel/time/tick-sched.c).
+const bootCPU = 0
+
+func (c *hostCheck) noHzFull() {
+	const file = fileCPU + "nohz_full"
+	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
+	if i < 0 {
+		return
+	}
+	want, err := topology.ParseCPUSet(strings.TrimPrefix(c.p.KernelArgs[i], "nohz_full="))
+	if err != nil {
+		c.add(Finding{ID: IDNoHzFull, Subject: hostSubject, Status: Unknown, Have: err.Error(), Evidence: "the plan: kernel_args", Fix: "make the plan again"})
+		return
+	}
+	if c.isolatedByGroups() && len(c.asked("nohz_full")) == 0 {
+		c.judge(true, Finding{ID: IDNoHzFull, Subject: hostSubject, Have: "the tick stays: control groups isolate the CPUs, and cannot stop it",
+			Want: "no more than control groups can do", Evidence: "/sys/fs/cgroup/*/cpuset.cpus.effective, " + file})
+		return
+	}
+	if c.h.CPUs.NoHzFull == nil {
+		// The file is there in every kernel that can stop the tick, beside that of isolated CPUs. inspect lists what it could not read.
+		_, known := c.isolatedByKernel()
+		if !known || slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool { return strings.HasSuffix(u.Path, "cpu/nohz_full") }) {
+			c.unread(IDNoHzFull, hostSubject, list(want), file)
+			return
+		}
+		c.judge(false, Finding{ID: IDNoHzFull, Subject: hostSubject, Have: "the kernel cannot stop the tick: there is no such file", Want: list(want), Evidence: file,
+			Fix: "start a kernel that is built with CONFIG_NO_HZ_FULL, or isolate by control groups, which leave the tick on"})
+		return
+	}
+	have := *c.h.CPUs.NoHzFull
+	missing := want.Difference(have).Difference(topology.CPUs(bootCPU))
+	f := Finding{ID: IDNoHzFull, Subject: hostSubject, Have: list(have), Want: list(want), Evidence: file}
+	if !missing.IsEmpty() {
+		f.Have += "; the tick is on " + missing.String()
+		f.Fix = "start the kernel with " + c.p.KernelArgs[i]
+		if len(c.asked("nohz_full")) > 0 {
+			f.Fix += "; it has another nohz_full, or was built without CONFIG_NO_HZ_FULL: see dmesg"
+		}
+	}
+	c.judge(missing.IsEmpty(), f)
+}
+
+func (c *hostCheck) threads() {
+	if c.run == nil {
+		return
+	}
+	const evidence = "/proc/*/task/*/stat, status"
+	if c.run.Threads == nil {
+		c.unread(IDThreads, hostSubject, "none", evidence)
+		return
+	}
+	var foreign []string
+	for i := range c.run.Threads {
+		t := &c.run.Threads[i]
+		if t.Fixed || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
+			continue
+		}
+		here := t.Allowed.Overlaps(c.lab) && (t.Allowed.Contains(t.LastCPU) && c.lab.Contains(t.LastCPU) || t.Allowed.IsSubsetOf(c.lab))
+		if here {
+			foreign = append(foreign, fmt.Sprintf("%d %s (may use %s, last on %d)", t.TID, printable(t.Name), t.Allowed, t.LastCPU))
+		}
+	}
+	f := Finding{ID: IDThreads, Subject: hostSubject, Have: fmt.Sprintf("none of %s on the host", plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
+	if len(foreign) > 0 {
+		f.Have = plural(len(foreign), "foreign thread") + ": " + few(foreign, 5)
+		f.Fix = "taskset -cp with CPUs of the host, or stop them; of a service set AllowedCPUs= or CPUAffinity= in its unit"
+	}
+	c.judge(len(foreign) == 0, f)
+}
+
+// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines: "vhost-4711" before Linux 6.4, which made
+// such threads those of QEMU. Domains cannot see them, and libvirt pins them with the emulator.
+func (c *hostCheck) servesOwn(t *facts.Thread) bool {
+	return t.Kernel && slices.ContainsFunc(c.own, func(pid int) bool { return t.Name == fmt.Sprintf("vhost-%d", pid) })
+}
+
+// printable replaces what could move a terminal's cursor: anybody may name a thread.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func (c *hostCheck) interrupts() {
+	evidence := "/proc/interrupts, /proc/irq/*/effective_affinity_list"
+	var foreign []string
+	n := 0
+	if c.run == nil {
+		// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that none is listed says nothing.
+		isolated, ok := c.isolatedByKernel()
+		if !ok || !c.lab.IsSubsetOf(isolated) {
+			c.unread(IDInterrupts, hostSubject, "none on "+list(c.lab), evidence)
+			return
+		}
+		for i := range c.h.IRQs {
+			q := &c.h.IRQs[i]
+			// The count is of all CPUs: one that may be served elsewhere proves nothing.
+			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 || c.forGuest(q.Device) {
+				continue
+			}
+			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, printable(q.Device), q.CPUs, *q.Count))
+		}
+		n = len(c.h.IRQs)
+	} else {
+		if c.run.Interrupts == nil {
+			c.unread(IDInterrupts, hostSubject, "none on "+list(c.lab), evidence)
+			return
+		}
+		for i := range c.run.Interrupts {
+			q := &c.run.Interrupts[i]
+			var served uint64
+			for cpu := range q.CPUs.Intersect(c.lab).All() {
+				served += q.Counts[cpu]
+			}
+			if served > 0 && !c.forGuest(q.Action) {
+				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number, printable(q.Action), q.CPUs.Intersect(c.lab), served))
+			}
+		}
+		n = len(c.run.Interrupts)
+	}
+	f := Finding{ID: IDInterrupts, Subject: hostSubject, Have: fmt.Sprintf("none of %s", plural(n, "interrupt")), Want: "none on " + list(c.lab), Evidence: evidence}
+	if len(foreign) > 0 {
+		f.Have = plural(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
+		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
+	}
+	c.judge(len(foreign) == 0, f)
+}
+
+// forGuest reports whether an interrupt is that of a device in a virtual machine: its action is "vfio-msix[0](0000:41:00.0)", or its owner is a function
+// with a driver of VFIO.
+func (c *hostCheck) forGuest(what string) bool {
+	if strings.HasPrefix(what, "vfio") {
+		return true
+	}
+	a, err := topology.ParsePCIAddr(what)
+	if err != nil {
+		return false
+	}
+	d := c.pci[a]
+	return d != nil && isVFIO(d.Driver)
+}
+
+func (c *hostCheck) workqueues() {
+	if c.run == nil {
+		return
+	}
+	const file = "/sys/devices/virtual/workqueue/cpumask"
+	if c.run.Workqueues == nil {
+		c.unread(IDWorkqueues, hostSubject, "none of "+list(c.lab), file)
+		return
+	}
+	over := c.run.Workqueues.Intersect(c.lab)
+	f := Finding{ID: IDWorkqueues, Subject: hostSubject, Have: list(*c.run.Workqueues), Want: "none of " + list(c.lab), Evidence: file}
+	if !over.IsEmpty() {
+		f.Fix = "write the mask of CPUs " + list(c.run.Workqueues.Difference(c.whole)) + " to " + file
+	}
+	c.judge(over.IsEmpty(), f)
+}

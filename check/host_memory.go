@@ -1,0 +1,135 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// running is libvirt's word for the state of a domain that runs.
+const running = "running"
+
+// domainName is libvirt's name of a lab node. Package render gives it; a check must not depend on how things got so.
+func domainName(lab, node string) string { return lab + "." + node }
+
+// sizeText writes a size of pages.
+func sizeText(bytes uint64) string {
+	switch {
+	case bytes >= 1<<30 && bytes%(1<<30) == 0:
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	case bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
+
+// pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says what the host has in their place; why is empty where
+// the host does not tell.
+func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
+	i := slices.IndexFunc(c.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == node })
+	switch {
+	case len(c.h.NUMANodes) == 0:
+		return nil, ""
+	case i < 0:
+		return nil, fmt.Sprintf("the host has no NUMA node %d", node)
+	}
+	n := &c.h.NUMANodes[i]
+	for k := range n.Hugepages {
+		if n.Hugepages[k].SizeBytes == size {
+			return &n.Hugepages[k], ""
+		}
+	}
+	if len(n.Hugepages) > 0 {
+		return nil, "no pages of that size: neither the kernel nor the CPU may know them"
+	}
+	return nil, ""
+}
+
+// up reports whether a lab node runs.
+func (c *hostCheck) up(node string) bool {
+	return slices.ContainsFunc(c.h.Tenants, func(t topology.Tenant) bool {
+		return t.Name == domainName(c.p.Lab, node) && t.State == running
+	})
+}
+
+func (c *hostCheck) hugepages() {
+	for _, want := range c.p.Hugepages {
+		subject := fmt.Sprintf("node %d", want.NUMANode)
+		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode, want.PageBytes>>10)
+		unit := " of " + sizeText(want.PageBytes)
+		need := max(want.Count+want.Held, 0)
+		have, why := c.pool(want.NUMANode, want.PageBytes)
+		if have == nil {
+			for _, id := range []string{IDHugepages, IDHugepagesFree} {
+				if why == "" {
+					c.unread(id, subject, fmt.Sprint(need)+unit, dir)
+					continue
+				}
+				c.judge(false, Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d", need) + unit, Evidence: dir,
+					Fix: "make a new plan from the machine as it is; pages of 1 GiB need the CPU flag pdpe1gb"})
+			}
+			continue
+		}
+		c.judge(have.Total >= uint64(need), Finding{ID: IDHugepages, Subject: subject, Have: fmt.Sprint(have.Total) + unit, Want: fmt.Sprintf("at least %d", need) + unit,
+			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
+
+		var missing int64
+		for i := range c.p.Nodes {
+			if n := &c.p.Nodes[i]; !c.up(n.Name) {
+				missing += pagesOn(n, want)
+			}
+		}
+		f := Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit, Evidence: dir + "free_hugepages",
+			Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in hugetlbfs that nobody has open can be removed"}
+		if have.Free == nil {
+			c.unread(IDHugepagesFree, subject, f.Want, f.Evidence)
+			continue
+		}
+		f.Have = fmt.Sprint(*have.Free) + unit
+		c.judge(*have.Free >= uint64(missing), f)
+	}
+}
+
+// pagesOn returns how many pages of a pool a lab node takes.
+func pagesOn(n *plan.Node, pool plan.Hugepages) int64 {
+	var pages int64
+	for _, m := range n.Memory {
+		if m.NUMANode == pool.NUMANode && m.PageBytes == pool.PageBytes && m.PageBytes > 0 {
+			pages += int64(m.Bytes / m.PageBytes)
+		}
+	}
+	return pages
+}
+
+func (c *hostCheck) hugetlbfs() {
+	if c.run == nil {
+		return
+	}
+	var sizes []uint64
+	for _, p := range c.p.Hugepages {
+		if !slices.Contains(sizes, p.PageBytes) {
+			sizes = append(sizes, p.PageBytes)
+		}
+	}
+	for _, size := range sizes {
+		subject, want := "pages of "+sizeText(size), "a hugetlbfs of that size"
+		if c.run.HugeMounts == nil {
+			c.unread(IDHugetlbfs, subject, want, "/proc/mounts")
+			continue
+		}
+		f := Finding{ID: IDHugetlbfs, Subject: subject, Have: "no hugetlbfs", Want: want, Evidence: "/proc/mounts",
+			Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o pagesize=%[1]dM hugetlbfs /dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
+		ok := false
+		for _, m := range c.run.HugeMounts {
+			f.Have = fmt.Sprintf("%s has pages of %s", m.Path, sizeText(m.PageBytes))
+			if ok = m.PageBytes == size; ok {
+				break
+			}
+		}
+		c.judge(ok, f)
+	}
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// emulateFlags are the flags of emulate.
+type emulateFlags struct {
+	name    string
+	scale   int
+	memory  string
+	keep    bool
+	cold    bool
+	noStdin bool
+}
+
+func newEmulateCmd(a *app) *cobra.Command {
+	f := emulateFlags{scale: 1}
+	cmd := &cobra.Command{
+		Use:   "emulate PROFILE|HOST.yaml [flags] [-- COMMAND...]",
+		Short: "Run a command, or a shell, in an emulated host: NUMA, IOMMU, SR-IOV, a real Debian",
+		Long: `Starts a whole emulated host and runs a command in it as root, or opens a shell; rackless is installed there. The host is like the
+machine that its profile describes: NUMA nodes with their distances, root complexes on their nodes, IOMMU groups, NICs with virtual
+functions, PCIe switches. GPUs are stand-ins that compute nothing, and no figure measured in there is one of the real machine.
+
+  rackless emulate profiles            the machines that come with rackless
+  rackless emulate ls                  the hosts that there are
+  rackless emulate rm NAME             ends one that is kept
+
+The host is removed afterwards, disk and all, however this program ends. With --keep it stays and the next emulate with its name
+goes on with it at once; if its machine is off, it boots from its disk. A shell is left with Ctrl-], which the host never gets.
+COMMAND ends emulate with its own status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
+		Example: `  rackless emulate epyc-7551p --scale 4 -- rackless inspect
+  rackless emulate desktop
+  rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
+				return usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that come with rackless")
+			}
+			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
+				return usagef(cmd, "want one profile, have %s; a command stands behind --", count(len(args), "argument"))
+			}
+			if f.scale < 1 {
+				return usagef(cmd, "--scale %d: want 1 or more", f.scale)
+			}
+			return nil
+		},
+		ValidArgsFunction: completeProfiles,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.emulate(cmd, f, args[0], args[1:]) },
+	}
+	cmd.Flags().StringVar(&f.name, "name", "", "of the host; the profile's without it")
+	cmd.Flags().IntVar(&f.scale, "scale", f.scale, "have one core for this many of the profile, at least one a NUMA node")
+	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of the host in all, such as 4GiB; the profile's without it")
+	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the host running afterwards")
+	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot, and do not resume from a template")
+	cmd.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
+	cmd.AddCommand(newEmulateLsCmd(a), newEmulateProfilesCmd(a), newEmulateRmCmd(a), newHostDaemonCmd(a))
+	return cmd
+}
+
+// profile returns the profile that an argument names, scaled as asked.
+func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile, error) {
+	p, err := findProfile(arg)
+	if err != nil {
+		return nil, usage(err)
+	}
+	p = p.Scale(f.scale)
+	if f.memory == "" {
+		return p, nil
+	}
+	total, err := lab.ParseBytes(f.memory)
+	if err != nil {
+		return nil, usagef(cmd, "--memory: %v", err)
+	}
+	if p, err = p.WithMemory(total); err != nil {
+		return nil, usagef(cmd, "--memory: %v", err)
+	}
+	return p, nil
+}
+
+// findProfile returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.
+func findProfile(arg string) (*emulate.Profile, error) {
+	if strings.ContainsAny(arg, "./") {
+		b, err := os.ReadFile(arg)
+		if err != nil {
+			return nil, err
+		}
+		return emulate.ParseProfile(arg, b)
+	}
+	best, least := "", 3 // more than two slips are no slip
+	var names []string
+	for _, p := range emulate.Builtin() {
+		if p.Name == arg {
+			return p, nil
+		}
+		names = append(names, p.Name)
+		if d := distance(arg, p.Name); d < least {
+			best, least = p.Name, d
+		}
+	}
+	for _, n := range names {
+		if best == "" && len(arg) > 1 && strings.Contains(n, arg) {
+			best = n
+		}
+	}
+	hint := "there are " + strings.Join(names, ", ")
+	if best != "" {
+		hint = "did you mean " + best + "?"
+	}
+	return nil, fmt.Errorf("profile %q: no such profile comes with rackless; %s", arg, hint)
+}
+
+// emulate is the verb.
+func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []string) error {
+	ctx := cmd.Context()
+	d, err := a.dirs()
+	if err != nil {
+		return err
+	}
+	profile, kept, err := f.resolve(cmd, d, arg)
+	if err != nil {
+		return err
+	}
+	var stdin []byte
+	if len(command) > 0 && !f.noStdin && terminal(a.in) == nil {
+		if stdin, err = readStdin(ctx, a.in); err != nil {
+			return err
+		}
+	}
+	name := f.name
+	if kept != nil {
+		name = kept.Name
+		if kept.Running() && reflect.DeepEqual(profile, kept.Profile) {
+			if self, err := os.Executable(); err == nil && kept.OtherProgram(self) {
+				fmt.Fprintf(a.err, "host %s has another build of rackless on its disk: it gets this one when it next boots\n", name)
+			}
+			return a.useHost(ctx, kept, hostEnvironment, command, stdin)
+		}
+	}
+	ui := newUI(a.err, a.env)
+	defer ui.close()
+	p := &rack.Progress{Report: ui.event}
+	gone, err := emulate.Sweep(ctx, d)
+	if err != nil {
+		return err
+	}
+	for _, name := range gone {
+		p.Note("removed host %s, whose rackless was killed", name)
+	}
+	o, err := a.emulateOptions(ctx, d, p)
+	if err != nil {
+		return err
+	}
+	o.Profile, o.Name, o.Keep, o.Cold = profile, name, f.keep, f.cold
+	h, err := emulate.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	ui.close()
+	err = a.useHost(ctx, h, o.Boot.Environment, command, stdin)
+	// The host goes even where the command was interrupted.
+	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
+}
+
+// resolve returns the profile to emulate, and the host of the name if one is kept. The argument may also be that host's name; without --scale and --memory
+// it is taken as it is.
+func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emulate.Profile, *emulate.Host, error) {
+	h, err := emulate.Open(d, cmp.Or(f.name, arg))
+	if err != nil || !h.Keep || !h.Ready { // none, or Start says what is wrong with it
+		p, err := f.profile(cmd, arg)
+		return p, nil, err
+	}
+	changed := cmd.Flags().Changed("scale") || cmd.Flags().Changed("memory")
+	if !changed && (arg == h.Name || arg == h.Profile.Name) {
+		return h.Profile, h, nil
+	}
+	p, err := f.profile(cmd, arg)
+	return p, h, err
+}
+
+// useHost runs the command in the host, or opens its console.
+func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []string, stdin []byte) error {
+	if len(command) == 0 {
+		return a.hostShell(ctx, h)
+	}
+	exit, err := h.Exec(ctx, env, command, stdin, a.out, a.err)
+	if err != nil {
+		return err
+	}
+	if exit != 0 {
+		return &exitError{exit, nil}
+	}
+	return nil
+}
+
+// hostShell connects the terminal with the console of a host, where root is logged in. Without a terminal, what is read is typed there.
+func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	if accepted(b, h.Console()) {
+		return fmt.Errorf("host %s: its console is open elsewhere: QEMU serves one at a time", h.Name)
+	}
+	conn, err := h.OpenConsole(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	t := terminal(a.in)
+	if t == nil {
+		return consolePipe(ctx, conn, a.in, a.out, time.Second)
+	}
+	fate := "the host is removed then"
+	if h.Keep {
+		fate = "the host stays"
+	}
+	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
+	defer followSize(ctx, h, t)()
+	return a.consoleTerminal(ctx, conn, t)
+}
+
+// followSize tells the host's console the size of this terminal, now and when it changes: a serial line does not carry it.
+func followSize(ctx context.Context, h *emulate.Host, t *os.File) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if width, height, err := term.GetSize(int(t.Fd())); err == nil {
+				_ = h.SetConsoleSize(ctx, width, height) // a console with the wrong size is one still
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		cancel()
+		<-done
+	}
+}
+
+// emulateOptions makes ready what every host is made from: the image, the accelerator, the second disk.
+func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress) (o emulate.Options, err error) {
+	o = emulate.Options{Dirs: d, Progress: p}
+	defer func() { p.End(err) }()
+	binary, version, err := qemu.Find()
+	if err != nil {
+		return o, err
+	}
+	if err := qemu.CheckVersion(version); err != nil {
+		return o, err
+	}
+	note := func(s string) { p.Note("%s", s) }
+	p.Begin("image of nested nodes")
+	nested, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: note})
+	if err != nil {
+		return o, err
+	}
+	p.Begin("image of the host")
+	if o.Boot, err = hostImage(ctx, d, note); err != nil {
+		return o, err
+	}
+	p.Begin("accelerator")
+	usable, reason, err := (&qemu.Driver{Binary: binary, Version: version, Image: nested}).ProbeKVM(ctx, d.Cache)
+	if err != nil {
+		return o, err
+	}
+	o.Accel = "kvm"
+	if !usable {
+		o.Accel, o.AccelReason = "tcg", reason
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
+	o.Program = self
+	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
+		return emulate.MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), emulate.Tools{
+			Program: self, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},
+		}, progress)
+	}
+	return o, nil
+}

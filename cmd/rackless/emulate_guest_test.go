@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/topology"
+)
+
+// rackless inspect, run inside, reads each built-in profile back. The machines boot the small image of nested nodes: what a kernel sees of its machine
+// does not depend on what else is there.
+func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("machines are not booted with -short")
+	}
+	if _, version, err := qemu.Find(); err != nil || qemu.CheckVersion(version) != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
+		}
+		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
+	}
+	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := guest.Ensure(t.Context(), guest.Options{Cache: user.Images(), Progress: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nothingLeft(t, run) })
+	boot := emulate.Boot{
+		Kernel: img.KernelPath(), Initrd: withRackless(t, img.InitramfsPath()),
+		Append: "console=ttyS0 loglevel=3 intel_iommu=on iommu=pt panic=-1 cryptomgr.notests mitigations=off nokaslr",
+	}
+	for _, p := range emulate.Builtin() {
+		t.Run(p.Name, func(t *testing.T) {
+			const coresPerNode = 2 // so that each node has more than one
+			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			d := rack.Dirs{Run: run, Cache: t.TempDir()}
+			began := time.Now()
+			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true, Progress: &rack.Progress{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d CPUs until the agent answered: %v", p.CPUs(), time.Since(began).Round(100*time.Millisecond))
+			var out, complaints bytes.Buffer
+			exit, err := h.Exec(ctx, nil, []string{"/rackless", "inspect", "-o", "json"}, nil, &out, &complaints)
+			if err := h.Close(context.WithoutCancel(ctx), d); err != nil {
+				t.Error(err)
+			}
+			if err != nil || exit != 0 {
+				t.Fatalf("inspect: exit status %d, %v: %s", exit, err, &complaints)
+			}
+			var host topology.Host
+			if err := json.Unmarshal(out.Bytes(), &host); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(describeProfile(p), describeEmulated(p, &host)); diff != "" {
+				t.Errorf("(-profile +host):\n%s", diff)
+			}
+		})
+	}
+}
+
+// describeProfile says in words what a host of the profile has to show.
+func describeProfile(p *emulate.Profile) []string {
+	out := []string{
+		"rackless, emulated " + p.Name + ", emulated true, IOMMU true",
+		fmt.Sprintf("%d packages, %d cores, %d CPUs", p.Packages, p.Cores(), p.CPUs()),
+	}
+	perNode := p.NUMANodes[0].Cores * p.ThreadsPerCore
+	for i := range p.NUMANodes {
+		distances := []int{10}
+		if p.Distances != nil {
+			distances = p.Distances[i]
+		}
+		first := i * perNode
+		out = append(out, fmt.Sprintf("node %d of package %d: CPUs %d-%d, first core %d-%d, L3 of CPUs %d-%d, distances %v, memory as it should be true",
+			i, i*p.Packages/len(p.NUMANodes), first, first+perNode-1, first, first+p.ThreadsPerCore-1, first, first+perNode-1, distances))
+	}
+	for _, s := range p.Switches {
+		out = append(out, fmt.Sprintf("upstream port %v node %d", s.Address, s.NUMANode))
+	}
+	for _, b := range p.Bridges {
+		out = append(out, fmt.Sprintf("pci bridge %v node %d", b.Address, b.NUMANode))
+	}
+	for _, g := range p.GPUs {
+		functions := []topology.PCIAddr{g.Address}
+		if g.Audio {
+			functions = append(functions, function(g.Address, 1))
+		}
+		out = append(out, fmt.Sprintf("GPU %v stand-in node %d functions %v, group with %v", g.Address, g.NUMANode, functions, groupMates(p, g.Address, g.Behind)))
+	}
+	for _, n := range p.NICs {
+		for port := range n.Ports {
+			a := function(n.Address, port)
+			out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0, groupMates(p, n.Address, n.Behind)))
+		}
+	}
+	for _, g := range p.GPUs {
+		for _, n := range p.NICs {
+			class := "SYS"
+			switch {
+			case g.Behind != nil && n.Behind != nil && *g.Behind == *n.Behind:
+				class = "PIX"
+			case g.NUMANode == n.NUMANode:
+				class = "NODE"
+			}
+			out = append(out, fmt.Sprintf("GPU %v to NIC %v: %s", g.Address, n.Address, class))
+		}
+	}
+	return out
+}
+
+func function(a topology.PCIAddr, n int) topology.PCIAddr {
+	a.Function = uint8(n)
+	return a
+}
+
+// groupMates are the GPUs and NICs that share an IOMMU group with a device: those on the same bridge.
+func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr) []topology.PCIAddr {
+	mates := []topology.PCIAddr{}
+	if behind == nil || !slices.ContainsFunc(p.Bridges, func(b emulate.Bridge) bool { return b.Address == *behind }) {
+		return mates
+	}
+	for _, g := range p.GPUs {
+		if g.Address != a && g.Behind != nil && *g.Behind == *behind {
+			mates = append(mates, g.Address)
+		}
+	}
+	for _, n := range p.NICs {
+		if n.Address != a && n.Behind != nil && *n.Behind == *behind {
+			mates = append(mates, n.Address)
+		}
+	}
+	return mates
+}
+
+// describeEmulated says the same of what inspect has read.
+func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
+	out := []string{
+		fmt.Sprintf("%s, %s, emulated %v, IOMMU %v", h.System.Vendor, h.System.Product, h.Provenance.Emulated, h.IOMMU.Enabled != nil && *h.IOMMU.Enabled),
+		fmt.Sprintf("%d packages, %d cores, %d CPUs", len(h.Packages), len(h.Cores), h.CPUs.Online.Len()),
+	}
+	for i, n := range h.NUMANodes {
+		line := fmt.Sprintf("node %d", n.ID)
+		for _, k := range h.Packages {
+			if n.CPUs.IsSubsetOf(k.CPUs) {
+				line += fmt.Sprintf(" of package %d", k.ID)
+			}
+		}
+		line += fmt.Sprintf(": CPUs %s", n.CPUs)
+		for _, c := range h.Cores {
+			if c.CPUs.Contains(n.CPUs.Min()) {
+				line += fmt.Sprintf(", first core %s", c.CPUs)
+			}
+		}
+		for _, l := range h.L3 {
+			if l.CPUs.Contains(n.CPUs.Min()) {
+				line += fmt.Sprintf(", L3 of CPUs %s", l.CPUs)
+			}
+		}
+		// The kernel takes a part of each node before it counts.
+		want := float64(p.NUMANodes[min(i, len(p.NUMANodes)-1)].Memory)
+		enough := n.MemoryBytes != nil && float64(*n.MemoryBytes) < want && float64(*n.MemoryBytes) > 0.75*want
+		out = append(out, fmt.Sprintf("%s, distances %v, memory as it should be %v", line, n.Distances, enough))
+	}
+	tree := topology.NewTree(h)
+	for _, kind := range []string{"upstream port", "pci bridge"} {
+		for _, d := range h.PCI {
+			if d.Bridge != nil && d.Bridge.Port == kind {
+				out = append(out, fmt.Sprintf("%s %v node %d", kind, d.Address, *d.NUMANode))
+			}
+		}
+	}
+	mates := func(a topology.PCIAddr) []topology.PCIAddr {
+		found := []topology.PCIAddr{}
+		group := tree.Device(a).IOMMUGroup
+		if group == nil {
+			return nil
+		}
+		for _, d := range h.PCI {
+			if (d.IsGPU() || d.IsNIC()) && !d.Address.SameDevice(a) && d.IOMMUGroup != nil && *d.IOMMUGroup == *group {
+				found = append(found, d.Address)
+			}
+		}
+		return found
+	}
+	for _, g := range h.GPUs {
+		out = append(out, fmt.Sprintf("GPU %v %s node %d functions %v, group with %v", g.Address, g.Kind, *g.NUMANode, g.Functions, mates(*g.Address)))
+	}
+	for _, n := range h.NICs {
+		out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil, mates(*n.Address)))
+	}
+	for _, g := range h.GPUs {
+		for _, n := range h.NICs {
+			if n.Address.Function == 0 {
+				out = append(out, fmt.Sprintf("GPU %v to NIC %v: %s", g.Address, n.Address, tree.Path(g.ID(), n.ID()).Label()))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/emulate"
+)
+
+// hostsOutput is what emulate ls prints as JSON, see docs/json.md.
+type hostsOutput struct {
+	Hosts []hostItem `json:"hosts"` // by name
+}
+
+type hostItem struct {
+	Name       string     `json:"name"`
+	Profile    string     `json:"profile"`
+	State      string     `json:"state"` // "running", "off", "starting" or "left"
+	Keep       bool       `json:"keep"`
+	Owner      int        `json:"owner_pid,omitempty"` // of one that is not kept: the process that it goes with
+	PID        int        `json:"pid,omitempty"`       // of QEMU, while it runs
+	CPUs       int        `json:"cpus"`
+	NUMANodes  int        `json:"numa_nodes"`
+	Memory     int64      `json:"memory_bytes"`
+	GPUs       int        `json:"gpus"` // stand-ins
+	NICs       int        `json:"nics"`
+	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
+	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
+	Cloned     bool       `json:"cloned"`                       // resumed from a template
+	ColdReason string     `json:"cold_reason,omitempty"`        // why it was booted
+	Made       time.Time  `json:"made"`
+	Booted     *time.Time `json:"booted,omitempty"`
+	DiskBytes  int64      `json:"disk_bytes"` // what its disk takes here, beside the image
+	Dir        string     `json:"dir"`
+}
+
+func newEmulateLsCmd(a *app) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the emulated hosts of this user",
+		Long: `Lists the emulated hosts of this user:
+
+  running   its machine runs
+  off       its machine has been switched off: rackless emulate NAME boots it from its disk
+  starting  a rackless makes it
+  left      the rackless that made it was killed: the next emulate removes it, or if it is kept and begun, makes it anew`,
+		Example: `  rackless emulate ls
+  rackless emulate ls -o json`,
+		Args:              exactArgs(0, "no argument"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			d, err := a.dirs()
+			if err != nil {
+				return err
+			}
+			hosts, err := emulate.List(d)
+			out := hostsOutput{Hosts: []hostItem{}}
+			for _, h := range hosts {
+				out.Hosts = append(out.Hosts, describeHost(h))
+			}
+			// Hosts that cannot be read are an error, but not for those that can.
+			return errors.Join(a.list(format, out, func() error { return a.printHosts(out, err) }), err)
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+func describeHost(h *emulate.Host) hostItem {
+	p := h.Profile
+	i := hostItem{
+		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes), Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs),
+		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made, DiskBytes: h.DiskUse(), Dir: h.Dir,
+	}
+	if !h.Keep {
+		i.Owner = h.Owner.PID
+	}
+	if !h.Booted.IsZero() {
+		i.Booted = &h.Booted
+	}
+	switch {
+	case !h.Owner.Alive() && (!h.Keep || !h.Ready):
+		i.State = "left"
+	case !h.Ready:
+		i.State = "starting"
+	case h.Running():
+		i.State, i.PID = "running", h.Process.PID
+	}
+	return i
+}
+
+func (a *app) printHosts(out hostsOutput, err error) error {
+	if len(out.Hosts) == 0 {
+		if err == nil {
+			fmt.Fprintln(a.out, "no host is emulated; start one with: rackless emulate PROFILE")
+		}
+		return nil
+	}
+	g := newGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made", "kept")
+	for _, h := range out.Hosts {
+		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
+		if h.Booted != nil {
+			since = ago(time.Since(*h.Booted))
+		}
+		if h.Cloned {
+			made = "cloned"
+		}
+		if h.Keep {
+			kept = "yes"
+		}
+		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), bytesText(h.Memory), bytesText(h.DiskBytes), h.Accel, since, made, kept)
+	}
+	_, err = fmt.Fprint(a.out, g)
+	return err
+}
+
+func newEmulateProfilesCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "profiles [PROFILE]",
+		Short: "List the machines that come with rackless, or print the file of one",
+		Long: `Lists the profiles that come with rackless. With the name of one it prints its file, which says in comments how it differs from the
+real machine, and which is a good start for a file of your own.`,
+		Example: `  rackless emulate profiles
+  rackless emulate profiles desktop >mine.yaml`,
+		Args: maxArgs(1, "at most one profile"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			names, _ := completeProfiles(cmd, args, word)
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if strings.ContainsAny(args[0], "./") {
+					return usage(fmt.Errorf("%s is a file already", args[0]))
+				}
+				p, err := findProfile(args[0])
+				if err != nil {
+					return usage(err)
+				}
+				_, err = a.out.Write(emulate.Source(p.Name))
+				return err
+			}
+			g := newGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
+			for _, p := range emulate.Builtin() {
+				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), bytesText(int64(p.Memory())), fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
+			}
+			_, err := fmt.Fprint(a.out, g)
+			return err
+		},
+	}
+}
+
+func newEmulateRmCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm NAME...",
+		Short: "End emulated hosts that are kept, with their disks",
+		Long: `Ends hosts and removes everything of them, whatever state they are in. Images and templates stay. A host that is not there is an
+error; one that is not kept goes with the rackless that made it.`,
+		Example: "  rackless emulate rm epyc-7551p",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef(cmd, "want the names of hosts, which rackless emulate ls shows")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeHosts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.dirs()
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, name := range args {
+				was, err := emulate.Remove(cmd.Context(), d, name)
+				if err == nil && !was {
+					_, err = emulate.Open(d, name) // says which there are
+				}
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintf(a.out, "host %s is removed\n", name)
+			}
+			return errors.Join(errs...)
+		},
+	}
+}
+
+// newHostDaemonCmd is what emulate starts for a host that is kept; it is not for people.
+func newHostDaemonCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   emulate.DaemonCommand + " DIR",
+		Short: "Hold the connection to the agent of an emulated host",
+		Long: `Emulate starts this once for a host that is kept, in the background, so that several commands can run there at once. It prints "ready"
+when it can be used.`,
+		Example: "  rackless emulate " + emulate.DaemonCommand + " /run/rackless/hosts/epyc-7551p",
+		Hidden:  true,
+		Args:    exactArgs(1, "the directory of a host"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return emulate.RunDaemon(cmd.Context(), args[0], a.out)
+		},
+	}
+}
+
+// completeProfiles offers the built-in profiles, and files.
+func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault // of the command
+	}
+	var names []string
+	for _, p := range emulate.Builtin() {
+		names = append(names, p.Name+"\t"+p.Description)
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// completeHosts offers the hosts that are kept.
+func (a *app) completeHosts(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	d, err := a.dirs()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	hosts, err := emulate.List(d) // those that cannot be read are named by hand
+	if err != nil && len(hosts) == 0 {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, h := range hosts {
+		if h.Keep && !slices.Contains(args, h.Name) {
+			names = append(names, h.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rackless/rackless/check"
+)
+
+// The form of JUnit's reports that servers of continuous integration read: a suite for each kind of subject, a case for each finding. What failed is
+// a failure, what could not be read an error.
+type (
+	junitSuites struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Name    string   `xml:"name,attr"`
+		junitCounts
+		Suites []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name string `xml:"name,attr"`
+		junitCounts
+		Cases []junitCase `xml:"testcase"`
+	}
+	junitCounts struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
+	}
+	junitCase struct {
+		Class   string       `xml:"classname,attr"`
+		Name    string       `xml:"name,attr"`
+		Failure *junitReason `xml:"failure"`
+		Error   *junitReason `xml:"error"`
+		Out     string       `xml:"system-out,omitempty"`
+	}
+	junitReason struct {
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// writeJUnit prints findings as a JUnit report. Characters that XML cannot hold are replaced.
+func writeJUnit(w io.Writer, all []check.Finding) error {
+	report := junitSuites{Name: "rackless verify"}
+	for _, kind := range []struct{ prefix, name string }{{"RL2", "host"}, {"RL3", "virtual machines"}, {"RL4", "nodes"}} {
+		suite := junitSuite{Name: kind.name}
+		for _, f := range all {
+			if strings.HasPrefix(f.Code, kind.prefix) {
+				suite.add(f)
+			}
+		}
+		if suite.Tests == 0 {
+			continue
+		}
+		report.Tests += suite.Tests
+		report.Failures += suite.Failures
+		report.Errors += suite.Errors
+		report.Suites = append(report.Suites, suite)
+	}
+	b, err := xml.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, b)
+	return err
+}
+
+func (s *junitSuite) add(f check.Finding) {
+	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
+	reason := &junitReason{Message: f.Have, Type: f.Code, Text: fmt.Sprintf("want: %s\nread: %s\nfix: %s\nmore: rackless explain %s\n", f.Want, f.Evidence, f.Fix, f.Code)}
+	s.Tests++
+	switch f.Status {
+	case check.OK:
+		c.Out = f.Have
+	case check.Failed:
+		s.Failures++
+		c.Failure = reason
+	default:
+		s.Errors++
+		c.Error = reason
+	}
+	s.Cases = append(s.Cases, c)
+}

@@ -1,0 +1,485 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// prepareOptions are the flags of prepare.
+type prepareOptions struct {
+	form   string
+	dryRun bool
+	yes    bool
+	resume bool
+	model  string
+	host.Choices
+}
+
+func newPrepareCmd(a *app) *cobra.Command {
+	var o prepareOptions
+	cmd := &cobra.Command{
+		Use:   "prepare [LAB.yaml]",
+		Short: "Lead this host to what the plan of a lab needs, step by step, with undo",
+		Long: `Plans the lab on this machine, shows what has to be different on it, and does that: kernel arguments, hugepages on each NUMA node, devices
+handed to vfio-pci, virtual functions, CPU isolation, interrupts, memory settings. rackless rollback takes all of it back.
+
+What was there before is written to a journal and forced to the disk before anything is changed, and each step is read back after it. After
+a kill or a power cut, prepare goes on and rollback takes back, whatever was under way. Done twice, the second changes nothing. Where
+a step is refused (the disk that the system runs from, the way of this session, memory that the host needs), nothing is changed at all.
+
+Kernel arguments need a reboot, and some steps can only be made after it: prepare says so, ends with status 4, and goes on at the
+next boot by itself (rackless-prepare.service). Without LAB.yaml it goes on with the lab that the host is prepared for.`,
+		Example: `  rackless prepare lab.yaml --dry-run
+  rackless prepare lab.yaml --yes`,
+		Args:              maxArgs(1, "at most one lab file"),
+		ValidArgsFunction: completeLabFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.resume && len(args) > 0 {
+				return usagef(cmd, "--resume goes on with the lab that the host is prepared for: leave %s out", args[0])
+			}
+			file := ""
+			if len(args) > 0 {
+				file = args[0]
+			}
+			return a.prepare(cmd.Context(), o, file)
+		},
+	}
+	outputFlag(cmd, &o.form)
+	f := cmd.Flags()
+	f.BoolVar(&o.dryRun, "dry-run", false, "show the steps with what, why and risk, and change nothing")
+	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.BoolVar(&o.NoReboot, "no-reboot", false, "leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
+	f.BoolVar(&o.Firmware, "firmware", false, "make settings in the firmware of NICs as well, instead of showing them")
+	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, GPUs with processes, and NICs with addresses")
+	f.BoolVar(&o.resume, "resume", false, "go on at boot, and not with a step that the machine did not survive")
+	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
+	return cmd
+}
+
+// stepOutput is a step as prepare and rollback print it. See docs/json.md.
+type stepOutput struct {
+	Kind    string        `json:"kind"`
+	Subject string        `json:"subject"`
+	What    string        `json:"what"`
+	Why     string        `json:"why,omitempty"`
+	Risk    string        `json:"risk,omitempty"`
+	Reboot  bool          `json:"needs_reboot,omitempty"`
+	Status  change.Status `json:"status"`
+	Error   string        `json:"error,omitempty"`
+}
+
+// prepareOutput is what prepare prints as JSON.
+type prepareOutput struct {
+	Schema string       `json:"schema"`
+	Lab    string       `json:"lab"`
+	DryRun bool         `json:"dry_run"`
+	Reboot bool         `json:"needs_reboot"` // before the host is as planned
+	Steps  []stepOutput `json:"steps"`
+}
+
+func stepOutputs(results []change.Result) []stepOutput {
+	out := make([]stepOutput, len(results))
+	for i, r := range results {
+		out[i] = stepOutput{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot, Status: r.Status}
+		if r.Err != nil {
+			out[i].Error = r.Err.Error()
+		}
+	}
+	return out
+}
+
+func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
+	store := a.store()
+	p, err := a.prepared(ctx, store, o, file)
+	if err != nil {
+		return err
+	}
+	now, err := inspect.Read(ctx, inspect.Live())
+	if err != nil {
+		return err
+	}
+	if changed := host.Changed(p, now); len(changed) > 0 {
+		return &exitError{exitFaults, fmt.Errorf("this host is not as it was when the plan was made, and nothing was changed:\n  %s\nplan anew: rackless rollback, then rackless prepare LAB.yaml",
+			strings.Join(changed, "\n  "))}
+	}
+	s := a.system()
+	steps, err := host.Steps(s, p, a.machine())
+	if err != nil {
+		return err
+	}
+	survey, err := change.Survey(ctx, s, steps)
+	if err != nil {
+		return err
+	}
+	remarks, err := host.Remarks(ctx, s, p)
+	if err != nil {
+		return err
+	}
+	for _, text := range remarks {
+		fmt.Fprintln(a.err, text)
+	}
+	left := 0
+	for _, r := range survey {
+		if r.Status == change.Pending || r.Status == change.Refused {
+			left++
+		}
+	}
+	if o.dryRun {
+		return a.printSurvey(o, p, survey)
+	}
+	if left > 0 && !o.yes && !o.resume {
+		if o.form == formatJSON || terminal(a.err) == nil {
+			return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
+		}
+		a.printSteps(survey, true)
+		if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", count(left, "step"))); err != nil || !ok {
+			return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
+		}
+	}
+	if err := store.Save(p); err != nil {
+		return err
+	}
+	j, err := change.Open(store.Journal(), host.Kinds())
+	if err != nil {
+		return err
+	}
+	if o.resume {
+		if e := j.Unfinished(); e != nil {
+			return errors.Join(j.Close(), fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step (%s), so it is not made again unasked: "+
+				"rackless prepare goes on, rackless rollback takes all back", e.What))
+		}
+	}
+	began := time.Now()
+	results, err := change.Make(ctx, s, j, steps, a.stepProgress(o.form))
+	err = errors.Join(err, j.Close())
+	if _, refused := errors.AsType[*change.RefusedError](err); refused && len(results) > 0 && len(j.Entries()) == 0 {
+		err = errors.Join(err, store.Clear())
+	}
+	return a.finishPrepare(o, p, results, err, time.Since(began))
+}
+
+// finishPrepare prints what became of prepare.
+func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change.Result, err error, took time.Duration) error {
+	made, reboot := 0, false
+	for _, r := range results {
+		if r.Status == change.Made {
+			made++
+		}
+		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
+	}
+	if o.form == formatJSON {
+		out := prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, Reboot: reboot, Steps: stepOutputs(results)}
+		err = errors.Join(err, a.printJSON(out))
+	}
+	if _, refused := errors.AsType[*change.RefusedError](err); refused {
+		return &exitError{exitFaults, err}
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nwhat was made until then stays: rackless prepare goes on, rackless rollback takes it back", err)
+	}
+	if reboot {
+		if o.form != formatJSON {
+			fmt.Fprintf(a.out, "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless prepare.\n")
+		}
+		return &exitError{exitReboot, nil}
+	}
+	if o.form != formatJSON {
+		how := "as it was"
+		if made > 0 {
+			how = fmt.Sprintf("%s in %s", count(made, "step"), seconds(took))
+		}
+		fmt.Fprintf(a.out, "this host is prepared for lab %s: %s\n", p.Lab.Name, how)
+	}
+	return nil
+}
+
+// printSurvey prints what prepare would do.
+func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Result) error {
+	reboot, refused := false, false
+	for _, r := range survey {
+		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting || r.Status == change.Pending && r.Boot
+		refused = refused || r.Status == change.Refused
+	}
+	if o.form == formatJSON {
+		if err := a.printJSON(prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, DryRun: true, Reboot: reboot, Steps: stepOutputs(survey)}); err != nil {
+			return err
+		}
+	} else {
+		a.printSteps(survey, true)
+	}
+	if refused {
+		return &exitError{exitFaults, nil}
+	}
+	return nil
+}
+
+// printSteps prints steps for people, those to be done with their reasons.
+func (a *app) printSteps(results []change.Result, reasons bool) {
+	inPlace := 0
+	for i, r := range results {
+		if r.Status == change.InPlace {
+			inPlace++
+			continue
+		}
+		note := ""
+		if r.Boot && r.Status == change.Pending {
+			note = " (needs a reboot)"
+		}
+		fmt.Fprintf(a.out, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
+		if !reasons {
+			continue
+		}
+		var not string
+		if r.Err != nil {
+			not = r.Err.Error()
+		}
+		for _, x := range []struct{ what, text string }{{"why", r.Why}, {"risk", r.Risk}, {"not", not}} {
+			for k, line := range strings.Split(x.text, "\n") {
+				word := x.what
+				if k > 0 {
+					word = ""
+				}
+				if line != "" {
+					fmt.Fprintf(a.out, "               %-5s %s\n", word, line)
+				}
+			}
+		}
+	}
+	if inPlace > 0 {
+		fmt.Fprintf(a.out, "%s in place already\n", count(inPlace, "step"))
+	}
+}
+
+// stepProgress tells of each step as it ends.
+func (a *app) stepProgress(form string) func(change.Result) {
+	return func(r change.Result) {
+		// What is in place, and what begins, is told at the end or not at all.
+		if r.Status == change.InPlace || r.Status == change.Pending {
+			return
+		}
+		out := a.out
+		if form == formatJSON {
+			out = a.err
+		}
+		fmt.Fprintf(out, "%-8s  %s\n", r.Status, r.What)
+	}
+}
+
+// prepared returns for what the host is to be prepared: what it is prepared for already, or a new plan.
+func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (*host.Prepared, error) {
+	have, err := store.Load()
+	switch {
+	case errors.Is(err, host.ErrNotPrepared) && file == "":
+		return nil, usage(fmt.Errorf("%w: name a lab file", err))
+	case errors.Is(err, host.ErrNotPrepared):
+	case err != nil:
+		return nil, err
+	case file == "":
+		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
+			return nil, usage(errors.New("how the host is prepared was chosen when it was first prepared: rackless rollback first"))
+		}
+		return have, nil
+	}
+	l, err := loadLab(file)
+	if err != nil {
+		return nil, err
+	}
+	if have != nil {
+		if bytes.Equal(have.Lab.YAML(), l.YAML()) && (o.Choices == have.Choices || o.Choices == host.Choices{}) {
+			return have, nil
+		}
+		return nil, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback first", have.Lab.Name,
+			have.Made.Format(time.DateTime), file))
+	}
+	p, err := a.planHere(ctx, l, file, o.model)
+	if err != nil {
+		return nil, err
+	}
+	p.Choices = o.Choices
+	return p, nil
+}
+
+// planTime is how long prepare lets the planner search.
+const planTime = defaultPlanTime
+
+// planHere plans a lab on this machine.
+func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*host.Prepared, error) {
+	h, name, err := a.planHost(ctx, hostLocal)
+	if err != nil {
+		return nil, err
+	}
+	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file, options: plan.Options{HostName: name}}
+	if q.options.Model, err = readModel(model); err != nil {
+		return nil, err
+	}
+	if q.options.Tenants, err = readTenants(l.Tenants); err != nil {
+		return nil, err
+	}
+	r, err := a.solve(ctx, &q, h, l)
+	if err != nil {
+		return nil, a.refused(&q, err)
+	}
+	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second), By: version}, nil
+}
+
+func newRollbackCmd(a *app) *cobra.Command {
+	var form string
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Take back everything that prepare has changed on this host",
+		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back: files byte for byte, drivers,
+virtual functions, pages, values. Kernel arguments are gone from the boot loader at once, and from the kernel with the next boot.
+
+What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a device of the lab is in use.`,
+		Example: "  rackless rollback --dry-run",
+		Args:    exactArgs(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.rollback(cmd.Context(), form, dryRun, yes)
+		},
+	}
+	outputFlag(cmd, &form)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be taken back, and change nothing")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// rollbackOutput is what rollback prints as JSON.
+type rollbackOutput struct {
+	Schema string       `json:"schema"`
+	DryRun bool         `json:"dry_run"`
+	Reboot bool         `json:"needs_reboot"` // until the kernel runs without the arguments
+	Steps  []stepOutput `json:"steps"`
+}
+
+func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error {
+	store := a.store()
+	s := a.system()
+	if dryRun {
+		entries, err := change.ReadJournal(store.Journal(), host.Kinds())
+		if err != nil {
+			return err
+		}
+		results := make([]change.Result, 0, len(entries))
+		for i := len(entries) - 1; i >= 0; i-- {
+			e := entries[i]
+			results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: change.Pending})
+		}
+		if form == formatJSON {
+			return a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", DryRun: true, Steps: stepOutputs(results)})
+		}
+		if len(results) == 0 {
+			fmt.Fprintln(a.out, "nothing to take back")
+		}
+		a.printSteps(results, false)
+		return nil
+	}
+	j, err := change.Open(store.Journal(), host.Kinds())
+	if err != nil {
+		return err
+	}
+	entries := j.Entries()
+	if len(entries) == 0 {
+		err := errors.Join(j.Close(), store.Clear())
+		if form == formatJSON {
+			return errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Steps: []stepOutput{}}))
+		}
+		fmt.Fprintln(a.out, "nothing to take back")
+		return err
+	}
+	if users := host.Users(s); len(users) > 0 {
+		return errors.Join(j.Close(), &exitError{exitFaults, fmt.Errorf("devices of the lab are in use: %s; take the lab down first: rackless down", strings.Join(users, ", "))})
+	}
+	if !yes {
+		if form == formatJSON || terminal(a.err) == nil {
+			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then say --yes")))
+		}
+		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?", count(len(entries), "step"))); err != nil || !ok {
+			return errors.Join(err, j.Close(), &exitError{exitFailed, errors.New("nothing was changed")})
+		}
+	}
+	reboot := host.ArgumentsInForce(entries)
+	results, err := change.Rollback(ctx, s, j, a.stepProgress(form))
+	err = errors.Join(err, j.Close())
+	if err == nil {
+		err = store.Clear()
+	}
+	if form == formatJSON {
+		err = errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Reboot: reboot, Steps: stepOutputs(results)}))
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
+	}
+	if form != formatJSON {
+		fmt.Fprintf(a.out, "this host is as it was: %s taken back\n", count(len(results), "step"))
+		if reboot {
+			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
+		}
+	}
+	return nil
+}
+
+// store is where it is kept for what this host is prepared. RACKLESS_STATE moves it.
+func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
+
+// machine is what the steps need of this machine.
+func (a *app) machine() host.Machine {
+	// Each guard looks at the machine, before all steps and before each. Guards that follow each other within seconds share one look.
+	const fresh = 10 * time.Second
+	var h *topology.Host
+	var at time.Time
+	return host.Machine{Binary: a.binary(), Inspect: func(ctx context.Context) (*topology.Host, error) {
+		if h != nil && time.Since(at) < fresh {
+			return h, nil
+		}
+		var err error
+		h, err = inspect.Read(ctx, inspect.Live())
+		at = time.Now()
+		return h, err
+	}}
+}
+
+// system is this machine.
+func (a *app) system() *change.System {
+	return &change.System{Root: "/", Fault: faultFrom(a.env("RACKLESS_FAULT"))}
+}
+
+// binary is the path of this program, for the unit that goes on at boot; "" where it is not known.
+func (a *app) binary() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// confirm asks a yes-or-no question on the terminal.
+func (a *app) confirm(ctx context.Context, question string) (bool, error) {
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of input is no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case text := <-answer:
+		return text == "y" || text == "yes", nil
+	}
+}
