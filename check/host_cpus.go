@@ -161,6 +161,12 @@ func (c *hostCheck) noHzFull() {
 	c.judge(missing.IsEmpty(), f)
 }
 
+// ofTheMachine reports whether a thread is one of the kernel's that follow a NUMA node or an interrupt. Those of a node work only when memory of that node runs out or is
+// in pieces; those of an interrupt run where it is served, which another check says.
+func ofTheMachine(t *facts.Thread) bool {
+	return t.Kernel && (strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "kcompactd") || strings.HasPrefix(t.Name, "irq/"))
+}
+
 func (c *hostCheck) threads() {
 	if c.run == nil {
 		return
@@ -173,7 +179,7 @@ func (c *hostCheck) threads() {
 	var foreign []string
 	for i := range c.run.Threads {
 		t := &c.run.Threads[i]
-		if t.Fixed || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
+		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
 		}
 		here := t.Allowed.Overlaps(c.lab) && (t.Allowed.Contains(t.LastCPU) && c.lab.Contains(t.LastCPU) || t.Allowed.IsSubsetOf(c.lab))

@@ -170,6 +170,9 @@ func (c *hostCheck) link(subject, id string, wrong map[string]diagnose.Finding) 
 	if err != nil || d == nil {
 		return // device says so
 	}
+	if slices.ContainsFunc(c.h.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a }) {
+		return // an emulated one that has no link
+	}
 	evidence := sysPCI(a) + "/current_link_speed, current_link_width"
 	if w, bad := wrong[a.String()]; bad {
 		c.judge(false, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title, Want: "what the device and its port can both do", Evidence: w.Evidence,

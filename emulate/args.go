@@ -12,11 +12,26 @@ import (
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
 const agentPort = "org.qemu.guest_agent.0"
 
-// cpuModel is qemu64 with what a kernel needs to see cores and threads. qemu64 is the emulation that costs least. Its vendor is AMD, of whose CPUs Linux
-// believes in threads only with the feature topoext, which TCG lacks (QEMU warns of it); of Intel's it takes them from leaf 0xb, and the CPUs that share
-// an L3 from leaf 4, where QEMU writes those of a die. arat says that timers go on in idle CPUs, as they do. Measured with 16 CPUs to the end of rackless inspect, on two busy cores: this 7.8 to 10.8 s,
-// Haswell 9.5 s, EPYC 11 to 13.7 s.
-const cpuModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat"
+// amdModel is qemu64, the emulation that costs least, made a processor of AMD's:
+//   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not twice. Guests that the host's QEMU translated did not come up in
+//     ten minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
+//   - Of AMD's processors Linux believes in threads, and in who shares an L3, by topoext, and in a steady TSC by invtsc. QEMU emulates neither as an instruction, nor
+//     needs to: both only say what the machine is like. x-force-features leaves them on.
+//   - arat says that timers go on in idle CPUs, as they do.
+//   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
+//     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its timer's interrupt in service (seen with "info lapic").
+const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
+
+// intelModel is qemu64 as a processor of Intel's, whose threads Linux takes from leaf 0xb, and who shares an L3 from leaf 4. Its hosts have no KVM.
+const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
+
+// cpuModel is AMD's where that boots: two-socket-h20, the profile with PCIe switches, twice did not come up with it in five minutes. Why is not known.
+func cpuModel(p *Profile) string {
+	if len(p.Switches) > 0 {
+		return intelModel
+	}
+	return amdModel
+}
 
 // A machine is one QEMU as it is to be started: the profile, what it boots, and the files that it uses.
 type machine struct {
@@ -64,7 +79,7 @@ func (m machine) args() []string {
 		// ticks that it had missed, gave it up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The IOMMU's interrupt
 		// remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
 		"-machine", "q35,kernel-irqchip=split,vmport=off",
-		"-accel", accelOption(m.accel), "-cpu", cpuModel,
+		"-accel", accelOption(m.accel), "-cpu", cpuModel(p),
 		// A die of a package is a NUMA node: that gives each an L3 of its own.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages, coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
@@ -101,9 +116,11 @@ func (m machine) args() []string {
 	a = append(a,
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
 		"-chardev", fmt.Sprintf("socket,id=serial,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.serial, escape(m.log)), "-serial", "chardev:serial",
-		"-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on",
+		"-device", "intel-iommu,intremap=on,eim=on,caching-mode=on,device-iotlb=on",
 		// What no real machine has goes to fixed places on the root bus of the chipset, so that nothing moves when a profile changes.
-		"-device", "virtio-serial-pci,id=vser,bus=pcie.0,addr=0x1",
+		// Each queue of a virtio device is a file descriptor that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a disk it was 138 of
+		// them, and the loop used up a core of the machine below.
+		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
 		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
 		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
 		"-chardev", fmt.Sprintf("socket,id=console,fd=%d,server=on,wait=off", m.console),
@@ -113,17 +130,21 @@ func (m machine) args() []string {
 	)
 	if m.disk != "" {
 		a = append(a, "-drive", "if=none,id=root,format=qcow2,discard=unmap,file="+escape(m.disk),
-			"-device", "virtio-blk-pci,drive=root,bus=pcie.0,addr=0x3,bootindex=1")
+			"-device", "virtio-blk-pci,drive=root,num-queues=1,bus=pcie.0,addr=0x3,bootindex=1")
 	}
 	if m.tools != "" {
 		a = append(a, "-drive", "if=none,id=tools,format=raw,readonly=on,file="+escape(m.tools),
-			"-device", "virtio-blk-pci,drive=tools,bus=pcie.0,addr=0x4")
+			"-device", "virtio-blk-pci,drive=tools,num-queues=1,bus=pcie.0,addr=0x4")
+	}
+	if p.Screen {
+		// Without a ROM, which the firmware would run for nobody to see.
+		a = append(a, "-device", "VGA,bus=pcie.0,addr=0x5,romfile=")
 	}
 	return append(a, p.deviceArgs()...)
 }
 
-// accelOption runs all CPUs of an emulated host in one thread. With a thread each (QEMU 10.0.2) a wake-up of a halted CPU seems to be lost now and then: hosts stopped in the middle of a boot, or later
-// with a kernel thread runnable on an idle CPU. On two cores one thread took no longer.
+// accelOption runs all CPUs of an emulated host in one thread. With a thread each, QEMU 10.0.2 lost ends of interrupts (see amdModel), and once aborted
+// (iotlb_to_section) while functions were moved. x2apic seems to mend the first; it has not been tried for long.
 func accelOption(accel string) string {
 	if accel == "tcg" {
 		return "tcg,thread=single"

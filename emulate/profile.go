@@ -21,6 +21,9 @@ type Profile struct {
 	// Distances is the SLIT: a row for each node, 10 for itself. It may be left out where there is one node.
 	Distances [][]int `yaml:"distances" json:"distances,omitempty"`
 
+	// Screen is the VGA of a BMC, as servers have: firmware and kernel show their console there, and on no GPU.
+	Screen bool `yaml:"screen" json:"screen,omitempty"`
+
 	// Disk is the size of the root disk in bytes.
 	Disk lab.Bytes `yaml:"disk" json:"disk_bytes"`
 

@@ -38,7 +38,7 @@ type Command struct {
 	Argv  []string
 	Stdin []byte
 	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest a little CPU time, which a
-	// measurement would feel. The zero value means 50 ms.
+	// measurement would feel. The zero value means 50 ms at first, and up to half a second for what takes long.
 	MaxPoll time.Duration
 }
 
@@ -59,10 +59,11 @@ type status struct {
 	ErrTruncated bool   `json:"err-truncated"`
 }
 
-// maxPoll returns the longest pause between two looks.
-func (c Command) maxPoll() time.Duration {
+// maxPoll returns the longest pause between two looks at a command that has run since a time. An emulated guest pays milliseconds for each look: those at a command
+// of minutes, every 50 ms, took it a CPU.
+func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
-		return 50 * time.Millisecond
+		return min(max(50*time.Millisecond, time.Since(since)/16), 500*time.Millisecond)
 	}
 	return c.MaxPoll
 }
@@ -73,11 +74,12 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
 	}
+	began := time.Now()
 	pid, err := a.start(ctx, c)
 	if err != nil {
 		return Result{}, err
 	}
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, c.maxPoll()) {
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, c.maxPoll(began)) {
 		select {
 		case <-ctx.Done():
 			return Result{}, a.kill(ctx, pid)

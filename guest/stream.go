@@ -43,11 +43,12 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		err = errors.Join(err, a.call(ctx, "guest-exec", rm, nil))
 	}()
 	c.Argv = append([]string{"sh", "-c", streamScript, files[0].path, files[1].path}, c.Argv...)
+	began := time.Now()
 	pid, err := a.start(ctx, c)
 	if err != nil {
 		return 0, err
 	}
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll()) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll(began)) {
 		select {
 		case <-ctx.Done():
 			return 0, a.kill(ctx, pid)

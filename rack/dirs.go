@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -105,7 +106,7 @@ func (d Dirs) Names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != hostsDir {
+		if e.IsDir() && e.Name() != hostsDir && !strings.HasPrefix(e.Name(), ".") { // a trial boot has .k
 			names = append(names, e.Name())
 		}
 	}

@@ -63,8 +63,8 @@ func memAvailable(meminfo []byte) (lab.Bytes, error) {
 	return 0, fmt.Errorf("/proc/meminfo: no MemAvailable")
 }
 
-// accelerator decides what executes the guests' instructions, and says why it is not KVM.
-func accelerator(ctx context.Context, d *qemu.Driver, want string, dirs Dirs) (accel, reason string, err error) {
+// accelerator decides what executes the guests' instructions, and says why it is not KVM. What a trial boot found is kept in dir.
+func accelerator(ctx context.Context, d *qemu.Driver, want, dir string) (accel, reason string, err error) {
 	switch want {
 	case "tcg":
 		return "tcg", "asked for", nil
@@ -72,7 +72,7 @@ func accelerator(ctx context.Context, d *qemu.Driver, want string, dirs Dirs) (a
 	default:
 		return "", "", fmt.Errorf("accelerator %q: want auto, kvm or tcg", want)
 	}
-	usable, reason, err := d.ProbeKVM(ctx, dirs.Cache)
+	usable, reason, err := d.ProbeKVM(ctx, dir)
 	if err != nil {
 		return "", "", err
 	}

@@ -162,11 +162,14 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 
 // specs makes the domains, and what they boot from.
 func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
-	p := u.progress
 	u.state = &State{
 		Version: stateVersion, Lab: u.lab, Driver: driverLibvirt, URI: u.place.URI, QEMU: u.conn.Caps.QEMU, Created: time.Now().UTC(),
 	}
-	if err := u.accelerator(ctx); err != nil {
+	img, err := u.image(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.accelerator(ctx, img); err != nil {
 		return nil, err
 	}
 	u.input = render.Input{
@@ -176,15 +179,13 @@ func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	if u.conn.Local() && strings.HasSuffix(u.place.URI, "/system") {
 		u.input.ConsoleDir = libvirtLogs
 	}
-	if !slices.ContainsFunc(u.lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage }) {
-		p.Begin("image")
-		img, err := guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.Note("%s", s) }})
-		if err != nil {
-			return nil, err
-		}
+	if !u.ownImages() {
 		u.state.Image, u.state.Kernel, u.state.Package = img.Key, img.KernelVer, img.Packages
 		if u.input.Boot, err = u.conn.Install(ctx, img); err != nil {
 			return nil, err
+		}
+		if u.state.Accel == "tcg" && u.emulatedHost() {
+			u.input.Boot.Args += nestedArgs
 		}
 	}
 	artifacts, err := render.Domains(u.input)
@@ -199,7 +200,7 @@ func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 }
 
 // accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works, of another machine's only libvirt.
-func (u *placer) accelerator(ctx context.Context) (err error) {
+func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) {
 	s := u.state
 	if !u.conn.Local() {
 		s.Accel = "kvm"
@@ -213,8 +214,35 @@ func (u *placer) accelerator(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Accel, s.Emulate, err = accelerator(ctx, &qemu.Driver{Binary: binary, Version: version, Cache: u.dirs.templates()}, u.opts.Accel, u.dirs)
+	if err := u.dirs.ensureRun(); err != nil {
+		return err
+	}
+	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be written, and a boot forgets what was found in either.
+	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: u.emulatedHost()}
+	s.Accel, s.Emulate, err = accelerator(ctx, d, u.opts.Accel, u.dirs.Run)
 	return err
+}
+
+// nestedArgs are arguments for kernels that are translated on an emulated host, and so are slower than their clocks: setting the timer for each tick costs more than
+// the periodic timer, which goes on by itself.
+const nestedArgs = " highres=off nohz=off"
+
+// ownImages reports whether nodes boot disks of the user.
+func (u *placer) ownImages() bool {
+	return slices.ContainsFunc(u.lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage })
+}
+
+// emulatedHost reports whether the host is one that rackless emulate has made.
+func (u *placer) emulatedHost() bool { return u.place.Host.System.Vendor == topology.VendorEmulated }
+
+// image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
+func (u *placer) image(ctx context.Context) (*guest.Image, error) {
+	if u.ownImages() && !u.conn.Local() {
+		return nil, nil
+	}
+	p := u.progress
+	p.Begin("image")
+	return guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.Note("%s", s) }})
 }
 
 // save writes what there is going to be before anything is started, so that down finds it whatever happens.
@@ -298,7 +326,11 @@ func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) 
 	}
 	agent, err := u.conn.AwaitAgent(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", n.Name, err)
+		tail := ""
+		if u.input.ConsoleDir != "" {
+			tail = logTail(render.ConsolePath(u.input.ConsoleDir, u.lab.Name, n.Name))
+		}
+		return nil, fmt.Errorf("node %s: %w%s", n.Name, err, tail)
 	}
 	node.Facts, err = agent.Configure(ctx, id)
 	if err = errors.Join(err, agent.Close()); err != nil {

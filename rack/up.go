@@ -135,7 +135,7 @@ func (u *upper) prepare(ctx context.Context, old *State) error {
 	}
 	u.drv = &qemu.Driver{Binary: binary, Version: version, Image: img, Cache: u.dirs.templates(), Cold: u.opts.Cold}
 	p.Begin("accelerator")
-	u.drv.Accel, u.reason, err = accelerator(ctx, u.drv, u.opts.Accel, u.dirs)
+	u.drv.Accel, u.reason, err = accelerator(ctx, u.drv, u.opts.Accel, u.dirs.Cache)
 	if err != nil {
 		return err
 	}

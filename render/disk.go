@@ -25,7 +25,7 @@ const (
 func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 	d := libvirtxml.Devices{
 		Controllers: append(t.controllers,
-			libvirtxml.Controller{Type: "virtio-serial", Index: new(0), Address: behind(serialPort)},
+			libvirtxml.Controller{Type: "virtio-serial", Index: new(0), Ports: 2, Address: behind(serialPort)},
 			libvirtxml.Controller{Why: "an emulated USB controller wakes QEMU's main loop many times a second", Type: "usb", Model: "none"}),
 		Serials:  []libvirtxml.CharDev{{Why: "virsh console", Type: "pty", Log: m.consoleLog(n)}},
 		Consoles: []libvirtxml.CharDev{{Type: "pty"}},

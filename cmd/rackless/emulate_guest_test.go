@@ -102,6 +102,9 @@ func describeProfile(p *emulate.Profile) []string {
 	for _, b := range p.Bridges {
 		out = append(out, fmt.Sprintf("pci bridge %v node %d", b.Address, b.NUMANode))
 	}
+	if p.Screen {
+		out = append(out, "a screen on the root bus")
+	}
 	for _, g := range p.GPUs {
 		functions := []topology.PCIAddr{g.Address}
 		if g.Audio {
@@ -205,6 +208,10 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 		return found
 	}
 	for _, g := range h.GPUs {
+		if g.Kind == topology.GPUDisplay && g.Address.Bus == 0 {
+			out = append(out, "a screen on the root bus")
+			continue
+		}
 		out = append(out, fmt.Sprintf("GPU %v %s node %d functions %v, group with %v", g.Address, g.Kind, *g.NUMANode, g.Functions, mates(*g.Address)))
 	}
 	for _, n := range h.NICs {
@@ -212,7 +219,7 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 	}
 	for _, g := range h.GPUs {
 		for _, n := range h.NICs {
-			if n.Address.Function == 0 {
+			if n.Address.Function == 0 && g.Kind == topology.GPUStandIn {
 				out = append(out, fmt.Sprintf("GPU %v to NIC %v: %s", g.Address, n.Address, tree.Path(g.ID(), n.ID()).Label()))
 			}
 		}

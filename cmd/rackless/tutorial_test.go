@@ -144,7 +144,7 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 // TestTutorial follows the tutorial to its end, on a host of its own. It is the test of the whole way as well: prepare with its reboot, up with passthrough,
 // verify, bench, down, rollback; what the host was like at the start, file by file, is what it is like at the end.
 func TestTutorial(t *testing.T) {
-	// Not among the tests that everybody runs as yet: under TCG with several threads a nested node may wait for ever for a wake-up that is lost.
+	// Not among the tests that everybody runs as yet: the bench in the host fails.
 	if !*tutorial && !*updateTutorial {
 		t.Skip("asked for by -tutorial")
 	}

@@ -48,12 +48,14 @@ func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	return guest.NewAgent(a), nil
 }
 
-// Pauses of AwaitAgent. Whether the guest has opened the channel is asked often, which costs half a millisecond; the agent itself only after that, since
-// libvirt logs each question that it cannot pass on as an error.
-const (
-	channelPoll = 100 * time.Millisecond
-	agentPoll   = 2 * time.Second
-)
+// agentPoll is the pause of AwaitAgent between two questions to the agent; libvirt logs each that it cannot pass on as an error.
+const agentPoll = 2 * time.Second
+
+// channelPoll is its pause between two looks at whether the guest has opened the channel: a sixteenth of the time that it has waited. A look costs libvirt half a
+// millisecond, and on an emulated host, where guests take minutes, a hundred times as much.
+func channelPoll(since time.Time) time.Duration {
+	return min(max(100*time.Millisecond, time.Since(since)/16), agentPoll)
+}
 
 // agentChannel is the name of the agent's channel.
 const agentChannel = "org.qemu.guest_agent.0"
@@ -64,13 +66,14 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	said := errors.New("its guest has not opened the channel of the agent")
 	for {
 		open, err := c.agentOpen(ctx, d.UUID)
 		if err != nil {
 			return nil, fmt.Errorf("wait for the agent of %s: %w", name, err)
 		}
-		pause := channelPoll
+		pause := channelPoll(began)
 		if open {
 			_, err := c.run(ctx, queryLimit, "qemu-agent-command", "--domain", d.UUID, "--timeout", strconv.Itoa(agentTimeout), "--cmd", `{"execute":"guest-ping"}`)
 			if err == nil {

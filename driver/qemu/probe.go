@@ -35,6 +35,9 @@ func CheckVersion(version string) error {
 // probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one that does not never ends.
 const probeLimit = 8 * time.Second
 
+// emulatedProbeLimit is the same in a host that is emulated itself, with all that it offers to its guests.
+const emulatedProbeLimit = 4 * time.Minute
+
 // probeResult is what a probe found, kept until the next boot of the host.
 type probeResult struct {
 	BootID string `json:"boot_id"`
@@ -112,7 +115,11 @@ func (d *Driver) bootKVM(ctx context.Context, cache string) (bool, string) {
 	defer c.kill()
 	ctx, cancel := c.context(ctx, "the trial boot")
 	defer cancel()
-	ctx, cancelTime := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("/dev/kvm opens, but a stock kernel did not boot under it within %v", probeLimit))
+	limit := probeLimit
+	if d.EmulatedHost {
+		limit = emulatedProbeLimit
+	}
+	ctx, cancelTime := context.WithTimeoutCause(ctx, limit, fmt.Errorf("/dev/kvm opens, but a stock kernel did not boot under it within %v", limit))
 	defer cancelTime()
 	agent, err := qapi.DialAgent(ctx, socketPath(work, "ga"))
 	if err != nil {

@@ -34,6 +34,8 @@ type Driver struct {
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
 
+	EmulatedHost bool // this machine is emulated itself: a trial boot may take minutes
+
 	bootLimit time.Duration // zero means the constant of this name; tests set a short one
 
 	mu        sync.Mutex

@@ -28,13 +28,13 @@ const (
 	moduleAbsent  change.State = "not loaded"
 )
 
-// vfioModules are loaded in this order: the last needs the first, and without the second no group can be used on x86 and Arm. Documentation/driver-api/vfio.rst
-// of Linux.
+// vfioModules are loaded in this order. Without the first no group can be used on x86 and Arm (Documentation/driver-api/vfio.rst of Linux); both need vfio, which has to
+// come and go with the first: as a module of its own it loads vfio_iommu_type1 by itself, in the background, which then holds it and is nobody's to unload. The
+// one that goes last takes it along.
 func vfioModules() []*Module {
 	return []*Module{
-		{Name: "vfio"},
-		{Name: "vfio_iommu_type1"},
-		{Name: "vfio_pci", With: []string{"vfio_pci_core", "vfio_virqfd", "irqbypass"}},
+		{Name: "vfio_iommu_type1", With: []string{"vfio"}},
+		{Name: "vfio_pci", With: []string{"vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio"}},
 	}
 }
 

@@ -34,6 +34,7 @@ type Controller struct {
 	Type    string            `xml:"type,attr"`
 	Index   *int              `xml:"index,attr"`
 	Model   string            `xml:"model,attr,omitempty"`
+	Ports   int               `xml:"ports,attr,omitempty"` // of virtio-serial, with port 0, which is kept for consoles; 0 means QEMU's 31
 	Target  *ControllerTarget `xml:"target"`
 	Address *PCIAddress       `xml:"address"`
 }
