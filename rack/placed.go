@@ -184,9 +184,6 @@ func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 		if u.input.Boot, err = u.conn.Install(ctx, img); err != nil {
 			return nil, err
 		}
-		if u.state.Accel == "tcg" && u.emulatedHost() {
-			u.input.Boot.Args += nestedArgs
-		}
 	}
 	artifacts, err := render.Domains(u.input)
 	if err != nil {
@@ -222,10 +219,6 @@ func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) 
 	s.Accel, s.Emulate, err = accelerator(ctx, d, u.opts.Accel, u.dirs.Run)
 	return err
 }
-
-// nestedArgs are arguments for kernels that are translated on an emulated host, and so are slower than their clocks: setting the timer for each tick costs more than
-// the periodic timer, which goes on by itself.
-const nestedArgs = " highres=off nohz=off"
 
 // ownImages reports whether nodes boot disks of the user.
 func (u *placer) ownImages() bool {
