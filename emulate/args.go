@@ -14,7 +14,7 @@ const agentPort = "org.qemu.guest_agent.0"
 
 // amdModel is qemu64, the emulation that costs least, made a processor of AMD's:
 //   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not twice. Guests that the host's QEMU translated did not come up in
-//     ten minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
+//     nine minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
 //   - Of AMD's processors Linux believes in threads, and in who shares an L3, by topoext, and in a steady TSC by invtsc. QEMU emulates neither as an instruction, nor
 //     needs to: both only say what the machine is like. x-force-features leaves them on.
 //   - arat says that timers go on in idle CPUs, as they do.
