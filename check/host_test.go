@@ -370,6 +370,19 @@ func TestThreadsOfTheLabAreNotForeign(t *testing.T) {
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 3 foreign threads: 5001 CPU 0/KVM"})
 }
 
+func TestThreadsOfAnInterruptOrANUMANodeAreNotForeign(t *testing.T) {
+	c := epyc(t)
+	lab := topology.CPUs(c.p.Nodes[0].VCPUs...)
+	for _, name := range []string{"kswapd1", "kcompactd3", "irq/25-pciehp"} {
+		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 140, TID: 140, Name: name, Kernel: true, Allowed: lab, LastCPU: lab.Min()})
+	}
+	matches(t, notOK(c.host()), nil)
+	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs that only call themselves so
+		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 141, TID: 141, Name: name, Allowed: lab, LastCPU: lab.Min()})
+	}
+	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 2 foreign threads: 141 kswapd1"})
+}
+
 // A plan may come from a file that anybody has written.
 func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 	c := epyc(t)
