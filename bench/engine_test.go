@@ -28,14 +28,16 @@ func TestCommandLinesAreExactlyThese(t *testing.T) {
 		opts           Options
 		server, client string
 	}{
-		{"ib_write_bw", Options{Accelerator: "tcg"}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -a", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -a 10.0.0.1"},
+		{"ib_write_bw", Options{Accelerator: "tcg"}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -u 18 -a", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -u 18 -a 10.0.0.1"},
+		{"ib_write_bw", Options{Accelerator: Nested, Quick: true}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 50 -u 18 -s 65536", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 50 -u 18 -s 65536 10.0.0.1"},
+		{"ib_write_lat", Options{Accelerator: Nested, Quick: true}, "ib_write_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 70 -u 18 -s 2", "ib_write_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 70 -u 18 -s 2 10.0.0.1"},
 		{"ib_read_bw", Options{Accelerator: "kvm"}, "ib_read_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 550 -a", "ib_read_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 550 -a 10.0.0.1"},
-		{"ib_send_bw", Options{Quick: true}, "ib_send_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 350 -s 65536", "ib_send_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 350 -s 65536 10.0.0.1"},
-		{"ib_write_bw", Options{Bytes: 8 << 20}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -s 8388608", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -s 8388608 10.0.0.1"},
-		{"ib_write_lat", Options{}, "ib_write_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 5000 -s 2", "ib_write_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 5000 -s 2 10.0.0.1"},
-		{"ib_send_lat", Options{Quick: true}, "ib_send_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 1000 -s 2", "ib_send_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 1000 -s 2 10.0.0.1"},
+		{"ib_send_bw", Options{Quick: true}, "ib_send_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 350 -u 18 -s 65536", "ib_send_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 350 -u 18 -s 65536 10.0.0.1"},
+		{"ib_write_bw", Options{Bytes: 8 << 20}, "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -u 18 -s 8388608", "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -u 18 -s 8388608 10.0.0.1"},
+		{"ib_write_lat", Options{}, "ib_write_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 5000 -u 18 -s 2", "ib_write_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 5000 -u 18 -s 2 10.0.0.1"},
+		{"ib_send_lat", Options{Quick: true}, "ib_send_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 1000 -u 18 -s 2", "ib_send_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 1000 -u 18 -s 2 10.0.0.1"},
 		{"ib_read_lat", Options{Accelerator: "kvm"}, "ib_read_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 10000 -s 2", "ib_read_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 10000 -s 2 10.0.0.1"},
-		{"ib_atomic_lat", Options{Bytes: 64, Iterations: 77}, "ib_atomic_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 77", "ib_atomic_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 77 10.0.0.1"},
+		{"ib_atomic_lat", Options{Bytes: 64, Iterations: 77}, "ib_atomic_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 77 -u 18", "ib_atomic_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 77 -u 18 10.0.0.1"},
 		{"iperf3", Options{}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 5 --json"},
 		{"iperf3", Options{Quick: true}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 2 --json"},
 		{"iperf3", Options{Seconds: 60}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 60 --json"},

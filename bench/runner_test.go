@@ -166,8 +166,8 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 	want := Sample{
 		Test: "ib_write_bw", Client: "n2", Server: "n1", Metric: MetricBWPeak, Bytes: 2, Iterations: 20, Value: 0.000081, Unit: UnitGbps,
 		Tool: "perftest", Version: "6.06",
-		Command:       "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -a 10.0.0.1",
-		ServerCommand: "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -a",
+		Command:       "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -u 18 -a 10.0.0.1",
+		ServerCommand: "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -u 18 -a",
 		Accelerator:   "tcg", Emulated: true, Seconds: 2, Attempt: 1,
 	}
 	if diff := cmp.Diff(want, samples[0], cmpopts.IgnoreFields(Sample{}, "Run", "Started")); diff != "" {

@@ -25,13 +25,18 @@ const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1
 // intelModel is qemu64 as a processor of Intel's, whose threads Linux takes from leaf 0xb, and who shares an L3 from leaf 4. Its hosts have no KVM.
 const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
 
-// cpuModel is AMD's where that boots: two-socket-h20, the profile with PCIe switches, twice did not come up with it in five minutes. Why is not known.
+// cpuModel is AMD's wherever the firmware can place the devices. Of an AMD CPU SeaBIOS 1.16 believes that it has 40 address bits, and then, on a machine with memory above
+// 4 GiB, leaves 512 MiB of room at each port with a NIC. At a port of a switch, next to a GPU whose BAR has 32 bits, that is to lie below 4 GiB, where it is not: SeaBIOS
+// halts with "PCI: out of 32bit address space".
 func cpuModel(p *Profile) string {
-	if len(p.Switches) > 0 {
+	if len(p.Switches) > 0 && p.Memory() >= memoryBelow4G {
 		return intelModel
 	}
 	return amdModel
 }
+
+// memoryBelow4G is how much memory q35 has all below 4 GiB; of more, a part lies above.
+const memoryBelow4G = 0xb000_0000
 
 // A machine is one QEMU as it is to be started: the profile, what it boots, and the files that it uses.
 type machine struct {
@@ -79,7 +84,7 @@ func (m machine) args() []string {
 		// ticks that it had missed, gave it up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The IOMMU's interrupt
 		// remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
 		"-machine", "q35,kernel-irqchip=split,vmport=off",
-		"-accel", accelOption(m.accel), "-cpu", cpuModel(p),
+		"-accel", m.accel, "-cpu", cpuModel(p),
 		// A die of a package is a NUMA node: that gives each an L3 of its own.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages, coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
@@ -141,15 +146,6 @@ func (m machine) args() []string {
 		a = append(a, "-device", "VGA,bus=pcie.0,addr=0x5,romfile=")
 	}
 	return append(a, p.deviceArgs()...)
-}
-
-// accelOption runs all CPUs of an emulated host in one thread. With a thread each, QEMU 10.0.2 lost ends of interrupts (see amdModel), and once aborted
-// (iotlb_to_section) while functions were moved. x2apic seems to mend the first; it has not been tried for long.
-func accelOption(accel string) string {
-	if accel == "tcg" {
-		return "tcg,thread=single"
-	}
-	return accel
 }
 
 // deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The firmware numbers buses depth first, and gives

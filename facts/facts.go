@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,6 +92,20 @@ func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
 	}
 	return 0, false
 }
+
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an IPv4 address, and the GID's slot: rxe0 where soft RoCE has made it, mlx5_0 of a card. Of several, the
+// first by name.
+func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(n.RDMA)) {
+		if index, ok := n.RDMA[name].RoCEv2Index(addr); ok {
+			return name, index, true
+		}
+	}
+	return "", 0, false
+}
+
+// Soft reports whether the kernel computes what a card would do: soft RoCE.
+func (d *RDMADevice) Soft() bool { return d.Parent != "" }
 
 // Parse reads what rackless-facts prints: a key with slashes, a space, a value.
 func Parse(out []byte) (*Node, error) {

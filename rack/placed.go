@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -164,6 +163,7 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	u.state = &State{
 		Version: stateVersion, Lab: u.lab, Driver: driverLibvirt, URI: u.place.URI, QEMU: u.conn.Caps.QEMU, Created: time.Now().UTC(),
+		EmulatedHost: u.place.Host.System.Vendor == topology.VendorEmulated,
 	}
 	img, err := u.image(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) 
 		return err
 	}
 	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be written, and a boot forgets what was found in either.
-	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: u.emulatedHost()}
+	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: s.EmulatedHost}
 	s.Accel, s.Emulate, err = accelerator(ctx, d, u.opts.Accel, u.dirs.Run)
 	return err
 }
@@ -224,9 +224,6 @@ func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) 
 func (u *placer) ownImages() bool {
 	return slices.ContainsFunc(u.lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage })
 }
-
-// emulatedHost reports whether the host is one that rackless emulate has made.
-func (u *placer) emulatedHost() bool { return u.place.Host.System.Vendor == topology.VendorEmulated }
 
 // image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
 func (u *placer) image(ctx context.Context) (*guest.Image, error) {
@@ -346,7 +343,7 @@ func (u *placer) awaitGIDs(ctx context.Context, r *Rack, n lab.Node, node *Node)
 	for {
 		missing := ""
 		for _, nic := range n.NICs {
-			if !hasGID(node.Facts, nic) {
+			if _, _, ok := node.Facts.RoCEv2(nic.Addr.Addr()); !ok {
 				missing = nic.Addr.Addr().String()
 			}
 		}
@@ -363,15 +360,6 @@ func (u *placer) awaitGIDs(ctx context.Context, r *Rack, n lab.Node, node *Node)
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
-}
-
-func hasGID(f *facts.Node, nic lab.NIC) bool {
-	for _, d := range f.RDMA {
-		if _, ok := d.RoCEv2Index(nic.Addr.Addr()); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // seen returns the lab with the addresses that its NICs have: those of cards that are passed through are burned in, and no file says them.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,20 +20,22 @@ import (
 
 // State is what is recorded of a lab in its directory, in state.json.
 type State struct {
-	Version int             `json:"version"` // of this format
-	Lab     *lab.Lab        `json:"lab"`     // as it was last brought up
-	Driver  string          `json:"driver"`
-	URI     string          `json:"uri,omitempty"` // of the libvirt that has the nodes
-	Accel   string          `json:"accelerator"`
-	Emulate string          `json:"accelerator_reason"` // why not kvm
-	QEMU    string          `json:"qemu"`
-	Image   string          `json:"image"`  // key
-	Kernel  string          `json:"kernel"` // of the guests
-	Package []string        `json:"packages"`
-	Daemon  *driver.Process `json:"daemon,omitempty"`
-	Nodes   []*Node         `json:"nodes"`
-	Created time.Time       `json:"created"`
-	Ready   bool            `json:"ready"` // false while up works, and after one that was killed
+	Version int      `json:"version"` // of this format
+	Lab     *lab.Lab `json:"lab"`     // as it was last brought up
+	Driver  string   `json:"driver"`
+	URI     string   `json:"uri,omitempty"` // of the libvirt that has the nodes
+	Accel   string   `json:"accelerator"`
+	Emulate string   `json:"accelerator_reason"` // why not kvm
+	// EmulatedHost is set where this machine is emulated itself (rackless emulate): its KVM is no hardware either.
+	EmulatedHost bool            `json:"emulated_host,omitempty"`
+	QEMU         string          `json:"qemu"`
+	Image        string          `json:"image"`  // key
+	Kernel       string          `json:"kernel"` // of the guests
+	Package      []string        `json:"packages"`
+	Daemon       *driver.Process `json:"daemon,omitempty"`
+	Nodes        []*Node         `json:"nodes"`
+	Created      time.Time       `json:"created"`
+	Ready        bool            `json:"ready"` // false while up works, and after one that was killed
 }
 
 const stateVersion = 1
@@ -43,6 +46,13 @@ type Node struct {
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"` // configured
 	Facts     *facts.Node `json:"facts,omitempty"`
+}
+
+// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs, or RDMA that the kernel computes in place of a card.
+func (s *State) Emulated() bool {
+	return !s.Placed() || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
+		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)), (*facts.RDMADevice).Soft)
+	})
 }
 
 // ErrNotRunning is returned for a lab that has no state.

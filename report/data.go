@@ -25,6 +25,8 @@ type Data struct {
 	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o svg" writes it; empty: not shown.
 	HostPicture string `json:"host_picture,omitempty"`
 	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
+	// EmulatedHost is set for a lab on an emulated host, where KVM is emulated, too.
+	EmulatedHost bool `json:"emulated_host,omitempty"`
 }
 
 // A Node is one machine of the lab as the report shows it.

@@ -20,7 +20,10 @@ func (d Data) banner(r *results) string {
 			r.emulated, countText(r.total, "measured value", "measured values"))
 	}
 	for _, s := range d.Samples {
-		if s.Accelerator == "kvm" {
+		switch {
+		case s.Accelerator == "kvm" && d.EmulatedHost:
+			return strings.Replace(emulatedBanner, "TCG", "KVM in an emulated host", 1)
+		case s.Accelerator == "kvm":
 			return strings.Replace(emulatedBanner, "TCG", "KVM", 1)
 		}
 	}

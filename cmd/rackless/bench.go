@@ -167,7 +167,7 @@ func pickEngines(names []string) ([]bench.Engine, error) {
 
 // measure runs every engine between every pair, one at a time: two at once would measure each other.
 func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: true}
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated()}
 	runner.Progress = func(e bench.Progress) {
 		if e.Err != nil {
 			p.Note("%s from %s to %s: attempt %d failed: %v", e.Engine, e.Client, e.Server, e.Attempt, e.Err)
@@ -182,6 +182,9 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 		endpoints[n.Name] = ep
 	}
 	opts := bench.Options{Quick: f.quick, Bytes: f.bytes, Iterations: f.iters}
+	if r.State.EmulatedHost {
+		opts.Accelerator = bench.Nested
+	}
 	var all []bench.Sample
 	for _, e := range engines {
 		p.Begin(e.Name)
@@ -206,9 +209,8 @@ func endpoint(r *rack.Rack, node string) (bench.Endpoint, error) {
 			continue
 		}
 		addr := n.NICs[0].Addr.Addr()
-		const device = "rxe0"
-		if f := r.State.Nodes[i].Facts; f != nil && f.RDMA[device] != nil {
-			if gid, ok := f.RDMA[device].RoCEv2Index(addr); ok {
+		if f := r.State.Nodes[i].Facts; f != nil {
+			if device, gid, ok := f.RoCEv2(addr); ok {
 				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid}, nil
 			}
 		}
@@ -222,7 +224,7 @@ func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, sam
 	s := r.State
 	data := report.Data{
 		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: version,
-		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: true,
+		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: s.Emulated(), EmulatedHost: s.EmulatedHost,
 	}
 	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture
 		var svg strings.Builder

@@ -37,10 +37,29 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	if s.Emulate != "" {
 		accel += " (no KVM: " + s.Emulate + ")"
 	}
+	if s.EmulatedHost {
+		accel += " of an emulated host (rackless emulate)"
+	}
 	add("accelerator", accel)
 	add("node kernel", s.Kernel)
 	add("node image", s.Image)
-	add("RDMA device", "rdma_rxe, software RoCE v2")
+	var rdma []string
+	for _, n := range s.Nodes {
+		if n.Facts == nil {
+			continue
+		}
+		for name, d := range n.Facts.RDMA {
+			what := name
+			if d.Soft() {
+				what = "rdma_rxe, software RoCE v2"
+			}
+			if !slices.Contains(rdma, what) {
+				rdma = append(rdma, what)
+			}
+		}
+	}
+	slices.Sort(rdma)
+	add("RDMA device", strings.Join(rdma, ", "))
 	var tools []string
 	for _, m := range samples {
 		if t := m.Tool + " " + m.Version; m.Version != "" && !slices.Contains(tools, t) {
