@@ -40,7 +40,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w, "ready")
-	mux := &qapi.Mux{Agent: filepath.Join(dir, socketAgent)}
+	mux := &qapi.Mux{Agent: filepath.Join(dir, socketAgent), Limit: answerLimit}
 	defer mux.Close()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -60,6 +60,9 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 		})
 	}
 }
+
+// answerLimit bounds an answer of a host's agent: with lab nodes under load in an emulated host, some took more than 20 s.
+const answerLimit = 2 * time.Minute
 
 // daemonLimit bounds the start of the daemon, which takes milliseconds.
 const daemonLimit = 20 * time.Second

@@ -86,21 +86,45 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	if ctx.Err() != nil { // spent in the queue, so that the connection may still be good
 		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: context.Cause(ctx).Error()}
 	}
-	err := m.open(ctx)
-	if err == nil && !m.synced {
-		err = m.conn.sync(ctx)
-	}
-	if err != nil {
-		m.hangUp()
+	if err := m.ready(ctx); err != nil {
 		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: err.Error()}
 	}
-	m.synced = true
 	raw, err := m.conn.roundTrip(ctx, req, command)
 	if _, answered := errors.AsType[*Error](err); err != nil && !answered {
 		m.hangUp()
 	}
 	return raw, err
 }
+
+// ready connects to the agent and synchronises with it. What is sent while the guest boots is lost, so that it is sent again after a while.
+func (m *Mux) ready(ctx context.Context) error {
+	for {
+		if err := m.open(ctx); err != nil {
+			return err
+		}
+		if m.synced {
+			return nil
+		}
+		again, cancel := context.WithTimeout(ctx, syncAgain)
+		err := m.conn.sync(again)
+		timedOut := again.Err() != nil
+		cancel()
+		if err == nil {
+			m.synced = true
+			return nil
+		}
+		m.hangUp()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !timedOut {
+			return err
+		}
+	}
+}
+
+// syncAgain is how long an agent that is there may take to answer its first command on a busy machine.
+const syncAgain = 10 * time.Second
 
 // Open connects to the agent's port unless it is connected, without a word to the agent. A clone whose port is connected before it runs
 // leaves its agent asleep; else the agent wakes ten times a second to look for somebody.

@@ -47,7 +47,7 @@ func (d Dirs) remove(ctx context.Context, name string) error {
 	}
 	if s, err := d.loadState(name); err == nil { // else what there is was found above
 		if s.Placed() {
-			if err := removePlaced(ctx, s); err != nil {
+			if err := d.removePlaced(ctx, s); err != nil {
 				return err
 			}
 			return os.RemoveAll(dir)

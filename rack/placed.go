@@ -124,6 +124,11 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 	if u.conn, err = libvirt.Connect(ctx, u.place.URI); err != nil {
 		return nil, err
 	}
+	unlock, err := u.dirs.lock(ctx, imagesLock, nil)
+	if err != nil {
+		return nil, errors.Join(err, u.conn.Close())
+	}
+	defer func() { unlock() }()
 	specs, err := u.specs(ctx)
 	if err != nil {
 		return nil, errors.Join(err, u.conn.Close())
@@ -140,6 +145,8 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 	if err != nil {
 		return r, err
 	}
+	unlock()
+	unlock = func() {}
 	for _, c := range changes {
 		for _, line := range c.Diff {
 			p.Note("%s: %s", c.Name, line)
@@ -395,7 +402,7 @@ func (s *State) domains() []string {
 }
 
 // removePlaced ends the domains of a lab. Its nodes are in memory alone, so that there is nothing to shut down cleanly; those of a disk image are asked first.
-func removePlaced(ctx context.Context, s *State) error {
+func (d Dirs) removePlaced(ctx context.Context, s *State) error {
 	c, err := libvirt.Connect(ctx, s.URI)
 	if err != nil {
 		return err
@@ -404,7 +411,24 @@ func removePlaced(ctx context.Context, s *State) error {
 	if s.Image != "" {
 		grace = 0
 	}
-	return errors.Join(c.Down(ctx, s.domains(), grace), c.Close())
+	err = c.Down(ctx, s.domains(), grace)
+	if err == nil && s.Image != "" {
+		err = d.removeImages(ctx, c)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// imagesLock is held by who installs an image at libvirt, until its domains are defined, and by who removes images that no domain boots. No lab has the name.
+const imagesLock = "libvirt.images"
+
+// removeImages removes what up has given libvirt, if this was the last lab.
+func (d Dirs) removeImages(ctx context.Context, c *libvirt.Conn) error {
+	unlock, err := d.lock(ctx, imagesLock, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return c.Uninstall(ctx)
 }
 
 // placedState is what a domain of libvirt is doing, in this package's words.

@@ -69,11 +69,7 @@ func volumeName(key, file string) string { return key + "-" + filepath.Base(file
 
 // ensurePool makes the pool unless it is there, and starts it unless it runs.
 func (c *Conn) ensurePool(ctx context.Context, dir string) error {
-	has := func(options ...string) (bool, error) {
-		out, err := c.run(ctx, queryLimit, append([]string{"pool-list", "--name"}, options...)...)
-		return slices.Contains(strings.Fields(string(out)), Pool), err
-	}
-	defined, err := has("--all")
+	defined, err := c.hasPool(ctx, "--all")
 	if err == nil && !defined {
 		_, err = c.run(ctx, queryLimit, "pool-define-as", "--name", Pool, "--type", "dir", "--target", dir)
 		if err == nil {
@@ -82,12 +78,18 @@ func (c *Conn) ensurePool(ctx context.Context, dir string) error {
 	}
 	var active bool
 	if err == nil {
-		active, err = has()
+		active, err = c.hasPool(ctx)
 	}
 	if err == nil && !active {
 		_, err = c.run(ctx, queryLimit, "pool-start", "--pool", Pool)
 	}
 	return err
+}
+
+// hasPool reports whether the pool is among those that pool-list lists with options.
+func (c *Conn) hasPool(ctx context.Context, options ...string) (bool, error) {
+	out, err := c.run(ctx, queryLimit, append([]string{"pool-list", "--name"}, options...)...)
+	return slices.Contains(strings.Fields(string(out)), Pool), err
 }
 
 // volume returns the path of a volume of the pool, "" if there is none.
@@ -127,16 +129,48 @@ func (c *Conn) uploadAll(ctx context.Context, key string, files []string) error 
 	return err
 }
 
-// Uninstall removes an image from the pool. Nodes that run have what they need of it in memory; they cannot be started again. What is not there is no error.
-func (c *Conn) Uninstall(ctx context.Context, img *guest.Image) error {
-	for _, name := range []string{whole(img.Key), volumeName(img.Key, img.Kernel), volumeName(img.Key, img.Initramfs)} {
-		there, err := c.volume(ctx, name)
-		if err == nil && there != "" {
-			_, err = c.run(ctx, queryLimit, "vol-delete", "--pool", Pool, "--vol", name)
-		}
-		if err != nil {
-			return fmt.Errorf("remove image %s from pool %s at %s: %w", img.Key, Pool, c.URI, err)
-		}
+// Uninstall removes the images and the pool, unless libvirt has a domain of rackless: it would find nothing to boot when it is started again. What is not there is no
+// error. Nobody may be between Install and the definition of domains meanwhile.
+func (c *Conn) Uninstall(ctx context.Context) error {
+	if !c.system() { // Install has made no pool
+		return nil
+	}
+	return c.uninstall(ctx)
+}
+
+func (c *Conn) uninstall(ctx context.Context) error {
+	domains, err := c.List(ctx)
+	if err != nil || slices.ContainsFunc(domains, func(d Domain) bool { return d.Node != nil }) {
+		return err
+	}
+	if err := c.removePool(ctx); err != nil {
+		return fmt.Errorf("remove pool %s at %s: %w", Pool, c.URI, err)
 	}
 	return nil
+}
+
+func (c *Conn) removePool(ctx context.Context) error {
+	if defined, err := c.hasPool(ctx, "--all"); err != nil || !defined {
+		return err
+	}
+	active, err := c.hasPool(ctx)
+	if err == nil && !active { // volumes are known of a pool that runs
+		_, err = c.run(ctx, queryLimit, "pool-start", "--pool", Pool)
+	}
+	var volumes []byte
+	if err == nil {
+		volumes, err = c.run(ctx, queryLimit, "vol-list", "--pool", Pool)
+	}
+	// Their names have no spaces; each line is a name and a path, below two lines of titles.
+	for line := range strings.Lines(string(volumes)) {
+		if f := strings.Fields(line); err == nil && len(f) == 2 && strings.HasPrefix(f[1], "/") {
+			_, err = c.run(ctx, queryLimit, "vol-delete", "--pool", Pool, "--vol", f[0])
+		}
+	}
+	for _, command := range []string{"pool-destroy", "pool-delete", "pool-undefine"} {
+		if err == nil {
+			_, err = c.run(ctx, queryLimit, command, "--pool", Pool)
+		}
+	}
+	return err
 }

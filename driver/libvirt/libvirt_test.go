@@ -109,6 +109,13 @@ func TestLifeOfALab(t *testing.T) {
 		t.Errorf("second up (-want +got):\n%s", diff)
 	}
 
+	if err := c.uninstall(ctx); err != nil {
+		t.Error(err)
+	}
+	if path, err := c.volume(ctx, whole(img.Key)); err != nil || path == "" {
+		t.Errorf("the image is gone while domains boot it: %q, %v", path, err)
+	}
+
 	t.Run("a changed domain is shown and not touched", func(t *testing.T) {
 		before, err := d.Virsh("domid", "pair.vm01")
 		if err != nil {
@@ -340,11 +347,17 @@ func TestLifeOfALab(t *testing.T) {
 	stopWatching()
 	watch.Wait()
 
-	if err := c.Uninstall(ctx, img); err != nil {
+	if err := c.uninstall(ctx); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(d.Dir, "pool")); err != nil || len(left) != 0 {
-		t.Errorf("left in the pool: %v, %v", left, err)
+	if _, err := os.Stat(filepath.Join(d.Dir, "pool")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pool's directory is left: %v", err)
+	}
+	if there, err := c.hasPool(ctx, "--all"); err != nil || there {
+		t.Errorf("the pool is left: %v, %v", there, err)
+	}
+	if err := c.uninstall(ctx); err != nil {
+		t.Errorf("nothing is there to uninstall: %v", err)
 	}
 }
 

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// needEmulation skips tests that boot an emulated host, or fails where tests must be complete.
+func needEmulation(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("hosts are not emulated with -short")
+	}
+	for _, program := range []string{"qemu-system-x86_64", "mmdebstrap"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+}
+
+// An emulated is an emulated host of a test's own, driven by the program as a user drives it.
+type emulated struct {
+	name    string // of the host, which is its profile's
+	run0    string // RACKLESS_RUN
+	program string
+	env     []string
+	onStart func()
+}
+
+// newEmulated makes ready for a host; it is removed when the test ends.
+func newEmulated(t *testing.T, name string) *emulated {
+	t.Helper()
+	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// By this name the test binary is the program: TestMain.
+	program := filepath.Join(run, "rackless")
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	e := &emulated{name: name, run0: run, program: program, onStart: func() {}, env: append(os.Environ(), "RACKLESS_RUN="+run)}
+	t.Cleanup(func() {
+		e.run(t, "emulate", "rm", name)
+		nothingLeft(t, run)
+	})
+	return e
+}
+
+// commandLimit bounds one command. Nested machines under emulation take minutes to boot.
+const commandLimit = 20 * time.Minute
+
+// run runs the program on this machine, and returns what it printed: standard output, and, where it failed, what it said as well.
+func (e *emulated) run(t *testing.T, args ...string) (output string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, e.program, args...)
+	cmd.Env = e.env
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	status = cmd.ProcessState.ExitCode()
+	output = stdout.String()
+	if status != 0 {
+		output += stderr.String()
+	}
+	return output, status
+}
+
+// host runs a command line in the host, with a shell, as root in its home.
+func (e *emulated) host(t *testing.T, command string) (output string, status int) {
+	t.Helper()
+	return e.run(t, "emulate", "-n", e.name, "--", "sh", "-c", "cd && "+command)
+}
+
+// mustHost runs a command line in the host that has to succeed.
+func (e *emulated) mustHost(t *testing.T, command string) string {
+	t.Helper()
+	out, status := e.host(t, command)
+	if status != 0 {
+		t.Fatalf("%s: status %d\n%s", command, status, out)
+	}
+	return out
+}
+
+// reboot restarts the host and waits until the next boot has come to its end.
+func (e *emulated) reboot(t *testing.T) {
+	t.Helper()
+	old := e.mustHost(t, "cat /proc/sys/kernel/random/boot_id")
+	e.host(t, "systemctl reboot")
+	e.awaitBoot(t, old)
+}
+
+// awaitBoot waits for a boot that is not the old one, and for its services.
+func (e *emulated) awaitBoot(t *testing.T, old string) {
+	t.Helper()
+	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
+		if id, status := e.host(t, "cat /proc/sys/kernel/random/boot_id"); status == 0 && id != old {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("host %s does not come back", e.name)
+		}
+	}
+	// "degraded" is a service that failed: prepare at boot may.
+	e.host(t, "systemctl is-system-running --wait")
+}
+
+// fingerprintScript prints everything of the host that prepare may change: files with their content, modes and owners, and values of the kernel. What a running
+// system changes by itself is left out.
+const fingerprintScript = `
+find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
+find /etc /boot /usr/local -xdev -type f \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache \) -prune -o -xdev -type f -print0 | sort -z | xargs -0 sha256sum
+cat /proc/cmdline
+for f in /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
+	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
+	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed; do
+	[ ! -e "$f" ] || echo "$f $(tr '\n' ' ' <"$f")"
+done
+for d in /sys/bus/pci/devices/*; do echo "$d $(basename "$(readlink "$d/driver")") $(basename "$(readlink "$d/iommu_group")")"; done
+ls /sys/fs/cgroup
+lsmod | awk '/vfio/ {print $1}' | sort
+for d in /sys/class/net/*; do echo "${d##*/} $(cat "$d/mtu" "$d/address" | tr '\n' ' ')"; done
+systemctl list-unit-files --state=enabled --no-legend --no-pager
+mount -t hugetlbfs
+`
+
+// fingerprint returns what of the host prepare may change.
+func (e *emulated) fingerprint(t *testing.T) string {
+	t.Helper()
+	return e.mustHost(t, fingerprintScript)
+}

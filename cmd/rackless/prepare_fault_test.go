@@ -1,0 +1,210 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states that it may be in afterwards.
+type cutHost struct {
+	*small
+	before   string // as it is without rackless
+	prepared string // after prepare, and no reboot
+}
+
+// The commands that are cut off. Status 4 of prepare, a reboot that is needed, is as good as 0.
+const (
+	cutPrepare  = "rackless prepare lab.yaml --yes"
+	cutRollback = "rackless rollback --yes"
+)
+
+// newCutHost boots the host, and prepares it and rolls back once, to know the states.
+func newCutHost(t *testing.T, name string) *cutHost {
+	t.Helper()
+	h := &cutHost{small: newSmall(t, name)}
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
+	h.before = h.state(t)
+	h.mustPrepare(t)
+	h.prepared = h.state(t)
+	if h.prepared == h.before {
+		t.Fatal("prepare changes nothing")
+	}
+	h.rollback(t)
+	h.same(t, "after rollback", h.before)
+	return h
+}
+
+// A small is an emulated host with few CPUs and every kind of device.
+type small struct{ *emulated }
+
+// newSmall boots a host of testdata/faults/host.yaml.
+func newSmall(t *testing.T, name string) *small {
+	t.Helper()
+	needEmulation(t)
+	file, err := filepath.Abs("testdata/faults/host.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &small{newEmulated(t, name)}
+	if out, status := h.run(t, "emulate", "--keep", "--name", name, file, "--", "true"); status != 0 {
+		t.Fatal(out)
+	}
+	h.putText(t, "/root/fingerprint", fingerprintScript)
+	return h
+}
+
+// ofBoot is what of a fingerprint only a reboot changes.
+var ofBoot = regexp.MustCompile(`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full) ).*\n`)
+
+// state is the host's fingerprint, but for what only a reboot changes.
+func (h *small) state(t *testing.T) string {
+	t.Helper()
+	return ofBoot.ReplaceAllString(h.mustHost(t, "sh fingerprint"), "")
+}
+
+func (h *cutHost) same(t *testing.T, when, want string) {
+	t.Helper()
+	if diff := cmp.Diff(want, h.state(t)); diff != "" {
+		t.Fatalf("%s the host is in neither of the good states (-wanted +is):\n%s", when, diff)
+	}
+}
+
+func (h *cutHost) mustPrepare(t *testing.T) {
+	t.Helper()
+	if out, status := h.host(t, cutPrepare); status != 0 && status != exitReboot {
+		t.Fatalf("prepare: status %d\n%s", status, out)
+	}
+}
+
+func (h *cutHost) rollback(t *testing.T) {
+	t.Helper()
+	h.mustHost(t, cutRollback)
+}
+
+// chain kills a command at its first step, and what goes on with it one step later, until one comes to its end. It returns how often it killed.
+func (h *cutHost) chain(t *testing.T, command, phase string) int {
+	t.Helper()
+	// The step at which the one before was killed is the first of the next.
+	out, status := h.host(t, fmt.Sprintf(`n=0; at=1
+while RACKLESS_FAULT=kill:$at:%s %s >log 2>&1; status=$?; [ $status = 137 ]; do
+	n=$((n + 1)); at=2
+	[ $n -lt 200 ] || exit 1
+done
+echo $n; [ $status = 0 ] || [ $status = %d ] || { cat log; exit $status; }`, phase, command, exitReboot))
+	if status != 0 {
+		t.Fatalf("%s, killed again and again where a step was %s: status %d\n%s", command, phase, status, out)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// phases are the two moments of a step that differ: it is in the journal and nothing has been made of it; all of it has been made, and the journal does not say so.
+var phases = []string{"begun", "made"}
+
+// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step, with the program's own SIGKILL. What follows goes on, or goes the other way.
+func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
+	t.Parallel()
+	h := newCutHost(t, "killed")
+	kills := 0
+	for _, phase := range phases {
+		n := h.chain(t, cutPrepare, phase)
+		h.same(t, "prepared in spite of kills", h.prepared)
+		m := h.chain(t, cutRollback, phase)
+		h.same(t, "rolled back in spite of kills", h.before)
+		t.Logf("%s: prepare was killed at %d steps, and went on; rollback at %d", phase, n, m)
+		if n < 20 || m < 20 {
+			t.Errorf("there are more than %d and %d steps", n, m)
+		}
+		kills += n + m
+	}
+	turned := 0
+	for n := 1; ; n++ {
+		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phases[n%2], cutPrepare)); status != exitKilled {
+			break
+		}
+		h.rollback(t)
+		h.same(t, fmt.Sprintf("prepare was killed at step %d (%s): after rollback", n, phases[n%2]), h.before)
+		turned++
+	}
+	for n := 1; ; n++ {
+		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phases[n%2], cutRollback)); status != exitKilled {
+			break
+		}
+		h.mustPrepare(t)
+		h.same(t, fmt.Sprintf("rollback was killed at step %d (%s): after prepare", n, phases[n%2]), h.prepared)
+		turned++
+	}
+	t.Logf("%d kills in all: after %d the same command went on, after %d the other one turned round", kills+turned, kills, turned)
+}
+
+// exitKilled is the status of a shell's command that SIGKILL ended.
+const exitKilled = 137
+
+// TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack cuts the power of the host at every step of prepare, and of rollback. It boots, rackless-prepare.service does its
+// part, and prepare goes on or rollback takes back.
+func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
+	t.Parallel()
+	h := newCutHost(t, "cut")
+	cuts := 0
+	for n := 1; ; n++ {
+		phase := phases[n%2]
+		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutPrepare)) {
+			break
+		}
+		cuts++
+		when := fmt.Sprintf("the power was cut at step %d of prepare (%s)", n, phase)
+		h.mustPrepare(t)
+		h.same(t, when+": after prepare", h.prepared)
+		if h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutRollback)) {
+			cuts++
+			when = fmt.Sprintf("the power was cut at step %d of rollback (%s)", n, phase)
+		}
+		h.rollback(t)
+		h.same(t, when+": after rollback", h.before)
+	}
+	t.Logf("the power was cut %d times", cuts)
+	if cuts < 40 {
+		t.Error("there are more steps")
+	}
+}
+
+// cut runs a command that cuts the power, and waits for the next boot; false if the command came to its end.
+func (h *cutHost) cut(t *testing.T, command string) bool {
+	t.Helper()
+	old := h.mustHost(t, "cat /proc/sys/kernel/random/boot_id")
+	out, status := h.host(t, command)
+	if status == 0 || status == exitReboot {
+		return false
+	}
+	if id, now := h.host(t, "cat /proc/sys/kernel/random/boot_id"); now == 0 && id == old {
+		t.Fatalf("%s: status %d, and the host runs on\n%s", command, status, out)
+	}
+	h.awaitBoot(t, old)
+	return true
+}
+
+// putText writes a file of the host.
+func (e *emulated) putText(t *testing.T, to, text string) {
+	t.Helper()
+	e.mustHost(t, fmt.Sprintf("printf %%s '%s' > %s", strings.ReplaceAll(text, "'", `'\''`), to))
+}
+
+// putFile copies a file of the repository into the host.
+func (e *emulated) putFile(t *testing.T, to, from string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.putText(t, to, string(data))
+}
