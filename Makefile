@@ -12,10 +12,10 @@ FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lab test race lint fuzz bench update clean
+.PHONY: help setup build lab test test-fast test-faults race lint fuzz bench update clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install what "make lab" needs (Debian 12 or newer; says what and why first)
 	@hack/setup.sh lab
@@ -37,7 +37,15 @@ test: ## install what the tests need and run them all, those that start labs too
 .PHONY: run-tests
 run-tests:
 	$(GO) vet ./...
-	$(GO) test -timeout 30m ./...
+	$(GO) test -timeout 60m ./...
+
+test-fast: ## the tests that start no machine and no lab, in a few minutes
+	$(GO) vet ./...
+	$(GO) test -short ./...
+
+test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host: takes an hour and a half
+	@hack/setup.sh test
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtAnyStep' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

@@ -23,7 +23,7 @@ import (
 )
 
 // templateFormat is raised when templates that an older rackless made must not be used.
-const templateFormat = 1
+const templateFormat = 2
 
 // stateFD is the descriptor under which a clone finds its state: after standard input, output and error and its four sockets.
 const stateFD = 7
@@ -304,8 +304,8 @@ func (h *Host) freeze(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer conn.Close() // not before the state is saved: what a guest does when it closes is not what clones should wake up in
-	// degraded is a unit that failed, which is the image's affair; a guest without systemd has started when its agent answers.
-	const settle = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit + `; systemctl is-system-running --wait >/dev/null; fi; sync`
+	// udev may have the drivers of devices still to load when systemd has started everything. degraded is a unit that failed, which is the image's affair; a guest without systemd has started when its agent answers.
+	const settle = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit + `; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
 	if _, err := guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}}); err != nil {
 		return nil, err
 	}

@@ -6,8 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // needEmulation skips tests that boot an emulated host, or fails where tests must be complete.
@@ -119,13 +122,14 @@ func (e *emulated) awaitBoot(t *testing.T, old string) {
 		}
 	}
 	// "degraded" is a service that failed: prepare at boot may.
-	e.host(t, "systemctl is-system-running --wait")
+	e.host(t, "systemctl is-system-running --wait; udevadm settle")
 }
 
 // fingerprintScript prints everything of the host that prepare may change: files with their content, modes and owners, and values of the kernel. What a running
-// system changes by itself is left out.
+// system changes by itself is left out, such as the slice that libvirtd brings along when somebody first asks it for domains, and its
+// empty directory of storage pools once it has had one.
 const fingerprintScript = `
-find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
+find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
 find /etc /boot /usr/local -xdev -type f \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache \) -prune -o -xdev -type f -print0 | sort -z | xargs -0 sha256sum
 cat /proc/cmdline
 for f in /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
@@ -134,12 +138,16 @@ for f in /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys
 	[ ! -e "$f" ] || echo "$f $(tr '\n' ' ' <"$f")"
 done
 for d in /sys/bus/pci/devices/*; do echo "$d $(basename "$(readlink "$d/driver")") $(basename "$(readlink "$d/iommu_group")")"; done
-ls /sys/fs/cgroup
+ls /sys/fs/cgroup | grep -v '^machine.slice$'
 lsmod | awk '/vfio/ {print $1}' | sort
 for d in /sys/class/net/*; do echo "${d##*/} $(cat "$d/mtu" "$d/address" | tr '\n' ' ')"; done
-systemctl list-unit-files --state=enabled --no-legend --no-pager
 mount -t hugetlbfs
 `
+
+// diffLines returns the lines that two fingerprints differ in; "" if they are the same.
+func diffLines(want, got string) string {
+	return cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
+}
 
 // fingerprint returns what of the host prepare may change.
 func (e *emulated) fingerprint(t *testing.T) string {

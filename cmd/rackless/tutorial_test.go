@@ -176,7 +176,7 @@ func TestTutorial(t *testing.T) {
 			c.output = got
 		}
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
+	if diff := diffLines(before, after); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}
 	if *updateTutorial && !t.Failed() {

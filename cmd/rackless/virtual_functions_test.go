@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rackless/rackless/check"
 )
 
@@ -87,12 +85,12 @@ func TestVirtualFunctionsBesideATenant(t *testing.T) {
 			t.Logf("%s\n%s", command, out)
 		}
 		now, times := h.tenant(t)
-		if diff := cmp.Diff(notices, now); diff != "" {
+		if diff := diffLines(notices, now); diff != "" {
 			t.Fatalf("after %s the tenant is not as it was (-before +after):\n%s", command, diff)
 		}
 		t.Logf("the tenant: %s", times)
 	}
-	if diff := cmp.Diff(before, h.state(t)); diff != "" {
+	if diff := diffLines(before, h.state(t)); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}
 }

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestGuardsRefuseAndNothingIsChanged makes what a plan is for dangerous after the plan was made, in an emulated host, and prepares it then: what the host or somebody
+// else uses stays as it is, and so does everything else. What this host does not have (a mounted disk on a card, a console on the GPU) is tested the same way, with a
+// kernel of its own, in host/device.
+func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
+	t.Parallel()
+	h := newSmall(t, "guards")
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/guards.yaml")
+	// The plan is kept, and the host is not prepared: killed where the first step is in the journal.
+	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	for _, c := range []struct {
+		name     string
+		do, undo string
+		prepare  string   // instead of plain prepare
+		want     []string // in what it says
+	}{
+		{
+			name: "the default route",
+			do:   "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via 192.0.2.1 dev enp33s0",
+			undo: "ip addr flush dev enp33s0; ip link set enp33s0 down",
+			want: []string{"0000:21:00.0 carries the default route (enp33s0, ipv4)", "0000:21:00.0 is in use by the host: enp33s0 has address 192.0.2.2"},
+		},
+		{
+			name:    "the way of the ssh session",
+			do:      "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up",
+			undo:    "ip addr flush dev enp33s0; ip link set enp33s0 down",
+			prepare: `SSH_CONNECTION="192.0.2.9 50000 192.0.2.2 22" rackless prepare --yes`,
+			want:    []string{"0000:21:00.0 carries the ssh session from 192.0.2.9 (through enp33s0)"},
+		},
+		{
+			name: "a GPU with a process",
+			do:   "systemd-run --quiet --unit=viewer sh -c 'exec sleep 1000 </dev/dri/by-path/pci-0000:06:00.0-card'; sleep 1",
+			undo: "systemctl stop viewer",
+			want: []string{"0000:06:00.0 is in use: sleep ("},
+		},
+		{
+			name: "a virtual function in use",
+			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs; udevadm settle; ip addr add 203.0.113.5/24 dev enp65s0v0",
+			undo: "echo 0 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs",
+			want: []string{"virtual function 0 of 0000:41:00.0: 0000:41:10.0 is in use: enp65s0v0 has address 203.0.113.5"},
+		},
+		{
+			name: "a virtual machine of somebody else's",
+			do: `cat >holder.xml <<'END'
+<domain type='qemu'><name>holder</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices><hostdev mode='subsystem' type='pci' managed='no'><source><address domain='0' bus='0x21' slot='0' function='0'/></source></hostdev></devices></domain>
+END
+virsh define holder.xml`,
+			undo: "virsh undefine holder",
+			want: []string{"0000:21:00.0", "holder"},
+		},
+		{
+			name: "a device that is gone",
+			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/remove",
+			undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle",
+			want: []string{"this host is not as it was when the plan was made, and nothing was changed", "0000:41:00.0"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.mustHost(t, c.do)
+			before := h.state(t)
+			command := c.prepare
+			if command == "" {
+				command = "rackless prepare --yes"
+			}
+			out, status := h.host(t, command)
+			if status != exitFaults {
+				t.Errorf("%s: status %d, want %d\n%s", command, status, exitFaults, out)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("%s does not say %q:\n%s", command, want, out)
+				}
+			}
+			if diff := diffLines(before, h.state(t)); diff != "" {
+				t.Errorf("refused, and something was changed (-before +after):\n%s", diff)
+			}
+			h.mustHost(t, c.undo)
+		})
+	}
+	// And nothing of it is left in the way.
+	if out, status := h.host(t, "rackless prepare --yes"); status != exitReboot {
+		t.Errorf("prepare at last: status %d\n%s", status, out)
+	}
+	h.mustHost(t, cutRollback)
+}
