@@ -239,6 +239,13 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		},
 			[]string{"failed pcie-link | vm00 0000:41:00.0 | 8 GT/s x4: PCIe link width below what both ends can do"}},
 		{"a link is not known", epyc, func(c *planCase) { c.nic(t).Link = nil }, []string{"unknown pcie-link | vm00 0000:41:00.0"}},
+		{"a GPU's link is not known", epyc, func(c *planCase) { c.device(t, 0, 0).Link = nil }, []string{"unknown pcie-link | vm00 0000:06:00.0"}},
+		{"a stand-in for a GPU has no link", epyc, func(c *planCase) {
+			c.device(t, 0, 0).Link = nil
+			for i := range c.h.GPUs {
+				c.h.GPUs[i].Kind = topology.GPUStandIn
+			}
+		}, nil},
 		{"virtual functions are gone after a boot", r740, func(c *planCase) {
 			pf := find(c.h, *c.h.NICs[slices.IndexFunc(c.h.NICs, func(n topology.NIC) bool { return n.ID() == c.p.VFs[0].PF })].Address)
 			pf.SRIOV.Enabled, pf.SRIOV.VFs = new(0), nil
