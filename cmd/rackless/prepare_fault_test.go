@@ -12,14 +12,14 @@ import (
 )
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; power
-// cuts, and kills after which the other command turns round, are at every fourth.
+// cuts, and kills after which the other command turns round, are at every sixth.
 var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, and turn round after every kill: takes an hour")
 
 func stride() int {
 	if *everyStep {
 		return 1
 	}
-	return 4
+	return 6
 }
 
 // A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states that it may be in afterwards.
