@@ -95,9 +95,9 @@ func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
 
 // RoCEv2 returns the RDMA device that has a RoCE v2 GID for an IPv4 address, and the GID's slot: rxe0 where soft RoCE has made it, mlx5_0 of a card. Of several, the
 // first by name.
-func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
-	for _, name := range slices.Sorted(maps.Keys(n.RDMA)) {
-		if index, ok := n.RDMA[name].RoCEv2Index(addr); ok {
+func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(f.RDMA)) {
+		if index, ok := f.RDMA[name].RoCEv2Index(addr); ok {
 			return name, index, true
 		}
 	}
