@@ -22,6 +22,7 @@ type Endpoint struct {
 	Node     string     // name of the node, as the Executor knows it
 	Addr     netip.Addr // address the server is reached at
 	Device   string     // RDMA device, e.g. "rxe0"; iperf3 does not use it
+	Wire     Wire       // what the port says of its link
 	GIDIndex int        // index of the device's GID for Addr: the RoCE v2 one, e.g. 1 on rxe, 3 on mlx5
 }
 

@@ -50,7 +50,7 @@ func checkFigures(t *testing.T, figures []Figure, err error) {
 		}
 	}
 	var buf bytes.Buffer
-	samples := makeSamples(goodSample(), figures)
+	samples := (&measurement{}).samples(goodSample(), figures)
 	if err := WriteSamples(&buf, samples); err != nil {
 		t.Fatalf("figures that cannot be written: %v", err)
 	}

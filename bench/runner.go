@@ -110,7 +110,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		base.Attempt = attempt
 		if err == nil {
 			m.progress(Progress{Attempt: attempt, Done: true})
-			return makeSamples(base, figures), nil
+			return m.samples(base, figures), nil
 		}
 		reasons = append(reasons, fmt.Sprintf("attempt %d: %v", attempt, err))
 		again := attempt <= r.retries() && ctx.Err() == nil
@@ -140,12 +140,15 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
-func makeSamples(base Sample, figures []Figure) []Sample {
+func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
 	for _, f := range figures {
 		s := base
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
 		s.Value, s.Unit, s.Derived = f.Value, f.Unit, f.Derived
+		if f.Unit == UnitGbps {
+			s.Limit = m.wire().Limit(m.engine, f.Bytes)
+		}
 		samples = append(samples, s)
 	}
 	return samples
@@ -339,8 +342,16 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 		}
 		return nil, err
 	}
-	return figures, parseErr
+	if parseErr != nil {
+		return nil, parseErr
+	}
+	if err := m.wire().check(m.engine, figures); err != nil {
+		return nil, err
+	}
+	return figures, nil
 }
+
+func (m *measurement) wire() Wire { return slower(m.client.Wire, m.server.Wire) }
 
 func exitError(node, command string, out Output) *ExitError {
 	text, _ := lastLine(out.Stderr)

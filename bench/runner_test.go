@@ -184,6 +184,32 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 	}
 }
 
+func TestAFigureIsHeldAgainstTheWire(t *testing.T) {
+	measured := func(rate float64) []Sample {
+		var samples []Sample
+		lab := &fakeLab{clients: []command{prints(t, goodBW)}, version: Output{Stdout: []byte("Version: 6.06\n"), ExitCode: 1}}
+		synctest.Test(t, func(t *testing.T) {
+			client, server := n2, n1
+			client.Wire, server.Wire = Wire{Rate: 100, MTU: 4096}, Wire{Rate: rate, MTU: 4096}
+			var err error
+			if samples, err = (&Runner{Exec: lab, Accelerator: "kvm", Retries: -1}).Run(t.Context(), mustEngine(t, "ib_write_bw"), client, server, Options{}); err != nil {
+				t.Error(err)
+			}
+		})
+		return samples
+	}
+	good := measured(25)
+	for _, s := range good {
+		if (s.Limit > 0) != (s.Unit == UnitGbps) || s.Limit > 25 || s.Error != "" {
+			t.Fatalf("%+v", s)
+		}
+	}
+	slow := measured(0.001)
+	if len(slow) != 1 || !strings.Contains(slow[0].Error, "more than a link of 0.001 Gb/s carries") {
+		t.Errorf("faster than its wire: %+v", slow)
+	}
+}
+
 func TestAFailedAttemptIsRetriedOnAnotherPort(t *testing.T) {
 	lab := &fakeLab{clients: []command{miscalibrated(t), miscalibrated(t), prints(t, goodBW)}}
 	samples, progress := measure(t, lab, nil)

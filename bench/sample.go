@@ -17,6 +17,8 @@ type Sample struct {
 
 	Value float64 `json:"value"` // in Unit; finite and, but for counts of events such as retransmits, above zero
 	Unit  string  `json:"unit,omitempty"`
+	// Limit is what the wire carries of payload with messages of this size, in Unit; 0 where that is not known, as with soft RoCE. See Wire.
+	Limit float64 `json:"limit,omitempty"`
 
 	// Derived tells that the tool printed 0 because the figure is smaller than its last decimal, and that
 	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).

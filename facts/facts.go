@@ -107,6 +107,16 @@ func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 // Soft reports whether the kernel computes what a card would do: soft RoCE.
 func (d *RDMADevice) Soft() bool { return d.Parent != "" }
 
+// Gbps returns what the port says of its rate, such as "25 Gb/sec (1X EDR)"; 0 where it says nothing, and of soft RoCE, which says 2.5 Gb/s whatever carries it.
+func (d *RDMADevice) Gbps() float64 {
+	number, unit, _ := strings.Cut(d.Rate, " ")
+	rate, err := strconv.ParseFloat(number, 64)
+	if err != nil || d.Soft() || !strings.HasPrefix(unit, "Gb/sec") || !(rate > 0) {
+		return 0
+	}
+	return rate
+}
+
 // Parse reads what rackless-facts prints: a key with slashes, a space, a value.
 func Parse(out []byte) (*Node, error) {
 	f := &Node{

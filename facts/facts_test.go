@@ -146,3 +146,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+func TestRatesOfPorts(t *testing.T) {
+	for _, tt := range []struct {
+		rate, parent string
+		want         float64
+	}{
+		{"25 Gb/sec (1X EDR)", "", 25},
+		{"100 Gb/sec (4X EDR)", "", 100},
+		{"2.5 Gb/sec (1X SDR)", "", 2.5},
+		{"2.5 Gb/sec (1X SDR)", "eth0", 0}, // soft RoCE
+		{"", "", 0},
+		{"NaN Gb/sec", "", 0},
+		{"25 Mb/sec", "", 0},
+		{"fast", "", 0},
+	} {
+		d := RDMADevice{Rate: tt.rate, Parent: tt.parent}
+		if got := d.Gbps(); got != tt.want {
+			t.Errorf("%q of %q: %g, want %g", tt.rate, tt.parent, got, tt.want)
+		}
+	}
+}

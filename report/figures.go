@@ -58,6 +58,7 @@ type results struct {
 	tests    []string
 	values   map[figureKey][]float64 // in the order measured
 	keys     []figureKey             // of values: by test, pair, size, metric
+	limits   map[figureKey]float64   // what the wire carries, where every repeat says so
 	derived  map[figureKey]bool      // figures of which at least one was computed, because the tool printed 0 for it
 	units    map[[2]string]string    // by test and metric: as the first sample has it
 	iters    map[figureKey][2]int64  // fewest and most iterations; the key has no Metric
@@ -141,10 +142,10 @@ func fault(s bench.Sample) string {
 func collect(d Data) *results {
 	r := &results{
 		values:  make(map[figureKey][]float64),
-		derived: make(map[figureKey]bool),
-		units:   make(map[[2]string]string),
-		iters:   make(map[figureKey][2]int64),
-		total:   len(d.Samples),
+		derived: make(map[figureKey]bool), limits: make(map[figureKey]float64),
+		units: make(map[[2]string]string),
+		iters: make(map[figureKey][2]int64),
+		total: len(d.Samples),
 	}
 	place := make(map[string]int, len(d.Nodes)) // a node's row; names that are no node of the lab come after, by name
 	for i, n := range d.Nodes {
@@ -173,6 +174,9 @@ func collect(d Data) *results {
 		k := figureKey{Pair: pair{s.Client, s.Server, emulated}, Test: s.Test, Bytes: s.Bytes, Metric: s.Metric}
 		if _, ok := r.values[k]; !ok {
 			r.keys = append(r.keys, k)
+		}
+		if have, ok := r.limits[k]; !ok || s.Limit < have {
+			r.limits[k] = s.Limit // 0 is below any other: not known
 		}
 		r.values[k] = append(r.values[k], s.Value)
 		r.derived[k] = r.derived[k] || s.Derived

@@ -142,13 +142,23 @@ func TestSummaryIsOneSentence(t *testing.T) {
 	lat := bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: 385, Unit: "us"}
 	emulated := bw("vm01", "vm00", 4, 7)
 	emulated.Emulated = true
+	wire := func(v, limit float64) bench.Sample {
+		s := bw("vm01", "vm00", 65536, v)
+		s.Limit = limit
+		return s
+	}
+	other := wire(23, 24.5036)
+	other.Client = "vm02"
 	for name, c := range map[string]struct {
 		samples []bench.Sample
 		want    string
 	}{
-		"nothing":            {nil, "Nothing was measured."},
-		"only failures":      {[]bench.Sample{{Error: "x"}}, "No measurement succeeded."},
-		"no headline metric": {[]bench.Sample{{Test: "t", Metric: "m", Value: 1}}, "1 figure measured; the figures are in the tables."},
+		"the wire is known":                   {[]bench.Sample{wire(24.5, 24.5036)}, "vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB, 99.9% of the wire."},
+		"the slowest pair counts":             {[]bench.Sample{wire(24.5, 24.5036), other}, "Median of 2 pairs: ib_write_bw 23.8 Gb/s average at 64 KiB (23 to 24.5), at least 93.8% of the wire."},
+		"the wire of one repeat is not known": {[]bench.Sample{wire(24.5, 24.5036), wire(24.5, 0)}, "vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB."},
+		"nothing":                             {nil, "Nothing was measured."},
+		"only failures":                       {[]bench.Sample{{Error: "x"}}, "No measurement succeeded."},
+		"no headline metric":                  {[]bench.Sample{{Test: "t", Metric: "m", Value: 1}}, "1 figure measured; the figures are in the tables."},
 		"bandwidth at 64 KiB, latency at the smallest size": {
 			[]bench.Sample{bw("vm01", "vm00", 2, .1), bw("vm01", "vm00", 65536, .23), bw("vm01", "vm00", 1<<20, .25), lat},
 			"vm01 to vm00: ib_write_bw 0.23 Gb/s average at 64 KiB; ib_write_lat 385 µs typical at 2 B."},

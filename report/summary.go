@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/rackless/rackless/check"
@@ -63,6 +64,13 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
+		if part, ok := r.ofWire(h, pairs, repeats); ok {
+			least := ""
+			if len(pairs) > 1 {
+				least = "at least "
+			}
+			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10) // never rounded up to more than was reached
+		}
 		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
@@ -73,6 +81,20 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		where = fmt.Sprintf("Median of %d pairs", same)
 	}
 	return where + ": " + strings.Join(parts, "; ") + "."
+}
+
+// ofWire returns the least part of what the wire carries that pairs reach at a headline; ok is false where a limit is not known.
+func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float64, ok bool) {
+	for i, p := range pairs {
+		limit := r.limits[figureKey{p, h.Test, h.Bytes, h.Metric}]
+		if limit <= 0 {
+			return 0, false
+		}
+		if reached := repeats[i].Median / limit; i == 0 || reached < part {
+			part = reached
+		}
+	}
+	return part, len(pairs) > 0
 }
 
 // counts of findings by status. A status that is none of the three counts as unknown: nothing may be claimed from it.

@@ -211,7 +211,8 @@ func endpoint(r *rack.Rack, node string) (bench.Endpoint, error) {
 		addr := n.NICs[0].Addr.Addr()
 		if f := r.State.Nodes[i].Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
-				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid}, nil
+				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
+				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
 			}
 		}
 		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr, r.Lab.Name)

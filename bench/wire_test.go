@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// What people published of good links is just below the limit, and never above.
+func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
+	for _, tt := range []struct {
+		engine   string
+		wire     Wire
+		bytes    int64
+		measured float64 // Gb/s
+		want     float64 // limit, to four digits
+		least    float64 // part of it that was reached
+	}{
+		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between two virtual machines.
+		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 1 << 20, 24.51, 24.51, 0.999},
+		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 64 << 10, 24.50, 24.50, 0.999},
+		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 4096, 24.40, 24.42, 0.999},
+		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 2, 0.06, 0.4902, 0.1},
+		// RoCE with SR-IOV on vSphere: ConnectX-5 and a switch.
+		{"ib_send_bw", Wire{Rate: 100, MTU: 4096}, 64 << 10, 96.63, 98.04, 0.98},
+		{"ib_send_bw", Wire{Rate: 100, MTU: 4096}, 4096, 88.17, 98.04, 0.89},
+		// A port of an H20 server: one flow, so one of two bonded ports.
+		{"ib_write_bw", Wire{Rate: 200, MTU: 4096}, 64 << 10, 195.06, 196.0, 0.995},
+	} {
+		got := tt.wire.Limit(mustEngine(t, tt.engine), tt.bytes)
+		if math.Abs(got/tt.want-1) > 0.0005 {
+			t.Errorf("%s of %d bytes at %g Gb/s: limit %.5g, want %.4g", tt.engine, tt.bytes, tt.wire.Rate, got, tt.want)
+		}
+		if part := tt.measured / got; part > 1+rounding || part < tt.least {
+			t.Errorf("%s of %d bytes at %g Gb/s: measured %g, which is %.4f of the limit", tt.engine, tt.bytes, tt.wire.Rate, tt.measured, part)
+		}
+	}
+}
+
+func TestALimitIsNotMadeUp(t *testing.T) {
+	for name, got := range map[string]float64{
+		"no rate":    Wire{MTU: 4096}.Limit(mustEngine(t, "ib_write_bw"), 4096),
+		"no MTU":     Wire{Rate: 25}.Limit(mustEngine(t, "ib_write_bw"), 4096),
+		"no size":    Wire{Rate: 25, MTU: 4096}.Limit(mustEngine(t, "ib_write_bw"), 0),
+		"a latency":  Wire{Rate: 25, MTU: 4096}.Limit(mustEngine(t, "ib_write_lat"), 2),
+		"TCP":        Wire{Rate: 25, MTU: 4096}.Limit(mustEngine(t, "iperf3"), 4096),
+		"one is not": slower(Wire{Rate: 25, MTU: 4096}, Wire{}).Limit(mustEngine(t, "ib_write_bw"), 4096),
+	} {
+		if got != 0 {
+			t.Errorf("%s: %g", name, got)
+		}
+	}
+	send, read, write := mustEngine(t, "ib_send_bw"), mustEngine(t, "ib_read_bw"), mustEngine(t, "ib_write_bw")
+	w := Wire{Rate: 25, MTU: 1024}
+	six := w
+	six.IPv6 = true
+	// By hand: 1024 of 1024 + 82, + 4, + 16, + 20 bytes.
+	for name, c := range map[string][2]float64{
+		"send":     {w.Limit(send, 1024), 25 * 1024. / 1106},
+		"read":     {w.Limit(read, 1024), 25 * 1024. / 1110},
+		"write":    {w.Limit(write, 1024), 25 * 1024. / 1122},
+		"IPv6":     {six.Limit(send, 1024), 25 * 1024. / 1126},
+		"two":      {w.Limit(read, 2048), 25 * 2048. / 2220},
+		"padded":   {w.Limit(send, 2), 25 * 2. / 86},
+		"a byte 2": {w.Limit(send, 1025), 25 * 1025. / (1028 + 164)},
+		"slower":   {slower(Wire{Rate: 100, MTU: 4096}, w).Limit(send, 1024), 25 * 1024. / 1106},
+	} {
+		if math.Abs(c[0]/c[1]-1) > 1e-12 {
+			t.Errorf("%s: %g, want %g", name, c[0], c[1])
+		}
+	}
+}
+
+func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
+	e := mustEngine(t, "ib_write_bw")
+	w := Wire{Rate: 25, MTU: 4096}
+	good := []Figure{
+		{Metric: MetricBWPeak, Bytes: 65536, Value: 26, Unit: UnitGbps}, {Metric: MetricBWAverage, Bytes: 65536, Value: 24.5, Unit: UnitGbps},
+		{Metric: MetricMessageRate, Bytes: 65536, Value: 0.0467, Unit: UnitMpps},
+	}
+	if err := w.check(e, good); err != nil {
+		t.Error(err)
+	}
+	err := w.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}})
+	if err == nil || !strings.Contains(err.Error(), "31 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is 24.5 Gb/s") {
+		t.Errorf("31 Gb/s: %v", err)
+	}
+	if err := (Wire{}).check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}}); err != nil {
+		t.Errorf("nothing is known of the wire: %v", err)
+	}
+}
