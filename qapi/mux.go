@@ -11,8 +11,11 @@ import (
 	"time"
 )
 
-// muxLimit is the default of Mux.Limit.
-const muxLimit = 20 * time.Second
+// Defaults of a Mux.
+const (
+	muxLimit = 20 * time.Second
+	muxAgain = 10 * time.Second
+)
 
 // ClassUnreachable is the class of the Error that a Mux answers with while it has no connection to the agent: the guest boots, has stopped, or
 // is gone. The command was not passed on, so that sending it again is safe.
@@ -29,6 +32,9 @@ type Mux struct {
 	// Limit bounds one command, with the time that it waits for others' and for a connection. Agent commands return at once (guest-exec
 	// only starts a program), so that one that takes this long means a guest that has stopped. The zero value means 20 s.
 	Limit time.Duration
+	// Again is when an agent that has not answered the first command of a connection is asked again, over a new one: what is sent while the guest boots is lost. The
+	// zero value means 10 s, which is how long an agent that is there may take on a busy machine.
+	Again time.Duration
 
 	mu     sync.Mutex
 	conn   *Conn
@@ -96,8 +102,12 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	return raw, err
 }
 
-// ready connects to the agent and synchronises with it. What is sent while the guest boots is lost, so that it is sent again after a while.
+// ready connects to the agent and synchronises with it.
 func (m *Mux) ready(ctx context.Context) error {
+	pause := m.Again
+	if pause == 0 {
+		pause = muxAgain
+	}
 	for {
 		if err := m.open(ctx); err != nil {
 			return err
@@ -105,7 +115,7 @@ func (m *Mux) ready(ctx context.Context) error {
 		if m.synced {
 			return nil
 		}
-		again, cancel := context.WithTimeout(ctx, syncAgain)
+		again, cancel := context.WithTimeout(ctx, pause)
 		err := m.conn.sync(again)
 		timedOut := again.Err() != nil
 		cancel()
@@ -122,9 +132,6 @@ func (m *Mux) ready(ctx context.Context) error {
 		}
 	}
 }
-
-// syncAgain is how long an agent that is there may take to answer its first command on a busy machine.
-const syncAgain = 10 * time.Second
 
 // Open connects to the agent's port unless it is connected, without a word to the agent. A clone whose port is connected before it runs
 // leaves its agent asleep; else the agent wakes ten times a second to look for somebody.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -132,6 +133,22 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 }
 
 // A guest may stop while it works on a command. Its answer, if it comes later, must not be taken for the next command's.
+func TestMuxAsksAnAgentAgainThatWasNotThereYet(t *testing.T) {
+	noLeaks(t)
+	var connections atomic.Int32
+	c := dialMux(t, serveMux(t, &Mux{Again: 20 * time.Millisecond, Agent: serve(t, func(l *link) {
+		if connections.Add(1) < 3 { // its guest boots: nobody reads
+			_, _ = io.Copy(io.Discard, l.r)
+			return
+		}
+		agent(l)
+	})}))
+	echoes(t, 1, 2, func(int) *Conn { return c })
+	if n := connections.Load(); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
 func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	noLeaks(t)
 	var once sync.Once
