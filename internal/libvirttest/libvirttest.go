@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +52,10 @@ done
 rm -rf "$1"`
 
 // Start starts a daemon. Programs must be there.
-func Start() (d *Daemon, err error) {
+func Start() (*Daemon, error) { return start(nil) }
+
+// start starts a daemon with the arguments that prepare returns, once it has written what they name into the daemon's directory.
+func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
 	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
 	if err != nil {
 		return nil, err
@@ -64,16 +68,27 @@ func Start() (d *Daemon, err error) {
 	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
 		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
 	}
+	args := []string{"--timeout", "30"} // it leaves when nobody has been connected for so many seconds
+	if prepare != nil {
+		more, err := prepare(d)
+		if err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+		args = append(args, more...)
+	}
 	if os.Geteuid() == 0 {
 		d.user = &syscall.Credential{Uid: nobody, Gid: nobody}
 		if info, err := os.Stat("/dev/kvm"); err == nil {
 			d.user.Groups = []uint32{info.Sys().(*syscall.Stat_t).Gid}
 		}
-		if err := os.Chown(dir, nobody, nobody); err != nil {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Chown(path, nobody, nobody))
+		})
+		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
-	c := d.Command(context.Background(), "libvirtd", "--timeout", "30") // it leaves when nobody has been connected for so many seconds
+	c := d.Command(context.Background(), "libvirtd", args...)
 	c.Stdout, c.Stderr = &d.log, &d.log
 	if err := c.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
