@@ -127,11 +127,11 @@ func (e *emulated) awaitBoot(t *testing.T, old string) {
 
 // fingerprintScript prints everything of the host that prepare may change: files with their content, modes and owners, and values of the kernel. What a running
 // system changes by itself is left out, such as the slice that libvirtd brings along when somebody first asks it for domains, and its
-// empty directory of storage pools once it has had one. Of large files it is told when they were last
+// empty directory of storage pools once it has had one. The drift of the clock that rackless emulate sets is none of prepare's. Of large files it is told when they were last
 // written or renamed, which nothing can put back: to read them takes an emulated CPU seconds.
 const fingerprintScript = `
-find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
-find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache \) -prune -o -xdev -type f -size -1024k -print0 | sort -z | xargs -0 sha256sum
+find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
+find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime \) -prune -o -xdev -type f -size -1024k -print0 | sort -z | xargs -0 sha256sum
 find /etc /boot /usr/local -xdev -type f -size +1023k -printf '%p %s bytes, inode %i, changed %C@\n' | sort
 cat /proc/cmdline
 for f in /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
