@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 	"testing/fstest"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
