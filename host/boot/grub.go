@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -162,7 +163,7 @@ func (g *grub) Do(ctx context.Context, s *change.System) error {
 	if err := g.generate(ctx, s, &st, g.Args); err != nil {
 		return errors.Join(err, (&change.File{Path: g.Settings}).Restore(ctx, s, st.Settings), g.tidy(s))
 	}
-	return nil
+	return s.Checkpoint(filepath.Dir(g.Config))
 }
 
 // generate makes grub.cfg anew, of what it was in old, and gives it to GRUB if it is good.
@@ -276,7 +277,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err := g.restoreConfig(ctx, s, &now, &was); err != nil {
 		return errors.Join(err, g.tidy(s))
 	}
-	if err := g.tidy(s); err != nil {
+	if err := errors.Join(g.tidy(s), s.Checkpoint(filepath.Dir(g.Config))); err != nil {
 		return err
 	}
 	after, err := g.read(ctx, s)
