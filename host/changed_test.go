@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -147,7 +149,8 @@ func TestWhatIsStoredIsWhatIsLoaded(t *testing.T) {
 	if _, err := s.Load(); !errors.Is(err, host.ErrNotPrepared) {
 		t.Errorf("error %v, want that it is not prepared", err)
 	}
-	if err := s.Save(p); err != nil {
+	j, err := s.Open(p, false)
+	if err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(s.Dir, "prepared.json"))
@@ -168,10 +171,70 @@ func TestWhatIsStoredIsWhatIsLoaded(t *testing.T) {
 	if diff := cmp.Diff(asJSON(p), asJSON(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := s.Clear(); err != nil {
+	if err := s.Clear(j); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(s.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is left: %v", err)
+	}
+}
+
+// Between what prepare read and its taking of the journal, another rackless may have come and gone: at boot the unit goes on with a preparation that somebody takes back.
+func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		loaded    bool
+		meanwhile func(t *testing.T, s host.Store, p *host.Prepared)
+		want      string // "" is no error
+	}{
+		{"goes on, and nothing happened", true, func(*testing.T, host.Store, *host.Prepared) {}, ""},
+		{"goes on, and it was rolled back", true, func(t *testing.T, s host.Store, p *host.Prepared) {
+			j, err := s.Open(p, true)
+			if err == nil {
+				err = s.Clear(j)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, "this host is not prepared for a lab any more: it was rolled back in the meantime"},
+		{"goes on, and it was rolled back and prepared anew", true, func(t *testing.T, s host.Store, p *host.Prepared) {
+			other := *p
+			other.Made = p.Made.Add(time.Second)
+			if err := s.Save(&other); err != nil {
+				t.Fatal(err)
+			}
+		}, "this host has been prepared for lab epyc-pair in the meantime: rackless rollback first"},
+		{"a new one, and another was first", false, func(*testing.T, host.Store, *host.Prepared) {}, "this host has been prepared for lab epyc-pair in the meantime: rackless rollback first"},
+		{"the journal is taken", true, func(t *testing.T, s host.Store, _ *host.Prepared) {
+			j, err := change.Open(s.Journal(), host.Kinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = j.Close() })
+		}, "another rackless is changing this machine"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := epyc(t)
+			s := host.Store{Dir: filepath.Join(t.TempDir(), "host")}
+			if err := s.Save(p); err != nil {
+				t.Fatal(err)
+			}
+			tt.meanwhile(t, s, p)
+			j, err := s.Open(p, tt.loaded)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := j.Close(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("got  %v\nwant %s", err, tt.want)
+			}
+		})
 	}
 }

@@ -101,9 +101,38 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Clear forgets for what the host was prepared, after a rollback, and takes the directories away that are empty then.
-func (s Store) Clear() error {
-	if err := os.Remove(s.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// Open takes the journal, to lead the host to p, and saves p. What the host is prepared for may have changed since p was loaded or planned: in that case, which is an error,
+// nothing is taken.
+func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
+	j, err := change.Open(s.Journal(), Kinds())
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.Load()
+	switch {
+	case loaded && errors.Is(err, ErrNotPrepared):
+		return nil, errors.Join(fmt.Errorf("%w any more: it was rolled back in the meantime", ErrNotPrepared), s.Clear(j))
+	case errors.Is(err, ErrNotPrepared):
+		err = nil
+	case err == nil && (!loaded || !have.Made.Equal(p.Made)):
+		err = fmt.Errorf("this host has been prepared for lab %s in the meantime: rackless rollback first", have.Lab.Name)
+	}
+	if err == nil {
+		err = s.Save(p)
+	}
+	if err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// Clear forgets for what the host was prepared, closes the journal, which nobody else can take before, and takes the directories away that are empty then.
+func (s Store) Clear(j *change.Journal) error {
+	err := os.Remove(s.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err := errors.Join(err, j.Close()); err != nil {
 		return err
 	}
 	// With something else in them they stay.

@@ -105,7 +105,7 @@ func stepOutputs(results []change.Result) []stepOutput {
 
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
-	p, err := a.prepared(ctx, store, o, file)
+	p, loaded, err := a.prepared(ctx, store, o, file)
 	if err != nil {
 		return err
 	}
@@ -151,10 +151,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 			return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
 		}
 	}
-	if err := store.Save(p); err != nil {
-		return err
-	}
-	j, err := change.Open(store.Journal(), host.Kinds())
+	j, err := store.Open(p, loaded)
 	if err != nil {
 		return err
 	}
@@ -166,9 +163,10 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	}
 	began := time.Now()
 	results, err := change.Make(ctx, s, j, steps, a.stepProgress(o.form))
-	err = errors.Join(err, j.Close())
 	if _, refused := errors.AsType[*change.RefusedError](err); refused && len(results) > 0 && len(j.Entries()) == 0 {
-		err = errors.Join(err, store.Clear())
+		err = errors.Join(err, store.Clear(j))
+	} else {
+		err = errors.Join(err, j.Close())
 	}
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
@@ -280,38 +278,38 @@ func (a *app) stepProgress(form string) func(change.Result) {
 	}
 }
 
-// prepared returns for what the host is to be prepared: what it is prepared for already, or a new plan.
-func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (*host.Prepared, error) {
+// prepared returns for what the host is to be prepared: what it is prepared for already, which is loaded, or a new plan.
+func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (p *host.Prepared, loaded bool, err error) {
 	have, err := store.Load()
 	switch {
 	case errors.Is(err, host.ErrNotPrepared) && file == "":
-		return nil, usage(fmt.Errorf("%w: name a lab file", err))
+		return nil, false, usage(fmt.Errorf("%w: name a lab file", err))
 	case errors.Is(err, host.ErrNotPrepared):
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
-			return nil, usage(errors.New("how the host is prepared was chosen when it was first prepared: rackless rollback first"))
+			return nil, false, usage(errors.New("how the host is prepared was chosen when it was first prepared: rackless rollback first"))
 		}
-		return have, nil
+		return have, true, nil
 	}
 	l, err := loadLab(file)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if have != nil {
 		if bytes.Equal(have.Lab.YAML(), l.YAML()) && (o.Choices == have.Choices || o.Choices == host.Choices{}) {
-			return have, nil
+			return have, true, nil
 		}
-		return nil, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback first", have.Lab.Name,
+		return nil, false, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback first", have.Lab.Name,
 			have.Made.Format(time.DateTime), file))
 	}
-	p, err := a.planHere(ctx, l, file, o.model)
+	p, err = a.planHere(ctx, l, file, o.model)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p.Choices = o.Choices
-	return p, nil
+	return p, false, nil
 }
 
 // planTime is how long prepare lets the planner search.
@@ -395,7 +393,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 	}
 	entries := j.Entries()
 	if len(entries) == 0 {
-		err := errors.Join(j.Close(), store.Clear())
+		err := store.Clear(j)
 		if form == formatJSON {
 			return errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Steps: []stepOutput{}}))
 		}
@@ -415,9 +413,10 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 	}
 	reboot := host.ArgumentsInForce(entries)
 	results, err := change.Rollback(ctx, s, j, a.stepProgress(form))
-	err = errors.Join(err, j.Close())
 	if err == nil {
-		err = store.Clear()
+		err = store.Clear(j)
+	} else {
+		err = errors.Join(err, j.Close())
 	}
 	if form == formatJSON {
 		err = errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Reboot: reboot, Steps: stepOutputs(results)}))

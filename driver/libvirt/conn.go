@@ -43,7 +43,9 @@ type Capabilities struct {
 
 // Limits of single commands. They only end what would never end: a daemon that hangs, a remote machine that has gone.
 const (
-	connectLimit = 30 * time.Second
+	// connectLimit is for the first question. The daemon may have to be started for it: within some seconds, but more than half a minute has been seen on a busy
+	// emulated host that had just booted.
+	connectLimit = 5 * time.Minute
 	queryLimit   = time.Minute
 	// probeLimit is for what may make the daemon look first what its QEMU can do, once for each version of both: 8 s on 2 cores, minutes where those are
 	// emulated themselves.

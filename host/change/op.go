@@ -70,4 +70,7 @@ type Step struct {
 	Guard func(ctx context.Context, s *System) error
 	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot, which is no sign that somebody changed it.
 	EachBoot bool
+	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it: something else of this preparation may have brought it about, as a boot
+	// with kernel arguments does. It returns what was there before that, to be taken back by a rollback; false where the step is nobody's to take back.
+	Before func(ctx context.Context, s *System) (State, bool, error)
 }

@@ -158,6 +158,9 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	}
 	// An op that was begun and never finished is made again even where it looks finished: Read need not see every part of it.
 	if r.Status != Pending && (e == nil || e.Done) {
+		if r.Status == InPlace && e == nil && step.Before != nil {
+			return adopt(ctx, s, j, step)
+		}
 		return nil
 	}
 	if step.Guard != nil {
@@ -201,6 +204,18 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 		}
 	}
 	return nil
+}
+
+// adopt enters a step that is in place already into the journal, if another step has brought it about.
+func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
+	before, ours, err := step.Before(ctx, s)
+	if err != nil || !ours {
+		return err
+	}
+	if err := j.begin(s, step, before); err != nil {
+		return err
+	}
+	return j.event(s, eventDone, step.Op)
 }
 
 // brief shortens a state for a message.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -235,6 +237,7 @@ func (v *view) pages() []change.Step {
 			What:     fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, sizeText(p.PageBytes), p.NUMANode),
 			Why:      "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the machine would not start",
 			EachBoot: true,
+			Before:   v.pagesBefore(p),
 			Ready:    p.ready,
 			Guard: func(ctx context.Context, s *change.System) error {
 				if err := GuardPages(s, v.plan); err != nil {
@@ -250,6 +253,44 @@ func (v *view) pages() []change.Step {
 		steps = append(steps, step)
 	}
 	return steps
+}
+
+// pagesBefore returns how many pages there were when the plan was made, where a boot with the plan's arguments has brought those that are there now: a rollback gives them
+// back then, and need not wait for a reboot without the arguments. A number other than the plan's has been set by somebody else, who keeps it.
+func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
+	return func(ctx context.Context, s *change.System) (change.State, bool, error) {
+		if !p.Boot {
+			return "", false, nil
+		}
+		line, err := s.Value("/proc/cmdline")
+		if err != nil {
+			return "", false, err
+		}
+		var args []string
+		for _, arg := range v.plan.KernelArgs {
+			if strings.HasPrefix(arg, "hugepages") {
+				args = append(args, arg)
+			}
+		}
+		now, err := p.count(ctx, s)
+		was := v.pagesOf(p)
+		return change.State(strconv.FormatUint(was, 10)), cmdline.Has(line, args) && now == p.Pages && was < now, err
+	}
+}
+
+// pagesOf returns how many pages of a pool the host had when the plan was made.
+func (v *view) pagesOf(p *Pool) uint64 {
+	for _, n := range v.host.NUMANodes {
+		if n.ID != p.NUMANode {
+			continue
+		}
+		for _, pool := range n.Hugepages {
+			if pool.SizeBytes == p.PageBytes {
+				return pool.Total
+			}
+		}
+	}
+	return 0
 }
 
 // sizeText writes a size of pages as people name it.

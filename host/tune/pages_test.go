@@ -115,6 +115,57 @@ func TestWhetherPagesCanBeHadBeforeAReboot(t *testing.T) {
 	}
 }
 
+func TestPagesThatABootWithThePlansArgumentsBroughtAreTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		line          string // the running kernel's
+		pages         int    // of 1 GiB on node 0, where the plan wants 4
+		had           uint64 // when the plan was made
+		after         string // a rollback
+		adopted, boot bool
+	}{
+		{"the arguments are in force", "ro hugepagesz=1G hugepages=0:4,1:4", 4, 0, "0", true, true},
+		{"some were there before", "ro hugepagesz=1G hugepages=0:4,1:4", 4, 1, "1", true, true},
+		{"all were there before", "ro hugepagesz=1G hugepages=0:4,1:4", 4, 4, "4", false, true},
+		{"somebody has set aside more", "ro hugepagesz=1G hugepages=0:4,1:4", 5, 0, "5", false, true},
+		{"without the arguments, somebody else has set them aside", "ro", 4, 0, "4", false, true},
+		{"the plan has no arguments", "ro hugepagesz=1G hugepages=0:4,1:4", 4, 0, "4", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m, p := newMachine(t), pair(t, pairLab)
+			m.write("proc/cmdline", tt.line+"\n")
+			m.pool(0, 1048576, tt.pages, tt.pages)
+			p.host.NUMANodes[0].Hugepages[1].Total = tt.had
+			results, err := m.prepare(p.steps(t, Options{NoReboot: !tt.boot}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			const pool = "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB"
+			for _, r := range results {
+				if r.Subject == pool && r.Status != change.InPlace {
+					t.Errorf("%s, want %s", r.Status, change.InPlace)
+				}
+			}
+			entries, err := change.ReadJournal(m.journal, allKinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			adopted := false
+			for _, e := range entries {
+				adopted = adopted || e.Op.Subject() == pool
+			}
+			if err := m.rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if after := strings.TrimSpace(m.read(pool[1:] + "/nr_hugepages")); adopted != tt.adopted || after != tt.after {
+				t.Errorf("in the journal: %v, want %v; after a rollback there are %s pages, want %s", adopted, tt.adopted, after, tt.after)
+			}
+		})
+	}
+}
+
 func TestPagesThatWouldPushOutWhatIsInUseAreRefusedWhereNoBootMakesThem(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

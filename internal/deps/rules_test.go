@@ -72,7 +72,7 @@ var rules = map[string]rule{
 	"host":        {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost, "bench": whyHost, "emulate": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
-	"host/tune":   {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
+	"host/tune":   {may: []string{"host/change", "inspect", "internal/cmdline", "lab", "plan", "render", "topology"}, why: whyHost},
 
 	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
 	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
