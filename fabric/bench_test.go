@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ const (
 // Middles are what can stand between. The relays move bytes between two connections without looking at them: the floor.
 var middles = map[string]func(dir string) error{
 	"switch":         switchMiddle,
+	"switch-shaped":  switchMiddle, // with impaired links, see between
 	"relay-blocking": relayBlocking,
 	"relay-netpoll":  relayNetpoll,
 	"relay-epoll":    relayEpoll,
@@ -271,7 +273,7 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 			b.Fatal(err)
 		}
 	}
-	if middle == "switch" {
+	if strings.HasPrefix(middle, "switch") {
 		client, err := Dial(filepath.Join(dir, "control"))
 		if err != nil {
 			b.Fatal(err)
@@ -284,6 +286,12 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 			return c
 		}
 		for c := counters(); !c.Ports[0].Connected || !c.Ports[1].Connected; c = counters() {
+		}
+		if middle == "switch-shaped" { // all that costs time and holds back or loses next to nothing
+			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1}, PFC: PFC{4 << 20, 2 << 20}}
+			if err := client.SetLink(context.Background(), AllPorts, l); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 	return fds, counters, func() time.Duration {
@@ -303,7 +311,7 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{64, 4200} {
 		for _, batch := range []int{1, 32} {
-			for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch"} {
+			for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch", "switch-shaped"} {
 				b.Run("size="+strconv.Itoa(size)+"/batch="+strconv.Itoa(batch)+"/"+middle, func(b *testing.B) {
 					stream(b, size, batch, middle)
 				})
@@ -388,7 +396,7 @@ func stream(b *testing.B, size, batch int, middle string) {
 
 // BenchmarkPingPong is the round trip of one 64-byte frame: two passages, four wakeups.
 func BenchmarkPingPong(b *testing.B) {
-	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch"} {
+	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch", "switch-shaped"} {
 		b.Run(middle, func(b *testing.B) {
 			fds, _, finish := between(b, middle)
 			ping := framed(frame(station(2), station(1), 64, 0))

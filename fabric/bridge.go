@@ -52,6 +52,11 @@ type bridge struct {
 	chunks  chunks
 	stop    bool
 
+	epoch     time.Time // zero of the monotonic clock
+	shaped    []*port   // those with impaired links
+	timer     *timer    // nil before the first impairment
+	readLimit int       // of one read, at most readSize
+
 	mu     sync.Mutex
 	wakefd int // eventfd that ends epoll_wait when calls has something
 	calls  []call
@@ -72,6 +77,7 @@ func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge,
 		sources: make(map[int32]source),
 		table:   newTable(),
 		buf:     make([]byte, readSize),
+		epoch:   time.Now(), readLimit: readSize,
 	}
 	var err error
 	if b.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -127,6 +133,11 @@ func (b *bridge) loop() error {
 			// A source may have gone since the kernel filled events: an earlier event closed it.
 			if src := b.sources[ev.Fd]; src != nil {
 				src.ready(ev.Events)
+			}
+		}
+		if len(b.shaped) > 0 {
+			if err := b.runLinks(); err != nil {
+				return err
 			}
 		}
 	}
@@ -189,6 +200,9 @@ func (b *bridge) close() error {
 	for len(b.ports) > 0 {
 		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
 	}
+	if b.timer != nil {
+		unix.Close(b.timer.fd)
+	}
 	for _, fd := range []int{b.spare, b.wakefd, b.epfd} {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -237,6 +251,7 @@ func (b *bridge) removePort(name string) error {
 	if p.conn != nil {
 		p.conn.close()
 	}
+	b.unshape(p)
 	b.unwatch(p.id)
 	if err := p.sock.close(); err != nil {
 		return fmt.Errorf("remove port %q: %w", name, err)

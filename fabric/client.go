@@ -73,6 +73,29 @@ func (c *Client) RemovePort(ctx context.Context, name string) error {
 	return err
 }
 
+// SetLink gives a port, or with AllPorts all that there are, a link. It takes the place of what was there: a setting that shall stay must be in
+// l. An error leaves all ports as they were.
+func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
+	if err := l.Validate(); err != nil { // NaN would not even get into the request
+		return fmt.Errorf("switch at %q: %s: %w", c.path, commandSetLink, err)
+	}
+	_, err := c.ask(ctx, request{Command: commandSetLink, Port: port, Link: &l})
+	return err
+}
+
+// Links returns the links of all ports by the port's name.
+func (c *Client) Links(ctx context.Context) (map[string]Link, error) {
+	counters, err := c.Counters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	links := make(map[string]Link, len(counters.Ports))
+	for _, p := range counters.Ports {
+		links[p.Name] = p.Link
+	}
+	return links, nil
+}
+
 // CaptureOptions says what to capture. The zero value captures all frames of all ports in full.
 type CaptureOptions struct {
 	Port    string // name; AllPorts or empty: all, those added later too

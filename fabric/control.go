@@ -29,15 +29,17 @@ const (
 	commandCounters   = "counters"
 	commandAddPort    = "add-port"
 	commandRemovePort = "remove-port"
+	commandSetLink    = "set-link"
 	commandCapture    = "capture"
 )
 
 // A request is one line from the client.
 type request struct {
 	Command string `json:"command"`
-	Port    string `json:"port,omitempty"`    // name; for capture also AllPorts or nothing, which mean all
+	Port    string `json:"port,omitempty"`    // name; for set-link also AllPorts; for capture also that or nothing, which mean all
 	Path    string `json:"path,omitempty"`    // add-port
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
+	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; what is left out is not impaired
 }
 
 // A response is one line to the client. Exactly one field is set, or none for a command that returns nothing but success.
@@ -192,9 +194,14 @@ func (c *control) answer(req request) response {
 			return c.b.addPort(Port{req.Port, req.Path})
 		case commandRemovePort:
 			return c.b.removePort(req.Port)
+		case commandSetLink:
+			if req.Link == nil {
+				return fmt.Errorf("link of port %q: the request has no link", req.Port)
+			}
+			return c.b.setLink(req.Port, *req.Link)
 		default:
-			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s and %s", req.Command,
-				commandPing, commandCounters, commandAddPort, commandRemovePort, commandCapture)
+			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s, %s and %s", req.Command,
+				commandPing, commandCounters, commandAddPort, commandRemovePort, commandSetLink, commandCapture)
 		}
 		return nil
 	})

@@ -39,16 +39,25 @@ type PortCounters struct {
 	QueuePeak  int    `json:"queue_peak"`  // most that ever waited
 	Reads      uint64 `json:"reads"`       // system calls that read from the node
 	Writes     uint64 `json:"writes"`      // system calls that wrote to the node
+
+	Link      Link          `json:"link,omitzero"`   // to the node; left out if it has no impairments and no seed
+	InFlight  int           `json:"in_flight_bytes"` // on the way for the link's delay now, prefixes included
+	Reordered uint64        `json:"reordered"`       // frames that overtook others on the link
+	ECNMarked uint64        `json:"ecn_marked"`      // frames that the link marked
+	Pauses    uint64        `json:"pauses"`          // how often the node was not read from as a receiver with PFC did not keep up
+	Paused    time.Duration `json:"paused_ns"`       // for how long in all
 }
 
 // Drops counts the frames for a port that did not reach its node, by reason.
 type Drops struct {
 	QueueFull    uint64 `json:"queue_full"`   // the node did not read and its queue was at the limit
 	Disconnected uint64 `json:"disconnected"` // the connection ended before the frame was sent
+	BufferFull   uint64 `json:"buffer_full"`  // the buffer of the impaired link was full
+	Lost         uint64 `json:"lost"`         // by the link's loss
 }
 
 // Total is the number of frames dropped for any reason.
-func (d Drops) Total() uint64 { return d.QueueFull + d.Disconnected }
+func (d Drops) Total() uint64 { return d.QueueFull + d.Disconnected + d.BufferFull + d.Lost }
 
 // snapshot must run in the loop.
 func (b *bridge) snapshot() Counters {
@@ -64,9 +73,17 @@ func (b *bridge) snapshot() Counters {
 		pc := p.counters
 		pc.Name, pc.Path = p.Name, p.Path
 		pc.Addresses = p.macs
+		pc.Link = p.link
+		if p.shape != nil {
+			pc.QueueBytes = p.shape.wait.bytes
+			pc.InFlight = p.shape.flight.bytes
+		}
 		if p.conn != nil {
 			pc.Connected = true
-			pc.QueueBytes = p.conn.queue.bytes
+			pc.QueueBytes += p.conn.queue.bytes
+			if p.conn.holds > 0 {
+				pc.Paused += time.Duration(b.mono() - p.conn.heldSince)
+			}
 		}
 		c.Ports = append(c.Ports, pc)
 	}

@@ -15,8 +15,7 @@ type span struct{ off, end int }
 // An outbox gathers what goes to one receiver from the read in hand. Frames that stand one after the other in
 // the read buffer are one span, so that the usual case, all from one sender to one receiver, is a single plain write.
 //
-// Later shaping (rate, delay, loss, ECN marks of a port's link) belongs between outbox and socket: flush decides for each
-// frame whether it is sent, kept or dropped.
+// Where the port's link is impaired, a shaper stands between outbox and socket: see shapeOutbox.
 type outbox struct {
 	spans  []span
 	frames int
@@ -69,6 +68,9 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 		if c.out.frames > 0 { // else closed by the flush of another
 			c.flush(buf)
 		}
+		if c.port.congested && p.conn != nil {
+			c.port.hold(p.conn)
+		}
 	}
 	b.touched = b.touched[:0]
 	return used, err
@@ -108,6 +110,10 @@ func (b *bridge) emit(c *conn, s span) {
 // flush sends the outbox: to the socket if nothing waits before it, else into the queue.
 func (c *conn) flush(buf []byte) {
 	p := c.port
+	if p.shape != nil {
+		c.shapeOutbox(buf)
+		return
+	}
 	sent := 0
 	if c.queue.empty() {
 		var err error
@@ -226,19 +232,29 @@ func (c *conn) drain() {
 		p.counters.TxFrames += frames
 		p.counters.TxBytes += bytes
 		if n < want {
-			return // and EPOLLOUT stays asked for
+			break // and EPOLLOUT stays asked for
 		}
 	}
-	c.block(false)
+	c.block(!c.queue.empty())
+	if p.shape != nil {
+		p.updatePFC()
+	}
 }
 
 // block asks epoll to report when the socket can be written, or no longer.
 func (c *conn) block(on bool) {
-	if on == c.blocked {
-		return
+	if on != c.blocked {
+		c.interest(on)
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.id}
-	if on {
+}
+
+// interest tells epoll what to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is held.
+func (c *conn) interest(blocked bool) {
+	ev := unix.EpollEvent{Fd: c.id}
+	if c.holds == 0 {
+		ev.Events |= unix.EPOLLIN
+	}
+	if blocked {
 		ev.Events |= unix.EPOLLOUT
 	}
 	if err := unix.EpollCtl(c.port.b.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
@@ -247,5 +263,5 @@ func (c *conn) block(on bool) {
 		c.close()
 		return
 	}
-	c.blocked = on
+	c.blocked = blocked
 }

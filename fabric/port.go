@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,11 @@ type port struct {
 	counters PortCounters
 	macs     int   // addresses that the table holds for this port
 	swept    int64 // when aged ones were last searched for, Unix nanoseconds
+
+	link      Link
+	shape     *shaper // nil if link has no impairments
+	congested bool    // the queue is above PFC.High, or was and is still above PFC.Low
+	held      []*conn // senders that are not read from until it is not
 }
 
 // ready accepts a connection. A connection that is there already is replaced; the package comment says why.
@@ -105,12 +111,20 @@ type conn struct {
 	queue   queue  // what the node has not taken; while it is not empty, EPOLLOUT is asked for
 	out     outbox // what goes to the node from the read in hand
 	blocked bool   // EPOLLOUT is asked for
+
+	holds     int   // ports that hold this sender; while there are any, EPOLLIN is not asked for
+	heldSince int64 // on the monotonic clock
 }
 
 // ready moves frames: first out of the queue, then in from the node.
 func (c *conn) ready(events uint32) {
 	if events&unix.EPOLLOUT != 0 {
 		c.drain()
+	}
+	if c.holds > 0 {
+		// The event is from before the pause. But the end of the stream is reported whatever is asked for, and would be again and again: what is
+		// still in it is taken, less than the node's send buffer.
+		events &= unix.EPOLLHUP | unix.EPOLLERR
 	}
 	if events&^unix.EPOLLOUT != 0 && c.port.conn == c { // drain may have closed it
 		c.receive()
@@ -122,7 +136,7 @@ func (c *conn) ready(events uint32) {
 func (c *conn) receive() {
 	p, b := c.port, c.port.b
 	held := copy(b.buf, c.partial)
-	n, err := unix.Read(c.fd, b.buf[held:])
+	n, err := unix.Read(c.fd, b.buf[held:b.readLimit])
 	p.counters.Reads++
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
@@ -155,9 +169,21 @@ func (c *conn) close() {
 	p := c.port
 	p.counters.Drops.Disconnected += c.queue.clear() + uint64(c.out.frames)
 	c.out = outbox{}
+	if p.shape != nil {
+		p.counters.Drops.Disconnected += p.shape.clear()
+	}
+	if c.holds > 0 {
+		c.endPause()
+		for _, o := range p.b.shaped {
+			o.held = slices.DeleteFunc(o.held, func(h *conn) bool { return h == c })
+		}
+	}
 	p.b.unwatch(c.id)
 	unix.Close(c.fd)
 	p.b.table.forget(p)
 	p.conn = nil
 	p.counters.Since = p.b.now()
+	if p.congested {
+		p.letGo()
+	}
 }

@@ -13,6 +13,7 @@ type chunk struct {
 	sent int // bytes of data that the receiver has
 	next int // where in data the frame that holds data[sent] ends
 	size int // Ethernet bytes of that frame, without prefix
+	live int // frames of a shaper in it; a queue does not use this
 }
 
 // chunks keeps a few unused chunks of all queues, so that a busy receiver does not make garbage.

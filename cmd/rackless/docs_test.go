@@ -113,7 +113,7 @@ func parseOnly(root *cobra.Command, m mention) error {
 	if err != nil {
 		return err
 	}
-	takesMore := cmd.Name() == "emulate" // a profile, where others have the name of a command only
+	takesMore := cmd.Name() == "emulate" || cmd.Name() == "fabric" // a profile or a lab, where others have the name of a command only
 	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
 	}

@@ -39,6 +39,16 @@ type fabricPort struct {
 	QueuePeak  int    `json:"queue_peak_bytes"`
 	Reconnects uint64 `json:"reconnects"`
 
+	// The link to the node, left out if it has no impairments, and what it did.
+	Link       fabric.Link `json:"link,omitzero"`
+	InFlight   int         `json:"in_flight_bytes"`
+	BufferFull uint64      `json:"buffer_full"` // these two are in TxDrops
+	Lost       uint64      `json:"lost"`
+	Reordered  uint64      `json:"reordered"`
+	ECNMarked  uint64      `json:"ecn_marked"`
+	Pauses     uint64      `json:"pauses"` // the node was not read from, as a receiver with PFC did not keep up
+	Paused     float64     `json:"paused_seconds"`
+
 	// Over the time since the snapshot before; absent in the first.
 	RxRate *float64 `json:"rx_bits_per_second,omitempty"`
 	TxRate *float64 `json:"tx_bits_per_second,omitempty"`
@@ -53,6 +63,8 @@ func newFabricCmd(a *app) *cobra.Command {
 		Short: "Show what passes through the switch of a lab, port by port",
 		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX), without preamble and checksum, and
 frames dropped. The name can be left out while one lab runs. A frame for several nodes counts once at RX and once for each at TX.
+
+Where links are impaired (see rackless fabric set --help), a second table shows how, and what that did.
 
 With --watch they are shown again and again, with the rates in between, until Ctrl-C; as JSON, one line each time.`,
 		Example: `  rackless fabric pair
@@ -87,7 +99,7 @@ With --watch they are shown again and again, with the rates in between, until Ct
 				return err
 			}
 			return a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, fabricGrid(out))
+				_, err := fmt.Fprint(a.out, fabricText(out))
 				return err
 			})
 		},
@@ -95,6 +107,7 @@ With --watch they are shown again and again, with the rates in between, until Ct
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show them again and again, with rates")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two, with --watch")
+	cmd.AddCommand(newFabricSetCmd(a))
 	return cmd
 }
 
@@ -132,6 +145,8 @@ func describePorts(name string, c fabric.Counters, before *fabricOutput) *fabric
 		f := fabricPort{
 			Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes,
 			RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak,
+			Link: p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
+			Pauses: p.Pauses, Paused: p.Paused.Seconds(),
 		}
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
@@ -144,6 +159,15 @@ func describePorts(name string, c fabric.Counters, before *fabricOutput) *fabric
 		out.Ports = append(out.Ports, f)
 	}
 	return out
+}
+
+// fabricText is the table of all ports and, where links are impaired, one of these.
+func fabricText(out *fabricOutput) string {
+	text := fabricGrid(out).String()
+	if g := impairedGrid(out.Ports); g != nil {
+		text += "\n" + g.String()
+	}
+	return text
 }
 
 // fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are columns for rates if any is known.
@@ -178,7 +202,7 @@ func fabricGrid(out *fabricOutput) *grid {
 // watchFabric shows snapshot after snapshot until ctx ends.
 func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration, read func(*fabricOutput) (*fabricOutput, error)) error {
 	show := func(out *fabricOutput) error {
-		_, err := fmt.Fprintf(a.out, "%s lab %s\n%s\n", out.At.Format(time.TimeOnly), out.Lab, fabricGrid(out))
+		_, err := fmt.Fprintf(a.out, "%s lab %s\n%s\n", out.At.Format(time.TimeOnly), out.Lab, fabricText(out))
 		return err
 	}
 	end := func(*fabricOutput) {}
@@ -195,7 +219,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 		end = func(last *fabricOutput) {
 			fmt.Fprint(t, "\x1b[?25h\x1b[?1049l")
 			if last != nil {
-				fmt.Fprint(t, fabricGrid(last))
+				fmt.Fprint(t, fabricText(last))
 			}
 		}
 	}
@@ -227,7 +251,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 func screen(t *os.File, out *fabricOutput) string {
 	width, height := columns(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly), addresses(out.Addresses)), ""}
-	lines = append(lines, strings.Split(strings.TrimSuffix(fabricGrid(out).String(), "\n"), "\n")...)
+	lines = append(lines, strings.Split(strings.TrimSuffix(fabricText(out), "\n"), "\n")...)
 	if over := len(lines) - (height - 1); over > 0 {
 		lines = append(lines[:len(lines)-over-1], fmt.Sprintf("... and %d more", over+1))
 	}

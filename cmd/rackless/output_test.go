@@ -26,6 +26,7 @@ func shapes() map[string]func() any {
 		"ls":          func() any { return new(lsOutput) },
 		"emulate-ls":  func() any { return new(hostsOutput) },
 		"fabric":      func() any { return new(fabricOutput) },
+		"fabric-set":  func() any { return new(linksOutput) },
 		"image-ls":    func() any { return new(imageOutput) },
 		"image-build": func() any { return new(buildOutput) },
 		"lab-diff":    func() any { return new(diffOutput) },

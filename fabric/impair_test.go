@@ -1,0 +1,543 @@
+package fabric
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// set changes a link of the running switch.
+func (s *testSwitch) set(port string, l Link) {
+	s.Helper()
+	if err := s.client.SetLink(s.Context(), port, l); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// teach lets the switch learn station(i) at nodes[i], and takes away what that floods.
+func teach(t testing.TB, nodes []*node) {
+	t.Helper()
+	for i, n := range nodes {
+		hello := frame(broadcast, station(i), 60, uint32(i))
+		n.send(hello)
+		for j, other := range nodes {
+			if j != i {
+				other.expect(hello)
+			}
+		}
+	}
+}
+
+// sendAll sends from another goroutine, so that a sender that is held does not hold the test. The error comes when all is sent.
+func (n *node) sendAll(frames [][]byte) chan error {
+	done := make(chan error, 1)
+	go func() {
+		for piece := range slices.Chunk(frames, 16) {
+			if _, err := n.conn.Write(framed(piece...)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	return done
+}
+
+// to makes n frames for station(dst) that begin with their number.
+func to(dst, src, n, size int) [][]byte {
+	frames := make([][]byte, n)
+	for i := range frames {
+		frames[i] = frame(station(dst), station(src), size, uint32(i))
+	}
+	return frames
+}
+
+// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy machine can only make larger is bounded from below,
+// and the rest is logged.
+
+func TestMeasuredRateIsNotAboveTheOneAsked(t *testing.T) {
+	for _, rate := range []int64{20e6, 200e6} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			s, nodes := attachAll(t, 2, nil)
+			teach(t, nodes)
+			s.set("p1", Link{Rate: rate, Buffer: MaxBuffer})
+			frames := to(1, 0, int(rate/8/1538/4), 1514) // a quarter of a second
+			began := time.Now()
+			sent := nodes[0].sendAll(frames)
+			nodes[1].expect(frames...)
+			took := time.Since(began)
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			wire := float64(len(frames)) * float64(wireBits(1514))
+			t.Logf("asked %d bit/s, measured %.0f", rate, wire/took.Seconds())
+			if least := time.Duration(wire / float64(rate) * float64(time.Second)); took < least {
+				t.Errorf("%d frames in %v, want %v or more", len(frames), took, least)
+			}
+		})
+	}
+}
+
+func TestMeasuredDelayIsNotBelowTheOneAsked(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	for _, l := range []Link{{Delay: 100 * time.Microsecond}, {Delay: 5 * time.Millisecond}, {Delay: 5 * time.Millisecond, Jitter: 2 * time.Millisecond}} {
+		s.set("p1", l)
+		var all []time.Duration
+		for _, f := range to(1, 0, 40, 200) {
+			began := time.Now()
+			nodes[0].send(f)
+			nodes[1].expect(f)
+			all = append(all, time.Since(began))
+		}
+		slices.Sort(all)
+		t.Logf("asked %v +- %v, measured least %v, median %v, most %v", l.Delay, l.Jitter, all[0], all[len(all)/2], all[len(all)-1])
+		if least := l.Delay - l.Jitter; all[0] < least {
+			t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
+		}
+		began := time.Now() // the way back has no delay: this only says that it works
+		back := frame(station(0), station(1), 60, 1)
+		nodes[1].send(back)
+		nodes[0].expect(back)
+		t.Logf("the way back: %v", time.Since(began))
+	}
+}
+
+func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
+	const n = 5000
+	tests := []struct {
+		name string
+		link Link
+	}{
+		{"a tenth lost", Link{Loss: 0.1, Seed: 1}},
+		{"one in a thousand lost", Link{Loss: 0.001, Seed: 2}},
+		{"all lost but with a rate", Link{Rate: 1e9, Loss: 1}},
+		{"nothing lost", Link{Delay: time.Millisecond}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, nodes := attachAll(t, 2, nil)
+			teach(t, nodes)
+			s.set("p1", tt.link)
+			frames := to(1, 0, n, 100)
+			model := simulateAs("p1", tt.link) // tested by itself for the share
+			for i, f := range frames {
+				model.until(int64(i) * 1e6)
+				model.send(f)
+			}
+			model.run()
+			sent := nodes[0].sendAll(frames)
+			nodes[1].expect(model.frames...)
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			lost := uint64(n - len(model.frames))
+			c := s.until("all counted", "p1", func(p PortCounters) bool { return p.Drops.Total() == lost })
+			if c.Drops.Lost != lost || c.TxFrames != n+1-lost {
+				t.Errorf("lost %d of %d, counted %+v", lost, n, c)
+			}
+			t.Logf("asked %v, measured %v", tt.link.Loss, float64(lost)/n)
+		})
+	}
+	t.Run("one in twenty overtakes", func(t *testing.T) {
+		s, nodes := attachAll(t, 2, nil)
+		teach(t, nodes)
+		s.set("p1", Link{Delay: 300 * time.Millisecond, Reorder: 0.05, Seed: 1})
+		frames := to(1, 0, 1000, 100)
+		sent := nodes[0].sendAll(frames)
+		var got []uint32
+		for range frames {
+			f, err := nodes[1].receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, binary.BigEndian.Uint32(f[16:]))
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		late := 0 // frames that come after one with a higher number
+		for i, tag := range got {
+			if i > 0 && tag < slices.Max(got[:i]) {
+				late++
+			}
+		}
+		c := s.portCounters("p1")
+		t.Logf("%d overtook, %d were overtaken", c.Reordered, late)
+		// 50 expected, standard deviation 6.9. On a machine that stands still for 300 ms fewer find a frame to overtake.
+		if c.Reordered > 50+28 || slices.IsSorted(got) != (c.Reordered == 0) {
+			t.Errorf("%d overtook; in order: %v", c.Reordered, slices.IsSorted(got))
+		}
+		slices.Sort(got)
+		for i, tag := range got {
+			if int(tag) != i {
+				t.Fatalf("frame %d is missing or came twice", i)
+			}
+		}
+	})
+}
+
+func TestMeasuredMarks(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	// The link is so slow that all frames but those of the first read or two find a queue above Max.
+	const limit, n = 4000, 400
+	s.set("p1", Link{Rate: 10e6, ECN: RED{limit, limit, 1}})
+	var frames [][]byte
+	for i := range n {
+		frames = append(frames, ipv4Frame(station(1), station(0), 2, 100, uint32(i)))
+	}
+	nodes[0].send(frames...)
+	marked := 0
+	for i, want := range frames {
+		got, err := nodes[1].receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[minFrame+1]&ecnMask == ecnCE {
+			want = ipv4Frame(station(1), station(0), ecnCE, 100, uint32(i))
+			marked++
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("frame %d:\n got %x\nwant %x", i, got, want)
+		}
+	}
+	// Below Max are 4000/104 frames at any time. More than that leave unmarked only while the sender is slower than 10 Mbit/s.
+	t.Logf("%d of %d marked", marked, n)
+	if c := s.portCounters("p1"); int(c.ECNMarked) != marked || marked > n-limit/104 || marked == 0 {
+		t.Errorf("%d marked, counted %d", marked, c.ECNMarked)
+	}
+}
+
+func TestAFloodedFrameIsMarkedOnlyWhereTheLinkMarks(t *testing.T) {
+	s, nodes := attachAll(t, 4, nil)
+	s.set("p1", Link{ECN: RED{0, 0, 1}})
+	s.set("p3", Link{Delay: time.Millisecond})
+	var plain, marked [][]byte
+	for i := range 100 {
+		plain = append(plain, ipv4Frame(broadcast, station(0), 1, 300, uint32(i)))
+		marked = append(marked, ipv4Frame(broadcast, station(0), 3, 300, uint32(i)))
+	}
+	nodes[0].send(plain...)
+	nodes[1].expect(marked...)
+	nodes[2].expect(plain...)
+	nodes[3].expect(plain...)
+}
+
+func TestPFCLosesNothing(t *testing.T) {
+	const high, low, size, n = 32 << 10, 16 << 10, 4200, 1500
+	for _, tt := range []struct {
+		name string
+		link Link
+	}{
+		{"a slow link", Link{Rate: 400e6, PFC: PFC{high, low}, Buffer: high}},
+		{"a slow link with delay", Link{Rate: 400e6, Delay: time.Millisecond, PFC: PFC{high, 0}}},
+		{"a slow node", Link{PFC: PFC{high, low}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, nodes := attachAll(t, 4, func(cfg *Config) { cfg.QueueBytes = 64 << 10 })
+			teach(t, nodes)
+			s.set("p0", tt.link)
+			var sent []chan error
+			for i := 1; i <= 2; i++ {
+				sent = append(sent, nodes[i].sendAll(to(0, i, n, size)))
+			}
+			// 12 MB do not fit into the sockets. Wait until the senders are held before anything is read.
+			s.until("held", "p1", func(p PortCounters) bool { return p.Pauses > 0 })
+			s.until("held", "p2", func(p PortCounters) bool { return p.Pauses > 0 })
+			other := frame(station(3), station(0), 60, 1) // a third is not held, nor is the receiver
+			nodes[0].send(other)
+			nodes[3].expect(other)
+			next := make([]uint32, 3)
+			for range 2 * n {
+				f, err := nodes[0].receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				src := int(parseHeader(f).src - station(0))
+				if want := frame(station(0), station(src), size, next[src]); !bytes.Equal(f, want) {
+					t.Fatalf("from %d: frame %d is damaged or out of order", src, next[src])
+				}
+				next[src]++
+			}
+			for _, done := range sent {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			c := s.portCounters("p0")
+			if c.Drops.Total() != 0 {
+				t.Errorf("drops %+v", c.Drops)
+			}
+			// What each of two senders adds in its last turn, and what was in flight: 50 kB.
+			if most := high + 2*heldRead + 64<<10; c.QueuePeak > most {
+				t.Errorf("up to %d bytes waited, want at most %d", c.QueuePeak, most)
+			}
+			p := s.until("let go", "p1", func(p PortCounters) bool { return p.Paused > 0 })
+			t.Logf("queue peak %d bytes; p1 held %d times, %v in all", c.QueuePeak, p.Pauses, p.Paused)
+		})
+	}
+}
+
+// Every way in which the cause of a pause can go must end it.
+func TestAPauseEndsWithItsCause(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(s *testSwitch, nodes []*node)
+	}{
+		{"the receiver goes", func(_ *testSwitch, nodes []*node) { nodes[1].conn.Close() }},
+		{"another node takes its port", func(s *testSwitch, _ []*node) { s.attach("p1") }},
+		{"its port is removed", func(s *testSwitch, _ []*node) {
+			if err := s.client.RemovePort(s.Context(), "p1"); err != nil {
+				s.Error(err)
+			}
+		}},
+		{"the link is cleared", func(s *testSwitch, _ []*node) { s.set("p1", Link{}) }},
+		{"PFC alone is taken away", func(s *testSwitch, _ []*node) { s.set(AllPorts, Link{Delay: 1}) }},
+		{"its thresholds are raised", func(s *testSwitch, _ []*node) { s.set("p1", Link{PFC: PFC{MaxBuffer, MaxBuffer}}) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, nodes := attachAll(t, 3, nil)
+			teach(t, nodes)
+			s.set("p1", Link{PFC: PFC{1000, 0}})
+			const n = 2000
+			sent := nodes[0].sendAll(append(to(1, 0, n, 2000), frame(station(2), station(0), 60, 99)))
+			s.until("held", "p0", func(p PortCounters) bool { return p.Pauses == 1 })
+			if c := s.portCounters("p0"); c.RxFrames >= n {
+				t.Errorf("all %d frames were read", n)
+			}
+			tt.end(s, nodes)
+			for { // once the receiver is gone its frames are flooded
+				f, err := nodes[2].receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bytes.Equal(f, frame(station(2), station(0), 60, 99)) {
+					break
+				}
+			}
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+			paused := s.portCounters("p0").Paused
+			if again := s.portCounters("p0").Paused; paused == 0 || again != paused {
+				t.Errorf("paused for %v, and then %v", paused, again)
+			}
+		})
+	}
+}
+
+func TestASenderThatGoesWhileHeldIsForgotten(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	s.set("p1", Link{PFC: PFC{1000, 0}})
+	sent := nodes[0].sendAll(to(1, 0, 2000, 2000))
+	s.until("held", "p0", func(p PortCounters) bool { return p.Pauses == 1 })
+	nodes[0].conn.Close()
+	if err := <-sent; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the sender could send all: %v", err)
+	}
+	c := s.until("disconnected", "p0", func(p PortCounters) bool { return !p.Connected })
+	if c.Paused == 0 || c.BadFrames != 0 {
+		t.Errorf("got %+v", c)
+	}
+	n := 0
+	for want := c.RxFrames - 1; uint64(n) < want; n++ { // its own hello is not for p1
+		if _, err := nodes[1].receive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.until("empty", "p1", func(p PortCounters) bool { return p.QueueBytes == 0 })
+	again := s.attach("p0")
+	f := frame(station(1), station(0), 60, 1)
+	again.send(f)
+	nodes[1].expect(f)
+}
+
+// All send to all at once, each through a slow lossless link. With one switch no circle of full queues can form.
+func TestPFCDoesNotDeadlock(t *testing.T) {
+	const ports, n, size = 4, 300, 4200
+	s, nodes := attachAll(t, ports, nil)
+	teach(t, nodes)
+	s.set(AllPorts, Link{Rate: 1e9, Delay: 100 * time.Microsecond, PFC: PFC{8 << 10, 0}})
+	var wg sync.WaitGroup
+	for i, me := range nodes {
+		var frames [][]byte
+		for k := range n {
+			for j := range nodes {
+				if j != i {
+					frames = append(frames, frame(station(j), station(i), size, uint32(k)))
+				}
+			}
+		}
+		sent := me.sendAll(frames)
+		wg.Go(func() {
+			next := make([]uint32, ports)
+			for range n * (ports - 1) {
+				f, err := me.receive()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				src := int(parseHeader(f).src - station(0))
+				if !bytes.Equal(f, frame(station(i), station(src), size, next[src])) {
+					t.Errorf("p%d: frame %d from %d is damaged or out of order", i, next[src], src)
+					return
+				}
+				next[src]++
+			}
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	pauses := uint64(0)
+	for _, p := range s.counters().Ports {
+		if pauses += p.Pauses; p.Drops.Total() != 0 {
+			t.Errorf("%s: drops %+v", p.Name, p.Drops)
+		}
+	}
+	t.Logf("%d pauses", pauses)
+}
+
+func TestALinkSurvivesTheReconnectionOfItsNode(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	want := Link{Rate: 1e9, Delay: 20 * time.Millisecond, Loss: 0.5, Seed: 1}
+	s.set("p1", want)
+	if got, err := s.client.Links(t.Context()); err != nil || len(got) != 2 || got["p1"] != want || got["p0"] != (Link{}) {
+		t.Errorf("links %+v, %v", got, err)
+	}
+	nodes[0].send(to(1, 0, 10, 100)...)
+	s.until("in flight", "p0", func(p PortCounters) bool { return p.RxFrames == 11 })
+	again := s.attach("p1")
+	c := s.portCounters("p1")
+	if c.Drops.Disconnected+c.Drops.Lost+c.TxFrames != 10+1 || c.QueueBytes+c.InFlight != 0 {
+		t.Errorf("what was under way is not accounted for: %+v", c)
+	}
+	s.set("p1", Link{Delay: 20 * time.Millisecond})
+	f := frame(broadcast, station(0), 60, 1)
+	began := time.Now()
+	nodes[0].send(f)
+	again.expect(f)
+	if took := time.Since(began); took < 20*time.Millisecond {
+		t.Errorf("after the reconnection a frame took %v, want 20 ms or more", took)
+	}
+	s.set(AllPorts, Link{Seed: 3})
+	if got, err := s.client.Links(t.Context()); err != nil || got["p0"] != (Link{Seed: 3}) || got["p1"] != (Link{Seed: 3}) {
+		t.Errorf("links %+v, %v", got, err)
+	}
+}
+
+func TestTheTimerIsThereOnlyWhenSomethingWaits(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	look := func() (exists, armed bool, shaped int) {
+		err := s.bridge.do(func() error {
+			exists = s.bridge.timer != nil
+			armed = exists && s.bridge.timer.at != never
+			shaped = len(s.bridge.shaped)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	teach(t, nodes)
+	s.set("p0", Link{Seed: 1}) // no impairment
+	if exists, _, shaped := look(); exists || shaped != 0 {
+		t.Error("there is a timer before the first impairment")
+	}
+	s.set("p1", Link{Delay: 5 * time.Second})
+	if exists, armed, _ := look(); !exists || armed {
+		t.Error("the timer is armed, or not there, while nothing waits")
+	}
+	f := frame(station(1), station(0), 60, 1)
+	nodes[0].send(f)
+	s.until("in flight", "p1", func(p PortCounters) bool { return p.InFlight == len(f)+prefixLen })
+	if _, armed, _ := look(); !armed {
+		t.Error("the timer is not armed while a frame waits")
+	}
+	s.set("p1", Link{}) // lets it go at once
+	nodes[1].expect(f)
+	if _, _, shaped := look(); shaped != 0 {
+		t.Error("a cleared link is still looked after")
+	}
+	s.set("p1", Link{Delay: time.Millisecond})
+	nodes[0].send(f)
+	nodes[1].expect(f)
+	for end := time.Now().Add(patience); ; { // the timer may still be armed for the frame of before
+		if _, armed, _ := look(); !armed {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the timer stays armed")
+		}
+	}
+}
+
+func TestSetLinkErrorsChangeNothing(t *testing.T) {
+	s := start(t, 2, nil)
+	s.set("p0", Link{Loss: 0.5})
+	tests := []struct {
+		port string
+		link Link
+		want string
+	}{
+		{"p9", Link{}, `set-link: link of port "p9": the switch has no such port; it has p0, p1`},
+		{AllPorts, Link{Loss: 2}, "set-link: link: loss probability 2: want 0 to 1"},
+	}
+	for _, tt := range tests {
+		if err := s.client.SetLink(t.Context(), tt.port, tt.link); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("got %v, want ...%s", err, tt.want)
+		}
+	}
+	if got, err := s.client.Links(t.Context()); err != nil || got["p0"] != (Link{Loss: 0.5}) || got["p1"] != (Link{}) {
+		t.Errorf("links %+v, %v", got, err)
+	}
+}
+
+// Real frames over links that change all the time, without loss and with PFC so that nothing is dropped: all arrive intact and in order.
+func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	sent := uint32(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		var frames [][]byte
+		for range rapid.IntRange(1, 200).Draw(rt, "frames") {
+			size := rapid.SampledFrom([]int{20, 64, 1514, 4200, MaxFrame}).Draw(rt, "size")
+			frames = append(frames, frame(station(1), station(0), size, sent))
+			sent++
+		}
+		done := nodes[0].sendAll(frames)
+		for range rapid.IntRange(1, 5).Draw(rt, "changes") {
+			l := drawLink(rt)
+			l.Loss, l.Reorder, l.Buffer = 0, 0, 0
+			l.Rate = max(l.Rate, 1e9) // so that the test has an end
+			l.PFC = PFC{64 << 10, 1000}
+			if err := s.client.SetLink(t.Context(), "p1", l); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for i, want := range frames {
+			got, err := nodes[1].receive()
+			if err != nil || !bytes.Equal(got, want) {
+				rt.Fatalf("frame %d of %d: %v, or damaged or out of order", i, len(frames), err)
+			}
+		}
+		if err := <-done; err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
