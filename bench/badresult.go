@@ -9,7 +9,7 @@ import (
 // missing column, no figure at all, or a layout this package does not know. The measurement has failed and
 // can be tried again; nothing of the output is to be published.
 type BadResultError struct {
-	Tool   string // "perftest", "iperf3"
+	Tool   string // e.g. "perftest", "iperf3"
 	Line   int    // number of the offending line of the output, from 1; 0 where the output as a whole is bad
 	Text   string // the offending line, shortened
 	Reason string

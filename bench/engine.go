@@ -1,20 +1,25 @@
 package bench
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
 )
 
 // Names of the tools, as in Sample.Tool.
 const (
-	toolPerftest = "perftest"
-	toolIperf3   = "iperf3"
+	toolPerftest   = "perftest"
+	toolIperf3     = "iperf3"
+	toolPing       = "ping"
+	toolSysbench   = "sysbench"
+	toolStressNG   = "stress-ng"
+	toolUCX        = "ucx"
+	toolFiPingpong = "libfabric"
+	toolNCCLTests  = "nccl-tests"
 )
 
 // An Endpoint is one side of a measurement.
@@ -24,6 +29,7 @@ type Endpoint struct {
 	Device   string     // RDMA device, e.g. "rxe0"; iperf3 does not use it
 	Wire     Wire       // what the port says of its link
 	GIDIndex int        // index of the device's GID for Addr: the RoCE v2 one, e.g. 1 on rxe, 3 on mlx5
+	Place    Place      // where on the node the tool runs; the zero value stands for that of the Options
 }
 
 // Options change how an engine runs. The zero value asks for the engine's own choices.
@@ -35,167 +41,129 @@ type Options struct {
 	// Iterations for each size, at least 5. 0 chooses as many as fit in a few seconds on nodes of the kind that
 	// Accelerator names. The p99.9 of n iterations rests on its n/1000 slowest samples.
 	Iterations int
-	Seconds    int // how long iperf3 sends; 0 means 5, or 2 with Quick
+	Seconds    int // how long iperf3, sysbench and perftest with /timed run; 0 means 5, or 2 with Quick. stress-ng's stream needs 5 or more, and gets them.
+
+	CPU  string // CPUs to run on, as taskset lists them ("0-3,8"); "": anywhere. It holds for both nodes, where their Endpoint has no Place.
+	NUMA string // NUMA nodes whose memory is taken, as numactl lists them ("0"); "": as the kernel chooses. As CPU.
 
 	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator; "" stands for the Runner's. It decides how many iterations are chosen, and how long a queue
 	// pair waits for an answer. Nested is for nodes in an emulated host, whatever executes them there.
 	Accelerator string
-	Port        int // TCP port of this run, on the server. The Runner sets it.
+	Port        int   // TCP port of this run, on the server. The Runner sets it.
+	Threads     int   // of the engines that load CPUs or GPUs, on one node. The Runner sets it: as many as the place has.
+	Memory      int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
 }
 
-// Nested stands for an accelerator in Options: the host of the nodes is emulated itself.
-const Nested = "nested"
-
-// What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2 bytes to
-// the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and
-// 0.23 Gb/s; and on two nodes under the KVM of the emulated host of examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a machine with KVM has been measured: they only choose counts.
-var costs = map[string]struct {
-	perMessage    time.Duration
-	bitsPerSecond float64
-}{
-	"tcg":  {time.Millisecond, 0.2e9},
-	"kvm":  {100 * time.Microsecond, 5e9},
-	Nested: {15 * time.Millisecond, 0.03e9},
-}
-
-// Limits of perftest itself, and of this package's choices.
-const (
-	minIterations   = 5         // "Iteration num should be between 5 and 100000000"
-	maxIterations   = 100000000 // ditto
-	maxBytes        = 1 << 23   // the largest size of -a, and of the buffers an emulated node has memory for
-	allSizesBytes   = 1<<24 - 2 // what one iteration of -a moves: 2 + 4 + ... + 2^23
-	quickBytes      = 64 << 10
-	leastIterations = 20    // fewer say nothing about a bandwidth
-	mostIterations  = 10000 // more do not make a figure of an emulated NIC better
-)
-
-type engineKind int
-
-const (
-	kindBandwidth engineKind = iota
-	kindLatency
-	kindAtomicLatency
-	kindIperf3
-)
-
-// An Engine is a measuring tool with the arguments to run it and the parser of what it prints.
+// An Engine is a way to measure: a tool with its arguments, and the parser of what it prints.
 type Engine struct {
-	Name  string // also the name of the program
-	Tool  string // "perftest" or "iperf3"
-	About string // what it measures, in one line
-	kind  engineKind
+	Name    string // e.g. "ib_write_bw", with what differs from the plain one after slashes: "ib_send_lat/ud"
+	Tool    string // e.g. "perftest"
+	About   string // what it measures, in one line
+	Suite   string // one of the Suite constants
+	Program string // what is started on the nodes
+	Package string // what brings the program: a Debian package, or words that say where it is had
+	Local   bool   // measures one node, see Runner.RunLocal
+
+	plugin plugin
 }
 
-var engines = []Engine{
-	{"ib_write_bw", toolPerftest, "bandwidth of RDMA writes from client to server, by message size", kindBandwidth},
-	{"ib_read_bw", toolPerftest, "bandwidth of RDMA reads by the client out of the server's memory, by message size", kindBandwidth},
-	{"ib_send_bw", toolPerftest, "bandwidth of sends from client to server, by message size", kindBandwidth},
-	{"ib_write_lat", toolPerftest, "one-way latency of RDMA writes: half of the way there and back", kindLatency},
-	{"ib_send_lat", toolPerftest, "one-way latency of sends: half of the way there and back", kindLatency},
-	{"ib_read_lat", toolPerftest, "latency of an RDMA read, from its post to its completion", kindLatency},
-	{"ib_atomic_lat", toolPerftest, "latency of an 8-byte RDMA atomic, from its post to its completion", kindAtomicLatency},
-	{"iperf3", toolIperf3, "TCP throughput from client to server, without RDMA", kindIperf3},
+// A plugin is what an engine knows of its tool, and all that a new tool needs. Its values are comparable.
+type plugin interface {
+	// check refuses what the tool would refuse, before anything is started. It looks at values only.
+	check(client, server Endpoint, o Options) error
+	// prepare looks at the nodes: whether the tool can do what it is asked for, and what it finds to work with, which goes into o.
+	prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error
+	// server and client return the commands. A server ends by itself after one measurement, and listens on the TCP port of the options; a tool without one
+	// returns nil.
+	server(ep Endpoint, o Options) []string
+	client(client, server Endpoint, o Options) []string
+	// parse turns what the client printed into figures, and refuses what is none. The exit status is judged elsewhere.
+	parse(out Output, o Options) ([]Figure, error)
+	// version is the command that tells the tool's version, nil where nothing does.
+	version() []string
+	// metrics are those that parse returns. Their units are in metricUnits.
+	metrics() []string
 }
 
-// Engines returns all engines, in the order to run them in.
-func Engines() []Engine { return append([]Engine(nil), engines...) }
+// An asker runs a short command on a node, and remembers what it answered.
+type asker func(ctx context.Context, node string, argv ...string) (Output, error)
 
-// EngineByName returns the engine with this name.
+// nothing is the part of a plugin that needs nothing of it.
+type nothing struct{}
+
+func (nothing) check(client, server Endpoint, o Options) error                     { return nil }
+func (nothing) prepare(context.Context, asker, Endpoint, Endpoint, *Options) error { return nil }
+func (nothing) server(Endpoint, Options) []string                                  { return nil }
+func (nothing) version() []string                                                  { return nil }
+
+// catalogue holds all engines, each tool's from its own file, in the order to run them in.
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, ncclEngines)
+
+// defaults are the engines of rackless bench without --suite: those that every image of ours has had.
+var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_atomic_lat", "iperf3"}
+
+// Engines returns the engines that are run where none is asked for, in the order to run them in. All measure between two nodes.
+func Engines() []Engine {
+	var out []Engine
+	for _, e := range catalogue {
+		if slices.Contains(defaults, e.Name) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Catalogue returns all engines, in the order to run them in.
+func Catalogue() []Engine { return slices.Clone(catalogue) }
+
+// EngineByName returns the engine with this name. Those of perftest take words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4".
 func EngineByName(name string) (Engine, error) {
 	var names []string
-	for _, e := range engines {
-		if e.Name == name {
+	base, words, varied := strings.Cut(name, "/")
+	for _, e := range catalogue {
+		switch {
+		case e.Name == name:
 			return e, nil
+		case e.Name == base && varied:
+			v, err := e.variant(strings.Split(words, "/"))
+			if err != nil {
+				return Engine{}, fmt.Errorf("find engine %q: %w", name, err)
+			}
+			return v, nil
 		}
 		names = append(names, e.Name)
 	}
 	return Engine{}, fmt.Errorf("find engine %q: unknown; use one of %s", name, strings.Join(names, ", "))
 }
 
-// Server returns the command that the server's node runs. It ends by itself after one measurement.
-func (e Engine) Server(ep Endpoint, o Options) []string {
-	if e.kind == kindIperf3 {
-		return []string{e.Name, "-s", "-1", "-p", strconv.Itoa(o.Port)}
-	}
-	return e.perftestArgs(ep, o)
-}
-
-// Client returns the command that the client's node runs.
-func (e Engine) Client(client, server Endpoint, o Options) []string {
-	if e.kind == kindIperf3 {
-		return []string{e.Name, "-c", server.Addr.String(), "-p", strconv.Itoa(o.Port), "-t", strconv.Itoa(o.seconds()), "--json"}
-	}
-	return append(e.perftestArgs(client, o), server.Addr.String())
-}
-
-// slowTimeout is the time that a queue pair on a slow node waits for an acknowledgement before it sends again, as perftest's -u takes it: 4.096 us * 2^18, about 1 s.
-// perftest's own 14 stands for 67 ms, and after eight of them a queue pair gives up ("Completion with error"). On nodes in an emulated host, where a ping takes 6 to
-// 60 ms, acknowledgements that were not lost came later than that.
-const slowTimeout = 18
-
-// perftestArgs are the arguments both sides of a perftest run need; perftest wants them equal. -F keeps it
-// from giving up over the CPU frequencies, which mean nothing on an emulated CPU.
-func (e Engine) perftestArgs(ep Endpoint, o Options) []string {
-	args := []string{
-		e.Name, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex),
-		"--report_gbits", "-F", "-p", strconv.Itoa(o.Port), "-n", strconv.Itoa(e.iterations(o)),
-	}
-	if o.Accelerator != "kvm" {
-		args = append(args, "-u", strconv.Itoa(slowTimeout))
-	}
-	switch size := e.size(o); {
-	case e.kind == kindAtomicLatency: // perftest refuses a size
-	case size == 0:
-		args = append(args, "-a")
-	default:
-		args = append(args, "-s", strconv.FormatInt(size, 10))
-	}
-	return args
-}
-
-// size returns the message size to measure, 0 for all sizes.
-func (e Engine) size(o Options) int64 {
-	switch {
-	case e.kind == kindAtomicLatency:
-		return 8
-	case o.Bytes != 0:
-		return o.Bytes
-	case e.kind == kindLatency:
-		return 2
-	case o.Quick:
-		return quickBytes
-	}
-	return 0
-}
-
-// iterations returns how many messages of each size to exchange.
-func (e Engine) iterations(o Options) int {
-	if o.Iterations != 0 {
-		return o.Iterations
-	}
-	cost, ok := costs[o.Accelerator]
+// variant returns the engine changed by the words after its name.
+func (e Engine) variant(words []string) (Engine, error) {
+	p, ok := e.plugin.(perftest)
 	if !ok {
-		cost = costs["tcg"]
+		return Engine{}, fmt.Errorf("%s has no variants", e.Name)
 	}
-	budget := 5 * time.Second
-	if o.Quick {
-		budget = time.Second
+	for _, w := range words {
+		if err := p.apply(w); err != nil {
+			return Engine{}, err
+		}
 	}
-	size := e.size(o)
-	var messages, moved float64 = 1, float64(size)
-	if size == 0 {
-		// The 23 sizes have to share the time; most of it goes to the largest ones.
-		messages, moved, budget = 23, allSizesBytes, 3*budget
+	if err := p.permitted(); err != nil {
+		return Engine{}, err
 	}
-	if e.kind != kindBandwidth {
-		moved *= 2 // there and back
-	} else {
-		messages /= 5 // messages of a bandwidth test overlap
-	}
-	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
-	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
-	return max(leastIterations, min(n, mostIterations))
+	e.plugin, e.Name = p, p.name()
+	return e, nil
 }
+
+// Server returns the command that the server's node runs, nil where there is none. It ends by itself after one measurement.
+func (e Engine) Server(ep Endpoint, o Options) []string { return e.plugin.server(ep, o) }
+
+// Client returns the command that the client's node runs, or the only node.
+func (e Engine) Client(client, server Endpoint, o Options) []string {
+	return e.plugin.client(client, server, o)
+}
+
+// Metrics returns what the engine measures, as in Sample.Metric.
+func (e Engine) Metrics() []string { return e.plugin.metrics() }
 
 func (o Options) seconds() int {
 	switch {
@@ -207,78 +175,52 @@ func (o Options) seconds() int {
 	return 5
 }
 
-// check refuses what the tools would refuse, before a server is started for nothing.
+// check refuses what cannot be measured, before anything is started for nothing.
 func (e Engine) check(client, server Endpoint, o Options) error {
 	switch {
-	case e.Name == "":
+	case e.plugin == nil:
 		return errors.New("no engine is given; take one of Engines")
-	case client.Node == server.Node:
+	case e.Local && server.Node != "":
+		return errors.New("this engine measures one node; use RunLocal")
+	case !e.Local && server.Node == "":
+		return errors.New("this engine measures between two nodes; use Run")
+	case !e.Local && client.Node == server.Node:
 		return fmt.Errorf("client and server are both node %q", client.Node)
-	case !server.Addr.IsValid():
+	case !e.Local && !server.Addr.IsValid():
 		return fmt.Errorf("node %q has no address", server.Node)
 	case o.Seconds < 0:
 		return fmt.Errorf("duration of %d s is below zero", o.Seconds)
 	}
-	if e.Tool != toolPerftest {
-		return nil
-	}
 	for _, ep := range []Endpoint{client, server} {
-		if ep.Device == "" || ep.GIDIndex < 0 {
-			return fmt.Errorf("node %q has no RDMA device (%q) or no GID index (%d)", ep.Node, ep.Device, ep.GIDIndex)
+		if err := o.place(ep).check(); err != nil {
+			return err
 		}
 	}
-	if n := o.Iterations; n != 0 && (n < minIterations || n > maxIterations) {
-		return fmt.Errorf("%d iterations; perftest takes %d to %d", n, minIterations, maxIterations)
-	}
-	if b := o.Bytes; b < 0 || b > maxBytes {
-		return fmt.Errorf("message size %d; give 1 to %d bytes", b, maxBytes)
-	}
-	return nil
+	return e.plugin.check(client, server, o)
 }
 
-// Parse turns what the client printed into figures. It is stricter than ParsePerftest: the table must be
-// complete and hold what the engine is run for, because its arguments are known.
+// Parse turns what the client printed on its standard output into figures.
 func (e Engine) Parse(stdout []byte) ([]Figure, error) {
-	if e.kind == kindIperf3 {
-		res, err := ParseIperf3(bytes.NewReader(stdout))
-		if err != nil {
-			return nil, err
-		}
-		return res.Figures(), nil
-	}
-	res, err := ParsePerftest(bytes.NewReader(stdout))
+	return e.parse(Output{Stdout: stdout}, Options{})
+}
+
+func (e Engine) parse(out Output, o Options) ([]Figure, error) {
+	figures, err := e.plugin.parse(out, o)
 	if err != nil {
 		return nil, err
 	}
-	if !res.Complete {
-		text, n := lastLine(stdout)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the table is cut off: the line that closes it is missing"}
-	}
-	want := []string{MetricBWAverage, MetricMessageRate}
-	if e.kind != kindBandwidth {
-		want = []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricLatencyP999, MetricLatencyMax}
-	}
-	for _, row := range res.Rows {
-		has := make(map[string]bool)
-		for _, f := range row.Figures {
-			has[f.Metric] = true
-		}
-		for _, m := range want {
-			if !has[m] {
-				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes", e.Name, m, row.Bytes)}
-			}
+	for _, f := range figures {
+		if !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != metricUnits[f.Metric] {
+			return nil, &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)}
 		}
 	}
-	return res.Figures(), nil
+	return figures, nil
 }
 
-// versionArgs is the command that prints the tool's version.
-func (e Engine) versionArgs() []string { return []string{e.Name, "--version"} }
+// perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)", and so on.
+var versionLine = regexp.MustCompile(`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|libfabric:|ping from iputils|ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
 
-// perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)".
-var versionLine = regexp.MustCompile(`(?m)^\s*(?:Version:|iperf)\s+([0-9][0-9A-Za-z.+~-]*)`)
-
-// parseVersion finds the version in what versionArgs printed, or returns "".
+// parseVersion finds the version in what a tool printed when it was asked for it, or returns "".
 func parseVersion(output []byte) string {
 	if m := versionLine.FindSubmatch(output); m != nil {
 		return string(m[1])

@@ -58,7 +58,7 @@ func TestCommandLinesAreExactlyThese(t *testing.T) {
 
 func TestEveryEngineIsFoundByItsName(t *testing.T) {
 	if n := len(Engines()); n != 8 {
-		t.Errorf("%d engines, want 8", n)
+		t.Errorf("%d engines without a suite, want 8", n)
 	}
 	for _, e := range Engines() {
 		if got := mustEngine(t, e.Name); got != e || e.About == "" {
@@ -70,7 +70,7 @@ func TestEveryEngineIsFoundByItsName(t *testing.T) {
 		t.Error("a caller can change the table")
 	}
 	_, err := EngineByName("ib_bw")
-	const want = `find engine "ib_bw": unknown; use one of ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat, iperf3`
+	const want = `find engine "ib_bw": unknown; use one of ib_write_bw, ib_read_bw, ib_send_bw, ib_atomic_bw, ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat, iperf3, ping, ucx_put_bw, ucx_put_lat, fi_pingpong, sysbench_cpu_single, sysbench_cpu, stress_stream, nccl_all_reduce`
 	if err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
@@ -78,19 +78,20 @@ func TestEveryEngineIsFoundByItsName(t *testing.T) {
 
 func TestChosenIterationsStayWithinPerftestsLimitsAndTheTime(t *testing.T) {
 	for _, e := range Engines() {
-		if e.Tool != toolPerftest {
+		p, ok := e.plugin.(perftest)
+		if !ok {
 			continue
 		}
 		for _, accel := range []string{"tcg", "kvm", ""} {
 			for _, quick := range []bool{false, true} {
 				for _, size := range []int64{0, 1, 2, 4096, 65536, 1 << 20, 8 << 20} {
 					o := Options{Accelerator: accel, Quick: quick, Bytes: size}
-					n := e.iterations(o)
+					n := p.iterations(o)
 					if n < leastIterations || n > mostIterations || n%10 != 0 {
 						t.Errorf("%s %+v: %d iterations", e.Name, o, n)
 					}
 					// The p99.9 of fewer than 1000 iterations does not exist.
-					if e.kind != kindBandwidth && e.size(o) <= 8 && n < 1000 {
+					if !p.bandwidth && p.size(Endpoint{}, o) <= 8 && n < 1000 {
 						t.Errorf("%s %+v: %d iterations are too few for a p99.9", e.Name, o, n)
 					}
 				}

@@ -24,10 +24,22 @@ const (
 	UnitMtps     = "Mtps" // 10^6 transactions a second
 	UnitUsec     = "us"
 	UnitSegments = "segments"
+	UnitPercent  = "%"
+	UnitEvents   = "events/s"
+	UnitGBps     = "GB/s" // 10^9 bytes a second
 )
 
-// isCount tells whether a metric counts events, so that zero is a good result.
-func isCount(metric string) bool { return metric == MetricRetransmits }
+// metricUnits has the unit of each metric.
+var metricUnits = map[string]string{
+	MetricBWPeak: UnitGbps, MetricBWAverage: UnitGbps, MetricMessageRate: UnitMpps,
+	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec, MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
+	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
+	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
+	MetricMemoryBandwidth: UnitGBps, MetricBusBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
+}
+
+// isCount tells whether a metric counts what goes wrong, so that zero is a good result.
+func isCount(metric string) bool { return metric == MetricRetransmits || metric == MetricLoss }
 
 // checkValue refuses what cannot be a measured value: NaN, infinities, negatives and, but for counts, zero.
 func checkValue(metric string, v float64) error {

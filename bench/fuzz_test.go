@@ -42,7 +42,7 @@ func checkFigures(t *testing.T, figures []Figure, err error) {
 		t.Fatal("no figure and no error")
 	}
 	for _, f := range figures {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && f.Metric != MetricRetransmits {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && !isCount(f.Metric) {
 			t.Fatalf("figure %+v is published", f)
 		}
 		if f.Metric == "" || f.Unit == "" || f.Bytes < 0 || f.Iterations < 0 {
@@ -84,5 +84,34 @@ func FuzzParseIperf3(f *testing.F) {
 			return
 		}
 		checkFigures(t, res.Figures(), nil)
+	})
+}
+
+// The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take another tool's output for its own.
+var parsers = map[string]func([]byte) ([]Figure, error){
+	"ping":       ParsePing,
+	"sysbench":   func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },
+	"stress-ng":  func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
+	"ucx":        func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
+	"libfabric":  ParseFiPingpong,
+	"nccl-tests": ParseNCCLTests,
+}
+
+func FuzzParsers(f *testing.F) {
+	for name := range parsers {
+		addSeeds(f, "testdata/"+name+"/*")
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		took := 0
+		for _, parse := range parsers {
+			figures, err := parse(in)
+			checkFigures(t, figures, err)
+			if err == nil {
+				took++
+			}
+		}
+		if took > 1 {
+			t.Fatalf("%d tools are said to have printed this", took)
+		}
 	})
 }

@@ -49,11 +49,14 @@ type Runner struct {
 	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
 	FirstPort   int           // 0 means DefaultFirstPort
 
+	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
+	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
+
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
 
-	mu       sync.Mutex
-	runs     int                  // runs begun, for ports and names
-	versions map[[2]string]string // by node and program
+	mu      sync.Mutex
+	runs    int               // runs begun, for ports and names
+	answers map[string]Output // of short commands, by node and command
 }
 
 // Progress tells how a measurement goes on.
@@ -99,10 +102,21 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 	if r.FirstPort < 0 || r.FirstPort > 1<<16-portCount {
 		return nil, fmt.Errorf("measure %s: first port %d; give 1 to %d", engine.Name, r.FirstPort, 1<<16-portCount)
 	}
-	if err := engine.check(client, server, opts); err != nil {
-		return nil, fmt.Errorf("measure %s from %q to %q: %w", engine.Name, client.Node, server.Node, err)
+	if r.WarmUps < 0 || r.CoolDown < 0 {
+		return nil, fmt.Errorf("measure %s: %d warm-ups, cool-down of %v: both are 0 or more", engine.Name, r.WarmUps, r.CoolDown)
 	}
 	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
+	if err := engine.check(client, server, opts); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.what(), err)
+	}
+	if err := m.rest(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.what(), err)
+	}
+	for range r.WarmUps {
+		if _, _, err := m.try(ctx); ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", m.what(), errors.Join(context.Cause(ctx), err))
+		}
+	}
 	var reasons []string
 	for attempt := 1; ; attempt++ {
 		m.progress(Progress{Attempt: attempt})
@@ -113,17 +127,74 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 			return m.samples(base, figures), nil
 		}
 		reasons = append(reasons, fmt.Sprintf("attempt %d: %v", attempt, err))
-		again := attempt <= r.retries() && ctx.Err() == nil
+		var unfit *UnfitError
+		again := attempt <= r.retries() && ctx.Err() == nil && !errors.As(err, &unfit)
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
 		if again {
 			continue
 		}
 		base.Error = strings.Join(reasons, "; ")
 		if ctx.Err() != nil {
-			return []Sample{base}, fmt.Errorf("measure %s from %q to %q: %w", engine.Name, client.Node, server.Node, context.Cause(ctx))
+			return []Sample{base}, fmt.Errorf("%s: %w", m.what(), context.Cause(ctx))
 		}
 		return []Sample{base}, nil
 	}
+}
+
+// RunLocal measures one node, by an engine that needs no other. It is Run in all else.
+func (r *Runner) RunLocal(ctx context.Context, engine Engine, node Endpoint, opts Options) ([]Sample, error) {
+	return r.Run(ctx, engine, node, Endpoint{}, opts)
+}
+
+// what says in errors what was to be measured.
+func (m *measurement) what() string {
+	if m.engine.Local {
+		return fmt.Sprintf("measure %s on %q", m.engine.Name, m.client.Node)
+	}
+	return fmt.Sprintf("measure %s from %q to %q", m.engine.Name, m.client.Node, m.server.Node)
+}
+
+// nodes are the endpoints that take part.
+func (m *measurement) nodes() []Endpoint {
+	if m.engine.Local {
+		return []Endpoint{m.client}
+	}
+	return []Endpoint{m.client, m.server}
+}
+
+// prepare finds out whether the nodes can run the engine where they are asked to. An *UnfitError is final: trying again would not help.
+func (m *measurement) prepare(ctx context.Context) error {
+	for _, ep := range m.nodes() {
+		if err := m.installed(ctx, m.engine, ep.Node); err != nil {
+			return err
+		}
+		if err := m.opts.place(ep).verify(ctx, m.ask, ep.Node); err != nil {
+			return err
+		}
+	}
+	return m.engine.plugin.prepare(ctx, m.ask, m.client, m.server, &m.opts)
+}
+
+// rest waits for the time of the cool-down.
+func (m *measurement) rest(ctx context.Context) error {
+	if m.CoolDown == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(m.CoolDown):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// placement says where the tools were held, for the sample.
+func (m *measurement) placement() string {
+	client, server := m.opts.place(m.client), m.opts.place(m.server)
+	if m.engine.Local || client == server {
+		return client.String()
+	}
+	return fmt.Sprintf("client %v; server %v", client, server)
 }
 
 func (r *Runner) retries() int {
@@ -172,24 +243,48 @@ type ended struct {
 	err error
 }
 
+// commands returns the command lines, with what holds them in their places. There is no server where the tool has none.
+func (m *measurement) commands(opts Options) (client, server []string) {
+	client = m.opts.place(m.client).wrap(m.engine.Client(m.client, m.server, opts))
+	if !m.engine.Local {
+		server = m.opts.place(m.server).wrap(m.engine.Server(m.server, opts))
+	}
+	return client, server
+}
+
+// base returns what is known of an attempt before it is made.
+func (m *measurement) base(opts Options) Sample {
+	client, server := m.commands(opts)
+	return Sample{
+		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
+		Tool: m.engine.Tool, Command: quote(client), ServerCommand: quote(server), Placement: m.placement(), WarmUps: m.WarmUps,
+		Accelerator: m.Accelerator, Emulated: m.Emulated, Started: time.Now().UTC(),
+	}
+}
+
 // try makes one attempt. The sample it returns has all that is known of the attempt, but no figure.
 func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
+	unprepared := m.prepare(ctx)
 	opts := m.opts
 	var run int
 	opts.Port, run = m.nextPort()
-	serverArgs := m.engine.Server(m.server, opts)
-	clientArgs := m.engine.Client(m.client, m.server, opts)
-	started := time.Now()
-	base := Sample{
-		// The time keeps the name unique in a file that several processes append to one after the other.
-		Run:  fmt.Sprintf("%s-%d", started.UTC().Format("20060102T150405.000000"), run),
-		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
-		Tool: m.engine.Tool, Command: quote(clientArgs), ServerCommand: quote(serverArgs),
-		Accelerator: m.Accelerator, Emulated: m.Emulated, Started: started.UTC(),
+	base := m.base(opts)
+	// The time keeps the name unique in a file that several processes append to one after the other.
+	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
+	if unprepared != nil {
+		return base, nil, unprepared
 	}
 	var err error
 	if base.Version, err = m.version(ctx); err != nil {
 		return base, nil, err
+	}
+	clientArgs, serverArgs := m.commands(opts)
+	if serverArgs == nil {
+		base.Started = time.Now().UTC()
+		client, _ := m.runClient(ctx, clientArgs, nil)
+		base.Seconds = time.Since(base.Started).Seconds()
+		figures, err := m.judge(client)
+		return base, figures, err
 	}
 
 	// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
@@ -251,7 +346,7 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Name, m.server.Node, port, limit)
+			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Program, m.server.Node, port, limit)
 			if lastErr != nil {
 				err = fmt.Errorf("%w; the last look failed: %w", err, lastErr)
 			}
@@ -263,9 +358,9 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 // serverEnded makes the error for a server that ended too early.
 func (m *measurement) serverEnded(e ended, when string) error {
 	if e.err != nil {
-		return fmt.Errorf("server %s on %s ended %s: %w", m.engine.Name, m.server.Node, when, e.err)
+		return fmt.Errorf("server %s on %s ended %s: %w", m.engine.Program, m.server.Node, when, e.err)
 	}
-	return fmt.Errorf("server ended %s: %w", when, exitError(m.server.Node, m.engine.Name, e.out))
+	return fmt.Errorf("server ended %s: %w", when, exitError(m.server.Node, m.engine.Program, e.out))
 }
 
 // runClient runs the client within the time limit. A server that fails meanwhile leaves it only a little time,
@@ -321,26 +416,23 @@ func (m *measurement) awaitServer(serverEnd <-chan ended) {
 // judge decides whether the client has measured anything.
 func (m *measurement) judge(client ended) ([]Figure, error) {
 	if client.err != nil {
-		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Name, m.client.Node, client.err)
+		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Program, m.client.Node, client.err)
 	}
-	if m.engine.Tool == toolPerftest {
-		// perftest complains on stderr, prints zeros on stdout and exits with status 0.
-		number := 0
-		for line := range strings.Lines(string(client.out.Stderr)) {
-			number++
-			if err := perftestFailure(strings.TrimSpace(line), number); err != nil {
-				return nil, err
-			}
+	figures, parseErr := m.engine.parse(client.out, m.opts)
+	var bad *BadResultError
+	if code := client.out.ExitCode; code != 0 {
+		err := error(exitError(m.client.Node, m.engine.Program, client.out))
+		switch {
+		case (m.engine.Tool == toolIperf3 || m.engine.Tool == toolPing) && errors.As(parseErr, &bad):
+			err = fmt.Errorf("%w: %w", err, bad) // they tell the reason in what they print
+		case m.engine.Tool == toolPerftest && errors.As(parseErr, &bad) && perftestFailure(bad.Text, 0) != nil:
+			err = bad // a line that says what went wrong says more than the status
+		case m.engine.Tool == toolPing && code == 1 && parseErr == nil:
+			err = nil // some echoes were lost, and the figures say how many
 		}
-	}
-	figures, parseErr := m.engine.Parse(client.out.Stdout)
-	if client.out.ExitCode != 0 {
-		err := error(exitError(m.client.Node, m.engine.Name, client.out))
-		var bad *BadResultError
-		if m.engine.Tool == toolIperf3 && errors.As(parseErr, &bad) {
-			err = fmt.Errorf("%w: %w", err, bad) // iperf3 tells the reason in its JSON
+		if err != nil {
+			return nil, err
 		}
-		return nil, err
 	}
 	if parseErr != nil {
 		return nil, parseErr
@@ -359,42 +451,4 @@ func exitError(node, command string, out Output) *ExitError {
 		text, _ = lastLine(out.Stdout)
 	}
 	return &ExitError{Node: node, Command: command, Code: out.ExitCode, Text: text}
-}
-
-// version returns the tool's version on the client's node and asks each node once. A tool that does not tell
-// its version has the version ""; a node that does not answer is an error.
-func (m *measurement) version(ctx context.Context) (string, error) {
-	key := [2]string{m.client.Node, m.engine.Name}
-	m.mu.Lock()
-	v, ok := m.versions[key]
-	m.mu.Unlock()
-	if ok {
-		return v, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, DefaultListenLimit)
-	defer cancel()
-	out, err := m.Exec.Exec(ctx, m.client.Node, m.engine.versionArgs())
-	if err != nil {
-		return "", fmt.Errorf("read version of %s on %s: %w", m.engine.Name, m.client.Node, err)
-	}
-	v = parseVersion(append(append([]byte(nil), out.Stdout...), out.Stderr...))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.versions == nil {
-		m.versions = make(map[[2]string]string)
-	}
-	m.versions[key] = v
-	return v, nil
-}
-
-// quote writes a command line as a POSIX shell reads it.
-func quote(argv []string) string {
-	words := make([]string, len(argv))
-	for i, w := range argv {
-		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") != "" {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		words[i] = w
-	}
-	return strings.Join(words, " ")
 }

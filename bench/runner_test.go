@@ -25,6 +25,7 @@ type fakeLab struct {
 	deaf    bool      // servers never listen
 	noProc  error     // the error of looking for the port
 	version Output
+	answers map[string]Output // of look-ups, by node and command
 
 	mu        sync.Mutex
 	listening map[string]bool // ports in hexadecimal
@@ -56,13 +57,16 @@ func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (Output,
 		}
 		return Output{Stdout: []byte(b.String()), ExitCode: 1}, ctx.Err()
 	}
+	if argv[0] == "sh" || argv[0] == "taskset" && argv[len(argv)-1] == "nproc" {
+		return l.answers[strings.Join(append([]string{node}, argv...), " ")], nil // none: it is installed
+	}
 	l.mu.Lock()
 	l.log = append(l.log, node+": "+strings.Join(argv, " "))
 	l.mu.Unlock()
-	if slices.Contains(argv, "--version") {
+	if slices.Contains(argv, "--version") || slices.Contains(argv, "-V") {
 		return l.version, nil
 	}
-	if argv[len(argv)-1] == "10.0.0.1" || slices.Contains(argv, "-c") {
+	if slices.Contains(argv, "10.0.0.1") {
 		return l.next(&l.clients)(ctx)
 	}
 	return l.serve(ctx, argv[slices.Index(argv, "-p")+1])
@@ -168,6 +172,7 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 		Tool: "perftest", Version: "6.06",
 		Command:       "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -u 18 -a 10.0.0.1",
 		ServerCommand: "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -u 18 -a",
+		Placement:     "not pinned",
 		Accelerator:   "tcg", Emulated: true, Seconds: 2, Attempt: 1,
 	}
 	if diff := cmp.Diff(want, samples[0], cmpopts.IgnoreFields(Sample{}, "Run", "Started")); diff != "" {

@@ -10,7 +10,7 @@ type Sample struct {
 	Run        string `json:"run"`                  // groups the samples of one invocation of a tool, unique in a result file
 	Test       string `json:"test"`                 // the engine's name, e.g. "ib_write_bw"
 	Client     string `json:"client"`               // node that ran Command
-	Server     string `json:"server"`               // node that ran ServerCommand
+	Server     string `json:"server"`               // node that ran ServerCommand, or that answered; empty where one node was measured
 	Metric     string `json:"metric,omitempty"`     // one of the Metric constants
 	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 where the tool has none (iperf3)
 	Iterations int64  `json:"iterations,omitempty"` // as the tool printed it; 0 where it prints none
@@ -24,12 +24,14 @@ type Sample struct {
 	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).
 	Derived bool `json:"derived,omitempty"`
 
-	Tool          string    `json:"tool"`              // "perftest", "iperf3"
+	Tool          string    `json:"tool"`              // e.g. "perftest", "iperf3"
 	Version       string    `json:"version,omitempty"` // the tool's version on the client
 	Command       string    `json:"command"`           // the client's command line, quoted for a shell
 	ServerCommand string    `json:"server_command,omitempty"`
-	Accelerator   string    `json:"accelerator"` // "kvm" or "tcg": what executed the nodes' CPUs
-	Emulated      bool      `json:"emulated"`    // true if the RDMA device or the CPU was emulated: not a figure of hardware
+	Placement     string    `json:"placement,omitempty"` // where client and server were held: "not pinned", or CPUs and NUMA nodes
+	WarmUps       int       `json:"warm_ups,omitempty"`  // measurements made just before, whose figures were dropped
+	Accelerator   string    `json:"accelerator"`         // "kvm" or "tcg": what executed the nodes' CPUs
+	Emulated      bool      `json:"emulated"`            // true if the RDMA device or the CPU was emulated: not a figure of hardware
 	Started       time.Time `json:"started"`
 	Seconds       float64   `json:"seconds"` // wall time of the invocation
 	Attempt       int       `json:"attempt"` // 1 for the first try
@@ -52,4 +54,10 @@ const (
 	MetricTPSAverage     = "tps_average"     // Mtps: million transactions a second, latency tests with a duration
 	MetricThroughput     = "throughput"      // Gb/s, iperf3 as the receiver saw it
 	MetricRetransmits    = "retransmits"     // segments, iperf3 TCP
+
+	MetricLoss            = "loss"              // %, of the echoes of ping
+	MetricEventRate       = "events_per_second" // events/s, sysbench
+	MetricMemoryBandwidth = "memory_bandwidth"  // GB/s read and written, all CPUs together
+	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
+	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
 )

@@ -18,6 +18,8 @@ const (
 	ipv6Bytes   = 40
 	rethBytes   = 16 // RDMA extended transport header: in the first packet of a write
 	aethBytes   = 4  // ACK extended transport header: in the first and in the last packet of the answer to a read
+	dethBytes   = 8  // datagram extended transport header: in every packet of a datagram
+	immBytes    = 4  // immediate data: in the last packet of a write with it
 )
 
 // Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's operation; 0 where it is not known. Payload is padded to four bytes. With
@@ -26,37 +28,77 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
 	}
+	p, ok := e.plugin.(perftest)
+	if !ok || !p.bandwidth {
+		return 0
+	}
 	packets := (bytes + int64(w.MTU) - 1) / int64(w.MTU)
 	overhead := packets * (packetBytes + ipv4Bytes)
 	if w.IPv6 {
 		overhead += packets * (ipv6Bytes - ipv4Bytes)
 	}
-	switch e.Name {
-	case "ib_write_bw":
+	switch p.operation {
+	case "write":
 		overhead += rethBytes
-	case "ib_read_bw":
+	case "read":
 		overhead += min(packets, 2) * aethBytes
-	case "ib_send_bw":
+	case "send":
 	default:
 		return 0
 	}
+	if p.transport == "UD" {
+		overhead += packets * dethBytes
+	}
+	if p.immediate {
+		overhead += immBytes
+	}
 	padded := (bytes + 3) / 4 * 4
-	return w.Rate * float64(bytes) / float64(padded+overhead)
+	limit := w.Rate * float64(bytes) / float64(padded+overhead)
+	if p.both {
+		limit *= 2 // perftest adds up what both sides sent
+	}
+	return limit
 }
 
 // rounding is by how much a good figure may be above the limit: clocks of both sides differ, and the figures are rounded.
 const rounding = 0.005
 
-// check refuses an average that is above its limit. A peak may be: it is between any two completions, which come in batches.
+// check refuses figures that no wire of this rate allows: an average bandwidth that is above its limit, and a latency below the time that the message's bits take. A peak may
+// be above: it is between any two completions, which come in batches.
 func (w Wire) check(e Engine, figures []Figure) error {
 	for _, f := range figures {
+		bad := func(format string, args ...any) error {
+			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...)}
+		}
 		if limit := w.Limit(e, f.Bytes); f.Metric == MetricBWAverage && limit > 0 && f.Value > limit*(1+rounding) {
-			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("%g Gb/s with messages of %d bytes is more than a link of %g Gb/s carries with an MTU of %d, which is %.4g Gb/s: it went another way, or was measured wrongly",
-				f.Value, f.Bytes, w.Rate, w.MTU, limit)}
+			return bad("%g Gb/s with messages of %d bytes is more than a link of %g Gb/s carries with an MTU of %d, which is %.4g Gb/s: it went another way, or was measured wrongly",
+				f.Value, f.Bytes, w.Rate, w.MTU, limit)
+		}
+		if w.Rate <= 0 || e.Local {
+			continue
+		}
+		if p, ok := e.plugin.(perftest); f.Unit == UnitGbps && f.Metric != MetricBWPeak && !(ok && p.both) && f.Value > w.Rate*(1+rounding) {
+			return bad("%g Gb/s is more than a link of %g Gb/s carries: it went another way, or was measured wrongly", f.Value, w.Rate)
+		}
+		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev && f.Value < least*(1-rounding) {
+			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message: it went another way, or was measured wrongly", f.Metric, f.Value, least, w.Rate)
 		}
 	}
 	return nil
 }
+
+// leastLatency returns the microseconds that the bits of a message take on the wire, with nothing for cable, switch and NIC: once for what is one way or comes back
+// without payload, twice for an echo.
+func (w Wire) leastLatency(e Engine, bytes int64) float64 {
+	times := 1.0
+	if _, ok := e.plugin.(ping); ok {
+		times, bytes = 2, pingBytes
+	}
+	return times * float64(bytes) * 8 / (w.Rate * 1e3)
+}
+
+// pingBytes are what an echo has on an Ethernet: 84 of IP, and as packetBytes without UDP and what comes after it.
+const pingBytes = 84 + 8 + 14 + 4 + 12
 
 // slower returns the wire between two endpoints: nothing is known of it where one of them does not say.
 func slower(a, b Wire) Wire {

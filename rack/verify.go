@@ -2,6 +2,7 @@ package rack
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/rackless/rackless/bench"
@@ -30,4 +31,22 @@ const execPoll = 250 * time.Millisecond
 func (r *Rack) Exec(ctx context.Context, node string, argv []string) (bench.Output, error) {
 	res, err := r.Run(ctx, node, guest.Command{Argv: argv, MaxPoll: execPoll})
 	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err
+}
+
+// Endpoint is a node as measurements address it: by its first NIC, with the GID index that was found when the node came up.
+func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
+	for i, n := range r.Lab.Nodes {
+		if n.Name != node {
+			continue
+		}
+		addr := n.NICs[0].Addr.Addr()
+		if f := r.State.Nodes[i].Facts; f != nil {
+			if device, gid, ok := f.RoCEv2(addr); ok {
+				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
+				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
+			}
+		}
+		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr, r.Lab.Name)
+	}
+	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }

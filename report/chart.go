@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
 )
 
 // A chartPoint is where a point of a chart comes from.
@@ -73,7 +74,7 @@ func (r *results) scopes() []scope {
 			out[i].points[c] = spreadOfMedians(m)
 		}
 		if len(r.pairs) > maxPairCharts {
-			out[i].Title = countText(out[i].Pairs, "pair", "pairs") + " together"
+			out[i].Title = show.Count(out[i].Pairs, "pair", "pairs") + " together"
 		}
 		slices.SortFunc(out[i].keys, func(a, b chartPoint) int {
 			return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Bytes, b.Bytes))
@@ -132,22 +133,6 @@ type mark struct {
 	Value   string // the figure exactly, for programs
 	Bytes   int64  // message size; 0: the tool has none
 }
-
-// markerPath draws the marker of a series: shapes tell series apart where colours do not.
-func markerPath(shape int, x, y float64) string {
-	switch shape % 4 {
-	case 1: // square
-		return fmt.Sprintf("M%s %sh6v6h-6z", px(x-3), px(y-3))
-	case 2: // triangle
-		return fmt.Sprintf("M%s %sl4 7h-8z", px(x), px(y-4))
-	case 3: // diamond
-		return fmt.Sprintf("M%s %sl4 4l-4 4l-4 -4z", px(x), px(y-4))
-	}
-	return fmt.Sprintf("M%s %sa3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z", px(x-3.2), px(y)) // circle
-}
-
-// px prints a coordinate. A tenth of a unit is finer than any screen here.
-func px(v float64) string { return trimZeros(fmt.Sprintf("%.1f", v)) }
 
 // charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two would claim something about all
 // that lies between them. What was measured at fewer sizes, or without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
@@ -220,7 +205,7 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 
 // axes finds the two axes for the points, spreads included. Charts of lines do not share them: a latency of a read may be ten
 // times that of a write, and both must be readable.
-func (s scope) axes(keys []chartPoint, logY bool) (x, y axis) {
+func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
 	var lo, hi float64
 	var small, large int64
 	for i, k := range keys {
@@ -233,11 +218,11 @@ func (s scope) axes(keys []chartPoint, logY bool) (x, y axis) {
 		small, large = min(small, k.Bytes), max(large, k.Bytes)
 	}
 	if logY {
-		y = logAxis(lo, hi)
+		y = show.LogAxis(lo, hi)
 	} else {
-		y = linearAxis(hi)
+		y = show.LinearAxis(hi)
 	}
-	return sizeAxis(small, large), y
+	return show.SizeAxis(small, large), y
 }
 
 // lineChart draws the points as lines, one for each test and metric.
@@ -254,17 +239,17 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	oneTest := all[0].testName == all[len(all)-1].testName && len(all) > 1
 	x, y := s.axes(keys, logY)
 	_, unit, label := metricInfo(all[0].metric)
-	c.YLabel = unitText(unit)
+	c.YLabel = show.Unit(unit)
 	if !oneTest && label != "message rate" {
 		c.YLabel += ", " + label
 	}
 
 	left := 14.0
-	for _, t := range y.ticks {
-		left = max(left, 14+letterWidth*float64(len([]rune(tickText(t)))))
+	for _, t := range y.Ticks {
+		left = max(left, 14+letterWidth*float64(len([]rune(show.Tick(t)))))
 	}
-	c.Left = px(left)
-	x.from, x.to = left, plotRight-8
+	c.Left = show.Px(left)
+	x.From, x.To = left, plotRight-8
 
 	// The legend stands above the plot and wraps like text.
 	legendX, legendY := 8.0, 14
@@ -277,27 +262,27 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 			se.Name = se.testName
 		}
 		se.Color, se.marker = i%6, i
-		width := 34 + letterWidth*float64(len([]rune(cut(se.Name, 28)))) + 14
+		width := 34 + letterWidth*float64(len([]rune(show.Cut(se.Name, 28)))) + 14
 		if legendX > 8 && legendX+width > chartWidth {
 			legendX, legendY = 8, legendY+lineHeight
 		}
-		se.Name = cut(se.Name, 28)
-		se.KeyX, se.KeyEnd, se.KeyY = px(legendX), px(legendX+26), px(float64(legendY)-4)
-		se.TextX = px(legendX + 31)
-		se.Key = markerPath(se.marker, legendX+13, float64(legendY)-4)
+		se.Name = show.Cut(se.Name, 28)
+		se.KeyX, se.KeyEnd, se.KeyY = show.Px(legendX), show.Px(legendX+26), show.Px(float64(legendY)-4)
+		se.TextX = show.Px(legendX + 31)
+		se.Key = show.Marker(se.marker, legendX+13, float64(legendY)-4)
 		legendX += width
 	}
 	c.YLabelY = legendY + lineHeight + 4
 	c.Top = c.YLabelY + 12
 	c.Bottom = c.Top + plotHeight
 	c.Height = c.Bottom + 42
-	y.from, y.to = float64(c.Bottom), float64(c.Top)
+	y.From, y.To = float64(c.Bottom), float64(c.Top)
 
-	for _, t := range y.ticks {
-		c.YTicks = append(c.YTicks, tick{px(y.at(t)), tickText(t)})
+	for _, t := range y.Ticks {
+		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), show.Tick(t)})
 	}
-	for _, t := range x.ticks {
-		c.XTicks = append(c.XTicks, tick{px(x.at(t)), sizeText(int64(t))})
+	for _, t := range x.Ticks {
+		c.XTicks = append(c.XTicks, tick{show.Px(x.At(t)), show.Size(int64(t))})
 	}
 	for i := range all {
 		s.draw(&all[i], x, y)
@@ -308,32 +293,32 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 		scale = "logarithmic"
 	}
 	c.Desc = fmt.Sprintf("Lines over message size (to the base of two), %s in %s, %s. %s. The figures are in the tables below.",
-		strings.ToLower(title), unitText(unit), scale, countText(len(keys), "point", "points"))
+		strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
 	return c
 }
 
 // draw fills in the line, the band between lowest and highest, and the marks of a series.
-func (s scope) draw(se *series, x, y axis) {
+func (s scope) draw(se *series, x, y show.Axis) {
 	var line, upper, lower strings.Builder
 	spreads := false
 	for i, k := range se.points {
 		p := s.points[k]
-		at, verb := x.at(float64(k.Bytes)), "L"
+		at, verb := x.At(float64(k.Bytes)), "L"
 		if i == 0 {
 			verb = "M"
 		}
-		fmt.Fprintf(&line, "%s%s %s", verb, px(at), px(y.at(p.Median)))
-		fmt.Fprintf(&upper, "%s%s %s", verb, px(at), px(y.at(p.Max)))
+		fmt.Fprintf(&line, "%s%s %s", verb, show.Px(at), show.Px(y.At(p.Median)))
+		fmt.Fprintf(&upper, "%s%s %s", verb, show.Px(at), show.Px(y.At(p.Max)))
 		spreads = spreads || p.Min < p.Max
 		m := s.mark(k)
-		m.Path = markerPath(se.marker, at, y.at(p.Median))
+		m.Path = show.Marker(se.marker, at, y.At(p.Median))
 		if p.Min < p.Max && s.Pairs == 1 {
-			m.Whisker = fmt.Sprintf("M%s %sV%s", px(at), px(y.at(p.Min)), px(y.at(p.Max)))
+			m.Whisker = fmt.Sprintf("M%s %sV%s", show.Px(at), show.Px(y.At(p.Min)), show.Px(y.At(p.Max)))
 		}
 		se.Marks = append(se.Marks, m)
 	}
 	for _, k := range slices.Backward(se.points) {
-		fmt.Fprintf(&lower, "L%s %s", px(x.at(float64(k.Bytes))), px(y.at(s.points[k].Min)))
+		fmt.Fprintf(&lower, "L%s %s", show.Px(x.At(float64(k.Bytes))), show.Px(y.At(s.points[k].Min)))
 	}
 	se.Line = line.String()
 	if spreads && s.Pairs > 1 {
@@ -348,10 +333,10 @@ const derivedText = "computed from another column"
 func (s scope) mark(k chartPoint) mark {
 	p := s.points[k]
 	_, unit, label := metricInfo(k.Metric)
-	unit = unitText(unit)
+	unit = show.Unit(unit)
 	title := k.Test
 	if k.Bytes > 0 {
-		title += ", " + sizeText(k.Bytes)
+		title += ", " + show.Size(k.Bytes)
 	}
 	title += fmt.Sprintf(": %s %s %s", p.figure(p.Median), unit, label)
 	if p.N > 1 {
@@ -367,7 +352,7 @@ func (s scope) mark(k chartPoint) mark {
 	if s.Emulated {
 		title += ", emulated"
 	}
-	return mark{Title: title, Bytes: k.Bytes, Value: exactText(p.Median)}
+	return mark{Title: title, Bytes: k.Bytes, Value: show.Exact(p.Median)}
 }
 
 // A bar is a row of a chart of bars.
@@ -385,27 +370,27 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated}
 	_, y := s.axes(slices.Concat(keys, scale), false)
 	_, unit, _ := metricInfo(keys[0].Metric)
-	y.from, y.to = 8, plotRight-90 // 90: room for the figure after the longest bar
+	y.From, y.To = 8, plotRight-90 // 90: room for the figure after the longest bar
 	for i, k := range keys {
 		m := s.mark(k)
 		p := s.points[k]
 		_, _, metric := metricInfo(k.Metric)
 		label := k.Test
 		if k.Bytes > 0 {
-			label += ", " + sizeText(k.Bytes)
+			label += ", " + show.Size(k.Bytes)
 		}
-		b := bar{mark: m, Label: cut(label+", "+metric, 56), Text: p.figure(p.Median) + " " + unitText(unit)}
+		b := bar{mark: m, Label: show.Cut(label+", "+metric, 56), Text: p.figure(p.Median) + " " + show.Unit(unit)}
 		b.LabelY = 16 + i*44
 		b.Y = b.LabelY + 6
-		b.Width = px(max(1, y.at(p.Median)-y.from)) // 1: the smallest that can be seen and pointed at
-		b.TextX = px(y.at(p.Max) + 6)
+		b.Width = show.Px(max(1, y.At(p.Median)-y.From)) // 1: the smallest that can be seen and pointed at
+		b.TextX = show.Px(y.At(p.Max) + 6)
 		if p.Min < p.Max {
-			b.Whisker = fmt.Sprintf("M%s %dH%s", px(y.at(p.Min)), b.Y+8, px(y.at(p.Max)))
+			b.Whisker = fmt.Sprintf("M%s %dH%s", show.Px(y.At(p.Min)), b.Y+8, show.Px(y.At(p.Max)))
 		}
 		c.Bars = append(c.Bars, b)
 	}
 	c.Height = 16 + len(keys)*44
 	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
-		strings.ToLower(title), unitText(unit), countText(len(keys), "bar", "bars"))
+		strings.ToLower(title), show.Unit(unit), show.Count(len(keys), "bar", "bars"))
 	return c
 }

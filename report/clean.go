@@ -1,35 +1,6 @@
 package report
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-	"unicode"
-)
-
-// printable makes text from outside safe to show: whatever could move a terminal's cursor, change colours or reverse the order of
-// letters is shown as its Go escape instead. A line break becomes a space.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		return r
-	}, visible(s))
-}
-
-// visible is printable with line breaks and tabs kept, for a page, where errors and command lines may have several lines.
-func visible(s string) string {
-	var b strings.Builder
-	for _, r := range strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n") {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
-	}
-	return b.String()
-}
+import "slices"
 
 // clean gives a copy of the data in which every text went through f. It is done once, before anything is computed, so that no
 // output can forget a field.
@@ -53,7 +24,7 @@ func (d Data) clean(f func(string) string) Data {
 	d.Samples = slices.Clone(d.Samples)
 	for i := range d.Samples {
 		s := &d.Samples[i]
-		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Accelerator, &s.Error)
+		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error)
 	}
 	d.Environment = slices.Clone(d.Environment)
 	for i := range d.Environment {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
 )
 
 // A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that no median, chart or matrix can
@@ -17,7 +18,15 @@ type pair struct {
 	Emulated       bool
 }
 
-func (p pair) String() string { return p.Client + " to " + p.Server }
+func (p pair) String() string { return between(p.Client, p.Server) }
+
+// between names the nodes of a measurement: two, or the one that was measured alone.
+func between(client, server string) string {
+	if server == "" {
+		return client
+	}
+	return client + " to " + server
+}
 
 // A figureKey says what was measured; the samples that agree in it are repeats of one measurement.
 type figureKey struct {
@@ -36,10 +45,10 @@ type spread struct {
 
 // short prints one of the spread's figures with three digits. The median of 0.25 and 0.28 lies between them, but has no more
 // decimals than the tool printed.
-func (s spread) short(v float64) string { return numberText(v, 3, s.Decimals) }
+func (s spread) short(v float64) string { return show.Number(v, 3, s.Decimals) }
 
 // figure is short with four digits.
-func (s spread) figure(v float64) string { return numberText(v, 4, s.Decimals) }
+func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) }
 
 // A failure is a measurement that gave no figure.
 type failure struct {
@@ -83,6 +92,11 @@ var metrics = []struct{ name, unit, label string }{
 	{bench.MetricLatencyStdev, "us", "stdev"},
 	{bench.MetricTPSAverage, "Mtps", "average rate"},
 	{bench.MetricTPSPeak, "Mtps", "peak rate"},
+	{bench.MetricLoss, "%", "lost"},
+	{bench.MetricEventRate, "events/s", "rate"},
+	{bench.MetricMemoryBandwidth, "GB/s", "read and written"},
+	{bench.MetricBusBandwidth, "GB/s", "bus bandwidth"},
+	{bench.MetricCollectiveTime, "us", "time"},
 }
 
 // metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its own name, with no unit known.
@@ -120,7 +134,7 @@ func compareTests(a, b string) int {
 // everything and leaves with status 0 when it could not calibrate its clock.
 func fault(s bench.Sample) string {
 	_, unit, _ := metricInfo(s.Metric)
-	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLatencyStdev
+	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLoss || s.Metric == bench.MetricLatencyStdev
 	switch {
 	case s.Error != "":
 		return s.Error
@@ -129,7 +143,7 @@ func fault(s bench.Sample) string {
 	case math.IsNaN(s.Value) || math.IsInf(s.Value, 0):
 		return fmt.Sprintf("%s is %v, not a finite number", s.Metric, s.Value)
 	case s.Value < 0 || s.Value == 0 && !countsEvents:
-		return fmt.Sprintf("%s is %s %s: a figure must be above zero", s.Metric, exactText(s.Value), s.Unit)
+		return fmt.Sprintf("%s is %s %s: a figure must be above zero", s.Metric, show.Exact(s.Value), s.Unit)
 	case s.Bytes < 0:
 		return fmt.Sprintf("message size of %d bytes is below zero", s.Bytes)
 	case unit != "" && s.Unit != unit && s.Unit != "":
@@ -254,7 +268,7 @@ func spreadOf(values []float64) spread {
 	s := spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
 	s.Decimals = 2 // no tool prints fewer, but zeros at the end are lost in a float64
 	for _, x := range v {
-		s.Decimals = max(s.Decimals, decimalsOf(x))
+		s.Decimals = max(s.Decimals, show.Decimals(x))
 	}
 	return s
 }

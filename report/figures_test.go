@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
 )
 
 // bw is a sample of a bandwidth.
@@ -168,7 +169,7 @@ func TestSummaryIsOneSentence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Data{Samples: c.samples}
-			if got := d.summary(collect(d), unitText); got != c.want {
+			if got := d.summary(collect(d), show.Unit); got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})

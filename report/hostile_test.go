@@ -9,10 +9,9 @@ import (
 	"testing"
 	"unicode"
 
-	"pgregory.net/rapid"
-
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
 )
 
 // hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, and a terminal.
@@ -96,32 +95,6 @@ func TestHostileTextCannotControlATerminal(t *testing.T) {
 	}
 }
 
-func TestPrintableLeavesNothingThatControlsATerminal(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain":             "plain",
-		"two\r\nlines\ttab": "two lines tab",
-		"\x1b[31mred":       `\x1b[31mred`,
-		"bell\a":            `bell\a`,
-		"\u202egnp.exe":     `\u202egnp.exe`,
-		"µs größer 中":       "µs größer 中",
-		"bad \xff byte":     "bad \ufffd byte",
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("printable(%q) = %q, want %q", in, got, want)
-		}
-		if got := strings.NewReplacer("\n", " ", "\t", " ").Replace(visible(in)); got != want {
-			t.Errorf("visible(%q) = %q, want it to differ in line breaks and tabs only", in, got)
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		for _, r := range printable(rapid.String().Draw(t, "text")) {
-			if !unicode.IsPrint(r) {
-				t.Errorf("%U is left", r)
-			}
-		}
-	})
-}
-
 // A field that clean forgets would reach a terminal or a page as it came.
 func TestCleanReachesEveryField(t *testing.T) {
 	d := hostileData()
@@ -147,7 +120,7 @@ func TestCleanReachesEveryField(t *testing.T) {
 			}
 		}
 	}
-	look("Data", reflect.ValueOf(d.clean(printable)))
+	look("Data", reflect.ValueOf(d.clean(show.Printable)))
 	if texts < 100 {
 		t.Errorf("looked at %d texts only", texts)
 	}

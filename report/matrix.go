@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
 )
 
 // A headline is the one figure of a test that stands for it where there is room for one only.
@@ -52,7 +53,7 @@ func (h headline) name() string {
 	if h.Bytes == 0 {
 		return h.Test
 	}
-	return h.Test + " at " + sizeText(h.Bytes)
+	return h.Test + " at " + show.Size(h.Bytes)
 }
 
 // over gives the repeats of the pairs that have the headline's figure, in the order of the pairs.
@@ -162,7 +163,7 @@ func (r *results) asMatrix(emulated bool) bool {
 	pairs := 0
 	nodes := make(map[string]bool)
 	for _, p := range r.pairsTried() {
-		if p.Emulated == emulated {
+		if p.Emulated == emulated && p.Server != "" {
 			pairs++
 			nodes[p.Client], nodes[p.Server] = true, true
 		}
@@ -177,17 +178,17 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		return nil, pairColumn{}
 	}
 	_, unit, label := metricInfo(h.Metric)
-	unit = unitText(unit)
+	unit = show.Unit(unit)
 	all := spreadOfMedians(repeats)
 	column := pairColumn{headline: h, Label: label, Unit: unit}
 	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
-		countText(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit, shortText(all.Max/all.Min))
+		show.Count(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit, show.Short(all.Max/all.Min))
 
 	// Colours go from the lowest cell to the highest, however close these are; the note above says how close.
 	cells := make(map[pair]matrixCell)
 	for i, p := range pairs {
 		s := repeats[i]
-		c := matrixCell{Text: s.short(s.Median), Value: exactText(s.Median)}
+		c := matrixCell{Text: s.short(s.Median), Value: show.Exact(s.Median)}
 		c.Title = fmt.Sprintf("%s: %s %s", p, s.figure(s.Median), unit)
 		if all.Max > all.Min {
 			c.Heat = min(int((s.Median-all.Min)/(all.Max-all.Min)*heatSteps), heatSteps-1)

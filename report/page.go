@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"crypto/sha256"
-	_ "embed" // for the template and the style sheet
+	_ "embed" // for the template
 	"encoding/base64"
 	"fmt"
 	"html/template"
@@ -15,20 +15,18 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
 )
 
 //go:embed page.html
 var pageHTML string
 
-//go:embed page.css
-var pageCSS string
-
 // pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is. It is parsed when the
 // first page is written, not at every start of the program.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"size": sizeText,
-		"time": timeText,
+		"size": show.Size,
+		"time": show.Time,
 	}).Parse(pageHTML))
 })
 
@@ -104,13 +102,13 @@ type failureView struct {
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
 func newPage(d Data) page {
-	d = d.clean(visible)
+	d = d.clean(show.Visible)
 	r := collect(d)
-	sum := sha256.Sum256([]byte(pageCSS))
+	sum := sha256.Sum256([]byte(show.Style))
 	p := page{
 		Data:    d,
-		Heading: d.title(), Summary: keepUnits(d.summary(r, unitText)), Banner: d.banner(r),
-		Style: template.CSS(pageCSS), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
+		Style: template.CSS(show.Style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: findingsText(d.Findings),
 		Commands:     commands(d),
@@ -126,9 +124,9 @@ func newPage(d Data) page {
 		}
 	}
 	for _, f := range r.failures {
-		what := fmt.Sprintf("%s, %s to %s", f.Sample.Test, f.Sample.Client, f.Sample.Server)
+		what := f.Sample.Test + ", " + between(f.Sample.Client, f.Sample.Server)
 		if f.Sample.Bytes > 0 {
-			what += ", " + sizeText(f.Sample.Bytes)
+			what += ", " + show.Size(f.Sample.Bytes)
 		}
 		p.Failures = append(p.Failures, failureView{f, what})
 	}
@@ -172,7 +170,7 @@ func (r *results) tables(d Data) []figureTable {
 		names = slices.Compact(names)
 		for _, n := range names {
 			_, _, label := metricInfo(n)
-			t.Columns = append(t.Columns, fmt.Sprintf("%s, %s", label, unitText(r.unitOf(test, n))))
+			t.Columns = append(t.Columns, fmt.Sprintf("%s, %s", label, show.Unit(r.unitOf(test, n))))
 		}
 		for i, k := range keys {
 			row := k
@@ -180,7 +178,7 @@ func (r *results) tables(d Data) []figureTable {
 			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
 				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]), Cells: make([]figureCell, len(names))})
 				if k.Bytes > 0 {
-					t.Rows[len(t.Rows)-1].Size = sizeText(k.Bytes)
+					t.Rows[len(t.Rows)-1].Size = show.Size(k.Bytes)
 				}
 				t.Iterations = t.Iterations || r.iters[row][1] > 0
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
@@ -238,7 +236,7 @@ func newFigureCell(values []float64) figureCell {
 	}
 	exact := make([]string, len(values))
 	for i, v := range values {
-		exact[i] = exactText(v)
+		exact[i] = show.Exact(v)
 	}
 	c.Values = strings.Join(exact, " ")
 	return c
@@ -285,7 +283,7 @@ func commands(d Data) []command {
 	var out []command
 	seen := make(map[command]bool)
 	for _, s := range d.Samples {
-		c := command{fmt.Sprintf("%s, %s to %s", s.Test, s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
+		c := command{s.Test + ", " + between(s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
 		if s.Command == "" && s.ServerCommand == "" || seen[c] {
 			continue
 		}

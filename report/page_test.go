@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
 )
 
 // render is the page as text.
@@ -219,7 +220,7 @@ func TestFiguresOfAColumnStandWithTheirPointsBelowEachOther(t *testing.T) {
 				t.Errorf("classes are %q, want %q", got, c.want)
 			}
 			for class := range strings.FieldsSeq(c.want) {
-				if !strings.Contains(pageCSS, "."+class+"::after") {
+				if !strings.Contains(show.Style, "."+class+"::after") {
 					t.Errorf("the style sheet has no class %s", class)
 				}
 			}
@@ -270,7 +271,7 @@ func TestCommandsAreListedOnceInTheOrderOfTheSamples(t *testing.T) {
 
 // The style sheet's colours, by name, in light and dark.
 func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
-	css, err := os.ReadFile("page.css")
+	css, err := os.ReadFile("show/page.css")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rackless/rackless/report/show"
 )
 
 // A picture is the lab as one drawing: nodes in columns, a spine of the switch between each two columns, and the spines joined in
@@ -64,7 +66,7 @@ func (d Data) picture(id, class string, spines int) picture {
 	p := picture{
 		ID: id, Class: class,
 		Width: spines*cell + (spines-1)*boxGap + 16,
-		Label: fmt.Sprintf("switch, %s", countText(len(d.Nodes), "port", "ports")),
+		Label: fmt.Sprintf("switch, %s", show.Count(len(d.Nodes), "port", "ports")),
 	}
 	// With several spines a bar joins them in the middle, between the rows.
 	barHeight, above := 0, rows
@@ -109,7 +111,7 @@ func (d Data) picture(id, class string, spines int) picture {
 			p.Label = "switch" // upright beside a single box there is room for no more
 		}
 	}
-	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", countText(len(d.Nodes), "node", "nodes"), strings.Join(names, ", "))
+	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", show.Count(len(d.Nodes), "node", "nodes"), strings.Join(names, ", "))
 	return p
 }
 
@@ -118,14 +120,14 @@ func (n Node) box(x, y int) nodeBox {
 	b := nodeBox{rect: rect{x, y, boxWidth, boxHeight}}
 	rdma := n.rdmaText()
 	b.Title = n.Name
-	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, cut(n.Name, 14), true})
+	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, show.Cut(n.Name, 14), true})
 	for i, t := range []string{n.Address, n.MAC, rdma} {
 		if t == "" {
 			t = "–"
 		} else {
 			b.Title += ", " + t
 		}
-		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*15, cut(t, 21), false})
+		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*15, show.Cut(t, 21), false})
 	}
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
 )
 
 // emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
@@ -18,7 +19,7 @@ func (d Data) banner(r *results) string {
 		return ""
 	case r.emulated < r.total:
 		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test the way, not the hardware.",
-			r.emulated, countText(r.total, "measured value", "measured values"))
+			r.emulated, show.Count(r.total, "measured value", "measured values"))
 	}
 	for _, s := range d.Samples {
 		switch {
@@ -57,7 +58,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		_, u, label := metricInfo(h.Metric)
 		at := ""
 		if h.Bytes > 0 {
-			at = " at " + sizeText(h.Bytes)
+			at = " at " + show.Size(h.Bytes)
 		}
 		all := spreadOfMedians(repeats)
 		text := fmt.Sprintf("%s %s %s %s%s", h.Test, all.short(all.Median), unit(u), label, at)
@@ -74,7 +75,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
-		return fmt.Sprintf("%s measured; the figures are in the tables.", countText(len(r.keys), "figure", "figures"))
+		return fmt.Sprintf("%s measured; the figures are in the tables.", show.Count(len(r.keys), "figure", "figures"))
 	}
 	where := first.String()
 	if same > 1 {
@@ -125,10 +126,10 @@ func findingsText(all []check.Finding) string {
 	}
 	var parts []string
 	if failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, countText(len(all), "check", "checks")))
+		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, show.Count(len(all), "check", "checks")))
 	}
 	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("%s could not be read", countText(unknown, "check", "checks")))
+		parts = append(parts, fmt.Sprintf("%s could not be read", show.Count(unknown, "check", "checks")))
 	}
 	return strings.Join(parts, ", ")
 }

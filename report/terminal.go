@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
 )
 
 // TerminalOptions say what the terminal can do.
@@ -28,7 +29,7 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 		o.Width = 80
 	}
 	o.Width = max(o.Width, 60)
-	d = d.clean(printable)
+	d = d.clean(show.Printable)
 	r := collect(d)
 	t := &terminal{Writer: bufio.NewWriter(w), TerminalOptions: o, r: r}
 
@@ -178,7 +179,7 @@ func sizeOrDash(n int64) string {
 	if n == 0 {
 		return "-"
 	}
-	return sizeText(n)
+	return show.Size(n)
 }
 
 // pairsTried are the pairs with figures, then those where every measurement failed.
@@ -244,7 +245,7 @@ func (t *terminal) manyPairs(emulated bool) {
 			delete(failed, at)
 		}
 	}
-	t.print(countText(total, "pair", "pairs"), emulated, w)
+	t.print(show.Count(total, "pair", "pairs"), emulated, w)
 	fmt.Fprintln(t, resultLegend)
 	notes{}.print(t, shown, measured)
 }
@@ -256,7 +257,7 @@ func (t *terminal) pairList(l pairList, first, last int) {
 	for _, c := range l.Columns[first:last] {
 		head := strings.ReplaceAll(shortTest(c.Test), "_", "\n")
 		if c.Bytes > 0 {
-			head += "\n" + sizeText(c.Bytes)
+			head += "\n" + show.Size(c.Bytes)
 		}
 		header = append(header, head+"\n"+asciiUnit(c.Unit))
 	}
@@ -291,7 +292,7 @@ func cellText(c matrixCell) string {
 	return "-"
 }
 
-// asciiUnit takes back what unitText does for the page.
+// asciiUnit takes back what show.Unit does for the page.
 func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
 // matrix prints the comparison of pairs if its columns fit; if not, the table over all pairs must do.
@@ -320,14 +321,14 @@ func (t *terminal) failed() {
 		return
 	}
 	fmt.Fprintln(t)
-	t.paint(text.FgRed, countText(len(t.r.failures), "failed measurement", "failed measurements")+":")
+	t.paint(text.FgRed, show.Count(len(t.r.failures), "failed measurement", "failed measurements")+":")
 	for _, f := range t.r.failures {
 		s := f.Sample
 		what := s.Test
 		if s.Bytes != 0 {
-			what += " " + sizeText(s.Bytes)
+			what += " " + show.Size(s.Bytes)
 		}
-		what += fmt.Sprintf(", %s to %s", s.Client, s.Server)
+		what += ", " + between(s.Client, s.Server)
 		if f.Retried {
 			what += " (a later attempt succeeded)"
 		}

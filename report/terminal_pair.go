@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
 )
 
 // usualSizes are the message sizes at which RDMA figures are commonly quoted: enough to see the shape of a curve.
@@ -158,7 +159,7 @@ func (r *results) text(k figureKey, shift int) string {
 	s := spreadOf(r.values[k])
 	v := s.Median * math.Pow10(shift)
 	if !r.derived[k] {
-		return numberText(v, 3, max(0, s.Decimals-shift))
+		return show.Number(v, 3, max(0, s.Decimals-shift))
 	}
 	digits := 3
 	from := k
@@ -167,9 +168,9 @@ func (r *results) text(k figureKey, shift int) string {
 		from.Metric = bench.MetricBWAverage
 	}
 	if of := r.values[from]; len(of) > 0 {
-		digits = min(digits, digitsOf(spreadOf(of).Median))
+		digits = min(digits, show.Digits(spreadOf(of).Median))
 	}
-	return "~" + numberText(v, digits, math.MaxInt)
+	return "~" + show.Number(v, digits, math.MaxInt)
 }
 
 // notes are what a table needs said below it.
@@ -201,7 +202,7 @@ func (n notes) print(t *terminal, shown, measured int) {
 		t.wrap("", "", fmt.Sprintf("%d of %d message sizes; --all and the page show all of them", shown, measured))
 	}
 	if n.repeats[1] > 1 {
-		of := countText(n.repeats[1], "repeat", "repeats")
+		of := show.Count(n.repeats[1], "repeat", "repeats")
 		if n.repeats[0] < n.repeats[1] {
 			of = fmt.Sprintf("%d to %s", n.repeats[0], of)
 		}
@@ -327,7 +328,7 @@ func (t *terminal) other(p pair, test string) {
 	for _, size := range sizes {
 		what := test
 		if size != 0 {
-			what += " at " + sizeText(size)
+			what += " at " + show.Size(size)
 		}
 		var parts []string
 		for _, k := range t.r.keys {

@@ -23,9 +23,11 @@ import (
 type benchFlags struct {
 	pairs  string
 	tests  []string
+	suite  string
 	quick  bool
-	bytes  int64
-	iters  int
+	opts   bench.Options
+	warm   int
+	cool   time.Duration
 	anyway bool
 	all    bool
 	output string
@@ -40,10 +42,17 @@ func newBenchCmd(a *app) *cobra.Command {
 ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one measurement at a time. Figures go to a result directory as JSON
 lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they test the way, not the hardware.
 
+With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu (sysbench), memory
+(stress-ng), gpu (nccl-tests), or all. Those of cpu, memory and gpu measure one node after the other. What the nodes have no
+tool for is left out, and a line says so. perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4,
+ib_write_bw/bidi, ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf.
+
 Ends with status 3 if a measurement failed after its retries, or a check before it.`,
 		Example: `  rackless bench pair
   rackless bench pair --quick
-  rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat`,
+  rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat
+  rackless bench pair --suite tcp
+  rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
 		Args:              exactArgs(1, "the name of a lab or a lab file"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,12 +67,22 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	for _, e := range bench.Engines() {
 		names = append(names, e.Name)
 	}
+	var all []string
+	for _, e := range bench.Catalogue() {
+		all = append(all, e.Name)
+	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
 	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+")")
+	fs.StringVar(&f.suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
 	fs.BoolVar(&f.quick, "quick", false, "one size and about a second a test")
-	fs.Int64Var(&f.bytes, "bytes", 0, "one message size instead of all")
-	fs.IntVar(&f.iters, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
+	fs.Int64Var(&f.opts.Bytes, "bytes", 0, "one message size instead of all")
+	fs.IntVar(&f.opts.Iterations, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
+	fs.IntVar(&f.opts.Seconds, "seconds", 0, "how long the tests run that run for a time (default 5, 2 with --quick)")
+	fs.StringVar(&f.opts.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
+	fs.StringVar(&f.opts.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
+	fs.IntVar(&f.warm, "warm-ups", 0, "measurements before each one, whose figures are dropped")
+	fs.DurationVar(&f.cool, "cool-down", 0, "wait before each measurement")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
@@ -72,7 +91,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	}
 	if err := errors.Join(
 		cmd.RegisterFlagCompletionFunc("pairs", complete(bench.PairsAll, bench.PairsFirst, bench.PairsRing)),
-		cmd.RegisterFlagCompletionFunc("tests", complete(names...)),
+		cmd.RegisterFlagCompletionFunc("tests", complete(all...)),
+		cmd.RegisterFlagCompletionFunc("suite", complete(bench.Suites()...)),
 	); err != nil {
 		panic(err) // a flag that this function has not defined
 	}
@@ -80,9 +100,12 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 }
 
 func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
-	engines, err := pickEngines(f.tests)
+	engines, err := pickEngines(f)
 	if err != nil {
 		return usage(err)
+	}
+	if f.warm < 0 || f.cool < 0 {
+		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.warm, f.cool))
 	}
 	d, err := a.dirs()
 	if err != nil {
@@ -150,12 +173,17 @@ func faults(samples []bench.Sample) error {
 	return &exitError{exitFaults, fmt.Errorf("measurements that failed: %d", n)}
 }
 
-func pickEngines(names []string) ([]bench.Engine, error) {
-	if len(names) == 0 {
+func pickEngines(f benchFlags) ([]bench.Engine, error) {
+	switch {
+	case f.suite != "" && len(f.tests) > 0:
+		return nil, errors.New("--suite and --tests exclude each other")
+	case f.suite != "":
+		return bench.Suite(f.suite)
+	case len(f.tests) == 0:
 		return bench.Engines(), nil
 	}
 	var out []bench.Engine
-	for _, n := range names {
+	for _, n := range f.tests {
 		e, err := bench.EngineByName(strings.TrimSpace(n))
 		if err != nil {
 			return nil, err
@@ -165,59 +193,71 @@ func pickEngines(names []string) ([]bench.Engine, error) {
 	return out, nil
 }
 
-// measure runs every engine between every pair, one at a time: two at once would measure each other.
+// measure runs every engine between every pair or on every node, one at a time: two at once would measure each other.
 func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated()}
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: f.warm, CoolDown: f.cool}
 	runner.Progress = func(e bench.Progress) {
-		if e.Err != nil {
+		switch {
+		case e.Err == nil:
+		case e.Server == "":
+			p.Note("%s on %s: attempt %d failed: %v", e.Engine, e.Client, e.Attempt, e.Err)
+		default:
 			p.Note("%s from %s to %s: attempt %d failed: %v", e.Engine, e.Client, e.Server, e.Attempt, e.Err)
 		}
 	}
+	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)
 	for _, n := range r.Lab.Nodes {
-		ep, err := endpoint(r, n.Name)
+		ep, err := r.Endpoint(n.Name)
 		if err != nil {
 			return nil, err
 		}
 		endpoints[n.Name] = ep
+		nodes = append(nodes, ep)
 	}
-	opts := bench.Options{Quick: f.quick, Bytes: f.bytes, Iterations: f.iters}
+	opts := f.opts
+	opts.Quick = f.quick
 	if r.State.EmulatedHost {
 		opts.Accelerator = bench.Nested
 	}
 	var all []bench.Sample
 	for _, e := range engines {
-		p.Begin(e.Name)
-		for i, pair := range pairs {
-			if len(pairs) > 1 {
-				p.Count(i, len(pairs))
+		// A suite is what can be had; a test that was named fails where it cannot be.
+		if f.suite != "" {
+			var unfit *bench.UnfitError
+			if err := runner.Fits(ctx, e, opts, nodes...); errors.As(err, &unfit) {
+				p.Note("%s is left out: %v", e.Name, unfit)
+				continue
+			} else if err != nil {
+				return nil, err
 			}
-			samples, err := runner.Run(ctx, e, endpoints[pair.Client], endpoints[pair.Server], opts)
+		}
+		p.Begin(e.Name)
+		count := len(pairs)
+		if e.Local {
+			count = len(nodes)
+		}
+		for i := range count {
+			if count > 1 {
+				p.Count(i, count)
+			}
+			client, server := bench.Endpoint{}, bench.Endpoint{}
+			if e.Local {
+				client = nodes[i]
+			} else {
+				client, server = endpoints[pairs[i].Client], endpoints[pairs[i].Server]
+			}
+			samples, err := runner.Run(ctx, e, client, server, opts)
 			all = append(all, samples...)
 			if err != nil {
 				return nil, err
 			}
 		}
 	}
-	return all, nil
-}
-
-// endpoint is a node as the engines address it: by its first NIC, with the GID index that was found when the node came up.
-func endpoint(r *rack.Rack, node string) (bench.Endpoint, error) {
-	for i, n := range r.Lab.Nodes {
-		if n.Name != node {
-			continue
-		}
-		addr := n.NICs[0].Addr.Addr()
-		if f := r.State.Nodes[i].Facts; f != nil {
-			if device, gid, ok := f.RoCEv2(addr); ok {
-				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
-				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
-			}
-		}
-		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr, r.Lab.Name)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", f.suite, r.Lab.Name)
 	}
-	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+	return all, nil
 }
 
 // reportData gathers what a report shows.
@@ -238,7 +278,7 @@ func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, sam
 			Name: n.Name, Address: n.NICs[0].Addr.String(), MAC: n.NICs[0].MAC, MTU: r.Lab.Fabric.MTU, CPUs: n.CPUs, Memory: int64(n.Memory),
 			Accelerator: s.Nodes[i].Accelerator, Driver: s.Driver,
 		}
-		if ep, err := endpoint(r, n.Name); err == nil { // else the node is shown without an RDMA device, and a finding says why
+		if ep, err := r.Endpoint(n.Name); err == nil { // else the node is shown without an RDMA device, and a finding says why
 			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
 		}
 		data.Nodes = append(data.Nodes, node)

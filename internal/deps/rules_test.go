@@ -38,6 +38,20 @@ func pure() map[string]string {
 	}
 }
 
+// seeded is pure for packages that draw random numbers: from a generator that starts at a seed of the caller's. What the linters cannot see, their tests do: the same seed, the same result.
+func seeded() map[string]string {
+	m := pure()
+	delete(m, "math/rand/v2")
+	return m
+}
+
+// timed is seeded for packages that handle times which others have read from a clock.
+func timed() map[string]string {
+	m := seeded()
+	delete(m, "time")
+	return m
+}
+
 // rules knows every package of the module, those to come as well. The order is that of the data's way through them.
 var rules = map[string]rule{
 	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
@@ -93,21 +107,32 @@ var rules = map[string]rule{
 		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
-	"facts": {may: []string{"topology"}, why: "what a kernel says of itself is read by everybody and knows nobody"},
-	"check": {may: []string{"bench", "diagnose", "facts", "lab", "plan", "topology"}, why: "a check compares values; how they got so is not its business"},
+	"facts":       {may: []string{"topology"}, why: "what a kernel says of itself is read by everybody and knows nobody"},
+	"check":       {may: []string{"bench", "diagnose", "facts", "lab", "plan", "topology"}, why: "a check compares values; how they got so is not its business"},
+	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business", never: seeded()},
+	"study":       {may: []string{"study/stats"}, why: "what a study shows follows from its runs and a seed; how they were made is not its business", never: timed()},
+	"study/store": {why: "what was measured, on disk; what it means is its readers' business"},
+	"study/conduct": {
+		may: []string{"bench", "study", "study/store"},
+		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
+	},
+	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later", "study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
-		may: []string{"bench", "check", "lab"},
+		may: []string{"bench", "check", "lab", "report/show"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
-	"report/hostview": {may: []string{"diagnose", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
+	"report/hostview": {may: []string{"diagnose", "report/show", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
 
-	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"}, why: "a plan is printed as it was made; nothing is decided here"},
+	"report/show":      {why: "how pages and charts look; what is in them is their writers' business"},
+	"report/studyview": {may: []string{"report/show", "study", "study/stats"}, why: "a study is shown as it was analysed; nothing is decided here"},
+	"report/planview":  {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"}, why: "a plan is printed as it was made; nothing is decided here"},
 
 	"emulate":              {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "an emulated host is a machine like others; what is done in it is not its business"}},
 	"emulate/image":        {may: []string{"guest", "internal/imagecache", "qapi"}, why: "a disk is built from packages, and does not depend on what boots it"},
 	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":         {any: true},
 	"examples/hosts":       {why: "profiles as files, embedded: what they mean is the business of emulate"},
+	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
 	"internal/imagecache":  {why: "images by what they are made from: what is in them is their builders' business"},
 	"internal/cmdline":     {may: []string{"topology"}, why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
 	"internal/deps":        {why: "it judges the others"},

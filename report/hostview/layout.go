@@ -164,7 +164,7 @@ func cpuLine(cpus topology.CPUSet, width int) string {
 	}
 	line := ""
 	for letters := min(width/4, 40); letters > 8; letters -= 4 {
-		if line = "CPUs " + cpusText(cpus, letters); fontSmall.width(line) <= width {
+		if line = "CPUs " + cpusText(cpus, letters); fontSmall.Width(line) <= width {
 			break
 		}
 	}

@@ -69,7 +69,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		end := at
 		if b.Bridge != nil {
 			in := p.box(rect{at, wireY - 10, bridgeWidth, 20}, "bridge", 3, b.Bridge.Full)
-			w := min(fontID.width(b.Bridge.Text), in.W-6)
+			w := min(fontID.Width(b.Bridge.Text), in.W-6)
 			p.text(at+(in.W-w)/2, wireY+4, b.Bridge.Text, font{Size: 10}, "", in.W-6, in)
 			end = in.right()
 		}
@@ -79,7 +79,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		case b.Switch != nil:
 			p.wire(b.Wire, end, end+wireLength, wireY)
 			room := right - end - wireLength
-			in := rect{end + wireLength, wireY - 10, min(fontID.width(b.Switch.Text)+12, room), 20}
+			in := rect{end + wireLength, wireY - 10, min(fontID.Width(b.Switch.Text)+12, room), 20}
 			p.box(in, "bridge", 3, b.Switch.Full)
 			p.text(in.X+6, wireY+4, b.Switch.Text, fontID, "", in.W-8, in)
 			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6, rect{0, 0, right, 1 << 20})
@@ -164,7 +164,7 @@ func (p *picture) wire(w wire, from, to, y int) {
 	p.line(class, wireWidth(w.Lanes), w.Full, [2]int{from, y}, [2]int{to, y})
 	in := rect{from, y - 20, to - from, 44}
 	center := func(s string) int {
-		return from + max(2, (to-from-fontSmall.width(s))/2)
+		return from + max(2, (to-from-fontSmall.Width(s))/2)
 	}
 	above, below, class := w.Now, "", "late"
 	switch {

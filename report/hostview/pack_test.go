@@ -144,7 +144,7 @@ func TestCoresAreSmallerWhereThereAreMany(t *testing.T) {
 func TestCPUsFitTheirLine(t *testing.T) {
 	for _, list := range []string{"0-127", "0,3,9,27,81,100,105,107,111,115,119,121,125,127", "0-126:2", "1000-1003,2000-2003,3000-3003,4000-4003"} {
 		for _, width := range []int{100, 150, 340} {
-			if got := cpuLine(set(list), width); fontSmall.width(got) > width && !strings.HasSuffix(got, " CPUs") {
+			if got := cpuLine(set(list), width); fontSmall.Width(got) > width && !strings.HasSuffix(got, " CPUs") {
 				t.Errorf("%s in %d pixels is %q", list, width, got)
 			}
 		}

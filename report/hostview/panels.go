@@ -14,13 +14,13 @@ func headPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	in := rect{0, 0, width, 1 << 20}
 	y := 18
-	for _, l := range fontHead.wrap(drawable(v.heading()), width, 2) {
+	for _, l := range fontHead.Wrap(drawable(v.heading()), width, 2) {
 		p.text(0, y, l, fontHead, "", width, in)
 		y += 24
 	}
 	y -= 6
 	for _, fact := range v.facts() {
-		for _, l := range fontPlain.wrap(drawable(fact), width, 2) {
+		for _, l := range fontPlain.Wrap(drawable(fact), width, 2) {
 			p.text(0, y, l, fontPlain, "", width, in)
 			y += 17
 		}
@@ -29,7 +29,7 @@ func headPanel(v *view, width int) *picture {
 	if v.Provenance.Emulated {
 		source = strings.TrimSpace(source + " Its devices are emulated.")
 	}
-	for _, l := range fontPlain.wrap(drawable(source), width, 2) {
+	for _, l := range fontPlain.Wrap(drawable(source), width, 2) {
 		p.text(0, y, l, fontPlain, "soft", width, in)
 		y += 17
 	}
@@ -121,7 +121,7 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 		label = set.Name + ": not the same between every two; -o matrix has the pairs"
 	}
 	label = drawable(label)
-	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.width(label))) + 2*sh.margin}
+	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.Width(label))) + 2*sh.margin}
 	in := rect{0, 0, p.W, 1 << 20}
 	y := 20
 	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin, in)
@@ -148,8 +148,8 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 func (p *picture) chip(x, y, w, h int, name string) {
 	in := rect{x, y, w, h}
 	p.Tops = append(p.Tops, boxShape{in, "card gpu", 4, drawable(name)})
-	text := fontBold.fit(drawable(name), w-6)
-	p.text(x+(w-fontBold.width(text))/2, y+h/2+4, text, fontBold, "", w-6, in)
+	text := fontBold.Fit(drawable(name), w-6)
+	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6, in)
 }
 
 // nvlinkRing draws the GPUs in a ring, with a chord for each pair that is as heavy as it has links.
@@ -197,7 +197,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 	in := rect{0, 0, width, 1 << 20}
 	// entry makes room for a sign of the given width and its words, and returns where the sign begins.
 	entry := func(sign int, words string) int {
-		need := sign + 6 + fontSmall.width(words)
+		need := sign + 6 + fontSmall.Width(words)
 		if x > 0 && x+need > width {
 			x, y = 0, y+18
 		}

@@ -78,11 +78,11 @@ const ascent, descent = 10, 3
 // text writes at most room pixels of s with its left end at x, standing on the line y, and returns how wide it may become. in is the box
 // that it must not leave.
 func (p *picture) text(x, y int, s string, f font, class string, room int, in rect) int {
-	s = f.fit(s, room)
+	s = f.Fit(s, room)
 	if s == "" || room <= 0 {
 		return 0
 	}
-	w := f.width(s)
+	w := f.Width(s)
 	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, in, s, f, class})
 	return w
 }
@@ -122,13 +122,13 @@ func (p *picture) place(q *picture, x, y int) {
 
 // Fonts of the picture.
 var (
-	fontHead  = font{18, true}
-	fontTitle = font{13, true}
-	fontName  = font{12, true}
-	fontPlain = font{12, false}
-	fontSmall = font{11, false}
-	fontBold  = font{11, true}
-	fontID    = font{10, true}
+	fontHead  = font{Size: 18, Bold: true}
+	fontTitle = font{Size: 13, Bold: true}
+	fontName  = font{Size: 12, Bold: true}
+	fontPlain = font{Size: 12, Bold: false}
+	fontSmall = font{Size: 11, Bold: false}
+	fontBold  = font{Size: 11, Bold: true}
+	fontID    = font{Size: 10, Bold: true}
 )
 
 // markSize is the width and height of the sign of a finding.
@@ -140,7 +140,7 @@ func marksNeed(all []mark) int {
 	if len(all) > 1 {
 		label += " +" + strconv.Itoa(len(all)-1)
 	}
-	return markSize + 3 + fontID.width(label)
+	return markSize + 3 + fontID.Width(label)
 }
 
 // marks draws findings side by side from x, with the middle of their signs at y, in at most room pixels: each with its ID, as far as there is
@@ -153,7 +153,7 @@ func (p *picture) marks(x, y int, all []mark, room int, in rect) int {
 	for i, m := range all {
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
 		label := m.ID
-		next := x + markSize + 3 + fontID.width(label) + 6
+		next := x + markSize + 3 + fontID.Width(label) + 6
 		last := i == len(all)-1 || next+marksNeed(all[i+1:]) > start+room
 		if n := len(all) - i - 1; last && n > 0 {
 			label += " +" + strconv.Itoa(n)

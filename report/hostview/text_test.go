@@ -166,21 +166,21 @@ func TestTextIsCutAtALetter(t *testing.T) {
 
 func TestFittedTextIsNoWiderThanItsRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := font{rapid.IntRange(8, 20).Draw(t, "size"), rapid.Bool().Draw(t, "bold")}
+		f := font{Size: rapid.IntRange(8, 20).Draw(t, "size"), Bold: rapid.Bool().Draw(t, "bold")}
 		s := rapid.String().Draw(t, "text")
 		room := rapid.IntRange(30, 300).Draw(t, "room")
-		got := f.fit(s, room)
-		if f.width(got) > room+1 || !utf8.ValidString(got) && utf8.ValidString(s) {
-			t.Fatalf("%q in %d pixels is %q, %d wide", s, room, got, f.width(got))
+		got := f.Fit(s, room)
+		if f.Width(got) > room+1 || !utf8.ValidString(got) && utf8.ValidString(s) {
+			t.Fatalf("%q in %d pixels is %q, %d wide", s, room, got, f.Width(got))
 		}
 		lines := rapid.IntRange(1, 4).Draw(t, "lines")
-		all := f.wrap(s, room, lines)
+		all := f.Wrap(s, room, lines)
 		if len(all) > lines {
 			t.Fatalf("%d lines", len(all))
 		}
 		for _, l := range all {
-			if f.width(l) > room+1 {
-				t.Fatalf("%q is %d wide, the room is %d", l, f.width(l), room)
+			if f.Width(l) > room+1 {
+				t.Fatalf("%q is %d wide, the room is %d", l, f.Width(l), room)
 			}
 		}
 	})

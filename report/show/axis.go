@@ -1,29 +1,29 @@
-package report
+package show
 
 import (
 	"math"
 	"math/bits"
 )
 
-// An axis maps values to a coordinate of a picture.
-type axis struct {
-	lo, hi   float64 // values at the two ends
-	from, to float64 // coordinates of the two ends
-	log      bool
-	ticks    []float64 // within lo and hi
+// An Axis maps values to a coordinate of a picture.
+type Axis struct {
+	Lo, Hi   float64 // values at the two ends
+	From, To float64 // coordinates of the two ends
+	Log      bool
+	Ticks    []float64 // within Lo and Hi
 }
 
-// at gives the coordinate of a value.
-func (a axis) at(v float64) float64 {
-	if a.log {
-		return a.from + (a.to-a.from)*math.Log(v/a.lo)/math.Log(a.hi/a.lo)
+// At gives the coordinate of a value.
+func (a Axis) At(v float64) float64 {
+	if a.Log {
+		return a.From + (a.To-a.From)*math.Log(v/a.Lo)/math.Log(a.Hi/a.Lo)
 	}
-	return a.from + (a.to-a.from)*(v-a.lo)/(a.hi-a.lo)
+	return a.From + (a.To-a.From)*(v-a.Lo)/(a.Hi-a.Lo)
 }
 
-// linearAxis starts at zero, because the length of what is drawn on it is read as the value. It ends at the first tick at or
+// LinearAxis starts at zero, because the length of what is drawn on it is read as the value. It ends at the first tick at or
 // above top, and has four to six steps.
-func linearAxis(top float64) axis {
+func LinearAxis(top float64) Axis {
 	if top <= 0 {
 		top = 1
 	}
@@ -37,16 +37,16 @@ func linearAxis(top float64) axis {
 		}
 	}
 	n := math.Ceil(top/step - 1e-9) // 1e-9: a top that is a tick but for rounding gets no step more
-	a := axis{hi: n * step}
+	a := Axis{Hi: n * step}
 	for i := 0.0; i <= n; i++ {
-		a.ticks = append(a.ticks, i*step)
+		a.Ticks = append(a.Ticks, i*step)
 	}
 	return a
 }
 
-// logAxis spans the values from lowest to highest, both above zero. Up to two decades it has ticks at 1, 2 and 5; beyond that only
+// LogAxis spans the values from lowest to highest, both above zero. Up to two decades it has ticks at 1, 2 and 5; beyond that only
 // at powers of ten, thinned out to at most seven.
-func logAxis(lowest, highest float64) axis {
+func LogAxis(lowest, highest float64) Axis {
 	first, last := int(math.Floor(math.Log10(lowest)+1e-9)), int(math.Ceil(math.Log10(highest)-1e-9))
 	if first == last {
 		last++
@@ -73,20 +73,20 @@ func logAxis(lowest, highest float64) axis {
 			ticks = append(ticks, math.Pow10(e))
 		}
 	}
-	return axis{lo: ticks[0], hi: ticks[len(ticks)-1], log: true, ticks: ticks}
+	return Axis{Lo: ticks[0], Hi: ticks[len(ticks)-1], Log: true, Ticks: ticks}
 }
 
-// sizeAxis is the axis of message sizes: to the base of two, ticks at powers of two and at most seven of them.
-func sizeAxis(smallest, largest int64) axis {
+// SizeAxis is the axis of message sizes: to the base of two, ticks at powers of two and at most seven of them.
+func SizeAxis(smallest, largest int64) Axis {
 	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62) // 62: a tick must fit an int64
 	if last <= first {
 		last = first + 1
 	}
 	// Ldexp is exact, so that a tick is the power of two itself and prints as "8 KiB".
-	a := axis{lo: math.Ldexp(1, first), hi: math.Ldexp(1, last), log: true}
+	a := Axis{Lo: math.Ldexp(1, first), Hi: math.Ldexp(1, last), Log: true}
 	every := (last-first)/7 + 1
 	for e := first; e <= last; e += every {
-		a.ticks = append(a.ticks, math.Ldexp(1, e))
+		a.Ticks = append(a.Ticks, math.Ldexp(1, e))
 	}
 	return a
 }

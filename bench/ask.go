@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// askLimit is the time that a short command gets.
+const askLimit = 30 * time.Second
+
+// ask runs a short command on a node once, and remembers its answer. A node that does not answer is asked again the next time.
+func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, error) {
+	key := strings.Join(append([]string{node}, argv...), "\x00")
+	r.mu.Lock()
+	out, ok := r.answers[key]
+	r.mu.Unlock()
+	if ok {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	out, err := r.Exec.Exec(ctx, node, argv)
+	if err != nil {
+		return Output{}, fmt.Errorf("run %s on %s: %w", quote(argv), node, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answers == nil {
+		r.answers = make(map[string]Output)
+	}
+	r.answers[key] = out
+	return out, nil
+}
+
+// version returns the tool's version on the client's node. A tool that does not tell its version has the version "".
+func (m *measurement) version(ctx context.Context) (string, error) {
+	argv := m.engine.plugin.version()
+	if argv == nil {
+		return "", nil
+	}
+	out, err := m.ask(ctx, m.client.Node, argv...)
+	if err != nil {
+		return "", err
+	}
+	return parseVersion(append(append([]byte(nil), out.Stdout...), out.Stderr...)), nil
+}
+
+// quote writes a command line as a POSIX shell reads it.
+func quote(argv []string) string {
+	words := make([]string, len(argv))
+	for i, w := range argv {
+		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") != "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		words[i] = w
+	}
+	return strings.Join(words, " ")
+}

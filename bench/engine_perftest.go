@@ -1,0 +1,349 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Nested stands for an accelerator in Options: the host of the nodes is emulated itself.
+const Nested = "nested"
+
+// What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2 bytes to
+// the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and
+// 0.23 Gb/s; and on two nodes under the KVM of the emulated host of examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a machine with KVM has been measured: they only choose counts.
+var costs = map[string]struct {
+	perMessage    time.Duration
+	bitsPerSecond float64
+}{
+	"tcg":  {time.Millisecond, 0.2e9},
+	"kvm":  {100 * time.Microsecond, 5e9},
+	Nested: {15 * time.Millisecond, 0.03e9},
+}
+
+// Limits of perftest itself, and of this package's choices.
+const (
+	minIterations   = 5         // "Iteration num should be between 5 and 100000000"
+	maxIterations   = 100000000 // ditto
+	maxBytes        = 1 << 23   // the largest size of -a, and of the buffers an emulated node has memory for
+	allSizesBytes   = 1<<24 - 2 // what one iteration of -a moves: 2 + 4 + ... + 2^23
+	quickBytes      = 64 << 10
+	leastIterations = 20    // fewer say nothing about a bandwidth
+	mostIterations  = 10000 // more do not make a figure of an emulated NIC better
+	maxPairs        = 16384 // perftest's own
+)
+
+// A perftest is one of perftest's programs, and how it is run.
+type perftest struct {
+	program   string
+	operation string // "write", "read", "send", "atomic"
+	bandwidth bool   // else a latency
+
+	transport string // "UC", "UD"; "" stands for RC
+	pairs     int    // queue pairs; 0 stands for one
+	both      bool   // both sides send
+	timed     bool   // for a time, not a number of messages
+	immediate bool   // writes tell the other side's CPU
+	gpu       string // number of the GPU whose memory is used; "": main memory
+	dmabuf    bool   // GPU memory is registered by way of dma-buf
+}
+
+func perftestEngine(operation, figure, about string) Engine {
+	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
+	return Engine{Name: p.program, Tool: toolPerftest, About: about, Suite: SuiteRDMA, Program: p.program, Package: "perftest", plugin: p}
+}
+
+var perftestEngines = []Engine{
+	perftestEngine("write", "bw", "bandwidth of RDMA writes from client to server, by message size"),
+	perftestEngine("read", "bw", "bandwidth of RDMA reads by the client out of the server's memory, by message size"),
+	perftestEngine("send", "bw", "bandwidth of sends from client to server, by message size"),
+	perftestEngine("atomic", "bw", "rate of 8-byte RDMA atomics by the client in the server's memory"),
+	perftestEngine("write", "lat", "one-way latency of RDMA writes: half of the way there and back"),
+	perftestEngine("send", "lat", "one-way latency of sends: half of the way there and back"),
+	perftestEngine("read", "lat", "latency of an RDMA read, from its post to its completion"),
+	perftestEngine("atomic", "lat", "latency of an 8-byte RDMA atomic, from its post to its completion"),
+}
+
+// Words after the name of an engine that hold a number.
+var (
+	pairsWord = regexp.MustCompile(`^q([0-9]{1,5})$`)
+	gpuWord   = regexp.MustCompile(`^cuda([0-9]{1,3})$`)
+)
+
+// apply takes one word after the name of an engine.
+func (p *perftest) apply(word string) error {
+	switch word {
+	case "rc":
+		p.transport = ""
+	case "uc", "ud":
+		p.transport = strings.ToUpper(word)
+	case "bidi":
+		p.both = true
+	case "timed":
+		p.timed = true
+	case "imm":
+		p.immediate = true
+	case "dmabuf":
+		p.dmabuf = true
+	default:
+		if m := pairsWord.FindStringSubmatch(word); m != nil {
+			p.pairs, _ = strconv.Atoi(m[1])
+			if p.pairs < 1 || p.pairs > maxPairs {
+				return fmt.Errorf("%s queue pairs; give 1 to %d", m[1], maxPairs)
+			}
+			return nil
+		}
+		m := gpuWord.FindStringSubmatch(word)
+		if m == nil {
+			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf", word)
+		}
+		p.gpu = m[1]
+	}
+	return nil
+}
+
+// permitted refuses what InfiniBand has not (InfiniBand Architecture Specification, volume 1, table 38 in 9.3), and what perftest has not.
+func (p perftest) permitted() error {
+	switch {
+	case p.transport == "UC" && (p.operation == "read" || p.operation == "atomic"):
+		return fmt.Errorf("UC has no %s: it takes send and write", p.operation)
+	case p.transport == "UD" && p.operation != "send":
+		return fmt.Errorf("UD has no %s: it takes send alone", p.operation)
+	case p.immediate && p.operation != "write":
+		return fmt.Errorf("imm is for write, not for %s", p.operation)
+	case p.immediate && !p.bandwidth:
+		return errors.New("imm is for ib_write_bw: perftest's latency test polls memory")
+	case (p.both || p.pairs > 1) && !p.bandwidth:
+		return errors.New("bidi and more queue pairs than one are for bandwidth")
+	case p.dmabuf && p.gpu == "":
+		return errors.New("dmabuf needs a GPU: add cuda0")
+	}
+	return nil
+}
+
+// name is the engine's name with its words in the one order that samples have.
+func (p perftest) name() string {
+	words := []string{p.program}
+	add := func(yes bool, word string) {
+		if yes {
+			words = append(words, word)
+		}
+	}
+	add(p.transport != "", strings.ToLower(p.transport))
+	add(p.pairs > 1, "q"+strconv.Itoa(p.pairs))
+	add(p.both, "bidi")
+	add(p.timed, "timed")
+	add(p.immediate, "imm")
+	add(p.gpu != "", "cuda"+p.gpu)
+	add(p.dmabuf, "dmabuf")
+	return strings.Join(words, "/")
+}
+
+func (p perftest) server(ep Endpoint, o Options) []string { return p.args(ep, o) }
+
+func (p perftest) client(client, server Endpoint, o Options) []string {
+	return append(p.args(client, o), server.Addr.String())
+}
+
+func (p perftest) version() []string { return []string{p.program, "--version"} }
+
+func (p perftest) metrics() []string {
+	if p.bandwidth {
+		return []string{MetricBWPeak, MetricBWAverage, MetricMessageRate}
+	}
+	if p.timed {
+		return []string{MetricLatencyAverage, MetricTPSAverage, MetricTPSPeak}
+	}
+	return []string{MetricLatencyMin, MetricLatencyMax, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyStdev, MetricLatencyP99, MetricLatencyP999}
+}
+
+// slowTimeout is the time that a queue pair on a slow node waits for an acknowledgement before it sends again, as perftest's -u takes it: 4.096 us * 2^18, about 1 s.
+// perftest's own 14 stands for 67 ms, and after eight of them a queue pair gives up ("Completion with error"). On nodes in an emulated host, where a ping takes 6 to
+// 60 ms, acknowledgements that were not lost came later than that.
+const slowTimeout = 18
+
+// args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up over the CPU frequencies, which mean nothing on an emulated CPU.
+func (p perftest) args(ep Endpoint, o Options) []string {
+	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p", strconv.Itoa(o.Port)}
+	if p.timed {
+		args = append(args, "-D", strconv.Itoa(o.seconds()))
+	} else {
+		args = append(args, "-n", strconv.Itoa(p.iterations(o)))
+	}
+	if o.Accelerator != "kvm" {
+		args = append(args, "-u", strconv.Itoa(slowTimeout))
+	}
+	switch size := p.size(ep, o); {
+	case p.operation == "atomic": // perftest refuses a size
+	case size == 0:
+		args = append(args, "-a")
+	default:
+		args = append(args, "-s", strconv.FormatInt(size, 10))
+	}
+	if p.transport != "" {
+		args = append(args, "-c", p.transport)
+	}
+	if p.pairs > 1 {
+		args = append(args, "-q", strconv.Itoa(p.pairs))
+	}
+	if p.both {
+		args = append(args, "-b")
+	}
+	if p.immediate {
+		args = append(args, "--write_with_imm")
+	}
+	if p.gpu != "" {
+		args = append(args, "--use_cuda="+p.gpu)
+	}
+	if p.dmabuf {
+		args = append(args, "--use_cuda_dmabuf")
+	}
+	return args
+}
+
+// datagramBytes is the largest datagram where the port does not tell its MTU: every RDMA port takes as much.
+const datagramBytes = 1024
+
+// size returns the message size to measure, 0 for all sizes.
+func (p perftest) size(ep Endpoint, o Options) int64 {
+	quick := int64(quickBytes)
+	if p.transport == "UD" { // a message is one packet
+		quick = datagramBytes
+		if ep.Wire.MTU > 0 {
+			quick = int64(ep.Wire.MTU)
+		}
+	}
+	switch {
+	case p.operation == "atomic":
+		return 8
+	case o.Bytes != 0:
+		return o.Bytes
+	case !p.bandwidth:
+		return 2
+	case o.Quick || p.timed: // perftest takes no time together with all sizes
+		return quick
+	}
+	return 0
+}
+
+// iterations returns how many messages of each size to exchange.
+func (p perftest) iterations(o Options) int {
+	if o.Iterations != 0 {
+		return o.Iterations
+	}
+	cost, ok := costs[o.Accelerator]
+	if !ok {
+		cost = costs["tcg"]
+	}
+	budget := 5 * time.Second
+	if o.Quick {
+		budget = time.Second
+	}
+	size := p.size(Endpoint{}, o)
+	var messages, moved float64 = 1, float64(size)
+	if size == 0 {
+		// The 23 sizes have to share the time; most of it goes to the largest ones.
+		messages, moved, budget = 23, allSizesBytes, 3*budget
+	}
+	if !p.bandwidth {
+		moved *= 2 // there and back
+	} else {
+		messages /= 5 // messages of a bandwidth test overlap
+	}
+	if p.pairs > 1 {
+		messages, moved = messages*float64(p.pairs), moved*float64(p.pairs)
+	}
+	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
+	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
+	return max(leastIterations, min(n, mostIterations))
+}
+
+func (p perftest) check(client, server Endpoint, o Options) error {
+	for _, ep := range []Endpoint{client, server} {
+		if ep.Device == "" || ep.GIDIndex < 0 {
+			return fmt.Errorf("node %q has no RDMA device (%q) or no GID index (%d)", ep.Node, ep.Device, ep.GIDIndex)
+		}
+	}
+	if n := o.Iterations; n != 0 && (n < minIterations || n > maxIterations) {
+		return fmt.Errorf("%d iterations; perftest takes %d to %d", n, minIterations, maxIterations)
+	}
+	if b := o.Bytes; b < 0 || b > maxBytes {
+		return fmt.Errorf("message size %d; give 1 to %d bytes", b, maxBytes)
+	}
+	if mtu := slower(client.Wire, server.Wire).MTU; p.transport == "UD" && mtu > 0 && o.Bytes > int64(mtu) {
+		return fmt.Errorf("message size %d; a datagram (UD) is one packet, of at most %d bytes here", o.Bytes, mtu)
+	}
+	return nil
+}
+
+// prepare asks the programs of both nodes whether they know the options that not all releases or builds have: perftest lists in its help what it was built with.
+func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoint, _ *Options) error {
+	for _, need := range []struct {
+		needed       bool
+		option, what string
+	}{
+		{p.immediate, "--write_with_imm", "writes with immediate data need a later perftest"},
+		{p.gpu != "", "--use_cuda", "memory of a GPU needs a perftest that was built with CUDA"},
+		{p.dmabuf, "--use_cuda_dmabuf", "dma-buf needs a later perftest, built with CUDA"},
+	} {
+		if !need.needed {
+			continue
+		}
+		for _, ep := range []Endpoint{client, server} {
+			out, err := ask(ctx, ep.Node, p.program, "--help")
+			if err != nil {
+				return err
+			}
+			words := strings.FieldsFunc(string(out.Stdout)+string(out.Stderr), func(r rune) bool { return strings.ContainsRune(" \t\n,=<[", r) })
+			if !slices.Contains(words, need.option) {
+				return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s has no %s: %s", p.program, need.option, need.what)}
+			}
+		}
+	}
+	return nil
+}
+
+// parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run for, because its arguments are known.
+func (p perftest) parse(out Output, _ Options) ([]Figure, error) {
+	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
+	number := 0
+	for line := range strings.Lines(string(out.Stderr)) {
+		number++
+		if err := perftestFailure(strings.TrimSpace(line), number); err != nil {
+			return nil, err
+		}
+	}
+	res, err := ParsePerftest(strings.NewReader(string(out.Stdout)))
+	if err != nil {
+		return nil, err
+	}
+	if !res.Complete {
+		text, n := lastLine(out.Stdout)
+		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the table is cut off: the line that closes it is missing"}
+	}
+	want := []string{MetricBWAverage, MetricMessageRate}
+	switch {
+	case p.bandwidth:
+	case p.timed:
+		want = []string{MetricLatencyAverage, MetricTPSAverage}
+	default:
+		want = []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricLatencyP999, MetricLatencyMax}
+	}
+	for _, row := range res.Rows {
+		has := make(map[string]bool)
+		for _, f := range row.Figures {
+			has[f.Metric] = true
+		}
+		for _, m := range want {
+			if !has[m] {
+				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes", p.name(), m, row.Bytes)}
+			}
+		}
+	}
+	return res.Figures(), nil
+}

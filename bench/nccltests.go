@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+var ncclEngines = []Engine{{
+	Name: "nccl_all_reduce", Tool: toolNCCLTests, About: "all-reduce over all GPUs of one node, by message size", Suite: SuiteGPU, Program: "all_reduce_perf",
+	Package: "nccl-tests, built with the node's CUDA", Local: true, plugin: ncclTests{},
+}}
+
+type ncclTests struct{ nothing }
+
+// prepare counts the GPUs.
+func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+	out, err := ask(ctx, ep.Node, "sh", "-c", "nvidia-smi -L")
+	if err != nil {
+		return err
+	}
+	o.Threads = 0
+	for line := range strings.Lines(string(out.Stdout)) {
+		if strings.HasPrefix(line, "GPU ") {
+			o.Threads++
+		}
+	}
+	if out.ExitCode != 0 || o.Threads == 0 {
+		return &UnfitError{Node: ep.Node, Reason: "nvidia-smi -L finds no GPU"}
+	}
+	return nil
+}
+
+func (ncclTests) client(_, _ Endpoint, o Options) []string {
+	largest := "1G"
+	if o.Quick {
+		largest = "64M"
+	}
+	return []string{"all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g", strconv.Itoa(max(1, o.Threads))}
+}
+
+func (ncclTests) metrics() []string { return []string{MetricBusBandwidth, MetricCollectiveTime} }
+
+func (ncclTests) parse(out Output, _ Options) ([]Figure, error) { return ParseNCCLTests(out.Stdout) }
+
+// ncclColumns are the titles of nccl-tests' table. The figures come twice: first for different buffers ("out-of-place"), then for one ("in-place").
+// Releases before 2.11 have "error" in place of "#wrong", and no "root" where the operation has none.
+var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "redop": true, "root": true, "time": true, "algbw": true, "busbw": true, "error": true, "#wrong": true}
+
+// ParseNCCLTests reads the table of any program of nccl-tests, by its header row: the bus bandwidth (GB/s of 10^9 bytes) and the time for different buffers, of each
+// size. A bandwidth that rounds to 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows.
+func ParseNCCLTests(output []byte) ([]Figure, error) {
+	var titles []string
+	var figures []Figure
+	units, checked := false, false
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		fields := strings.Fields(line)
+		bad := func(err error) error {
+			return &BadResultError{Tool: toolNCCLTests, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+		switch {
+		case len(fields) == 0 || strings.Contains(line, " NCCL INFO ") || strings.Contains(line, " NCCL WARN "):
+		case fields[0] == "#" && len(fields) > 2 && fields[1] == "size":
+			if titles != nil {
+				return nil, bad(errors.New("a second table"))
+			}
+			titles = fields[1:]
+			if err := ncclHeader(titles); err != nil {
+				return nil, bad(err)
+			}
+		case fields[0] == "#" && titles != nil && len(fields) > 1 && fields[1] == "(B)":
+			if got := strings.Join(fields[1:], " "); got != "(B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)" {
+				return nil, bad(errors.New("unknown layout: other units"))
+			}
+			units = true
+		case strings.HasPrefix(line, "# Out of bounds values :"):
+			if fields[len(fields)-1] != "OK" {
+				return nil, bad(errors.New("the results of the collective are wrong"))
+			}
+			checked = true
+		case strings.HasPrefix(line, "#"):
+		case titles == nil || !units:
+			// A program that starts others says so above the table.
+		case checked:
+			return nil, bad(errors.New("a line below the table"))
+		default:
+			row, err := ncclRow(titles, fields)
+			if err != nil {
+				return nil, bad(err)
+			}
+			figures = append(figures, row...)
+		}
+	}
+	if !checked || len(figures) == 0 {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolNCCLTests, Line: n, Text: text, Reason: "the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"}
+	}
+	return figures, nil
+}
+
+// ncclHeader refuses titles that are not known, and figures that do not come twice.
+func ncclHeader(titles []string) error {
+	count := make(map[string]int)
+	for _, t := range titles {
+		if !ncclColumns[t] {
+			return fmt.Errorf("unknown layout: column %q", shorten(t))
+		}
+		count[t]++
+	}
+	for _, t := range []string{"time", "algbw", "busbw"} {
+		if count[t] != 2 {
+			return fmt.Errorf("unknown layout: %d columns %s, want 2", count[t], t)
+		}
+	}
+	if count["size"] != 1 || count["error"]+count["#wrong"] != 2 {
+		return errors.New("unknown layout: size, error or #wrong is missing, or comes too often")
+	}
+	return nil
+}
+
+func ncclRow(titles, fields []string) ([]Figure, error) {
+	if len(fields) != len(titles) {
+		return nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
+	}
+	first := make(map[string]float64) // the first of two figures is the one for different buffers
+	for i, t := range titles {
+		switch t {
+		case "type", "redop", "root":
+			continue
+		case "error", "#wrong":
+			if fields[i] == "N/A" { // not checked
+				continue
+			}
+		}
+		v, _, err := parseNumber(fields[i])
+		switch {
+		case err != nil:
+		case v < 0 || t == "time" && v == 0:
+			err = errors.New("not above zero")
+		case t == "#wrong" && v != 0:
+			err = errors.New("elements of the result are wrong")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("column %s: value %q: %w", t, shorten(fields[i]), err)
+		}
+		if _, ok := first[t]; !ok {
+			first[t] = v
+		}
+	}
+	size, err := strconv.ParseInt(fields[0], 10, 64)
+	if titles[0] != "size" || err != nil {
+		return nil, fmt.Errorf("column size: value %q is no whole number", shorten(fields[0]))
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
+	if computed := float64(size) / first["time"] / 1e3; computed > first["algbw"]*1.02+0.01 || computed < first["algbw"]*0.98-0.01 {
+		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, first["time"], first["algbw"])
+	}
+	figures := []Figure{{Metric: MetricCollectiveTime, Bytes: size, Value: first["time"], Unit: UnitUsec}}
+	if first["busbw"] > 0 {
+		figures = append(figures, Figure{Metric: MetricBusBandwidth, Bytes: size, Value: first["busbw"], Unit: UnitGBps})
+	}
+	return figures, nil
+}

@@ -1,0 +1,266 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// words writes figures one a line, without the digits that a conversion adds.
+func words(figures []Figure) []string {
+	var out []string
+	for _, f := range figures {
+		out = append(out, fmt.Sprintf("%s %d %d %.6g %s", f.Metric, f.Bytes, f.Iterations, f.Value, f.Unit))
+	}
+	return out
+}
+
+func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
+	for _, tt := range []struct {
+		parser, file string
+		want         []string // metric, bytes, iterations, value, unit
+	}{
+		{"ping", "recorded-iputils-20221126.txt", []string{"latency_min 0 5 2431 us", "latency_average 0 5 2668 us", "latency_max 0 5 3121 us", "latency_stdev 0 5 259 us", "loss 0 5 0 %"}},
+		{"ping", "recorded-busybox-1.35.txt", []string{"latency_min 0 5 2662 us", "latency_average 0 5 4545 us", "latency_max 0 5 6923 us", "loss 0 5 0 %"}},
+		{"sysbench", "recorded-1.0.20-cpu-2threads.txt", []string{"events_per_second 0 8867 4428.47 events/s"}},
+		{"sysbench", "synthetic-1.1-cpu.txt", []string{"events_per_second 0 10003 1000.25 events/s"}},
+		// (14.68 + 9.79 + 16.84 + 11.22) MiB/s.
+		{"stress-ng", "recorded-0.15.06-tcg-stream.txt", []string{"memory_bandwidth 0 0 0.0550817 GB/s"}},
+		{"ucx", "recorded-1.13.1-rxe-tcg-put_lat.txt", []string{"latency_typical 8 300 3987.5 us", "latency_average 8 300 4460.24 us", "message_rate 8 300 0.000224 Mpps"}},
+		{"ucx", "recorded-1.13.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 200 0.0326317 Gb/s", "message_rate 8 200 6.3e-05 Mpps"}},
+		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us", "latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
+		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us", "latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
+			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us", "latency_average 1048576 20 4481.3 us"}},
+	} {
+		t.Run(tt.parser+" "+tt.file, func(t *testing.T) {
+			got, err := parsers[tt.parser](readFile(t, "testdata/"+tt.parser+"/"+tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, words(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, and with neither root nor redop. A parser that counted columns would take one for
+// another; of an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
+func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
+	for _, tt := range []struct {
+		file    string
+		figures int
+		bytes   int64
+		bus     float64
+		time    float64
+	}{
+		{"superbench-ndv4-all_reduce.log", 59, 8589934592, 235.26, 63896},
+		{"superbench-ndv4-all_gather.log", 0, 8589934592, 223.39, 33646},
+		{"dgxc-h100-all_reduce.txt", 61, 17179869184, 479.90, 62648},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			got, err := ParseNCCLTests(readFile(t, "testdata/nccl-tests/"+tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.figures != 0 && len(got) != tt.figures {
+				t.Errorf("%d figures, want %d", len(got), tt.figures)
+			}
+			if f := figure(t, got, MetricBusBandwidth, tt.bytes); f.Value != tt.bus || f.Unit != "GB/s" {
+				t.Errorf("%+v, want %g", f, tt.bus)
+			}
+			if f := figure(t, got, MetricCollectiveTime, tt.bytes); f.Value != tt.time {
+				t.Errorf("%+v, want %g", f, tt.time)
+			}
+			for _, f := range got {
+				if f.Bytes == 0 {
+					t.Errorf("a figure of 0 bytes: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// change replaces one text in a fixture, which must be there.
+func change(t *testing.T, file, old, replacement string) string {
+	t.Helper()
+	in := string(readFile(t, "testdata/"+file))
+	if !strings.Contains(in, old) {
+		t.Fatalf("%s has no %q", file, old)
+	}
+	return strings.Replace(in, old, replacement, 1)
+}
+
+func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
+	const (
+		iputils = "ping/recorded-iputils-20221126.txt"
+		prime   = "sysbench/recorded-1.0.20-cpu-2threads.txt"
+		stream  = "stress-ng/recorded-0.15.06-tcg-stream.txt"
+		putLat  = "ucx/recorded-1.13.1-rxe-tcg-put_lat.txt"
+		putBW   = "ucx/recorded-1.13.1-rxe-tcg-put_bw.txt"
+		fi      = "libfabric/recorded-1.17.0-tcp-loopback.txt"
+		h100    = "nccl-tests/dgxc-h100-all_reduce.txt"
+	)
+	for _, tt := range []struct{ name, parser, file, old, replacement, want string }{
+		{"no echo came back", "ping", "ping/recorded-iputils-20221126-bad-none.txt", "", "", `line 4 "3 packets transmitted, 0 received, 100% packet loss, time 410ms": no echo came back`},
+		{"an echo came twice", "ping", iputils, "5 received,", "5 received, +1 duplicates,", "an echo came back twice: two nodes have the address, or the network has a loop"},
+		{"more echoes than sent", "ping", iputils, "5 received", "6 received", "more echoes came back than were sent"},
+		{"a decimal comma", "ping", iputils, "2.431", "2,431", `min: value "2,431" is not a decimal number`},
+		{"a time of zero", "ping", iputils, "2.431/2.668", "0.000/2.668", "min: a value of zero is a failed measurement"},
+		{"not a number", "ping", iputils, "2.668", "nan", `avg: value "nan" is not a decimal number`},
+		{"another unit", "ping", iputils, "0.259 ms", "0.259 s", "unknown form of the times"},
+		{"another title", "ping", iputils, "avg/max", "med/max", `unknown title "med"`},
+		{"a title less", "ping", iputils, "min/avg/max/mdev", "min/avg/max", "3 titles and 4 times"},
+		{"times out of order", "ping", iputils, "2.431/2.668", "2.931/2.668", "the times are not in order"},
+		{"more below the summary", "ping", iputils, "rtt min", "ping: sendmsg: No buffer space\nrtt min", "unknown line below the summary"},
+		{"another summary", "ping", iputils, "0% packet loss", "0% lost", "unknown form of the summary"},
+
+		{"a rate of zero", "sysbench", prime, "4428.47", "0.00", `value "0.00": a value of zero is a failed measurement`},
+		{"a decimal comma", "sysbench", prime, "4428.47", "4428,47", `value "4428,47": not a decimal number`},
+		{"a rate that its events do not give", "sysbench", prime, "4428.47", "8856.94", "8856.94 events a second do not agree with 8867 events in 2.0014 s"},
+		{"two rates", "sysbench", "sysbench/synthetic-1.1-cpu.txt", "1000.2500", "1100.2500", "the rate is printed as 1000.25 and as 1100.25"},
+		{"minutes", "sysbench", prime, "2.0014s", "2.0014m", "the time is not in seconds"},
+		{"cut off", "sysbench", prime, "    execution time", "    exec", "the output is not whole: end is missing"},
+		{"without its rate", "sysbench", prime, "events per second", "events", "the output is not whole: rate is missing"},
+
+		{"too short a run", "stress-ng", "stress-ng/recorded-0.15.06-tcg-bad-short.txt", "", "", "stress-ng measured nothing"},
+		{"a rate of zero", "stress-ng", stream, "14.68 MB", "0.00 MB", `value "0.00": a value of zero is a failed measurement`},
+		{"infinite", "stress-ng", stream, "14.68 MB", "inf MB", `value "inf": not a decimal number`},
+		{"another unit", "stress-ng", stream, "14.68 MB read", "14.68 GB read", "unknown form of a memory rate"},
+		{"an instance twice", "stress-ng", stream, "(instance 1)", "(instance 0)", "the instance comes a second time"},
+		{"cut off", "stress-ng", stream, "successful run", "succ", "the line that says that the run was completed is missing"},
+		{"a failed stressor", "stress-ng", stream, "stress-ng: metrc: [365] stressor", "stress-ng: fail:  [365] stream", "stress-ng measured nothing"},
+
+		{"a latency of zero", "ucx", putLat, "4460.238", "0.000", `column latency (usec) overall: value "0.000": a value of zero is a failed measurement`},
+		{"a decimal comma", "ucx", putLat, "4460.238", "4460,238", `column latency (usec) overall: value "4460,238": not a decimal number`},
+		{"another unit", "ucx", putLat, "latency (usec)", "latency (nsec)", `unknown layout: column "50.0%ile" below "latency (nsec)"`},
+		{"another percentile", "ucx", putLat, "50.0%ile", "99.9%ile", `unknown layout: column "99.9%ile" below "latency (usec)"`},
+		{"a field less", "ucx", putLat, "4460.238", "", "the row has 7 fields, the header 8 columns"},
+		{"an error in the table", "ucx", putBW, "[thread 0]                65", "UCX ERROR x", "unknown line in the table"},
+		{"no iterations", "ucx", putLat, "  300 ", "    0 ", `column # iterations: value "0": not above zero`},
+
+		{"not all came back", "libfabric", fi, "=20", "=19", `#ack: "=19": not all messages came back`},
+		{"a time of zero", "libfabric", fi, "6483.67", "0.00", `usec/xfer: value "0.00": a value of zero is a failed measurement`},
+		{"a decimal comma", "libfabric", fi, "6483.67", "6483,67", `usec/xfer: value "6483,67": not a decimal number`},
+		{"another column", "libfabric", fi, "usec/xfer", "nsec/xfer", "unknown layout: column usec/xfer is missing"},
+		{"a column more", "libfabric", fi, "Mxfers/sec", "Mxfers/sec  more", "unknown layout: there are more columns than known"},
+		{"another size", "libfabric", fi, "64k ", "64x ", `bytes: "64x" is no number of this tool`},
+		{"a line above the table", "libfabric", fi, "bytes ", "fi_getinfo(): -61\nbytes ", "a line above the table"},
+
+		{"wrong elements", "nccl-tests", h100, "477.24      0", "477.24      3", `column #wrong: value "3": elements of the result are wrong`},
+		{"values out of bounds", "nccl-tests", h100, "0 OK", "2 FAILED", "the results of the collective are wrong"},
+		{"cut off", "nccl-tests", h100, "# Out of bounds", "# Out", "the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"},
+		{"another unit", "nccl-tests", h100, "(us)  (GB/s)", "(us)  (MB/s)", "unknown layout: other units"},
+		{"another column", "nccl-tests", h100, "  root  ", "  peer  ", `unknown layout: column "peer"`},
+		{"a column less than its header", "nccl-tests", h100, "sum      -1    13.67", "sum    13.67", "the row has 12 fields, the header 13 columns"},
+		{"a bandwidth that its time does not give", "nccl-tests", h100, "272.71", "172.71", "4294967296 bytes in 15749 us are not 172.71 GB/s"},
+		{"a decimal comma", "nccl-tests", h100, "272.71", "272,71", `column algbw: value "272,71": not a decimal number`},
+		{"a time of zero", "nccl-tests", h100, "15749", "0", `column time: value "0": not above zero`},
+		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ", "the row has 4 fields, the header 13 columns"},
+	} {
+		t.Run(tt.parser+" "+tt.name, func(t *testing.T) {
+			in := string(readFile(t, "testdata/"+tt.file))
+			if tt.old != "" {
+				in = change(t, tt.file, tt.old, tt.replacement)
+			}
+			figures, err := parsers[tt.parser]([]byte(in))
+			var bad *BadResultError
+			if !errors.As(err, &bad) || !strings.HasSuffix(err.Error(), tt.want) || bad.Line == 0 {
+				t.Errorf("got  %v, error %v\nwant %s", words(figures), err, tt.want)
+			}
+		})
+	}
+	for name, parse := range parsers {
+		for _, in := range []string{"", "\n", "bash: not found\n"} {
+			if figures, err := parse([]byte(in)); err == nil {
+				t.Errorf("%s takes %q for %v", name, in, words(figures))
+			}
+		}
+	}
+}
+
+// TestNoPrefixOfATableGivesWrongFigures cuts outputs at every byte. Those that end with their last figure have a line end behind it.
+func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
+	for parser, file := range map[string]string{
+		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt", "stress-ng": "recorded-0.15.06-tcg-stream.txt",
+		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log",
+	} {
+		whole := readFile(t, "testdata/"+parser+"/"+file)
+		want, err := parsers[parser](whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range whole {
+			if got, err := parsers[parser](whole[:n]); err == nil && !cmp.Equal(want, got) {
+				t.Fatalf("%s: %d of %d bytes give other figures:\n%s", parser, n, len(whole), cmp.Diff(want, got))
+			}
+		}
+	}
+}
+
+func TestThreadsAndInstancesAreCounted(t *testing.T) {
+	if _, err := ParseSysbenchCPU(readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), 4); err == nil || !strings.HasSuffix(err.Error(), "2 threads ran, not 4") {
+		t.Error(err)
+	}
+	if _, err := ParseStressStream(readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt"), 3); err == nil || !strings.HasSuffix(err.Error(), "2 instances have a memory rate, 3 ran") {
+		t.Error(err)
+	}
+	const old = "stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\nstress-ng: info: [1] successful run completed in 6s\n"
+	if got, err := ParseStressStream([]byte(old), 1); err != nil || math.Abs(got[0].Value-1.048576) > 1e-9 {
+		t.Errorf("one rate for both: %v, %v", words(got), err)
+	}
+}
+
+func TestEchoesThatWereLostAreAFigure(t *testing.T) {
+	in := change(t, "ping/recorded-iputils-20221126.txt", "5 received, 0%", "4 received, +1 errors, 20%")
+	lab := &fakeLab{clients: []command{fails(1, in, "")}}
+	samples := run(t, lab, "ping", n2, n1, Options{Iterations: 5})
+	s := samples[len(samples)-1]
+	if s.Metric != MetricLoss || s.Value != 20 || s.Unit != "%" || s.Error != "" || s.Command != "ping -c 5 -i 0.2 10.0.0.1" || s.ServerCommand != "" {
+		t.Errorf("%+v", s)
+	}
+	lab = &fakeLab{clients: []command{fails(1, string(readFile(t, "testdata/ping/recorded-iputils-20221126-bad-none.txt")), "")}}
+	samples = run(t, lab, "ping", n2, n1, Options{})
+	if len(samples) != 1 || !strings.Contains(samples[0].Error, "no echo came back") || samples[0].Attempt != 3 {
+		t.Errorf("%+v", samples)
+	}
+}
+
+func TestALatencyBelowTheWireIsNoResult(t *testing.T) {
+	w := Wire{Rate: 10, MTU: 4096}
+	lat := func(us float64, bytes int64) []Figure {
+		return []Figure{{Metric: MetricLatencyMin, Bytes: bytes, Value: us, Unit: UnitUsec}}
+	}
+	for _, tt := range []struct {
+		engine  string
+		figures []Figure
+		good    bool
+	}{
+		{"ib_write_lat", lat(0.9, 2), true},
+		{"ib_write_lat", lat(52.43, 65536), true}, // 65536 * 8 bits at 10 Gb/s
+		{"ib_write_lat", lat(52, 65536), false},
+		{"ping", lat(0.196, 0), true}, // twice 122 bytes
+		{"ping", lat(0.15, 0), false},
+		{"iperf3", []Figure{{Metric: MetricThroughput, Value: 9.9, Unit: UnitGbps}}, true},
+		{"iperf3", []Figure{{Metric: MetricThroughput, Value: 10.1, Unit: UnitGbps}}, false},
+		{"ucx_put_bw", []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 10.1, Unit: UnitGbps}}, false},
+		{"ib_write_bw/bidi", []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 19, Unit: UnitGbps}}, true},
+		{"ib_write_bw/bidi", []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 20.2, Unit: UnitGbps}}, false},
+		{"ib_atomic_bw", []Figure{{Metric: MetricBWAverage, Bytes: 8, Value: 11, Unit: UnitGbps}}, false},
+	} {
+		if err := w.check(mustEngine(t, tt.engine), tt.figures); (err == nil) != tt.good {
+			t.Errorf("%s %v: %v", tt.engine, words(tt.figures), err)
+		}
+		if err := (Wire{}).check(mustEngine(t, tt.engine), tt.figures); err != nil {
+			t.Errorf("%s on a wire of which nothing is known: %v", tt.engine, err)
+		}
+	}
+	ud := Wire{Rate: 25, MTU: 1024}.Limit(mustEngine(t, "ib_send_bw/ud"), 1024)
+	if want := 25 * 1024. / 1114; math.Abs(ud/want-1) > 1e-12 {
+		t.Errorf("a datagram: %g, want %g", ud, want)
+	}
+}

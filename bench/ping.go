@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var pingEngines = []Engine{{
+	Name: "ping", Tool: toolPing, About: "time of an ICMP echo there and back, and how many are lost", Suite: SuiteTCP, Program: "ping", Package: "iputils-ping", plugin: ping{},
+}}
+
+type ping struct{ nothing }
+
+// Echoes that are sent, one every 0.2 s: the shortest interval that ping grants everybody.
+const (
+	pingCount      = 20
+	pingQuickCount = 5
+)
+
+func (ping) check(_, _ Endpoint, o Options) error {
+	if o.Iterations < 0 {
+		return fmt.Errorf("%d echoes is below zero", o.Iterations)
+	}
+	return nil
+}
+
+func (ping) client(_, server Endpoint, o Options) []string {
+	n := pingCount
+	switch {
+	case o.Iterations > 0:
+		n = o.Iterations
+	case o.Quick:
+		n = pingQuickCount
+	}
+	return []string{"ping", "-c", strconv.Itoa(n), "-i", "0.2", server.Addr.String()}
+}
+
+func (ping) version() []string { return []string{"ping", "-V"} }
+
+func (ping) metrics() []string {
+	return []string{MetricLatencyMin, MetricLatencyAverage, MetricLatencyMax, MetricLatencyStdev, MetricLoss}
+}
+
+func (ping) parse(out Output, _ Options) ([]Figure, error) { return ParsePing(out.Stdout) }
+
+// Lines of ping. iputils says "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with "+2 errors" or "+1 duplicates" before the loss, and busybox
+// "3 packets transmitted, 3 packets received, 0% packet loss"; iputils "rtt min/avg/max/mdev = ..." and busybox "round-trip min/avg/max = ...".
+var (
+	pingCounts = regexp.MustCompile(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
+	pingLoss   = regexp.MustCompile(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
+	pingTimes  = regexp.MustCompile(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
+)
+
+// ParsePing reads what ping of iputils or busybox printed. Times become us, and are those of the way there and back. That some echoes were lost is a result; that
+// none came back, or one twice, is a failure.
+func ParsePing(output []byte) ([]Figure, error) {
+	var sent, received int64
+	var times []Figure
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		line = strings.TrimSpace(line)
+		bad := func(err error) error {
+			return &BadResultError{Tool: toolPing, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+		var err error
+		switch {
+		case strings.Contains(line, "packets transmitted"):
+			if sent != 0 {
+				return nil, bad(errors.New("a second summary"))
+			}
+			if sent, received, err = pingSummary(line); err != nil {
+				return nil, bad(err)
+			}
+		case strings.HasPrefix(line, "rtt ") || strings.HasPrefix(line, "round-trip "):
+			if sent == 0 || times != nil {
+				return nil, bad(errors.New("times without their summary"))
+			}
+			if times, err = pingRow(line, received); err != nil {
+				return nil, bad(err)
+			}
+		case sent != 0 && line != "":
+			return nil, bad(errors.New("unknown line below the summary"))
+		}
+	}
+	if times == nil {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolPing, Line: n, Text: text, Reason: "the line with the times is missing"}
+	}
+	loss := 100 * float64(sent-received) / float64(sent)
+	return append(times, Figure{Metric: MetricLoss, Iterations: sent, Value: loss, Unit: UnitPercent}), nil
+}
+
+func pingSummary(line string) (sent, received int64, err error) {
+	m := pingCounts.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+		return 0, 0, errors.New("unknown form of the summary")
+	case strings.Contains(m[3], "duplicates"):
+		return 0, 0, errors.New("an echo came back twice: two nodes have the address, or the network has a loop")
+	case !pingLoss.MatchString(m[3]):
+		return 0, 0, errors.New("unknown form of the summary")
+	}
+	if sent, err = parseCount(m[1]); err != nil {
+		return 0, 0, fmt.Errorf("packets sent: %w", err)
+	}
+	if received, err = parseCount(m[2]); err != nil {
+		return 0, 0, errors.New("no echo came back")
+	}
+	if received > sent {
+		return 0, 0, errors.New("more echoes came back than were sent")
+	}
+	return sent, received, nil
+}
+
+// pingRow reads the times by the titles before the equals sign.
+func pingRow(line string, received int64) ([]Figure, error) {
+	m := pingTimes.FindStringSubmatch(line)
+	if m == nil {
+		return nil, errors.New("unknown form of the times")
+	}
+	titles, fields := strings.Split(m[1], "/"), strings.Split(m[2], "/")
+	if len(titles) != len(fields) {
+		return nil, fmt.Errorf("%d titles and %d times", len(titles), len(fields))
+	}
+	metric := map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax, "mdev": MetricLatencyStdev}
+	value := make(map[string]float64)
+	var figures []Figure
+	for i, title := range titles {
+		name, known := metric[title]
+		if _, twice := value[title]; !known || twice {
+			return nil, fmt.Errorf("unknown title %q", shorten(title))
+		}
+		v, _, err := parseNumber(fields[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: value %q is %w", title, shorten(fields[i]), err)
+		}
+		value[title] = v
+		if v == 0 && title == "mdev" {
+			continue // below the last decimal, or a single echo
+		}
+		if err := checkValue(name, v); err != nil {
+			return nil, fmt.Errorf("%s: %w", title, err)
+		}
+		figures = append(figures, Figure{Metric: name, Iterations: received, Value: v * 1000, Unit: UnitUsec})
+	}
+	low, okLow := value["min"]
+	average, okAverage := value["avg"]
+	high, okHigh := value["max"]
+	if !okLow || !okAverage || !okHigh {
+		return nil, errors.New("min, avg or max is missing")
+	}
+	if low > average || average > high {
+		return nil, errors.New("the times are not in order")
+	}
+	return figures, nil
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Place says where on its node a tool runs. The zero value is anywhere, as the node's kernel chooses.
+type Place struct {
+	CPUs   string // as taskset lists them, e.g. "0-3,8"
+	Memory string // NUMA nodes, as numactl lists them, e.g. "0"
+}
+
+// notPinned is what a sample says of the zero Place.
+const notPinned = "not pinned"
+
+func (p Place) String() string {
+	switch {
+	case p.CPUs != "" && p.Memory != "":
+		return "CPUs " + p.CPUs + ", memory of NUMA node " + p.Memory
+	case p.CPUs != "":
+		return "CPUs " + p.CPUs
+	case p.Memory != "":
+		return "memory of NUMA node " + p.Memory
+	}
+	return notPinned
+}
+
+// place is where the options put a node's tool.
+func (o Options) place(ep Endpoint) Place {
+	if ep.Place != (Place{}) {
+		return ep.Place
+	}
+	return Place{CPUs: o.CPU, Memory: o.NUMA}
+}
+
+// wrap puts the programs in front of a command that hold it in its place.
+func (p Place) wrap(argv []string) []string {
+	if len(argv) == 0 {
+		return argv
+	}
+	var out []string
+	if p.CPUs != "" {
+		out = append(out, "taskset", "-c", p.CPUs)
+	}
+	if p.Memory != "" {
+		out = append(out, "numactl", "--membind="+p.Memory)
+	}
+	return append(out, argv...)
+}
+
+// check refuses lists that are none.
+func (p Place) check() error {
+	if _, err := countList(p.CPUs); err != nil {
+		return fmt.Errorf("CPUs %q: %w", p.CPUs, err)
+	}
+	if _, err := countList(p.Memory); err != nil {
+		return fmt.Errorf("NUMA nodes %q: %w", p.Memory, err)
+	}
+	return nil
+}
+
+// countList counts the numbers of a list such as "0-3,8".
+func countList(list string) (int, error) {
+	if list == "" {
+		return 0, nil
+	}
+	seen := make(map[int]bool)
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		a, err := strconv.ParseUint(low, 10, 12)
+		b := a
+		if err == nil && isRange {
+			b, err = strconv.ParseUint(high, 10, 12)
+		}
+		if err != nil || b < a {
+			return 0, fmt.Errorf("%q is no number or range below 4096", part)
+		}
+		for n := a; n <= b; n++ {
+			seen[int(n)] = true
+		}
+	}
+	return len(seen), nil
+}
+
+// verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not there, and the figure would be that of another place.
+func (p Place) verify(ctx context.Context, ask asker, node string) error {
+	if p == (Place{}) {
+		return nil
+	}
+	cpus, err := p.cpus(ctx, ask, node)
+	if err != nil {
+		return err
+	}
+	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
+		return &UnfitError{Node: node, Reason: fmt.Sprintf("of CPUs %s it has %d, not %d", p.CPUs, cpus, want)}
+	}
+	return nil
+}
+
+// cpus counts the CPUs that a command in this place may run on.
+func (p Place) cpus(ctx context.Context, ask asker, node string) (int, error) {
+	out, err := ask(ctx, node, p.wrap([]string{"nproc"})...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(out.Stdout)))
+	if out.ExitCode != 0 || err != nil || n < 1 {
+		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("nothing can run with %v: %v", p, exitError(node, "nproc", out))}
+	}
+	return n, nil
+}
+
+// An UnfitError tells that a node cannot run an engine, and that trying again will not help.
+type UnfitError struct {
+	Node   string
+	Reason string
+}
+
+func (e *UnfitError) Error() string { return e.Node + ": " + e.Reason }

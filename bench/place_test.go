@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+func TestAPlaceIsSaidAndWrapsTheCommand(t *testing.T) {
+	argv := []string{"iperf3", "-s"}
+	for _, tt := range []struct {
+		place         Place
+		text, command string
+	}{
+		{Place{}, "not pinned", "iperf3 -s"},
+		{Place{CPUs: "0-3,8"}, "CPUs 0-3,8", "taskset -c 0-3,8 iperf3 -s"},
+		{Place{Memory: "1"}, "memory of NUMA node 1", "numactl --membind=1 iperf3 -s"},
+		{Place{CPUs: "0", Memory: "1"}, "CPUs 0, memory of NUMA node 1", "taskset -c 0 numactl --membind=1 iperf3 -s"},
+	} {
+		if got := tt.place.String(); got != tt.text {
+			t.Errorf("%+v: got %q, want %q", tt.place, got, tt.text)
+		}
+		if got := strings.Join(tt.place.wrap(argv), " "); got != tt.command {
+			t.Errorf("%+v: got %q, want %q", tt.place, got, tt.command)
+		}
+	}
+	if got := (Place{CPUs: "0"}).wrap(nil); got != nil {
+		t.Errorf("no command became %q", got)
+	}
+}
+
+func TestListsAreCountedAndOtherWordsRefused(t *testing.T) {
+	for list, want := range map[string]int{"": 0, "0": 1, "0-3": 4, "0-3,8": 5, "1,1,1-2": 2, "4095": 1} {
+		if got, err := countList(list); err != nil || got != want {
+			t.Errorf("%q: got %d, error %v, want %d", list, got, err, want)
+		}
+	}
+	for _, list := range []string{"a", "-1", "3-1", "0-", "0,", ",0", "0;reboot", "4096", "1-9999", " 1", "all"} {
+		if n, err := countList(list); err == nil {
+			t.Errorf("%q: counted as %d", list, n)
+		}
+	}
+}
+
+// run runs an engine once in a fake lab whose client prints a text.
+func run(t *testing.T, lab *fakeLab, engine string, client, server Endpoint, opts Options) []Sample {
+	t.Helper()
+	var samples []Sample
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		samples, err = (&Runner{Exec: lab, Accelerator: "tcg", Emulated: true}).Run(t.Context(), mustEngine(t, engine), client, server, opts)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return samples
+}
+
+func TestBothSidesAreHeldInTheirPlaceAndTheSampleSaysSo(t *testing.T) {
+	lab := &fakeLab{clients: []command{prints(t, goodBW)}, answers: map[string]Output{
+		"n1 taskset -c 2 nproc":   {Stdout: []byte("1\n")},
+		"n2 taskset -c 0-1 nproc": {Stdout: []byte("2\n")},
+	}}
+	server := n1
+	server.Place = Place{CPUs: "2"}
+	s := run(t, lab, "ib_write_bw", n2, server, Options{CPU: "0-1"})[0]
+	if s.Error != "" || s.Placement != "client CPUs 0-1; server CPUs 2" || !strings.HasPrefix(s.Command, "taskset -c 0-1 ib_write_bw ") || !strings.HasPrefix(s.ServerCommand, "taskset -c 2 ib_write_bw ") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAPlaceThatTheNodeDoesNotHaveIsRefusedOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		out  Output
+		want string
+	}{
+		"fewer CPUs":  {Output{Stdout: []byte("1\n")}, "attempt 1: n2: of CPUs 0-1 it has 1, not 2"},
+		"none of all": {Output{ExitCode: 1, Stderr: []byte("taskset: can't set pid 7's affinity: Invalid argument\n")}, "attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 1: taskset: can't set pid 7's affinity: Invalid argument"},
+		"nonsense":    {Output{Stdout: []byte("many\n")}, "attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 0: many"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lab := &fakeLab{clients: []command{prints(t, goodBW)}, answers: map[string]Output{"n2 taskset -c 0-1 nproc": tt.out}}
+			samples := run(t, lab, "ib_write_bw", n2, n1, Options{CPU: "0-1"})
+			if len(samples) != 1 || samples[0].Error != tt.want || samples[0].Attempt != 1 {
+				t.Errorf("got  %+v\nwant %s", samples, tt.want)
+			}
+		})
+	}
+}
+
+func TestAToolThatIsNotThereIsNamedWithItsPackage(t *testing.T) {
+	lab := &fakeLab{answers: map[string]Output{"n2 sh -c command -v sysbench": {ExitCode: 127}}}
+	samples := run(t, lab, "sysbench_cpu", n2, Endpoint{}, Options{})
+	const want = "attempt 1: n2: sysbench is not installed: install sysbench"
+	if len(samples) != 1 || samples[0].Error != want || samples[0].Server != "" || lab.log != nil {
+		t.Errorf("got %+v and commands %q, want %s", samples, lab.log, want)
+	}
+	err := (&Runner{Exec: lab}).Fits(t.Context(), mustEngine(t, "sysbench_cpu"), Options{}, n2)
+	var unfit *UnfitError
+	if !errors.As(err, &unfit) || unfit.Node != "n2" {
+		t.Errorf("Fits: %v", err)
+	}
+	if err := (&Runner{Exec: &fakeLab{}}).Fits(t.Context(), mustEngine(t, "ping"), Options{}, n1, n2); err != nil {
+		t.Errorf("Fits where it is installed: %v", err)
+	}
+}
+
+// A scripted lab answers by command.
+type scripted map[string]Output
+
+func (l scripted) Exec(_ context.Context, node string, argv []string) (Output, error) {
+	if argv[0] == "sh" && strings.HasPrefix(argv[2], "command -v") {
+		return Output{}, nil
+	}
+	out, ok := l[strings.Join(argv, " ")]
+	if !ok {
+		return Output{}, errors.New(node + " does not know " + strings.Join(argv, " "))
+	}
+	return out, nil
+}
+
+func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
+	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
+	for _, tt := range []struct {
+		engine  string
+		opts    Options
+		lab     scripted
+		command string // or the reason
+	}{
+		{"sysbench_cpu", Options{Quick: true}, scripted{
+			"nproc": {Stdout: []byte("2\n")}, "sysbench --version": {Stdout: []byte("sysbench 1.0.20\n")},
+			"sysbench cpu --cpu-max-prime=10000 --threads=2 --time=2 run": {Stdout: readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt")},
+		}, "sysbench cpu --cpu-max-prime=10000 --threads=2 --time=2 run"},
+		{"stress_stream", Options{}, scripted{
+			"nproc": {Stdout: []byte("2\n")}, "cat /proc/meminfo": {Stdout: []byte("MemTotal: 211000 kB\nMemAvailable:   117000 kB\n")},
+			"stress-ng --version": {Stdout: []byte("stress-ng, version 0.15.06 (gcc 12.2.0)\n")},
+			"stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics": {Stderr: stream},
+		}, "stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
+		{"stress_stream", Options{}, scripted{"nproc": {Stdout: []byte("64\n")}, "cat /proc/meminfo": {Stdout: []byte("MemAvailable:   117000 kB\n")}},
+			"attempt 1: n2: stress-ng's stream needs 768 MiB for 64 CPUs; half of what is available is 57 MiB"},
+		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
+		{"nccl_all_reduce", Options{}, scripted{
+			"sh -c nvidia-smi -L":                  {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
+			"all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t, "testdata/nccl-tests/dgxc-h100-all_reduce.txt")},
+		}, "all_reduce_perf -b 8 -e 1G -f 2 -g 2"},
+	} {
+		t.Run(tt.engine+" "+tt.command, func(t *testing.T) {
+			samples, err := (&Runner{Exec: tt.lab, Retries: -1}).RunLocal(t.Context(), mustEngine(t, tt.engine), n2, tt.opts)
+			if err != nil || len(samples) == 0 {
+				t.Fatalf("%d samples, error %v", len(samples), err)
+			}
+			s := samples[0]
+			if got := s.Error + s.Command; s.Error != tt.command && got != tt.command {
+				t.Errorf("got %s, want %s", got, tt.command)
+			}
+			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Placement != "not pinned" {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+func TestWarmUpsAreDroppedAndCounted(t *testing.T) {
+	lab := &fakeLab{clients: []command{miscalibrated(t), prints(t, goodBW)}}
+	samples, _ := measure(t, lab, func(r *Runner) { r.WarmUps, r.CoolDown = 1, 1 })
+	if len(samples) != 69 || samples[0].WarmUps != 1 || samples[0].Attempt != 1 || len(lab.ports) != 2 {
+		t.Errorf("%d samples, the first %+v, ports %q", len(samples), samples[0], lab.ports)
+	}
+	if _, err := (&Runner{WarmUps: -1}).Run(t.Context(), mustEngine(t, "iperf3"), n2, n1, Options{}); err == nil {
+		t.Error("fewer warm-ups than none")
+	}
+}

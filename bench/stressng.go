@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var stressEngines = []Engine{{
+	Name: "stress_stream", Tool: toolStressNG, About: "memory bandwidth of all CPUs together, by the four loops of STREAM", Suite: SuiteMemory, Program: "stress-ng", Package: "stress-ng",
+	Local: true, plugin: stressStream{},
+}}
+
+type stressStream struct{ nothing }
+
+// Limits of a run.
+const (
+	// An instance takes three arrays of four times what it is told that the last cache holds.
+	streamPerCache = 12
+	mostCache      = 32 << 20
+	leastCache     = 1 << 20
+	leastSeconds   = 6 // "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled as well
+)
+
+// prepare counts the CPUs and finds arrays that fit: with the size that stress-ng takes from a large host's cache, it has ended small nodes for want of memory.
+func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+	var err error
+	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
+		return err
+	}
+	out, err := ask(ctx, ep.Node, "cat", "/proc/meminfo")
+	if err != nil {
+		return err
+	}
+	m := memAvailable.FindSubmatch(out.Stdout)
+	if m == nil {
+		return &UnfitError{Node: ep.Node, Reason: "/proc/meminfo does not tell how much memory is available"}
+	}
+	kib, err := strconv.ParseInt(string(m[1]), 10, 52)
+	if err != nil {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
+	}
+	o.Memory = kib << 10 / 2 // the other half is for the rest of the node
+	if need := int64(o.Threads) * streamPerCache * leastCache; o.Memory < need {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("stress-ng's stream needs %d MiB for %d CPUs; half of what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
+	}
+	return nil
+}
+
+var memAvailable = regexp.MustCompile(`(?m)^MemAvailable:\s+([0-9]+) kB$`)
+
+func (stressStream) client(_, _ Endpoint, o Options) []string {
+	threads := max(1, o.Threads)
+	cache := int64(mostCache)
+	for cache > leastCache && cache*streamPerCache*int64(threads) > o.Memory {
+		cache /= 2
+	}
+	return []string{"stress-ng", "--stream", strconv.Itoa(threads), "--stream-l3-size", strconv.FormatInt(cache>>20, 10) + "M", "-t", strconv.Itoa(max(leastSeconds, o.seconds())), "--metrics"}
+}
+
+func (stressStream) version() []string { return []string{"stress-ng", "--version"} }
+func (stressStream) metrics() []string { return []string{MetricMemoryBandwidth} }
+
+// parse joins the streams: some releases print to one, some to the other.
+func (stressStream) parse(out Output, o Options) ([]Figure, error) {
+	return ParseStressStream(append(append([]byte(nil), out.Stdout...), out.Stderr...), o.Threads)
+}
+
+// The rates of an instance. Releases up to 0.14 print one rate for reads and writes together.
+var streamRate = regexp.MustCompile(`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
+
+// ParseStressStream adds up what the instances of `stress-ng --stream` printed: bytes read and written a second, in GB/s of 10^9 bytes. What it calls MB is 2^20 bytes:
+// its loops read 48 and write 32 bytes for 4 floating-point operations, and 46.07 and 30.71 MB/s are printed with 4.03 Mflop/s. All instances must be there; 0 takes
+// any number.
+func ParseStressStream(output []byte, instances int) ([]Figure, error) {
+	total := 0.0
+	seen := make(map[string]bool)
+	ended := false
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		line = strings.TrimSpace(line)
+		bad := func(reason string) error {
+			return &BadResultError{Tool: toolStressNG, Line: number, Text: shorten(line), Reason: reason}
+		}
+		switch {
+		case strings.Contains(line, "stream: memory rate"):
+			m := streamRate.FindStringSubmatch(line)
+			if m == nil {
+				return nil, bad("unknown form of a memory rate")
+			}
+			if seen[m[4]] {
+				return nil, bad("the instance comes a second time")
+			}
+			seen[m[4]] = true
+			for _, field := range m[1:4] {
+				if field == "" {
+					continue
+				}
+				v, _, err := parseNumber(field)
+				if err == nil {
+					err = checkValue(MetricMemoryBandwidth, v)
+				}
+				if err != nil {
+					return nil, bad(fmt.Sprintf("value %q: %v", shorten(field), err))
+				}
+				total += v * (1 << 20) / 1e9
+			}
+		case strings.Contains(line, "too short to determine memory rate"), strings.Contains(line, "stress-ng: fail:"), strings.Contains(line, "unsuccessful"):
+			return nil, bad("stress-ng measured nothing")
+		case strings.Contains(line, "successful run completed"):
+			ended = true
+		}
+	}
+	err := checkValue(MetricMemoryBandwidth, total)
+	switch {
+	case len(seen) == 0:
+		err = errors.New("there is no memory rate")
+	case !ended:
+		err = errors.New("the line that says that the run was completed is missing")
+	case instances != 0 && len(seen) != instances:
+		err = fmt.Errorf("%d instances have a memory rate, %d ran", len(seen), instances)
+	}
+	if err != nil {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolStressNG, Line: n, Text: text, Reason: err.Error()}
+	}
+	return []Figure{{Metric: MetricMemoryBandwidth, Value: total, Unit: UnitGBps}}, nil
+}

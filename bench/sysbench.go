@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+func sysbenchEngine(name, about string, all bool) Engine {
+	return Engine{Name: name, Tool: toolSysbench, About: about, Suite: SuiteCPU, Program: "sysbench", Package: "sysbench", Local: true, plugin: sysbench{all: all}}
+}
+
+var sysbenchEngines = []Engine{
+	sysbenchEngine("sysbench_cpu_single", "prime numbers up to 10000 by one thread: the speed of a CPU", false),
+	sysbenchEngine("sysbench_cpu", "prime numbers up to 10000 by one thread a CPU", true),
+}
+
+type sysbench struct {
+	nothing
+	all bool // one thread a CPU, else one
+}
+
+func (s sysbench) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
+	o.Threads = 1
+	if s.all {
+		o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node)
+	}
+	return err
+}
+
+func (s sysbench) client(_, _ Endpoint, o Options) []string {
+	threads := 1
+	if s.all {
+		threads = max(1, o.Threads)
+	}
+	return []string{"sysbench", "cpu", "--cpu-max-prime=10000", "--threads=" + strconv.Itoa(threads), "--time=" + strconv.Itoa(o.seconds()), "run"}
+}
+
+func (sysbench) version() []string { return []string{"sysbench", "--version"} }
+func (sysbench) metrics() []string { return []string{MetricEventRate} }
+
+func (sysbench) parse(out Output, o Options) ([]Figure, error) {
+	return ParseSysbenchCPU(out.Stdout, o.Threads)
+}
+
+// ParseSysbenchCPU reads what `sysbench cpu run` of 1.0 or 1.1 printed, and refuses another number of threads than asked for; 0 takes any. The rate must agree with
+// the number of events and the time, which are printed apart from it.
+func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
+	// Values by their titles; 1.1 prints the time under another one, and the rate a second time.
+	title := map[string]string{
+		"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time", "time elapsed": "time",
+		"total number of events": "events", "execution time (avg/stddev)": "end",
+	}
+	values := make(map[string]float64)
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		key, text, ok := strings.Cut(strings.TrimSpace(line), ":")
+		name, known := title[key]
+		if !ok || !known {
+			continue
+		}
+		text = strings.TrimSpace(text)
+		bad := func(reason string) error {
+			return &BadResultError{Tool: toolSysbench, Line: number, Text: shorten(line), Reason: reason}
+		}
+		if _, twice := values[name]; twice {
+			return nil, bad("it comes a second time")
+		}
+		if name == "end" { // the last line: with it the output is whole
+			values[name] = 1
+			continue
+		}
+		if name == "time" {
+			if text, ok = strings.CutSuffix(text, "s"); !ok {
+				return nil, bad("the time is not in seconds")
+			}
+		}
+		v, _, err := parseNumber(text)
+		if err == nil {
+			err = checkValue(MetricEventRate, v)
+		}
+		if err != nil {
+			return nil, bad(fmt.Sprintf("value %q: %v", shorten(text), err))
+		}
+		values[name] = v
+	}
+	if err := sysbenchFault(values, threads); err != nil {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolSysbench, Line: n, Text: text, Reason: err.Error()}
+	}
+	return []Figure{{Metric: MetricEventRate, Iterations: int64(values["events"]), Value: values["rate"], Unit: UnitEvents}}, nil
+}
+
+func sysbenchFault(values map[string]float64, threads int) error {
+	for _, name := range []string{"threads", "rate", "time", "events", "end"} {
+		if values[name] == 0 {
+			return fmt.Errorf("the output is not whole: %s is missing", name)
+		}
+	}
+	if values["events"] >= 1<<53 {
+		return errors.New("the number of events is impossible")
+	}
+	if threads != 0 && values["threads"] != float64(threads) {
+		return fmt.Errorf("%g threads ran, not %d", values["threads"], threads)
+	}
+	if eps, ok := values["eps"]; ok && (eps < 0.99*values["rate"] || eps > 1.01*values["rate"]) {
+		return fmt.Errorf("the rate is printed as %g and as %g", values["rate"], eps)
+	}
+	if computed := values["events"] / values["time"]; computed < 0.9*values["rate"] || computed > 1.1*values["rate"] {
+		return fmt.Errorf("%g events a second do not agree with %g events in %g s", values["rate"], values["events"], values["time"])
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+func ucxEngine(name, about string, bandwidth bool) Engine {
+	return Engine{Name: name, Tool: toolUCX, About: about, Suite: SuiteRDMA, Program: "ucx_perftest", Package: "ucx-utils", plugin: ucx{bandwidth: bandwidth}}
+}
+
+// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the same device as ib_write_bw and ib_write_lat. The upper layer (UCP)
+// sets its connections up with datagrams, and gives up on nodes as slow as emulated ones ("UD endpoint: unhandled timeout error").
+var ucxEngines = []Engine{
+	ucxEngine("ucx_put_bw", "bandwidth of puts by UCX over the RDMA device", true),
+	ucxEngine("ucx_put_lat", "one-way latency of puts by UCX over the RDMA device", false),
+}
+
+type ucx struct {
+	nothing
+	bandwidth bool
+}
+
+// like is the test of perftest that takes as long: it chooses the size and the number of iterations.
+func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
+
+// size returns the message size: UCX has no run over all sizes.
+func (u ucx) size(o Options) int64 {
+	switch {
+	case o.Bytes != 0:
+		return o.Bytes
+	case u.bandwidth:
+		return quickBytes
+	}
+	return 8 // its own choice
+}
+
+func (u ucx) check(client, server Endpoint, o Options) error {
+	return u.like().check(client, server, o)
+}
+
+func (u ucx) args(ep Endpoint, o Options) []string {
+	o.Bytes = u.size(o)
+	n := u.like().iterations(o)
+	args := []string{"env", "UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex), "ucx_perftest"}
+	if u.bandwidth {
+		args = append(args, "-t", "put_bw", "-D", "zcopy")
+	} else {
+		args = append(args, "-t", "put_lat")
+	}
+	return append(args, "-x", "rc_verbs", "-d", ep.Device+":1", "-p", strconv.Itoa(o.Port),
+		"-s", strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
+}
+
+func (u ucx) server(ep Endpoint, o Options) []string { return u.args(ep, o) }
+
+func (u ucx) client(client, server Endpoint, o Options) []string {
+	return append(u.args(client, o), server.Addr.String())
+}
+
+func (u ucx) metrics() []string {
+	if u.bandwidth {
+		return []string{MetricBWAverage, MetricMessageRate}
+	}
+	return []string{MetricLatencyTypical, MetricLatencyAverage}
+}
+
+func (u ucx) parse(out Output, o Options) ([]Figure, error) {
+	all, err := ParseUCX(out.Stdout, u.size(o))
+	if err != nil {
+		return nil, err
+	}
+	var figures []Figure
+	for _, f := range all {
+		for _, m := range u.metrics() {
+			if f.Metric == m {
+				figures = append(figures, f)
+			}
+		}
+	}
+	if len(figures) != len(u.metrics()) {
+		return nil, &BadResultError{Tool: toolUCX, Reason: fmt.Sprintf("the table has not all of %s", strings.Join(u.metrics(), ", "))}
+	}
+	return figures, nil
+}
+
+// ucxColumns are the columns of ucx_perftest by group and title. The overall figures are of the whole run, the averages of what came after the last line. What it calls
+// MB is 2^20 bytes: 148 messages of 65536 bytes a second are printed as 9.26.
+var ucxColumns = map[string]column{
+	"latency (usec)/50.0%ile":      {kind: columnFigure, metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
+	"latency (usec)/average":       {kind: columnOther},
+	"latency (usec)/overall":       {kind: columnFigure, metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
+	"overhead (usec)/50.0%ile":     {kind: columnOther},
+	"overhead (usec)/average":      {kind: columnOther},
+	"overhead (usec)/overall":      {kind: columnOther},
+	"bandwidth (MB/s)/average":     {kind: columnOther},
+	"bandwidth (MB/s)/overall":     {kind: columnFigure, metric: MetricBWAverage, scale: mibToGb, unit: UnitGbps, mayBeZero: true},
+	"message rate (msg/s)/average": {kind: columnOther},
+	"message rate (msg/s)/overall": {kind: columnFigure, metric: MetricMessageRate, scale: 1e-6, unit: UnitMpps, mayBeZero: true},
+	"/# iterations":                {kind: columnIterations},
+}
+
+// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only one. The table does not tell the message size.
+func ParseUCX(output []byte, size int64) ([]Figure, error) {
+	var cols []column
+	var groups string // the header row above the titles
+	var figures []Figure
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		line = strings.TrimRight(line, " \t\r\n")
+		bad := func(err error) error {
+			return &BadResultError{Tool: toolUCX, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+		var err error
+		switch {
+		case line == "" || strings.HasPrefix(line, "+"):
+		case strings.HasPrefix(line, "|") && strings.Contains(line, "# iterations"):
+			if cols, err = ucxHeader(groups, line); err != nil {
+				return nil, bad(err)
+			}
+		case strings.HasPrefix(line, "|"):
+			groups = line
+		case cols == nil:
+			// Words about the connection.
+		case strings.HasPrefix(line, "[thread "):
+			// How far it is.
+		case strings.HasPrefix(line, "Final:") || strings.HasPrefix(line, "   "):
+			if figures != nil {
+				return nil, bad(errors.New("a second row of results"))
+			}
+			if figures, err = ucxRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), size); err != nil {
+				return nil, bad(err)
+			}
+		default:
+			return nil, bad(errors.New("unknown line in the table"))
+		}
+	}
+	// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
+	if figures == nil || output[len(output)-1] != '\n' {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolUCX, Line: n, Text: text, Reason: "the output ends without a whole row of results"}
+	}
+	return figures, nil
+}
+
+// ucxHeader finds the columns: a title belongs to the group that stands above it.
+func ucxHeader(groups, titles string) ([]column, error) {
+	var cols []column
+	seen := make(map[string]bool)
+	at := 1
+	for _, cell := range strings.Split(strings.Trim(titles, "|"), "|") {
+		title, group := strings.TrimSpace(cell), ""
+		if at < len(groups) {
+			begin := strings.LastIndex(groups[:at], "|") + 1
+			if end := strings.Index(groups[at:], "|"); end >= 0 {
+				group = strings.TrimSpace(groups[begin : at+end])
+			}
+		}
+		at += len(cell) + 1
+		if title == "Stage" || title == "Test" { // holds words, or nothing
+			continue
+		}
+		c, ok := ucxColumns[group+"/"+title]
+		if !ok || seen[group+title] {
+			return nil, fmt.Errorf("unknown layout: column %q below %q", shorten(title), shorten(group))
+		}
+		seen[group+title] = true
+		c.title = strings.TrimSpace(group + " " + title)
+		cols = append(cols, c)
+	}
+	return cols, nil
+}
+
+func ucxRow(cols []column, fields []string, size int64) ([]Figure, error) {
+	if len(fields) != len(cols) {
+		return nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(cols))
+	}
+	var figures []Figure
+	iterations := int64(0)
+	for i, c := range cols {
+		v, _, err := parseNumber(fields[i])
+		switch {
+		case err != nil:
+		case c.kind == columnIterations:
+			iterations, err = parseCount(fields[i])
+		case c.kind == columnFigure && (v != 0 || !c.mayBeZero):
+			err = checkValue(c.metric, v)
+			figures = append(figures, Figure{Metric: c.metric, Bytes: size, Value: v * c.scale, Unit: c.unit})
+		case v < 0:
+			err = errors.New("negative")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("column %s: value %q: %w", c.title, shorten(fields[i]), err)
+		}
+	}
+	for i := range figures {
+		figures[i].Iterations = iterations
+	}
+	return figures, nil
+}

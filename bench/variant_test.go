@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestVariantsOfPerftestAreCommandLines has every operation with every transport that it may have.
+func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
+	wide := n1
+	wide.Wire = Wire{MTU: 4096}
+	for _, tt := range []struct{ name, canonical, command string }{
+		{"ib_write_bw/rc", "ib_write_bw", "-n 350 -u 18 -s 65536"},
+		{"ib_write_bw/uc", "ib_write_bw/uc", "-n 350 -u 18 -s 65536 -c UC"},
+		{"ib_write_lat/uc", "ib_write_lat/uc", "-n 1000 -u 18 -s 2 -c UC"},
+		{"ib_send_bw/uc", "ib_send_bw/uc", "-n 350 -u 18 -s 65536 -c UC"},
+		{"ib_send_bw/ud", "ib_send_bw/ud", "-n 4150 -u 18 -s 4096 -c UD"},
+		{"ib_send_lat/ud", "ib_send_lat/ud", "-n 1000 -u 18 -s 2 -c UD"},
+		{"ib_atomic_bw", "ib_atomic_bw", "-n 4990 -u 18"},
+		{"ib_write_bw/bidi/q4/uc", "ib_write_bw/uc/q4/bidi", "-n 90 -u 18 -s 65536 -c UC -q 4 -b"},
+		{"ib_read_bw/timed", "ib_read_bw/timed", "-D 2 -u 18 -s 65536"},
+		{"ib_send_lat/timed", "ib_send_lat/timed", "-D 2 -u 18 -s 2"},
+		{"ib_write_bw/imm", "ib_write_bw/imm", "-n 350 -u 18 -s 65536 --write_with_imm"},
+		{"ib_write_bw/dmabuf/cuda1", "ib_write_bw/cuda1/dmabuf", "-n 350 -u 18 -s 65536 --use_cuda=1 --use_cuda_dmabuf"},
+	} {
+		e := mustEngine(t, tt.name)
+		if e.Name != tt.canonical || mustEngine(t, e.Name) != e {
+			t.Errorf("%s is called %s, want %s", tt.name, e.Name, tt.canonical)
+		}
+		_, args, _ := strings.Cut(strings.Join(e.Server(wide, Options{Quick: true, Port: 20000}), " "), " -p 20000 ")
+		if args != tt.command {
+			t.Errorf("%s: got %s, want %s", tt.name, args, tt.command)
+		}
+	}
+}
+
+func TestVariantsThatDoNotExistAreRefused(t *testing.T) {
+	for name, want := range map[string]string{
+		"ib_read_bw/uc":      `find engine "ib_read_bw/uc": UC has no read: it takes send and write`,
+		"ib_atomic_lat/uc":   `find engine "ib_atomic_lat/uc": UC has no atomic: it takes send and write`,
+		"ib_write_bw/ud":     `find engine "ib_write_bw/ud": UD has no write: it takes send alone`,
+		"ib_read_lat/ud":     `find engine "ib_read_lat/ud": UD has no read: it takes send alone`,
+		"ib_send_bw/imm":     `find engine "ib_send_bw/imm": imm is for write, not for send`,
+		"ib_write_lat/imm":   `find engine "ib_write_lat/imm": imm is for ib_write_bw: perftest's latency test polls memory`,
+		"ib_write_lat/q2":    `find engine "ib_write_lat/q2": bidi and more queue pairs than one are for bandwidth`,
+		"ib_send_lat/bidi":   `find engine "ib_send_lat/bidi": bidi and more queue pairs than one are for bandwidth`,
+		"ib_write_bw/q0":     `find engine "ib_write_bw/q0": 0 queue pairs; give 1 to 16384`,
+		"ib_write_bw/dmabuf": `find engine "ib_write_bw/dmabuf": dmabuf needs a GPU: add cuda0`,
+		"ib_write_bw/xrc":    `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf`,
+		"ib_write_bw/":       `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf`,
+		"iperf3/uc":          `find engine "iperf3/uc": iperf3 has no variants`,
+	} {
+		if _, err := EngineByName(name); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	wide := n1
+	wide.Wire.MTU = 1024
+	other := n2
+	other.Wire.MTU = 4096
+	_, err := (&Runner{}).Run(t.Context(), mustEngine(t, "ib_send_bw/ud"), other, wide, Options{Bytes: 1025})
+	if err == nil || !strings.HasSuffix(err.Error(), "message size 1025; a datagram (UD) is one packet, of at most 1024 bytes here") {
+		t.Errorf("a datagram larger than a packet: %v", err)
+	}
+}
+
+func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
+	const old = "  -b, --bidirectional  Measure\n      --use_hugepages  Use Hugepages instead of contig, memalign allocations.\n"
+	const newer = old + "      --write_with_imm  use write-with-immediate verb instead of write\n      --use_cuda=<cuda device id>  Use CUDA\n"
+	ask := func(help string) asker {
+		return func(context.Context, string, ...string) (Output, error) {
+			return Output{Stdout: []byte(help), ExitCode: 1}, nil
+		}
+	}
+	for _, tt := range []struct{ name, help, want string }{
+		{"ib_write_bw", old, ""},
+		{"ib_write_bw/imm", newer, ""},
+		{"ib_write_bw/imm", old, "n2: ib_write_bw has no --write_with_imm: writes with immediate data need a later perftest"},
+		{"ib_write_bw/cuda0", newer, ""},
+		{"ib_write_bw/cuda0", old, "n2: ib_write_bw has no --use_cuda: memory of a GPU needs a perftest that was built with CUDA"},
+		{"ib_write_bw/cuda0/dmabuf", newer, "n2: ib_write_bw has no --use_cuda_dmabuf: dma-buf needs a later perftest, built with CUDA"},
+	} {
+		err := mustEngine(t, tt.name).plugin.prepare(t.Context(), ask(tt.help), n2, n1, &Options{})
+		if got := ""; err != nil {
+			got = err.Error()
+			if got != tt.want {
+				t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+			}
+		} else if tt.want != "" {
+			t.Errorf("%s: no error, want %s", tt.name, tt.want)
+		}
+	}
+}
+
+func TestSuitesHoldEveryEngineOnce(t *testing.T) {
+	n := 0
+	for _, name := range Suites() {
+		engines, err := Suite(name)
+		if err != nil || len(engines) == 0 {
+			t.Errorf("%s: %d engines, error %v", name, len(engines), err)
+		}
+		if name == SuiteAll {
+			if n != len(engines) || n != len(Catalogue()) {
+				t.Errorf("the suites have %d engines, all has %d of %d", n, len(engines), len(Catalogue()))
+			}
+			continue
+		}
+		n += len(engines)
+	}
+	if _, err := Suite("mpi"); err == nil || err.Error() != `find suite "mpi": unknown; use one of rdma, tcp, cpu, memory, gpu, all` {
+		t.Errorf("a suite that is not there: %v", err)
+	}
+	var names []string
+	for _, e := range Catalogue() {
+		if e.Program == "" || e.Package == "" || e.About == "" || len(e.Metrics()) == 0 {
+			t.Errorf("%+v is not complete", e)
+		}
+		for _, m := range e.Metrics() {
+			if metricUnits[m] == "" {
+				t.Errorf("%s: %s has no unit", e.Name, m)
+			}
+		}
+		names = append(names, e.Name)
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != n {
+		t.Error("two engines have one name")
+	}
+}
+
+func TestEnginesOfTheWrongShapeAreRefused(t *testing.T) {
+	r := &Runner{}
+	if _, err := r.Run(t.Context(), mustEngine(t, "sysbench_cpu"), n2, n1, Options{}); err == nil || err.Error() != `measure sysbench_cpu on "n2": this engine measures one node; use RunLocal` {
+		t.Error(err)
+	}
+	if _, err := r.RunLocal(t.Context(), mustEngine(t, "iperf3"), n2, Options{}); err == nil || err.Error() != `measure iperf3 from "n2" to "": this engine measures between two nodes; use Run` {
+		t.Error(err)
+	}
+	if _, err := r.Run(t.Context(), mustEngine(t, "ping"), n2, n1, Options{CPU: "0;x"}); err == nil || !strings.HasSuffix(err.Error(), `CPUs "0;x": "0;x" is no number or range below 4096`) {
+		t.Error(err)
+	}
+}

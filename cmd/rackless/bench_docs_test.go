@@ -1,0 +1,56 @@
+package main
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// docs/measuring.md has a row for every engine that a suite adds, made again from the code.
+func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
+	page := pages(t)["docs/measuring.md"]
+	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: 77}
+	o := bench.Options{Accelerator: "tcg", Port: 65001, Threads: 99}
+	words := strings.NewReplacer("=77 ", "=GID ", " 77 ", " GID ", "65001", "PORT", "10.0.0.1", "ADDRESS", "--time=5", "--time=SECONDS", "-t 6", "-t SECONDS",
+		"--threads=99", "--threads=CPUS", "--stream 99", "--stream CPUS", "-g 99", "-g GPUS")
+	numbers := regexp.MustCompile(` (-n|-I) \d+`)
+	warm := regexp.MustCompile(` -w \d+`)
+	size := regexp.MustCompile(`l3-size \d+M`)
+	text := func(argv []string) string {
+		s := words.Replace(strings.Join(argv, " "))
+		return size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"), "l3-size SIZE")
+	}
+	plain := make(map[string]bool)
+	for _, e := range bench.Engines() {
+		plain[e.Name] = true
+	}
+	n := 0
+	for _, e := range bench.Catalogue() {
+		if plain[e.Name] {
+			continue
+		}
+		n++
+		server, client := "none", "`"+text(e.Client(ep, ep, o))+"`"
+		if argv := e.Server(ep, o); argv != nil {
+			server = "`" + text(argv) + "`"
+			if client == "`"+text(argv)+" ADDRESS`" {
+				client = "the same, with the server's address"
+			}
+		}
+		row := "| `" + e.Suite + "` | `" + e.Name + "` | " + server + " | " + client + " |\n"
+		if !strings.Contains(page, row) {
+			t.Errorf("no row %s", row)
+		}
+		for _, m := range e.Metrics() {
+			if !strings.Contains(page, "`"+m+"`") {
+				t.Errorf("%s: the page does not explain %s", e.Name, m)
+			}
+		}
+	}
+	if n < 9 {
+		t.Errorf("%d engines beyond those run by default, want at least 9", n)
+	}
+}

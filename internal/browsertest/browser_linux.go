@@ -1,0 +1,254 @@
+package browsertest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// TB is what of *testing.T a test lends to the browser. Only tests may import package testing.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+var screenshots = flag.String("screenshots", "", "write a picture of every page of the browser test into this folder")
+
+// A Screen is a device that the page is read on.
+type Screen struct {
+	Name          string
+	Width, Height int
+	Scheme, Media string // of CSS: light or dark, screen or print
+	Background    string // what the page must be painted on: proof that the scheme took effect
+}
+
+// Screens are the devices that every page is tested on.
+var Screens = []Screen{
+	{"phone-light", 390, 844, "light", "screen", "rgb(255, 255, 255)"},
+	{"phone-dark", 390, 844, "dark", "screen", "rgb(20, 24, 29)"},
+	{"laptop-light", 1440, 900, "light", "screen", "rgb(255, 255, 255)"},
+	{"laptop-dark", 1440, 900, "dark", "screen", "rgb(20, 24, 29)"},
+	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"}, // A4 with Chromium's margins, at 96 dots an inch, from a dark desktop
+}
+
+// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end with a zero byte. It needs no port.
+type Browser struct {
+	to     *os.File
+	from   *os.File
+	in     *bufio.Reader
+	last   int
+	events []message
+}
+
+type message struct {
+	ID        int             `json:"id"`
+	Method    string          `json:"method"`
+	SessionID string          `json:"sessionId"`
+	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	Error     *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// limit is how long one answer of the browser may take on a busy machine.
+const limit = 60 * time.Second
+
+// Start starts Chromium for one test. At the test's end it and its profile are gone.
+func Start(t TB) *Browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("chromium is needed where CI is set: %v; install it: apt-get install chromium", err)
+		}
+		t.Skipf("skipped: chromium is not installed: %v; to run this test: apt-get install chromium", err)
+	}
+	home, err := os.MkdirTemp("", "page-chromium-") // not t.TempDir: the name of a socket in it must stay short
+	if err != nil {
+		t.Fatal(err)
+	}
+	childIn, to, err1 := os.Pipe()
+	from, childOut, err2 := os.Pipe()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-pipe")
+	var log bytes.Buffer
+	cmd.Stderr = &log // all of its processes hold it, so Wait waits for all of them
+	cmd.WaitDelay = 10 * time.Second
+	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol wants them as 3 and 4
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	childIn.Close()
+	childOut.Close()
+	b := &Browser{to: to, from: from, in: bufio.NewReader(from)}
+	t.Cleanup(func() {
+		to.Close() // Chromium ends when its pipe does; the signal is for one that hangs
+		from.Close()
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("end chromium: %v", err)
+		}
+		cmd.Wait() // says "killed"
+		if t.Failed() {
+			t.Logf("chromium's own log:\n%s", log.Bytes())
+		}
+		if err := os.RemoveAll(home); err != nil {
+			t.Errorf("remove chromium's profile: %v", err)
+		}
+	})
+	return b
+}
+
+// call sends a command and waits for its answer; events on the way are kept.
+func (b *Browser) call(t TB, session, method string, params, result any) {
+	t.Helper()
+	b.last++
+	line, err := json.Marshal(map[string]any{"id": b.last, "method": method, "params": params})
+	if session != "" {
+		line, err = json.Marshal(map[string]any{"id": b.last, "method": method, "params": params, "sessionId": session})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.to.Write(append(line, 0)); err != nil {
+		t.Fatalf("send %s to chromium: %v", method, err)
+	}
+	for {
+		m := b.next(t, method)
+		if m.ID != b.last {
+			continue
+		}
+		if m.Error != nil {
+			t.Fatalf("chromium on %s: %s", method, m.Error.Message)
+		}
+		if result != nil {
+			if err := json.Unmarshal(m.Result, result); err != nil {
+				t.Fatalf("chromium's answer to %s: %v", method, err)
+			}
+		}
+		return
+	}
+}
+
+// next reads one message.
+func (b *Browser) next(t TB, waiting string) message {
+	t.Helper()
+	if err := b.from.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := b.in.ReadBytes(0)
+	if err != nil {
+		t.Fatalf("wait for chromium, %s: %v", waiting, err)
+	}
+	var m message
+	if err := json.Unmarshal(bytes.TrimSuffix(line, []byte{0}), &m); err != nil {
+		t.Fatalf("read from chromium: %v", err)
+	}
+	if m.ID == 0 {
+		b.events = append(b.events, m)
+	}
+	return m
+}
+
+// Seen is what the browser made of a page.
+type Seen struct {
+	Probe    string   // what the probe returned
+	Problems []string // errors, and requests for anything but the page itself
+}
+
+type object = map[string]any
+
+// Open loads a file in a fresh tab that looks like the screen, and then evaluates the probe in it: JavaScript that gives a string, or a promise of one.
+func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
+	t.Helper()
+	var target struct{ TargetID, SessionID string }
+	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
+	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
+	tab := target.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.call(t, tab, domain+".enable", object{}, nil)
+	}
+	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height, "deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
+	b.call(t, tab, "Emulation.setEmulatedMedia", object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
+	b.events = nil
+	address := (&url.URL{Scheme: "file", Path: file}).String()
+	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
+	loaded := func(m message) bool { return m.SessionID == tab && m.Method == "Page.loadEventFired" }
+	for !slices.ContainsFunc(b.events, loaded) {
+		b.next(t, "load of "+address)
+	}
+	var answer struct {
+		Result           struct{ Value string }
+		ExceptionDetails json.RawMessage
+	}
+	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true}, &answer)
+	out := Seen{Probe: answer.Result.Value}
+	for _, m := range b.events {
+		if problem := m.problem(address); m.SessionID == tab && problem != "" {
+			out.Problems = append(out.Problems, problem)
+		}
+	}
+	if *screenshots != "" {
+		b.screenshot(t, tab, file, s)
+	}
+	b.call(t, "", "Target.closeTarget", object{"targetId": target.TargetID}, nil)
+	return out
+}
+
+// problem says what is wrong about an event; most are fine.
+func (m message) problem(address string) string {
+	switch m.Method {
+	case "Network.requestWillBeSent":
+		var p struct{ Request struct{ URL string } }
+		if err := json.Unmarshal(m.Params, &p); err != nil {
+			return err.Error()
+		}
+		// Chromium lists a picture that is in the page itself as a request; it goes nowhere.
+		if p.Request.URL != address && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
+			return "request for " + p.Request.URL
+		}
+	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":
+		return m.Method + " " + string(m.Params) // the pages print nothing: whatever the console gets is an error
+	}
+	return ""
+}
+
+// screenshot writes the page in pieces that are short enough to be looked at.
+func (b *Browser) screenshot(t TB, tab, file string, s Screen) {
+	t.Helper()
+	const piece, most = 1600, 8
+	var layout struct{ CSSContentSize struct{ Height float64 } }
+	b.call(t, tab, "Page.getLayoutMetrics", object{}, &layout)
+	for i := 0; i < most && float64(i*piece) < layout.CSSContentSize.Height; i++ {
+		height := min(piece, layout.CSSContentSize.Height-float64(i*piece))
+		var image struct{ Data []byte }
+		b.call(t, tab, "Page.captureScreenshot", object{"captureBeyondViewport": true,
+			"clip": object{"x": 0, "y": i * piece, "width": s.Width, "height": height, "scale": 1}}, &image)
+		name := fmt.Sprintf("%s-%s-%d.png", strings.TrimSuffix(filepath.Base(file), ".html"), s.Name, i+1)
+		if err := os.WriteFile(filepath.Join(*screenshots, name), image.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
