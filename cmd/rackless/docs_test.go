@@ -89,15 +89,17 @@ func commands(page, program string) []mention {
 	return out
 }
 
-// shellWords splits a command line as a shell does, as far as pages need it: what stands in single quotes is one word.
+// shellWords splits a command line as a shell does, as far as pages need it: what stands in quotes is one word.
 func shellWords(line string) []string {
 	var words []string
-	for i, part := range strings.Split(line, "'") {
-		if i%2 == 1 {
-			words = append(words, part)
-			continue
+	for line != "" {
+		at := strings.IndexAny(line, `'"`)
+		if at < 0 {
+			return append(words, strings.Fields(line)...)
 		}
-		words = append(words, strings.Fields(part)...)
+		words = append(words, strings.Fields(line[:at])...)
+		quoted, rest, _ := strings.Cut(line[at+1:], line[at:at+1])
+		words, line = append(words, quoted), rest
 	}
 	return words
 }

@@ -82,6 +82,7 @@ network, and every figure says so.
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
   rackless verify pair                 every fact of it, checked, with evidence
   rackless bench pair                  bandwidth and latency, and a page that shows them
+  rackless study run study.yaml        whether a setting matters, with intervals
   rackless exec vm00 -- ibv_devinfo    anything else
   rackless down pair
 
@@ -114,7 +115,7 @@ images and results; NO_COLOR turns colour off.`,
 	}
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newFabricCmd(a), newCaptureCmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newStudyCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
 	root.AddCommand(newDaemonCmd(a))
 

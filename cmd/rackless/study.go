@@ -1,0 +1,447 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/rig"
+	"github.com/rackless/rackless/study/stats"
+	"github.com/rackless/rackless/study/store"
+)
+
+func newStudyCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "study",
+		Short: "Find out whether settings matter: runs in random order, and what they show with intervals",
+		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file), measures every combination again
+and again in random order, and says with intervals and corrected tests what that shows: better, worse, equivalent or undecided.
+
+docs/study.md describes the file of a study, what is done to make the comparison fair, and where the raw figures lie.`,
+		Example: `  rackless study run examples/studies/contention.yaml
+  rackless study report contention`,
+	}
+	cmd.AddCommand(newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a))
+	return cmd
+}
+
+// dbFlag adds --db.
+func dbFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "db", "", "`FILE` that studies are kept in (default: studies.db in the directory of data)")
+}
+
+func (a *app) dbPath(path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	d, err := a.dirs()
+	return filepath.Join(d.Data, "studies.db"), err
+}
+
+// studyRunOptions are the flags of study run.
+type studyRunOptions struct {
+	db      string
+	accel   string
+	dryRun  bool
+	restart bool
+}
+
+func newStudyRunCmd(a *app) *cobra.Command {
+	var o studyRunOptions
+	cmd := &cobra.Command{
+		Use:   "run STUDY.yaml",
+		Short: "Make the runs of a study, or go on with them",
+		Long: `Prints what is going to be run and the smallest effect that can be shown with so many blocks, then makes the runs. Each is written
+down as it ends: after Ctrl-C, a kill or a reboot the same command goes on with the next run. A run that fails, or that something
+else on the machine disturbed, is kept as such and made again, three times in all.
+
+The lab is brought up as each run needs it, and stays up at the end. Load is made by stress-ng on this machine.`,
+		Example: `  rackless study run examples/studies/contention.yaml --dry-run
+  rackless study run examples/studies/contention.yaml`,
+		Args: exactArgs(1, "a study file"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
+	}
+	dbFlag(cmd, &o.db)
+	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show the order of the runs and what they can show, and run nothing")
+	cmd.Flags().BoolVar(&o.restart, "restart", false, "forget the runs that were made, and begin anew")
+	return cmd
+}
+
+func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return usage(err)
+	}
+	spec, err := study.Parse(file, text)
+	if err != nil {
+		return usage(err)
+	}
+	d, err := a.dirs()
+	if err != nil {
+		return err
+	}
+	r, err := rig.New(d, spec, rig.LabFile(file, spec.Lab), rack.Options{Accel: o.accel})
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", file, err))
+	}
+	a.printDesign(spec)
+	if o.dryRun {
+		a.printOrder(spec)
+		return nil
+	}
+	unlock, err := lockStudies(d)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path, err := a.dbPath(o.db)
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	s, err := openStudy(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), o.restart)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	ui := newUI(a.err, a.env)
+	defer ui.close()
+	steps := &rack.Progress{Report: ui.event}
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) { studyProgress(steps, p) }}
+	err = c.Run(ctx)
+	ui.close()
+	// What was changed goes back also after Ctrl-C.
+	err = errors.Join(err, r.Close(), db.Close())
+	if err != nil {
+		return fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
+	}
+	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
+	return nil
+}
+
+// lockStudies keeps two studies on one machine from measuring each other.
+func lockStudies(d rack.Dirs) (unlock func(), err error) {
+	if err := os.MkdirAll(d.Run, 0o700); err != nil {
+		return nil, err
+	}
+	l := flock.New(filepath.Join(d.Run, "study.lock"))
+	held, err := l.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	if !held {
+		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for it, or end it", l.Path())
+	}
+	return func() { _ = l.Close() }, nil // the kernel takes the lock away in any case
+}
+
+// openStudy finds the study in the file, or adds it.
+func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText string, restart bool) (*store.Study, error) {
+	s, err := db.Find(ctx, spec.Name)
+	switch {
+	case errors.Is(err, store.ErrNoStudy):
+	case err != nil:
+		return nil, err
+	case restart:
+		if err := db.Remove(ctx, spec.Name); err != nil {
+			return nil, err
+		}
+	case s.Digest != digest:
+		return nil, usage(fmt.Errorf("study %s was begun with other files: its study or lab file has changed since %s; give it another name, or forget its runs with --restart",
+			spec.Name, s.Created.Local().Format(time.DateTime)))
+	default:
+		return s, nil
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	s = &store.Study{Name: spec.Name, Spec: text, Digest: digest, Lab: labText, Created: time.Now(), Rackless: version}
+	return s, db.Create(ctx, s)
+}
+
+// printDesign says what is run, and what that can show.
+func (a *app) printDesign(s *study.Spec) {
+	cells, comparisons := s.Cells(), len(s.Pairings())*max(1, s.Compared())
+	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"), count(study.RunsPerCell*len(cells), "run"), s.Seed)
+	for _, f := range s.Factors {
+		fmt.Fprintf(a.out, "  %-12s %s\n", f.Name, strings.Join(f.Levels, " | "))
+	}
+	least := stats.MinBlocks(1-s.Confidence, comparisons)
+	if s.Blocks == 0 {
+		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least, count(comparisons, "comparison"))
+		return
+	}
+	fmt.Fprintf(a.out, "%s, %s in all; %s are made\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
+	if s.Blocks < least {
+		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
+		return
+	}
+	fmt.Fprint(a.out, "smallest effect that is found in 4 of 5 such studies, by how far blocks differ:")
+	for i, spread := range []float64{0.01, 0.05, 0.2} {
+		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: comparisons, Seed: s.Seed}
+		if e := p.Detectable(s.Blocks); !math.IsInf(e, 1) {
+			fmt.Fprintf(a.out, "%s %.1f%% (%g%%)", map[bool]string{true: "", false: ","}[i == 0], 100*e, 100*spread)
+		}
+	}
+	fmt.Fprintln(a.out)
+}
+
+// printOrder prints the order of the first block, and of all where there are few.
+func (a *app) printOrder(s *study.Spec) {
+	blocks := max(1, min(s.Blocks, 3))
+	for b := 1; b <= blocks; b++ {
+		for _, r := range s.Block(b) {
+			fmt.Fprintf(a.out, "block %2d  run %2d  %s\n", r.Block, r.Place, s.CellText(r.Cell))
+		}
+	}
+	if s.Blocks != blocks {
+		fmt.Fprintln(a.out, "and so on")
+	}
+}
+
+// studyProgress shows a run as a step.
+func studyProgress(steps *rack.Progress, p conduct.Progress) {
+	if p.Status != "" {
+		var err error
+		if p.Status != store.Done {
+			steps.Note("%s: %s", p.Status, p.Error)
+			err = errors.New(p.Status)
+		}
+		steps.End(err)
+		return
+	}
+	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
+	if p.Attempt > 1 {
+		step += fmt.Sprintf(", attempt %d", p.Attempt)
+	}
+	if p.Left > 0 {
+		step += fmt.Sprintf(", about %v left", p.Left.Round(time.Second))
+	}
+	steps.Begin(step)
+}
+
+func newStudyReportCmd(a *app) *cobra.Command {
+	var path, format, out string
+	cmd := &cobra.Command{
+		Use:   "report NAME|STUDY.yaml",
+		Short: "Say what a study shows: effects with intervals, verdicts, what was disturbed",
+		Long: `Analyses the runs that are there, and prints what they show: per metric and comparison the effect with its interval, a verdict
+(better, worse, equivalent, undecided), what failed, what was disturbed, and what is known to fool such studies. It can be asked
+while the study runs. The same runs give the same report.
+
+--format html is one page that needs nothing else; --out writes to a file.`,
+		Example: `  rackless study report contention
+  rackless study report contention --format html --out contention.html`,
+		Args: exactArgs(1, "the name of a study or its file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			doc, err := a.studyDocument(cmd.Context(), path, args[0])
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				return a.writeStudy(a.out, format, doc)
+			}
+			f, err := os.Create(out)
+			if err != nil {
+				return err
+			}
+			return errors.Join(a.writeStudy(f, format, doc), f.Close())
+		},
+	}
+	dbFlag(cmd, &path)
+	enumFlag(cmd, &format, "format", "", "how to write it", "text", "md", "json", "csv", "html")
+	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of printing")
+	return cmd
+}
+
+// studyDocument analyses a study.
+func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.Document, error) {
+	repeat := ""
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, usage(err)
+		}
+		spec, err := study.Parse(name, text)
+		if err != nil {
+			return nil, usage(err)
+		}
+		repeat = "rackless study run " + name
+		name = spec.Name
+	}
+	db, err := a.readStudies(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	rec, err := conduct.Load(ctx, db, name)
+	if err != nil {
+		return nil, err
+	}
+	result, err := study.Analyse(rec.Data)
+	if err != nil {
+		return nil, fmt.Errorf("study %s: %w", name, err)
+	}
+	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat, Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
+	for _, f := range rec.Environment {
+		doc.Environment = append(doc.Environment, studyview.Fact(f))
+	}
+	for _, s := range rec.Invocations {
+		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand, Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
+	}
+	return doc, nil
+}
+
+func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) error {
+	switch format {
+	case "md":
+		return studyview.Markdown(w, doc)
+	case formatJSON:
+		return studyview.JSON(w, doc)
+	case "csv":
+		return studyview.CSV(w, doc)
+	case "html":
+		return studyview.Page(w, doc)
+	}
+	return studyview.Text(w, doc, studyview.Options{Color: a.color(), Width: a.width()})
+}
+
+func newStudyLsCmd(a *app) *cobra.Command {
+	var path, format string
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the studies that were begun, with how many runs they have",
+		Long:  `Lists the studies in the file of studies, the oldest first, with their runs by how they ended.`,
+		Example: `  rackless study ls
+  rackless study ls -o json`,
+		Args: maxArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := studyList{Studies: []studyEntry{}}
+			db, err := a.readStudies(cmd.Context(), path)
+			switch {
+			case errors.Is(err, os.ErrNotExist):
+			case err != nil:
+				return err
+			default:
+				defer db.Close()
+				if out.Studies, err = studyEntries(cmd.Context(), db); err != nil {
+					return err
+				}
+			}
+			return a.list(format, out, func() error {
+				g := newGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
+				for _, s := range out.Studies {
+					g.add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.Disturbed))
+				}
+				_, err := fmt.Fprint(a.out, g)
+				return err
+			})
+		},
+	}
+	dbFlag(cmd, &path)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// studyList is what study ls prints as JSON, see docs/json.md.
+type studyList struct {
+	Studies []studyEntry `json:"studies"`
+}
+
+type studyEntry struct {
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"`
+	Lab       string    `json:"lab"` // file
+	Done      int       `json:"done"`
+	Failed    int       `json:"failed"`
+	Disturbed int       `json:"disturbed"`
+}
+
+func studyEntries(ctx context.Context, db *store.DB) ([]studyEntry, error) {
+	studies, err := db.Studies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []studyEntry{}
+	for _, s := range studies {
+		var spec study.Spec
+		if err := json.Unmarshal(s.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("study %s: %w", s.Name, err)
+		}
+		e := studyEntry{Name: s.Name, Created: s.Created, Lab: spec.Lab}
+		runs, err := db.Runs(ctx, s.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range runs {
+			switch r.Status {
+			case store.Done:
+				e.Done++
+			case store.Failed:
+				e.Failed++
+			case store.Disturbed:
+				e.Disturbed++
+			}
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// readStudies opens the file of studies for questions alone.
+func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
+	path, err := a.dbPath(path)
+	if err != nil {
+		return nil, err
+	}
+	db, err := store.OpenReader(ctx, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("no study has been run: %w", err)
+	}
+	return db, err
+}
+
+func newStudyRmCmd(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:     "rm NAME",
+		Short:   "Forget a study with all its runs",
+		Long:    `Takes a study out of the file of studies, with its runs, figures and histograms. Its name is free then. The lab is not touched.`,
+		Example: `  rackless study rm demo`,
+		Args:    exactArgs(1, "the name of a study"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := a.dbPath(path)
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("no study has been run: %w", err)
+			}
+			db, err := store.Open(cmd.Context(), path)
+			if err != nil {
+				return err
+			}
+			return errors.Join(db.Remove(cmd.Context(), args[0]), db.Close())
+		},
+	}
+	dbFlag(cmd, &path)
+	return cmd
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package studyview
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/internal/browsertest"
+)
+
+// probe is evaluated in the page. It returns what a reader would have in front of them, as JSON, and what happens when the heads of tables are pressed.
+const probe = `(() => {
+  const box = e => e.getBoundingClientRect();
+  const charts = [...document.querySelectorAll('svg[role=img]')].filter(e => box(e).width > 0);
+  const clipped = [], overlapping = [], tiny = [];
+  for (const svg of charts) {
+    const outer = box(svg);
+    const texts = [...svg.querySelectorAll('text')].map(t => ({t: t.textContent, b: box(t)}));
+    for (const {t, b} of texts) {
+      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1) clipped.push(t);
+    }
+    for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
+      const a = texts[i].b, b = texts[j].b;
+      // 3: the boxes of two lines of text may touch
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+        overlapping.push(texts[i].t + ' / ' + texts[j].t);
+    }
+    const scale = outer.width / svg.viewBox.baseVal.width;
+    for (const t of svg.querySelectorAll('text')) if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
+    for (const p of svg.querySelectorAll('path')) if (/NaN|Inf/.test(p.getAttribute('d'))) clipped.push('path ' + p.getAttribute('d'));
+  }
+  const out = {
+    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ').every(i => document.getElementById(i)?.textContent)).length,
+    unscoped: document.querySelectorAll('th:not([scope])').length,
+    uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
+    unpressable: [...document.querySelectorAll('table.sort thead th')].filter(h => !h.querySelector('button')).length,
+    banner: document.querySelector('.banner')?.textContent ?? '',
+    background: getComputedStyle(document.body).backgroundColor,
+    sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    discs: document.querySelectorAll('.disc').length, dots: document.querySelectorAll('.dot').length,
+    csv: document.querySelector('a[download]')?.href ?? '', csvName: document.querySelector('a[download]')?.download ?? '',
+    clipped, overlapping, tiny, charts: charts.length,
+  };
+  // Sorting is tried after the measures are taken, and undone: the last order must not be on the screenshots.
+  const table = [...document.querySelectorAll('table.sort')].at(-1), rows = [...table.tBodies[0].rows];
+  const heads = [...table.tHead.rows[0].cells], at = heads.length - 2, button = heads[at].querySelector('button');
+  const column = () => [...table.tBodies[0].rows].map(r => r.cells[at].dataset.v);
+  button.focus();
+  out.focused = document.activeElement === button || !button.checkVisibility();
+  button.click(); out.up = column(); out.sortUp = heads[at].getAttribute('aria-sort');
+  button.click(); out.down = column(); out.sortDown = heads[at].getAttribute('aria-sort');
+  heads[0].querySelector('button').click();
+  out.sorted = document.querySelectorAll('[aria-sort]').length;
+  out.back = [...table.tBodies[0].rows].every((r, i) => r === rows[i]);
+  heads[0].removeAttribute('aria-sort');
+  button.blur(); scrollTo(0, 0);
+  return JSON.stringify(out);
+})()`
+
+// probed is what probe returns.
+type probed struct {
+	Unlabelled, Unscoped, Uncaptioned, Unpressable int
+	Banner, Background                             string
+	Sideways, Discs, Dots, Charts, Sorted          int
+	CSV, CSVName                                   string
+	Clipped, Overlapping, Tiny, Up, Down           []string
+	SortUp, SortDown                               string
+	Focused, Back                                  bool
+}
+
+func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
+	b := browsertest.Start(t)
+	dir := t.TempDir()
+	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t), "hostile": hostileDocument(t)} {
+		file := filepath.Join(dir, "study-"+name+".html")
+		if err := os.WriteFile(file, written(t, func(b *bytes.Buffer) error { return Page(b, d) }), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		on := append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "small-laptop", Width: 1280, Height: 800, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"})
+		if name != "pin" {
+			on = []browsertest.Screen{on[0], on[3]}
+		}
+		for _, s := range on {
+			t.Run(name+" on "+s.Name, func(t *testing.T) {
+				seen := b.Open(t, file, s, probe)
+				if len(seen.Problems) > 0 {
+					t.Errorf("the browser reported:\n%s", strings.Join(seen.Problems, "\n"))
+				}
+				var got probed
+				if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
+					t.Fatalf("probe: %v in %q", err, seen.Probe)
+				}
+				got.check(t, d, s)
+			})
+		}
+	}
+}
+
+func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
+	t.Helper()
+	for what, n := range map[string]int{"pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned,
+		"table heads that cannot be pressed": got.Unpressable, "pixels to scroll sideways": max(got.Sideways, 0)} {
+		if n != 0 {
+			t.Errorf("%d %s, want none", n, what)
+		}
+	}
+	for what, list := range map[string][]string{"outside of its picture": got.Clipped, "over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
+		if len(list) > 0 {
+			t.Errorf("text %s: %q", what, list)
+		}
+	}
+	if got.Background != s.Background {
+		t.Errorf("background is %s, want %s", got.Background, s.Background)
+	}
+	if (got.Banner != "") != d.Emulated {
+		t.Errorf("banner %q, emulated %v", got.Banner, d.Emulated)
+	}
+	effects := 0
+	for _, c := range d.Result.Comparisons {
+		if c.Effect != nil {
+			effects++
+		}
+	}
+	if got.Discs != effects || got.Dots == 0 {
+		t.Errorf("%d effects and %d runs are drawn, want %d and some", got.Discs, got.Dots, effects)
+	}
+	encoded, ok := strings.CutPrefix(got.CSV, "data:text/csv;charset=utf-8;base64,")
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if want := written(t, func(b *bytes.Buffer) error { return CSV(b, d) }); !ok || err != nil || !bytes.Equal(data, want) {
+		t.Errorf("the download is not the CSV: %v, %d bytes, want %d", err, len(data), len(want))
+	}
+	if !strings.HasSuffix(got.CSVName, ".csv") || strings.ContainsAny(got.CSVName, `"<>/\`) {
+		t.Errorf("the download is called %q", got.CSVName)
+	}
+	if got.SortUp != "ascending" || got.SortDown != "descending" || got.Sorted != 1 || !got.Back || !got.Focused {
+		t.Errorf("sorting says %q, then %q; %d columns say that they are sorted, want 1; back in order: %v; takes the focus: %v", got.SortUp, got.SortDown, got.Sorted, got.Back, got.Focused)
+	}
+	checkOrder(t, got.Up, 1)
+	checkOrder(t, got.Down, -1)
+}
+
+// checkOrder looks whether numbers rise (1) or fall (-1). What is missing has to be last.
+func checkOrder(t *testing.T, column []string, sign float64) {
+	t.Helper()
+	last, ended := 0.0, false
+	for i, s := range column {
+		var v float64
+		if s == "" {
+			ended = true
+			continue
+		}
+		if err := json.Unmarshal([]byte(s), &v); err != nil {
+			t.Fatal(err)
+		}
+		if ended || i > 0 && (v-last)*sign < 0 {
+			t.Errorf("row %d of %d is out of order: %q", i+1, len(column), column)
+			return
+		}
+		last = v
+	}
+}

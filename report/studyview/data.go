@@ -1,0 +1,139 @@
+package studyview
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+)
+
+// CSV writes one line for each run and figure, for other programs. A run without a figure has one line, so that no run is lost.
+func CSV(w io.Writer, d *Document) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	out := csv.NewWriter(w)
+	head := []string{"study", "run", "block", "place", "attempt"}
+	for _, f := range d.Data.Spec.Factors {
+		head = append(head, f.Name)
+	}
+	records := [][]string{append(head, "status", "started", "test", "metric", "bytes", "value", "unit")}
+	for i := range d.Data.Runs {
+		o := &d.Data.Runs[i]
+		run := []string{d.Data.Spec.Name, strconv.FormatInt(o.Run, 10), strconv.Itoa(o.Block), strconv.Itoa(o.Place), strconv.Itoa(o.Attempt)}
+		for _, f := range d.Data.Spec.Factors {
+			run = append(run, o.Cell[f.Name])
+		}
+		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
+		run = run[:len(run):len(run)] // so that appending copies
+		if len(o.Values) == 0 {
+			records = append(records, append(run, "", "", "", "", ""))
+		}
+		for _, v := range o.Values {
+			size, value := "", ""
+			if v.Bytes > 0 {
+				size = strconv.FormatInt(v.Bytes, 10)
+			}
+			if finite(v.Value) {
+				value = show.Exact(v.Value)
+			}
+			records = append(records, append(run, v.Test, v.Metric, size, value, v.Unit))
+		}
+	}
+	if err := out.WriteAll(records); err != nil {
+		return fmt.Errorf("write study %q as CSV: %w", d.Data.Spec.Name, err)
+	}
+	return nil
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// A number is null in JSON where it is none: JSON has neither NaN nor infinity.
+type number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n number) MarshalJSON() ([]byte, error) {
+	if !finite(float64(n)) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// The types of the JSON shadow those fields of study's own that may hold what is no number.
+type (
+	jsonDocument struct {
+		Schema      string     `json:"schema"`
+		Emulated    bool       `json:"emulated"`
+		Generated   time.Time  `json:"generated"`
+		Rackless    string     `json:"rackless,omitempty"`
+		Repeat      string     `json:"repeat,omitempty"`
+		Spec        any        `json:"spec"`
+		Result      jsonResult `json:"result"`
+		Environment []Fact     `json:"environment,omitempty"`
+		Commands    []Command  `json:"commands,omitempty"`
+		Runs        []jsonRun  `json:"runs"`
+	}
+	jsonResult struct {
+		*study.Result
+		Series []jsonSeries `json:"series"`
+	}
+	jsonSeries struct {
+		study.Series
+		Median number   `json:"median"`
+		Low    number   `json:"min"`
+		High   number   `json:"max"`
+		Values []number `json:"values"`
+	}
+	jsonRun struct {
+		study.Observation
+		Values []jsonValue `json:"values"`
+	}
+	figure    study.Value // under another name: its field has the name of its type
+	jsonValue struct {
+		figure
+		Value number `json:"value"`
+	}
+)
+
+// JSON writes the whole document, indented.
+func JSON(w io.Writer, d *Document) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	out := jsonDocument{
+		Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless, Repeat: d.Repeat, Spec: d.Data.Spec,
+		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Environment: d.Environment, Commands: d.Commands, Runs: []jsonRun{},
+	}
+	for _, s := range d.Result.Series {
+		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High), Values: []number{}}
+		for _, v := range s.Values {
+			x.Values = append(x.Values, number(v))
+		}
+		out.Result.Series = append(out.Result.Series, x)
+	}
+	for _, o := range d.Data.Runs {
+		x := jsonRun{Observation: o, Values: []jsonValue{}}
+		for _, v := range o.Values {
+			x.Values = append(x.Values, jsonValue{figure(v), number(v.Value)})
+		}
+		out.Runs = append(out.Runs, x)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // "<" is a letter like others outside a page
+	e.SetIndent("", "  ")
+	if err := e.Encode(out); err != nil {
+		return fmt.Errorf("encode study %q as JSON: %w", d.Data.Spec.Name, err)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write study %q as JSON: %w", d.Data.Spec.Name, err)
+	}
+	return nil
+}

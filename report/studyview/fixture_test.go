@@ -1,0 +1,260 @@
+package studyview
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares with a file in testdata, or rewrites it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; to make it: go test ./report/studyview -update", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func written(t *testing.T, write func(*bytes.Buffer) error) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+const pinStudy = `name: pin-under-load
+question: Does pinning help, and does it need a busy machine?
+lab: pair.yaml
+factors:
+  placement: [default, pin]
+  contention: [idle, "cpu:2"]
+measure:
+  - test: ib_write_lat
+    bytes: 8
+    iterations: 20000
+  - test: ib_write_bw
+    bytes: 65536
+    seconds: 2
+  - test: sysbench-cpu
+    control: true
+    metrics: [events]
+blocks: 10
+margin: 5%
+seed: 7
+`
+
+// A model is the median of a metric in a cell, and its noise from run to run as the standard deviation of the logarithm.
+type model func(cell map[string]string, test, metric string) (value, noise float64)
+
+// metricsOf are the metrics of tests, with their units.
+var metricsOf = map[string][][2]string{
+	"ib_write_lat": {{"latency_typical", "us"}, {"latency_p99", "us"}}, "ib_write_bw": {{"bw_average", "Gb/s"}}, "sysbench-cpu": {{"events", "events/s"}},
+	"iperf3": {{"throughput", "Gb/s"}, {"retransmits", "segments"}},
+}
+
+// simulate makes the runs of a study as a model has them: always the same for the same study.
+func simulate(t testing.TB, text string, m model) *study.Data {
+	t.Helper()
+	spec, err := study.Parse("study.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(spec.Seed, 1))
+	d := &study.Data{Spec: spec}
+	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	for b := 1; b <= spec.Blocks; b++ {
+		for _, r := range spec.Block(b) {
+			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: spec.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 11,
+				Before: &study.HostState{At: at, BootID: "b", CPUs: 8, Loop: 10 * math.Exp(0.015*rng.NormFloat64())}, Tools: map[string]string{"ib_write_lat": "perftest 6.20"}}
+			for _, x := range spec.Measure {
+				for _, metric := range metricsOf[x.Test] {
+					v, noise := m(o.Cell, x.Test, metric[0])
+					v *= math.Exp(noise*rng.NormFloat64() + 0.01*float64(b)) // the machine gets slower from block to block
+					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric[0], Bytes: x.Bytes, Value: math.Round(v*1000) / 1000, Unit: metric[1]})
+					if metric[0] == "latency_typical" {
+						o.Histograms = append(o.Histograms, study.Latencies{Test: x.Test, Bytes: x.Bytes, Data: latencies(t, rng, v)})
+					}
+				}
+			}
+			d.Runs = append(d.Runs, o)
+			at = at.Add(12 * time.Second)
+		}
+	}
+	return d
+}
+
+// latencies are those of one run: most near the median, a few far away.
+func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
+	t.Helper()
+	h := stats.NewHistogram()
+	for range 2000 {
+		v := typical * math.Exp(0.05*math.Abs(rng.NormFloat64()))
+		if rng.Float64() < 0.004 {
+			v *= 1 + 8*rng.ExpFloat64()
+		}
+		if err := h.Record(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := h.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// pinModel has one clear effect, one that is shown to be none, and one that the runs cannot show.
+func pinModel(cell map[string]string, test, metric string) (value, noise float64) {
+	switch metric {
+	case "latency_typical", "latency_p99":
+		value, noise = 12, 0.01
+		if metric == "latency_p99" {
+			value, noise = 20, 0.06
+		}
+		if cell["contention"] != "idle" {
+			value *= 3
+			if cell["placement"] == "pin" {
+				value *= 0.6
+			}
+		}
+		return value, noise
+	case "bw_average":
+		if cell["contention"] != "idle" {
+			return 8, 0.35
+		}
+		return 9.4, 0.01
+	}
+	return 5120, 0.003
+}
+
+func document(t testing.TB, d *study.Data) *Document {
+	t.Helper()
+	r, err := study.Analyse(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Document{
+		Result: r, Data: d, Generated: time.Date(2026, 11, 22, 9, 30, 0, 0, time.UTC), Rackless: "0.4.0",
+		Repeat: "rackless study run pin-under-load.yaml",
+	}
+}
+
+// pinDocument is the study of the examples: emulated, with a failed and a disturbed run.
+func pinDocument(t testing.TB) *Document {
+	t.Helper()
+	d := simulate(t, pinStudy, pinModel)
+	// A test failed in one run; its other figures count.
+	failed := &d.Runs[13]
+	failed.Status, failed.Error = study.StatusFailed, "ib_write_bw: no result within 3m0s"
+	failed.Values = slices.DeleteFunc(failed.Values, func(v study.Value) bool { return v.Test == "ib_write_bw" })
+	// Another run was disturbed, and made again.
+	disturbed := d.Runs[40]
+	disturbed.Before = &study.HostState{At: disturbed.Started, BootID: "b", CPUs: 8, Loop: 13.4}
+	disturbed.Status, disturbed.Error = study.StatusDisturbed, "something else on the host used 1.20 CPUs"
+	d.Runs[40].Attempt = 2
+	d.Runs = slices.Insert(d.Runs, 40, disturbed)
+	for i := range d.Runs {
+		d.Runs[i].Run = int64(i + 1)
+	}
+	doc := document(t, d)
+	doc.Emulated = true
+	doc.Environment = []Fact{{"host", "8 CPUs, 24 GiB, Linux 6.12"}, {"accelerator", "TCG (no KVM)"}, {"RDMA device", "rxe, Soft-RoCE"}, {"QEMU", "10.0.2"}}
+	doc.Commands = []Command{
+		{Test: "ib_write_lat, 8 B", Server: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000", Client: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", Tool: "perftest 6.20"},
+		{Test: "sysbench-cpu", Client: "sysbench cpu --time=2 run", Tool: "sysbench 1.0.20"},
+	}
+	return doc
+}
+
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style></title></svg><!--` + "`" + `{{.}}|**b**` + "\x1b[2J\x1b]0;owned\x07\u202e\x00"
+
+// hostileDocument has such a text wherever a text from outside can be.
+func hostileDocument(t testing.TB) *Document {
+	t.Helper()
+	d := pinDocument(t)
+	poisoned := cleaned(d, func(s string) string {
+		if s == "" || slices.Contains([]string{study.StatusDone, study.StatusFailed, study.StatusDisturbed, "better", "worse", "equivalent", "undecided", "higher", "lower", "ratio", "difference", "full"}, s) {
+			return s
+		}
+		return s + hostile
+	})
+	// Cells are known by their text, so they have to be poisoned as study would: level by level.
+	for i := range poisoned.Result.Series {
+		poisoned.Result.Series[i].Cell = poisoned.Data.Spec.CellText(poisoned.Data.Spec.Cells()[i%4])
+	}
+	return poisoned
+}
+
+// longDocument has names and figures of every length, five levels, and counts that may be zero.
+func longDocument(t testing.TB) *Document {
+	t.Helper()
+	const text = `name: long
+lab: labs/long.yaml
+factors:
+  lab.nodes.compute.placement.policy: [default, "pinned to the cores next to the network card and to nothing else in the machine", "wrong-numa-node-on-purpose-so-that-one-can-see-what-it-costs", c, d]
+  link.loss: ["0", 0.1%]
+measure: [{test: iperf3, metrics: [throughput, retransmits]}]
+blocks: 4
+`
+	d := simulate(t, text, func(cell map[string]string, _, metric string) (float64, float64) {
+		lossy := cell["link.loss"] != "0"
+		switch {
+		case metric == "retransmits" && !lossy:
+			return 0, 0
+		case metric == "retransmits":
+			return 1200, 0.5
+		case lossy:
+			return 0.004, 0.8
+		}
+		return 9.4, 0.001
+	})
+	d.Runs[5].Before.Governors = []string{"powersave"}
+	return document(t, d)
+}
+
+func TestCleanedReachesEveryText(t *testing.T) {
+	d := pinDocument(t)
+	before := written(t, func(b *bytes.Buffer) error { return JSON(b, d) })
+	got := written(t, func(b *bytes.Buffer) error {
+		return JSON(b, cleaned(d, func(string) string { return "clean" }))
+	})
+	for _, word := range []string{"pin", "idle", "ib_write", "perftest", "10.77", "latency", "TCG"} {
+		if bytes.Contains(got, []byte(word)) {
+			t.Errorf("%q is left", word)
+		}
+	}
+	if after := written(t, func(b *bytes.Buffer) error { return JSON(b, d) }); !bytes.Equal(before, after) {
+		t.Error("the document itself was changed")
+	}
+	if !strings.Contains(string(before), "10.77") {
+		t.Error("the fixture has nothing to clean")
+	}
+}

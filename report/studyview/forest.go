@@ -1,0 +1,243 @@
+package studyview
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// A metricOf is what comparisons are grouped by.
+type metricOf struct {
+	Test, Metric string
+	Bytes        int64
+	Unit         string
+}
+
+func (m metricOf) name() string { return metricName(m.Test, m.Metric, m.Bytes) }
+
+// groups are the compared metrics in the order of the comparisons, and the comparisons of each.
+func groups(all []study.Comparison) (order []metricOf, by map[metricOf][]*study.Comparison) {
+	by = map[metricOf][]*study.Comparison{}
+	for i := range all {
+		c := &all[i]
+		m := metricOf{c.Test, c.Metric, c.Bytes, c.Unit}
+		if by[m] == nil {
+			order = append(order, m)
+		}
+		by[m] = append(by[m], c)
+	}
+	return order, by
+}
+
+// forests draws the effects with their intervals, a picture for each metric.
+func (v *view) forests() []chart {
+	var out []chart
+	order, by := groups(v.Result.Comparisons)
+	for _, m := range order {
+		// Effects by ratio and by difference cannot share an axis.
+		for _, s := range []stats.Scale{stats.Ratio, stats.Difference} {
+			part := slices.DeleteFunc(slices.Clone(by[m]), func(c *study.Comparison) bool {
+				return (c.Effect != nil && c.Effect.Scale == stats.Difference) != (s == stats.Difference)
+			})
+			if len(part) > 0 {
+				out = append(out, v.forest(fmt.Sprintf("effect-%d", len(out)+1), m, part))
+			}
+		}
+	}
+	return out
+}
+
+// forest draws comparisons of one metric below each other, on one axis.
+func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
+	c := newCanvas(id, m.name(), chartWidth)
+	a, label := effectAxis(all)
+	drawn := 0
+	for i, x := range all {
+		if i > 0 {
+			c.y += 6
+		}
+		c.paragraph("", fontText, 0, levels(x))
+		if x.Where != "" {
+			c.paragraph("tick", fontTick, 0, "at "+x.Where)
+		}
+		e := x.Effect
+		if e == nil {
+			c.paragraph("tick", fontTick, 0, "not compared: "+x.Problem)
+			continue
+		}
+		drawn++
+		verdict := verdictOf(x)
+		says := verdict.Word + ": " + x.Text()
+		if len(x.Confounded) > 0 {
+			says += ", confounded: do not rely on it"
+		}
+		c.paragraph("strong", show.Font{Size: 12, Bold: true}, 0, verdict.Sign+" "+says)
+		top, middle := c.strip(a, 20)
+		if e.Margin > 0 {
+			b := e.Bounds()
+			low, high := a.At(max(b.Low, a.Lo)), a.At(min(b.High, a.Hi))
+			c.rect("margin", low, top, high-low, 20, "")
+		}
+		c.path("no-effect", fmt.Sprintf("M%s %sv20", show.Px(a.At(e.NoEffect())), show.Px(top)), "")
+		low, high, class := a.From-14, a.To+14, "interval open"
+		if e.Interval.Bounded() {
+			low, high, class = a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi)), "interval"
+		}
+		d := fmt.Sprintf("M%s %sH%s", show.Px(low), show.Px(middle), show.Px(high))
+		if e.Interval.Bounded() { // with ends, so that a narrow interval can still be seen
+			d += fmt.Sprintf("M%s %sv10M%s %sv10", show.Px(low), show.Px(middle-5), show.Px(high), show.Px(middle-5))
+		}
+		c.path(class+" v-"+verdict.Class, d, "")
+		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
+	}
+	if drawn > 0 {
+		c.xAxis(a, label)
+		left, right := "← lower, better", "higher, worse →"
+		if all[0].Better == stats.HigherIsBetter {
+			left, right = "← lower, worse", "higher, better →"
+		}
+		c.y += lineHeight
+		c.text("tick", margin, c.y-4, left)
+		c.text("tick r", chartWidth-margin, c.y-4, right)
+		if unit := v.unit(m.Unit); !a.Log && unit != "" {
+			c.text("tick m", chartWidth/2, c.y-4, fontTick.Fit("in "+unit, chartWidth/3))
+		}
+	}
+	c.Desc = fmt.Sprintf("Effects on %s with their intervals, %s. A vertical line stands for no effect, the band around it for effects too small to matter. The figures are in the table of comparisons below.",
+		m.name(), show.Count(drawn, "comparison", "comparisons"))
+	return c.done()
+}
+
+// sign draws the verdict at the estimate: a disc of its colour with its sign in it.
+func (c *canvas) sign(v verdict, x, y float64, title string) {
+	c.path("disc f-"+v.Class, circle(x, y, 7), title)
+	switch v.Class {
+	case "better":
+		c.path("glyph", fmt.Sprintf("M%s %sl2.5 3l4.5 -6", show.Px(x-3.5), show.Px(y+0.5)), "")
+	case "worse":
+		c.path("glyph", fmt.Sprintf("M%s %sl6 6m0 -6l-6 6", show.Px(x-3), show.Px(y-3)), "")
+	case "equivalent":
+		c.path("glyph", fmt.Sprintf("M%s %sh7m-7 4h7", show.Px(x-3.5), show.Px(y-2)), "")
+	default:
+		c.path("glyph", fmt.Sprintf("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", show.Px(x-2.5), show.Px(y-1.6)), "")
+	}
+}
+
+// effectAxis holds the effects, their intervals and their margins: logarithmic for ratios, since half is as far from one as double.
+func effectAxis(all []*study.Comparison) (show.Axis, func(float64) string) {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	ratio := true
+	include := func(values ...float64) {
+		for _, v := range values {
+			if finite(v) {
+				lo, hi = min(lo, v), max(hi, v)
+			}
+		}
+	}
+	for _, x := range all {
+		if e := x.Effect; e != nil {
+			ratio = e.Scale != stats.Difference
+			include(e.Estimate, e.NoEffect(), e.Bounds().Low, e.Bounds().High)
+			if e.Interval.Bounded() {
+				include(e.Interval.Low, e.Interval.High)
+			}
+		}
+	}
+	if lo > hi { // nothing is compared
+		lo, hi = 1, 1
+	}
+	a := show.Axis{Lo: lo, Hi: hi, From: inset, To: chartWidth - inset, Log: ratio}
+	if !ratio {
+		pad := 0.05 * (hi - lo)
+		if pad == 0 {
+			pad = 1
+		}
+		a.Lo, a.Hi = lo-pad, hi+pad
+		return scale(a, steps(a.Lo, a.Hi), signed), signed
+	}
+	a.Lo = max(a.Lo, 1e-15) // the logarithm of an underflow is none
+	pad := max(math.Pow(a.Hi/a.Lo, 0.05), 1.001)
+	a.Lo, a.Hi = a.Lo/pad, a.Hi*pad
+	return scale(a, ratioTicks(a.Lo, a.Hi), ratioLabel), ratioLabel
+}
+
+// ratioTicks are candidates for the ticks between two ratios, from fine to coarse. All have 1, no effect.
+func ratioTicks(lo, hi float64) [][]float64 {
+	var out [][]float64
+	// below and above are regular steps on the two sides of 1.
+	regular := func(below, above float64) {
+		if (1-lo)/below > 100 || (hi-1)/above > 100 {
+			return
+		}
+		ticks := []float64{1}
+		for k := 1.0; 1-k*below >= lo; k++ {
+			ticks = append(ticks, 1-k*below)
+		}
+		for k := 1.0; 1+k*above <= hi; k++ {
+			ticks = append(ticks, 1+k*above)
+		}
+		slices.Sort(ticks)
+		out = append(out, ticks)
+	}
+	if hi/lo < 12 {
+		for _, step := range []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2} {
+			regular(step, step)
+		}
+		regular(0.2, 0.5)
+		regular(0.25, 0.5)
+		regular(0.25, 1)
+		regular(0.5, 1)
+		regular(0.5, 2)
+	}
+	span := int(math.Ceil(max(math.Log10(hi), -math.Log10(lo))))
+	for _, factors := range [][]float64{{1, 2, 5}, {1}} {
+		ticks := []float64{1}
+		for e := 0; e <= span; e++ {
+			for _, f := range factors {
+				if v := f * math.Pow10(e); v > 1 {
+					ticks = append(ticks, v, 1/v)
+				}
+			}
+		}
+		slices.Sort(ticks)
+		out = append(out, ticks)
+	}
+	for every := 2; every <= 2*span; every *= 2 {
+		ticks := []float64{1}
+		for e := every; e <= span; e += every {
+			ticks = append(ticks, math.Pow10(e), math.Pow10(-e))
+		}
+		slices.Sort(ticks)
+		out = append(out, ticks)
+	}
+	return out
+}
+
+// ratioLabel writes a ratio as study's texts do: per cent, and a factor where per cent would be hard to read.
+func ratioLabel(v float64) string {
+	switch {
+	case math.Abs(v-1) < 1e-9:
+		return "0%"
+	case v >= 9.999:
+		return "x" + show.Short(v)
+	case v < 0.1001:
+		return "/" + show.Short(1/v)
+	}
+	return signed(100*(v-1)) + "%"
+}
+
+// signed writes a figure with its sign; zero has none.
+func signed(v float64) string {
+	v = math.Round(v*1e9) / 1e9 // sums of steps are not exact
+	switch {
+	case v == 0: // also the negative one
+		return "0"
+	case v > 0:
+		return "+" + show.Short(v)
+	}
+	return show.Short(v)
+}

@@ -1,0 +1,144 @@
+package studyview
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+)
+
+// landmarks are the quantiles that have a mark and a line of the grid.
+var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
+
+// maxLines is how many cells one picture of latencies has: of more lines nobody follows one.
+const maxLines = 6
+
+// Geometry of a plot with two axes.
+const plotHeight = 210
+
+// distributions draws the latencies of cells, from the fastest to the slowest, for every test that has them.
+func (v *view) distributions() []chart {
+	type key struct {
+		test  string
+		bytes int64
+	}
+	var order []key
+	by := map[key][]*study.Series{}
+	for i := range v.Result.Series {
+		s := &v.Result.Series[i]
+		if len(s.Quantiles) > 1 {
+			k := key{s.Test, s.Bytes}
+			if by[k] == nil {
+				order = append(order, k)
+			}
+			by[k] = append(by[k], s)
+		}
+	}
+	var out []chart
+	for _, k := range order {
+		lo, hi, deepest := math.Inf(1), 0.0, 0.99
+		for _, s := range by[k] {
+			for _, p := range s.Quantiles {
+				lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
+			}
+		}
+		parts := (len(by[k]) + maxLines - 1) / maxLines
+		n := 0
+		for part := range slices.Chunk(by[k], maxLines) {
+			n++
+			title := k.test
+			if k.bytes > 0 {
+				title += ", " + show.Size(k.bytes)
+			}
+			if parts > 1 {
+				title += fmt.Sprintf(" (%d of %d)", n, parts)
+			}
+			out = append(out, v.distribution(fmt.Sprintf("latency-%d", len(out)+1), title, part, lo, hi, deepest))
+		}
+	}
+	return out
+}
+
+// depth is the place of a quantile on the axis: as far apart as 90 % and 99 % are 99 % and 99.9 %.
+func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
+
+func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepest float64) chart {
+	c := newCanvas(id, title, chartWidth)
+	for i, s := range all {
+		c.y += lineHeight
+		mid := c.y - 8
+		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), fmt.Sprintf("M%d %sh26", margin, show.Px(mid)), "")
+		c.path(fmt.Sprintf("s%d", i%6), show.Marker(i, margin+13, mid), "")
+		c.y -= lineHeight
+		c.paragraph("", fontText, 34, s.Cell)
+	}
+	c.y += lineHeight + 2
+	c.text("tick", margin, c.y-4, "latency, "+axisName(v.unit("us"), far(lo, hi)))
+	top := c.y + 6
+	bottom := top + plotHeight
+	y := valueAxis(lo, hi, bottom, top)
+	left := margin + 6.0
+	for _, t := range y.Ticks {
+		left = max(left, margin+6+float64(fontTick.Width(show.Tick(t))))
+	}
+	x := show.Axis{Lo: 0, Hi: depth(deepest), From: left + 2, To: chartWidth - inset}
+	for _, t := range y.Ticks {
+		c.path("grid", fmt.Sprintf("M%s %sH%d", show.Px(left), show.Px(y.At(t)), chartWidth-margin), "")
+		c.text("tick r", left-4, y.At(t)+4, show.Tick(t))
+	}
+	for _, q := range landmarks {
+		if at := x.At(depth(q)); q <= deepest {
+			c.path("grid", fmt.Sprintf("M%s %sV%s", show.Px(at), show.Px(top), show.Px(bottom)), "")
+			c.text("tick m", at, bottom+14, percent(q))
+		}
+	}
+	c.path("axis", fmt.Sprintf("M%s %sH%d", show.Px(left), show.Px(bottom), chartWidth-margin), "")
+	guessed := false
+	for i, s := range all {
+		guessed = c.curve(i, s, x, y, v.unit("us")) || guessed
+	}
+	c.y = bottom + 14 + lineHeight
+	c.text("tick r", chartWidth-margin, c.y, "share of latencies up to this one")
+	if guessed {
+		c.y += 4
+		c.paragraph("tick", fontTick, 0, "Faint: fewer than ten latencies lie beyond, so another study may see others.")
+	}
+	c.Desc = fmt.Sprintf("Latencies of %s by the share that is at most as long, on an axis that widens the slowest: 90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", title, show.Count(len(all), "cell", "cells"))
+	return c.done()
+}
+
+// curve draws the latencies of a cell. It reports whether its end rests on too few.
+func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (guessed bool) {
+	var sure, faint strings.Builder
+	var marks []shape
+	last := ""
+	for _, p := range s.Quantiles {
+		px, py := x.At(depth(p.Quantile)), y.At(p.Us)
+		place := fmt.Sprintf("%s %s", show.Px(px), show.Px(py))
+		// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, which misleads nobody.
+		if p.Supported || p.Quantile < 0.5 {
+			sure.WriteString("L" + place)
+		} else {
+			if faint.Len() == 0 && last != "" {
+				faint.WriteString("L" + last)
+			}
+			faint.WriteString("L" + place)
+		}
+		last = place
+		if slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-p.Quantile) < 1e-9 }) {
+			marks = append(marks, shape{Class: fmt.Sprintf("pt s%d", i%6), D: show.Marker(i, px, py),
+				Title: fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count, show.Figure(p.Us), unit)})
+		}
+	}
+	if sure.Len() > 0 {
+		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), "M"+sure.String()[1:], "")
+	}
+	if faint.Len() > 0 {
+		c.path(fmt.Sprintf("line faint l%d", i%6), "M"+faint.String()[1:], "")
+	}
+	c.Shapes = append(c.Shapes, marks...)
+	return faint.Len() > 0
+}

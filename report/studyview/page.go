@@ -1,0 +1,220 @@
+package studyview
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // for the template, the style sheet and the script
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+// pageScript sorts tables. Everything else works without it.
+//
+//go:embed page.js
+var pageScript string
+
+// pageTemplate escapes every field by the place where it stands. The style sheet and the script are the only texts that it takes as they are.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText, "long": long}).Parse(pageHTML))
+})
+
+// secondText is a time in a column that says that it is UTC.
+func secondText(t time.Time) string { return strings.TrimSuffix(show.Time(t), " UTC") }
+
+// long reports whether a text needs a wide column, so as not to become a tower of single words.
+func long(s string) bool { return utf8.RuneCountInString(s) > 24 }
+
+// Limits of a page: a browser takes its time for more, and drops longer addresses.
+const (
+	maxPageRuns = 2000
+	maxPageCSV  = 1 << 20
+	maxWords    = 6 // sentences of the summary that are not folded up
+)
+
+// Page writes the study as one HTML page that needs nothing else: no network and no file beside it. Its content security policy lets the browser load
+// nothing at all, and apply and run only the style sheet and the script that are in it.
+func Page(w io.Writer, d *Document) error {
+	v, err := newView(d, show.Visible, show.Unit)
+	if err != nil {
+		return err
+	}
+	p, err := v.page(d)
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriter(w)
+	if err := pageTemplate().Execute(b, p); err != nil {
+		return fmt.Errorf("write the page of study %q: %w", v.Result.Study, err)
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write the page of study %q: %w", v.Result.Study, err)
+	}
+	return nil
+}
+
+// page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
+type page struct {
+	Document                            // cleaned
+	Style                  template.CSS // ours, as the script is
+	Script                 template.JS
+	StyleHash, ScriptHash  string // for the content security policy
+	Heading, Banner        string // Banner is empty when nothing is emulated
+	Words, MoreWords       []string
+	Tally, Counts, Rule    string
+	FailedText             string // empty where none failed
+	Forests, Dots, Latency []chart
+	TimeLines              []chart
+	Comparisons, Controls  comparisons
+	LookedFor              []string
+	Made                   []setting
+	Factors, Figures       []string // heads of the table of runs
+	Runs                   []runRow
+	RunsLeftOut            int
+	CSV                    template.URL // empty where it would be too long
+	CSVName, CSVSize       string
+}
+
+// comparisons are a table of them, with what is to be said of its rows.
+type comparisons struct {
+	Rows  []comparisonRow
+	Notes []string
+}
+
+// A comparisonRow is a row of a table of comparisons, with the values that it is sorted by.
+type comparisonRow struct {
+	*study.Comparison
+	Name, Levels, AText, BText, EffectText, PText string
+	AValue, BValue, EffectValue, PValue           string
+	Verdict                                       verdict
+	Rank                                          int // of the verdict
+}
+
+// A runRow is a run with its figures, in the order of page.Figures.
+type runRow struct {
+	*study.Observation
+	Levels  []string
+	Figures []figureCell
+}
+
+// A figureCell is a figure as it is shown, and exactly. Both are empty where the run has none.
+type figureCell struct{ Text, Value string }
+
+func (v *view) page(d *Document) (*page, error) {
+	p := &page{
+		Document: *v.Document, Style: template.CSS(show.Style + pageCSS), Script: template.JS(pageScript),
+		StyleHash: digest(show.Style + pageCSS), ScriptHash: digest(pageScript),
+		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
+		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
+		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
+		LookedFor: lookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
+	}
+	if v.Emulated {
+		p.Banner = emulatedText
+	}
+	if n := v.Result.Runs; n.Failed > 0 {
+		p.FailedText = fmt.Sprintf("%d of %s failed", n.Failed, show.Count(n.Done+n.Failed+n.Disturbed, "run", "runs"))
+	}
+	if len(p.Words) > maxWords {
+		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
+	}
+	v.runRows(p)
+	var b bytes.Buffer
+	if err := CSV(&b, d); err != nil { // of the document as it came: it is for programs
+		return nil, err
+	}
+	p.CSVSize = show.Size(int64((b.Len()+1023)/1024) * 1024)
+	if b.Len() <= maxPageCSV {
+		p.CSV = template.URL("data:text/csv;charset=utf-8;base64," + base64.StdEncoding.EncodeToString(b.Bytes()))
+	}
+	return p, nil
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// fileName keeps of a name what is safe in the name of a file everywhere.
+func fileName(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return -1
+	}, s)
+	if s == "" {
+		return "study"
+	}
+	return s[:min(len(s), 60)]
+}
+
+func (v *view) comparisonTable(all []study.Comparison) comparisons {
+	out := comparisons{Notes: notes(all)}
+	for i := range all {
+		c := &all[i]
+		row := comparisonRow{Comparison: c, Name: comparedName(c), Levels: c.B + " against " + c.A, EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
+		row.AText, row.BText = v.sides(c)
+		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
+		if e := c.Effect; e != nil {
+			row.AValue, row.BValue, row.EffectValue = show.Exact(e.A), show.Exact(e.B), show.Exact(e.Estimate)
+		}
+		if c.Judged != nil {
+			row.PValue = show.Exact(c.Judged.P)
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	return out
+}
+
+// runRows fills in the table of runs: a row for each run, a column for each metric.
+func (v *view) runRows(p *page) {
+	for _, f := range v.Data.Spec.Factors {
+		p.Factors = append(p.Factors, f.Name)
+	}
+	runs := v.Data.Runs
+	if len(runs) > maxPageRuns {
+		p.RunsLeftOut = len(runs) - maxPageRuns
+		runs = runs[:maxPageRuns]
+	}
+	column := map[metricOf]int{}
+	for _, o := range runs {
+		for _, x := range o.Values {
+			m := metricOf{x.Test, x.Metric, x.Bytes, x.Unit}
+			if _, ok := column[m]; !ok {
+				column[m] = len(column)
+				p.Figures = append(p.Figures, strings.TrimSuffix(m.name()+", "+v.unit(m.Unit), ", "))
+			}
+		}
+	}
+	for i := range runs {
+		o := &runs[i]
+		row := runRow{Observation: o, Figures: make([]figureCell, len(column))}
+		for _, f := range p.Factors {
+			row.Levels = append(row.Levels, o.Cell[f])
+		}
+		for _, x := range o.Values {
+			if !math.IsNaN(x.Value) && !math.IsInf(x.Value, 0) {
+				row.Figures[column[metricOf{x.Test, x.Metric, x.Bytes, x.Unit}]] = figureCell{show.Figure(x.Value), show.Exact(x.Value)}
+			}
+		}
+		p.Runs = append(p.Runs, row)
+	}
+}

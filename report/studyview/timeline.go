@@ -1,0 +1,177 @@
+package studyview
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+)
+
+// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens.
+func (v *view) timeLines() []chart {
+	if len(v.Data.Runs) == 0 {
+		return nil
+	}
+	return []chart{v.timeLine("time-narrow", "narrow", chartWidth), v.timeLine("time-wide", "wide", wideWidth)}
+}
+
+// A course is the horizontal axis of a time line: runs beside each other in their order, however long each took.
+type course struct {
+	from, to float64
+	runs     int
+}
+
+func (t course) at(run float64) float64 { return t.from + (t.to-t.from)*run/float64(t.runs) }
+
+// dot is the radius of a run, so that neighbours do not touch if that can be.
+func (t course) dot() float64 { return min(3.2, max(1, (t.at(1)-t.at(0))*0.42)) }
+
+func (v *view) timeLine(id, class string, width int) chart {
+	runs := v.Data.Runs
+	c := newCanvas(id, "Time line of the runs", width)
+	c.Class = class
+	x := course{inset, float64(width) - inset, len(runs)}
+	c.statuses()
+	cells := v.cells()
+	rows := make([]string, len(runs))
+	for i := range runs {
+		rows[i] = v.cellOf(&runs[i])
+		if !slices.Contains(cells, rows[i]) {
+			cells = append(cells, rows[i])
+		}
+	}
+	for _, cell := range cells {
+		c.paragraph("", fontText, 0, cell)
+		top, middle := c.strip(show.Axis{From: x.from, To: x.to}, 14)
+		c.blockLines(runs, x, top, 14)
+		var done strings.Builder
+		var others []int
+		for i, o := range runs {
+			switch {
+			case rows[i] != cell:
+			case o.Status == study.StatusDone: // one path for all: there may be thousands
+				done.WriteString(circle(x.at(float64(i)+0.5), middle, x.dot()))
+			default:
+				others = append(others, i)
+			}
+		}
+		if done.Len() > 0 {
+			c.path("done", done.String(), "")
+		}
+		for _, i := range others {
+			o := &runs[i]
+			title := fmt.Sprintf("run %d, block %d, attempt %d: %s", o.Run, o.Block, o.Attempt, o.Status)
+			if o.Error != "" {
+				title += ": " + o.Error
+			}
+			c.run(o.Status, x.at(float64(i)+0.5), middle, 3.6, title)
+		}
+	}
+	c.blockLabels(runs, x)
+	c.floor(runs, x)
+	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, %d failed, %d disturbed. The table of all runs is below.",
+		show.Count(len(runs), "run", "runs"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
+	return c.done()
+}
+
+// statuses writes the legend.
+func (c *canvas) statuses() {
+	x := float64(margin)
+	c.y += lineHeight
+	for _, l := range []struct{ status, word string }{{study.StatusDone, "done"}, {study.StatusFailed, "failed"}, {study.StatusDisturbed, "disturbed, not counted"}} {
+		c.run(l.status, x+5, c.y-8, 3.6, "")
+		c.text("", x+14, c.y-4, l.word)
+		x += 30 + float64(fontText.Width(l.word))
+	}
+	c.y += 6
+}
+
+// run draws a run: a dot if it was done, a cross if it failed, a triangle if it was disturbed.
+func (c *canvas) run(status string, x, y, size float64, title string) {
+	switch status {
+	case study.StatusDone:
+		c.path("done", circle(x, y, size), title)
+	case study.StatusDisturbed:
+		c.path("disturbed", fmt.Sprintf("M%s %sl%s %sh-%sz", show.Px(x), show.Px(y-size-1), show.Px(size+1), show.Px(2*size+1), show.Px(2*size+2)), title)
+	default:
+		c.path("failed", fmt.Sprintf("M%s %sl%s %sm0 -%sl-%s %s", show.Px(x-size), show.Px(y-size), show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size)), title)
+	}
+}
+
+// blockLines parts the blocks.
+func (c *canvas) blockLines(runs []study.Observation, x course, top, height float64) {
+	var d strings.Builder
+	for i := 1; i < len(runs); i++ {
+		if runs[i].Block != runs[i-1].Block {
+			fmt.Fprintf(&d, "M%s %sv%s", show.Px(x.at(float64(i))), show.Px(top), show.Px(height))
+		}
+	}
+	if d.Len() > 0 {
+		c.path("grid", d.String(), "")
+	}
+}
+
+// blockLabels numbers the blocks, as many of them as have room.
+func (c *canvas) blockLabels(runs []study.Observation, x course) {
+	c.y += 14
+	end := 0.0
+	for i := 0; i < len(runs); {
+		j := i
+		for j < len(runs) && runs[j].Block == runs[i].Block {
+			j++
+		}
+		label := fmt.Sprint(runs[i].Block)
+		if i == 0 {
+			label = "block " + label
+		}
+		half := float64(fontTick.Width(label)) / 2
+		if at := max(x.at(float64(i+j)/2), margin+half); at-half > end+6 || i == 0 {
+			c.text("tick m", at, c.y-2, label)
+			end = at + half
+		}
+		i = j
+	}
+}
+
+// floorHeight is that of the plot of the noise floor.
+const floorHeight = 80
+
+// floor draws how long the same piece of arithmetic took before each run. What moves it moves every figure, and no factor does.
+func (c *canvas) floor(runs []study.Observation, x course) {
+	var all []float64
+	for _, o := range runs {
+		if o.Before != nil && o.Before.Loop > 0 && finite(o.Before.Loop) {
+			all = append(all, o.Before.Loop)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	usual := slices.Sorted(slices.Values(all))[len(all)/2]
+	limit := usual * (1 + study.MaxLoop)
+	c.y += 10
+	c.paragraph("", fontText, 0, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
+	top := c.y + 4
+	lowest, highest := slices.Min(all), slices.Max(all)
+	pad := 0.08 * (max(highest, limit) - lowest)
+	y := show.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
+	c.rect("ground", x.from-14, top, x.to-x.from+28, floorHeight, "")
+	c.blockLines(runs, x, top, floorHeight)
+	c.path("limit", fmt.Sprintf("M%s %sH%s", show.Px(x.from-14), show.Px(y.At(limit)), show.Px(x.to+14)), "")
+	var line, dots strings.Builder
+	for i, o := range runs {
+		if o.Before == nil || o.Before.Loop <= 0 || !finite(o.Before.Loop) {
+			continue
+		}
+		px, py := x.at(float64(i)+0.5), y.At(o.Before.Loop)
+		fmt.Fprintf(&line, "L%s %s", show.Px(px), show.Px(py))
+		dots.WriteString(circle(px, py, min(2.2, x.dot())))
+	}
+	c.path("line l0 thin", "M"+line.String()[1:], "")
+	c.path("s0", dots.String(), "")
+	c.y = top + floorHeight + lineHeight
+	c.text("tick", margin, c.y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest), show.Figure(highest), show.Figure(usual)))
+	c.paragraph("tick", fontTick, 0, fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as disturbed.", percent(study.MaxLoop)))
+}

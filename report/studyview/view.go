@@ -1,0 +1,286 @@
+package studyview
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// A view is a document with every text made safe, and what several outputs say of it.
+type view struct {
+	*Document
+	unit func(string) string // how units are written
+}
+
+// newView makes texts safe by clean.
+func newView(d *Document, clean, unit func(string) string) (*view, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return &view{cleaned(d, clean), unit}, nil
+}
+
+func (d *Document) check() error {
+	if d == nil || d.Result == nil || d.Data == nil || d.Data.Spec == nil {
+		return errors.New("show a study: the document needs a result and the data that it is of")
+	}
+	return nil
+}
+
+// emulatedText is the banner.
+const emulatedText = "Emulated. The nodes' CPUs or RDMA devices were software. That one setting beats another here shows that the method works; it says nothing about a network card, a GPU or a real host."
+
+// heading is the question, or the name where there is none.
+func (v *view) heading() string { return cmp.Or(v.Result.Question, "Study "+v.Result.Study) }
+
+// A verdict is how a comparison is spoken of and drawn: by a sign and a colour, so that either is enough.
+type verdict struct {
+	Class, Sign, Word string
+}
+
+var verdicts = map[stats.Verdict]verdict{
+	stats.Better:     {"better", "✓", "better"},
+	stats.Worse:      {"worse", "✗", "worse"},
+	stats.Equivalent: {"equivalent", "=", "equivalent"},
+	stats.Undecided:  {"undecided", "?", "undecided"},
+}
+
+func verdictOf(c *study.Comparison) verdict {
+	if c.Judged == nil {
+		return verdict{"none", "–", "not compared"}
+	}
+	if known, ok := verdicts[c.Judged.Verdict]; ok {
+		return known
+	}
+	return verdict{"undecided", "?", string(c.Judged.Verdict)}
+}
+
+// tally counts the verdicts in words: "6 comparisons: 2 better, 4 undecided".
+func (v *view) tally() string {
+	var parts []string
+	all := v.Result.Comparisons
+	for _, word := range []string{"better", "worse", "equivalent", "undecided", "not compared"} {
+		n := 0
+		for i := range all {
+			if verdictOf(&all[i]).Word == word {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
+		}
+	}
+	s := show.Count(len(all), "comparison", "comparisons")
+	if len(parts) > 0 {
+		s += ": " + strings.Join(parts, ", ")
+	}
+	return s + "."
+}
+
+// counts says how many runs there were and which counted.
+func (v *view) counts() string {
+	n := v.Result.Runs
+	s := fmt.Sprintf("%s: %d done", show.Count(n.Done+n.Failed+n.Disturbed, "run", "runs"), n.Done)
+	if n.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", n.Failed)
+	}
+	if n.Disturbed > 0 {
+		s += fmt.Sprintf(", %d disturbed and not counted", n.Disturbed)
+	}
+	s += fmt.Sprintf("; %s complete", show.Count(v.Result.Blocks, "block", "blocks"))
+	if d := time.Duration(v.Result.Seconds * float64(time.Second)); d > 0 {
+		s += ", in " + durationText(d)
+	}
+	return s + "."
+}
+
+// durationText is short: "1 h 5 min", "12 min", "40 s".
+func durationText(d time.Duration) string {
+	switch minutes := int(d.Round(time.Minute) / time.Minute); {
+	case d < 100*time.Second:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case minutes < 100:
+		return fmt.Sprintf("%d min", minutes)
+	default:
+		return fmt.Sprintf("%d h %d min", minutes/60, minutes%60)
+	}
+}
+
+// percent writes a share: "5%", "99.9%".
+func percent(share float64) string { return show.Figure(100*share) + "%" }
+
+// rule says how verdicts come about.
+func (v *view) rule() string {
+	s := fmt.Sprintf("Intervals have a confidence of %s; p is corrected for the number of comparisons.", percent(v.Result.Confidence))
+	if v.Result.Margin > 0 {
+		return s + fmt.Sprintf(" Differences within %s do not matter.", percent(v.Result.Margin))
+	}
+	return s
+}
+
+// metricName names the metric of a comparison, in words.
+func metricName(test, metric string, bytes int64) string {
+	name := test
+	if bytes > 0 {
+		name += ", " + show.Size(bytes)
+	}
+	return name + ": " + strings.ReplaceAll(metric, "_", " ")
+}
+
+func comparedName(c *study.Comparison) string { return metricName(c.Test, c.Metric, c.Bytes) }
+
+// levels says what is compared with what: "placement: pin against default".
+func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
+
+// sides are the values at both levels with the unit; empty where there is no effect.
+func (v *view) sides(c *study.Comparison) (a, b string) {
+	if c.Effect == nil {
+		return "–", "–"
+	}
+	unit := v.unit(c.Unit)
+	if unit != "" {
+		unit = " " + unit
+	}
+	return show.Figure(c.Effect.A) + unit, show.Figure(c.Effect.B) + unit
+}
+
+// pText is the p value after correction.
+func pText(c *study.Comparison) string {
+	switch {
+	case c.Judged == nil:
+		return "–"
+	case c.Judged.P < 0.0001:
+		return "<0.0001"
+	}
+	return show.Short(c.Judged.P)
+}
+
+// remarks are what has to be known of a comparison beside its verdict. That it is confounded is not among them: it is said wherever the verdict is.
+func remarks(c *study.Comparison) []string {
+	var out []string
+	switch {
+	case c.Judged == nil:
+		out = append(out, c.Problem)
+	case c.Judged.Verdict == stats.Undecided:
+		out = append(out, c.Judged.Reason)
+	}
+	out = append(out, c.Drift...)
+	if c.Lost > 0 {
+		out = append(out, show.Count(c.Lost, "block", "blocks")+" without a figure of both levels")
+	}
+	return out
+}
+
+// notes are the remarks on a table of comparisons, each once.
+func notes(all []study.Comparison) []string {
+	var order []string
+	of := map[string][]*study.Comparison{}
+	for i := range all {
+		for _, r := range remarks(&all[i]) {
+			if of[r] == nil {
+				order = append(order, r)
+			}
+			of[r] = append(of[r], &all[i])
+		}
+	}
+	for i, r := range order {
+		c := of[r][0]
+		who := fmt.Sprintf("%s, %s %s", comparedName(c), c.Factor, c.B)
+		switch n := len(of[r]); {
+		case n > 1:
+			who = fmt.Sprintf("%d comparisons", n)
+		case c.Where != "":
+			who += " at " + c.Where
+		}
+		order[i] = who + ": " + r
+	}
+	return order
+}
+
+// lookedFor are the things that are known to fool studies, which study looks for in every run.
+func lookedFor() []string {
+	return []string{
+		"a control, a metric that no factor can move, that moved all the same",
+		"another version of a tool",
+		"another frequency governor or another highest frequency of the CPUs",
+		"CPUs that went on- or offline",
+		"PCIe links that were trained to another speed or width",
+		"devices whose NUMA node is not known inside the nodes",
+		fmt.Sprintf("CPU time taken by a hypervisor (more than %s) or by other programs (more than %s of one CPU) during a run", percent(study.MaxSteal), percent(study.MaxForeign)),
+		"CPUs throttled for heat, a restart of the host, or a clock that went backwards during a run",
+		fmt.Sprintf("a fixed piece of arithmetic that took over %s longer than usual right before a run", percent(study.MaxLoop)),
+	}
+}
+
+// cells are the cells of the study as texts, in its order; of a level against itself there is one.
+func (v *view) cells() []string {
+	var all []string
+	for _, c := range v.Data.Spec.Cells() {
+		if t := v.Data.Spec.CellText(c); !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// cellOf writes the settings of a run as cells are written.
+func (v *view) cellOf(o *study.Observation) string {
+	var parts []string
+	for _, f := range v.Data.Spec.Factors {
+		parts = append(parts, f.Name+"="+o.Cell[f.Name])
+	}
+	return strings.Join(parts, " ")
+}
+
+// A setting is one line of how the study was made.
+type setting struct{ Name, Value string }
+
+// made says how the study was made: what was varied and measured, and in which order.
+func (v *view) made() []setting {
+	s := v.Data.Spec
+	out := []setting{{"Study", s.Name}}
+	for _, f := range s.Factors {
+		out = append(out, setting{"Varied: " + f.Name, strings.Join(f.Levels, ", ")})
+	}
+	for _, m := range s.Measure {
+		text := m.Key()
+		if m.Bytes > 0 {
+			text = m.Test + ", " + show.Size(m.Bytes)
+		}
+		if m.Iterations > 0 {
+			text += fmt.Sprintf(", %d iterations", m.Iterations)
+		}
+		if m.Seconds > 0 {
+			text += fmt.Sprintf(", %d s", m.Seconds)
+		}
+		if len(m.Metrics) > 0 {
+			text += "; compared: " + strings.ReplaceAll(strings.Join(m.Metrics, ", "), "_", " ")
+		}
+		name := "Measured"
+		if m.Control {
+			name = "Control"
+		}
+		out = append(out, setting{name, text})
+	}
+	design := "every combination of levels"
+	if s.Design == study.DesignHalf {
+		design = "half of the combinations of levels"
+	}
+	out = append(out,
+		setting{"Order", fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d", show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)},
+		setting{"Judged", v.rule()})
+	if s.Lab != "" {
+		out = append(out, setting{"Lab", s.Lab})
+	}
+	if len(s.Pair) == 2 {
+		out = append(out, setting{"Between", fmt.Sprintf("%s (client) and %s (server)", s.Pair[0], s.Pair[1])})
+	}
+	return out
+}

@@ -1,0 +1,461 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/study/stats"
+)
+
+// A Result is what a study shows.
+type Result struct {
+	Study       string       `json:"study"`
+	Question    string       `json:"question,omitempty"`
+	Confidence  float64      `json:"confidence"`
+	Margin      float64      `json:"margin"`
+	Blocks      int          `json:"blocks"` // in which every cell was measured at least once
+	Runs        Counts       `json:"runs"`
+	Seconds     float64      `json:"seconds"` // from the first start to the last end
+	Comparisons []Comparison `json:"comparisons"`
+	Controls    []Comparison `json:"controls,omitempty"`
+	Series      []Series     `json:"series"`
+	Confounds   []string     `json:"confounds,omitempty"` // what was looked for and found
+	Failures    []Failure    `json:"failures,omitempty"`
+	Words       []string     `json:"words"` // what it comes to, a sentence each
+}
+
+// Counts are runs by how they ended.
+type Counts struct {
+	Done      int `json:"done"`
+	Failed    int `json:"failed"`
+	Disturbed int `json:"disturbed"`
+}
+
+// A Comparison is one metric at two levels of a factor, all else being equal.
+type Comparison struct {
+	Factor string           `json:"factor"`
+	A      string           `json:"a"` // level
+	B      string           `json:"b"` // that is compared with A
+	Where  string           `json:"where,omitempty"`
+	Cells  [2][]string      `json:"-"` // on both sides
+	Test   string           `json:"test"`
+	Metric string           `json:"metric"`
+	Bytes  int64            `json:"bytes,omitempty"`
+	Unit   string           `json:"unit"`
+	Better stats.Direction  `json:"better"`
+	Effect *stats.Effect    `json:"effect,omitempty"` // nil where there is nothing to compare, and Problem says why
+	Judged *stats.Judgement `json:"judgement,omitempty"`
+	Drift  []string         `json:"drift,omitempty"`
+	// Confounded are the controls that moved between these levels: what is said of the effect may be their doing.
+	Confounded []string `json:"confounded,omitempty"`
+	Problem    string   `json:"problem,omitempty"`
+	Lost       int      `json:"lost_blocks,omitempty"` // blocks that a level has no value in
+}
+
+// A Series is the figures of one metric in one cell, in order of time.
+type Series struct {
+	Cell   string    `json:"cell"`
+	Test   string    `json:"test"`
+	Metric string    `json:"metric"`
+	Bytes  int64     `json:"bytes,omitempty"`
+	Unit   string    `json:"unit"`
+	Median float64   `json:"median"`
+	Low    float64   `json:"min"`
+	High   float64   `json:"max"`
+	Values []float64 `json:"values"`
+	Blocks []int     `json:"blocks"` // of each value
+	// Quantiles of all latencies of the cell together, in us: from merged histograms. Empty where the test keeps none.
+	Quantiles []stats.Point `json:"distribution,omitempty"`
+	Count     int64         `json:"count,omitempty"` // latencies in them
+}
+
+// A Failure says how often a test failed in a cell.
+type Failure struct {
+	Cell  string `json:"cell"`
+	Runs  int    `json:"runs"`
+	Tried int    `json:"of"`
+	Error string `json:"error"` // of the last one
+}
+
+// A metricKey names what is compared.
+type metricKey struct {
+	test, metric string
+	bytes        int64
+	unit         string
+}
+
+// Analyse says what the runs of a study show. It is a pure function of them and of the seed.
+func Analyse(d *Data) (*Result, error) {
+	s := d.Spec
+	r := &Result{Study: s.Name, Question: s.Question, Confidence: s.Confidence, Margin: s.Margin}
+	a := &analysis{spec: s, result: r, values: map[metricKey]map[string]map[int][]float64{}}
+	a.gather(d.Runs)
+	if len(a.order) == 0 {
+		return nil, errors.New("no run has given a figure: there is nothing to compare")
+	}
+	if err := a.series(d.Runs); err != nil {
+		return nil, err
+	}
+	if err := a.compare(); err != nil {
+		return nil, err
+	}
+	r.Confounds = confounds(d.Runs)
+	r.Words = a.words()
+	return r, nil
+}
+
+type analysis struct {
+	spec   *Spec
+	result *Result
+	order  []metricKey                                // as first met
+	values map[metricKey]map[string]map[int][]float64 // by cell and block
+}
+
+// counted returns the values of a run that count: those of the first attempt that has them and was not disturbed.
+func counted(runs []Observation) []Observation {
+	type place struct {
+		block, place int
+		test         string
+	}
+	taken := map[place]int64{}
+	var out []Observation
+	for _, o := range runs {
+		if o.Status != StatusDone && o.Status != StatusFailed {
+			continue
+		}
+		c := o
+		c.Values, c.Histograms = nil, nil
+		for _, v := range o.Values {
+			k := place{o.Block, o.Place, v.Test}
+			if run, ok := taken[k]; ok && run != o.Run {
+				continue
+			}
+			taken[k] = o.Run
+			c.Values = append(c.Values, v)
+		}
+		for _, h := range o.Histograms {
+			if taken[place{o.Block, o.Place, h.Test}] == o.Run {
+				c.Histograms = append(c.Histograms, h)
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// gather sorts the values by metric, cell and block.
+func (a *analysis) gather(runs []Observation) {
+	s := a.spec
+	fails := map[string]*Failure{}
+	tried := map[string]int{}
+	var cells []string
+	for _, o := range runs {
+		cell := s.settingsText(o.Cell)
+		if !slices.Contains(cells, cell) {
+			cells = append(cells, cell)
+		}
+		tried[cell]++
+		switch o.Status {
+		case StatusDone:
+			a.result.Runs.Done++
+		case StatusDisturbed:
+			a.result.Runs.Disturbed++
+		default:
+			a.result.Runs.Failed++
+			f := fails[cell]
+			if f == nil {
+				f = &Failure{Cell: cell}
+				fails[cell] = f
+			}
+			f.Runs++
+			f.Error = o.Error
+		}
+	}
+	for _, c := range cells {
+		if f := fails[c]; f != nil {
+			f.Tried = tried[c]
+			a.result.Failures = append(a.result.Failures, *f)
+		}
+	}
+	for _, o := range counted(runs) {
+		cell := s.settingsText(o.Cell)
+		for _, v := range o.Values {
+			k := metricKey{v.Test, v.Metric, v.Bytes, v.Unit}
+			byCell := a.values[k]
+			if byCell == nil {
+				byCell = map[string]map[int][]float64{}
+				a.values[k] = byCell
+				a.order = append(a.order, k)
+			}
+			if byCell[cell] == nil {
+				byCell[cell] = map[int][]float64{}
+			}
+			byCell[cell][o.Block] = append(byCell[cell][o.Block], v.Value)
+		}
+	}
+	if len(runs) > 0 {
+		last := runs[len(runs)-1]
+		a.result.Seconds = last.Started.Sub(runs[0].Started).Seconds() + last.Seconds
+	}
+}
+
+// settingsText writes the settings of a run in the order of the factors.
+func (s *Spec) settingsText(settings map[string]string) string {
+	var parts []string
+	for _, f := range s.Factors {
+		parts = append(parts, f.Name+"="+settings[f.Name])
+	}
+	return strings.Join(parts, " ")
+}
+
+// compared reports whether a metric is one that the study is judged by, and whether it is a control.
+func (s *Spec) compared(k metricKey) (ok, control bool) {
+	for _, m := range s.Measure {
+		if m.Test != k.test || m.Bytes != 0 && m.Bytes != k.bytes {
+			continue
+		}
+		metrics := m.Metrics
+		if len(metrics) == 0 {
+			metrics = primary(m.Test)
+		}
+		if len(metrics) == 0 || slices.Contains(metrics, k.metric) {
+			return true, m.Control
+		}
+	}
+	return false, false
+}
+
+// series describes each metric in each cell.
+func (a *analysis) series(runs []Observation) error {
+	s := a.spec
+	type histKey struct {
+		cell, test string
+		bytes      int64
+	}
+	merged := map[histKey]*stats.Histogram{}
+	for _, o := range counted(runs) {
+		for _, h := range o.Histograms {
+			decoded, err := stats.DecodeHistogram(h.Data)
+			if err != nil {
+				return fmt.Errorf("run %d, latencies of %s: %w", o.Run, h.Test, err)
+			}
+			k := histKey{s.settingsText(o.Cell), h.Test, h.Bytes}
+			if merged[k] == nil {
+				merged[k] = stats.NewHistogram()
+			}
+			if err := merged[k].Merge(decoded); err != nil {
+				return fmt.Errorf("run %d, latencies of %s: %w", o.Run, h.Test, err)
+			}
+		}
+	}
+	complete := map[int]int{}
+	cells := s.Cells()
+	for _, k := range a.order {
+		for _, c := range cells {
+			cell := s.CellText(c)
+			byBlock := a.values[k][cell]
+			if len(byBlock) == 0 {
+				continue
+			}
+			x := Series{Cell: cell, Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit}
+			for _, b := range sortedKeys(byBlock) {
+				for _, v := range byBlock[b] {
+					x.Values, x.Blocks = append(x.Values, v), append(x.Blocks, b)
+				}
+				if k == a.order[0] {
+					complete[b]++
+				}
+			}
+			x.Median, x.Low, x.High = median(x.Values), slices.Min(x.Values), slices.Max(x.Values)
+			if h := merged[histKey{cell, k.test, k.bytes}]; h != nil && k.metric == "latency_typical" {
+				x.Quantiles, x.Count = h.Distribution(), h.Count()
+			}
+			a.result.Series = append(a.result.Series, x)
+		}
+	}
+	for _, n := range complete {
+		if n == len(uniqueCells(s, cells)) {
+			a.result.Blocks++
+		}
+	}
+	return nil
+}
+
+// uniqueCells are the cells by their text: of a study of a level against itself there is one.
+func uniqueCells(s *Spec, cells []Cell) []string {
+	var all []string
+	for _, c := range cells {
+		if t := s.CellText(c); !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func sortedKeys(m map[int][]float64) []int {
+	keys := make([]int, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	n := len(v)
+	if n == 0 {
+		return math.NaN()
+	}
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// compare makes all comparisons. Those of all metrics that are judged are one family: their verdicts are read together.
+func (a *analysis) compare() error {
+	s := a.spec
+	var all, controls []Comparison
+	for _, p := range s.Pairings() {
+		for _, k := range a.order {
+			ok, control := s.compared(k)
+			if !ok {
+				continue
+			}
+			c, err := a.contrast(p, k)
+			if err != nil {
+				return err
+			}
+			if control {
+				controls = append(controls, c)
+			} else {
+				all = append(all, c)
+			}
+		}
+	}
+	judge(all)
+	judge(controls)
+	// Controls are judged comparison by comparison: what moved between two levels says nothing of two others.
+	for i := range all {
+		var effects []stats.Effect
+		var of []*Comparison
+		for j := range controls {
+			if c := &controls[j]; c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
+				effects, of = append(effects, *controls[j].Effect), append(of, &controls[j])
+			}
+		}
+		for _, m := range stats.Controls(effects).Moved {
+			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].name(), effectText(of[m])))
+		}
+	}
+	a.result.Comparisons, a.result.Controls = all, controls
+	return nil
+}
+
+func judge(family []Comparison) {
+	var effects []stats.Effect
+	var at []int
+	for i := range family {
+		if family[i].Effect != nil {
+			effects, at = append(effects, *family[i].Effect), append(at, i)
+		}
+	}
+	for i, j := range stats.Judge(effects) {
+		family[at[i]].Judged = &j
+	}
+}
+
+// contrast compares one metric between the two cells of a pairing.
+func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
+	s := a.spec
+	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
+	f := s.Factors[i]
+	c := Comparison{
+		Factor: p.Factor, A: f.Levels[p.A], B: f.Levels[p.B], Where: s.where(p), Cells: [2][]string{s.cells(p, p.A), s.cells(p, p.B)},
+		Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit, Better: stats.HigherIsBetter,
+	}
+	if (&Value{Unit: k.unit}).lowerIsBetter() {
+		c.Better = stats.LowerIsBetter
+	}
+	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
+	var blocks []stats.Block
+	seen := map[int]bool{}
+	for _, b := range sortedKeys(va) {
+		seen[b] = true
+		x := stats.Block{A: va[b], B: vb[b]}
+		if f.AA() {
+			x = halves(va[b])
+		}
+		if len(x.A) == 0 || len(x.B) == 0 {
+			c.Lost++
+			continue
+		}
+		blocks = append(blocks, x)
+	}
+	for _, b := range sortedKeys(vb) {
+		if !seen[b] {
+			c.Lost++
+		}
+	}
+	if len(blocks) == 0 {
+		c.Problem = "there is no block with a figure of both levels"
+		return c, nil
+	}
+	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
+	e, err := stats.Contrast(blocks, q)
+	if errors.Is(err, stats.ErrNotPositive) {
+		// Counts of events may be zero. What difference of them would matter is not known, so nothing is called equivalent.
+		q.Scale, q.Margin = stats.Difference, 0
+		e, err = stats.Contrast(blocks, q)
+	}
+	if err != nil {
+		c.Problem = err.Error()
+		return c, nil
+	}
+	c.Effect = &e
+	if drift, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
+		c.Drift = drift.Remarks
+	}
+	return c, nil
+}
+
+// together returns the values of a metric in some cells by block, where all of them have one: with a cell missing, a block would weigh the other factors unequally.
+func (a *analysis) together(k metricKey, cells []string) map[int][]float64 {
+	all := map[int][]float64{}
+	have := map[int]int{}
+	for _, c := range cells {
+		for b, v := range a.values[k][c] {
+			all[b] = append(all[b], v...)
+			have[b]++
+		}
+	}
+	for b, n := range have {
+		if n < len(cells) {
+			delete(all, b)
+		}
+	}
+	return all
+}
+
+// halves splits the runs of a block of a study of a level against itself: a block is A B B A, so the first and the last are one half.
+func halves(values []float64) stats.Block {
+	var b stats.Block
+	for i, v := range values {
+		if i%4 == 0 || i%4 == 3 {
+			b.A = append(b.A, v)
+		} else {
+			b.B = append(b.B, v)
+		}
+	}
+	return b
+}
+
+// name names what is compared.
+func (c *Comparison) name() string {
+	name := c.Test
+	if c.Bytes > 0 {
+		name += fmt.Sprintf(" of %d bytes", c.Bytes)
+	}
+	return name + " " + strings.ReplaceAll(c.Metric, "_", " ")
+}

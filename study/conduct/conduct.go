@@ -1,0 +1,393 @@
+// Package conduct makes the runs of a study: in the order that the design says, each written down as it begins and as it ends, so that after a kill or a reboot the next one
+// goes on. What a run is made on is behind an interface.
+package conduct
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/store"
+)
+
+// A Rig is what is measured on.
+type Rig interface {
+	// Rest ends what a run has started, so that the machine is idle.
+	Rest(ctx context.Context) error
+	// Loop measures the noise floor of the machine at rest, in ms.
+	Loop(ctx context.Context) (float64, error)
+	// Apply leads the machine into a cell.
+	Apply(ctx context.Context, settings map[string]string) error
+	// State reads what may move a figure without any factor having a part in it.
+	State(loop float64) (*study.HostState, error)
+	// Environment says what is measured on, once a cell has been applied.
+	Environment() []study.Fact
+	// Measure makes one test. A measurement that failed is a sample with an error; an error ends the study.
+	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
+}
+
+// MaxAttempts is how often a run is tried that fails, or that something disturbs.
+const MaxAttempts = 3
+
+// A Conductor makes the runs of a study.
+type Conductor struct {
+	DB    *store.DB
+	Study *store.Study
+	Spec  *study.Spec
+	Rig   Rig
+	Now   func() time.Time // nil: time.Now
+
+	Progress func(Progress) // told before and after each run; may be nil
+
+	loops  []float64
+	took   []float64 // seconds of the runs so far
+	unable int       // runs in a row whose cell could not be had
+}
+
+// Progress is how far a study is.
+type Progress struct {
+	Run     study.Run
+	Cell    string
+	Attempt int
+	Status  string // "" as it begins
+	Error   string
+	Done    int           // runs that are done
+	Total   int           // 0 where the budget decides
+	Left    time.Duration // about; 0 where it is not known yet
+}
+
+// Digest is the fingerprint of what a study rests on: its file and the lab file.
+func Digest(files ...[]byte) string {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%d\n", len(f))
+		h.Write(f)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (c *Conductor) now() time.Time {
+	if c.Now != nil {
+		return c.Now()
+	}
+	return time.Now()
+}
+
+// place names a run in the order.
+type place struct{ block, place int }
+
+// Run makes all runs that are still to be made. It returns when the last has ended, when the budget does not hold another block, or with the first error that no
+// repetition would mend.
+func (c *Conductor) Run(ctx context.Context) error {
+	runs, err := c.DB.Runs(ctx, c.Study.ID)
+	if err != nil {
+		return err
+	}
+	attempts, done := map[place]int{}, map[place]bool{}
+	var spent time.Duration
+	for _, r := range runs {
+		p := place{r.Block, r.Place}
+		attempts[p] = max(attempts[p], r.Attempt)
+		switch r.Status {
+		case store.Running:
+			// rackless was killed, or the machine went down. Nothing of it counts, and it is no attempt at the run either.
+			r.Status, r.Error = store.Failed, "cut off: rackless ended before the run did"
+			if err := c.DB.End(ctx, r, nil, nil); err != nil {
+				return err
+			}
+		case store.Done:
+			done[p] = true
+			c.took = append(c.took, r.Seconds)
+		}
+		if s, err := study.ParseState(r.Before); err == nil && s != nil && s.Loop > 0 {
+			c.loops = append(c.loops, s.Loop)
+		}
+		spent += time.Duration(r.Seconds * float64(time.Second))
+	}
+	tries := c.tries(runs)
+	perBlock := len(c.Spec.Block(1))
+	began := c.now()
+	for block := 1; c.Spec.Blocks == 0 || block <= c.Spec.Blocks; block++ {
+		order := c.Spec.Block(block)
+		left := 0
+		for _, r := range order {
+			if !done[place{r.Block, r.Place}] && tries[place{r.Block, r.Place}] < MaxAttempts {
+				left++
+			}
+		}
+		if left == 0 {
+			continue
+		}
+		if b := c.Spec.Budget; b > 0 && len(c.took) > 0 {
+			need := time.Duration(float64(left) * mean(c.took) * float64(time.Second))
+			if used := spent + c.now().Sub(began); used+need > b {
+				return nil
+			}
+		}
+		for _, r := range order {
+			p := place{r.Block, r.Place}
+			for !done[p] && tries[p] < MaxAttempts {
+				attempts[p]++
+				tries[p]++
+				status, err := c.one(ctx, r, attempts[p], len(done), c.Spec.Blocks*perBlock)
+				if err != nil {
+					return err
+				}
+				done[p] = status == store.Done
+			}
+		}
+	}
+	return nil
+}
+
+// tries counts the attempts that came to their end: one that was cut off says nothing about the run.
+func (c *Conductor) tries(runs []*store.Run) map[place]int {
+	n := map[place]int{}
+	for _, r := range runs {
+		if r.Status != store.Running && !strings.HasPrefix(r.Error, "cut off:") {
+			n[place{r.Block, r.Place}]++
+		}
+	}
+	return n
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// one makes one attempt at a run. The error is one that ends the study; what only this run cannot get over is its status.
+func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
+	settings := c.Spec.Settings(run.Cell)
+	p := Progress{Run: run, Cell: c.Spec.CellText(run.Cell), Attempt: attempt, Done: done, Total: total}
+	if len(c.took) > 0 && total > done {
+		p.Left = time.Duration(float64(total-done) * mean(c.took) * float64(time.Second))
+	}
+	c.tell(p)
+	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings, Started: c.now()}
+	began := c.now()
+	if err := c.Rig.Rest(ctx); err != nil {
+		return "", err
+	}
+	loop, err := c.Rig.Loop(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := c.DB.Begin(ctx, r); err != nil {
+		return "", err
+	}
+	samples, before, after, err := c.measure(ctx, settings, loop)
+	if before != nil {
+		c.unable = 0
+	} else {
+		c.unable++
+	}
+	if ctx.Err() != nil {
+		// It stays "running", as after a kill: the next start finds it so.
+		return "", context.Cause(ctx)
+	}
+	var why []string
+	for _, s := range samples {
+		if s.Error != "" {
+			why = append(why, fmt.Sprintf("%s: %s", s.Test, s.Error))
+		}
+	}
+	r.Status, r.Error = store.Done, ""
+	switch disturbed := study.Disturbance(before, after, c.loops); {
+	case err != nil:
+		r.Status, r.Error = store.Failed, err.Error()
+	case disturbed != "":
+		r.Status, r.Error = store.Disturbed, disturbed
+	case len(why) > 0:
+		r.Status, r.Error = store.Failed, strings.Join(why, "; ")
+	}
+	if before != nil && before.Loop > 0 {
+		c.loops = append(c.loops, before.Loop)
+	}
+	r.Seconds = c.now().Sub(began).Seconds()
+	if r.Before, r.After, err = states(before, after); err != nil {
+		return "", err
+	}
+	if err := c.DB.End(ctx, r, rows(samples), nil); err != nil {
+		return "", err
+	}
+	if r.Status == store.Done {
+		c.took = append(c.took, r.Seconds)
+		p.Done++
+	}
+	p.Status, p.Error = r.Status, r.Error
+	c.tell(p)
+	if c.unable >= MaxAttempts {
+		return "", fmt.Errorf("%d times in a row: %s", c.unable, r.Error)
+	}
+	return r.Status, nil
+}
+
+func (c *Conductor) tell(p Progress) {
+	if c.Progress != nil {
+		c.Progress(p)
+	}
+}
+
+// measure leads the rig into the cell and makes all tests. Its error is the run's.
+func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample, before, after *study.HostState, err error) {
+	if err := c.Rig.Apply(ctx, settings); err != nil {
+		return nil, nil, nil, fmt.Errorf("lead the lab into the cell: %w", err)
+	}
+	if c.Study.Environment == nil {
+		if c.Study.Environment, err = json.Marshal(c.Rig.Environment()); err != nil {
+			return nil, nil, nil, err
+		}
+		if err := c.DB.SetEnvironment(ctx, c.Study); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if before, err = c.Rig.State(loop); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, m := range c.Spec.Measure {
+		got, err := c.Rig.Measure(ctx, m)
+		samples = append(samples, got...)
+		if err != nil {
+			return samples, before, nil, errors.Join(err, c.Rig.Rest(ctx))
+		}
+	}
+	if after, err = c.Rig.State(0); err != nil {
+		return samples, before, nil, err
+	}
+	return samples, before, after, c.Rig.Rest(ctx)
+}
+
+func states(before, after *study.HostState) (b, a json.RawMessage, err error) {
+	for _, x := range []struct {
+		s   *study.HostState
+		out *json.RawMessage
+	}{{before, &b}, {after, &a}} {
+		if x.s == nil {
+			continue
+		}
+		text, err := json.Marshal(x.s)
+		if err != nil {
+			return nil, nil, err
+		}
+		*x.out = text
+	}
+	return b, a, nil
+}
+
+// rows turns samples into those of the store. What all figures of an invocation have in common is kept with the first.
+func rows(samples []bench.Sample) []store.Sample {
+	var out []store.Sample
+	seen := map[string]bool{}
+	for _, s := range samples {
+		var raw json.RawMessage
+		if !seen[s.Run] {
+			seen[s.Run] = true
+			raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
+		}
+		if s.Error != "" {
+			continue // in the run's error
+		}
+		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw})
+	}
+	return out
+}
+
+// A Record is a study as it is in the store.
+type Record struct {
+	Study       *store.Study
+	Data        *study.Data
+	Environment []study.Fact
+	// Invocations are the first sample of each test with each command line; Emulated says whether any figure was.
+	Invocations []bench.Sample
+	Emulated    bool
+}
+
+// Load reads a study as it was made, for analysis.
+func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
+	s, err := db.Find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	d := &study.Data{Spec: &study.Spec{}}
+	rec := &Record{Study: s, Data: d}
+	if s.Environment != nil {
+		if err := json.Unmarshal(s.Environment, &rec.Environment); err != nil {
+			return nil, fmt.Errorf("study %s: environment: %w", name, err)
+		}
+	}
+	if err := json.Unmarshal(s.Spec, d.Spec); err != nil {
+		return nil, fmt.Errorf("study %s: %w", name, err)
+	}
+	runs, err := db.Runs(ctx, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[int64]*study.Observation{}
+	for _, r := range runs {
+		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell, Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
+		if o.Before, err = study.ParseState(r.Before); err != nil {
+			return nil, fmt.Errorf("run %d: %w", r.ID, err)
+		}
+		if o.After, err = study.ParseState(r.After); err != nil {
+			return nil, fmt.Errorf("run %d: %w", r.ID, err)
+		}
+		if o.Status == store.Running {
+			continue // under way, or cut off
+		}
+		byID[r.ID] = &o
+	}
+	samples, err := db.Samples(ctx, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range samples {
+		o := byID[x.Run]
+		if o == nil {
+			continue
+		}
+		o.Values = append(o.Values, study.Value{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value, Unit: x.Unit})
+		if x.Raw != nil {
+			var b bench.Sample
+			if err := json.Unmarshal(x.Raw, &b); err != nil {
+				return nil, fmt.Errorf("run %d: %w", x.Run, err)
+			}
+			rec.Emulated = rec.Emulated || b.Emulated
+			if !slices.ContainsFunc(rec.Invocations, func(have bench.Sample) bool { return have.Test == b.Test && ports(have.Command) == ports(b.Command) }) {
+				rec.Invocations = append(rec.Invocations, b)
+			}
+			o.Tools[b.Test] = strings.TrimSpace(b.Tool + " " + b.Version)
+		}
+	}
+	histograms, err := db.Histograms(ctx, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range histograms {
+		if o := byID[h.Run]; o != nil {
+			o.Histograms = append(o.Histograms, study.Latencies{Test: h.Test, Bytes: h.Bytes, Data: h.Data})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		d.Runs = append(d.Runs, *byID[id])
+	}
+	return rec, nil
+}
+
+var portFlag = regexp.MustCompile(` -p [0-9]+`)
+
+// ports takes the port out of a command line: it is another one in every run.
+func ports(command string) string { return portFlag.ReplaceAllString(command, "") }

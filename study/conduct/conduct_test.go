@@ -1,0 +1,318 @@
+package conduct_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/store"
+)
+
+// A fakeRig answers as a machine would, on a clock of its own.
+type fakeRig struct {
+	at      time.Time
+	applied []string // cells, in order
+	cell    map[string]string
+	spec    *study.Spec
+	loading bool
+
+	apply   func(n int) error                                    // nil: fine; n counts from 1
+	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
+	state   func(n int, s *study.HostState)
+	n       int
+}
+
+func (f *fakeRig) now() time.Time { return f.at }
+
+func (f *fakeRig) Rest(context.Context) error { f.loading = false; return nil }
+
+func (f *fakeRig) Loop(context.Context) (float64, error) {
+	if f.loading {
+		return 0, errors.New("the noise floor was measured under load")
+	}
+	return 10, nil
+}
+
+func (f *fakeRig) Apply(_ context.Context, settings map[string]string) error {
+	f.n++
+	f.cell, f.loading = settings, true
+	f.at = f.at.Add(2 * time.Second)
+	f.applied = append(f.applied, fmt.Sprint(settings))
+	if f.apply != nil {
+		return f.apply(f.n)
+	}
+	return nil
+}
+
+func (f *fakeRig) State(loop float64) (*study.HostState, error) {
+	s := &study.HostState{At: f.at, BootID: "b", CPUs: 2, Loop: loop}
+	if f.state != nil {
+		f.state(f.n, s)
+	}
+	return s, nil
+}
+
+func (f *fakeRig) Environment() []study.Fact {
+	return []study.Fact{{Name: "accelerator", Value: "fake"}}
+}
+
+func (f *fakeRig) Measure(_ context.Context, m study.Measure) ([]bench.Sample, error) {
+	f.at = f.at.Add(8 * time.Second)
+	if f.measure != nil {
+		if s, err := f.measure(f.n, m); s != nil || err != nil {
+			return s, err
+		}
+	}
+	v := 100.0
+	if f.cell["placement"] == "pin" {
+		v = 50
+	}
+	base := bench.Sample{Run: fmt.Sprint("r", f.n, m.Test), Test: m.Test, Bytes: m.Bytes, Unit: "us", Tool: "perftest", Version: "6", Command: m.Test + " -p 20001", Emulated: true}
+	a, b := base, base
+	a.Metric, a.Value = "latency_typical", v+float64(f.n)/100
+	b.Metric, b.Value = "latency_p99", 2*v+float64(f.n)/100
+	return []bench.Sample{a, b}, nil
+}
+
+const text = "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n"
+
+func setUp(t *testing.T, text string) (*conduct.Conductor, *fakeRig, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.db")
+	c, f := again(t, path, text)
+	return c, f, path
+}
+
+// again opens the study as the next start of rackless does.
+func again(t *testing.T, path, text string) (*conduct.Conductor, *fakeRig) {
+	t.Helper()
+	spec, err := study.Parse("study.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s, err := db.Find(t.Context(), spec.Name)
+	if errors.Is(err, store.ErrNoStudy) {
+		j, _ := json.Marshal(spec)
+		s = &store.Study{Name: spec.Name, Spec: j, Created: time.Unix(0, 0), Rackless: "test"}
+		err = db.Create(t.Context(), s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeRig{at: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), spec: spec}
+	return &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: f, Now: f.now}, f
+}
+
+func statuses(t *testing.T, c *conduct.Conductor) string {
+	t.Helper()
+	runs, err := c.DB.Runs(t.Context(), c.Study.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, r := range runs {
+		n[r.Status]++
+	}
+	return fmt.Sprint(n)
+}
+
+func TestAStudyIsRunAndRead(t *testing.T) {
+	t.Parallel()
+	c, f, _ := setUp(t, text)
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statuses(t, c); got != "map[done:24]" || len(f.applied) != 24 {
+		t.Errorf("%s, and %d cells were applied", got, len(f.applied))
+	}
+	// A second start finds nothing to do.
+	c2 := *c
+	if err := c2.Run(t.Context()); err != nil || len(f.applied) != 24 {
+		t.Errorf("%v, %d", err, len(f.applied))
+	}
+	rec, err := conduct.Load(t.Context(), c.DB, "fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rec.Emulated || len(rec.Invocations) != 1 || len(rec.Environment) != 1 {
+		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations), rec.Environment)
+	}
+	r, err := study.Analyse(rec.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Comparisons) != 1 || r.Blocks != 6 || r.Comparisons[0].Judged.Verdict != "better" {
+		t.Errorf("got %d comparisons over %d blocks, %+v", len(r.Comparisons), r.Blocks, r.Comparisons[0].Judged)
+	}
+}
+
+// After a cut at any run, the next start makes those that are missing and no others; the order stays that of the design.
+func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
+	t.Parallel()
+	for at := 1; at <= 24; at++ {
+		c, f, path := setUp(t, text)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.apply = func(n int) error {
+			if n == at {
+				cancel()
+			}
+			return nil
+		}
+		if err := c.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("cut at run %d: %v", at, err)
+		}
+		c2, f2 := again(t, path, text)
+		if err := c2.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := statuses(t, c2); got != "map[done:24 failed:1]" {
+			t.Errorf("cut at run %d: %s", at, got)
+		}
+		var want []string
+		for b := 1; b <= 6; b++ {
+			for _, r := range c.Spec.Block(b) {
+				want = append(want, fmt.Sprint(c.Spec.Settings(r.Cell)))
+			}
+		}
+		if got := append(f.applied[:at-1:at-1], f2.applied...); !slices.Equal(got, want) {
+			t.Errorf("cut at run %d: another order than the design's", at)
+		}
+		// What was cut off has no figures.
+		rec, err := conduct.Load(t.Context(), c2.DB, "fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := 0
+		for _, o := range rec.Data.Runs {
+			values += len(o.Values)
+		}
+		if values != 48 {
+			t.Errorf("cut at run %d: %d figures, want 48", at, values)
+		}
+	}
+}
+
+func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	garbage := func(n int, m study.Measure) ([]bench.Sample, error) {
+		if n == 3 || n == 4 {
+			return []bench.Sample{{Run: fmt.Sprint(n), Test: m.Test, Error: "line 3: no number: \"garbage\""}}, nil
+		}
+		return nil, nil
+	}
+	for _, tt := range []struct {
+		name string
+		set  func(*fakeRig)
+		want string
+	}{
+		{"a tool prints garbage, twice", func(f *fakeRig) { f.measure = garbage }, "map[done:24 failed:2]"},
+		{"always", func(f *fakeRig) {
+			f.measure = func(n int, m study.Measure) ([]bench.Sample, error) {
+				return []bench.Sample{{Run: fmt.Sprint(n), Test: m.Test, Error: "no result within 3m0s"}}, nil
+			}
+		}, "map[failed:72]"},
+		{"a node does not answer", func(f *fakeRig) {
+			f.measure = func(n int, _ study.Measure) ([]bench.Sample, error) {
+				if n == 5 {
+					return nil, errors.New("vm01 does not answer")
+				}
+				return nil, nil
+			}
+		}, "map[done:24 failed:1]"},
+		{"a tenant woke up", func(f *fakeRig) {
+			f.state = func(n int, s *study.HostState) {
+				if n == 7 {
+					s.Busy = float64(s.At.Second()) // grows while nothing of the study's own does
+				}
+			}
+		}, "map[disturbed:1 done:24]"},
+		{"the lab cannot be had for a while", func(f *fakeRig) {
+			f.apply = func(n int) error {
+				if n == 2 || n == 3 {
+					return errors.New("no room")
+				}
+				return nil
+			}
+		}, "map[done:24 failed:2]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, f, _ := setUp(t, text)
+			tt.set(f)
+			if err := c.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := statuses(t, c); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A failed run has no figure, and the reason.
+func TestAFailedTestLeavesNoFigure(t *testing.T) {
+	t.Parallel()
+	c, f, _ := setUp(t, "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat}, {test: iperf3}]\nblocks: 1\n")
+	f.measure = func(n int, m study.Measure) ([]bench.Sample, error) {
+		if m.Test == "iperf3" {
+			return []bench.Sample{{Run: fmt.Sprint(n), Test: m.Test, Error: "unable to connect"}}, nil
+		}
+		return nil, nil
+	}
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := conduct.Load(t.Context(), c.DB, "fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range rec.Data.Runs {
+		if o.Status != study.StatusFailed || o.Error != "iperf3: unable to connect" || len(o.Values) != 2 || slices.ContainsFunc(o.Values, func(v study.Value) bool { return v.Test == "iperf3" }) {
+			t.Errorf("run %d: %s, %q, %v", o.Run, o.Status, o.Error, o.Values)
+		}
+	}
+}
+
+func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
+	t.Parallel()
+	c, f, _ := setUp(t, text)
+	f.apply = func(int) error { return errors.New("no room") }
+	err := c.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "3 times in a row: lead the lab into the cell: no room") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestABudgetHoldsWholeBlocks(t *testing.T) {
+	t.Parallel()
+	// A run takes 10 s on the fake clock, a block 40 s.
+	c, _, path := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statuses(t, c); got != "map[done:12]" {
+		t.Errorf("got %s, want three blocks of 4", got)
+	}
+	// What was spent is not forgotten.
+	c2, _ := again(t, path, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
+	if err := c2.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statuses(t, c2); got != "map[done:12]" {
+		t.Errorf("got %s, want still three blocks of 4", got)
+	}
+}

@@ -1,0 +1,107 @@
+package study
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Data is a study as it was made: what Analyse reads.
+type Data struct {
+	Spec *Spec
+	Runs []Observation // in the order in which they were made
+}
+
+// A Fact is one thing of what a study was made on.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// An Observation is one run, or one attempt at it.
+type Observation struct {
+	Run        int64             `json:"run"` // number in the store
+	Block      int               `json:"block"`
+	Place      int               `json:"place"`
+	Attempt    int               `json:"attempt"`
+	Cell       map[string]string `json:"cell"`
+	Status     string            `json:"status"`
+	Started    time.Time         `json:"started"`
+	Seconds    float64           `json:"seconds"`
+	Error      string            `json:"error,omitempty"`
+	Values     []Value           `json:"values"`
+	Before     *HostState        `json:"before,omitempty"`
+	After      *HostState        `json:"after,omitempty"`
+	Histograms []Latencies       `json:"-"`
+	// Tools are the versions by test, as far as they told.
+	Tools map[string]string `json:"tools,omitempty"`
+}
+
+// Statuses of an observation that say whether it counts.
+const (
+	StatusDone      = "done"
+	StatusFailed    = "failed"    // at least one test of it failed; figures of the others count
+	StatusDisturbed = "disturbed" // something else moved it: nothing of it counts
+)
+
+// A Value is one figure of a run.
+type Value struct {
+	Test   string  `json:"test"`
+	Metric string  `json:"metric"`
+	Bytes  int64   `json:"bytes,omitempty"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit"`
+}
+
+// Latencies are those of one measurement, as an encoded histogram.
+type Latencies struct {
+	Test  string
+	Bytes int64
+	Data  []byte
+}
+
+// A HostState is what of the host is looked at before and after each run: what may move a figure without any factor having a part in it. Absent values are not known.
+type HostState struct {
+	At        time.Time `json:"at"`
+	BootID    string    `json:"boot_id"`
+	Governors []string  `json:"governors,omitempty"`  // the different ones, sorted
+	MaxMHz    float64   `json:"max_mhz,omitempty"`    // highest limit of frequency among all CPUs
+	Throttles uint64    `json:"throttles"`            // thermal throttle events since the boot, of all cores
+	Steal     float64   `json:"steal_seconds"`        // CPU time that a hypervisor took, since the boot
+	Busy      float64   `json:"busy_seconds"`         // CPU time that was not idle, since the boot
+	Own       float64   `json:"own_seconds"`          // of that, the nodes', the switch's and the load's
+	CPUs      int       `json:"cpus"`                 // online
+	Loop      float64   `json:"loop_ms,omitempty"`    // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
+	Links     []string  `json:"links,omitempty"`      // speed and width of PCIe links of devices of the lab
+	Devices   []string  `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
+}
+
+// Direction of a metric.
+func (v *Value) lowerIsBetter() bool {
+	switch v.Unit {
+	case "us", "ns", "ms", "s", "segments", "%":
+		return true
+	}
+	return false
+}
+
+// primary are the metrics that a test is judged by, where the study does not say.
+func primary(test string) []string {
+	switch {
+	case test == "iperf3":
+		return []string{"throughput"}
+	case len(test) > 4 && test[len(test)-4:] == "_lat":
+		return []string{"latency_typical", "latency_p99"}
+	case len(test) > 3 && test[len(test)-3:] == "_bw":
+		return []string{"bw_average"}
+	}
+	return nil // all of them
+}
+
+// ParseState reads a state as the store has it; nil where there is none.
+func ParseState(raw json.RawMessage) (*HostState, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	s := &HostState{}
+	return s, json.Unmarshal(raw, s)
+}

@@ -1,0 +1,135 @@
+package study
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// A Cell is one level of each factor, in the order of Spec.Factors: the index of the level.
+type Cell []int
+
+// Cells returns the cells of the study, in a fixed order: the last factor changes fastest.
+func (s *Spec) Cells() []Cell {
+	cells := []Cell{{}}
+	for _, f := range s.Factors {
+		var more []Cell
+		for _, c := range cells {
+			for l := range f.Levels {
+				more = append(more, append(slices.Clone(c), l))
+			}
+		}
+		cells = more
+	}
+	if s.Design != DesignHalf {
+		return cells
+	}
+	// The half fraction whose defining relation is the product of all factors (Box, Hunter, Hunter, Statistics for Experimenters, 2nd edition, chapter 6): of an even number
+	// of second levels. With three factors main effects are mixed with interactions of two.
+	return slices.DeleteFunc(cells, func(c Cell) bool {
+		sum := 0
+		for _, l := range c {
+			sum += l
+		}
+		return sum%2 == 1
+	})
+}
+
+// Settings returns the levels of a cell by factor.
+func (s *Spec) Settings(c Cell) map[string]string {
+	m := make(map[string]string, len(c))
+	for i, l := range c {
+		m[s.Factors[i].Name] = s.Factors[i].Levels[l]
+	}
+	return m
+}
+
+// CellText writes a cell as "placement=pin contention=cpu:2".
+func (s *Spec) CellText(c Cell) string {
+	var parts []string
+	for i, l := range c {
+		parts = append(parts, s.Factors[i].Name+"="+s.Factors[i].Levels[l])
+	}
+	return strings.Join(parts, " ")
+}
+
+// A Run is one place in the order of a study.
+type Run struct {
+	Block int  // from 1
+	Place int  // in the block, from 1
+	Cell  Cell // what it measures
+}
+
+// RunsPerCell is how often a block has each cell: once in each half.
+const RunsPerCell = 2
+
+// Block returns the runs of a block, in order. Its first half is a random order of all cells, its second half the same backwards (A B B A): what drifts steadily during
+// a block meets all cells with the same weight. The order follows from the seed and the block's number alone, so that a study can be gone on with.
+func (s *Spec) Block(number int) []Run {
+	cells := s.Cells()
+	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
+	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	back := slices.Clone(cells)
+	slices.Reverse(back)
+	var runs []Run
+	for i, c := range append(cells, back...) {
+		runs = append(runs, Run{Block: number, Place: i + 1, Cell: c})
+	}
+	return runs
+}
+
+// A Pairing is two levels of a factor: B is compared with A, which is the first level.
+type Pairing struct {
+	Factor string
+	A, B   int // index of the level
+	// Where are the levels of the other factors, which are the same on both sides, as a cell; the level of the factor itself means nothing in it. nil stands for all of
+	// them together, which is what half a design can show.
+	Where Cell
+}
+
+// Pairings returns what is compared: of each factor every level with the first, wherever the other factors are the same. Of half a design no two cells differ in one
+// factor alone, so each factor is compared over all cells: as many of them have each level of each other factor on both sides.
+func (s *Spec) Pairings() []Pairing {
+	var all []Pairing
+	for i, f := range s.Factors {
+		if s.Design == DesignHalf {
+			all = append(all, Pairing{f.Name, 0, 1, nil})
+			continue
+		}
+		for _, c := range s.Cells() {
+			if c[i] > 0 {
+				all = append(all, Pairing{f.Name, 0, c[i], c})
+			}
+		}
+	}
+	return all
+}
+
+// cells returns the texts of the cells on a side of a pairing: of a level of its factor.
+func (s *Spec) cells(p Pairing, level int) []string {
+	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
+	var all []string
+	for _, c := range s.Cells() {
+		at := slices.Clone(p.Where)
+		if at == nil {
+			at = slices.Clone(c)
+		}
+		at[i] = level
+		if slices.Equal(c, at) {
+			all = append(all, s.CellText(c))
+		}
+	}
+	return all
+}
+
+// where writes what the cells of a pairing share; "" where they share nothing.
+func (s *Spec) where(p Pairing) string {
+	var parts []string
+	for i, f := range s.Factors {
+		if p.Where != nil && f.Name != p.Factor {
+			parts = append(parts, fmt.Sprintf("%s=%s", f.Name, f.Levels[p.Where[i]]))
+		}
+	}
+	return strings.Join(parts, " ")
+}

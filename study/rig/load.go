@@ -1,0 +1,135 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// stressor is the program that makes load.
+const stressor = "stress-ng"
+
+// loadTool says whether load can be made here.
+func loadTool() error {
+	for _, name := range []string{stressor, "taskset"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Errorf("%s is not in PATH: install it (Debian: %s) to make load", name, map[string]string{stressor: stressor, "taskset": "util-linux"}[name])
+		}
+	}
+	return nil
+}
+
+// A load is stress-ng with its workers.
+type load struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	ended  chan error
+	want   int // workers
+}
+
+// startLoad starts workers on some CPUs.
+func startLoad(kind string, workers int, cpus topology.CPUSet) (*load, error) {
+	args := []string{"--cpu-list", cpus.String(), stressor, "--quiet"}
+	switch kind {
+	case "cpu":
+		args = append(args, "--cpu", strconv.Itoa(workers), "--cpu-method", "matrixprod")
+	case "memory":
+		args = append(args, "--stream", strconv.Itoa(workers))
+	default:
+		return nil, fmt.Errorf("load of kind %q is not known", kind)
+	}
+	l := &load{cmd: exec.Command("taskset", args...), ended: make(chan error, 1), want: workers}
+	l.cmd.Stderr = &l.stderr
+	// A group of its own, so that it can be ended with its workers; and it ends with the thread that started it, so with rackless, however that ends.
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // Pdeathsig is about the thread
+		err := l.cmd.Start()
+		started <- err
+		if err == nil {
+			l.ended <- l.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start load: %w", err)
+	}
+	return l, nil
+}
+
+// settleTime is how long a load runs before anything is measured: its workers have started and the kernel's scheduler has spread them.
+const settleTime = time.Second
+
+// settle waits until the load is there. It fails where it has ended.
+func (l *load) settle(ctx context.Context) error {
+	select {
+	case err := <-l.ended:
+		l.ended <- err
+		return fmt.Errorf("the load has ended at once: %w: %s", errOr(err), strings.TrimSpace(l.stderr.String()))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(settleTime):
+		return nil
+	}
+}
+
+func errOr(err error) error {
+	if err == nil {
+		return errors.New("status 0")
+	}
+	return err
+}
+
+// time returns how long the load has used CPUs, in seconds.
+func (l *load) time(m machine) float64 {
+	// The workers are children, or children of children, in the load's process group.
+	sum := 0.0
+	entries, err := fs.ReadDir(m.root, "proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if group, err := syscall.Getpgid(pid); err == nil && group == l.cmd.Process.Pid {
+			sum += m.processTime(pid)
+		}
+	}
+	return sum
+}
+
+// stop ends the load and returns how long it has used CPUs, in seconds. A load that had ended before is an error: what was measured meanwhile had none.
+func (l *load) stop() (float64, error) {
+	var early error
+	select {
+	case err := <-l.ended:
+		early = fmt.Errorf("the load ended while it was needed: %w: %s", errOr(err), strings.TrimSpace(l.stderr.String()))
+	default:
+		// Workers in the group get it too; stress-ng itself waits for them, so that their time is in its own.
+		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-l.ended:
+		case <-time.After(5 * time.Second):
+			_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL)
+			<-l.ended
+		}
+	}
+	_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL) // workers that are left
+	state := l.cmd.ProcessState
+	if state == nil {
+		return 0, early
+	}
+	return (state.UserTime() + state.SystemTime()).Seconds(), early
+}

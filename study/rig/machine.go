@@ -1,0 +1,278 @@
+package rig
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+// A machine is what the kernel shows of the host.
+type machine struct{ root fs.FS }
+
+// text reads a file without its newline; "" where it cannot be read.
+func (m machine) text(name string) string {
+	b, err := fs.ReadFile(m.root, name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// state reads what may move a figure without any factor having a part in it.
+func (m machine) state() (*study.HostState, error) {
+	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id")}
+	b, err := fs.ReadFile(m.root, "proc/stat")
+	if err != nil {
+		return nil, err
+	}
+	times, err := facts.ParseCPUTime(string(b))
+	if err != nil {
+		return nil, err
+	}
+	s.Busy, s.Steal = times.Busy, times.Steal
+	if online, err := topology.ParseCPUSet(m.text("sys/devices/system/cpu/online")); err == nil {
+		s.CPUs = online.Len()
+	}
+	dirs, err := fs.Glob(m.root, "sys/devices/system/cpu/cpu[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		if g := m.text(dir + "/cpufreq/scaling_governor"); g != "" && !slices.Contains(s.Governors, g) {
+			s.Governors = append(s.Governors, g)
+		}
+		if khz, err := strconv.ParseFloat(m.text(dir+"/cpufreq/scaling_max_freq"), 64); err == nil {
+			s.MaxMHz = max(s.MaxMHz, khz/1000)
+		}
+		if n, err := strconv.ParseUint(m.text(dir+"/thermal_throttle/core_throttle_count"), 10, 64); err == nil {
+			s.Throttles += n
+		}
+	}
+	slices.Sort(s.Governors)
+	return s, nil
+}
+
+// processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
+func (m machine) processTime(pid int) float64 {
+	b, err := fs.ReadFile(m.root, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	t, err := facts.ParseProcessTime(string(b))
+	if err != nil {
+		return 0
+	}
+	return t
+}
+
+// State reads the state of the host. loop is what Loop gave, 0 where it was not asked.
+func (r *Rig) State(loop float64) (*study.HostState, error) {
+	s, err := r.machine.state()
+	if err != nil {
+		return nil, err
+	}
+	s.Loop = loop
+	s.Own = r.own()
+	if r.rack != nil {
+		for _, n := range r.rack.State.Nodes {
+			if n.Facts == nil {
+				continue
+			}
+			for name, d := range n.Facts.RDMA {
+				if d.Soft() {
+					continue // a device of the kernel has no place
+				}
+				if nd, ok := n.Facts.Net[d.Parent]; ok && nd.NUMANode != nil {
+					s.Devices = append(s.Devices, fmt.Sprintf("%s %s %d", n.Name, name, *nd.NUMANode))
+				}
+			}
+		}
+		slices.Sort(s.Devices)
+	}
+	return s, nil
+}
+
+// Environment says what is measured on.
+func (r *Rig) Environment() []study.Fact {
+	s := r.rack.State
+	all := []study.Fact{{Name: "lab", Value: r.lab.Name + ", " + r.file}}
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, study.Fact{Name: name, Value: value})
+		}
+	}
+	cpu := ""
+	for line := range strings.Lines(r.machine.text("proc/cpuinfo")) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			cpu = strings.TrimSpace(value)
+			break
+		}
+	}
+	add("host CPU", cpu)
+	add("host CPUs", r.all.String())
+	add("protected CPUs", r.protected.String())
+	add("host kernel", r.machine.text("proc/sys/kernel/osrelease"))
+	how := s.Accel
+	if s.Emulated() {
+		how += " (emulated: not figures of hardware)"
+	}
+	add("accelerator", how)
+	add("QEMU", s.QEMU)
+	add("kernel of the nodes", s.Kernel)
+	for _, n := range r.lab.Nodes {
+		add("node "+n.Name, fmt.Sprintf("%d CPU, %s", n.CPUs, n.Memory))
+	}
+	return all
+}
+
+// own returns the CPU time that the study itself has used: nodes, switch, load and this process, in seconds.
+func (r *Rig) own() float64 {
+	r.remember()
+	sum := r.spent
+	for _, t := range r.seen {
+		sum += t
+	}
+	if r.load != nil {
+		sum += r.load.time(r.machine)
+	}
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	}
+	return sum
+}
+
+// remember notes the CPU times of nodes and switch: what they have used counts when they are gone, too.
+func (r *Rig) remember() {
+	for _, pid := range r.processes() {
+		r.seen[pid] = max(r.seen[pid], r.machine.processTime(pid))
+	}
+}
+
+// processes are those of the nodes and of the switch.
+func (r *Rig) processes() []int {
+	if r.rack == nil {
+		return nil
+	}
+	var all []int
+	if d := r.rack.State.Daemon; d != nil {
+		all = append(all, d.PID)
+	}
+	for _, n := range r.rack.State.Nodes {
+		all = append(all, n.Process.PID)
+	}
+	return all
+}
+
+// place lets the threads of nodes and switch run on the protected CPUs alone, each node on one of them in turn; or everywhere.
+func (r *Rig) place(pin bool) error {
+	if r.rack == nil {
+		return nil
+	}
+	cpus := slices.Collect(r.protected.All())
+	set := func(p driver.Process, to topology.CPUSet) error {
+		if !p.Alive() {
+			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, r.lab.Name)
+		}
+		return confine(p.PID, to)
+	}
+	if d := r.rack.State.Daemon; d != nil {
+		to := r.all
+		if pin {
+			to = r.protected
+		}
+		if err := set(*d, to); err != nil {
+			return err
+		}
+	}
+	for i, n := range r.rack.State.Nodes {
+		to := r.all
+		if pin {
+			to = topology.CPUs(cpus[i%len(cpus)])
+		}
+		if err := set(n.Process, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confine lets all threads of a process run on some CPUs alone. Threads that come later inherit it.
+func confine(pid int, to topology.CPUSet) error {
+	var set unix.CPUSet
+	for c := range to.All() {
+		set.Set(c)
+	}
+	// A thread that is made meanwhile by one that has not been moved yet is found in the next pass.
+	done := map[int]bool{}
+	for {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			return err
+		}
+		more := false
+		for _, e := range entries {
+			tid, err := strconv.Atoi(e.Name())
+			if err != nil || done[tid] {
+				continue
+			}
+			done[tid], more = true, true
+			if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("let thread %d of process %d run on CPUs %s: %w", tid, pid, to, err)
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// ownCPUs returns the CPUs that this process may use.
+func ownCPUs() (topology.CPUSet, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return topology.CPUSet{}, err
+	}
+	var cpus []int
+	for c := range topology.MaxCPUs {
+		if set.IsSet(c) {
+			cpus = append(cpus, c)
+		}
+	}
+	return topology.CPUs(cpus...), nil
+}
+
+// Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in milliseconds, the median of several. No factor can move it: nodes are idle and
+// no load runs.
+func (r *Rig) Loop(ctx context.Context) (float64, error) {
+	const times = 9
+	var all []float64
+	buf := make([]byte, 256<<10)
+	for range times {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		began := time.Now()
+		for range 8 {
+			sum := sha256.Sum256(buf)
+			copy(buf, sum[:])
+		}
+		all = append(all, float64(time.Since(began).Microseconds())/1000)
+	}
+	slices.Sort(all)
+	return all[times/2], nil
+}

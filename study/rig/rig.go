@@ -1,0 +1,373 @@
+// Package rig brings an emulated lab and the machine below it into a cell of a study, measures there, and says in which state the machine is. What it changes is
+// gone when it is closed: load ends, links are whole, threads may run everywhere again.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Rig is a lab and its machine, ready for a study.
+type Rig struct {
+	Progress func(string) // told of what takes long; may be nil
+
+	dirs    rack.Dirs
+	spec    *study.Spec
+	file    string // the lab file
+	text    []byte
+	options rack.Options
+
+	machine   machine
+	all       topology.CPUSet // CPUs that this process may use
+	protected topology.CPUSet // of those, the ones that nodes are pinned to
+
+	rack  *rack.Rack // nil before the first Apply
+	lab   *lab.Lab
+	load  *load
+	spent float64         // CPU seconds of loads that have ended
+	seen  map[int]float64 // CPU seconds of nodes and switches, by process
+}
+
+// New reads the lab file and finds out what the machine has. Nothing is started.
+func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options) (*Rig, error) {
+	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
+	var err error
+	if r.text, err = os.ReadFile(labFile); err != nil {
+		return nil, err
+	}
+	if r.all, err = ownCPUs(); err != nil {
+		return nil, err
+	}
+	if r.protected, err = protect(r.all, spec.Protected); err != nil {
+		return nil, err
+	}
+	// What cannot be done is known before anything is measured.
+	for _, c := range spec.Cells() {
+		if err := r.check(spec.Settings(c)); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// protect chooses the CPUs that nodes are pinned to: those asked for, or the upper half.
+func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
+	if asked == "" {
+		cpus := slices.Collect(all.All())
+		return topology.CPUs(cpus[len(cpus)/2:]...), nil
+	}
+	set, err := topology.ParseCPUSet(asked)
+	if err != nil {
+		return set, fmt.Errorf("protected_cpus %q: %w", asked, err)
+	}
+	if set.IsEmpty() || !set.Difference(all).IsEmpty() {
+		return set, fmt.Errorf("protected_cpus %s: this machine has CPUs %s", asked, all)
+	}
+	return set, nil
+}
+
+// LabText returns the lab file as it was read.
+func (r *Rig) LabText() []byte { return r.text }
+
+// onHosts says why a level cannot be had on emulated nodes.
+const onHosts = "nodes of an emulated lab have none of that: it takes a lab on a host, which studies do not run yet"
+
+// check says whether the settings of a cell can be had here.
+func (r *Rig) check(settings map[string]string) error {
+	for factor, level := range settings {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
+		}
+		switch factor {
+		case study.FactorPlacement:
+			if level != "default" && level != "pin" {
+				return fail("%s", onHosts)
+			}
+		case study.FactorIsolation:
+			if level == "isolcpus" {
+				return fail("%s", onHosts)
+			}
+			if level == "cpuset" && r.all.Difference(r.protected).IsEmpty() {
+				return fail("no CPU is left for the load: all of %s are protected", r.all)
+			}
+		case study.FactorHugepages:
+			if level != "off" {
+				return fail("%s", onHosts)
+			}
+		case study.FactorContention:
+			if level == "network" {
+				return fail("it takes nodes that are not measured, and load between them is not built yet: give the fabric a rate with link.rate")
+			}
+			if kind, n := study.Load(level); n > 0 {
+				if err := loadTool(); err != nil {
+					return fail("%v of kind %s", err, kind)
+				}
+			}
+		}
+	}
+	if _, _, err := r.link(settings); err != nil {
+		return err
+	}
+	l, err := r.labFor(settings)
+	if err != nil {
+		return err
+	}
+	if err := rack.Supported(l); err != nil {
+		return err
+	}
+	_, _, err = r.pair(l)
+	return err
+}
+
+// labFor returns the lab of a cell: the file with the keys that are factors.
+func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
+	l, err := lab.Parse(r.file, r.text)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for factor := range settings {
+		if _, ok := study.LabKey(factor); ok {
+			keys = append(keys, factor)
+		}
+	}
+	if len(keys) == 0 {
+		return l, nil
+	}
+	slices.Sort(keys)
+	var doc yaml.MapSlice
+	if err := yaml.Unmarshal(r.text, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.file, err)
+	}
+	var what []string
+	for _, factor := range keys {
+		key, _ := study.LabKey(factor)
+		var value any
+		if err := yaml.Unmarshal([]byte(settings[factor]), &value); err != nil {
+			return nil, fmt.Errorf("factor %s: level %s: %w", factor, settings[factor], err)
+		}
+		if doc, err = set(doc, strings.Split(key, "."), value); err != nil {
+			return nil, fmt.Errorf("factor %s: %w", factor, err)
+		}
+		what = append(what, key+": "+settings[factor])
+	}
+	text, err := yaml.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	// Errors name what was set: the lines are not those of the file.
+	return lab.Parse(r.file+" with "+strings.Join(what, ", "), text)
+}
+
+// set sets a key of a document, by its path.
+func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
+	for i, item := range doc {
+		if item.Key != path[0] {
+			continue
+		}
+		if len(path) == 1 {
+			doc[i].Value = value
+			return doc, nil
+		}
+		inner, ok := item.Value.(yaml.MapSlice)
+		if !ok {
+			if m, isMap := item.Value.(map[string]any); isMap {
+				for k, v := range m {
+					inner = append(inner, yaml.MapItem{Key: k, Value: v})
+				}
+				ok = true
+			}
+		}
+		if !ok && item.Value != nil {
+			return nil, fmt.Errorf("%s has no keys of its own", path[0])
+		}
+		inner, err := set(inner, path[1:], value)
+		doc[i].Value = inner
+		return doc, err
+	}
+	if len(path) == 1 {
+		return append(doc, yaml.MapItem{Key: path[0], Value: value}), nil
+	}
+	inner, err := set(nil, path[1:], value)
+	return append(doc, yaml.MapItem{Key: path[0], Value: inner}), err
+}
+
+// pair returns the client and the server that are measured.
+func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
+	var names []string
+	for _, n := range l.Nodes {
+		names = append(names, n.Name)
+	}
+	if len(r.spec.Pair) == 2 {
+		for _, p := range r.spec.Pair {
+			if !slices.Contains(names, p) {
+				return "", "", fmt.Errorf("pair: lab %s has no node %s; it has %s", l.Name, p, strings.Join(names, ", "))
+			}
+		}
+		return r.spec.Pair[0], r.spec.Pair[1], nil
+	}
+	if len(names) < 2 {
+		return "", "", fmt.Errorf("lab %s has %d node, and a study measures between two", l.Name, len(names))
+	}
+	return names[1], names[0], nil
+}
+
+// Apply leads lab and machine into a cell. The load runs when it returns.
+func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
+	if err := r.Rest(ctx); err != nil {
+		return err
+	}
+	l, err := r.labFor(settings)
+	if err != nil {
+		return err
+	}
+	if err := r.up(ctx, l); err != nil {
+		return err
+	}
+	if err := r.links(ctx, settings); err != nil {
+		return err
+	}
+	if err := r.place(settings[study.FactorPlacement] == "pin"); err != nil {
+		return err
+	}
+	cpus := r.all
+	if settings[study.FactorIsolation] == "cpuset" {
+		cpus = r.all.Difference(r.protected)
+	}
+	if kind, workers := study.Load(settings[study.FactorContention]); workers > 0 {
+		if r.load, err = startLoad(kind, workers, cpus); err != nil {
+			return err
+		}
+		return r.load.settle(ctx)
+	}
+	return nil
+}
+
+// up brings the lab up as the cell has it; nothing happens where it is so already.
+func (r *Rig) up(ctx context.Context, l *lab.Lab) error {
+	o := r.options
+	o.Progress = func(e rack.Event) {
+		if r.Progress != nil && e.Step != "" {
+			r.Progress(e.Step)
+		}
+	}
+	if r.rack != nil {
+		r.remember() // nodes that go take their CPU time along
+		if err := r.rack.Close(); err != nil {
+			return err
+		}
+		r.rack = nil
+	}
+	var err error
+	r.rack, err = rack.Up(ctx, r.dirs, l, o)
+	r.lab = l
+	return err
+}
+
+// link returns the impairments of a cell; false where it says nothing of them.
+func (r *Rig) link(settings map[string]string) (l fabric.Link, any bool, err error) {
+	l.Seed = r.spec.Seed
+	for factor, level := range settings {
+		if key, ok := study.LinkKey(factor); ok {
+			any = true
+			if err := l.Set(key, level); err != nil {
+				return l, true, fmt.Errorf("factor %s: level %s: %w", factor, level, err)
+			}
+		}
+	}
+	if !any {
+		return l, false, nil
+	}
+	return l, true, l.Validate()
+}
+
+// links gives every port of the fabric the impairments of the cell, and no others. Where the study says nothing of them, they stay as they are.
+func (r *Rig) links(ctx context.Context, settings map[string]string) error {
+	l, any, err := r.link(settings)
+	if err != nil || !any {
+		return err
+	}
+	c, err := r.rack.Switch()
+	if err != nil {
+		return err
+	}
+	return c.SetLink(ctx, fabric.AllPorts, l)
+}
+
+// Measure makes one test of a run. A measurement that failed is a sample with an error.
+func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
+	if r.rack == nil {
+		return nil, errors.New("measured before a cell was applied")
+	}
+	e, err := bench.EngineByName(m.Test)
+	if err != nil {
+		return nil, err
+	}
+	client, server, err := r.pair(r.lab)
+	if err != nil {
+		return nil, err
+	}
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), Retries: -1} // the conductor repeats whole runs
+	var ends [2]bench.Endpoint
+	for i, n := range []string{client, server} {
+		if ends[i], err = r.rack.Endpoint(n); err != nil {
+			return nil, err
+		}
+	}
+	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds}
+	if r.rack.State.EmulatedHost {
+		o.Accelerator = bench.Nested
+	}
+	return runner.Run(ctx, e, ends[0], ends[1], o)
+}
+
+// Rest ends the load, so that the machine is idle but for the nodes.
+func (r *Rig) Rest(context.Context) error {
+	if r.load == nil {
+		return nil
+	}
+	spent, err := r.load.stop()
+	r.spent += spent
+	r.load = nil
+	return err
+}
+
+// Close takes back what was changed: the load ends, links are whole again, nodes run where they may. The lab stays up.
+func (r *Rig) Close() error {
+	ctx := context.Background()
+	err := r.Rest(ctx)
+	if r.rack == nil {
+		return err
+	}
+	err = errors.Join(err, r.place(false))
+	if slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {
+		if c, e := r.rack.Switch(); e != nil {
+			err = errors.Join(err, e)
+		} else {
+			err = errors.Join(err, c.SetLink(ctx, fabric.AllPorts, fabric.Link{}))
+		}
+	}
+	return errors.Join(err, r.rack.Close())
+}
+
+// LabFile returns where the lab file of a study lies: beside the study's file, unless it says otherwise.
+func LabFile(studyFile, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(studyFile), name)
+}

@@ -1,0 +1,275 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+// newRig makes a rig of a study of two nodes, which are not started.
+func newRig(t *testing.T, labText, factors string) (*Rig, error) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "lab.yaml")
+	if err := os.WriteFile(file, []byte(labText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n"+factors))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(rack.Dirs{Run: dir, Cache: dir, Data: dir}, spec, file, rack.Options{})
+}
+
+const pairLab = "# two nodes\nname: pair\nnodes:\n  vm00: {}\n  vm01:\n    cpus: 2\n"
+
+func TestTheLabOfACellHasItsKeys(t *testing.T) {
+	t.Parallel()
+	r, err := newRig(t, pairLab, "  lab.fabric.mtu: [1500, 9000]\n  lab.nodes.vm01.cpus: [1, 4]\n  lab.nodes.vm00.memory: [512MiB, 1GiB]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.labFor(map[string]string{"lab.fabric.mtu": "9000", "lab.nodes.vm01.cpus": "4", "lab.nodes.vm00.memory": "1GiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Fabric.MTU != 9000 || l.Nodes[1].CPUs != 4 || l.Nodes[0].Memory != 1<<30 || l.Nodes[0].CPUs != 1 {
+		t.Errorf("got MTU %d, nodes %+v", l.Fabric.MTU, l.Nodes)
+	}
+	if l, err = r.labFor(map[string]string{"lab.fabric.mtu": "1500"}); err != nil || l.Fabric.MTU != 1500 || l.Nodes[1].CPUs != 2 {
+		t.Errorf("one cell changes another: %v, %+v", err, l)
+	}
+}
+
+func TestCellsThatCannotBeHadAreRefusedBeforeAnythingIsMeasured(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, lab, factors, want string }{
+		{"no such key", pairLab, "  lab.fabric.mut: [1, 2]\n", "lab.yaml with fabric.mut: 1"},
+		{"a key below a value", pairLab, "  lab.name.first: [a, b]\n", "factor lab.name.first: name has no keys of its own"},
+		{"a value out of range", pairLab, "  lab.fabric.mtu: [1500, 99999999]\n", "with fabric.mtu: 99999999"},
+		{"an impairment that is none", pairLab, "  link.loss: [\"0\", many]\n", "factor link.loss: level many"},
+		{"impairments that do not fit together", pairLab, "  link.jitter: [\"0\", 1ms]\n", "jitter"},
+		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n", "it takes a lab on a host"},
+		{"one node", "name: one\nnodes:\n  vm00: {}\n", "  link.loss: [\"0\", 1%]\n", "lab one has 1 node"},
+		{"a GPU", "name: gpu\nnodes:\n  vm00: {gpus: 1}\n  vm01: {}\n", "  link.loss: [\"0\", 1%]\n", "vm00"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := newRig(t, tt.lab, tt.factors); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhichCPUsAreProtected(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ all, asked, want, err string }{
+		{"0-7", "", "4-7", ""},
+		{"0-1", "", "1", ""},
+		{"3", "", "3", ""},
+		{"0-7", "2-3", "2-3", ""},
+		{"0-7", "6-9", "", "this machine has CPUs 0-7"},
+		{"0-7", "x", "", `protected_cpus "x"`},
+	} {
+		all, err := topology.ParseCPUSet(tt.all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := protect(all, tt.asked)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s of %s: %v, want %s", tt.asked, tt.all, err, tt.err)
+			}
+			continue
+		}
+		if err != nil || got.String() != tt.want {
+			t.Errorf("%s of %s: %s, %v; want %s", tt.asked, tt.all, got, err, tt.want)
+		}
+	}
+}
+
+func TestTheStateOfAMachine(t *testing.T) {
+	t.Parallel()
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	const cpu = "sys/devices/system/cpu/"
+	m := machine{root: fstest.MapFS{
+		"proc/sys/kernel/random/boot_id":                  file("abc\n"),
+		"proc/stat":                                       file("cpu  100 0 50 1000 0 0 0 25 0 0\n"),
+		cpu + "online":                                    file("0-1\n"),
+		cpu + "cpu0/cpufreq/scaling_governor":             file("powersave\n"),
+		cpu + "cpu1/cpufreq/scaling_governor":             file("performance\n"),
+		cpu + "cpu0/cpufreq/scaling_max_freq":             file("3000000\n"),
+		cpu + "cpu1/cpufreq/scaling_max_freq":             file("3500000\n"),
+		cpu + "cpu0/thermal_throttle/core_throttle_count": file("2\n"),
+		cpu + "cpu1/thermal_throttle/core_throttle_count": file("3\n"),
+		"proc/7/stat":                                     file("7 (a b) S 1 1 1 0 -1 4 1 0 0 0 150 50 0 0 20 0 1 0 5\n"),
+	}}
+	s, err := m.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := study.HostState{At: s.At, BootID: "abc", Governors: []string{"performance", "powersave"}, MaxMHz: 3500, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
+	if fmt.Sprintf("%+v", *s) != fmt.Sprintf("%+v", want) {
+		t.Errorf("got  %+v\nwant %+v", *s, want)
+	}
+	if got := m.processTime(7); got != 2 {
+		t.Errorf("process 7 used %v s, want 2", got)
+	}
+	if got := m.processTime(8); got != 0 {
+		t.Errorf("a process that is gone used %v s", got)
+	}
+}
+
+// stressNG needs the program that makes load.
+func stressNG(t *testing.T) {
+	t.Helper()
+	if err := loadTool(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+// affinities returns where the processes of a group may run.
+func affinities(t *testing.T, group int) []string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, d := range dirs {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(d), "%d", &pid); err != nil {
+			continue
+		}
+		if g, err := unix.Getpgid(pid); err != nil || g != group {
+			continue
+		}
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(pid, &set) != nil {
+			continue // gone
+		}
+		var cpus []int
+		for c := range 1024 {
+			if set.IsSet(c) {
+				cpus = append(cpus, c)
+			}
+		}
+		all = append(all, topology.CPUs(cpus...).String())
+	}
+	return all
+}
+
+// The load is real, runs where it may, is counted, and is gone when it is stopped.
+func TestLoadRunsWhereItMayAndIsGoneAfterwards(t *testing.T) {
+	t.Parallel()
+	stressNG(t)
+	all, err := ownCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := topology.CPUs(slices.Collect(all.All())[0])
+	l, err := startLoad("cpu", 2, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := l.cmd.Process.Pid
+	if err := l.settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := machine{root: os.DirFS("/")}
+	deadline := time.Now().Add(time.Minute)
+	for len(affinities(t, group)) < 3 || l.time(m) < 0.2 { // stress-ng and its workers
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes have used %v s", len(affinities(t, group)), l.time(m))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, a := range affinities(t, group) {
+		if a != one.String() {
+			t.Errorf("a process of the load may run on %s, want %s", a, one)
+		}
+	}
+	spent, err := l.stop()
+	if err != nil || spent < 0.2 {
+		t.Errorf("stopped after %v s of CPU time: %v", spent, err)
+	}
+	if left := affinities(t, group); len(left) > 0 {
+		t.Errorf("%d processes of the load are left", len(left))
+	}
+}
+
+func TestALoadThatEndedIsAnError(t *testing.T) {
+	t.Parallel()
+	stressNG(t)
+	all, err := ownCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := startLoad("cpu", 1, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(-l.cmd.Process.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.ended <- <-l.ended // it has ended
+	if _, err := l.stop(); err == nil || !strings.Contains(err.Error(), "the load ended while it was needed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAllThreadsOfAProcessAreConfined(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	all, err := ownCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := topology.CPUs(slices.Max(slices.Collect(all.All())))
+	for _, to := range []topology.CPUSet{one, all} {
+		if err := confine(cmd.Process.Pid, to); err != nil {
+			t.Fatal(err)
+		}
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(cmd.Process.Pid, &set); err != nil {
+			t.Fatal(err)
+		}
+		if set.Count() != to.Len() {
+			t.Errorf("%d CPUs, want %s", set.Count(), to)
+		}
+	}
+}
+
+func TestTheNoiseFloorIsMeasured(t *testing.T) {
+	t.Parallel()
+	ms, err := new(Rig).Loop(t.Context())
+	if err != nil || ms <= 0 || ms > 10_000 {
+		t.Errorf("%v ms, %v", ms, err)
+	}
+}

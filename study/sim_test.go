@@ -1,0 +1,345 @@
+package study_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// parse reads a study that has to be right.
+func parse(t testing.TB, text string) *study.Spec {
+	t.Helper()
+	s, err := study.Parse("study.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A model gives the figure of a run: its cell, its block, and a random number generator.
+type model func(cell map[string]string, test, metric string, block int, rng *rand.Rand) float64
+
+// simulate makes the runs of a study as a model has them.
+func simulate(s *study.Spec, seed uint64, metrics map[string][]string, unit string, m model) *study.Data {
+	rng := rand.New(rand.NewPCG(seed, 0x5eed))
+	d := &study.Data{Spec: s}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for b := 1; b <= s.Blocks; b++ {
+		for _, r := range s.Block(b) {
+			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: s.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 1}
+			for _, x := range s.Measure {
+				for _, metric := range metrics[x.Test] {
+					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric, Bytes: x.Bytes, Value: m(o.Cell, x.Test, metric, b, rng), Unit: unit})
+				}
+			}
+			d.Runs = append(d.Runs, o)
+			at = at.Add(time.Second)
+		}
+	}
+	return d
+}
+
+func analyse(t testing.TB, d *study.Data) *study.Result {
+	t.Helper()
+	r, err := study.Analyse(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const twoFactors = `name: two
+lab: pair.yaml
+factors:
+  placement: [default, pin]
+  contention: [idle, "cpu:2"]
+measure:
+  - test: ib_write_lat
+  - test: ib_write_bw
+    bytes: 65536
+blocks: 10
+margin: 5%
+`
+
+var twoMetrics = map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}, "ib_write_bw": {"bw_average"}}
+
+// The seed document's conclusion: pinning helps where there is contention, and does nothing on an idle machine.
+func TestWhatASimulatedStudyShows(t *testing.T) {
+	t.Parallel()
+	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(cell map[string]string, _, metric string, block int, rng *rand.Rand) float64 {
+		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // the machine gets slower from block to block
+		if cell["contention"] == "cpu:2" {
+			v *= 3
+			if cell["placement"] == "pin" {
+				v *= 0.6
+			}
+		}
+		return v
+	})
+	r := analyse(t, d)
+	if r.Blocks != 10 || r.Runs.Done != 80 {
+		t.Errorf("%d blocks and %d runs, want 10 and 80", r.Blocks, r.Runs.Done)
+	}
+	got := map[string]stats.Verdict{}
+	for _, c := range r.Comparisons {
+		if c.Factor == "placement" {
+			got[c.Where+" "+c.Metric] = c.Judged.Verdict
+		}
+	}
+	for _, metric := range []string{"latency_typical", "latency_p99", "bw_average"} {
+		if v := got["contention=idle "+metric]; v != stats.Equivalent {
+			t.Errorf("%s on an idle machine: %s, want equivalent", metric, v)
+		}
+		if v := got["contention=cpu:2 "+metric]; v != stats.Better {
+			t.Errorf("%s under load: %s, want better", metric, v)
+		}
+	}
+	text := strings.Join(r.Words, "\n")
+	for _, want := range []string{"Placement pin cuts ib_write_lat latency p99 at contention=cpu:2 by 3", "makes no difference that matters to ib_write_lat latency p99 at contention=idle"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
+// A level compared with itself shows nothing: at most 5 % of studies may say otherwise.
+func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
+	t.Parallel()
+	studies := 200
+	if testing.Short() {
+		studies = 50
+	}
+	s := parse(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: [{test: ib_write_lat}]\nblocks: 10\n")
+	for _, tt := range []struct {
+		name  string
+		noise model
+	}{
+		{"normal", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+			return 100 + 5*rng.NormFloat64()
+		}},
+		{"lognormal", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+			return 100 * math.Exp(0.3*rng.NormFloat64())
+		}},
+		{"spikes", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+			if rng.Float64() < 0.1 {
+				return 100 * (1 + 10*rng.ExpFloat64())
+			}
+			return 100 + rng.NormFloat64()
+		}},
+		{"drift", func(_ map[string]string, _, _ string, b int, rng *rand.Rand) float64 {
+			return (100 + 10*float64(b)) * math.Exp(0.05*rng.NormFloat64())
+		}},
+	} {
+		alarms := 0
+		for i := range studies {
+			r := analyse(t, simulate(s, uint64(i+1), map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", tt.noise))
+			if slices.ContainsFunc(r.Comparisons, func(c study.Comparison) bool {
+				return c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse
+			}) {
+				alarms++
+			}
+		}
+		t.Logf("%s noise: %d of %d studies of a level against itself raised a false alarm", tt.name, alarms, studies)
+		if float64(alarms) > 0.05*float64(studies)+2*math.Sqrt(0.05*0.95*float64(studies)) {
+			t.Errorf("%s noise: %d of %d are more than 5 %%", tt.name, alarms, studies)
+		}
+	}
+}
+
+// A control that moves says that something else differs between the levels.
+func TestAControlThatMovesConfoundsTheComparison(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: c\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}, {test: sysbench-cpu, control: true, metrics: [events]}]\nblocks: 10\n")
+	for _, moves := range []bool{false, true} {
+		r := analyse(t, simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}, "sysbench-cpu": {"events"}}, "us", func(cell map[string]string, test, _ string, _ int, rng *rand.Rand) float64 {
+			v := 100 * math.Exp(0.01*rng.NormFloat64())
+			if cell["placement"] == "pin" && (test == "ib_write_lat" || moves) {
+				v *= 0.8
+			}
+			return v
+		}))
+		if len(r.Comparisons) != 1 || len(r.Controls) != 1 {
+			t.Fatalf("%d comparisons and %d controls, want one of each", len(r.Comparisons), len(r.Controls))
+		}
+		if got := len(r.Comparisons[0].Confounded) > 0; got != moves {
+			t.Errorf("the control moves: %v; confounded: %v", moves, r.Comparisons[0].Confounded)
+		}
+		if text := strings.Join(r.Words, " "); strings.Contains(text, "do not rely on it") != moves {
+			t.Errorf("the control moves: %v; %s", moves, text)
+		}
+	}
+}
+
+func TestWhatFoolsStudiesIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(*study.Observation)
+		want   string // "" finds nothing
+	}{
+		{"nothing", func(*study.Observation) {}, ""},
+		{"another governor", func(o *study.Observation) { o.Before.Governors = []string{"powersave"} }, "the CPUs' governor is powersave in run 20, and was performance"},
+		{"another limit of frequency", func(o *study.Observation) { o.Before.MaxMHz = 2000 }, "the CPUs' highest frequency is 2000 MHz in run 20, and was 3000 MHz"},
+		{"a CPU went offline", func(o *study.Observation) { o.Before.CPUs = 7 }, "7 CPUs are online in run 20, and were 8"},
+		{"another version of the tool", func(o *study.Observation) { o.Tools = map[string]string{"ib_write_lat": "perftest 24"} }, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
+		{"a link trained again", func(o *study.Observation) { o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"} }, "a link was trained again"},
+		{"a device without a NUMA node in the node", func(o *study.Observation) { o.Before.Devices = []string{"vm00 mlx5_0 -1"} }, "vm00 mlx5_0: its NUMA node is not known in the node"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
+			for i := range d.Runs {
+				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Devices: []string{"vm00 mlx5_0 0"}}
+				d.Runs[i].Tools = map[string]string{"ib_write_lat": "perftest 6"}
+			}
+			tt.change(&d.Runs[19])
+			got := strings.Join(analyse(t, d).Confounds, "\n")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhenARunIsDisturbed(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		name   string
+		change func(before, after *study.HostState)
+		want   string
+	}{
+		{"nothing else moved", func(_, _ *study.HostState) {}, ""},
+		{"the nodes worked hard", func(_, a *study.HostState) { a.Busy, a.Own = 30, 30 }, ""},
+		{"a tenant woke up", func(_, a *study.HostState) { a.Busy, a.Own = 30, 20 }, "something else on the host used 1.00 CPUs"},
+		{"a hypervisor took CPUs", func(_, a *study.HostState) { a.Steal = 8 }, "a hypervisor took 20% of the CPUs' time"},
+		{"heat", func(_, a *study.HostState) { a.Throttles = 3 }, "the CPUs were throttled for heat 3 times"},
+		{"a reboot", func(_, a *study.HostState) { a.BootID = "two" }, "the host was started anew"},
+		{"the clock jumped back", func(_, a *study.HostState) { a.At = at.Add(-time.Hour) }, "the clock went backwards"},
+		{"a slow machine before it", func(b, _ *study.HostState) { b.Loop = 14 }, "a fixed piece of arithmetic took 40% longer than usual right before it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			before := &study.HostState{At: at, BootID: "one", CPUs: 4, Loop: 10}
+			after := &study.HostState{At: at.Add(10 * time.Second), BootID: "one", CPUs: 4}
+			tt.change(before, after)
+			if got := study.Disturbance(before, after, []float64{10, 10.1, 9.9, 10, 10}); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFailedRunsAreCountedAndGiveNoFigures(t *testing.T) {
+	t.Parallel()
+	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
+	// A run failed, was tried again, and failed again in one test; another was disturbed and then made well.
+	bad := d.Runs[3]
+	bad.Status, bad.Error, bad.Values = study.StatusFailed, "ib_write_bw: no result within 3m0s", bad.Values[:2]
+	d.Runs[3] = bad
+	odd := d.Runs[10]
+	odd.Status, odd.Values, odd.Run = study.StatusDisturbed, []study.Value{{Test: "ib_write_lat", Metric: "latency_p99", Value: 1e9, Unit: "us"}}, 1000
+	d.Runs = append(d.Runs, odd)
+	r := analyse(t, d)
+	if r.Runs != (study.Counts{Done: 79, Failed: 1, Disturbed: 1}) {
+		t.Errorf("got %+v", r.Runs)
+	}
+	if len(r.Failures) != 1 || r.Failures[0].Error != bad.Error || r.Failures[0].Runs != 1 {
+		t.Errorf("got %+v", r.Failures)
+	}
+	for _, x := range r.Series {
+		if x.High > 200 {
+			t.Errorf("%s of %s has %v: a disturbed run counts", x.Metric, x.Cell, x.High)
+		}
+	}
+}
+
+func TestTheOrderOfABlock(t *testing.T) {
+	t.Parallel()
+	s := parse(t, twoFactors)
+	orders := map[string]bool{}
+	for b := 1; b <= 30; b++ {
+		runs := s.Block(b)
+		if len(runs) != 8 {
+			t.Fatalf("%d runs, want 8", len(runs))
+		}
+		count := map[string]int{}
+		text := ""
+		for i, r := range runs {
+			count[s.CellText(r.Cell)]++
+			text += s.CellText(r.Cell) + "|"
+			if mirror := runs[len(runs)-1-i]; !slices.Equal(mirror.Cell, r.Cell) {
+				t.Errorf("block %d is not its own mirror image", b)
+			}
+			if r.Place != i+1 || r.Block != b {
+				t.Errorf("run %d of block %d says %d of %d", i+1, b, r.Place, r.Block)
+			}
+		}
+		for cell, n := range count {
+			if n != study.RunsPerCell {
+				t.Errorf("block %d has %s %d times", b, cell, n)
+			}
+		}
+		orders[text] = true
+		if fmt.Sprint(s.Block(b)) != fmt.Sprint(runs) {
+			t.Errorf("block %d is another one when asked again", b)
+		}
+	}
+	if len(orders) < 10 {
+		t.Errorf("30 blocks have %d orders", len(orders))
+	}
+}
+
+// Of half a design each level of each factor is there equally often, with each level of each other factor.
+func TestHalfADesignIsBalanced(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: [idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\n  link.loss: [\"0\", 1%]\nmeasure: [{test: iperf3}]\n")
+	cells := s.Cells()
+	if len(cells) != 8 {
+		t.Fatalf("%d cells, want 8", len(cells))
+	}
+	for i := range s.Factors {
+		for j := range i {
+			n := map[[2]int]int{}
+			for _, c := range cells {
+				n[[2]int{c[i], c[j]}]++
+			}
+			for _, k := range n {
+				if k != 2 || len(n) != 4 {
+					t.Errorf("factors %d and %d: %v", i, j, n)
+				}
+			}
+		}
+	}
+}
+
+// Of half a design each factor's own effect is found, whatever the others do.
+func TestHalfADesignShowsMainEffects(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: [idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\nblocks: 12\n")
+	r := analyse(t, simulate(s, 5, map[string][]string{"iperf3": {"throughput"}}, "Gb/s", func(cell map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+		v := math.Exp(0.01 * rng.NormFloat64())
+		if cell["contention"] == "cpu:1" {
+			v *= 0.5
+		}
+		if cell["lab.fabric.mtu"] == "9000" {
+			v *= 2
+		}
+		return v
+	}))
+	got := map[string]string{}
+	for _, c := range r.Comparisons {
+		got[c.Factor] = fmt.Sprintf("%s %.1f", c.Judged.Verdict, c.Effect.Estimate)
+	}
+	want := map[string]string{"placement": "equivalent 1.0", "contention": "worse 0.5", "lab.fabric.mtu": "better 2.0"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,401 @@
+package study
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+)
+
+// A Spec is a study as its file describes it, with defaults filled in. Parse makes it.
+type Spec struct {
+	Name     string `json:"name"`
+	Question string `json:"question,omitempty"` // what the study is to answer, in words
+	Lab      string `json:"lab"`                // path of the lab file, as written: relative to the study's file
+	// Pair are the client and the server of measurements between two nodes; empty: the lab's second and first node.
+	Pair    []string  `json:"pair,omitempty"`
+	Factors []Factor  `json:"factors"` // in the file's order
+	Measure []Measure `json:"measure"`
+	Design  string    `json:"design"` // DesignFull or DesignHalf
+	Blocks  int       `json:"blocks"` // 0: as many as fit into Budget
+	// Budget is how long the runs may take in all; 0: no limit, Blocks says how many there are.
+	Budget     time.Duration `json:"budget_ns,omitempty"`
+	Seed       uint64        `json:"seed"`       // of the order of the runs and of everything drawn in the analysis
+	Margin     float64       `json:"margin"`     // relative: a smaller difference does not matter, 0.05 is 5 %
+	Confidence float64       `json:"confidence"` // 0.95
+	// Protected are the CPUs that nodes are pinned to and that load keeps off; "" leaves it to the rig: the upper half.
+	Protected string `json:"protected_cpus,omitempty"`
+}
+
+// A Factor is what a study varies. The first level is the one that others are compared with.
+type Factor struct {
+	Name   string   `json:"name"`
+	Levels []string `json:"levels"`
+}
+
+// A Measure is a test that each run makes.
+type Measure struct {
+	Test       string `json:"test"` // as bench names its engines
+	Bytes      int64  `json:"bytes,omitempty"`
+	Iterations int    `json:"iterations,omitempty"`
+	Seconds    int    `json:"seconds,omitempty"`
+	// Metrics are those that are compared; the rest is stored. Empty: the test's usual one or two.
+	Metrics []string `json:"metrics,omitempty"`
+	// Control is set where no factor can move the test: if it moves, something else did too, and the comparison is confounded.
+	Control bool `json:"control,omitempty"`
+}
+
+// Designs.
+const (
+	DesignFull = "full" // every combination of levels
+	DesignHalf = "half" // of factors with two levels each, half of the combinations: main effects only
+)
+
+// Names of factors that are no keys of the lab file.
+const (
+	FactorPlacement  = "placement"
+	FactorIsolation  = "isolation"
+	FactorContention = "contention"
+	FactorHugepages  = "hugepages"
+	prefixLab        = "lab."  // a key of the lab file: lab.fabric.mtu
+	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
+)
+
+// levels are the values that factors with fixed ones take; contention has more.
+var levels = map[string][]string{
+	FactorPlacement:  {"default", "pin", "pin+numa", "pin+numa+smt", "wrong-numa"},
+	FactorIsolation:  {"none", "cpuset", "isolcpus"},
+	FactorContention: {"idle", "network"},
+	FactorHugepages:  {"off", "2MiB", "1GiB"},
+}
+
+// links are the impairments that can be factors, as fabric set takes them.
+var links = []string{"rate", "delay", "jitter", "loss", "reorder", "ecn", "buffer", "pfc"}
+
+// contention is a load of N workers.
+var contention = regexp.MustCompile(`^(cpu|memory):([1-9][0-9]{0,3})$`)
+
+// Limits of a study. Larger ones are mistakes rather than wishes.
+const (
+	MaxSpecSize = 1 << 20 // bytes
+	maxFactors  = 8
+	maxLevels   = 16
+	maxCells    = 64
+	maxBlocks   = 1000
+	maxMeasures = 32
+)
+
+// A SpecError is what is wrong with a study file.
+type SpecError struct {
+	File         string
+	Line, Column int // 0 where the whole file is meant
+	What         string
+}
+
+func (e *SpecError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %s", e.File, e.What)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.What)
+}
+
+// file is a Spec as YAML has it.
+type file struct {
+	Name       string        `yaml:"name"`
+	Question   string        `yaml:"question"`
+	Lab        string        `yaml:"lab"`
+	Pair       []string      `yaml:"pair"`
+	Factors    yaml.MapSlice `yaml:"factors"`
+	Measure    []fileMeasure `yaml:"measure"`
+	Design     string        `yaml:"design"`
+	Blocks     int           `yaml:"blocks"`
+	Budget     string        `yaml:"budget"`
+	Seed       *uint64       `yaml:"seed"`
+	Margin     string        `yaml:"margin"`
+	Confidence string        `yaml:"confidence"`
+	Protected  string        `yaml:"protected_cpus"`
+}
+
+type fileMeasure struct {
+	Test       string   `yaml:"test"`
+	Bytes      int64    `yaml:"bytes"`
+	Iterations int      `yaml:"iterations"`
+	Seconds    int      `yaml:"seconds"`
+	Metrics    []string `yaml:"metrics"`
+	Control    bool     `yaml:"control"`
+}
+
+// Defaults.
+const (
+	DefaultBlocks     = 8
+	DefaultMargin     = 0.05
+	DefaultConfidence = 0.95
+	DefaultSeed       = 1
+)
+
+// Parse reads a study file. name is for errors, which are of type *SpecError.
+func Parse(name string, data []byte) (*Spec, error) {
+	fail := func(format string, args ...any) error {
+		return &SpecError{File: name, What: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case len(data) > MaxSpecSize:
+		return nil, fail("%d bytes, and a study has at most %d", len(data), MaxSpecSize)
+	case !utf8.Valid(data) || bytes.ContainsRune(data, 0):
+		return nil, fail("not UTF-8 text")
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, fail("empty: start with \"name: my-study\"")
+	}
+	var f file
+	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
+		e := &SpecError{File: name, What: err.Error()}
+		var y yaml.Error
+		if errors.As(err, &y) {
+			e.What = y.GetMessage()
+			if t := y.GetToken(); t != nil && t.Position != nil {
+				e.Line, e.Column = t.Position.Line, t.Position.Column
+			}
+		}
+		return nil, e
+	}
+	s, err := f.spec()
+	if err != nil {
+		return nil, fail("%v", err)
+	}
+	return s, nil
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// spec checks the file and fills in defaults.
+func (f *file) spec() (*Spec, error) {
+	s := &Spec{
+		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Design: cmp.Or(f.Design, DesignFull), Blocks: f.Blocks, Seed: DefaultSeed,
+		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
+	}
+	if f.Seed != nil {
+		s.Seed = *f.Seed
+	}
+	switch {
+	case !nameForm.MatchString(s.Name):
+		return nil, fmt.Errorf("name %q: want small letters, digits and dashes, 63 at most", s.Name)
+	case s.Lab == "":
+		return nil, errors.New("lab: which lab file is measured is missing")
+	case len(s.Pair) != 0 && (len(s.Pair) != 2 || s.Pair[0] == s.Pair[1]):
+		return nil, fmt.Errorf("pair %q: want the names of two nodes, client and server", s.Pair)
+	case s.Design != DesignFull && s.Design != DesignHalf:
+		return nil, fmt.Errorf("design %q: want %s or %s", s.Design, DesignFull, DesignHalf)
+	case s.Blocks < 0 || s.Blocks > maxBlocks:
+		return nil, fmt.Errorf("blocks %d: want 1 to %d", s.Blocks, maxBlocks)
+	}
+	var err error
+	if f.Budget != "" {
+		if s.Budget, err = time.ParseDuration(f.Budget); err != nil || s.Budget <= 0 {
+			return nil, fmt.Errorf("budget %q: want a time such as 20m or 1h30m", f.Budget)
+		}
+	}
+	if s.Blocks == 0 && s.Budget == 0 {
+		s.Blocks = DefaultBlocks
+	}
+	if s.Margin, err = share(f.Margin, DefaultMargin, 0, 0.5); err != nil {
+		return nil, fmt.Errorf("margin %w", err)
+	}
+	if s.Confidence, err = share(f.Confidence, DefaultConfidence, 0.5, 0.9999); err != nil {
+		return nil, fmt.Errorf("confidence %w", err)
+	}
+	if err := s.factors(f.Factors); err != nil {
+		return nil, err
+	}
+	return s, s.measures(f.Measure)
+}
+
+// share reads a share as 5% or 0.05.
+func share(text string, otherwise, low, high float64) (float64, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || math.IsNaN(v) || v <= low || v > high {
+		return 0, fmt.Errorf("%q: want more than %g%% and at most %g%%, as 5%% or 0.05", text, 100*low, 100*high)
+	}
+	return v, nil
+}
+
+func (s *Spec) factors(all yaml.MapSlice) error {
+	if len(all) == 0 {
+		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as \"contention: [idle, cpu:2]\"")
+	}
+	if len(all) > maxFactors {
+		return fmt.Errorf("factors: %d, and a study has at most %d", len(all), maxFactors)
+	}
+	for _, item := range all {
+		f := Factor{Name: fmt.Sprint(item.Key)}
+		list, ok := item.Value.([]any)
+		if !ok {
+			return fmt.Errorf("factor %s: want a list of levels, as [%v, ...]", f.Name, item.Value)
+		}
+		for _, v := range list {
+			switch v.(type) {
+			case string, int64, uint64, int, float64, bool:
+				f.Levels = append(f.Levels, fmt.Sprint(v))
+			default:
+				return fmt.Errorf("factor %s: level %v is no single value", f.Name, v)
+			}
+		}
+		if err := f.check(); err != nil {
+			return err
+		}
+		s.Factors = append(s.Factors, f)
+	}
+	if s.Design == DesignHalf {
+		if len(s.Factors) < 3 {
+			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be told apart; it takes three or more, or design full", len(s.Factors))
+		}
+		for _, f := range s.Factors {
+			if len(f.Levels) != 2 {
+				return fmt.Errorf("design half: factor %s has %d levels, want 2", f.Name, len(f.Levels))
+			}
+		}
+	}
+	// The product first: the cells of a few long factors would not fit into memory.
+	n := 1
+	for _, f := range s.Factors {
+		n *= len(f.Levels)
+	}
+	if s.Design == DesignHalf {
+		n /= 2
+	}
+	if n > maxCells {
+		return fmt.Errorf("factors: their levels make %d cells, and a study has at most %d: leave levels out, or take design half", n, maxCells)
+	}
+	return nil
+}
+
+func (f *Factor) check() error {
+	if len(f.Levels) < 2 || len(f.Levels) > maxLevels {
+		return fmt.Errorf("factor %s: %d levels, want 2 to %d", f.Name, len(f.Levels), maxLevels)
+	}
+	for i, l := range f.Levels {
+		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return fmt.Errorf("factor %s: level %q is no value", f.Name, l)
+		}
+		if slices.Contains(f.Levels[:i], l) && !f.AA() {
+			return fmt.Errorf("factor %s: level %s is there twice; a study of one level against itself has it alone, twice", f.Name, l)
+		}
+	}
+	if key, ok := strings.CutPrefix(f.Name, prefixLink); ok {
+		if !slices.Contains(links, key) {
+			return fmt.Errorf("factor %s: want link. and one of %s", f.Name, strings.Join(links, ", "))
+		}
+		return nil
+	}
+	if key, ok := strings.CutPrefix(f.Name, prefixLab); ok {
+		if key == "" {
+			return fmt.Errorf("factor %s: want lab. and a key of the lab file, as lab.fabric.mtu", f.Name)
+		}
+		return nil
+	}
+	known, ok := levels[f.Name]
+	if !ok {
+		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, or an impairment such as link.loss", f.Name,
+			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages)
+	}
+	for _, l := range f.Levels {
+		if slices.Contains(known, l) || f.Name == FactorContention && contention.MatchString(l) {
+			continue
+		}
+		more := ""
+		if f.Name == FactorContention {
+			more = ", cpu:N, memory:N"
+		}
+		return fmt.Errorf("factor %s: level %s: want one of %s%s", f.Name, l, strings.Join(known, ", "), more)
+	}
+	return nil
+}
+
+// AA reports whether a factor has one level twice: a study of a level against itself, which must find nothing.
+func (f *Factor) AA() bool { return len(f.Levels) == 2 && f.Levels[0] == f.Levels[1] }
+
+// Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" none.
+func Load(level string) (kind string, workers int) {
+	m := contention.FindStringSubmatch(level)
+	if m == nil {
+		return level, 0
+	}
+	n, _ := strconv.Atoi(m[2]) // digits, as matched
+	return m[1], n
+}
+
+// LabKey returns the key of the lab file that a factor sets; false where it sets none.
+func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLab) }
+
+// LinkKey returns the impairment that a factor sets; false where it sets none.
+func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
+
+func (s *Spec) measures(all []fileMeasure) error {
+	if len(all) == 0 {
+		return errors.New("measure: nothing is measured; name a test, such as \"- test: ib_write_lat\"")
+	}
+	if len(all) > maxMeasures {
+		return fmt.Errorf("measure: %d tests, and a study has at most %d", len(all), maxMeasures)
+	}
+	seen := map[string]bool{}
+	compared := false
+	for i, m := range all {
+		if m.Test == "" {
+			return fmt.Errorf("measure: entry %d has no test", i+1)
+		}
+		if m.Bytes < 0 || m.Iterations < 0 || m.Seconds < 0 {
+			return fmt.Errorf("measure: %s: bytes, iterations and seconds are not below zero", m.Test)
+		}
+		out := Measure(m)
+		if seen[out.Key()] {
+			return fmt.Errorf("measure: %s is there twice", out.Key())
+		}
+		seen[out.Key()] = true
+		compared = compared || !m.Control
+		s.Measure = append(s.Measure, out)
+	}
+	if !compared {
+		return errors.New("measure: all tests are controls, and nothing is compared")
+	}
+	return nil
+}
+
+// Key names a measurement in a study: the test, and the size where one is set.
+func (m *Measure) Key() string {
+	if m.Bytes > 0 {
+		return m.Test + "/" + strconv.FormatInt(m.Bytes, 10)
+	}
+	return m.Test
+}
+
+// Compared is how many metrics are judged in each comparison, as far as it is known before anything was measured: a test whose metrics are not known counts as one.
+func (s *Spec) Compared() int {
+	n := 0
+	for _, m := range s.Measure {
+		if m.Control {
+			continue
+		}
+		switch {
+		case len(m.Metrics) > 0:
+			n += len(m.Metrics)
+		default:
+			n += max(1, len(primary(m.Test)))
+		}
+	}
+	return n
+}

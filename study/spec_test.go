@@ -1,0 +1,100 @@
+package study_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/study"
+)
+
+func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
+	t.Parallel()
+	const rest = "lab: pair.yaml\nmeasure: [{test: iperf3}]\nfactors:\n  placement: [default, pin]\n"
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", " \n", "study.yaml: empty: start with"},
+		{"no text", "\xff\xfe", "study.yaml: not UTF-8 text"},
+		{"an unknown key", "name: a\n" + rest + "repeats: 3\n", `study.yaml:6:1: unknown field "repeats"`},
+		{"a list for a name", "name: [a]\n" + rest, "study.yaml:1:"},
+		{"a name with a blank", "name: a b\n" + rest, `name "a b": want small letters`},
+		{"no lab", "name: a\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pin]}\n", "lab: which lab file is measured is missing"},
+		{"no factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\n", "factors: nothing is varied"},
+		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n", "factor placement: 1 levels, want 2 to 16"},
+		{"no list", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: pin}\n", "factor placement: want a list of levels"},
+		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n", "factor colour: want placement, isolation"},
+		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n", "factor placement: level pinned: want one of default, pin,"},
+		{"a load of none", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {contention: [idle, \"cpu:0\"]}\n", "factor contention: level cpu:0"},
+		{"an unknown impairment", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {link.lost: [0, 1%]}\n", "factor link.lost: want link. and one of rate"},
+		{"a level twice", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: [1500, 9000, 1500]}\n", "level 1500 is there twice"},
+		{"nothing is measured", "name: a\nlab: b\nfactors: {placement: [default, pin]}\n", "measure: nothing is measured"},
+		{"controls alone", "name: a\nlab: b\nmeasure: [{test: iperf3, control: true}]\nfactors: {placement: [default, pin]}\n", "all tests are controls"},
+		{"a test twice", "name: a\nlab: b\nmeasure: [{test: iperf3}, {test: iperf3}]\nfactors: {placement: [default, pin]}\n", "measure: iperf3 is there twice"},
+		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n", `budget "20": want a time such as 20m`},
+		{"a margin above one half", "name: a\n" + rest + "margin: 60%\n", `margin "60%": want more than 0% and at most 50%`},
+		{"half of two factors", "name: a\ndesign: half\n" + rest + "  isolation: [none, cpuset]\n", "design half: half of the combinations of 2 factors"},
+		{"too many cells", "name: a\n" + rest + "  lab.fabric.mtu: [1,2,3,4,5,6,7,8]\n  lab.nodes.vm00.cpus: [1,2,3,4,5]\n", "their levels make 80 cells"},
+		{"more cells than memory", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors:\n" + strings.Repeat("  lab.X: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]\n", 8), "their levels make 4294967296 cells"},
+		{"one node as a pair", "name: a\npair: [x, x]\n" + rest, "pair [\"x\" \"x\"]: want the names of two nodes"},
+		{"a control character in a level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: [\"1\\e[31m\", 2]}\n", "is no value"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			text := tt.text
+			for key := 'a'; strings.Contains(text, "lab.X"); key++ { // keys that differ
+				text = strings.Replace(text, "lab.X", "lab."+string(key), 1)
+			}
+			_, err := study.Parse("study.yaml", []byte(text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheStudiesThatComeWithRacklessAreRight(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../examples/studies/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := study.Parse(f, text)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if s.Name+".yaml" != filepath.Base(f) {
+			t.Errorf("%s has study %s", f, s.Name)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("../examples/studies/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := study.Parse("f", text)
+		if err != nil {
+			return
+		}
+		// What was accepted can be run: every cell is in a block as often as it should be.
+		if n := len(s.Block(1)); n != study.RunsPerCell*len(s.Cells()) || n == 0 {
+			t.Fatalf("a block of %d runs for %d cells", n, len(s.Cells()))
+		}
+		s.Pairings()
+	})
+}

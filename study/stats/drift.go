@@ -1,0 +1,180 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A Trend says how values change over time.
+type Trend struct {
+	// Slope is the median change from one value to the next: that of all pairs (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau", JASA 63).
+	Slope float64 `json:"slope"`
+	// Tau is Kendall's rank correlation with time, -1 to 1.
+	Tau float64 `json:"tau"`
+	// P is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945, "Nonparametric tests against trend", Econometrica 13).
+	P float64 `json:"p"`
+	// Lag1 is the correlation of each value with the one before.
+	Lag1 float64 `json:"lag1"`
+	// Lag1P is its p value against independence, by random orders; one-sided, since only neighbours that are alike make intervals too narrow.
+	Lag1P float64 `json:"lag1_p"`
+}
+
+// A Drift is what changed over the blocks of a comparison, on the scale of the arithmetic (logarithms for Ratio).
+type Drift struct {
+	// Level is the trend of both levels together: a drift of the machine, which blocks cancel.
+	Level Trend `json:"level"`
+	// Effect is the trend of the block differences: an effect that changes, which blocks do not cancel.
+	Effect Trend `json:"effect"`
+	// Remarks are sentences for people; none if nothing drifted.
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+// driftAlpha is the level for remarks. There are three tests, so an honest study gets a remark in about 3 of 100 cases.
+const driftAlpha = 0.01
+
+// Drifting looks for drift over the blocks of a comparison, which must be in the order of time.
+func Drifting(blocks []Block, q Question) (Drift, error) {
+	e, err := q.effect(len(blocks))
+	if err != nil {
+		return Drift{}, err
+	}
+	var both, differences []float64
+	for i, block := range blocks {
+		a, err := level(block.A, e.Scale)
+		if err != nil {
+			return Drift{}, fmt.Errorf("block %d, level A: %w", i+1, err)
+		}
+		b, err := level(block.B, e.Scale)
+		if err != nil {
+			return Drift{}, fmt.Errorf("block %d, level B: %w", i+1, err)
+		}
+		both = append(both, (a+b)/2)
+		differences = append(differences, b-a)
+	}
+	d := Drift{Level: trend(both, q.Seed), Effect: trend(differences, q.Seed)}
+	if d.Level.P <= driftAlpha {
+		d.Remarks = append(d.Remarks, fmt.Sprintf("drift: both levels together moved by %s from the first block to the last (Mann-Kendall p = %.2g); blocks cancel this",
+			change(d.Level.Slope*float64(len(blocks)-1), e.Scale), d.Level.P))
+	}
+	if d.Effect.P <= driftAlpha {
+		d.Remarks = append(d.Remarks, fmt.Sprintf("the effect itself changed by %s from the first block to the last (Mann-Kendall p = %.2g): the estimate is an average over the study",
+			change(d.Effect.Slope*float64(len(blocks)-1), e.Scale), d.Effect.P))
+	}
+	if d.Effect.Lag1P <= driftAlpha && d.Effect.P > driftAlpha {
+		d.Remarks = append(d.Remarks, fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p = %.2g): the interval may be too narrow", d.Effect.Lag1, d.Effect.Lag1P))
+	}
+	return d, nil
+}
+
+// change writes a change on the scale of the arithmetic.
+func change(v float64, scale Scale) string {
+	if scale == Difference {
+		return fmt.Sprintf("%+.3g", v)
+	}
+	return fmt.Sprintf("%+.1f %%", 100*math.Expm1(v))
+}
+
+// trend of values in the order of time.
+func trend(values []float64, seed uint64) Trend {
+	n := len(values)
+	t := Trend{P: 1, Lag1P: 1}
+	if n < 3 {
+		return t
+	}
+	var slopes []float64
+	s := 0 // pairs that rise, less those that fall
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			slopes = append(slopes, (values[j]-values[i])/float64(j-i))
+			switch {
+			case values[j] > values[i]:
+				s++
+			case values[j] < values[i]:
+				s--
+			}
+		}
+	}
+	t.Slope = median(slopes)
+	t.Tau = float64(s) / float64(len(slopes))
+	t.P = kendallP(s, values)
+	t.Lag1, t.Lag1P = lag1(values, seed)
+	return t
+}
+
+// kendallP is the two-sided p value of Kendall's S. Without ties and up to 60 values it is exact, from the number of orders with so many inversions; else normal, with the
+// correction for ties and continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
+func kendallP(s int, values []float64) float64 {
+	n := len(values)
+	sorted := slices.Sorted(slices.Values(values))
+	variance := float64(n * (n - 1) * (2*n + 5))
+	ties := false
+	for i := 0; i < n; {
+		j := i
+		for j < n && sorted[j] == sorted[i] {
+			j++
+		}
+		if t := j - i; t > 1 {
+			ties = true
+			variance -= float64(t * (t - 1) * (2*t + 5))
+		}
+		i = j
+	}
+	s = max(s, -s)
+	if variance <= 0 || s == 0 {
+		return 1
+	}
+	if ties || n > 60 {
+		z := float64(s-1) / math.Sqrt(variance/18)
+		return math.Erfc(z / math.Sqrt2)
+	}
+	// share[k] of the orders of m values has k inversions; of m+1 values, the new one adds 0 to m.
+	share := []float64{1}
+	for m := 1; m < n; m++ {
+		next := make([]float64, len(share)+m)
+		for k, v := range share {
+			for add := range m + 1 {
+				next[k+add] += v / float64(m+1)
+			}
+		}
+		share = next
+	}
+	inversions := (n*(n-1)/2 - s) / 2 // of an order that rises as much
+	p := 0.0
+	for _, v := range share[:inversions+1] {
+		p += v
+	}
+	return min(1, 2*p)
+}
+
+// lag1 is the correlation of neighbours, and the share of random orders in which it is as high.
+func lag1(values []float64, seed uint64) (r, p float64) {
+	centred := slices.Clone(values)
+	m := mean(values)
+	var squares float64
+	for i := range centred {
+		centred[i] -= m
+		squares += centred[i] * centred[i]
+	}
+	if squares == 0 {
+		return 0, 1
+	}
+	products := func() float64 {
+		var sum float64
+		for i := 1; i < len(centred); i++ {
+			sum += centred[i] * centred[i-1]
+		}
+		return sum
+	}
+	observed := products()
+	rng := newRand(seed)
+	const orders = 1999
+	count := 0
+	for range orders {
+		rng.Shuffle(len(centred), func(i, j int) { centred[i], centred[j] = centred[j], centred[i] })
+		if products() >= observed-1e-12*squares {
+			count++
+		}
+	}
+	return observed / squares, float64(count+1) / (orders + 1)
+}

@@ -1,0 +1,123 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// A Verdict on B compared with A.
+type Verdict string
+
+// The verdicts.
+const (
+	Better     Verdict = "better"
+	Worse      Verdict = "worse"
+	Equivalent Verdict = "equivalent"
+	Undecided  Verdict = "undecided"
+)
+
+// A Judgement is a verdict with what it rests on.
+type Judgement struct {
+	Verdict Verdict `json:"verdict"`
+	// P is the p value after Holm's correction.
+	P float64 `json:"p"`
+	// Reason is a sentence for people.
+	Reason string `json:"reason"`
+}
+
+// Holm corrects the p values of a family of comparisons, so that the probability of even one false alarm in the family stays below the level at which they are read (Holm 1979,
+// "A simple sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6). The smallest of m is multiplied by m, the next by m-1, and so on; none gets
+// smaller than one before it, and none larger than 1. It holds whatever the metrics of a run have to do with each other. A p value that is not a number counts as 1.
+func Holm(p []float64) []float64 {
+	order := make([]int, len(p))
+	adjusted := make([]float64, len(p))
+	for i, v := range p {
+		order[i] = i
+		adjusted[i] = min(1, max(0, v))
+		if v != v {
+			adjusted[i] = 1
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(adjusted[i], adjusted[j]) })
+	floor := 0.0
+	for rank, i := range order {
+		floor = max(floor, min(1, adjusted[i]*float64(len(p)-rank)))
+		adjusted[i] = floor
+	}
+	return adjusted
+}
+
+// Judge gives a verdict on every effect of a family: all comparisons whose verdicts are read together. The p values are corrected for their number by Holm.
+//
+//  1. equivalent: the inner interval lies within the margin. This goes before the next rule: an effect that is surely there and surely too small to matter does not matter.
+//  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval does not hold "no effect". The effect may then still be smaller than the margin;
+//     the interval says how small.
+//  3. undecided: everything else. It is not "no effect": the reason says what would decide it.
+//
+// Equivalence is not corrected for the number of comparisons: to call a difference that matters equivalent has at most the probability 1 - Confidence, each time.
+func Judge(family []Effect) []Judgement {
+	p := make([]float64, len(family))
+	for i, e := range family {
+		p[i] = e.P
+	}
+	judgements := make([]Judgement, len(family))
+	for i, adjusted := range Holm(p) {
+		judgements[i] = judge(family[i], adjusted, len(family))
+	}
+	return judgements
+}
+
+// judge gives the verdict on one effect of a family of the given size.
+func judge(e Effect, adjusted float64, comparisons int) Judgement {
+	alpha := 1 - e.Confidence
+	j := Judgement{P: adjusted}
+	significant := adjusted <= alpha+1e-12 && e.Interval.Bounded() && !e.Interval.Contains(e.NoEffect())
+	switch {
+	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
+		j.Verdict = Equivalent
+		j.Reason = "the effect is smaller than what matters"
+		if significant {
+			j.Reason = "there is an effect, and it is smaller than what matters"
+		}
+	case significant:
+		j.Verdict = Worse
+		if (e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter) {
+			j.Verdict = Better
+		}
+		j.Reason = fmt.Sprintf("p = %.3g after correction for %s", adjusted, plural(comparisons, "comparison"))
+	default:
+		j.Verdict = Undecided
+		j.Reason = undecided(e, adjusted, comparisons)
+	}
+	return j
+}
+
+// undecided says why nothing could be decided.
+func undecided(e Effect, adjusted float64, comparisons int) string {
+	alpha := 1 - e.Confidence
+	if least := MinBlocks(alpha, comparisons); e.Blocks < least {
+		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", plural(e.Blocks, "block"), plural(comparisons, "comparison"), least)
+	}
+	if e.SmallestP*float64(comparisons) > alpha {
+		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", plural(comparisons, "comparison"), 2*float64(comparisons)/alpha)
+	}
+	if adjusted <= alpha {
+		return fmt.Sprintf("p = %.3g, but the interval holds no effect too: more blocks would decide it", adjusted)
+	}
+	if e.P <= alpha {
+		return fmt.Sprintf("p = %.3g alone, but %.3g after correction for %s: more blocks would decide it", e.P, adjusted, plural(comparisons, "comparison"))
+	}
+	if e.Margin > 0 {
+		return "the interval holds no effect and effects that matter: more blocks would narrow it"
+	}
+	return "the interval holds no effect, and without a margin nothing is equivalent"
+}
+
+// plural writes a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

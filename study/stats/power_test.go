@@ -1,0 +1,172 @@
+package stats
+
+import (
+	"math"
+	"testing"
+)
+
+func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
+	t.Parallel()
+	n := studies(300)
+	t.Logf("share of %d studies that find an effect of the size that Detectable gives for a power of 80 %%", n)
+	for _, comparisons := range []int{1, 10} {
+		for _, blocks := range []int{6, 8, 10, 12, 13, 20, 40} {
+			// The three models have the same standard deviation, so the promise is the same.
+			effect := Power{Spread: noiseModels[0].blockSpread(), Comparisons: comparisons, Seed: 1}.Detectable(blocks)
+			if math.IsInf(effect, 1) {
+				if blocks >= MinBlocks(0.05, comparisons) {
+					t.Errorf("Detectable(%d) of %d comparisons is infinite", blocks, comparisons)
+				}
+				continue
+			}
+			for _, m := range noiseModels[:3] {
+				rng := newRand(uint64(blocks))
+				found := 0
+				for range n {
+					e, err := Contrast(exponents(m.simulate(rng, blocks, math.Log1p(effect))), Question{Direction: HigherIsBetter, Resamples: 2000, Seed: rng.Uint64()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if judge(e, min(1, e.P*float64(comparisons)), comparisons).Verdict == Better {
+						found++
+					}
+				}
+				share := float64(found) / float64(n)
+				t.Logf("%2d comparisons, %2d blocks, %-12s effect %.2f %%: found %.1f %%", comparisons, blocks, m.name, 100*effect, 100*share)
+				if share < 0.8-tolerance(0.8, n) && m.name != "skewed" {
+					t.Errorf("%d blocks, %s: %.1f %% found, want 80 %%", blocks, m.name, 100*share)
+				}
+			}
+		}
+	}
+}
+
+func TestMinBlocks(t *testing.T) {
+	for _, c := range []struct {
+		alpha       float64
+		comparisons int
+		want        int
+	}{
+		{0.05, 1, 6}, {0.05, 0, 6}, {0.05, 2, 7}, {0.05, 10, 9}, {0.05, 100, 12}, {0.0625, 1, 5}, {0.1, 1, 5}, {1, 1, 1}, {0, 1, MaxBlocks + 1}, {math.NaN(), 1, MaxBlocks + 1},
+	} {
+		if got := MinBlocks(c.alpha, c.comparisons); got != c.want {
+			t.Errorf("MinBlocks(%v, %d) = %d, want %d", c.alpha, c.comparisons, got, c.want)
+		}
+	}
+}
+
+func TestNothingIsDetectableWithFewerThanMinBlocks(t *testing.T) {
+	for blocks := range 9 {
+		if got := (Power{Spread: 0.01}).Detectable(blocks); math.IsInf(got, 1) != (blocks < 6) {
+			t.Errorf("Detectable(%d) = %v", blocks, got)
+		}
+		if got := (Power{Spread: 0.01, Comparisons: 10}).Detectable(blocks); !math.IsInf(got, 1) {
+			t.Errorf("Detectable(%d) of ten comparisons = %v", blocks, got)
+		}
+	}
+	for _, w := range []Power{{Spread: math.NaN()}, {Spread: -1}, {Spread: 0.01, SpreadBlocks: 1}, {Spread: math.Inf(1)}, {Spread: 1, Power: 1}, {Spread: 1, Power: math.NaN()}, {Spread: 1, Alpha: -1}} {
+		if got := w.Detectable(20); !math.IsInf(got, 1) {
+			t.Errorf("%+v: Detectable = %v, want +Inf", w, got)
+		}
+		if b, ok := w.BlocksFor(0.1); ok {
+			t.Errorf("%+v: BlocksFor = %d, want none", w, b)
+		}
+	}
+}
+
+func TestMoreBlocksFindSmallerEffects(t *testing.T) {
+	t.Parallel()
+	for _, comparisons := range []int{1, 8, 40} {
+		if testing.Short() && comparisons > 1 {
+			t.Skip("more comparisons take seconds")
+		}
+		w := Power{Spread: 0.03, Comparisons: comparisons}
+		last := math.Inf(1)
+		for _, blocks := range []int{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 40, 100} {
+			effect := w.Detectable(blocks)
+			if effect > last {
+				t.Errorf("%d comparisons: Detectable(%d) = %v, with fewer blocks %v", comparisons, blocks, effect, last)
+			}
+			last = effect
+		}
+	}
+}
+
+func TestBlocksForIsTheInverseOfDetectable(t *testing.T) {
+	t.Parallel()
+	for _, comparisons := range []int{1, 10} {
+		w := Power{Spread: 0.03, Comparisons: comparisons}
+		for _, effect := range []float64{0.2, 0.05, 0.02, 0.01} {
+			blocks, ok := w.BlocksFor(effect)
+			if !ok || w.Detectable(blocks) > effect || w.Detectable(blocks-1) <= effect {
+				t.Errorf("BlocksFor(%v) = %d, %v; they detect %v, one fewer %v", effect, blocks, ok, w.Detectable(blocks), w.Detectable(blocks-1))
+			}
+			t.Logf("standard deviation of block differences 3 %%, %2d comparisons: %3d blocks for an effect of %2.0f %%", comparisons, blocks, 100*effect)
+		}
+		if blocks, ok := w.BlocksFor(0.001); ok {
+			t.Errorf("BlocksFor(0.001) = %d, want more than there may be", blocks)
+		}
+	}
+}
+
+func TestScaleAndPilotOfPower(t *testing.T) {
+	known := Power{Spread: 3, Scale: Difference}.Detectable(12)
+	if ratio := (Power{Spread: 3}).Detectable(12); !near(ratio, math.Expm1(known)) {
+		t.Errorf("Detectable by ratio = %v, by difference %v", ratio, known)
+	}
+	// The upper 80 % limit of a standard deviation from 6 blocks: chi-square with 5 degrees of freedom has its 20 % quantile at 2.343.
+	if got, want := (Power{Spread: 3, SpreadBlocks: 6, Scale: Difference}).Detectable(12), known*math.Sqrt(5/2.343); math.Abs(got/want-1) > 0.005 {
+		t.Errorf("Detectable with a pilot of 6 blocks = %v, want %v", got, want)
+	}
+}
+
+func TestQuantilesOfDistributions(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		got, want, rate float64
+	}{
+		{"normal 97.5 %", normalQuantile(0.975), 1.959964, 1e-6},
+		{"normal 80 %", normalQuantile(0.8), 0.841621, 1e-6},
+		{"Student 97.5 %, 12", studentQuantile(0.975, 12), 2.178813, 1e-4},
+		{"Student 99.95 %, 12", studentQuantile(0.9995, 12), 4.317791, 1e-3},
+		{"Student 97.5 %, 39", studentQuantile(0.975, 39), 2.022691, 1e-5},
+		{"chi-square 20 %, 2", chiSquareQuantile(0.2, 2), 0.446287, 0.02},
+		{"chi-square 20 %, 10", chiSquareQuantile(0.2, 10), 6.179079, 0.003},
+	} {
+		if math.Abs(c.got/c.want-1) > c.rate {
+			t.Errorf("%s = %v, want %v", c.name, c.got, c.want)
+		}
+	}
+}
+
+func TestSpreadOfAPilotIsEnoughForThePromise(t *testing.T) {
+	t.Parallel()
+	n := studies(2000)
+	const blocks = 10
+	unit := Power{Spread: 1, Scale: Difference}.Detectable(blocks) // effects are proportional to the spread
+	for _, pilot := range []int{4, 6, 12} {
+		rng := newRand(uint64(pilot))
+		found, naive := 0, 0
+		draw := func(blocks int, effect float64) []float64 {
+			d := make([]float64, blocks)
+			for i := range d {
+				d[i] = rng.NormFloat64() + effect
+			}
+			return d
+		}
+		for range n {
+			spread := deviation(draw(pilot, 0))
+			raised := Power{Spread: spread, SpreadBlocks: pilot}.spread()
+			if resample(draw(blocks, raised*unit), 0, 0).p <= 0.05 {
+				found++
+			}
+			if resample(draw(blocks, spread*unit), 0, 0).p <= 0.05 {
+				naive++
+			}
+		}
+		t.Logf("pilot of %2d blocks, study of %d: found %.1f %% (with the pilot's spread as it is %.1f %%) of %d studies", pilot, blocks, percent(found, n), percent(naive, n), n)
+		if share := float64(found) / float64(n); share < 0.8-tolerance(0.8, n) {
+			t.Errorf("pilot of %d blocks: %.1f %% found, want 80 %%", pilot, 100*share)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package stats
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// exactBlocks is up to how many blocks all subsets are gone through: 65,536 of them, in milliseconds.
+const exactBlocks = 16
+
+// resampled is what the subsets of blocks say.
+type resampled struct {
+	p         float64
+	exact     bool
+	smallestP float64
+	// values of the statistic on non-empty subsets of blocks; interval reorders them.
+	values []float64
+}
+
+// resample tests the mean of d against 0 by flipping signs, and collects the means of subsets.
+//
+// The two are the same thing: flipping the signs of the blocks in F turns the sum S into S - 2 sum(F), which is S or more if and only if the mean of F is 0 or less. So the share of
+// subsets with a mean of 0 or less, the empty one included, is the one-sided p value.
+func resample(d []float64, resamples int, seed uint64) resampled {
+	r := resampled{exact: len(d) <= exactBlocks}
+	// Sums that differ only in the order of their additions must count as equal.
+	var tolerance float64
+	for _, v := range d {
+		tolerance += math.Abs(v)
+	}
+	tolerance *= 1e-12
+	var low, high int // subsets with a sum of at most 0, of at least 0
+	add := func(sum float64, n int) {
+		if sum <= tolerance {
+			low++
+		}
+		if sum >= -tolerance {
+			high++
+		}
+		r.values = append(r.values, sum/float64(n))
+	}
+	if r.exact {
+		sums := subsetSums(nil, d)
+		r.values = make([]float64, 0, len(sums)-1)
+		for subset, sum := range sums[1:] {
+			add(sum, bits.OnesCount(uint(subset+1)))
+		}
+	} else {
+		r.values = make([]float64, 0, resamples)
+		eachSubset(len(d), resamples, seed, func(subset []int) {
+			var sum float64
+			for _, i := range subset {
+				sum += d[i]
+			}
+			add(sum, len(subset))
+		})
+	}
+	r.setP(min(low, high))
+	return r
+}
+
+// setP sets the p value from the number of subsets that are as extreme as the observation, on the side where fewer are. The observation itself, which is the empty subset, is one more.
+func (r *resampled) setP(extreme int) {
+	total := float64(len(r.values) + 1)
+	r.p = min(1, 2*float64(extreme+1)/total)
+	r.smallestP = min(1, 2/total)
+}
+
+// interval cuts a share of the values off at either end: with n values there are n+1 gaps, in each of which the true effect lies with the same probability.
+func (r *resampled) interval(tail float64) Interval {
+	n := len(r.values)
+	// The small term keeps 0.025 x 80 from coming out as 1.9999.
+	k := int(tail*float64(n+1) + 1e-9)
+	if k < 1 {
+		return Interval{Low: math.Inf(-1), High: math.Inf(1)}
+	}
+	return Interval{Low: kthSmallest(r.values, k-1), High: kthSmallest(r.values, n-k), Confidence: 1 - 2*float64(k)/float64(n+1)}
+}
+
+// subsetSums returns the sums of all subsets of d, in the memory of sums if there is enough; bit i of the index says whether d[i] belongs to the subset.
+func subsetSums(sums, d []float64) []float64 {
+	sums = append(slices.Grow(sums[:0], 1<<len(d)), 0)
+	for _, v := range d {
+		for _, s := range sums {
+			sums = append(sums, s+v)
+		}
+	}
+	return sums
+}
+
+// eachSubset draws n random subsets of the indexes 0 to size-1, each index with probability 1/2. The empty subset, which stands for the observation, is drawn again.
+func eachSubset(size, n int, seed uint64, f func(subset []int)) {
+	rng := newRand(seed)
+	subset := make([]int, 0, size)
+	for range n {
+		subset = subset[:0]
+		for len(subset) == 0 {
+			for base := 0; base < size; base += 64 {
+				word := rng.Uint64()
+				if rest := size - base; rest < 64 {
+					word &= 1<<rest - 1
+				}
+				for ; word != 0; word &= word - 1 {
+					subset = append(subset, base+bits.TrailingZeros64(word))
+				}
+			}
+		}
+		f(subset)
+	}
+}
+
+// kthSmallest returns the k-th smallest value, from 0, and reorders the values (Hoare 1961, "Algorithm 65: Find", CACM 4).
+func kthSmallest(values []float64, k int) float64 {
+	for low, high := 0, len(values)-1; low < high; {
+		pivot := values[(low+high)/2]
+		i, j := low, high
+		for i <= j {
+			for values[i] < pivot {
+				i++
+			}
+			for values[j] > pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case k <= j:
+			high = j
+		case k >= i:
+			low = i
+		default:
+			return values[k]
+		}
+	}
+	return values[k]
+}
+
+// newRand returns the generator of a seed.
+func newRand(seed uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) // the second half is arbitrary but fixed
+}

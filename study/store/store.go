@@ -1,0 +1,535 @@
+// Package store keeps studies in one SQLite file: what was asked, every run with the state of the host around it, every figure, every latency histogram, raw. What it all
+// comes to is computed anew from there. docs/study.md documents the tables for whoever reads them with SQL.
+//
+// One process writes, any number read while it does (write-ahead log).
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// Statuses of a run.
+const (
+	Running   = "running" // or cut off: a run that is found running when a study goes on counts as lost
+	Done      = "done"
+	Failed    = "failed"
+	Disturbed = "disturbed" // measured, and not counted
+)
+
+// A DB is an open file of studies.
+type DB struct {
+	sql  *sql.DB
+	path string
+
+	mu     sync.Mutex
+	series map[series]int64 // those that are known to be in the file; they never leave it
+}
+
+// ErrNoStudy is returned where the file has no study of a name.
+var ErrNoStudy = errors.New("there is no such study")
+
+// migrations lead a file from each version of the schema to the next. They are never changed, only added to: files of any age are out there.
+var migrations = []string{
+	`CREATE TABLE study (
+		id       INTEGER PRIMARY KEY,
+		name     TEXT NOT NULL UNIQUE,
+		spec     TEXT NOT NULL,   -- JSON, with defaults
+		digest   TEXT NOT NULL,   -- SHA-256 of the study file and the lab file, in hexadecimal
+		lab      TEXT NOT NULL,   -- the lab file with its defaults
+		created  TEXT NOT NULL,   -- UTC, RFC 3339
+		rackless TEXT NOT NULL,   -- version
+		environment TEXT          -- JSON: names and values of what the first run was made on
+	) STRICT;
+	CREATE TABLE run (
+		id          INTEGER PRIMARY KEY,
+		study       INTEGER NOT NULL REFERENCES study(id) ON DELETE CASCADE,
+		block       INTEGER NOT NULL, -- from 1
+		place       INTEGER NOT NULL, -- in the block, from 1
+		attempt     INTEGER NOT NULL, -- from 1
+		cell        TEXT NOT NULL,    -- JSON: factor to level
+		status      TEXT NOT NULL CHECK (status IN ('running','done','failed','disturbed')),
+		started     TEXT NOT NULL,    -- UTC, RFC 3339
+		seconds     REAL,
+		error       TEXT,             -- why it failed, or what disturbed it
+		before      TEXT,             -- JSON: state of the host before it
+		after       TEXT,             -- JSON: and after it
+		UNIQUE (study, block, place, attempt)
+	) STRICT;
+	CREATE TABLE series (
+		id     INTEGER PRIMARY KEY,
+		test   TEXT NOT NULL,
+		metric TEXT NOT NULL,
+		bytes  INTEGER NOT NULL, -- message size; 0 where there is none
+		unit   TEXT NOT NULL,
+		UNIQUE (test, metric, bytes, unit)
+	) STRICT;
+	CREATE TABLE value (
+		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
+		n      INTEGER NOT NULL, -- in the run, from 0
+		series INTEGER NOT NULL REFERENCES series(id),
+		value  REAL NOT NULL,
+		PRIMARY KEY (run, n)
+	) STRICT, WITHOUT ROWID;
+	CREATE TABLE invocation (
+		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
+		n      INTEGER NOT NULL, -- of its first value
+		raw    TEXT NOT NULL,    -- JSON: a sample as bench writes it, with tool, version and commands
+		PRIMARY KEY (run, n)
+	) STRICT, WITHOUT ROWID;
+	CREATE VIEW sample AS
+		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
+		FROM value JOIN series ON series.id = value.series JOIN run ON run.id = value.run JOIN study ON study.id = run.study;
+	CREATE TABLE histogram (
+		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
+		test   TEXT NOT NULL,
+		metric TEXT NOT NULL,
+		bytes  INTEGER NOT NULL DEFAULT 0,
+		data   BLOB NOT NULL              -- HdrHistogram, V2 compressed, in ns
+	) STRICT;
+	CREATE INDEX histogram_run ON histogram (run);`,
+}
+
+// Open opens the file at a path, and makes it if need be. Files of older versions of rackless are brought up to date; one of a newer version is an error.
+func Open(ctx context.Context, path string) (*DB, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	// SQLite makes its files with the mode of the first: host names and addresses are in them.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return open(ctx, path, false)
+}
+
+// OpenReader opens a file for questions alone: what is asked cannot change it.
+func OpenReader(ctx context.Context, path string) (*DB, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return open(ctx, path, true)
+}
+
+func open(ctx context.Context, path string, readOnly bool) (*DB, error) {
+	// Names with "?" or "%" in them are paths too.
+	u := url.URL{Scheme: "file", Path: path}
+	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
+	if readOnly {
+		q.Add("_pragma", "query_only(1)")
+	} else {
+		q.Add("_pragma", "journal_mode(WAL)")
+	}
+	u.RawQuery = q.Encode()
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, err
+	}
+	d := &DB{sql: db, path: path, series: map[series]int64{}}
+	if err := d.migrate(ctx, readOnly); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
+	}
+	return d, nil
+}
+
+func (d *DB) migrate(ctx context.Context, readOnly bool) error {
+	var have int
+	if err := d.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
+		return err
+	}
+	switch {
+	case have > len(migrations):
+		return fmt.Errorf("its schema has version %d, and this rackless knows %d: it was written by a newer one", have, len(migrations))
+	case have == len(migrations):
+		return nil
+	case readOnly:
+		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date", have, len(migrations))
+	}
+	tx, err := d.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	// Another process may have been first.
+	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
+		return err
+	}
+	for ; have < len(migrations); have++ {
+		if _, err := tx.ExecContext(ctx, migrations[have]); err != nil {
+			return fmt.Errorf("migrate schema from version %d: %w", have, err)
+		}
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", have)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Close closes the file.
+func (d *DB) Close() error { return d.sql.Close() }
+
+// A Study is a study in the file.
+type Study struct {
+	ID       int64
+	Name     string
+	Spec     json.RawMessage
+	Digest   string
+	Lab      string
+	Created  time.Time
+	Rackless string
+	// Environment is what the first run was made on; nil before it.
+	Environment json.RawMessage
+}
+
+// Create adds a study.
+func (d *DB) Create(ctx context.Context, s *Study) error {
+	r, err := d.sql.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless) VALUES (?, ?, ?, ?, ?, ?)",
+		s.Name, string(s.Spec), s.Digest, s.Lab, s.Created.UTC().Format(time.RFC3339Nano), s.Rackless)
+	if err != nil {
+		return err
+	}
+	s.ID, err = r.LastInsertId()
+	return err
+}
+
+// SetEnvironment enters what the first run of a study was made on.
+func (d *DB) SetEnvironment(ctx context.Context, s *Study) error {
+	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", text(s.Environment), s.ID)
+	return err
+}
+
+// Remove takes a study away, with all that is of it.
+func (d *DB) Remove(ctx context.Context, name string) error {
+	r, err := d.sql.ExecContext(ctx, "DELETE FROM study WHERE name = ?", name)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, fmt.Errorf("study %s: %w", name, ErrNoStudy))
+	}
+	return nil
+}
+
+// Studies returns all studies, the oldest first.
+func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment FROM study ORDER BY id")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []*Study
+	for rows.Next() {
+		var s Study
+		var spec, created string
+		var environment sql.NullString
+		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment); err != nil {
+			return nil, err
+		}
+		if environment.Valid {
+			s.Environment = json.RawMessage(environment.String)
+		}
+		s.Spec = json.RawMessage(spec)
+		if s.Created, err = time.Parse(time.RFC3339Nano, created); err != nil {
+			return nil, fmt.Errorf("study %s: %w", s.Name, err)
+		}
+		all = append(all, &s)
+	}
+	return all, rows.Err()
+}
+
+// Find returns the study of a name; [ErrNoStudy] where there is none.
+func (d *DB) Find(ctx context.Context, name string) (*Study, error) {
+	all, err := d.Studies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range all {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("study %s: %w: %s has none", name, ErrNoStudy, d.path)
+	}
+	return nil, fmt.Errorf("study %s: %w; %s has %s", name, ErrNoStudy, d.path, strings.Join(names, ", "))
+}
+
+// A Run is one run, or one attempt at it.
+type Run struct {
+	ID      int64
+	Study   int64
+	Block   int
+	Place   int
+	Attempt int
+	Cell    map[string]string
+	Status  string
+	Started time.Time
+	Seconds float64
+	Error   string
+	Before  json.RawMessage
+	After   json.RawMessage
+}
+
+// A Sample is one figure of a run.
+type Sample struct {
+	Run    int64
+	Test   string
+	Metric string
+	Bytes  int64
+	Value  float64
+	Unit   string
+	Raw    json.RawMessage // nil on all but the first of an invocation
+}
+
+// A Histogram is the latencies of one measurement.
+type Histogram struct {
+	Run    int64
+	Test   string
+	Metric string
+	Bytes  int64
+	Data   []byte
+}
+
+// Begin enters a run that starts now.
+func (d *DB) Begin(ctx context.Context, r *Run) error {
+	cell, err := json.Marshal(r.Cell)
+	if err != nil {
+		return err
+	}
+	r.Status = Running
+	res, err := d.sql.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, r.Started.UTC().Format(time.RFC3339Nano), text(r.Before))
+	if err != nil {
+		return err
+	}
+	r.ID, err = res.LastInsertId()
+	return err
+}
+
+// text is a column of JSON that may be absent.
+func text(j json.RawMessage) sql.NullString {
+	return sql.NullString{String: string(j), Valid: j != nil}
+}
+
+// End enters how a run ended, with its figures: all of it or nothing.
+func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []Histogram) error {
+	tx, err := d.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, after = ? WHERE id = ?",
+		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.After), r.ID); err != nil {
+		return err
+	}
+	ids, err := d.seriesIDs(ctx, tx, samples)
+	if err != nil {
+		return err
+	}
+	if err := insertSamples(ctx, tx, r.ID, samples, ids); err != nil {
+		return err
+	}
+	for _, h := range histograms {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, ?)", r.ID, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.Copy(d.series, ids)
+	return nil
+}
+
+// rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks for each argument among all of them.
+const rowsAtOnce = 60
+
+// A series is what values of many runs have in common.
+type series struct {
+	test, metric string
+	bytes        int64
+	unit         string
+}
+
+func (x *Sample) series() series { return series{x.Test, x.Metric, x.Bytes, x.Unit} }
+
+// seriesIDs returns the numbers of the series of some samples, and enters those that are new.
+func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[series]int64, error) {
+	d.mu.Lock()
+	known := maps.Clone(d.series)
+	d.mu.Unlock()
+	ids := map[series]int64{}
+	for i := range samples {
+		k := samples[i].series()
+		if _, ok := ids[k]; ok {
+			continue
+		}
+		id, ok := known[k]
+		if !ok {
+			// DO UPDATE and not DO NOTHING: that would return no row.
+			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = bytes RETURNING id",
+				k.test, k.metric, k.bytes, k.unit).Scan(&id)
+			if err != nil {
+				return nil, err
+			}
+		}
+		ids[k] = id
+	}
+	return ids, nil
+}
+
+func insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
+	for i, x := range samples {
+		if x.Raw != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i, string(x.Raw)); err != nil {
+				return err
+			}
+		}
+	}
+	const head, row = "INSERT INTO value (run, n, series, value) VALUES ", "(?, ?, ?, ?)"
+	for from := 0; from < len(samples); {
+		n := min(rowsAtOnce, len(samples)-from)
+		s, err := tx.PrepareContext(ctx, head+strings.Repeat(row+", ", n-1)+row)
+		if err != nil {
+			return err
+		}
+		args := make([]any, 0, 4*n)
+		for ; len(samples)-from >= n && n > 0; from += n {
+			args = args[:0]
+			for i, x := range samples[from : from+n] {
+				args = append(args, run, int64(from+i), ids[x.series()], x.Value)
+			}
+			if _, err := s.ExecContext(ctx, args...); err != nil {
+				return errors.Join(err, s.Close())
+			}
+		}
+		if err := s.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Runs returns the runs of a study in the order in which they were made.
+func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, block, place, attempt, cell, status, started, seconds, error, before, after FROM run WHERE study = ? ORDER BY id", study)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []*Run
+	for rows.Next() {
+		r := &Run{Study: study}
+		var cell, started string
+		var seconds sql.NullFloat64
+		var message, before, after sql.NullString
+		if err := rows.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, &cell, &r.Status, &started, &seconds, &message, &before, &after); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(cell), &r.Cell); err != nil {
+			return nil, fmt.Errorf("run %d: %w", r.ID, err)
+		}
+		if r.Started, err = time.Parse(time.RFC3339Nano, started); err != nil {
+			return nil, fmt.Errorf("run %d: %w", r.ID, err)
+		}
+		r.Seconds, r.Error = seconds.Float64, message.String
+		if before.Valid {
+			r.Before = json.RawMessage(before.String)
+		}
+		if after.Valid {
+			r.After = json.RawMessage(after.String)
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// Samples returns the figures of a study, run by run.
+func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
+	rows, err := d.sql.QueryContext(ctx, `SELECT value.run, test, metric, bytes, value, unit, raw FROM value JOIN series ON series.id = value.series LEFT JOIN invocation USING (run, n)
+		WHERE value.run IN (SELECT id FROM run WHERE study = ?) ORDER BY value.run, value.n`, study)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []Sample
+	for rows.Next() {
+		var s Sample
+		var raw sql.NullString
+		if err := rows.Scan(&s.Run, &s.Test, &s.Metric, &s.Bytes, &s.Value, &s.Unit, &raw); err != nil {
+			return nil, err
+		}
+		if raw.Valid {
+			s.Raw = json.RawMessage(raw.String)
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}
+
+// Histograms returns the latencies of a study, run by run.
+func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) ORDER BY histogram.rowid", study)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []Histogram
+	for rows.Next() {
+		var h Histogram
+		if err := rows.Scan(&h.Run, &h.Test, &h.Metric, &h.Bytes, &h.Data); err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, rows.Err()
+}
+
+// Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On a DB of [OpenReader] no statement can change anything.
+func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error, row func(values []any) error) error {
+	rows, err := d.sql.QueryContext(ctx, question)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	if err := head(columns); err != nil {
+		return err
+	}
+	values := make([]any, len(columns))
+	into := make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		if err := row(values); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

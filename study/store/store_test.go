@@ -1,0 +1,245 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/study/store"
+)
+
+func open(t testing.TB, path string) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func newStudy(t testing.TB, db *store.DB) *store.Study {
+	t.Helper()
+	s := &store.Study{Name: "one", Spec: json.RawMessage(`{"name":"one"}`), Digest: "00", Lab: "name: pair\n", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Rackless: "test"}
+	if err := db.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	t.Parallel()
+	// A name that a URI would read otherwise.
+	path := filepath.Join(t.TempDir(), "a?b%20 c", "studies.db")
+	db := open(t, path)
+	s := newStudy(t, db)
+	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{"placement": "pin"}, Started: time.Date(2026, 1, 2, 3, 4, 6, 7, time.UTC), Before: json.RawMessage(`{"a":1}`)}
+	if err := db.Begin(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	samples := []store.Sample{
+		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 12.5, Unit: "us", Raw: json.RawMessage(`{"tool":"perftest"}`)},
+		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_min", Bytes: 2, Value: 1e-300, Unit: "us"},
+	}
+	histograms := []store.Histogram{{Run: r.ID, Test: "ib_write_lat", Metric: "latency", Bytes: 2, Data: []byte{0, 1, 0xff}}}
+	r.Status, r.Seconds, r.After = store.Done, 1.5, json.RawMessage(`{"a":2}`)
+	if err := db.End(t.Context(), r, samples, histograms); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	gotStudy, err := again.Find(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotRuns, err := again.Runs(t.Context(), s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotSamples, err := again.Samples(t.Context(), s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotHistograms, err := again.Histograms(t.Context(), s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]*store.Run{r}, gotRuns), cmp.Diff(samples, gotSamples), cmp.Diff(histograms, gotHistograms)} {
+		if diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if _, err := again.Find(t.Context(), "two"); !errors.Is(err, store.ErrNoStudy) || !strings.Contains(err.Error(), "has one") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAQuestionCannotChangeAnything(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	newStudy(t, open(t, path))
+	r, err := store.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ask := func(q string) (rows []string, err error) {
+		err = r.Query(t.Context(), q, func([]string) error { return nil }, func(v []any) error {
+			rows = append(rows, fmt.Sprint(v...))
+			return nil
+		})
+		return rows, err
+	}
+	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7", "INSERT INTO study DEFAULT VALUES"} {
+		if _, err := ask(q); err == nil {
+			t.Errorf("%s: no error", q)
+		}
+	}
+	if got, err := ask("SELECT name FROM study"); err != nil || fmt.Sprint(got) != "[one]" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestReadersReadWhileOneWrites(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	db := open(t, path)
+	s := newStudy(t, db)
+	done := make(chan error)
+	go func() {
+		var err error
+		for i := 1; i <= 50 && err == nil; i++ {
+			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(int64(i), 0)}
+			if err = db.Begin(context.Background(), r); err == nil {
+				r.Status = store.Done
+				err = db.End(context.Background(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"}, {Test: "t", Metric: "n", Value: 1, Unit: "us"}}, nil)
+			}
+		}
+		done <- err
+	}()
+	for ended := false; !ended; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended = true
+		default:
+		}
+		r, err := store.OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, err := r.Runs(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples, err := r.Samples(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		finished := 0
+		for _, run := range runs {
+			if run.Status == store.Done {
+				finished++
+			}
+		}
+		// The figures are read after the runs, and come all of a run at once.
+		if len(samples)%2 != 0 || len(samples) < 2*finished {
+			t.Errorf("%d runs are done, and there are %d figures", finished, len(samples))
+		}
+		r.Close()
+	}
+}
+
+func TestAFileOfANewerVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	db := open(t, path)
+	if err := db.Query(t.Context(), "PRAGMA user_version = 99", func([]string) error { return nil }, func([]any) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "its schema has version 99") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFileThatIsNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("no database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
+	t.Parallel()
+	db := open(t, filepath.Join(t.TempDir(), "s.db"))
+	s := newStudy(t, db)
+	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(1, 0)}
+	if err := db.Begin(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Begin(t.Context(), &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{}}); err == nil {
+		t.Error("one attempt was entered twice")
+	}
+	r.Status = store.Done
+	if err := db.End(t.Context(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Remove(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Remove(t.Context(), "one"); !errors.Is(err, store.ErrNoStudy) {
+		t.Errorf("got %v", err)
+	}
+	for _, table := range []string{"study", "run", "sample"} {
+		if err := db.Query(t.Context(), "SELECT 1 FROM "+table, func([]string) error { return nil }, func([]any) error { t.Errorf("%s has rows left", table); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSamples stores a million figures of a thousand runs, as the largest studies have.
+func BenchmarkSamples(b *testing.B) {
+	samples := make([]store.Sample, 1000)
+	for i := range samples {
+		samples[i] = store.Sample{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 1 << (i % 20), Value: float64(i) + 0.25, Unit: "us"}
+	}
+	for b.Loop() {
+		db := open(b, filepath.Join(b.TempDir(), "s.db"))
+		s := newStudy(b, db)
+		for i := range 1000 {
+			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{"a": "b"}, Started: time.Unix(int64(i), 0)}
+			if err := db.Begin(b.Context(), r); err != nil {
+				b.Fatal(err)
+			}
+			r.Status = store.Done
+			if err := db.End(b.Context(), r, samples, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
+}
