@@ -15,6 +15,9 @@ import (
 // after which the other command turns round are at every sixth, and the power is not cut.
 var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, and turn round after every kill: takes an hour")
 
+// fromStep goes on with a long form that was ended.
+var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
+
 func stride() int {
 	if *everyStep {
 		return 1
@@ -176,7 +179,7 @@ func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
 	h := newCutHost(t, "cut")
 	cuts := 0
-	for n := 1; ; n += stride() {
+	for n := *fromStep; ; n += stride() {
 		phase := phaseOf(n)
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutPrepare)) {
 			break
