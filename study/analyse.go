@@ -346,7 +346,7 @@ func (a *analysis) compare() error {
 			}
 		}
 		for _, m := range stats.Controls(effects).Moved {
-			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].name(), effectText(of[m])))
+			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(), effectText(of[m])))
 		}
 	}
 	a.result.Comparisons, a.result.Controls = all, controls
@@ -415,7 +415,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	}
 	c.Effect = &e
 	if drift, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
-		c.Drift = drift.Remarks
+		c.Drift = slices.DeleteFunc(drift.Remarks, func(s string) bool { return strings.HasPrefix(s, "drift:") }) // of the machine, which blocks cancel
 	}
 	return c, nil
 }
@@ -451,11 +451,33 @@ func halves(values []float64) stats.Block {
 	return b
 }
 
-// name names what is compared.
+// name names what is compared: "ib_write_bw, 64 KiB: bw average".
 func (c *Comparison) name() string {
 	name := c.Test
 	if c.Bytes > 0 {
-		name += fmt.Sprintf(" of %d bytes", c.Bytes)
+		name += ", " + sizeText(c.Bytes)
 	}
-	return name + " " + strings.ReplaceAll(c.Metric, "_", " ")
+	return name + ": " + strings.ReplaceAll(c.Metric, "_", " ")
+}
+
+// spoken names what is compared in a sentence: "bw average of ib_write_bw, 64 KiB".
+func (c *Comparison) spoken() string {
+	name := strings.ReplaceAll(c.Metric, "_", " ") + " of " + c.Test
+	if c.Bytes > 0 {
+		name += ", " + sizeText(c.Bytes)
+	}
+	return name
+}
+
+// sizeText writes a message size as people name it.
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }

@@ -102,7 +102,7 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 		}
 	}
 	text := strings.Join(r.Words, "\n")
-	for _, want := range []string{"Placement pin cuts ib_write_lat latency p99 at contention=cpu:2 by 3", "makes no difference that matters to ib_write_lat latency p99 at contention=idle"} {
+	for _, want := range []string{"Placement pin cuts latency p99 of ib_write_lat at contention=cpu:2 by 3", "Placement pin makes no difference that matters (5%) at contention=idle to latency typical of ib_write_lat (+"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

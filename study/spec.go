@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/study/stats"
 )
 
 // A Spec is a study as its file describes it, with defaults filled in. Parse makes it.
@@ -136,7 +138,7 @@ type fileMeasure struct {
 
 // Defaults.
 const (
-	DefaultBlocks     = 8
+	DefaultBlocks     = 8 // or more, where more comparisons need them
 	DefaultMargin     = 0.05
 	DefaultConfidence = 0.95
 	DefaultSeed       = 1
@@ -203,9 +205,6 @@ func (f *file) spec() (*Spec, error) {
 			return nil, fmt.Errorf("budget %q: want a time such as 20m or 1h30m", f.Budget)
 		}
 	}
-	if s.Blocks == 0 && s.Budget == 0 {
-		s.Blocks = DefaultBlocks
-	}
 	if s.Margin, err = share(f.Margin, DefaultMargin, 0, 0.5); err != nil {
 		return nil, fmt.Errorf("margin %w", err)
 	}
@@ -215,7 +214,14 @@ func (f *file) spec() (*Spec, error) {
 	if err := s.factors(f.Factors); err != nil {
 		return nil, err
 	}
-	return s, s.measures(f.Measure)
+	if err := s.measures(f.Measure); err != nil {
+		return nil, err
+	}
+	if s.Blocks == 0 && s.Budget == 0 {
+		// With the smallest number that can show anything, every block would have to agree.
+		s.Blocks = max(DefaultBlocks, stats.MinBlocks(1-s.Confidence, s.Comparisons())+1)
+	}
+	return s, nil
 }
 
 // share reads a share as 5% or 0.05.
@@ -383,19 +389,17 @@ func (m *Measure) Key() string {
 	return m.Test
 }
 
-// Compared is how many metrics are judged in each comparison, as far as it is known before anything was measured: a test whose metrics are not known counts as one.
-func (s *Spec) Compared() int {
+// Comparisons is how many comparisons are judged together, as far as that is known before anything was measured: a test whose metrics are not known counts as one.
+func (s *Spec) Comparisons() int {
 	n := 0
 	for _, m := range s.Measure {
-		if m.Control {
-			continue
-		}
 		switch {
+		case m.Control:
 		case len(m.Metrics) > 0:
 			n += len(m.Metrics)
 		default:
 			n += max(1, len(primary(m.Test)))
 		}
 	}
-	return n
+	return n * len(s.Pairings())
 }

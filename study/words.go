@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/study/stats"
@@ -24,15 +25,28 @@ func effectText(c *Comparison) string {
 // amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to read.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {
-		return fmt.Sprintf("%+.3g %s", v, unit)
+		return plain(v, true) + " " + unit
 	}
 	switch {
 	case v >= 10:
-		return fmt.Sprintf("x%.3g", v)
+		return "x" + plain(v, false)
 	case v > 0 && v < 0.1:
-		return fmt.Sprintf("/%.3g", 1/v)
+		return "/" + plain(1/v, false)
 	}
 	return fmt.Sprintf("%+.1f%%", 100*(v-1))
+}
+
+// plain writes three significant digits without an exponent, but for what is far from 1.
+func plain(v float64, sign bool) string {
+	digits := 0
+	if size := math.Abs(v); size > 0 && size < 100 {
+		digits = min(9, 2-int(math.Floor(math.Log10(size))))
+	}
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	if sign && v >= 0 {
+		text = "+" + text
+	}
+	return text
 }
 
 // Text writes the effect of a comparison, for tables.
@@ -41,33 +55,44 @@ func (c *Comparison) Text() string { return effectText(c) }
 // Name names the metric of a comparison, for tables.
 func (c *Comparison) Name() string { return c.name() }
 
-// words says what the study comes to. Verdicts of noise, "undecided", are counted and not retold as effects.
+// words says what the study comes to: effects first, then what makes no difference, then how much is undecided. Noise is never retold as an effect.
 func (a *analysis) words() []string {
-	var out []string
+	var effects, problems []string
 	undecided := 0
+	type same struct{ factor, b, where string }
+	equivalent := map[same][]string{}
+	var order []same
 	for i := range a.result.Comparisons {
 		c := &a.result.Comparisons[i]
-		if c.Judged == nil {
-			out = append(out, fmt.Sprintf("%s: %s %s against %s%s: %s.", c.name(), c.Factor, c.B, c.A, where(c), c.Problem))
-			continue
-		}
-		var text string
-		switch c.Judged.Verdict {
-		case stats.Undecided:
-			undecided++
-			continue
-		case stats.Equivalent:
-			text = fmt.Sprintf("%s %s makes no difference that matters to %s%s: %s, within the margin of %g%%", c.Factor, c.B, c.name(), where(c), effectText(c), 100*a.spec.Margin)
-		default:
-			text = fmt.Sprintf("%s %s %s %s%s by %s", c.Factor, c.B, verb(c), c.name(), where(c), span(c))
-		}
+		doubt := ""
 		if len(c.Confounded) > 0 {
-			text += "; confounded, so do not rely on it: " + strings.Join(c.Confounded, "; ")
+			doubt = "; confounded, so do not rely on it: " + strings.Join(c.Confounded, "; ")
 		}
-		out = append(out, capital(text)+".")
+		switch {
+		case c.Judged == nil:
+			problems = append(problems, capital(fmt.Sprintf("%s, %s %s against %s%s: %s.", c.spoken(), c.Factor, c.B, c.A, where(c.Where), c.Problem)))
+		case c.Judged.Verdict == stats.Undecided:
+			undecided++
+		case c.Judged.Verdict == stats.Equivalent && doubt == "":
+			k := same{c.Factor, c.B, c.Where}
+			if equivalent[k] == nil {
+				order = append(order, k)
+			}
+			equivalent[k] = append(equivalent[k], fmt.Sprintf("%s (%s)", c.spoken(), effectText(c)))
+		case c.Judged.Verdict == stats.Equivalent:
+			problems = append(problems, capital(fmt.Sprintf("%s %s seems to make no difference that matters to %s%s: %s%s.", c.Factor, c.B, c.spoken(), where(c.Where), effectText(c), doubt)))
+		default:
+			effects = append(effects, capital(fmt.Sprintf("%s %s %s %s%s by %s%s.", c.Factor, c.B, verb(c), c.spoken(), where(c.Where), span(c), doubt)))
+		}
 	}
+	out := effects
+	for _, k := range order {
+		out = append(out, capital(fmt.Sprintf("%s %s makes no difference that matters (%g%%)%s to %s.", k.factor, k.b, 100*a.spec.Margin, where(k.where), strings.Join(equivalent[k], ", "))))
+	}
+	out = append(out, problems...)
 	if undecided > 0 {
-		out = append(out, fmt.Sprintf("%d of %d comparisons are undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks would decide.", undecided, len(a.result.Comparisons)))
+		out = append(out, fmt.Sprintf("%d of %d comparisons are undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks would decide.",
+			undecided, len(a.result.Comparisons)))
 	}
 	return out
 }
@@ -97,19 +122,19 @@ func span(c *Comparison) string {
 		if high >= 0.1 || low > 0.1 {
 			return fmt.Sprintf("%.1f%% to %.1f%%", 100*(1-high), 100*(1-low))
 		}
-		return fmt.Sprintf("a factor of %.3g to %.3g", 1/high, 1/low)
+		return "a factor of " + plain(1/high, false) + " to " + plain(1/low, false)
 	}
 	if low >= 2 {
-		return fmt.Sprintf("a factor of %.3g to %.3g", low, high)
+		return "a factor of " + plain(low, false) + " to " + plain(high, false)
 	}
 	return fmt.Sprintf("%.1f%% to %.1f%%", 100*(low-1), 100*(high-1))
 }
 
-func where(c *Comparison) string {
-	if c.Where == "" {
+func where(text string) string {
+	if text == "" {
 		return ""
 	}
-	return " at " + c.Where
+	return " at " + text
 }
 
 func capital(s string) string {
@@ -155,6 +180,21 @@ func Disturbance(before, after *HostState, loops []float64) string {
 		}
 	}
 	return strings.Join(why, "; ")
+}
+
+// LookedFor says what Analyse and Disturbance look for in every study, for readers who want to know what "nothing was found" means.
+func LookedFor() []string {
+	return []string{
+		"a control, a metric that no factor can move, that moved all the same",
+		"another version of a tool",
+		"another frequency governor or another highest frequency of the CPUs",
+		"CPUs that went on- or offline",
+		"PCIe links that were trained to another speed or width",
+		"devices whose NUMA node is not known inside the nodes",
+		fmt.Sprintf("CPU time taken by a hypervisor (more than %g%%) or by other programs (more than %g%% of one CPU) during a run", 100*MaxSteal, 100*MaxForeign),
+		"CPUs throttled for heat, a restart of the host, or a clock that went backwards during a run",
+		fmt.Sprintf("a fixed piece of arithmetic that took over %g%% longer than usual right before a run", 100*MaxLoop),
+	}
 }
 
 // confounds looks for what is known to fool studies: things that changed between runs, or were never what they seemed.

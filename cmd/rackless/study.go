@@ -179,7 +179,7 @@ func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labT
 
 // printDesign says what is run, and what that can show.
 func (a *app) printDesign(s *study.Spec) {
-	cells, comparisons := s.Cells(), len(s.Pairings())*max(1, s.Compared())
+	cells, comparisons := s.Cells(), s.Comparisons()
 	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"), count(study.RunsPerCell*len(cells), "run"), s.Seed)
 	for _, f := range s.Factors {
 		fmt.Fprintf(a.out, "  %-12s %s\n", f.Name, strings.Join(f.Levels, " | "))
@@ -194,14 +194,14 @@ func (a *app) printDesign(s *study.Spec) {
 		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return
 	}
-	fmt.Fprint(a.out, "smallest effect that is found in 4 of 5 such studies, by how far blocks differ:")
-	for i, spread := range []float64{0.01, 0.05, 0.2} {
+	var found []string
+	for _, spread := range []float64{0.01, 0.05, 0.2} {
 		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: comparisons, Seed: s.Seed}
 		if e := p.Detectable(s.Blocks); !math.IsInf(e, 1) {
-			fmt.Fprintf(a.out, "%s %.1f%% (%g%%)", map[bool]string{true: "", false: ","}[i == 0], 100*e, 100*spread)
+			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
 		}
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 such studies: %s\n", strings.Join(found, ", "))
 }
 
 // printOrder prints the order of the first block, and of all where there are few.

@@ -124,7 +124,7 @@ func (v *view) page(d *Document) (*page, error) {
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
-		LookedFor: lookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
+		LookedFor: study.LookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
 	}
 	if v.Emulated {
 		p.Banner = emulatedText

@@ -204,21 +204,6 @@ func notes(all []study.Comparison) []string {
 	return order
 }
 
-// lookedFor are the things that are known to fool studies, which study looks for in every run.
-func lookedFor() []string {
-	return []string{
-		"a control, a metric that no factor can move, that moved all the same",
-		"another version of a tool",
-		"another frequency governor or another highest frequency of the CPUs",
-		"CPUs that went on- or offline",
-		"PCIe links that were trained to another speed or width",
-		"devices whose NUMA node is not known inside the nodes",
-		fmt.Sprintf("CPU time taken by a hypervisor (more than %s) or by other programs (more than %s of one CPU) during a run", percent(study.MaxSteal), percent(study.MaxForeign)),
-		"CPUs throttled for heat, a restart of the host, or a clock that went backwards during a run",
-		fmt.Sprintf("a fixed piece of arithmetic that took over %s longer than usual right before a run", percent(study.MaxLoop)),
-	}
-}
-
 // cells are the cells of the study as texts, in its order; of a level against itself there is one.
 func (v *view) cells() []string {
 	var all []string
