@@ -12,7 +12,7 @@ FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lab test test-fast test-faults race lint fuzz bench update clean
+.PHONY: help setup build lab study-demo test test-fast test-faults race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,14 @@ lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=fi
 	bin/rackless verify $(LAB)
 	bin/rackless bench $(LAB)
 	@echo "The lab is up. To take it down: bin/rackless down $(LAB)"
+
+study-demo: setup ## a small real study in some minutes: what loss does to RDMA and TCP; its page is out/demo.html
+	@$(MAKE) --no-print-directory build
+	@mkdir -p out
+	bin/rackless study run examples/studies/demo.yaml --restart
+	bin/rackless study report demo --format html --out out/demo.html
+	bin/rackless study report demo
+	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/pair.yaml"
 
 test: ## install what the tests need and run them all, those that start labs too
 	@hack/setup.sh test
