@@ -43,6 +43,9 @@ type Options struct {
 	Iterations int
 	Seconds    int // how long iperf3, sysbench and perftest with /timed run; 0 means 5, or 2 with Quick. stress-ng's stream needs 5 or more, and gets them.
 
+	// Raw asks perftest's latency tests for every single latency as well: see Sample.Latencies. It takes one size.
+	Raw bool
+
 	CPU  string // CPUs to run on, as taskset lists them ("0-3,8"); "": anywhere. It holds for both nodes, where their Endpoint has no Place.
 	NUMA string // NUMA nodes whose memory is taken, as numactl lists them ("0"); "": as the kernel chooses. As CPU.
 

@@ -185,6 +185,9 @@ func (p perftest) args(ep Endpoint, o Options) []string {
 	default:
 		args = append(args, "-s", strconv.FormatInt(size, 10))
 	}
+	if p.raw(o) {
+		args = append(args, "-U")
+	}
 	if p.transport != "" {
 		args = append(args, "-c", p.transport)
 	}
@@ -309,7 +312,7 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 }
 
 // parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run for, because its arguments are known.
-func (p perftest) parse(out Output, _ Options) ([]Figure, error) {
+func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
 	number := 0
 	for line := range strings.Lines(string(out.Stderr)) {
@@ -318,7 +321,15 @@ func (p perftest) parse(out Output, _ Options) ([]Figure, error) {
 			return nil, err
 		}
 	}
-	res, err := ParsePerftest(strings.NewReader(string(out.Stdout)))
+	var latencies []float64
+	table := out.Stdout
+	if p.raw(o) {
+		var err error
+		if table, latencies, err = splitRaw(out.Stdout); err != nil {
+			return nil, err
+		}
+	}
+	res, err := ParsePerftest(strings.NewReader(string(table)))
 	if err != nil {
 		return nil, err
 	}
@@ -345,5 +356,11 @@ func (p perftest) parse(out Output, _ Options) ([]Figure, error) {
 			}
 		}
 	}
-	return res.Figures(), nil
+	figures := res.Figures()
+	for i := range figures {
+		if figures[i].Metric == MetricLatencyTypical {
+			figures[i].Latencies = latencies
+		}
+	}
+	return figures, nil
 }

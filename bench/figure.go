@@ -15,6 +15,8 @@ type Figure struct {
 	Value      float64
 	Unit       string
 	Derived    bool // see Sample.Derived
+	// Latencies are all of them, in us and in the order of time, on the median of a test that was asked for them with Options.Raw.
+	Latencies []float64 `json:"-"`
 }
 
 // Units of the figures.

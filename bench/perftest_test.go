@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -129,17 +130,17 @@ func TestFiguresOfPublishedTablesComeOutAsPrinted(t *testing.T) {
 		bytes  int64
 		want   Figure
 	}{
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 2, Figure{MetricBWAverage, 2, 1000, 0.082800, UnitGbps, derivedNot}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWPeak, 65536, Figure{MetricBWPeak, 65536, 1000, 96.64, UnitGbps, derivedNot}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 65536, Figure{MetricBWAverage, 65536, 1000, 96.63, UnitGbps, derivedNot}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricMessageRate, 2, Figure{MetricMessageRate, 2, 1000, 5.175012, UnitMpps, derivedNot}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 8388608, Figure{MetricBWAverage, 8388608, 1000, 96.15, UnitGbps, derivedNot}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 2, Figure{MetricLatencyTypical, 2, 1000, 2.04, UnitUsec, derivedNot}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP99, 2, Figure{MetricLatencyP99, 2, 1000, 2.28, UnitUsec, derivedNot}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP999, 2, Figure{MetricLatencyP999, 2, 1000, 5.08, UnitUsec, derivedNot}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 8388608, Figure{MetricLatencyTypical, 8388608, 1000, 706.95, UnitUsec, derivedNot}},
-		{"synthetic-write_bw-cx4lx-25g.txt", MetricBWAverage, 1024, Figure{MetricBWAverage, 1024, 5000, 22.67, UnitGbps, derivedNot}},
-		{"synthetic-write_bw-cx4lx-25g.txt", MetricMessageRate, 1048576, Figure{MetricMessageRate, 1048576, 5000, 0.002922, UnitMpps, derivedNot}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 2, Figure{MetricBWAverage, 2, 1000, 0.082800, UnitGbps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWPeak, 65536, Figure{MetricBWPeak, 65536, 1000, 96.64, UnitGbps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 65536, Figure{MetricBWAverage, 65536, 1000, 96.63, UnitGbps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricMessageRate, 2, Figure{MetricMessageRate, 2, 1000, 5.175012, UnitMpps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 8388608, Figure{MetricBWAverage, 8388608, 1000, 96.15, UnitGbps, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 2, Figure{MetricLatencyTypical, 2, 1000, 2.04, UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP99, 2, Figure{MetricLatencyP99, 2, 1000, 2.28, UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP999, 2, Figure{MetricLatencyP999, 2, 1000, 5.08, UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 8388608, Figure{MetricLatencyTypical, 8388608, 1000, 706.95, UnitUsec, derivedNot, nil}},
+		{"synthetic-write_bw-cx4lx-25g.txt", MetricBWAverage, 1024, Figure{MetricBWAverage, 1024, 5000, 22.67, UnitGbps, derivedNot, nil}},
+		{"synthetic-write_bw-cx4lx-25g.txt", MetricMessageRate, 1048576, Figure{MetricMessageRate, 1048576, 5000, 0.002922, UnitMpps, derivedNot, nil}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file+" "+tt.metric, func(t *testing.T) {
@@ -147,7 +148,7 @@ func TestFiguresOfPublishedTablesComeOutAsPrinted(t *testing.T) {
 			if !res.Complete {
 				t.Error("the table is not complete")
 			}
-			if got := figure(t, res.Figures(), tt.metric, tt.bytes); got != tt.want {
+			if got := figure(t, res.Figures(), tt.metric, tt.bytes); !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})

@@ -216,7 +216,7 @@ func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	for _, f := range figures {
 		s := base
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
-		s.Value, s.Unit, s.Derived = f.Value, f.Unit, f.Derived
+		s.Value, s.Unit, s.Derived, s.Latencies = f.Value, f.Unit, f.Derived, f.Latencies
 		if f.Unit == UnitGbps {
 			s.Limit = m.wire().Limit(m.engine, f.Bytes)
 		}

@@ -24,6 +24,9 @@ type Sample struct {
 	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).
 	Derived bool `json:"derived,omitempty"`
 
+	// Latencies are all of them, in us and in the order of time: on the sample of the median, where Options.Raw asked for them. They are not part of a line of samples.jsonl.
+	Latencies []float64 `json:"-"`
+
 	Tool          string    `json:"tool"`              // e.g. "perftest", "iperf3"
 	Version       string    `json:"version,omitempty"` // the tool's version on the client
 	Command       string    `json:"command"`           // the client's command line, quoted for a shell

@@ -112,6 +112,15 @@ type analysis struct {
 	result *Result
 	order  []metricKey                                // as first met
 	values map[metricKey]map[string]map[int][]float64 // by cell and block
+	// latencies are the histograms of the runs that count.
+	latencies map[latencyKey][]*stats.Histogram
+}
+
+// A latencyKey names the latencies of a test in a block.
+type latencyKey struct {
+	cell, test string
+	bytes      int64
+	block      int
 }
 
 // counted returns the values of a run that count: those of the first attempt that has them and was not disturbed.
@@ -236,6 +245,7 @@ func (a *analysis) series(runs []Observation) error {
 		bytes      int64
 	}
 	merged := map[histKey]*stats.Histogram{}
+	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
 		for _, h := range o.Histograms {
 			decoded, err := stats.DecodeHistogram(h.Data)
@@ -243,6 +253,8 @@ func (a *analysis) series(runs []Observation) error {
 				return fmt.Errorf("run %d, latencies of %s: %w", o.Run, h.Test, err)
 			}
 			k := histKey{s.settingsText(o.Cell), h.Test, h.Bytes}
+			at := latencyKey{k.cell, k.test, k.bytes, o.Block}
+			a.latencies[at] = append(a.latencies[at], decoded)
 			if merged[k] == nil {
 				merged[k] = stats.NewHistogram()
 			}
@@ -402,6 +414,12 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		c.Problem = "there is no block with a figure of both levels"
 		return c, nil
 	}
+	if quantile, ok := quantiles[k.metric]; ok && !f.AA() {
+		if e, ok := a.quantile(k, quantile, c); ok {
+			c.Effect = e
+			return c, nil
+		}
+	}
 	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
 	e, err := stats.Contrast(blocks, q)
 	if errors.Is(err, stats.ErrNotPositive) {
@@ -418,6 +436,38 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		c.Drift = slices.DeleteFunc(drift.Remarks, func(s string) bool { return strings.HasPrefix(s, "drift:") }) // of the machine, which blocks cancel
 	}
 	return c, nil
+}
+
+// quantiles are the metrics that come from all latencies together where those are kept: an average of percentiles is the percentile of nothing.
+var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
+
+// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is false where not every run has kept its latencies, or there are too few of
+// them for the quantile: what the tool itself printed for each run is compared then.
+func (a *analysis) quantile(k metricKey, quantile float64, c Comparison) (*stats.Effect, bool) {
+	var blocks []stats.HistogramBlock
+	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
+	for _, b := range sortedKeys(va) {
+		if len(vb[b]) == 0 {
+			continue
+		}
+		x := stats.HistogramBlock{A: a.histograms(k, c.Cells[0], b), B: a.histograms(k, c.Cells[1], b)}
+		if len(x.A) != len(va[b]) || len(x.B) != len(vb[b]) {
+			return nil, false
+		}
+		blocks = append(blocks, x)
+	}
+	q := stats.Question{Direction: c.Better, Margin: a.spec.Margin, Confidence: a.spec.Confidence, Seed: a.spec.Seed}
+	e, err := stats.QuantileContrast(blocks, quantile, q)
+	return &e, err == nil
+}
+
+// histograms returns the latencies of some cells in a block.
+func (a *analysis) histograms(k metricKey, cells []string, block int) []*stats.Histogram {
+	var all []*stats.Histogram
+	for _, c := range cells {
+		all = append(all, a.latencies[latencyKey{c, k.test, k.bytes, block}]...)
+	}
+	return all
 }
 
 // together returns the values of a metric in some cells by block, where all of them have one: with a cell missing, a block would weigh the other factors unequally.

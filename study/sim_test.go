@@ -343,3 +343,44 @@ func TestHalfADesignShowsMainEffects(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// Percentiles of levels come from all latencies together: a tail that is in few runs, and would vanish in an average of percentiles, is in them.
+func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: tail\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_p99]}]\nblocks: 8\n")
+	d := simulate(s, 1, map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", func(map[string]string, string, string, int, *rand.Rand) float64 {
+		return 100 // what the tool printed; it is not compared
+	})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range d.Runs {
+		h := stats.NewHistogram()
+		for range 2000 {
+			us := 100 * math.Exp(0.05*rng.NormFloat64())
+			if d.Runs[i].Cell["placement"] == "default" && rng.Float64() < 0.03 {
+				us *= 10
+			}
+			if err := h.Record(us); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, err := h.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Runs[i].Histograms = []study.Latencies{{Test: "ib_write_lat", Bytes: 2, Data: data}}
+	}
+	r := analyse(t, d)
+	if len(r.Comparisons) != 1 || r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Judged.Verdict != stats.Better || r.Comparisons[0].Effect.A < 900 {
+		t.Fatalf("got %+v", r.Comparisons)
+	}
+	for _, x := range r.Series {
+		if x.Metric == "latency_typical" && (x.Count != 16*2000 || len(x.Quantiles) == 0) {
+			t.Errorf("%s: %d latencies, %d points", x.Cell, x.Count, len(x.Quantiles))
+		}
+	}
+	// Without the latencies of one run it is what the tool printed.
+	d.Runs[3].Histograms = nil
+	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 || r.Comparisons[0].Judged.Verdict != stats.Equivalent {
+		t.Errorf("got %+v", r.Comparisons[0].Judged)
+	}
+}

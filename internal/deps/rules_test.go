@@ -113,7 +113,7 @@ var rules = map[string]rule{
 	"study":       {may: []string{"study/stats"}, why: "what a study shows follows from its runs and a seed; how they were made is not its business", never: timed()},
 	"study/store": {why: "what was measured, on disk; what it means is its readers' business"},
 	"study/conduct": {
-		may: []string{"bench", "study", "study/store"},
+		may: []string{"bench", "study", "study/stats", "study/store"},
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
 	},
 	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later", "study/store": "a rig measures; who writes it down is not its business"}},

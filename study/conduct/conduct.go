@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -221,7 +222,11 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	if r.Before, r.After, err = states(before, after); err != nil {
 		return "", err
 	}
-	if err := c.DB.End(ctx, r, rows(samples), nil); err != nil {
+	histograms, err := histograms(samples)
+	if err != nil {
+		return "", err
+	}
+	if err := c.DB.End(ctx, r, rows(samples), histograms); err != nil {
 		return "", err
 	}
 	if r.Status == store.Done {
@@ -304,6 +309,28 @@ func rows(samples []bench.Sample) []store.Sample {
 		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw})
 	}
 	return out
+}
+
+// histograms keeps the single latencies of the samples that have them.
+func histograms(samples []bench.Sample) ([]store.Histogram, error) {
+	var all []store.Histogram
+	for _, s := range samples {
+		if len(s.Latencies) == 0 {
+			continue
+		}
+		h := stats.NewHistogram()
+		for _, us := range s.Latencies {
+			if err := h.Record(us); err != nil {
+				return nil, fmt.Errorf("latencies of %s: %w", s.Test, err)
+			}
+		}
+		data, err := h.Encode()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, store.Histogram{Test: s.Test, Metric: "latency", Bytes: s.Bytes, Data: data})
+	}
+	return all, nil
 }
 
 // A Record is a study as it is in the store.

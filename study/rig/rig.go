@@ -321,14 +321,14 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
-	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), Retries: -1} // the conductor repeats whole runs
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated()}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {
 		if ends[i], err = r.rack.Endpoint(n); err != nil {
 			return nil, err
 		}
 	}
-	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds}
+	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true}
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}

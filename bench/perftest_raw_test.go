@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rawText is the shape of what ib_write_lat of perftest 4.5 prints with -n 4 -s 2 -U, as recorded between two emulated nodes; the figures are made up.
+const rawText = `---------------------------------------------------------------------------------------
+                    RDMA_Write Latency Test
+ Connection type : RC		Using SRQ      : OFF
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] 
+#, usec
+1, 412.25
+2, 398.5
+3, 1207
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] 
+ 2       4          398.50         1207.00      412.25     	       672.58       	377.99 		1207.00     		1207.00
+---------------------------------------------------------------------------------------
+`
+
+func TestSingleLatenciesAreReadAndTheTableAsWithoutThem(t *testing.T) {
+	t.Parallel()
+	e, err := EngineByName("ib_write_lat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures, err := e.parse(Output{Stdout: []byte(rawText)}, Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, f := range figures {
+		if f.Metric != MetricLatencyTypical {
+			if f.Latencies != nil {
+				t.Errorf("%s has latencies", f.Metric)
+			}
+			continue
+		}
+		found = true
+		if !slices.Equal(f.Latencies, []float64{412.25, 398.5, 1207}) || f.Value != 412.25 || f.Bytes != 2 {
+			t.Errorf("got %+v", f)
+		}
+	}
+	if !found {
+		t.Error("there is no median")
+	}
+	if args := strings.Join(mustArgs(t, e, Options{Raw: true, Port: 1, Bytes: 2}), " "); !strings.Contains(args, " -U") {
+		t.Errorf("%s: want -U", args)
+	}
+	bw, err := EngineByName("ib_write_bw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if args := strings.Join(mustArgs(t, bw, Options{Raw: true, Port: 1, Bytes: 2}), " "); strings.Contains(args, "-U") {
+		t.Errorf("%s: a bandwidth has no latencies", args)
+	}
+}
+
+func mustArgs(t *testing.T, e Engine, o Options) []string {
+	t.Helper()
+	p, ok := e.plugin.(perftest)
+	if !ok {
+		t.Fatalf("%s is no perftest", e.Name)
+	}
+	return p.args(Endpoint{Device: "rxe0", GIDIndex: 1}, o)
+}
+
+func TestAListOfLatenciesThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, old, new, want string }{
+		{"no list", "#, usec\n1, 412.25\n2, 398.5\n3, 1207\n", "", "is missing"},
+		{"the clock was not calibrated", "2, 398.5", "2, inf", "no latency: above 0 and finite"},
+		{"zero", "2, 398.5", "2, 0", "no latency: above 0 and finite"},
+		{"not a number", "2, 398.5", "2, nan", "no latency: above 0 and finite"},
+		{"garbage", "2, 398.5", "2, 39x", "no number"},
+		{"a decimal comma", "2, 398.5", "2, 398,5", "no number"},
+		{"one is missing", "2, 398.5\n", "", "want latency number 2"},
+		{"cut off", "3, 1207\n---", "3, 12", "is cut off"},
+		{"nothing in it", "1, 412.25\n2, 398.5\n3, 1207\n", "", "is cut off"},
+		{"a second one", "3, 1207\n", "3, 1207\n#, usec\n", "a second list"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.Replace(rawText, tt.old, tt.new, 1)
+			if tt.name == "cut off" {
+				text = text[:strings.Index(text, "3, 12")+5]
+			}
+			_, _, err := splitRaw([]byte(text))
+			var bad *BadResultError
+			if !errors.As(err, &bad) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzSplitRaw(f *testing.F) {
+	f.Add([]byte(rawText))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		table, latencies, err := splitRaw(text)
+		if err == nil && (len(latencies) == 0 || len(table) >= len(text)) {
+			t.Fatalf("%d latencies, and a table of %d of %d bytes", len(latencies), len(table), len(text))
+		}
+	})
+}
