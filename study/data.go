@@ -2,6 +2,7 @@ package study
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -84,17 +85,20 @@ func (v *Value) lowerIsBetter() bool {
 	return false
 }
 
-// primary are the metrics that a test is judged by, where the study does not say.
+// primary are the metrics that a test is judged by, where the study does not say; nil stands for all that it has.
 func primary(test string) []string {
+	name, _, _ := strings.Cut(test, "/") // what comes behind says how it is run
 	switch {
-	case test == "iperf3":
+	case name == "iperf3":
 		return []string{"throughput"}
-	case len(test) > 4 && test[len(test)-4:] == "_lat":
+	case name == "ping":
+		return []string{"latency_average"}
+	case strings.HasSuffix(name, "_lat"):
 		return []string{"latency_typical", "latency_p99"}
-	case len(test) > 3 && test[len(test)-3:] == "_bw":
+	case strings.HasSuffix(name, "_bw"):
 		return []string{"bw_average"}
 	}
-	return nil // all of them
+	return nil
 }
 
 // ParseState reads a state as the store has it; nil where there is none.

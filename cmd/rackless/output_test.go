@@ -27,6 +27,7 @@ func shapes() map[string]func() any {
 		"emulate-ls":  func() any { return new(hostsOutput) },
 		"fabric":      func() any { return new(fabricOutput) },
 		"fabric-set":  func() any { return new(linksOutput) },
+		"baseline":    func() any { return new(baselineOutput) },
 		"study-ls":    func() any { return new(studyList) },
 		"image-ls":    func() any { return new(imageOutput) },
 		"image-build": func() any { return new(buildOutput) },

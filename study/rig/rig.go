@@ -56,6 +56,11 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options) (*Rig
 		return nil, err
 	}
 	// What cannot be done is known before anything is measured.
+	for _, m := range spec.Measure {
+		if _, err := bench.EngineByName(m.Test); err != nil {
+			return nil, fmt.Errorf("measure: %w", err)
+		}
+	}
 	for _, c := range spec.Cells() {
 		if err := r.check(spec.Settings(c)); err != nil {
 			return nil, err
@@ -331,6 +336,9 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true}
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
+	}
+	if e.Local {
+		return runner.RunLocal(ctx, e, ends[0], o)
 	}
 	return runner.Run(ctx, e, ends[0], ends[1], o)
 }

@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+)
+
+// A Baseline is what a lab was measured to do, with how far a later measurement may be from it: bounds as ReFrame has them, a lower and an upper one for each figure.
+type Baseline struct {
+	Schema      string     `json:"schema"` // BaselineSchema
+	Lab         string     `json:"lab"`
+	Made        string     `json:"made"` // UTC, RFC 3339: when it was measured
+	Rackless    string     `json:"rackless"`
+	Accelerator string     `json:"accelerator"`
+	Emulated    bool       `json:"emulated"`
+	Figures     []Expected `json:"figures"`
+}
+
+// BaselineSchema names the form of a Baseline.
+const BaselineSchema = "rackless/baseline/v1"
+
+// An Expected is one figure of a baseline. It may be edited by hand.
+type Expected struct {
+	Test   string `json:"test"`
+	Client string `json:"client"`
+	Server string `json:"server,omitempty"`
+	Metric string `json:"metric"`
+	Bytes  int64  `json:"bytes,omitempty"`
+
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	// Lower and Upper are how far a figure may be below and above Value, as shares of it: 0.1 is 10 %. nil is no bound: nobody minds a lower latency.
+	Lower *float64 `json:"lower,omitempty"`
+	Upper *float64 `json:"upper,omitempty"`
+}
+
+// key is what makes two figures the same.
+type baselineKey struct {
+	test, client, server, metric string
+	bytes                        int64
+}
+
+func (e *Expected) key() baselineKey {
+	return baselineKey{e.Test, e.Client, e.Server, e.Metric, e.Bytes}
+}
+
+// steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
+var steady = []string{
+	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage, MetricThroughput, MetricEventRate,
+	MetricMemoryBandwidth, MetricBusBandwidth,
+}
+
+// DefaultTolerance is how far figures may be from a baseline where nothing else is said.
+const DefaultTolerance = 0.1
+
+// NewBaseline makes a baseline of a measurement: each figure that repeats, with a tolerance to the bad side and none to the good one. A measurement with a failure in it is
+// no baseline. Of several values of the same the median counts.
+func NewBaseline(samples []Sample, tolerance float64) (*Baseline, error) {
+	if !(tolerance > 0 && tolerance < 1) {
+		return nil, fmt.Errorf("tolerance %v: want more than 0 and less than 1", tolerance)
+	}
+	b := &Baseline{Schema: BaselineSchema}
+	values := map[baselineKey][]float64{}
+	for _, s := range samples {
+		if s.Error != "" {
+			return nil, fmt.Errorf("%s from %s failed: %s; a measurement with a failure is no baseline", s.Test, s.Client, s.Error)
+		}
+		if !slices.Contains(steady, s.Metric) {
+			continue
+		}
+		e := Expected{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Unit: s.Unit}
+		if values[e.key()] == nil {
+			if s.Unit == UnitUsec {
+				e.Upper = new(tolerance)
+			} else {
+				e.Lower = new(tolerance)
+			}
+			b.Figures = append(b.Figures, e)
+		}
+		values[e.key()] = append(values[e.key()], s.Value)
+		b.Accelerator, b.Emulated = s.Accelerator, b.Emulated || s.Emulated
+	}
+	if len(b.Figures) == 0 {
+		return nil, errors.New("the measurement has no figure that a baseline keeps")
+	}
+	for i := range b.Figures {
+		b.Figures[i].Value = medianOf(values[b.Figures[i].key()])
+	}
+	return b, nil
+}
+
+func medianOf(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// A Deviation is a figure of a baseline, and what was measured now.
+type Deviation struct {
+	Expected
+	Measured *float64 `json:"measured,omitempty"` // nil: it was not measured, or failed
+	Change   float64  `json:"change,omitempty"`   // of the measured value, as a share of the expected one
+	OK       bool     `json:"ok"`
+	Reason   string   `json:"reason,omitempty"` // why not
+}
+
+// ErrOtherKind is returned where figures are compared that cannot be: emulated ones with those of hardware.
+var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be compared")
+
+// Check compares a measurement with the baseline, in the baseline's order. A figure that is missing, or that failed, is not OK. Figures that the baseline does not have are
+// left out.
+func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
+	values, failed := map[baselineKey][]float64{}, map[baselineKey]string{}
+	for _, s := range samples {
+		if s.Emulated != b.Emulated {
+			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement", ErrOtherKind, b.Emulated, b.Lab, s.Emulated)
+		}
+		if s.Error != "" {
+			failed[baselineKey{test: s.Test, client: s.Client, server: s.Server}] = s.Error
+			continue
+		}
+		k := baselineKey{s.Test, s.Client, s.Server, s.Metric, s.Bytes}
+		values[k] = append(values[k], s.Value)
+	}
+	var all []Deviation
+	for _, e := range b.Figures {
+		d := Deviation{Expected: e}
+		v := values[e.key()]
+		switch message := failed[baselineKey{test: e.Test, client: e.Client, server: e.Server}]; {
+		case len(v) == 0 && message != "":
+			d.Reason = "it failed: " + message
+		case len(v) == 0:
+			d.Reason = "it was not measured"
+		default:
+			d.Measured = new(medianOf(v))
+			d.Change = *d.Measured/e.Value - 1
+			switch {
+			case e.Lower != nil && d.Change < -*e.Lower:
+				d.Reason = fmt.Sprintf("%.1f%% below, and %g%% are allowed", -100*d.Change, 100**e.Lower)
+			case e.Upper != nil && d.Change > *e.Upper:
+				d.Reason = fmt.Sprintf("%.1f%% above, and %g%% are allowed", 100*d.Change, 100**e.Upper)
+			default:
+				d.OK = true
+			}
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// ReadBaseline reads a baseline as JSON. Its errors name the figure.
+func ReadBaseline(r io.Reader) (*Baseline, error) {
+	b := &Baseline{}
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields() // a bound whose name is misspelt would be none
+	if err := dec.Decode(b); err != nil {
+		return nil, err
+	}
+	if b.Schema != BaselineSchema {
+		return nil, fmt.Errorf("schema %q, want %q", b.Schema, BaselineSchema)
+	}
+	if len(b.Figures) == 0 {
+		return nil, errors.New("it has no figures")
+	}
+	seen := map[baselineKey]bool{}
+	for i := range b.Figures {
+		e := &b.Figures[i]
+		bad := func(format string, args ...any) error {
+			return fmt.Errorf("figure %d, %s %s: %s", i+1, e.Test, e.Metric, fmt.Sprintf(format, args...))
+		}
+		if e.Test == "" || e.Client == "" || e.Metric == "" {
+			return nil, bad("test, client and metric are needed")
+		}
+		if seen[e.key()] {
+			return nil, bad("it is there twice")
+		}
+		seen[e.key()] = true
+		if !(e.Value > 0) || math.IsInf(e.Value, 0) {
+			return nil, bad("value %v: want a number above 0", e.Value)
+		}
+		for _, x := range []struct {
+			name  string
+			bound *float64
+		}{{"lower", e.Lower}, {"upper", e.Upper}} {
+			if x.bound != nil && !(*x.bound >= 0) {
+				return nil, bad("%s %v: want a share of 0 or more", x.name, *x.bound)
+			}
+		}
+		if cmp.Or(e.Lower, e.Upper) == nil {
+			return nil, bad("it has neither a lower nor an upper bound, and so cannot fail: leave it out")
+		}
+	}
+	return b, nil
+}

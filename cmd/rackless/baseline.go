@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
+)
+
+func newBaselineCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "baseline",
+		Short: "Hold a measurement against an earlier one, with a tolerance: for CI",
+		Long: `Keeps what a lab was measured to do, with how far each figure may be from it, and compares later measurements: those of
+rackless bench, which are stored.`,
+		Example: `  rackless baseline save pair
+  rackless baseline check pair`,
+	}
+	cmd.AddCommand(newBaselineSaveCmd(a), newBaselineCheckCmd(a))
+	return cmd
+}
+
+// baselineFile is where the baseline of a lab is kept, unless somebody says otherwise.
+func baselineFile(d rack.Dirs, lab string) string {
+	return filepath.Join(d.Data, "baselines", lab+".json")
+}
+
+// storedResult reads the measurement that the arguments of report mean.
+func (a *app) storedResult(args []string) (rack.Dirs, report.Data, error) {
+	d, err := a.dirs()
+	if err != nil {
+		return d, report.Data{}, err
+	}
+	dir, err := findResult(d, args)
+	if err != nil {
+		return d, report.Data{}, err
+	}
+	data, err := loadResult(dir)
+	return d, data, err
+}
+
+func newBaselineSaveCmd(a *app) *cobra.Command {
+	var out, tolerance string
+	cmd := &cobra.Command{
+		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
+		Short: "Keep the last measurement of a lab as its baseline",
+		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result directory) as a baseline:
+averages, medians and p99, each with a tolerance to the bad side. The file is JSON and may be edited: lower and upper are shares
+of the value, and a bound that is left out is none.`,
+		Example: `  rackless baseline save pair --tolerance 5%
+  rackless baseline save pair --out ci/pair.json`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			share, err := parseShare(tolerance)
+			if err != nil {
+				return usagef(cmd, "--tolerance %v", err)
+			}
+			d, data, err := a.storedResult(args)
+			if err != nil {
+				return err
+			}
+			b, err := bench.NewBaseline(data.Samples, share)
+			if err != nil {
+				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
+			}
+			b.Lab, b.Made, b.Rackless = data.Lab, data.Generated.UTC().Format(time.RFC3339), data.Rackless
+			path := out
+			if path == "" {
+				path = baselineFile(d, data.Lab)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					return err
+				}
+			}
+			text, err := json.MarshalIndent(b, "", "  ")
+			if err != nil {
+				return err
+			}
+			// Whole or not at all: a baseline that is cut off would stop every check.
+			if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
+				return err
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"), tolerance, path)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of the directory of data")
+	cmd.Flags().StringVar(&tolerance, "tolerance", fmt.Sprintf("%g%%", 100*bench.DefaultTolerance), "how far a figure may be on the bad side")
+	return cmd
+}
+
+// parseShare reads 10% or 0.1.
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || math.IsNaN(v) || v <= 0 || v >= 1 {
+		return 0, fmt.Errorf("%q: want more than 0%% and less than 100%%, as 10%% or 0.1", text)
+	}
+	return v, nil
+}
+
+// baselineOutput is what baseline check prints as JSON, see docs/json.md.
+type baselineOutput struct {
+	Lab      string            `json:"lab"`
+	Baseline string            `json:"baseline"` // file
+	Made     string            `json:"made"`     // when the baseline was measured
+	Measured time.Time         `json:"measured"` // what is held against it
+	OK       bool              `json:"ok"`
+	Figures  []bench.Deviation `json:"figures"`
+}
+
+func newBaselineCheckCmd(a *app) *cobra.Command {
+	var file, format string
+	cmd := &cobra.Command{
+		Use:   "check [NAME|LAB.yaml|DIRECTORY]",
+		Short: "Compare the last measurement of a lab with its baseline",
+		Long: `Compares a stored measurement (the last one, that of the lab named, or that of a result directory) with the lab's baseline, and ends
+with status 3 if a figure is outside its bounds, failed or is missing. Emulated figures are not compared with those of hardware.`,
+		Example: `  rackless baseline check pair
+  rackless baseline check pair --baseline ci/pair.json -o json`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, data, err := a.storedResult(args)
+			if err != nil {
+				return err
+			}
+			path := file
+			if path == "" {
+				path = baselineFile(d, data.Lab)
+			}
+			f, err := os.Open(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err, data.Lab)
+			}
+			if err != nil {
+				return err
+			}
+			b, err := bench.ReadBaseline(f)
+			if err := errors.Join(err, f.Close()); err != nil {
+				return usage(fmt.Errorf("%s: %w", path, err))
+			}
+			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}
+			if out.Figures, err = b.Check(data.Samples); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			bad := 0
+			for _, x := range out.Figures {
+				if !x.OK {
+					bad, out.OK = bad+1, false
+				}
+			}
+			err = a.list(format, out, func() error {
+				_, err := fmt.Fprint(a.out, baselineGrid(out.Figures))
+				return err
+			})
+			if err == nil && bad > 0 {
+				err = &exitError{exitFaults, fmt.Errorf("lab %s: %d of %s are not as in the baseline", data.Lab, bad, count(len(out.Figures), "figure"))}
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "baseline", "", "compare with `FILE` instead of the one in the directory of data")
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+func baselineGrid(all []bench.Deviation) *grid {
+	g := newGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
+	for _, x := range all {
+		mark, measured, change := "ok", "", ""
+		if !x.OK {
+			mark = "BAD"
+		}
+		if x.Measured != nil {
+			measured, change = strconv.FormatFloat(*x.Measured, 'g', 4, 64), fmt.Sprintf("%+.1f%%", 100*x.Change)
+		}
+		pair := x.Client
+		if x.Server != "" {
+			pair += " to " + x.Server
+		}
+		bytes := ""
+		if x.Bytes > 0 {
+			bytes = strconv.FormatInt(x.Bytes, 10)
+		}
+		g.add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change, x.Reason)
+	}
+	return g
+}
