@@ -131,6 +131,7 @@ func open(ctx context.Context, path string, readOnly bool) (*DB, error) {
 	u := url.URL{Scheme: "file", Path: path}
 	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
 	if readOnly {
+		q.Set("mode", "ro") // query_only alone could be switched off by the question itself
 		q.Add("_pragma", "query_only(1)")
 	} else {
 		q.Add("_pragma", "journal_mode(WAL)")

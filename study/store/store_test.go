@@ -108,13 +108,36 @@ func TestAQuestionCannotChangeAnything(t *testing.T) {
 		})
 		return rows, err
 	}
-	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7", "INSERT INTO study DEFAULT VALUES"} {
+	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7", "INSERT INTO study DEFAULT VALUES", "PRAGMA query_only = 0; DELETE FROM study",
+		"ATTACH '" + filepath.Join(t.TempDir(), "new.db") + "' AS x; CREATE TABLE x.t (a)"} {
 		if _, err := ask(q); err == nil {
 			t.Errorf("%s: no error", q)
 		}
 	}
 	if got, err := ask("SELECT name FROM study"); err != nil || fmt.Sprint(got) != "[one]" {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// When the last writer has closed the file, there is no log beside it any more.
+func TestAClosedFileIsRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newStudy(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Find(t.Context(), "one"); err != nil {
+		t.Error(err)
 	}
 }
 
