@@ -374,8 +374,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 			return err
 		}
 		results := make([]change.Result, 0, len(entries))
-		for i := len(entries) - 1; i >= 0; i-- {
-			e := entries[i]
+		for _, e := range change.RollbackOrder(entries) {
 			results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: change.Pending})
 		}
 		if form == formatJSON {

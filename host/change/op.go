@@ -26,6 +26,13 @@ type Op interface {
 	Restore(ctx context.Context, s *System, before State) error
 }
 
+// A LateRestorer is an op that a rollback restores after all that are none.
+type LateRestorer interface {
+	// RestoredLate reports that something else of the preparation may bring the thing about again at a boot, until it is taken back itself: if the machine goes down in the
+	// middle of a rollback, the journal has to know still that it is to be taken back.
+	RestoredLate() bool
+}
+
 // A Restorer is an op for which states that differ can mean the same after Restore. Of other ops the states are compared.
 type Restorer interface {
 	Restored(before, now State) bool

@@ -97,7 +97,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 		}
 		wanted[key] = true
 	}
-	for _, e := range slices.Backward(j.Entries()) {
+	for _, e := range RollbackOrder(j.Entries()) {
 		if !wanted[e.key()] {
 			if err := restore(ctx, s, j, e); err != nil {
 				return nil, fmt.Errorf("%s: %w", e.What, err)
@@ -227,7 +227,20 @@ func brief(state State) string {
 	return fmt.Sprintf("%q", string(state))
 }
 
-// Rollback takes back everything that the journal knows of, the last first, and reads each thing back. It goes on after a failure where it can: what remains is in the
+// RollbackOrder returns the order in which entries are taken back: the last first, and those of [LateRestorer] after all others.
+func RollbackOrder(entries []*Entry) []*Entry {
+	var all, late []*Entry
+	for _, e := range slices.Backward(entries) {
+		if l, ok := e.Op.(LateRestorer); ok && l.RestoredLate() {
+			late = append(late, e)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return append(all, late...)
+}
+
+// Rollback takes back everything that the journal knows of, in [RollbackOrder], and reads each thing back. It goes on after a failure where it can: what remains is in the
 // error, one line a thing, and in the journal, so that Rollback can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
@@ -235,7 +248,7 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 	}
 	var results []Result
 	var errs []error
-	for _, e := range slices.Backward(j.Entries()) {
+	for _, e := range RollbackOrder(j.Entries()) {
 		if ctx.Err() != nil {
 			return results, errors.Join(append(errs, context.Cause(ctx))...)
 		}

@@ -403,3 +403,39 @@ func ExampleSystem() {
 	fmt.Println(s.Path("/sys/devices/system/cpu/isolated"))
 	// Output: /sys/devices/system/cpu/isolated
 }
+
+// A late op is a value that a boot brings about again while another op is in place.
+type late struct{ change.Value }
+
+func (l *late) Kind() string     { return "late" }
+func (*late) RestoredLate() bool { return true }
+
+func TestWhatABootBringsAboutAgainIsTakenBackLast(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	kinds := change.BasicKinds()
+	kinds["late"] = func() change.Op { return &late{} }
+	s := &change.System{Root: m.root}
+	j, err := change.Open(m.journal, kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []change.Step{
+		{Op: &change.File{Path: "/etc/default/grub", Data: []byte("hugepages=64\n"), Mode: 0o644}, What: "arguments"},
+		{Op: &late{change.Value{Path: "/sys/nr_hugepages", Want: "64"}}, What: "pages"},
+		{Op: &change.Value{Path: "/sys/thp", Want: "never"}, What: "thp"},
+	}
+	if _, err := change.Make(t.Context(), s, j, steps, nil); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) { order = append(order, r.What) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"thp", "arguments", "pages"}, order); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

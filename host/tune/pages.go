@@ -120,6 +120,9 @@ func (p *Pool) count(ctx context.Context, s *change.System) (uint64, error) {
 	return n, nil
 }
 
+// RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot until they are taken back.
+func (p *Pool) RestoredLate() bool { return p.Boot }
+
 func (p *Pool) noPoolError() error {
 	return fmt.Errorf("NUMA node %d has no pool of pages of %s: boot with hugepagesz= of that size, and for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, sizeText(p.PageBytes))
 }
