@@ -85,7 +85,7 @@ func TestAHostThatLacksSomethingIsNotAskedForIt(t *testing.T) {
 		got = append(got, s.Op.Kind()+" "+s.Op.Subject())
 	}
 	want := []string{
-		"file /etc/sysctl.d/90-rackless.conf", "value /proc/sys/vm/stat_interval",
+		"value /proc/sys/vm/stat_interval", "file /etc/sysctl.d/90-rackless.conf",
 		"cpumask /proc/irq/default_smp_affinity", "unit /etc/systemd/system/irqbalance.service.d/rackless-pair.conf", "irqs /proc/irq/",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -44,15 +44,17 @@ func (v *view) kernelValues() []change.Step {
 		// A dash: a kernel that lacks one does not fail.
 		fmt.Fprintf(&file, "\n# %s\n-%s = %s\n", c.why, c.name, c.value)
 	}
+	// The values before the file that a boot sets them by, so that a rollback takes the file first: if the machine goes down in between, there is still to be told in the
+	// journal what the values were.
+	for _, c := range all {
+		add("/proc/sys/"+strings.ReplaceAll(c.name, ".", "/"), c.value, "set "+c.name+" to "+c.value, c.why, "")
+	}
 	if len(all) > 0 {
 		steps = append(steps, change.Step{
 			Op:   &change.File{Path: sysctlFile, Data: []byte(file.String()), Mode: 0o644},
 			What: "keep settings of the kernel in " + sysctlFile,
 			Why:  "systemd-sysctl sets them early at each boot",
 		})
-	}
-	for _, c := range all {
-		add("/proc/sys/"+strings.ReplaceAll(c.name, ".", "/"), c.value, "set "+c.name+" to "+c.value, c.why, "")
 	}
 	if v.host.Memory.KSM != "" {
 		// 0, not 2: to take merged pages apart needs memory for all of them at once. Those of the lab's machines are never merged (nosharepages).
