@@ -59,7 +59,7 @@ func (c *Comparison) Name() string { return c.name() }
 func (a *analysis) words() []string {
 	var effects, problems []string
 	undecided := 0
-	type same struct{ factor, b, where string }
+	type same string // the levels and where
 	equivalent := map[same][]string{}
 	var order []same
 	for i := range a.result.Comparisons {
@@ -70,24 +70,24 @@ func (a *analysis) words() []string {
 		}
 		switch {
 		case c.Judged == nil:
-			problems = append(problems, capital(fmt.Sprintf("%s, %s %s against %s%s: %s.", c.spoken(), c.Factor, c.B, c.A, where(c.Where), c.Problem)))
+			problems = append(problems, fmt.Sprintf("%s, nothing can be said of %s: %s.", with(c), c.spoken(), c.Problem))
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
-			k := same{c.Factor, c.B, c.Where}
+			k := same(with(c))
 			if equivalent[k] == nil {
 				order = append(order, k)
 			}
 			equivalent[k] = append(equivalent[k], fmt.Sprintf("%s (%s)", c.spoken(), effectText(c)))
 		case c.Judged.Verdict == stats.Equivalent:
-			problems = append(problems, capital(fmt.Sprintf("%s %s seems to make no difference that matters to %s%s: %s%s.", c.Factor, c.B, c.spoken(), where(c.Where), effectText(c), doubt)))
+			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c), c.spoken(), effectText(c), doubt))
 		default:
-			effects = append(effects, capital(fmt.Sprintf("%s %s %s %s%s by %s%s.", c.Factor, c.B, verb(c), c.spoken(), where(c.Where), span(c), doubt)))
+			effects = append(effects, fmt.Sprintf("%s, %s %s by %s (%s)%s.", with(c), c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt))
 		}
 	}
 	out := effects
 	for _, k := range order {
-		out = append(out, capital(fmt.Sprintf("%s %s makes no difference that matters (%g%%)%s to %s.", k.factor, k.b, 100*a.spec.Margin, where(k.where), strings.Join(equivalent[k], ", "))))
+		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin, strings.Join(equivalent[k], ", ")))
 	}
 	out = append(out, problems...)
 	if undecided > 0 {
@@ -97,18 +97,21 @@ func (a *analysis) words() []string {
 	return out
 }
 
-// verb says what happened to a metric: raised or cut, and whether that is good.
-func verb(c *Comparison) string {
-	up := c.Effect.Estimate > c.Effect.NoEffect()
-	switch {
-	case up && c.Judged.Verdict == stats.Better:
-		return "raises"
-	case up:
-		return "raises (for the worse)"
-	case c.Judged.Verdict == stats.Better:
-		return "cuts"
+// with says what is compared: "With placement=pin instead of default, at contention=cpu:2".
+func with(c *Comparison) string {
+	text := fmt.Sprintf("With %s=%s instead of %s", c.Factor, c.B, c.A)
+	if c.Where != "" {
+		text += ", at " + c.Where
 	}
-	return "cuts (for the worse)"
+	return text
+}
+
+// verb says what happened to a metric.
+func verb(c *Comparison) string {
+	if c.Effect.Estimate > c.Effect.NoEffect() {
+		return "rises"
+	}
+	return "falls"
 }
 
 // span writes the size of an effect without its sign: "31.0% to 52.0%", in the order of size.
@@ -128,20 +131,6 @@ func span(c *Comparison) string {
 		return "a factor of " + plain(low, false) + " to " + plain(high, false)
 	}
 	return fmt.Sprintf("%.1f%% to %.1f%%", 100*(low-1), 100*(high-1))
-}
-
-func where(text string) string {
-	if text == "" {
-		return ""
-	}
-	return " at " + text
-}
-
-func capital(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // Shares of CPU time above which a run is called disturbed.
