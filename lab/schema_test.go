@@ -366,7 +366,7 @@ func TestSchemaNeverRefusesWhatParses(t *testing.T) {
 			t.Fatalf("the schema refuses what parses:\n%s\n%v", text, err)
 		}
 	})
-	if parsed == 0 {
+	if parsed == 0 && !testing.Short() { // of the few files of the short form it may well be none
 		t.Error("none of the drawn files parses: the test shows nothing")
 	}
 }
