@@ -165,7 +165,7 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	defer tx.Rollback() // after a commit it has nothing to do
 	// Another process may have been first.
 	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
 		return err
@@ -335,7 +335,7 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	defer tx.Rollback() // after a commit it has nothing to do
 	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, after = ? WHERE id = ?",
 		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.After), r.ID); err != nil {
 		return err
