@@ -55,11 +55,14 @@ var perftestWarnings = []string{
 	"destroying current CUDA Ctx",
 }
 
+// noCalibration is a failure that goes away by itself, where other things leave the CPU alone for a moment.
+const noCalibration = "perftest could not calibrate the CPU clock and its figures mean nothing; run it again"
+
 // Lines that mean that no figure of the run is worth anything, with the reason to give.
 var perftestFailures = []struct{ text, reason string }{
 	// The clock calibration failed. perftest goes on with a frequency of zero, prints 0.000 for every bandwidth
 	// or "inf" and "-nan" for every latency, and exits with status 0. Seen on TCG with r^2 of 0.589.
-	{"Correlation coefficient", "perftest could not calibrate the CPU clock and its figures mean nothing; run it again"},
+	{"Correlation coefficient", noCalibration},
 	{"Can't produce a report", "perftest found no usable CPU frequency; run it with -F"},
 	{"Completion with error", "a work request failed; look at the state of the RDMA link"},
 	{"Failed status", "a work request failed; look at the state of the RDMA link"},

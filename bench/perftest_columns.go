@@ -130,8 +130,12 @@ func makeRow(cols []column, fields []string) (Row, error) {
 	}
 	var row Row
 	cells := make(map[string]cell, len(cols))
+	overflowed := deviationOverflowed(cols, fields)
 	for i, c := range cols {
 		var err error
+		if c.metric == MetricLatencyStdev && overflowed {
+			continue
+		}
 		switch c.kind {
 		case columnBytes:
 			row.Bytes, err = parseCount(fields[i])
@@ -155,6 +159,9 @@ func makeRow(cols []column, fields []string) (Row, error) {
 		if c.kind != columnFigure {
 			continue
 		}
+		if c.metric == MetricLatencyStdev && overflowed {
+			continue
+		}
 		f := Figure{Metric: c.metric, Bytes: row.Bytes, Iterations: row.Iterations, Value: cells[c.metric].value, Unit: c.unit}
 		if f.Value == 0 {
 			if c.mayBeZero {
@@ -172,6 +179,31 @@ func makeRow(cols []column, fields []string) (Row, error) {
 		row.Figures = append(row.Figures, f)
 	}
 	return row, checkOrder(cells)
+}
+
+// maxDeviation is the largest distance from the average, in us, whose square fits in the C int that perftest
+// (seen in the code of release 4.5) keeps it in: the square root of 2^31 - 1.
+const maxDeviation = 46340
+
+// deviationOverflowed tells whether perftest could not compute the standard deviation of a row: some latency lies
+// further from the average than perftest can square. It then prints -nan, or a number that means nothing, and
+// which of the two depends on the other latencies. A lab on a busy machine gets there. All other columns are right.
+func deviationOverflowed(cols []column, fields []string) bool {
+	values := make(map[string]float64)
+	for i, c := range cols {
+		switch c.metric {
+		case MetricLatencyMin, MetricLatencyAverage, MetricLatencyMax:
+			v, _, err := parseNumber(fields[i])
+			if err != nil {
+				return false
+			}
+			values[c.metric] = v
+		}
+	}
+	average, ok := values[MetricLatencyAverage]
+	least, hasLeast := values[MetricLatencyMin]
+	most, hasMost := values[MetricLatencyMax]
+	return ok && (hasLeast && average-least > maxDeviation || hasMost && most-average > maxDeviation)
 }
 
 // derive computes a bandwidth or a message rate that was printed as zero from the other of the two.

@@ -289,6 +289,45 @@ func TestJSONTellsItsUnitByTheMessageRate(t *testing.T) {
 	}
 }
 
+func TestADeviationThatPerftestCannotComputeIsLeftOut(t *testing.T) {
+	const lat = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n"
+	tests := []struct {
+		name, row string
+		stdev     float64 // 0: left out
+		fails     bool
+	}{
+		// The first row is one that perftest 4.5 printed on a busy machine.
+		{"overflowed to no number", "2 70 7337.87 432216.41 112058.70 130256.97 -nan 432216.41 432216.41", 0, false},
+		{"overflowed to a number", "2 70 7337.87 432216.41 112058.70 130256.97 1234.50 432216.41 432216.41", 0, false},
+		{"the last square that fits", "2 70 20000.00 66340.00 20000.00 20000.00 5500.00 66340.00 66340.00", 5500, false},
+		{"no number without a cause", "2 70 20000.00 66340.00 20000.00 20000.00 -nan 66340.00 66340.00", 0, true},
+		{"the average is no number", "2 70 7337.87 432216.41 112058.70 -nan -nan 432216.41 432216.41", 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			res, err := ParsePerftest(strings.NewReader(lat + tt.row + "\n"))
+			if tt.fails {
+				if err == nil || !strings.Contains(err.Error(), `value "-nan" is not a decimal number`) {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stdev float64
+			for _, f := range res.Figures() {
+				if f.Metric == MetricLatencyStdev {
+					stdev = f.Value
+				}
+			}
+			if n := len(res.Figures()); stdev != tt.stdev || n < 6 {
+				t.Errorf("a deviation of %v among %d figures, want %v", stdev, n, tt.stdev)
+			}
+		})
+	}
+}
+
 func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 	const (
 		bw  = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"

@@ -25,6 +25,7 @@ type Output struct {
 // Defaults of a Runner.
 const (
 	DefaultRetries     = 2
+	CalibrationRetries = 5 // of perftest that could not calibrate the CPU's clock, which costs it a second
 	DefaultTimeLimit   = 3 * time.Minute
 	DefaultListenLimit = 30 * time.Second
 	DefaultFirstPort   = 20000
@@ -44,7 +45,7 @@ type Runner struct {
 	Accelerator string // what executes the nodes' CPUs: "kvm" or "tcg"
 	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
 
-	Retries     int           // more tries after a failed one; 0 means DefaultRetries, below 0 none
+	Retries     int           // more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
 	TimeLimit   time.Duration // for one try of the client; 0 means DefaultTimeLimit
 	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
 	FirstPort   int           // 0 means DefaultFirstPort
@@ -128,7 +129,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		}
 		reasons = append(reasons, fmt.Sprintf("attempt %d: %v", attempt, err))
 		var unfit *UnfitError
-		again := attempt <= r.retries() && ctx.Err() == nil && !errors.As(err, &unfit)
+		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !errors.As(err, &unfit)
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
 		if again {
 			continue
@@ -195,6 +196,15 @@ func (m *measurement) placement() string {
 		return client.String()
 	}
 	return fmt.Sprintf("client %v; server %v", client, server)
+}
+
+// retriesAfter is how many more tries there are in all where the last one failed for this reason.
+func (r *Runner) retriesAfter(err error) int {
+	var bad *BadResultError
+	if r.Retries >= 0 && errors.As(err, &bad) && bad.Reason == noCalibration {
+		return max(r.retries(), CalibrationRetries)
+	}
+	return r.retries()
 }
 
 func (r *Runner) retries() int {

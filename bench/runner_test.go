@@ -273,6 +273,9 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			if tt.retries != 0 {
 				attempts = 1 + max(tt.retries, 0)
 			}
+			if tt.want == calibration && tt.retries == 0 {
+				attempts = 1 + CalibrationRetries
+			}
 			var want []string
 			for i := range attempts {
 				want = append(want, fmt.Sprintf("attempt %d: %s", i+1, tt.want))

@@ -155,7 +155,8 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	}
 	slices.Sort(keys)
 	var doc yaml.MapSlice
-	if err := yaml.Unmarshal(r.text, &doc); err != nil {
+	// In order: addresses follow the order of the nodes.
+	if err := yaml.UnmarshalWithOptions(r.text, &doc, yaml.UseOrderedMap()); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
 	var what []string
@@ -189,14 +190,6 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 			return doc, nil
 		}
 		inner, ok := item.Value.(yaml.MapSlice)
-		if !ok {
-			if m, isMap := item.Value.(map[string]any); isMap {
-				for k, v := range m {
-					inner = append(inner, yaml.MapItem{Key: k, Value: v})
-				}
-				ok = true
-			}
-		}
 		if !ok && item.Value != nil {
 			return nil, fmt.Errorf("%s has no keys of its own", path[0])
 		}

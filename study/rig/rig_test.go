@@ -45,6 +45,9 @@ func TestTheLabOfACellHasItsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if l.Nodes[0].Name != "vm00" || l.Nodes[0].NICs[0].Addr.String() != "10.0.0.1/24" {
+		t.Errorf("the nodes are not in the order of the file: %+v", l.Nodes)
+	}
 	if l.Fabric.MTU != 9000 || l.Nodes[1].CPUs != 4 || l.Nodes[0].Memory != 1<<30 || l.Nodes[0].CPUs != 1 {
 		t.Errorf("got MTU %d, nodes %+v", l.Fabric.MTU, l.Nodes)
 	}
