@@ -191,7 +191,7 @@ func (a *analysis) gather(runs []Observation) {
 	}
 	for _, o := range counted(runs) {
 		cell := s.settingsText(o.Cell)
-		for _, v := range o.Values {
+		for _, v := range o.figures() {
 			k := metricKey{v.Test, v.Metric, v.Bytes, v.Unit}
 			byCell := a.values[k]
 			if byCell == nil {
@@ -211,6 +211,20 @@ func (a *analysis) gather(runs []Observation) {
 	}
 }
 
+// The control that every study has: a fixed piece of arithmetic on the host, timed before each run while nothing of the study runs. No factor can move it.
+const (
+	floorTest   = "noise floor of the host"
+	floorMetric = "duration"
+)
+
+// figures are the values of a run, and its noise floor where one was measured.
+func (o *Observation) figures() []Value {
+	if o.Before == nil || o.Before.Loop <= 0 || len(o.Values) == 0 {
+		return o.Values
+	}
+	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: o.Before.Loop, Unit: "ms"})
+}
+
 // settingsText writes the settings of a run in the order of the factors.
 func (s *Spec) settingsText(settings map[string]string) string {
 	var parts []string
@@ -222,6 +236,9 @@ func (s *Spec) settingsText(settings map[string]string) string {
 
 // compared reports whether a metric is one that the study is judged by, and whether it is a control.
 func (s *Spec) compared(k metricKey) (ok, control bool) {
+	if k.test == floorTest {
+		return true, true
+	}
 	for _, m := range s.Measure {
 		if m.Test != k.test || m.Bytes != 0 && m.Bytes != k.bytes {
 			continue

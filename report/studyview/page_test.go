@@ -114,7 +114,7 @@ func TestThePageSaysWhatSpeaksAgainstTheStudy(t *testing.T) {
 	}{
 		"emulated": {pageOf(t, pinDocument(t)), []string{`<p class="banner" role="note">Emulated.`, "(emulated)</title>", `<span class="tag">emulated</span>`, "1 of 81 runs failed", "None of those looked for was found",
 			"another frequency governor", "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", "perftest 6.20", "rackless study run pin-under-load.yaml", "disturbed: something else on the host used 1.20 CPUs"}},
-		"confounds": {pageOf(t, longDocument(t)), []string{"1 thing that may have fooled the study", "governor is powersave", "The study has none: no metric was named"}},
+		"confounds": {pageOf(t, longDocument(t)), []string{"1 thing that may have fooled the study", "governor is powersave", "noise floor of the host"}},
 		"a control": {pageOf(t, aaDocument(t)), []string{"is confounded, so do not rely on it: sysbench-cpu events moved too", "confounded: do not rely on it", `<span class="tag">confounded</span>`,
 			"not compared: there is no block", "too few blocks"}},
 	} {
