@@ -102,8 +102,8 @@ func Analyse(d *Data) (*Result, error) {
 	if err := a.compare(); err != nil {
 		return nil, err
 	}
-	r.Confounds = confounds(d.Runs)
-	r.Words = a.words()
+	r.Confounds = append(s.unseen(), confounds(d.Runs)...)
+	r.Words = append(s.elsewhere(), a.words()...)
 	return r, nil
 }
 

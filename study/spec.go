@@ -36,6 +36,8 @@ type Spec struct {
 	Confidence float64       `json:"confidence"` // 0.95
 	// Protected are the CPUs that nodes are pinned to and that load keeps off; "" leaves it to the rig: the upper half.
 	Protected string `json:"protected_cpus,omitempty"`
+	// Imported is the format of others' results that the study was made of; "" where rackless measured. No study file has it.
+	Imported string `json:"imported,omitempty"`
 }
 
 // A Factor is what a study varies. The first level is the one that others are compared with.
@@ -178,6 +180,14 @@ func Parse(name string, data []byte) (*Spec, error) {
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// CheckName refuses what is no name of a study.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("name %q: want small letters, digits and dashes, 63 at most", name)
+	}
+	return nil
+}
+
 // spec checks the file and fills in defaults.
 func (f *file) spec() (*Spec, error) {
 	s := &Spec{
@@ -187,9 +197,10 @@ func (f *file) spec() (*Spec, error) {
 	if f.Seed != nil {
 		s.Seed = *f.Seed
 	}
+	if err := CheckName(s.Name); err != nil {
+		return nil, err
+	}
 	switch {
-	case !nameForm.MatchString(s.Name):
-		return nil, fmt.Errorf("name %q: want small letters, digits and dashes, 63 at most", s.Name)
 	case s.Lab == "":
 		return nil, errors.New("lab: which lab file is measured is missing")
 	case len(s.Pair) != 0 && (len(s.Pair) != 2 || s.Pair[0] == s.Pair[1]):

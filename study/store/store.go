@@ -127,8 +127,12 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 }
 
 func open(ctx context.Context, path string, readOnly bool) (*DB, error) {
-	// Names with "?" or "%" in them are paths too.
-	u := url.URL{Scheme: "file", Path: path}
+	// Names with "?" or "%" in them are paths too; a relative one would be taken for a host.
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "file", Path: full}
 	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
 	if readOnly {
 		q.Set("mode", "ro") // query_only alone could be switched off by the question itself

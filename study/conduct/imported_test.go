@@ -1,0 +1,150 @@
+package conduct_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/study/stats"
+	"github.com/rackless/rackless/study/store"
+)
+
+// placements imports a tree of vcpu_benchmarks with so many repeats, whose figures are made up after what its authors report in words: guest NUMA raises STREAM, pinning alone
+// does not, and what only the GPU does stays as it is. Repeats vary by a per cent or so.
+func placements(t *testing.T, repeats int) []*importer.Study {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for i := range repeats {
+		noise := 1 + 0.01*float64(i%3-1)
+		for level, triad := range map[string]float64{"default": 52000, "pin": 52500, "pin-numa": 210000} {
+			dir := fmt.Sprintf("h200/%s/%d/", level, i+1)
+			fsys[dir+"stream.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil, "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n",
+				triad, triad, triad, triad*noise)}
+			fsys[dir+"gpu_compute.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil, "100 matmuls: %.3fs (%.1fms each)\n", 2.5*noise, 25*noise)}
+		}
+	}
+	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}}, importer.Options{Name: "vcpu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func kept(t *testing.T, all []*importer.Study) (*store.DB, *study.Result) {
+	t.Helper()
+	ctx := context.Background()
+	db, err := store.Open(ctx, filepath.Join(t.TempDir(), "s.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := conduct.Keep(ctx, db, all, "test", time.Unix(1e9, 0), false); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := conduct.Load(ctx, db, all[0].Spec.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := study.Analyse(rec.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, r
+}
+
+func TestImportedRepeatsEndInVerdicts(t *testing.T) {
+	t.Parallel()
+	_, r := kept(t, placements(t, 10))
+	verdicts := map[string]stats.Verdict{}
+	for _, c := range append(r.Comparisons, r.Controls...) {
+		verdicts[c.Test+" "+c.B] = c.Judged.Verdict
+	}
+	want := map[string]stats.Verdict{"stream pin": stats.Equivalent, "stream pin+numa": stats.Better, "gpu_compute pin": stats.Equivalent, "gpu_compute pin+numa": stats.Equivalent}
+	for k, v := range want {
+		if verdicts[k] != v {
+			t.Errorf("%s: %q, want %q", k, verdicts[k], v)
+		}
+	}
+	words := strings.Join(r.Words, "\n")
+	if !strings.HasPrefix(words, "These runs were measured elsewhere and imported (vcpu-benchmarks): rackless neither interleaved nor randomised them.") ||
+		!strings.Contains(words, "With placement=pin+numa instead of default, triad of stream rises by a factor of 4") {
+		t.Errorf("words:\n%s", words)
+	}
+	if len(r.Confounds) != 1 || !strings.Contains(r.Confounds[0], "the order of the runs in time and the state of the machine around them are not known") {
+		t.Errorf("confounds %q", r.Confounds)
+	}
+}
+
+func TestOneImportedRunDecidesNothing(t *testing.T) {
+	t.Parallel()
+	_, r := kept(t, placements(t, 1))
+	for _, c := range r.Comparisons {
+		if c.Judged == nil || c.Judged.Verdict != stats.Undecided {
+			t.Errorf("%s %s: %+v, want undecided", c.Test, c.B, c.Judged)
+		}
+	}
+}
+
+func TestOneImportedLevelIsComparedWithNothing(t *testing.T) {
+	t.Parallel()
+	fsys := fstest.MapFS{"a.jsonl": &fstest.MapFile{Data: []byte(`{"node": "n1", "mem-bw/h2d_bw:0": 25.5, "mem-bw/return_code": 0}`)}}
+	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "x", Base: "x"}}, importer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r := kept(t, all)
+	if len(r.Comparisons) != 0 || len(r.Words) != 2 || r.Words[1] != "They have one level alone, node=n1, so there is nothing to compare." {
+		t.Errorf("comparisons %v, words %q", r.Comparisons, r.Words)
+	}
+}
+
+func TestAnImportIsWholeOrNotThere(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	first, second := placements(t, 1)[0], placements(t, 1)[0]
+	db, _ := kept(t, []*importer.Study{second})
+	first.Spec.Name = "another"
+	err := conduct.Keep(ctx, db, []*importer.Study{first, second}, "test", time.Unix(1e9, 0), false)
+	if !errors.Is(err, store.ErrTaken) || !strings.Contains(err.Error(), "study vcpu: there is a study of this name already in ") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := db.Find(ctx, "another"); !errors.Is(err, store.ErrNoStudy) {
+		t.Errorf("half of the import is there: %v", err)
+	}
+	// It takes the place where that is asked for, runs and all.
+	if err := conduct.Keep(ctx, db, []*importer.Study{first, second}, "test", time.Unix(2e9, 0), true); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := conduct.Load(ctx, db, "vcpu")
+	if err != nil || len(rec.Data.Runs) != 3 || rec.Study.Created.Unix() != 2e9 {
+		t.Errorf("runs %d, created %v, error %v", len(rec.Data.Runs), rec.Study.Created, err)
+	}
+	// Where a figure stood is kept.
+	var raw struct {
+		Tool   string          `json:"tool"`
+		Origin importer.Origin `json:"origin"`
+	}
+	samples, err := db.Samples(ctx, rec.Study.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range samples {
+		if x.Raw != nil && x.Test == "stream" {
+			if err := json.Unmarshal(x.Raw, &raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if raw.Tool != "STREAM" || raw.Origin.Level == "" || !strings.HasPrefix(raw.Origin.File, "results/h200/") || len(raw.Origin.SHA256) != 64 {
+		t.Errorf("raw %+v", raw)
+	}
+}

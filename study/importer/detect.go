@@ -1,0 +1,90 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+var (
+	perftestTitle = regexp.MustCompile(`(?m)^\s*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test\s*$`)
+	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
+	ncclHead      = regexp.MustCompile(`(?m)^#\s+size\s+count\s.*\bbusbw\b`)
+)
+
+// detect finds the format by the contents of the files. Files that no format knows do not speak against one that others have: a log of a tool that gave up may hold
+// nothing that tells it.
+func detect(files []*file) (string, error) {
+	if isVCPUBenchmarks(files) {
+		return VCPUBenchmarks, nil
+	}
+	var found string
+	var by *file
+	for _, f := range files {
+		got := sniff(f.data)
+		switch {
+		case got == "":
+		case found == "":
+			found, by = got, f
+		case got != found:
+			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, found, f.name, got)
+		}
+	}
+	if found == "" {
+		return "", &Error{File: files[0].name, What: fmt.Sprintf("of no known format; if it is one of %s, say which with --format", strings.Join(Formats()[1:], ", "))}
+	}
+	return found, nil
+}
+
+// sniff tells a single file's format; "" where it cannot.
+func sniff(data []byte) string {
+	trimmed := bytes.TrimSpace(data)
+	if bytes.HasPrefix(trimmed, []byte("{")) {
+		line, _, _ := bytes.Cut(trimmed, []byte("\n"))
+		var head struct {
+			Node *string `json:"node"`
+			Run  *string `json:"run"`
+			Test *string `json:"test"`
+		}
+		// Python writes NaN, which is no JSON.
+		err := json.Unmarshal(strictJSON(line), &head)
+		var wrongType *json.UnmarshalTypeError
+		switch {
+		case err != nil && !errors.As(err, &wrongType):
+		case head.Run != nil && head.Test != nil:
+			return Rackless
+		case head.Node != nil:
+			return SuperBench
+		}
+		// perftest's --out_json; up to 6.06 without quotes.
+		if at := bytes.Index(trimmed, []byte("test_info")); at >= 0 && at < 200 {
+			return Perftest
+		}
+		return ""
+	}
+	switch {
+	case ncclHead.Match(data):
+		return NCCLTests
+	case perftestTitle.Match(data), perftestHead.Match(data):
+		return Perftest
+	}
+	return ""
+}
+
+// isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of two of them: the suite can leave tests out.
+func isVCPUBenchmarks(files []*file) bool {
+	have := map[string]int{}
+	for _, f := range files {
+		if _, ok := vcpuTests[path.Base(f.rel)]; ok || path.Base(f.rel) == vcpuTopology {
+			key := fmt.Sprint(f.source, " ", path.Dir(f.rel))
+			if have[key]++; have[key] == 2 {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,424 @@
+package importer
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
+)
+
+// Formats that can be imported. Auto finds out by the contents.
+const (
+	Auto           = "auto"
+	VCPUBenchmarks = "vcpu-benchmarks"
+	SuperBench     = "superbench"
+	Perftest       = "perftest"
+	Rackless       = "rackless"
+	NCCLTests      = "nccl-tests"
+)
+
+// Formats returns all formats, Auto first.
+func Formats() []string {
+	return []string{Auto, VCPUBenchmarks, SuperBench, Perftest, Rackless, NCCLTests}
+}
+
+// UnitUnknown is the unit of a figure whose unit its tool's documentation does not state. Such a figure is kept and never judged: whether more of it is better is not known
+// either.
+const UnitUnknown = "unknown"
+
+// Limits of an import. Larger ones are mistakes, or meant to harm.
+const (
+	maxFileSize = 16 << 20 // bytes
+	maxFiles    = 4096
+	maxDepth    = 6
+	maxLevels   = 64 // as many as a study has cells
+	maxRepeats  = 1000
+	maxFigures  = 1 << 20
+)
+
+// Options say how results are understood.
+type Options struct {
+	Format  string // one of Formats; "" is Auto
+	Name    string // of the study; "" takes that of the first source
+	Factor  string // that levels of logs belong to; "" is "variant". The other formats have one of their own.
+	Version string // of rackless, for the record
+}
+
+// A Study is results of others as a study of rackless.
+type Study struct {
+	Spec        *study.Spec
+	Environment []study.Fact // where the results are from, first of all
+	Digest      string       // of all files that were read, hexadecimal SHA-256
+	Runs        []Run        // in the order of their blocks
+	Notes       []string     // what a reader should know, in sentences; they are in Environment as well
+}
+
+// A Run is one repeat at one level.
+type Run struct {
+	Block   int // the number of the repeat, from 1
+	Place   int // in the block, from 1
+	Cell    map[string]string
+	Started time.Time // zero where that is not known
+	Samples []Sample
+	// Failures are the tests that gave no figure, with their files and the reasons.
+	Failures []string
+}
+
+// A Sample is one figure and where it stood.
+type Sample struct {
+	bench.Sample
+	Origin Origin `json:"origin"`
+}
+
+// An Origin is where a figure stood.
+type Origin struct {
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`          // of the file
+	Level  string `json:"level,omitempty"` // the level's name in the results
+}
+
+// Figures counts the figures of a study.
+func (s *Study) Figures() int {
+	n := 0
+	for _, r := range s.Runs {
+		n += len(r.Samples)
+	}
+	return n
+}
+
+// An Error is what cannot be read.
+type Error struct {
+	File string
+	Line int // 0 where the whole file is meant
+	What string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %s", e.File, e.What)
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
+}
+
+// Import reads results. There is one study for each host that the results tell apart: machines are no setting that somebody varied, and what one has another may lack.
+func Import(sources []Source, o Options) ([]*Study, error) {
+	if len(sources) == 0 {
+		return nil, errors.New("nothing to import")
+	}
+	files, err := readAll(sources)
+	if err != nil {
+		return nil, err
+	}
+	im := &importing{Options: o, files: files, sources: sources}
+	if im.Format == "" || im.Format == Auto {
+		if im.Format, err = detect(files); err != nil {
+			return nil, err
+		}
+	}
+	switch im.Format {
+	case VCPUBenchmarks:
+		err = im.vcpuBenchmarks()
+	case SuperBench:
+		err = im.superBench()
+	case Perftest, Rackless, NCCLTests:
+		err = im.logs()
+	default:
+		err = fmt.Errorf("format %q: want one of %s", im.Format, strings.Join(Formats(), ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return im.studies()
+}
+
+// importing is an import under way.
+type importing struct {
+	Options
+	sources  []Source
+	files    []*file
+	outcomes []*outcome
+	facts    map[string][]study.Fact // by group
+	notes    map[string][]string     // by group
+}
+
+// An outcome is what one file or line says: what was measured at a level, once.
+type outcome struct {
+	group    string // host; "" where there is one
+	level    string
+	repeat   int
+	started  time.Time
+	samples  []Sample
+	failures []string
+}
+
+func (im *importing) fact(group, name, value string) {
+	if im.facts == nil {
+		im.facts = map[string][]study.Fact{}
+	}
+	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
+}
+
+func (im *importing) note(group, format string, args ...any) {
+	if im.notes == nil {
+		im.notes = map[string][]string{}
+	}
+	im.notes[group] = append(im.notes[group], fmt.Sprintf(format, args...))
+}
+
+// factor names what varies.
+func (im *importing) factor() (string, error) {
+	own := ""
+	switch im.Format {
+	case VCPUBenchmarks:
+		own = study.FactorPlacement
+	case SuperBench:
+		own = "node"
+	}
+	switch {
+	case own != "" && im.Factor != "" && im.Factor != own:
+		return "", fmt.Errorf("factor %q: results of %s vary the %s; leave --factor out", im.Factor, im.Format, own)
+	case own != "":
+		return own, nil
+	}
+	f := cmp.Or(im.Factor, "variant")
+	return f, text("factor", f)
+}
+
+// text refuses what cannot be a name of a factor or a level.
+func text(what, s string) error {
+	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fmt.Errorf("%s %q: want 1 to 100 bytes of text without control characters", what, s)
+	}
+	return nil
+}
+
+// studies puts the outcomes in order, one study for each group.
+func (im *importing) studies() ([]*Study, error) {
+	factor, err := im.factor()
+	if err != nil {
+		return nil, err
+	}
+	name := im.Name
+	if name == "" {
+		name = slug(im.sources[0].Base)
+	}
+	if err := study.CheckName(name); err != nil {
+		return nil, fmt.Errorf("%w; name the study with --name", err)
+	}
+	byGroup := map[string][]*outcome{}
+	figures := 0
+	for _, o := range im.outcomes {
+		byGroup[o.group] = append(byGroup[o.group], o)
+		figures += len(o.samples)
+	}
+	if figures == 0 {
+		return nil, im.nothing()
+	}
+	if figures > maxFigures {
+		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names", figures, maxFigures)
+	}
+	var all []*Study
+	taken := map[string]string{}
+	for _, group := range slices.SortedFunc(maps.Keys(byGroup), natural) {
+		n := name
+		if len(byGroup) > 1 {
+			n += "-" + slug(group)
+			if err := study.CheckName(n); err != nil {
+				return nil, fmt.Errorf("host %q: %w", group, err)
+			}
+			if other, ok := taken[n]; ok {
+				return nil, fmt.Errorf("hosts %q and %q would both be study %s: rename a directory", other, group, n)
+			}
+			taken[n] = group
+		}
+		s, err := im.study(n, factor, group, byGroup[group])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// nothing is the error of results without a figure.
+func (im *importing) nothing() error {
+	for _, o := range im.outcomes {
+		if len(o.failures) > 0 {
+			return fmt.Errorf("%d files of format %s hold no figure, so nothing is imported; the first: %s", len(im.files), im.Format, o.failures[0])
+		}
+	}
+	return fmt.Errorf("%d files of format %s hold no figure, so nothing is imported", len(im.files), im.Format)
+}
+
+func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
+	levels := levelsOf(outcomes)
+	if len(levels) > maxLevels {
+		return nil, fmt.Errorf("%d levels of %s, and a study has at most %d: import fewer at a time", len(levels), factor, maxLevels)
+	}
+	for _, l := range levels {
+		if err := text("level", l); err != nil {
+			return nil, err
+		}
+	}
+	s := &Study{Notes: im.notes[group], Digest: im.digest()}
+	blocks := 0
+	type cell struct {
+		repeat int
+		level  string
+	}
+	runs := map[cell]*Run{}
+	var order []cell
+	for _, o := range outcomes {
+		k := cell{o.repeat, o.level}
+		r := runs[k]
+		if r == nil {
+			if o.repeat > maxRepeats {
+				return nil, fmt.Errorf("%s=%s has more than %d repeats: import them apart", factor, o.level, maxRepeats)
+			}
+			r = &Run{Block: o.repeat, Cell: map[string]string{factor: o.level}}
+			runs[k], order = r, append(order, k)
+		}
+		r.Samples, r.Failures = append(r.Samples, o.samples...), append(r.Failures, o.failures...)
+		if !o.started.IsZero() && (r.Started.IsZero() || o.started.Before(r.Started)) {
+			r.Started = o.started
+		}
+		blocks = max(blocks, o.repeat)
+	}
+	slices.SortStableFunc(order, func(a, b cell) int {
+		return cmp.Or(cmp.Compare(a.repeat, b.repeat), cmp.Compare(slices.Index(levels, a.level), slices.Index(levels, b.level)))
+	})
+	place := map[int]int{}
+	for _, k := range order {
+		place[k.repeat]++
+		runs[k].Place = place[k.repeat]
+		s.Runs = append(s.Runs, *runs[k])
+	}
+	forgetTimes(s.Runs)
+	s.Spec = &study.Spec{
+		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}}, Design: study.DesignFull, Blocks: blocks,
+		Seed: study.DefaultSeed, Margin: study.DefaultMargin, Confidence: study.DefaultConfidence,
+	}
+	s.Spec.Measure = im.measures(s)
+	s.Environment = im.environment(group, s)
+	return s, nil
+}
+
+// levelsOf returns the levels in the order of placement's, default first, and others as they were met.
+func levelsOf(outcomes []*outcome) []string {
+	var levels []string
+	for _, o := range outcomes {
+		if !slices.Contains(levels, o.level) {
+			levels = append(levels, o.level)
+		}
+	}
+	rank := func(l string) int {
+		if i := slices.Index(placements, l); i >= 0 {
+			return i
+		}
+		return len(placements)
+	}
+	slices.SortStableFunc(levels, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return levels
+}
+
+// forgetTimes drops the times of start where not every run has one: an order of which half is known is no order.
+func forgetTimes(runs []Run) {
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Started.IsZero() }) {
+		for i := range runs {
+			runs[i].Started = time.Time{}
+		}
+	}
+}
+
+// environment says where the results are from.
+func (im *importing) environment(group string, s *Study) []study.Fact {
+	facts := []study.Fact{
+		{Name: "imported", Value: fmt.Sprintf("results of %s, measured elsewhere", im.Format)},
+		{Name: "imported by", Value: "rackless " + im.Version},
+	}
+	if group != "" {
+		facts = append(facts, study.Fact{Name: "host", Value: group})
+	}
+	for i, src := range im.sources {
+		n := 0
+		for _, f := range im.files {
+			if f.source == i {
+				n++
+			}
+		}
+		facts = append(facts, study.Fact{Name: "source", Value: fmt.Sprintf("%s (files: %d)", src.Name, n)})
+	}
+	facts = append(facts, study.Fact{Name: "SHA-256 of all files", Value: s.Digest})
+	facts = append(facts, im.facts[group]...)
+	for _, n := range s.Notes {
+		facts = append(facts, study.Fact{Name: "note", Value: n})
+	}
+	return facts
+}
+
+// digest is the fingerprint of all files, with their names: sha256sum of the lines that sha256sum prints for them.
+func (im *importing) digest() string {
+	h := sha256.New()
+	for _, f := range im.files {
+		fmt.Fprintf(h, "%s  %s\n", f.sum, f.name)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// measures says what is compared: of each format what its authors judge by, and nothing of an unknown unit.
+func (im *importing) measures(s *Study) []study.Measure {
+	type test struct {
+		name    string
+		metrics []string // of known units
+		largest int64
+	}
+	byName := map[string]*test{}
+	var tests []*test
+	for _, r := range s.Runs {
+		for i := range r.Samples {
+			x := &r.Samples[i]
+			if x.Unit == UnitUnknown {
+				continue
+			}
+			t := byName[x.Test]
+			if t == nil {
+				t = &test{name: x.Test}
+				byName[x.Test], tests = t, append(tests, t)
+			}
+			if !slices.Contains(t.metrics, x.Metric) {
+				t.metrics = append(t.metrics, x.Metric)
+			}
+			t.largest = max(t.largest, x.Bytes)
+		}
+	}
+	var all []study.Measure
+	for _, t := range tests {
+		m := study.Measure{Test: t.name}
+		switch {
+		case im.Format == SuperBench:
+			m.Metrics = t.metrics // all that have a unit
+		case im.Format == NCCLTests || t.name == testNCCL && im.Format == VCPUBenchmarks:
+			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
+		case im.Format == VCPUBenchmarks:
+			judged, ok := vcpuJudged[t.name]
+			if !ok {
+				continue
+			}
+			m.Metrics, m.Control = judged.metrics, judged.control
+			if judged.largest {
+				m.Bytes = t.largest
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}

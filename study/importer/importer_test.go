@@ -1,0 +1,423 @@
+package importer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rackless/rackless/study/importer"
+)
+
+// one imports sources that make one study.
+func one(t *testing.T, o importer.Options, sources ...importer.Source) *importer.Study {
+	t.Helper()
+	all, err := importer.Import(sources, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 1 {
+		t.Fatalf("%d studies, want 1", len(all))
+	}
+	return all[0]
+}
+
+// find returns the values of a metric at a level, by block.
+func find(s *importer.Study, level, test, metric string, bytes int64) []string {
+	var out []string
+	for _, r := range s.Runs {
+		for _, x := range r.Samples {
+			if r.Cell[s.Spec.Factors[0].Name] == level && x.Test == test && x.Metric == metric && x.Bytes == bytes {
+				out = append(out, fmt.Sprintf("%d: %g %s", r.Block, x.Value, x.Unit))
+			}
+		}
+	}
+	return out
+}
+
+func failures(s *importer.Study) []string {
+	var out []string
+	for _, r := range s.Runs {
+		out = append(out, r.Failures...)
+	}
+	return out
+}
+
+func TestATreeOfVCPUBenchmarksIsAStudyOfPlacement(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{"report.html": "<html>", "notes.txt": "mine"}
+	suite(tree, "h200/default", 50000, 1000, 12.3, 1)
+	suite(tree, "h200/vcpu_pin", 50000, 1010, 12.3, 1)
+	suite(tree, "h200/pin-numa", 200000, 1000, 12.3, 4)
+	suite(tree, "h200/pin-numa-smt", 205000, 1020, 12.3, 4)
+	suite(tree, "h200/hugepages", 52000, 1000, 12.3, 1)
+	s := one(t, importer.Options{Version: "1.2"}, files("vcpu/results", tree))
+	f := s.Spec.Factors[0]
+	if want := []string{"default", "pin", "pin+numa", "pin+numa+smt", "hugepages"}; f.Name != "placement" || !slices.Equal(f.Levels, want) {
+		t.Errorf("factor %s %q, want placement %q", f.Name, f.Levels, want)
+	}
+	if s.Spec.Name != "results" || s.Spec.Imported != importer.VCPUBenchmarks || s.Spec.Blocks != 1 {
+		t.Errorf("spec %+v", s.Spec)
+	}
+	for _, tt := range []struct {
+		test, metric string
+		bytes        int64
+		want         string
+	}{
+		{"stream", "triad", 0, "1: 200000 MB/s"},
+		{"cpu_all", "events_per_second", 0, "1: 1000 events/s"},
+		{"mem_latency", "load_latency", 512 << 20, "1: 130 ns"},
+		{"gpu_compute", "matmul_time", 0, "1: 12.3 ms"},
+		{"gpu_bandwidth", "h2d_bw:0", 32000000, "1: 25.1 GB/s 1: 25.2 GB/s 1: 25.3 GB/s 1: 25.4 GB/s 1: 25.5 GB/s"},
+	} {
+		if got := strings.Join(find(s, "pin+numa", tt.test, tt.metric, tt.bytes), " "); got != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.test, tt.metric, got, tt.want)
+		}
+	}
+	// The name in the results stays.
+	for _, r := range s.Runs {
+		if r.Cell["placement"] == "pin" && r.Samples[0].Origin.Level != "vcpu_pin" {
+			t.Errorf("origin %+v, want level vcpu_pin", r.Samples[0].Origin)
+		}
+	}
+	var keys []string
+	for _, m := range s.Spec.Measure {
+		k := m.Key() + " " + strings.Join(m.Metrics, ",")
+		if m.Control {
+			k += " control"
+		}
+		keys = append(keys, k)
+	}
+	want := []string{"cpu_all events_per_second", "cpu_single events_per_second", "gpu_bandwidth ", "gpu_bandwidth_d2d  control", "gpu_compute  control", "mem_latency/536870912 load_latency", "stream triad"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("measured %q, want %q", keys, want)
+	}
+	if text := fmt.Sprint(s.Environment); !strings.Contains(text, "rackless 1.2") || !strings.Contains(text, "vcpu/results (files:") || !strings.Contains(text, s.Digest) {
+		t.Errorf("environment %s", text)
+	}
+	if len(s.Notes) != 0 || len(failures(s)) != 0 {
+		t.Errorf("notes %q, failures %q, want none", s.Notes, failures(s))
+	}
+}
+
+func TestHostsAreStudiesAndRepeatsAreBlocks(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{}
+	for i := range 12 {
+		suite(tree, fmt.Sprintf("h200/pin/run%d", i+1), 1000*float64(i+1), 1000, 12.3, 1)
+	}
+	suite(tree, "h200/default/1", 500, 1000, 12.3, 1)
+	suite(tree, "MI350X (8)/default", 700, 1000, 12.3, 1)
+	again := map[string]string{}
+	suite(again, "h200/default", 600, 1000, 12.3, 1)
+	all, err := importer.Import([]importer.Source{files("a", tree), files("b", again)}, importer.Options{Name: "vcpu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].Spec.Name != "vcpu-mi350x--8" || all[1].Spec.Name != "vcpu-h200" {
+		t.Fatalf("studies %v", all)
+	}
+	h200 := all[1]
+	if got := find(h200, "pin", "stream", "triad", 0); len(got) != 12 || got[1] != "2: 2000 MB/s" || got[9] != "10: 10000 MB/s" {
+		t.Errorf("pin %q: want 12 repeats in the order of their numbers", got)
+	}
+	if got, want := find(h200, "default", "stream", "triad", 0), []string{"1: 500 MB/s", "2: 600 MB/s"}; !slices.Equal(got, want) {
+		t.Errorf("default %q, want %q", got, want)
+	}
+}
+
+func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, file, text, want string }{
+		{"a zero", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: 0.0", 1), "stream: r/pin/stream.txt:5: rate of Triad: 0.0: zero, which is a failed measurement"},
+		{"no number", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: nan", 1), `stream.txt:5: rate of Triad: "nan" is no decimal number`},
+		{"wrong arrays", "stream.txt", strings.Replace(streamText(1000), "Solution Validates", "Failed Validation on array a[], AvgRelAbsErr > epsilon", 1), "stream.txt:7: STREAM found its arrays wrong"},
+		{"cut off", "stream.txt", strings.Split(streamText(1000), "Triad")[0], "stream.txt:4: the table of STREAM is cut off"},
+		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0], "does not say that the solution validates"},
+		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n", "mem_latency.txt:1: latency: -1.0: negative"},
+		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n", `mem_latency.txt:2: size "4096"`},
+		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n", `gpu_compute.txt:2: the line "N matmuls: ..." is missing: "RuntimeError: no GPU"`},
+		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n", "gpu_compute.txt:1: 100 products in 1.234 s are not 99.9 ms each"},
+		{"a failed copy", "gpu_bandwidth.txt", strings.Replace(cudaText(1), "PASS", "FAIL", 1), `bandwidthTest failed: "Result = FAIL"`},
+		{"a copy that is cut off", "gpu_bandwidth.txt", "GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n", "cut off: 1 figures of h2d_bw:0 and 0 of d2"},
+		{"a tool that is not read", "gpu_bandwidth.txt", "RocmBandwidthTest Version: 2.6.0\n", "rocm-bandwidth-test is not read"},
+		{"a cut table", "nccl_allreduce.txt", "# nThread 1\n", "nccl_allreduce: r/pin/nccl_allreduce.txt: read result of nccl-tests, line 1"},
+		{"no sysbench", "cpu_single.txt", "sysbench: command not found\n", "cpu_single.txt: read result of sysbench, line 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tree := map[string]string{}
+			suite(tree, "default", 1000, 1000, 12.3, 1)
+			suite(tree, "pin", 1000, 1000, 12.3, 1)
+			tree["pin/"+tt.file] = tt.text
+			s := one(t, importer.Options{Format: importer.VCPUBenchmarks}, files("r", tree))
+			got := failures(s)
+			if len(got) != 1 || !strings.Contains(got[0], tt.want) {
+				t.Errorf("failures %q, want one with %q", got, tt.want)
+			}
+			test := strings.TrimSuffix(tt.file, ".txt")
+			for _, r := range s.Runs {
+				for _, x := range r.Samples {
+					if r.Cell["placement"] == "pin" && x.Test == test {
+						t.Errorf("figure %+v of what failed", x)
+					}
+				}
+			}
+			if len(find(s, "pin", "stream", "triad", 0))+len(find(s, "pin", "cpu_all", "events_per_second", 0)) == 0 {
+				t.Error("the other tests are lost")
+			}
+		})
+	}
+}
+
+func TestASettingThatDidNotTakeEffectIsNoted(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{}
+	suite(tree, "default", 1000, 1000, 12.3, 1)
+	suite(tree, "pin-numa", 1000, 1000, 12.3, 1)
+	s := one(t, importer.Options{}, files("r", tree))
+	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "placement=pin+numa had 1 NUMA node: the setting did not take effect") {
+		t.Errorf("notes %q", s.Notes)
+	}
+}
+
+func TestRealSTREAM(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{
+		"default/stream.txt": testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log"),
+		"pin/stream.txt":     testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultZen.log"),
+	}
+	all, err := importer.Import([]importer.Source{files("r", tree)}, importer.Options{Format: importer.VCPUBenchmarks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := find(all[0], "default", "stream", "triad", 0); !slices.Equal(got, []string{"1: 105256 MB/s"}) {
+		t.Errorf("triad %q, failures %q", got, failures(all[0]))
+	}
+}
+
+func TestNodesOfSuperBenchAreLevels(t *testing.T) {
+	t.Parallel()
+	line := testdata(t, superBench)
+	s := one(t, importer.Options{}, files("sb", map[string]string{"results-summary.jsonl": line}))
+	f := s.Spec.Factors[0]
+	if f.Name != "node" || !slices.Equal(f.Levels, []string{"sb-validation-01", "sb-validation-02", "sb-validation-03"}) {
+		t.Errorf("factor %+v", f)
+	}
+	for _, tt := range []struct {
+		test, metric string
+		bytes        int64
+		want         string
+	}{
+		{"nccl-bw", "allreduce_busbw:0", 8589934592, "1: 235.36 GB/s"},
+		{"nccl-bw", "allreduce_time:0", 8, "1: 37.84 us"},
+		{"nccl-bw", "allreduce_busbw:0", 8, ""}, // rounded to 0
+		{"mem-bw", "H2D_Mem_BW:1", 0, "1: 25.8 unknown"},
+		{"ib-loopback", "IB_write_8388608_Avg_0:0", 0, "1: 23935.21 unknown"},
+		{"gemm-flops", "FP64:1", 0, "1: 9040.85 unknown"},
+		{"bert_models/pytorch-bert-base", "steptime_train_float32", 0, "1: 114.59167010616511 unknown"},
+	} {
+		if got := strings.Join(find(s, "sb-validation-01", tt.test, tt.metric, tt.bytes), " "); got != tt.want {
+			t.Errorf("%s/%s: %q, want %q", tt.test, tt.metric, got, tt.want)
+		}
+	}
+	if got := failures(s); len(got) != 1 || got[0] != "mem-bw: sb/results-summary.jsonl:3: return code 1" {
+		t.Errorf("failures %q", got)
+	}
+	for _, m := range s.Spec.Measure {
+		if m.Test != "nccl-bw" {
+			t.Errorf("%s is compared, and its unit is not known", m.Test)
+		}
+	}
+	if !strings.Contains(strings.Join(s.Notes, "\n"), "The unit of 9 metrics") {
+		t.Errorf("notes %q", s.Notes)
+	}
+}
+
+func TestUnitsOfSuperBenchAreThoseOfItsDocumentation(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ key, want string }{
+		{"nccl-bw:default/allreduce_8388608_busbw:0", "nccl-bw:default allreduce_busbw:0 8388608 GB/s"},
+		{"rccl-bw/alltoall_1024_time:3", "rccl-bw alltoall_time:3 1024 us"},
+		{"nccl-bw:pair-wise/allreduce_0_1:8388608_time:0", "nccl-bw:pair-wise allreduce_0_1_time:0 8388608 us"},
+		{"ib-loopback:default/ib_write_bw_8388608:2", "ib-loopback:default ib_write_bw:2 8388608 GB/s"},
+		{"ib-traffic/ib_write_bw_8388608_cpu-to-cpu_0_0:node1_node2", "ib-traffic ib_write_bw_cpu-to-cpu_0_0:node1_node2 8388608 GB/s"},
+		{"ib-traffic/ib_send_lat_8_gpu-to-gpu_3_1:a_b", "ib-traffic ib_send_lat_gpu-to-gpu_3_1:a_b 8 us"},
+		{"ib-traffic/ib_write_bw_8388608_0_0:a_b", "ib-traffic ib_write_bw_8388608_0_0:a_b 0 unknown"}, // without a direction, as older releases
+		{"cpu-stream/triad_throughput:0", "cpu-stream triad_throughput:0 0 MB/s"},
+		{"cpu-memory-bw-latency/mem_bandwidth_matrix_numa_0_1_lat:0", "cpu-memory-bw-latency mem_bandwidth_matrix_numa_0_1_lat:0 0 ns"},
+		{"gpu-copy-bw:perf/cpu_to_gpu0_by_dma_under_numa1_bw:0", "gpu-copy-bw:perf cpu_to_gpu0_by_dma_under_numa1_bw:0 0 GB/s"},
+		{"mem-bw/h2d_bw:7", "mem-bw h2d_bw:7 0 GB/s"},
+		{"ib-loopback/ib_write_bw_99999999999999999999:0", "ib-loopback ib_write_bw_99999999999999999999:0 0 unknown"},
+		{"something-new/bw:0", "something-new bw:0 0 unknown"},
+	} {
+		s := one(t, importer.Options{Name: "a"}, files("sb", map[string]string{"r.jsonl": fmt.Sprintf(`{"node": "n", %q: 1.5}`, tt.key)}))
+		x := s.Runs[0].Samples[0]
+		if got := fmt.Sprintf("%s %s %d %s", x.Test, x.Metric, x.Bytes, x.Unit); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.key, got, tt.want)
+		}
+	}
+}
+
+func TestValuesOfSuperBenchThatAreNone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ value, want string }{
+		{"0", "mem-bw: sb/r.jsonl:1: h2d_bw:0 is 0: zero, which is a failed measurement"},
+		{"-1.5", "h2d_bw:0 is -1.5: negative"},
+		{"NaN", "h2d_bw:0 is null: no number"},
+		{"-Infinity", "h2d_bw:0 is null: no number"},
+		{"1e999", "h2d_bw:0 is 1e999: no number that can be held"},
+		{`"25"`, `h2d_bw:0 is "25": no number`},
+		{"[1]", "h2d_bw:0 is [1]: no number"},
+	} {
+		s := one(t, importer.Options{Name: "a"}, files("sb", map[string]string{"r.jsonl": `{"node": "NaN", "mem-bw/d2h_bw:0": 1, "mem-bw/h2d_bw:0": ` + tt.value + "}\n"}))
+		if got := failures(s); len(got) != 1 || !strings.Contains(got[0], tt.want) || s.Figures() != 1 || s.Runs[0].Cell["node"] != "NaN" {
+			t.Errorf("%s: failures %q, figures %d, cell %v, want %q", tt.value, got, s.Figures(), s.Runs[0].Cell, tt.want)
+		}
+	}
+}
+
+func TestLogsOfPerftestAreRepeatsByLevelAndTest(t *testing.T) {
+	t.Parallel()
+	good, bad := testdata(t, perftestLog), testdata(t, perftestBad)
+	s := one(t, importer.Options{Name: "nic"}, files("logs", map[string]string{
+		"pin/run1.txt": good, "pin/run2.txt": bad, "pin/run10.txt": good, "default/run1.txt": good, "default/.swp": "x",
+		"pin/lat.txt": testdata(t, "../../bench/testdata/perftest/synthetic-write_lat-cx4lx-25g-fewcolumns.txt"),
+	}))
+	if f := s.Spec.Factors[0]; f.Name != "variant" || !slices.Equal(f.Levels, []string{"default", "pin"}) {
+		t.Errorf("factor %+v", f)
+	}
+	var blocks []string
+	for _, r := range s.Runs {
+		tests := map[string]bool{}
+		for _, x := range r.Samples {
+			tests[x.Test] = true
+		}
+		blocks = append(blocks, fmt.Sprintf("%d %s %v %d", r.Block, r.Cell["variant"], tests, len(r.Failures)))
+	}
+	want := []string{"1 default map[ib_write_bw:true] 0", "1 pin map[ib_write_bw:true ib_write_lat:true] 0", "2 pin map[] 1", "3 pin map[ib_write_bw:true] 0"}
+	if !slices.Equal(blocks, want) {
+		t.Errorf("runs %q, want %q", blocks, want)
+	}
+	if got := failures(s); len(got) != 1 || !strings.Contains(got[0], "logs/pin/run2.txt: read result of perftest, line ") {
+		t.Errorf("failures %q", got)
+	}
+}
+
+func TestALogThatIsCutOffIsAFailure(t *testing.T) {
+	t.Parallel()
+	whole := testdata(t, perftestLog)
+	cut := strings.TrimRight(strings.TrimSpace(whole), "-")
+	s := one(t, importer.Options{}, files("logs", map[string]string{"a.txt": whole, "b.txt": cut}))
+	got := failures(s)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "ib_write_bw: logs/b.txt:") || strings.Count(got[0], "b.txt") != 1 || !strings.Contains(got[0], "the table is cut off") {
+		t.Errorf("failures %q", got)
+	}
+}
+
+func TestLevelsCanBeNamed(t *testing.T) {
+	t.Parallel()
+	a, b := files("x/a", map[string]string{"1.json": testdata(t, perftestJSON)}), files("x/b", map[string]string{"1.json": testdata(t, perftestJSON)})
+	a.Level, b.Level = "old firmware", "new firmware"
+	s := one(t, importer.Options{Name: "fw", Factor: "firmware"}, a, b)
+	if f := s.Spec.Factors[0]; f.Name != "firmware" || !slices.Equal(f.Levels, []string{"old firmware", "new firmware"}) {
+		t.Errorf("factor %+v", f)
+	}
+}
+
+func TestOtherLogs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, file, text, format, test, metric, want string }{
+		{"nccl-tests", "all_reduce.txt", testdata(t, ncclLog), importer.NCCLTests, "nccl_all_reduce", "bus_bandwidth", "1: 479.9 GB/s"},
+		{"old nccl-tests", "nccl-allgather-0.log", testdata(t, ncclOld), importer.NCCLTests, "nccl_all_gather", "bus_bandwidth", ""},
+		{"perftest, all sizes", "x.log", testdata(t, perftestAll), importer.Perftest, "ib_write_bw", "bw_average", ""},
+		{"rackless", "samples.jsonl", `{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`, importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := one(t, importer.Options{Name: "a"}, files("d", map[string]string{tt.file: tt.text}))
+			if s.Spec.Imported != tt.format || len(failures(s)) > 0 {
+				t.Errorf("format %s, failures %q, want %s", s.Spec.Imported, failures(s), tt.format)
+			}
+			if !slices.ContainsFunc(s.Runs[0].Samples, func(x importer.Sample) bool { return x.Test == tt.test && x.Metric == tt.metric }) {
+				t.Errorf("no %s of %s", tt.metric, tt.test)
+			}
+			if got := strings.Join(find(s, "d", tt.test, tt.metric, 17179869184), ""); tt.want != "" && got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("d/", 8) + "x.txt"
+	both := map[string]string{}
+	suite(both, "pin", 1, 1000, 12.3, 1)
+	suite(both, "vcpu_pin", 1, 1000, 12.3, 1)
+	tooDeep := map[string]string{}
+	suite(tooDeep, "a/b/c", 1, 1000, 12.3, 1)
+	many := ""
+	for i := range 65 {
+		many += fmt.Sprintf("{\"node\": \"n%d\", \"mem-bw/h2d_bw:0\": 1}\n", i)
+	}
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		o     importer.Options
+		want  string
+	}{
+		{"no file", nil, importer.Options{}, "r: there is no file in it"},
+		{"no format", map[string]string{"a.txt": "hello"}, importer.Options{}, "r/a.txt: of no known format; if it is one of vcpu-benchmarks, superbench,"},
+		{"two formats", map[string]string{"a.txt": testdata(t, perftestLog), "b.txt": testdata(t, ncclLog)}, importer.Options{}, "r/a.txt is of format perftest, and r/b.txt of format nccl-tests: import them apart"},
+		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"}, `format "csv": want one of auto,`},
+		{"too deep", map[string]string{deep: "x"}, importer.Options{}, "deeper than 6 directories"},
+		{"no figure", map[string]string{"a.txt": testdata(t, perftestBad)}, importer.Options{Format: importer.Perftest}, "1 files of format perftest hold no figure, so nothing is imported; the first: "},
+		{"a bad name", map[string]string{"a.txt": testdata(t, perftestLog)}, importer.Options{Name: "A b"}, `name "A b": want small letters, digits and dashes, 63 at most; name the study with --name`},
+		{"a factor for placement", both, importer.Options{Factor: "x"}, `"pin" and "vcpu_pin" are both placement pin`},
+		{"a tree too deep", tooDeep, importer.Options{}, "r/a/b/c: too deep: want RESULTS/GPU/CONFIG"},
+		{"a line that is cut off", map[string]string{"a.jsonl": "{\"node\": \"a\", \"x/y\": 1}\n{\"node\": \"b\", \"x/"}, importer.Options{}, "r/a.jsonl:2: no JSON"},
+		{"a key twice", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1, "x/y": 2}`}, importer.Options{}, `r/a.jsonl:1: member "x/y" is there twice`},
+		{"no node", map[string]string{"a.jsonl": `{"x/y": 1}`}, importer.Options{Format: importer.SuperBench}, `r/a.jsonl:1: node "": want 1 to 100 bytes`},
+		{"a node that is no name", map[string]string{"a.jsonl": `{"node": 3, "x/y": 1}`}, importer.Options{Format: importer.SuperBench}, "r/a.jsonl:1: node 3 is no name"},
+		{"a node with a control character", map[string]string{"a.jsonl": `{"node": "\u001b[2J", "x/y": 1}`}, importer.Options{}, `r/a.jsonl:1: node "\x1b[2J"`},
+		{"a member of no benchmark", map[string]string{"a.jsonl": `{"node": "a", "y": 1}`}, importer.Options{}, `r/a.jsonl:1: member "y": want the names`},
+		{"two objects in a line", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1} {}`}, importer.Options{Format: importer.SuperBench}, "something stands behind the object"},
+		{"too many nodes", map[string]string{"a.jsonl": many}, importer.Options{}, "65 levels of node, and a study has at most 64"},
+		{"a factor for nodes", map[string]string{"a.jsonl": `{"node": "a", "mem-bw/h2d_bw": 1}`}, importer.Options{Factor: "rack"}, "results of superbench vary the node; leave --factor out"},
+		{"bad samples", map[string]string{"samples.jsonl": `{"run":"1","test":"a","metric":"m","value":0,"unit":"us"}`}, importer.Options{}, "r/samples.jsonl: read samples: line 1: m 0: a value of zero"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			all, err := importer.Import([]importer.Source{files("r", tt.files)}, tt.o)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || all != nil {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheSameResultsMakeTheSameStudy(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{}
+	suite(tree, "h/default", 1000, 1000, 12.3, 1)
+	suite(tree, "h/pin", 1000, 1000, 12.3, 1)
+	a, b := one(t, importer.Options{}, files("r", tree)), one(t, importer.Options{}, files("r", tree))
+	if fmt.Sprintf("%+v", a.Runs) != fmt.Sprintf("%+v", b.Runs) || fmt.Sprint(a.Environment) != fmt.Sprint(b.Environment) || len(a.Digest) != 64 {
+		t.Error("two imports of the same differ")
+	}
+	tree["h/pin/stream.txt"] = streamText(1001)
+	if c := one(t, importer.Options{}, files("r", tree)); c.Digest == a.Digest {
+		t.Error("another file has the same digest")
+	}
+}
+
+func TestAFileThatIsTooLargeIsRefused(t *testing.T) {
+	t.Parallel()
+	fsys := fstest.MapFS{"a": &fstest.MapFile{Data: make([]byte, 16<<20+1)}}
+	_, err := importer.Import([]importer.Source{{FS: fsys, Path: "a", Name: "a", Base: "x"}}, importer.Options{})
+	if err == nil || !strings.Contains(err.Error(), "a: larger than 16 MiB") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,213 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// superBench reads results-summary.jsonl of microsoft/superbenchmark: a line for each node, with one member for each figure, as "nccl-bw:default/allreduce_8_busbw:0". What
+// stands behind the last colon is the rank of the process, which stands for a GPU or a network card of its own: ranks are kept apart. A node's second line is its second
+// repeat.
+func (im *importing) superBench() error {
+	repeats := map[string]int{}
+	figures := 0
+	for _, f := range im.files {
+		number := 0
+		for line := range bytes.Lines(f.data) {
+			number++
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			members, err := jsonMembers(strictJSON(line))
+			if err != nil {
+				return f.fail(number, "%v", err)
+			}
+			o, rounded, err := superBenchNode(f, number, members)
+			if err != nil {
+				return f.fail(number, "%v", err)
+			}
+			if figures += len(o.samples); figures > maxFigures {
+				return f.fail(number, "more than %d figures: import fewer lines at a time", maxFigures)
+			}
+			if rounded > 0 {
+				im.note("", "%s:%d: %s has %d bandwidths of nccl-tests and values of unknown meaning that are 0: they are left out, since they may have been rounded, or be no figures.", f.name, number, o.level, rounded)
+			}
+			repeats[o.level]++
+			o.repeat = repeats[o.level]
+			im.outcomes = append(im.outcomes, o)
+		}
+	}
+	im.unknownUnits()
+	return nil
+}
+
+// unknownUnits tells of the metrics whose unit is not known.
+func (im *importing) unknownUnits() {
+	tests := map[string]bool{}
+	n, first := 0, ""
+	for _, o := range im.outcomes {
+		for _, x := range o.samples {
+			key := x.Test + "/" + x.Metric
+			if x.Unit != UnitUnknown || tests[key] {
+				continue
+			}
+			tests[key] = true
+			if n++; first == "" {
+				first = key
+			}
+		}
+	}
+	if n > 0 {
+		im.note("", "The unit of %d metrics (the first: %s) is unknown, since SuperBench's documentation does not name it: they are kept, and not compared.", n, first)
+	}
+}
+
+// superBenchNode turns a line into an outcome. left counts values of zero that are neither figures nor failures.
+func superBenchNode(f *file, line int, members []member) (o *outcome, left int, err error) {
+	o = &outcome{}
+	for _, m := range members {
+		if m.key == "node" {
+			if err := json.Unmarshal(m.value, &o.level); err != nil {
+				return nil, 0, fmt.Errorf("node %s is no name", short(string(m.value)))
+			}
+		}
+	}
+	if err := text("node", o.level); err != nil {
+		return nil, 0, err
+	}
+	at := fmt.Sprintf("%s:%d", f.name, line)
+	origin := f.origin(o.level)
+	for _, m := range members {
+		if m.key == "node" {
+			continue
+		}
+		slash := strings.LastIndex(m.key, "/")
+		if slash < 1 || slash == len(m.key)-1 || len(m.key) > 300 {
+			return nil, 0, fmt.Errorf("member %q: want the names of a benchmark and a metric, as \"mem-bw/h2d_bw:0\"", short(m.key))
+		}
+		test, metric := m.key[:slash], m.key[slash+1:]
+		v, err := jsonNumber(m.value)
+		if name, _, _ := strings.Cut(metric, ":"); name == "return_code" {
+			// It says whether the benchmark went well, and is no figure.
+			if err != nil || v != 0 {
+				o.failures = append(o.failures, fmt.Sprintf("%s: %s: return code %s", test, at, short(string(m.value))))
+			}
+			continue
+		}
+		x := documented(test, metric)
+		if err == nil {
+			err = figure(v)
+		}
+		switch {
+		case err != nil && v == 0 && isNumber(m.value) && (x.unit == UnitUnknown || x.rounded):
+			left++
+		case err != nil:
+			o.failures = append(o.failures, fmt.Sprintf("%s: %s: %s is %s: %v", test, at, metric, short(string(m.value)), err))
+		default:
+			o.samples = append(o.samples, Sample{
+				Sample: bench.Sample{Run: test, Test: test, Client: o.level, Metric: x.metric, Bytes: x.bytes, Value: v, Unit: x.unit, Tool: "superbench", Attempt: 1}, Origin: origin,
+			})
+		}
+	}
+	return o, left, nil
+}
+
+func isNumber(raw json.RawMessage) bool {
+	var n json.Number
+	return json.Unmarshal(raw, &n) == nil && n != ""
+}
+
+// jsonNumber reads a number, and nothing else.
+func jsonNumber(raw json.RawMessage) (float64, error) {
+	if len(raw) == 0 || !strings.ContainsRune("-0123456789", rune(raw[0])) {
+		return 0, errors.New("no number")
+	}
+	v, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return 0, errors.New("no number that can be held")
+	}
+	return v, nil
+}
+
+// A member is one of a JSON object, in the order written.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+// jsonMembers reads an object. A key that comes twice is refused: which of two figures is right nobody knows.
+func jsonMembers(line []byte) ([]member, error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	start, err := dec.Token()
+	if err != nil {
+		return nil, fmt.Errorf("no JSON: %w", err)
+	}
+	if start != json.Delim('{') {
+		return nil, errors.New("no JSON object: want one line for each node")
+	}
+	var all []member
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, fmt.Errorf("no JSON: %w", err)
+		}
+		m := member{key: key.(string)} // the decoder lets nothing else stand before a colon
+		if seen[m.key] {
+			return nil, fmt.Errorf("member %q is there twice", short(m.key))
+		}
+		seen[m.key] = true
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, fmt.Errorf("no JSON: member %q: %w", short(m.key), err)
+		}
+		all = append(all, m)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, fmt.Errorf("no JSON: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("something stands behind the object: want one line for each node")
+	}
+	return all, nil
+}
+
+// strictJSON writes null where Python wrote NaN, Infinity or -Infinity, which JSON does not have.
+func strictJSON(line []byte) []byte {
+	if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
+		return line
+	}
+	var out []byte
+	inString := false
+	for i := 0; i < len(line); {
+		if !inString {
+			if n := pythonWord(line[i:]); n > 0 {
+				out, i = append(out, "null"...), i+n
+				continue
+			}
+		}
+		switch {
+		case inString && line[i] == '\\' && i+1 < len(line):
+			out, i = append(out, line[i]), i+1
+		case line[i] == '"':
+			inString = !inString
+		}
+		out, i = append(out, line[i]), i+1
+	}
+	return out
+}
+
+func pythonWord(b []byte) int {
+	for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
+		if bytes.HasPrefix(b, []byte(w)) {
+			return len(w)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,230 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results of a test. Its summary.csv says again what the others say, and takes the
+// wrong column of newer nccl-tests for the bus bandwidth: it is not read.
+const (
+	vcpuTopology = "numa_topology.txt" // numactl --hardware in the guest
+	vcpuMetadata = "metadata.json"
+)
+
+// testNCCL is the suite's test of nccl-tests.
+const testNCCL = "nccl_allreduce"
+
+// A vcpuTest reads what a program of the suite printed. An error has the line in its text.
+type vcpuTest struct {
+	tool  string
+	parse func(f *file) ([]bench.Figure, error)
+}
+
+// vcpuTests are the suite's tests by their files. They keep the suite's names: "local" and "remote" bind memory to guest node 0 and to node 1, and no thread.
+var vcpuTests = map[string]vcpuTest{
+	"cpu_single.txt":         {"sysbench", sysbench},
+	"cpu_all.txt":            {"sysbench", sysbench},
+	"stream.txt":             {"STREAM", stream},
+	"stream_numa_local.txt":  {"STREAM", stream},
+	"stream_numa_remote.txt": {"STREAM", stream},
+	"mem_latency.txt":        {"mem_latency", memLatency},
+	"gpu_compute.txt":        {"PyTorch", matmul},
+	"gpu_bandwidth.txt":      {"", gpuBandwidth},
+	"nccl_allreduce.txt":     {"nccl-tests", func(f *file) ([]bench.Figure, error) { return bench.ParseNCCLTests(f.data) }},
+}
+
+// testD2D is the part of gpu_bandwidth that stays inside a GPU.
+const testD2D = "gpu_bandwidth_d2d"
+
+// vcpuJudged are the tests that are compared, as the suite's own report does: of STREAM the triad, of latencies the largest array, which is memory. What only the GPU does is
+// the same in every placement and therefore a control. STREAM bound to one node is there in guests with several alone, so that it cannot be compared with the default.
+var vcpuJudged = map[string]struct {
+	metrics []string
+	largest bool
+	control bool
+}{
+	"cpu_single":    {metrics: []string{bench.MetricEventRate}},
+	"cpu_all":       {metrics: []string{bench.MetricEventRate}},
+	"stream":        {metrics: []string{"triad"}},
+	"mem_latency":   {metrics: []string{metricLoad}, largest: true},
+	"gpu_bandwidth": {},
+	testD2D:         {control: true},
+	"gpu_compute":   {control: true},
+}
+
+// placements are the levels of the factor placement, in order.
+var placements = []string{"default", "pin", "pin+numa", "pin+numa+smt"}
+
+// placementOf is the level that a directory of results stands for; its own name where that is none of rackless's.
+func placementOf(name string) string {
+	plain := strings.NewReplacer("_", "-", "+", "-", " ", "-").Replace(strings.ToLower(name))
+	plain = strings.TrimPrefix(plain, "vcpu-")
+	plain = strings.ReplaceAll(plain, "pinned", "pin")
+	if l := strings.ReplaceAll(plain, "-", "+"); slices.Contains(placements, l) {
+		return l
+	}
+	return name
+}
+
+// repeatDir is a directory that numbers a repeat.
+var repeatDir = regexp.MustCompile(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
+
+// vcpuBenchmarks reads a tree RESULTS/GPU/CONFIG, a part of one, or several: CONFIG is the level, GPU the host. The suite itself makes one run; more are directories with
+// numbers below CONFIG, or further sources.
+func (im *importing) vcpuBenchmarks() error {
+	type dir struct {
+		source int
+		path   string
+	}
+	var order []dir
+	files := map[dir][]*file{}
+	for _, f := range im.files {
+		d := dir{f.source, path.Dir(f.rel)}
+		if files[d] == nil {
+			order = append(order, d)
+		}
+		files[d] = append(files[d], f)
+	}
+	type place struct{ group, level string }
+	repeats := map[place]int{}
+	named := map[place]string{}
+	for _, d := range order {
+		if !slices.ContainsFunc(files[d], func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
+			continue // a report, or what somebody wrote beside the results
+		}
+		src := im.sources[d.source]
+		group, config, err := vcpuPlace(src, d.path)
+		if err != nil {
+			return err
+		}
+		p := place{group, placementOf(config)}
+		if other, ok := named[p]; ok && other != config {
+			return &Error{File: path.Join(src.Name, d.path), What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config, p.level)}
+		}
+		named[p] = config
+		repeats[p]++
+		o := &outcome{group: group, level: p.level, repeat: repeats[p]}
+		for _, f := range files[d] {
+			im.vcpuFile(f, config, o)
+		}
+		im.outcomes = append(im.outcomes, o)
+	}
+	return nil
+}
+
+// vcpuPlace tells host and configuration of a directory.
+func vcpuPlace(src Source, dir string) (group, config string, err error) {
+	var parts []string
+	if dir != "." {
+		parts = strings.Split(dir, "/")
+	}
+	if n := len(parts); n > 0 && repeatDir.MatchString(parts[n-1]) {
+		parts = parts[:n-1]
+	}
+	config = src.Base
+	switch n := len(parts); {
+	case n > 2:
+		return "", "", &Error{File: path.Join(src.Name, dir), What: "too deep: want RESULTS/GPU/CONFIG, and the directory RESULTS given"}
+	case n == 2:
+		group, config = parts[0], parts[1]
+	case n == 1:
+		config = parts[0]
+	}
+	if src.Level != "" {
+		if len(parts) > 0 {
+			return "", "", &Error{File: path.Join(src.Name, dir), What: fmt.Sprintf("%s=... names the level of one directory, and this is below it: leave the name out", src.Level)}
+		}
+		config = src.Level
+	}
+	return group, config, nil
+}
+
+// vcpuFile reads one file of a run.
+func (im *importing) vcpuFile(f *file, config string, o *outcome) {
+	base := path.Base(f.rel)
+	switch base {
+	case vcpuTopology:
+		im.vcpuTopology(f, o)
+		return
+	case vcpuMetadata:
+		im.vcpuMetadata(f, o)
+		return
+	}
+	t, ok := vcpuTests[base]
+	if !ok {
+		return
+	}
+	test := strings.TrimSuffix(base, ".txt")
+	figures, err := t.parse(f)
+	if err != nil {
+		o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
+		return
+	}
+	from := len(o.samples)
+	for _, x := range figures {
+		name := test
+		if strings.HasPrefix(x.Metric, "d2d_bw") {
+			name = testD2D
+		}
+		o.add(name, t.tool, []bench.Figure{x})
+	}
+	for i := from; i < len(o.samples); i++ {
+		o.samples[i].Origin = f.origin(config)
+	}
+}
+
+// fileText is an error with the name of its file in front, once.
+func fileText(f *file, err error) string {
+	var own *Error
+	if errors.As(err, &own) {
+		return err.Error()
+	}
+	return f.name + ": " + err.Error()
+}
+
+var availableNodes = regexp.MustCompile(`(?m)^available: (\d{1,4}) nodes`)
+
+// vcpuTopology says how many NUMA nodes the guest had: whether the setting took effect.
+func (im *importing) vcpuTopology(f *file, o *outcome) {
+	m := availableNodes.FindSubmatch(f.data)
+	if m == nil {
+		return
+	}
+	nodes, _ := strconv.Atoi(string(m[1])) // digits, as matched
+	im.fact(o.group, fmt.Sprintf("guest NUMA nodes, %s, repeat %d", o.level, o.repeat), strconv.Itoa(nodes))
+	if nodes < 2 && strings.Contains(o.level, "numa") {
+		im.note(o.group, "%s: the guest of placement=%s had %d NUMA node: the setting did not take effect, or the host has no more.", f.name, o.level, nodes)
+	}
+}
+
+// vcpuMetadata takes the time and the devices of newer runs. What is missing or odd in it stays unknown: no figure rests on it.
+func (im *importing) vcpuMetadata(f *file, o *outcome) {
+	var meta struct {
+		Timestamp string   `json:"timestamp"`
+		VCPUs     int      `json:"vcpus"`
+		Devices   []string `json:"gpu_devices"`
+	}
+	if err := json.Unmarshal(f.data, &meta); err != nil {
+		im.note(o.group, "%s: no metadata: %s.", f.name, short(err.Error()))
+		return
+	}
+	if t, err := time.Parse(time.RFC3339Nano, meta.Timestamp); err == nil && t.Year() > 2000 {
+		o.started = t.UTC()
+	}
+	if meta.VCPUs > 0 {
+		im.fact(o.group, fmt.Sprintf("guest vCPUs, %s, repeat %d", o.level, o.repeat), strconv.Itoa(meta.VCPUs))
+	}
+	if len(meta.Devices) > 0 && o.repeat == 1 {
+		im.fact(o.group, fmt.Sprintf("GPUs, %s", o.level), fmt.Sprintf("%d, the first: %s", len(meta.Devices), short(meta.Devices[0])))
+	}
+}
