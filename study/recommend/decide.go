@@ -1,0 +1,373 @@
+package recommend
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/study/stats"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Recommendation is the configuration for a lab on a host, and why.
+type Recommendation struct {
+	Lab      string       `json:"lab"`
+	Host     string       `json:"host"`
+	Workload lab.Workload `json:"workload"`
+	Settings []Choice     `json:"settings"`
+	Rankings []Ranking    `json:"gpu_nic"` // of each NIC, where there are GPUs
+	Model    *plan.Model  `json:"model"`   // for plan --model; null where nothing was measured that it takes
+	Fitted   []Fitted     `json:"fitted"`
+	// Kept says why weights are left as published.
+	Kept    []string `json:"kept"`
+	Studies []Source `json:"studies"`
+}
+
+// A Choice is the level of a setting that is recommended.
+type Choice struct {
+	Setting Setting `json:"setting"`
+	Level   string  `json:"level"`
+	Now     string  `json:"now"` // as lab and planner have it
+	// Confidence is where the evidence that decided first is from.
+	Confidence Carry `json:"confidence"`
+	// Why has a sentence for each step of the decision.
+	Why []string `json:"why"`
+	// Contradictions are what lower ranks of evidence say against it, and evidence that is at odds with itself.
+	Contradictions []string   `json:"contradictions"`
+	Evidence       []Evidence `json:"evidence"` // that matters to the workload, whether it decides or not
+}
+
+// A Source is a study that was looked at.
+type Source struct {
+	Study string `json:"study"`
+	Carry Carry  `json:"carry"`
+	Why   string `json:"why"` // how that was decided
+	// Confounds are what is known to fool studies and was found in this one.
+	Confounds []string `json:"confounds"`
+}
+
+// Recommend says which configuration a lab should have on a host. p is the planner's problem of the two, whose weights are those to replace; it may be nil, and then no
+// weights are fitted.
+func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, documents []Document) (*Recommendation, error) {
+	if len(l.Nodes) == 0 {
+		return nil, errors.New("a lab without nodes has no configuration")
+	}
+	r := &Recommendation{Lab: l.Name, Workload: l.Workload, Rankings: []Ranking{}, Fitted: []Fitted{}, Kept: []string{}, Studies: []Source{}}
+	var all []Evidence
+	for i := range studies {
+		s := &studies[i]
+		carry, why := Where(s, h)
+		found, confounds, err := s.evidence(carry)
+		if err != nil {
+			return nil, err
+		}
+		r.Studies = append(r.Studies, Source{s.Name, carry, why, append([]string{}, confounds...)})
+		all = append(all, found...)
+	}
+	all = append(all, published(documents, h, l)...)
+	rs := rules(h, l)
+	for i := range rs {
+		rule := &rs[i]
+		var own []Evidence
+		for _, e := range all {
+			if e.Setting == rule.setting && e.matters(l.Workload) {
+				own = append(own, e)
+			}
+		}
+		slices.SortStableFunc(own, func(a, b Evidence) int { return order(a.Carry) - order(b.Carry) })
+		if rule.setting == Reserve {
+			r.Settings = append(r.Settings, reserve(rule, own, len(h.Cores)))
+		} else {
+			r.Settings = append(r.Settings, decide(rule, own))
+		}
+	}
+	together(r.Settings)
+	pairs := r.rank(h, studies, documents)
+	r.fit(p, l.Workload, all, pairs)
+	return r, nil
+}
+
+// order is that in which evidence is shown: by rank, and last what decides nothing.
+func order(c Carry) int {
+	if c.rank() < 0 {
+		return ranks
+	}
+	return c.rank()
+}
+
+// A pairVerdict is what evidence of one rank says on two levels together.
+type pairVerdict int
+
+const (
+	unknown pairVerdict = iota
+	better
+	worse
+	same
+	mixed // better for one metric or in one condition, worse in another
+)
+
+// weigh says what the evidence of a rank comes to for b compared with a, and returns those pieces that carry it.
+func weigh(all []Evidence, rank int, a, b string) (pairVerdict, []Evidence) {
+	var up, down, even []Evidence
+	open := false // something was asked and not answered
+	for _, e := range all {
+		if e.From == b && e.To == a {
+			e = e.turned()
+		}
+		if e.From != a || e.To != b || e.Carry.rank() != rank || e.aside {
+			continue
+		}
+		switch {
+		case !e.Decides || e.Verdict == stats.Undecided:
+			open = true
+		case e.Verdict == stats.Better:
+			up = append(up, e)
+		case e.Verdict == stats.Worse:
+			down = append(down, e)
+		case e.Verdict == stats.Equivalent:
+			even = append(even, e)
+		}
+	}
+	switch {
+	case len(up) > 0 && len(down) > 0:
+		return mixed, []Evidence{up[0], down[0]}
+	case len(up) > 0:
+		return better, up
+	case len(down) > 0:
+		return worse, down
+	case len(even) > 0 && !open:
+		return same, even
+	}
+	return unknown, nil
+}
+
+// decide chooses a level of a setting by the rule of the package.
+func decide(r *rule, all []Evidence) Choice {
+	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{}, Evidence: append([]Evidence{}, all...)}
+	if r.fixed != "" {
+		c.Why, c.Level = []string{r.fixed}, r.levels[0]
+		return c
+	}
+	left := slices.Clone(r.levels)
+	for _, e := range all {
+		for _, level := range []string{e.From, e.To} {
+			if r.setting == MTU && !slices.Contains(left, level) && e.Carry.rank() >= 0 {
+				left = append(left, level)
+			}
+		}
+	}
+	slices.SortStableFunc(left, r.simpler)
+	type pair struct{ a, b string }
+	settled := map[pair]pairVerdict{}
+	by := map[pair]Carry{}
+	drop := func(level string, e []Evidence, format string, args ...any) {
+		left = slices.DeleteFunc(left, func(l string) bool { return l == level })
+		if c.Confidence == NoEvidence {
+			c.Confidence = e[0].Carry
+		}
+		c.Why = append(c.Why, fmt.Sprintf(format, args...))
+	}
+	for rank := range ranks {
+		candidates := slices.Clone(left)
+		found := map[pair][]Evidence{}
+		for i, a := range candidates {
+			for _, b := range candidates[i+1:] {
+				if v, e := weigh(all, rank, a, b); v != unknown {
+					settled[pair{a, b}], by[pair{a, b}], found[pair{a, b}] = v, e[0].Carry, e
+				}
+			}
+		}
+		for _, want := range []pairVerdict{better, worse, same, mixed} {
+			for i, a := range candidates {
+				for _, b := range candidates[i+1:] {
+					e := found[pair{a, b}]
+					if len(left) < 2 || len(e) == 0 || settled[pair{a, b}] != want || !slices.Contains(left, a) || !slices.Contains(left, b) {
+						continue
+					}
+					switch want {
+					case better:
+						drop(a, e, "%s is better than %s: %s", b, a, tell(e))
+					case worse:
+						drop(b, e, "%s is better than %s: %s", a, b, tell(turnedAll(e)))
+					case same:
+						drop(b, e, "%s makes no difference that matters beside %s, which changes less: %s", b, a, tell(e))
+					case mixed:
+						drop(b, e, "%s is better in one thing and worse in another than %s, which changes less: %s; %s", b, a, tell(e[:1]), tell(e[1:]))
+						c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s and %s: evidence of the same rank says both", a, b))
+					}
+				}
+			}
+		}
+		// What this rank says on what a higher one has settled.
+		for i, a := range r.levels {
+			for _, b := range r.levels[i+1:] {
+				k := pair{a, b}
+				v, e := weigh(all, rank, a, b)
+				if high, ok := settled[k]; ok && v != unknown && v != high && by[k].rank() < rank {
+					c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s", e[0].Carry, a, b, words(v, a, b), tell(e)))
+				}
+			}
+		}
+	}
+	if r.setting == Placement {
+		c.farNodes(all)
+	}
+	switch {
+	case len(left) == 1:
+		c.Level = left[0]
+	case slices.Contains(left, r.now):
+		if c.Confidence != NoEvidence {
+			c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: as lab and planner have it", strings.Join(left, " and ")))
+		}
+	case len(left) < len(r.levels) && r.now != levelAuto: // what the lab has is out
+		c.Level = left[0]
+		c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: %s changes less", strings.Join(left, " and "), left[0]))
+	}
+	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff {
+		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each virtual CPU then has a core of its own")
+	}
+	if len(c.Why) == 0 {
+		c.Why = []string{"no evidence decides it: as lab and planner have it"}
+	}
+	return c
+}
+
+// farNodes says what is known of nodes that are pinned far from their devices, which is never recommended.
+func (c *Choice) farNodes(all []Evidence) {
+	for rank := range ranks {
+		switch v, e := weigh(all, rank, levelWrong, levelPin); v {
+		case better:
+			if c.Confidence == NoEvidence {
+				c.Confidence = e[0].Carry
+			}
+			c.Why = append(c.Why, fmt.Sprintf("on the devices' NUMA nodes, and not on others: %s", tell(e)))
+			return
+		case worse, mixed:
+			c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s finds NUMA nodes far from the devices better: look whether the host tells the truth about where they are: %s", e[0].Carry, tell(e)))
+		}
+	}
+}
+
+// words says what a verdict on b compared with a means.
+func words(v pairVerdict, a, b string) string {
+	switch v {
+	case better:
+		return b + " is better"
+	case worse:
+		return a + " is better"
+	case same:
+		return "no difference that matters"
+	}
+	return "each is better in something"
+}
+
+func turnedAll(all []Evidence) []Evidence {
+	var out []Evidence
+	for _, e := range all {
+		out = append(out, e.turned())
+	}
+	return out
+}
+
+// tell writes the strongest piece of evidence, and how many more there are.
+func tell(all []Evidence) string {
+	e := all[0]
+	for _, o := range all[1:] {
+		if o.strength() > e.strength() {
+			e = o
+		}
+	}
+	text := strings.ReplaceAll(e.Metric, "_", " ") + " of " + e.Test
+	if e.Where != "" {
+		text += ", " + e.Where
+	}
+	text += ": " + e.shown() + " (" + e.Source + ")"
+	if e.together {
+		text += ", " + e.Remark
+	}
+	if n := len(all) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return text
+}
+
+// strength is how far a piece of evidence is from no effect.
+func (e *Evidence) strength() float64 {
+	switch {
+	case e.Ratio >= 1:
+		return e.Ratio
+	case e.Ratio > 0:
+		return 1 / e.Ratio
+	}
+	return e.Low // of a range; 0 where no figure is known
+}
+
+// reserve never recommends to keep no core for the host: it needs some. Evidence says what they cost: as long as that is not more than their share of all cores, it is the
+// cores that are missing, and nothing else. That is how the document on vSphere reads its figures.
+func reserve(r *rule, all []Evidence, cores int) Choice {
+	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{}, Evidence: append([]Evidence{}, all...)}
+	for _, e := range all {
+		kept, of, ok := keptCores(e.To, cores)
+		first, _, fine := keptCores(e.From, cores)
+		if !ok || !fine || !e.Decides || e.Carry.rank() < 0 || kept <= first {
+			continue
+		}
+		if c.Confidence != NoEvidence && c.Confidence.rank() < e.Carry.rank() {
+			continue // a higher rank has spoken
+		}
+		share := float64(kept-first) / float64(of)
+		// The least loss that the interval allows; of a document's range, the whole of it is told.
+		least := e.loss()
+		if e.High > 0 {
+			low := Evidence{Ratio: e.High, lowerIsBetter: e.lowerIsBetter}
+			if e.lowerIsBetter {
+				low.Ratio = e.Low
+			}
+			least = low.loss()
+		}
+		c.Confidence = e.Carry
+		if least <= share {
+			c.Why = append(c.Why, fmt.Sprintf("%d of %d cores kept cost no more than their share, %.1f%%: %s", kept-first, of, 100*share, tell([]Evidence{e})))
+		} else {
+			c.Contradictions = append(c.Contradictions, fmt.Sprintf("%d of %d cores kept cost more than their share, %.1f%%: %s", kept-first, of, 100*share, tell([]Evidence{e})))
+		}
+	}
+	c.Why = append([]string{"the host needs cores of its own for interrupts and QEMU's threads"}, c.Why...)
+	return c
+}
+
+// keptCores reads "4" of a study's factor, and "4 of 48" of a document.
+func keptCores(level string, cores int) (kept, of int, ok bool) {
+	number, total, found := strings.Cut(level, " of ")
+	kept, err := strconv.Atoi(number)
+	if err != nil {
+		return 0, 0, false
+	}
+	of = cores
+	if found {
+		if of, err = strconv.Atoi(total); err != nil {
+			return 0, 0, false
+		}
+	}
+	return kept, of, of > 0 && kept >= 0 && kept <= of
+}
+
+// together keeps settings from being recommended in a combination that nobody measured: NUMA nodes are shown to guests whose CPUs are pinned.
+func together(all []Choice) {
+	var pin *Choice
+	for i := range all {
+		if all[i].Setting == Placement {
+			pin = &all[i]
+		}
+	}
+	for i := range all {
+		if c := &all[i]; pin != nil && c.Setting == GuestNUMA && c.Level == levelOn && pin.Level == levelDefault {
+			pin.Level = levelPin
+			pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA nodes is true only where its CPUs stay on them")
+		}
+	}
+}

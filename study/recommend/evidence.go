@@ -1,0 +1,282 @@
+package recommend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Carry says how far a piece of evidence carries over to the host in question.
+type Carry string
+
+// How far evidence carries, the farthest first.
+const (
+	MeasuredHere      Carry = "measured here"
+	MeasuredOnKind    Carry = "measured on the same kind of host"
+	PublishedForKind  Carry = "published for this kind of host"
+	MeasuredElsewhere Carry = "measured on other hardware"
+	MeasuredUnknown   Carry = "measured on a host that is not known"
+	Published         Carry = "published elsewhere"
+	Emulated          Carry = "emulated"
+	NoEvidence        Carry = "no evidence: default"
+)
+
+// ranks is how many ranks of evidence there are; rank is that of evidence, -1 where it decides nothing.
+const ranks = 4
+
+func (c Carry) rank() int {
+	switch c {
+	case MeasuredHere:
+		return 0
+	case MeasuredOnKind:
+		return 1
+	case PublishedForKind:
+		return 2
+	case MeasuredElsewhere, MeasuredUnknown, Published:
+		return 3
+	}
+	return -1
+}
+
+// Evidence compares two levels of a setting by one metric.
+type Evidence struct {
+	Setting Setting       `json:"setting"`
+	From    string        `json:"from"`
+	To      string        `json:"to"` // the verdict is on this one, compared with From
+	Verdict stats.Verdict `json:"verdict"`
+	Test    string        `json:"test"`
+	Metric  string        `json:"metric"`
+	Where   string        `json:"where,omitempty"` // what else was the case: load, other settings
+	// Effect is what To does to the metric, in words with unit and, where it was measured, the interval.
+	Effect string `json:"effect"`
+	// Ratio is the metric at To over that at From, with its interval; 0 where no figure is known.
+	Ratio float64 `json:"ratio,omitempty"`
+	Low   float64 `json:"low,omitempty"`
+	High  float64 `json:"high,omitempty"`
+	// Source is the study's name, or title and table of a document.
+	Source string `json:"source"`
+	Carry  Carry  `json:"carry"`
+	// Remark says why it decides nothing, or with what it was measured together.
+	Remark  string `json:"remark,omitempty"`
+	Decides bool   `json:"decides"`
+
+	lowerIsBetter bool
+	isTurned      bool           // Effect is of From in place of To
+	together      bool           // other settings changed with this one
+	aside         bool           // it is shown, and says neither yes nor no nor "undecided" of its setting
+	workloads     []lab.Workload // for which the metric matters; nil for all
+}
+
+// matters reports whether the metric matters to a workload.
+func (e *Evidence) matters(w lab.Workload) bool {
+	return e.workloads == nil || slices.Contains(e.workloads, w)
+}
+
+// loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 % higher, 0.36 for a bandwidth that is 36 % lower.
+func (e *Evidence) loss() float64 {
+	if e.lowerIsBetter {
+		return e.Ratio - 1
+	}
+	return 1 - e.Ratio
+}
+
+// turned is the same evidence told the other way round.
+func (e Evidence) turned() Evidence {
+	e.From, e.To, e.isTurned = e.To, e.From, !e.isTurned
+	switch e.Verdict {
+	case stats.Better:
+		e.Verdict = stats.Worse
+	case stats.Worse:
+		e.Verdict = stats.Better
+	}
+	if e.Ratio > 0 {
+		e.Ratio = 1 / e.Ratio
+	}
+	if e.Low > 0 && e.High > 0 {
+		e.Low, e.High = 1/e.High, 1/e.Low
+	}
+	return e
+}
+
+// shown is the effect, with the direction that it is told in where that is not the usual one.
+func (e *Evidence) shown() string {
+	if e.isTurned {
+		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
+	}
+	return e.Effect
+}
+
+// A Study is a study as it was made, with what is known of the machine that it was made on.
+type Study struct {
+	Name        string
+	Data        *study.Data
+	Environment []study.Fact // of the first run; may be empty
+	Emulated    bool         // any figure of it is from an emulated machine
+	Lab         *lab.Lab     // that was measured; nil where it is not known
+}
+
+// Where says how far a study carries over to a host, and by what that was decided. Studies keep no identity of their machine, since they are passed on: the same model of
+// CPU, the same CPUs and the same kernel are taken for the same host.
+func Where(s *Study, h *topology.Host) (Carry, string) {
+	fact := func(name string) string {
+		for _, f := range s.Environment {
+			if f.Name == name {
+				return f.Value
+			}
+		}
+		return ""
+	}
+	if s.Emulated || strings.Contains(fact("accelerator"), "emulated") {
+		return Emulated, "it measured emulated machines, which say nothing about hardware"
+	}
+	if s.Data != nil && s.Data.Spec.Imported != "" {
+		return MeasuredUnknown, "it was imported: where it was measured is not known for sure, and its runs were neither interleaved nor randomised"
+	}
+	cpu, cpus, kernel := fact("host CPU"), fact("host CPUs"), fact("host kernel")
+	switch {
+	case cpu == "":
+		return MeasuredUnknown, "it does not say on which CPU it was made"
+	case h.System.CPUModel == "":
+		return MeasuredUnknown, fmt.Sprintf("it was made on %s, and the model of this host's CPU is not known", cpu)
+	case h.System.CPUModel != cpu:
+		return MeasuredElsewhere, fmt.Sprintf("it was made on %s, and this host has %s", cpu, h.System.CPUModel)
+	}
+	set, err := topology.ParseCPUSet(cpus)
+	switch {
+	case cpus == "" || err != nil || h.CPUs.Online.IsEmpty():
+		return MeasuredOnKind, "the model of the CPU is the same; which CPUs there are is not known on both sides"
+	case !set.Equal(h.CPUs.Online):
+		return MeasuredOnKind, fmt.Sprintf("the model of the CPU is the same; it had CPUs %s, and this host has %s", set, h.CPUs.Online)
+	case kernel == "" || h.Kernel.Release == "":
+		return MeasuredOnKind, "CPUs and their model are the same; the kernel is not known on both sides"
+	case kernel != h.Kernel.Release:
+		return MeasuredOnKind, fmt.Sprintf("CPUs and their model are the same; it ran kernel %s, and this host runs %s", kernel, h.Kernel.Release)
+	}
+	return MeasuredHere, "model of the CPU, CPUs and kernel are the same"
+}
+
+// comparisons makes all comparisons of a study, each two levels of a factor once; the analysis of a study itself compares with the first level only. All verdicts are read
+// together, so they are judged as one family.
+func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err error) {
+	base, err := study.Analyse(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, confounds = base.Comparisons, base.Confounds
+	for i, f := range d.Spec.Factors {
+		for first := 1; first < len(f.Levels)-1; first++ {
+			spec := *d.Spec
+			spec.Factors = slices.Clone(spec.Factors)
+			spec.Factors[i].Levels = slices.Concat(f.Levels[first:first+1], f.Levels[:first], f.Levels[first+1:])
+			more, err := study.Analyse(&study.Data{Spec: &spec, Runs: d.Runs})
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, c := range more.Comparisons {
+				if c.Factor == f.Name && slices.Index(f.Levels, c.B) > first {
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	var family []stats.Effect
+	var at []int
+	for i, c := range all {
+		if c.Effect != nil {
+			family, at = append(family, *c.Effect), append(at, i)
+		}
+	}
+	for i, j := range stats.Judge(family) {
+		all[at[i]].Judged = &j
+	}
+	return all, confounds, nil
+}
+
+// doubt says why nothing of a study is to be believed; "" where nothing speaks against it.
+func doubt(all []study.Comparison) string {
+	for _, c := range all {
+		if c.A == c.B && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
+			return fmt.Sprintf("it compares %s=%s with itself and finds a difference: it is not to be believed", c.Factor, c.A)
+		}
+	}
+	return ""
+}
+
+// evidence turns a study into evidence. The second value are the confounds that the study's analysis has found.
+func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err error) {
+	found, confounds, err := comparisons(s.Data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("study %s: %w", s.Name, err)
+	}
+	doubt := doubt(found)
+	for i := range found {
+		c := &found[i]
+		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
+		var changed []Setting
+		for setting := range to {
+			if from[setting] != to[setting] {
+				changed = append(changed, setting)
+			}
+		}
+		slices.Sort(changed)
+		for _, setting := range changed {
+			e := Evidence{
+				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test, Metric: c.Metric, Where: c.Where, Effect: c.Text(),
+				Source: "study " + s.Name, Carry: carry, lowerIsBetter: c.Better == stats.LowerIsBetter, workloads: workloadsOf(c.Test),
+			}
+			if c.Effect != nil && c.Effect.Scale == stats.Ratio {
+				e.Ratio = c.Effect.Estimate
+				if c.Effect.Interval.Bounded() {
+					e.Low, e.High = c.Effect.Interval.Low, c.Effect.Interval.High
+				}
+			}
+			if c.Judged != nil {
+				e.Verdict = c.Judged.Verdict
+			}
+			if len(changed) > 1 {
+				e.together = true
+				e.Remark = fmt.Sprintf("%s was changed from %s to %s as a whole", c.Factor, c.A, c.B)
+			}
+			switch {
+			case carry == Emulated:
+				e.Remark = "emulated: no evidence for hardware"
+			case doubt != "":
+				e.Remark = doubt
+			case len(c.Confounded) > 0:
+				e.Remark = "confounded: " + strings.Join(c.Confounded, "; ")
+			case c.Judged == nil:
+				e.Remark = c.Problem
+			case e.Verdict == stats.Undecided:
+				e.Remark = c.Judged.Reason
+			default:
+				e.Decides = true
+			}
+			all = append(all, e)
+		}
+	}
+	// A step that changes several settings at once tells nothing of each where the same study took them one by one.
+	for i := range all {
+		e := &all[i]
+		single := slices.ContainsFunc(all, func(o Evidence) bool {
+			return o.Setting == e.Setting && !o.together && o.To != levelWrong && o.From != levelWrong
+		})
+		if e.together && (single || e.From == levelWrong || e.To == levelWrong) {
+			e.Decides, e.aside = false, true
+			e.Remark += ", which tells nothing of " + string(e.Setting) + " alone"
+		}
+		e.aside = e.aside || doubt != ""
+	}
+	return all, confounds, nil
+}
+
+// Measured reports whether a study has figures: one that was begun and broken off at once has none.
+func (s *Study) Measured() bool {
+	return slices.ContainsFunc(s.Data.Runs, func(o study.Observation) bool {
+		return len(o.Values) > 0 && (o.Status == study.StatusDone || o.Status == study.StatusFailed)
+	})
+}

@@ -1,0 +1,256 @@
+package recommend
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// The planner's weights are in basis points of the figure that matters to the workload, so a weight is a measured loss divided by what the term counts:
+//
+//	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
+//	device_distance    loss of typical latency on far NUMA nodes / (the same)
+//	                   for workloads whose figure is a bandwidth there is one loss for both: they share it as the published ones do
+//	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
+//	gpu_nic_path       sum of steps x loss / sum of steps^2 over measured pairs: least squares through the origin
+//
+// The first two are how docs/planner.md derives the published weights from the published lab: for that lab's figures they come out the same. What the data do not
+// determine keeps its published weight, and Recommendation.Kept says why.
+
+// A Fitted is a weight that was measured.
+type Fitted struct {
+	Weight    string `json:"weight"`
+	Value     int64  `json:"value"`
+	Published int64  `json:"published"`
+	How       string `json:"how"`
+}
+
+// fit makes the model of what studies of this host, or of its kind, have measured.
+func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pairs []pairSource) {
+	f := &fitter{r: r, p: p, w: w}
+	for _, e := range all {
+		if (e.Carry == MeasuredHere || e.Carry == MeasuredOnKind) && e.matters(w) && !e.aside && !e.together {
+			f.own = append(f.own, e)
+		}
+	}
+	measured, from := model(pairs)
+	if p != nil {
+		f.farNodes()
+		f.hiddenNodes()
+		f.paths(pairs)
+		f.keep("all other weights", "no factor of a study moves one of their terms alone")
+	}
+	var sources []string
+	if len(r.Fitted) > 0 {
+		sources = append(sources, "weights: "+strings.Join(f.used, ", "))
+	}
+	if from != "" {
+		sources = append(sources, from)
+	}
+	if len(sources) == 0 {
+		return
+	}
+	r.Model = &plan.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
+	for _, x := range r.Fitted {
+		if r.Model.Weights == nil {
+			r.Model.Weights = map[string]int64{}
+		}
+		r.Model.Weights[x.Weight] = x.Value
+	}
+}
+
+// A fitter fits the weights of one problem.
+type fitter struct {
+	r    *Recommendation
+	p    *plan.Problem
+	w    lab.Workload
+	own  []Evidence
+	used []string // sources
+}
+
+func (f *fitter) set(weight string, value float64, published int64, source, how string) {
+	v := int64(math.Round(min(max(value, 0), plan.MaxWeight)))
+	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
+	if !slices.Contains(f.used, source) {
+		f.used = append(f.used, source)
+	}
+}
+
+func (f *fitter) keep(weights, format string, args ...any) {
+	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
+}
+
+// ofMetric returns the losses at To compared with From, of the evidence that has an answer and of the best rank, and how many are without one.
+func (f *fitter) ofMetric(s Setting, from, to string, metric func(string) bool) (found []Evidence, open int) {
+	best := ranks
+	for _, e := range f.own {
+		if e.From == to && e.To == from {
+			e = e.turned()
+		}
+		if e.Setting != s || e.From != from || e.To != to || !metric(e.Metric) {
+			continue
+		}
+		switch {
+		case !e.Decides || e.Ratio == 0:
+			open++
+		case e.Carry.rank() < best:
+			best, found = e.Carry.rank(), []Evidence{e}
+		case e.Carry.rank() == best:
+			found = append(found, e)
+		}
+	}
+	return found, open
+}
+
+func everyMetric(string) bool { return true }
+
+// meanLoss is the mean over several tests, not below 0.
+func meanLoss(all []Evidence) float64 {
+	sum := 0.0
+	for i := range all {
+		sum += all[i].loss()
+	}
+	return max(0, sum/float64(len(all)))
+}
+
+// far returns the SLIT distance beyond 10 of all NUMA nodes from each other; false where they differ: a study does not say on which nodes it was.
+func (f *fitter) far() (int, bool) {
+	distance := 0
+	for i, n := range f.p.NUMANodes {
+		for j, d := range n.Distances {
+			switch {
+			case i == j:
+			case distance == 0:
+				distance = d
+			case distance != d:
+				return 0, false
+			}
+		}
+	}
+	return distance - 10, distance > 10
+}
+
+// farNodes fits what it costs to be far from a device.
+func (f *fitter) farNodes() {
+	const both = plan.TermDeviceNearest + ", " + plan.TermDeviceDistance
+	found, open := f.ofMetric(Placement, levelPin, levelWrong, everyMetric)
+	if len(found) == 0 {
+		why := fmt.Sprintf("no study of this host compares %s with %s for %s", levelWrong, levelPin, f.w)
+		if open > 0 {
+			why = fmt.Sprintf("%s and %s are not told apart by the studies of this host", levelWrong, levelPin)
+		}
+		f.keep(both, "%s", why)
+		return
+	}
+	distance, ok := f.far()
+	if !ok {
+		f.keep(both, "how far %s is from the devices is not determined: the host's NUMA nodes differ in distance, or do not tell it", levelWrong)
+		return
+	}
+	w := &f.p.Weights
+	how := func(e []Evidence, loss float64) string {
+		return fmt.Sprintf("%.1f%% lost over %d units of distance: %s", 100*loss, distance, tell(e))
+	}
+	if f.w == lab.WorkloadRDMALatency {
+		for _, x := range []struct {
+			weight, metric string
+			published      int64
+		}{{plan.TermDeviceNearest, "latency_p99", w.DeviceNearest}, {plan.TermDeviceDistance, "latency_typical", w.DeviceDistance}} {
+			own, _ := f.ofMetric(Placement, levelPin, levelWrong, func(m string) bool { return m == x.metric })
+			if len(own) == 0 {
+				f.keep(x.weight, "no study of this host tells %s and %s apart by %s", levelWrong, levelPin, x.metric)
+				continue
+			}
+			loss := meanLoss(own)
+			f.set(x.weight, 1e4*loss/float64(distance), x.published, own[0].Source, how(own, loss))
+		}
+		return
+	}
+	loss := meanLoss(found)
+	sum := float64(w.DeviceNearest + w.DeviceDistance)
+	if sum == 0 {
+		return
+	}
+	for _, x := range []struct {
+		weight    string
+		published int64
+	}{{plan.TermDeviceNearest, w.DeviceNearest}, {plan.TermDeviceDistance, w.DeviceDistance}} {
+		f.set(x.weight, 1e4*loss/float64(distance)*float64(x.published)/sum, x.published, found[0].Source, how(found, loss)+", shared by both in their published proportion")
+	}
+}
+
+// hiddenNodes fits what it costs to hide NUMA nodes from a guest that spans them.
+func (f *fitter) hiddenNodes() {
+	const weight = "numa_span_hidden"
+	found, open := f.ofMetric(GuestNUMA, levelOn, levelOff, everyMetric)
+	switch {
+	case len(found) == 0 && open == 0:
+		f.keep(weight, "no study of this host compares guest_numa on with off for %s", f.w)
+	case len(found) == 0:
+		f.keep(weight, "guest_numa on and off are not told apart by the studies of this host")
+	case len(f.p.NUMANodes) != 2:
+		f.keep(weight, "over how many NUMA nodes the measured guests spread is not determined on a host with %d", len(f.p.NUMANodes))
+	case !slices.ContainsFunc(found, func(e Evidence) bool { return e.Verdict == stats.Better || e.Verdict == stats.Worse }):
+		f.keep(weight, "guest_numa made no difference: whether the measured guests spread over both NUMA nodes is not determined")
+	default:
+		loss := 0.0
+		for i := range found {
+			loss += found[i].loss() / float64(len(found))
+		}
+		w := &f.p.Weights
+		f.set(weight, float64(w.NUMASpan)+1e4*loss, w.NUMASpanHidden, found[0].Source, fmt.Sprintf("%.1f%% lost by hiding one NUMA node: %s", 100*loss, tell(found)))
+	}
+}
+
+// paths fits what a step of the path class costs, for pairs that were not measured.
+func (f *fitter) paths(sources []pairSource) {
+	const weight = plan.TermGPUNICPath
+	if f.w != lab.WorkloadGPUCollective && f.w != lab.WorkloadRDMABandwidth && f.w != lab.WorkloadMixed {
+		f.keep(weight, "what is measured between GPUs and NICs is a bandwidth, which is not the figure of %s", f.w)
+		return
+	}
+	var pairs []measuredPair
+	for _, s := range sources {
+		if s.carry == MeasuredHere || s.carry == MeasuredOnKind {
+			pairs = append(pairs, s.pairs...)
+		}
+	}
+	best := 0.0
+	for _, p := range pairs {
+		best = max(best, p.gbps)
+	}
+	index := func(id string) int {
+		return slices.IndexFunc(f.p.Devices, func(d plan.Device) bool { return d.ID == id })
+	}
+	var cross, square float64
+	steps := map[int]bool{}
+	for _, p := range pairs {
+		g, n := index(p.gpu), index(p.nic)
+		if g < 0 || n < 0 {
+			continue
+		}
+		if path := f.p.Path(g, n); path != nil {
+			s := float64(path.Steps)
+			cross, square = cross+s*(best-p.gbps)/best, square+s*s
+			steps[path.Steps] = true
+		}
+	}
+	if len(steps) < 2 {
+		f.keep(weight, "no study of this host measured GPUs at different distances from a NIC")
+		return
+	}
+	source := sources[0].source
+	f.set(weight, 1e4*cross/square, f.p.Weights.GPUNICPath, source, fmt.Sprintf("%s lose %.2f%% a step on average (%s)", plural(len(pairs), "measured pair"), 100*cross/square, source))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,303 @@
+package recommend
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Ranking is the GPUs of a host for one NIC, the best first.
+type Ranking struct {
+	NIC    string      `json:"nic"`
+	Source string      `json:"source"`
+	Carry  Carry       `json:"carry"`
+	GPUs   []RankedGPU `json:"gpus"`
+}
+
+// A RankedGPU is a GPU's place in a ranking.
+type RankedGPU struct {
+	GPU  string  `json:"gpu"`
+	Path string  `json:"path"`           // its class: PIX, PXB, PHB, NODE, SYS
+	Gbps float64 `json:"gbps,omitempty"` // measured; 0 where it was not
+	// Tied is set where nothing tells it from the one above it.
+	Tied bool `json:"tied"`
+}
+
+// A measuredPair is a GPU and a NIC of the host with their bandwidth.
+type measuredPair struct {
+	gpu, nic string // as the host calls them
+	gbps     float64
+	tied     bool // with the one above it, of the same NIC
+}
+
+// pairSource are the pairs that one study or document has measured.
+type pairSource struct {
+	source string
+	carry  Carry
+	pairs  []measuredPair // of each NIC the best first
+}
+
+// rank ranks the GPUs for each NIC: as measured on this host, as published for a machine with the same paths, else by the class of the path. It returns what was measured.
+func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
+	var sources []pairSource
+	for i := range studies {
+		s := &studies[i]
+		carry, _ := Where(s, h)
+		if carry != MeasuredHere && carry != MeasuredOnKind {
+			continue
+		}
+		if p := s.pairs(h); len(p) > 0 {
+			sources = append(sources, pairSource{"study " + s.Name, carry, p})
+		}
+	}
+	for i := range documents {
+		if p := documents[i].pairs(h); len(p) > 0 {
+			sources = append(sources, pairSource{documents[i].Title, PublishedForKind, p})
+		}
+	}
+	slices.SortStableFunc(sources, func(a, b pairSource) int { return a.carry.rank() - b.carry.rank() })
+	tree := topology.NewTree(h)
+	gpus := computing(h)
+	rdma := slices.ContainsFunc(h.NICs, func(n topology.NIC) bool { return len(n.RDMA) > 0 })
+	var used []pairSource
+	for i := range h.NICs {
+		nic := h.NICs[i].ID()
+		// Virtual functions are where their NIC is, and the host's own NIC is for no GPU.
+		if len(gpus) == 0 || h.NICs[i].PF != nil || rdma && len(h.NICs[i].RDMA) == 0 {
+			continue
+		}
+		k := Ranking{NIC: nic, Source: "class of the path", Carry: NoEvidence}
+		for _, s := range sources {
+			own := slices.DeleteFunc(slices.Clone(s.pairs), func(p measuredPair) bool { return p.nic != nic })
+			if len(own) == 0 {
+				continue
+			}
+			k.Source, k.Carry = s.source, s.carry
+			for _, p := range own {
+				k.GPUs = append(k.GPUs, RankedGPU{p.gpu, between(tree, p.gpu, nic).String(), p.gbps, p.tied})
+			}
+			used = append(used, pairSource{s.source, s.carry, own})
+			break
+		}
+		r.Rankings = append(r.Rankings, byClass(k, tree, gpus))
+	}
+	return used
+}
+
+// byClass adds the GPUs that were not measured, by their paths, behind those that were.
+func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
+	var rest []RankedGPU
+	class := map[string]topology.PathClass{}
+	for _, gpu := range gpus {
+		if !slices.ContainsFunc(k.GPUs, func(g RankedGPU) bool { return g.GPU == gpu }) {
+			class[gpu] = between(tree, gpu, k.NIC)
+			rest = append(rest, RankedGPU{GPU: gpu, Path: class[gpu].String()})
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b RankedGPU) int { return cmp.Compare(classRank(class[a.GPU]), classRank(class[b.GPU])) })
+	for i := range rest {
+		rest[i].Tied = i > 0 && rest[i].Path == rest[i-1].Path
+	}
+	k.GPUs = append(k.GPUs, rest...)
+	return k
+}
+
+// computing are the GPUs of a host that do more than drive a screen.
+func computing(h *topology.Host) []string {
+	var all []string
+	for i := range h.GPUs {
+		if h.GPUs[i].Kind != topology.GPUDisplay {
+			all = append(all, h.GPUs[i].ID())
+		}
+	}
+	return all
+}
+
+// classRank orders path classes, the nearest first; unknown ones are last.
+func classRank(c topology.PathClass) int {
+	order := []topology.PathClass{topology.PathNVLink, topology.PathPIX, topology.PathPXB, topology.PathPHB, topology.PathNODE, topology.PathSYS}
+	if i := slices.Index(order, c); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+// between is the way over PCIe: NVLinks join GPUs only.
+func between(t *topology.Tree, gpu, nic string) topology.PathClass {
+	p := t.Path(gpu, nic)
+	if p.Class == topology.PathNVLink {
+		return p.PCIe
+	}
+	return p.Class
+}
+
+// gpuOf and nicOf find a device of the host by any of its names; "" where there is none, or more than one.
+func gpuOf(h *topology.Host, name string) string {
+	var found []string
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.ID() == name || g.Name == name || g.UUID != "" && g.UUID == name {
+			found = append(found, g.ID())
+		}
+	}
+	return only(found)
+}
+
+func nicOf(h *topology.Host, name string) string {
+	var found []string
+	for i := range h.NICs {
+		n := &h.NICs[i]
+		if n.ID() == name || n.Name == name || slices.Contains(n.RDMA, name) || slices.Contains(n.Netdevs, name) {
+			found = append(found, n.ID())
+		}
+	}
+	return only(found)
+}
+
+func only(found []string) string {
+	if len(found) == 1 {
+		return found[0]
+	}
+	return ""
+}
+
+// pairs returns the bandwidths that a document measured on a machine like the host: where every GPU and NIC that it names is there, with the same path between them.
+func (d *Document) pairs(h *topology.Host) []measuredPair {
+	for i := range h.GPUs {
+		if h.GPUs[i].Model != "" && !d.ofKind(h) {
+			return nil
+		}
+	}
+	tree := topology.NewTree(h)
+	var all []measuredPair
+	for _, p := range d.Pairs {
+		gpu, nic := gpuOf(h, p.GPU), nicOf(h, p.NIC)
+		if gpu == "" || nic == "" || between(tree, gpu, nic) != p.Class {
+			return nil
+		}
+		all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: p.Gbps})
+	}
+	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Or(cmp.Compare(a.nic, b.nic), cmp.Compare(b.gbps, a.gbps)) })
+	return all
+}
+
+// pairs returns the bandwidths between GPUs and a NIC that a study measured: of a factor lab.nodes.NODE.gpus (or lab.defaults.gpus), whose levels are GPUs, in Gb/s. The NIC
+// is the one that the lab's nodes name; the other factors are at their first levels.
+func (s *Study) pairs(h *topology.Host) []measuredPair {
+	spec := s.Data.Spec
+	factor := -1
+	for i, f := range spec.Factors {
+		if strings.HasSuffix(f.Name, "."+string(gpuDevice)) {
+			factor = i
+		}
+	}
+	nic := s.nic(h)
+	if factor < 0 || nic == "" {
+		return nil
+	}
+	values := map[string][]float64{}
+	test := ""
+	for _, o := range s.Data.Runs {
+		if o.Status != study.StatusDone || !s.firstElsewhere(o.Cell, factor) {
+			continue
+		}
+		for _, v := range o.Values {
+			if v.Unit == "Gb/s" && v.Metric == "bw_average" && (test == "" || v.Test == test) && v.Value > 0 && !math.IsInf(v.Value, 0) {
+				test = v.Test
+				level := o.Cell[spec.Factors[factor].Name]
+				values[level] = append(values[level], v.Value)
+			}
+		}
+	}
+	var all []measuredPair
+	level := map[string]string{}
+	for _, l := range spec.Factors[factor].Levels {
+		if gpu := gpuOf(h, l); gpu != "" && len(values[l]) > 0 && level[gpu] == "" {
+			level[gpu] = l
+			all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: round(middle(values[l]))})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Compare(b.gbps, a.gbps) })
+	found, _, err := comparisons(s.Data)
+	if err != nil {
+		return nil // evidence has told the caller
+	}
+	var first []string // as a comparison writes what its levels share
+	for i, f := range spec.Factors {
+		if i != factor {
+			first = append(first, f.Name+"="+f.Levels[0])
+		}
+	}
+	where := strings.Join(first, " ")
+	for i := 1; i < len(all); i++ {
+		a, b := level[all[i-1].gpu], level[all[i].gpu]
+		all[i].tied = !slices.ContainsFunc(found, func(c study.Comparison) bool {
+			return c.Test == test && c.Metric == "bw_average" && c.Where == where && (c.A == a && c.B == b || c.A == b && c.B == a) && apart(&c)
+		})
+	}
+	return all
+}
+
+// apart reports whether a comparison tells its levels apart, whether or not the difference matters.
+func apart(c *study.Comparison) bool {
+	return c.Judged != nil && len(c.Confounded) == 0 && c.Judged.P <= 1-c.Effect.Confidence && c.Effect.Interval.Bounded() && !c.Effect.Interval.Contains(c.Effect.NoEffect())
+}
+
+// firstElsewhere reports whether all factors but one are at their first level.
+func (s *Study) firstElsewhere(cell map[string]string, factor int) bool {
+	for i, f := range s.Data.Spec.Factors {
+		if i != factor && cell[f.Name] != f.Levels[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// nic returns the one NIC of the host that the lab's nodes ask for by name; "" where there is none, or more than one.
+func (s *Study) nic(h *topology.Host) string {
+	if s.Lab == nil {
+		return ""
+	}
+	var found []string
+	for i := range s.Lab.Nodes {
+		for _, want := range slices.Concat(s.Lab.Nodes[i].NICRequests, s.Lab.Nodes[i].VFRequests) {
+			if id := nicOf(h, want.Address); want.Address != "" && !slices.Contains(found, id) {
+				found = append(found, id)
+			}
+		}
+	}
+	return only(found)
+}
+
+// middle is the median.
+func middle(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// round keeps a hundredth: perftest prints no more.
+func round(v float64) float64 { return math.Round(v*100) / 100 }
+
+// model turns measured pairs into those of the planner's model. The loss of a pair is against the best of the file, so pairs of one kind of source are taken, the best.
+func model(sources []pairSource) (pairs []plan.MeasuredPair, from string) {
+	for _, s := range sources {
+		if s.carry.rank() != sources[0].carry.rank() {
+			continue
+		}
+		for _, p := range s.pairs {
+			if p.gbps > 0 {
+				pairs = append(pairs, plan.MeasuredPair{GPU: p.gpu, NIC: p.nic, Gbps: p.gbps})
+			}
+		}
+	}
+	if len(pairs) > 0 {
+		from = fmt.Sprintf("GPU-NIC bandwidths: %s (%s)", sources[0].source, sources[0].carry)
+	}
+	return pairs, from
+}
