@@ -58,14 +58,16 @@ type NetDevice struct {
 	MTU       int // bytes
 	OperState string
 	Carrier   string
-	PCI       string // class of the PCI function that it is on, "0x020000"; empty of paravirtual and other devices
-	NUMANode  *int   // of that function
+	PCI       string   // class of the PCI function that it is on, "0x020000"; empty of paravirtual and other devices
+	NUMANode  *int     // of that function
+	Members   []string // the devices that a bond joins
 }
 
 // An RDMADevice is one RDMA device with the state of its port 1: /sys/class/infiniband/NAME.
 type RDMADevice struct {
 	NodeGUID  string
 	Parent    string // the network device of a soft RoCE device
+	PCI       string // address of the function that it is on; empty in what a node says in brief
 	State     string // e.g. "4: ACTIVE"
 	LinkLayer string
 	Rate      string
@@ -180,6 +182,8 @@ func (f *Node) set(key []string, value string) (err error) {
 			d.PCI = value
 		case "numa_node":
 			d.NUMANode, err = number(value)
+		case "members":
+			d.Members = strings.Fields(value)
 		}
 	case key[0] == "rdma" && len(key) >= 3:
 		d := f.RDMA[key[1]]
@@ -300,6 +304,8 @@ func (d *RDMADevice) set(key []string, value string) (err error) {
 			d.NodeGUID = value
 		case "parent":
 			d.Parent = value
+		case "pci":
+			d.PCI = value
 		}
 		return nil
 	}

@@ -49,6 +49,8 @@ pci/0000:06:00.0/max_link_speed Unknown
 pci/0000:06:00.0/max_link_width 255
 net/eth0/class 0x020000
 net/eth0/numa_node 1
+net/bond0/members eth1 eth2
+rdma/mlx5_bond_0/pci 0000:41:00.0
 nvidia NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build
 module/nvidia_peermem
 something/new 1
@@ -65,8 +67,8 @@ func TestParse(t *testing.T) {
 	four := netip.MustParseAddr("::ffff:10.0.0.1")
 	want := &Node{
 		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000", Kernel: "6.1.0-42-amd64",
-		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1", PCI: "0x020000", NUMANode: new(1)}},
-		RDMA: map[string]*RDMADevice{"rxe0": {
+		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1", PCI: "0x020000", NUMANode: new(1)}, "bond0": {Members: []string{"eth1", "eth2"}}},
+		RDMA: map[string]*RDMADevice{"mlx5_bond_0": {PCI: "0000:41:00.0", Counters: map[string]uint64{}, PortCounters: map[string]uint64{}}, "rxe0": {
 			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)",
 			GIDs: []GID{
 				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"}, {3, four, "RoCE v2", "eth0"},

@@ -4,12 +4,16 @@ package report
 
 import (
 	"bytes"
+	order "cmp"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +80,7 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 		{"sixteen-nodes", synthetic(16, fullMesh(16), []int64{2, 65536})},
 		{"five-nodes-all-sizes", synthetic(5, fullMesh(5), sizes(1, 23, 2))},
 		{"sixty-four-nodes", synthetic(64, [][2]int{{1, 0}, {2, 0}, {3, 0}, {63, 0}, {0, 63}}, []int64{65536})},
+		{"hardware", judged()},
 		{"nothing", Data{}},
 		{"hostile", hostileData()},
 	} {
@@ -88,7 +93,7 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		on := browsertest.Screens
-		if lab.name != "two-nodes" && lab.name != "failures" { // one of each kind is enough for the others
+		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" { // one of each kind is enough for the others
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}
 		for _, s := range on {
@@ -169,6 +174,118 @@ func wantPoints(d Data) []string {
 	for _, k := range slices.Collect(maps.Keys(values)) {
 		out = append(out, fmt.Sprintf("%d %s", k.bytes, show.Exact(middle(values[k]))))
 	}
+	for _, x := range d.Distributions {
+		for _, p := range x.Points {
+			if show.IsLandmark(p.Quantile) {
+				out = append(out, "0 "+show.Exact(p.Us))
+			}
+		}
+	}
 	slices.Sort(out)
 	return out
+}
+
+// compareProbe is probe of a comparison, with what happens when the head of the last but one column is pressed. The order is put back: it must not be on the screenshots.
+const compareProbe = `(() => {
+  const out = JSON.parse(` + probe + `);
+  const table = [...document.querySelectorAll('table.sort')].at(-1);
+  out.unpressable = [...document.querySelectorAll('table.sort thead th')].filter(h => !h.querySelector('button')).length;
+  out.uncaptioned = [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length;
+  out.warning = document.querySelector('.banner')?.textContent ?? '';
+  out.csv = document.querySelector('a[download]')?.href ?? '';
+  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells], at = heads.length - 2, button = heads[at].querySelector('button');
+  button.focus();
+  out.focused = document.activeElement === button || !button.checkVisibility();
+  button.click();
+  out.up = [...table.tBodies[0].rows].map(r => r.cells[at].dataset.v);
+  out.sortUp = heads[at].getAttribute('aria-sort');
+  table.tBodies[0].append(...rows);
+  heads[at].removeAttribute('aria-sort');
+  button.blur(); scrollTo(0, 0);
+  return JSON.stringify(out);
+})()`
+
+func TestChromiumShowsAComparison(t *testing.T) {
+	b := browsertest.Start(t)
+	dir := t.TempDir()
+	few := func(d Data) Data { d.Samples = d.Samples[:6]; return d }
+	for _, c := range []struct {
+		name    string
+		a, b    Data
+		charts  int
+		warning string
+	}{
+		{"two-conditions", hardware(1), worse(), 13, "The conditions differ in 5 points"},
+		{"emulated-mesh", synthetic(5, fullMesh(5), []int64{2, 64, 65536}), synthetic(5, fullMesh(5)[:12], []int64{2, 64, 65536}), 10, "Both are emulated"},
+		{"one-emulated", hardware(1), synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2)), 0, "One is emulated and the other is not"},
+		{"hostile", hostileData(), few(hostileData()), -1, "Both are emulated"},
+	} {
+		file := filepath.Join(dir, "compare-"+c.name+".html")
+		if err := os.WriteFile(file, []byte(comparedPage(t, c.a, c.b)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		on := browsertest.Screens
+		if c.name != "two-conditions" {
+			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
+		}
+		for _, s := range on {
+			t.Run(c.name+" on "+s.Name, func(t *testing.T) {
+				seen := b.Open(t, file, s, compareProbe)
+				if len(seen.Problems) > 0 {
+					t.Errorf("the browser reported:\n%s", strings.Join(seen.Problems, "\n"))
+				}
+				var got struct {
+					probed
+					Unpressable, Uncaptioned int
+					Warning, CSV, SortUp     string
+					Focused                  bool
+					Up                       []string
+				}
+				if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
+					t.Fatalf("probe: %v in %q", err, seen.Probe)
+				}
+				for what, n := range map[string]int{"points without title": got.Untitled, "pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped,
+					"pixels to scroll sideways": max(got.Sideways, 0), "table heads that cannot be pressed": got.Unpressable, "tables without caption": got.Uncaptioned} {
+					if n != 0 {
+						t.Errorf("%d %s, want none", n, what)
+					}
+				}
+				for what, list := range map[string][]string{"outside of its picture": got.Clipped, "over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
+					if len(list) > 0 {
+						t.Errorf("text %s: %q", what, list)
+					}
+				}
+				if got.Background != s.Background {
+					t.Errorf("background is %s, want %s", got.Background, s.Background)
+				}
+				if c.charts >= 0 && got.Charts != c.charts {
+					t.Errorf("%d charts, want %d", got.Charts, c.charts)
+				}
+				if !strings.Contains(got.Warning, c.warning) && c.name != "hostile" {
+					t.Errorf("warning %q, want %q", got.Warning, c.warning)
+				}
+				text, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(got.CSV, "data:text/csv;charset=utf-8;base64,"))
+				var want bytes.Buffer
+				if err := errors.Join(err, CompareCSV(&want, Compare(c.a, c.b))); err != nil || !bytes.Equal(text, want.Bytes()) {
+					t.Errorf("the download is not the CSV: %v, %d bytes, want %d", err, len(text), want.Len())
+				}
+				if got.SortUp != "ascending" || !got.Focused || !slices.IsSortedFunc(got.Up, compareRatios) {
+					t.Errorf("sorting says %q, takes the focus: %v, order %q", got.SortUp, got.Focused, got.Up)
+				}
+			})
+		}
+	}
+}
+
+// compareRatios orders numbers; what is missing comes last.
+func compareRatios(a, b string) int {
+	if a == "" || b == "" {
+		return strings.Compare(b, a)
+	}
+	x, err1 := strconv.ParseFloat(a, 64)
+	y, err2 := strconv.ParseFloat(b, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		panic(err)
+	}
+	return order.Compare(x, y)
 }

@@ -15,6 +15,7 @@ type chartPoint struct {
 	Test   string
 	Bytes  int64 // 0: the tool has no message size
 	Metric string
+	Run    string // "A" or "B" where two results are compared
 }
 
 // A scope is what one group of charts is about: a pair, or all pairs of one kind together. In a pair a spread is over the repeats
@@ -23,9 +24,11 @@ type scope struct {
 	Title    string
 	Emulated bool
 	Pairs    int
+	pair     pair // no names where it is many
 	points   map[chartPoint]spread
-	derived  map[chartPoint]bool // in points with true: at least one value was computed from another column
-	keys     []chartPoint        // of points, sorted
+	derived  map[chartPoint]bool    // in points with true: at least one value was computed from another column
+	limits   map[chartPoint]float64 // what the wire carries, of bandwidths where every pair says so: the least
+	keys     []chartPoint           // of points, sorted
 }
 
 // maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody compares charts: the pairs are
@@ -46,15 +49,18 @@ func (r *results) scopes() []scope {
 		if !ok {
 			i = len(out)
 			index[g] = i
-			out = append(out, scope{Title: p.String(), Emulated: p.Emulated, points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool)})
+			out = append(out, scope{Title: p.String(), pair: g, Emulated: p.Emulated, points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool), limits: make(map[chartPoint]float64)})
 		}
 		out[i].Pairs++
 	}
 	medians := make([]map[chartPoint][]spread, len(out))
 	for _, k := range r.keys {
 		i := index[group(k.Pair)]
-		c := chartPoint{k.Test, k.Bytes, k.Metric}
+		c := chartPoint{Test: k.Test, Bytes: k.Bytes, Metric: k.Metric}
 		s := spreadOf(r.values[k])
+		if least, ok := out[i].limits[c]; !ok || r.limits[k] < least {
+			out[i].limits[c] = r.limits[k]
+		}
 		out[i].derived[c] = out[i].derived[c] || r.derived[k]
 		if len(r.pairs) <= maxPairCharts {
 			out[i].points[c] = s
@@ -76,11 +82,26 @@ func (r *results) scopes() []scope {
 		if len(r.pairs) > maxPairCharts {
 			out[i].Title = show.Count(out[i].Pairs, "pair", "pairs") + " together"
 		}
-		slices.SortFunc(out[i].keys, func(a, b chartPoint) int {
-			return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Bytes, b.Bytes))
-		})
+		slices.SortFunc(out[i].keys, comparePoints)
 	}
 	return out
+}
+
+func comparePoints(a, b chartPoint) int {
+	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Bytes, b.Bytes))
+}
+
+// limit is what the wire carries at a point, in the unit of its metric; 0 where that is not known.
+func (s scope) limit(k chartPoint) float64 {
+	switch k.Metric {
+	case bench.MetricBWAverage:
+		return s.limits[k]
+	case bench.MetricMessageRate: // as many messages as the bandwidth has
+		of := k
+		of.Metric = bench.MetricBWAverage
+		return s.limits[of] * 1e3 / (8 * float64(k.Bytes))
+	}
+	return 0
 }
 
 // Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays readable there, and a laptop
@@ -103,8 +124,11 @@ type chart struct {
 	Top, Bottom     int    // of the plot
 	Left            string // of the plot, as far right as the longest label of the axis needs
 	XTicks, YTicks  []tick
+	XLabel          string
 	Series          []series
-	Bars            []bar // instead of Series
+	Limits          []string // paths: what the wire carries
+	LimitKey        *series  // of Limits, in the legend; nil where there are none
+	Bars            []bar    // instead of Series
 }
 
 // A tick is a gridline and its label.
@@ -120,9 +144,9 @@ type series struct {
 	KeyEnd, TextX string // where it ends, and where the name starts
 	Marks         []mark
 
-	marker           int // the shape, so that series differ in more than colour
-	points           []chartPoint
-	testName, metric string
+	marker                int // the shape, so that series differ in more than colour
+	points                []chartPoint
+	testName, metric, run string
 }
 
 // A mark is a point of a line or a bar: an element that can be pointed at, with the figure in it.
@@ -151,7 +175,7 @@ func (s scope) charts(id string) []chart {
 	is := func(names ...string) func(chartPoint) bool {
 		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
 	}
-	add("Bandwidth", " by message size", is(bench.MetricBWAverage), false)
+	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
 	withTypical := make(map[string]bool) // by test; an average is drawn only where there is no median, which is the better figure
@@ -212,9 +236,11 @@ func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
 		p := s.points[k]
 		if i == 0 {
 			lo, hi, small, large = p.Min, p.Max, k.Bytes, k.Bytes
-			continue
 		}
 		lo, hi = min(lo, p.Min), max(hi, p.Max)
+		if logY {
+			hi = max(hi, s.limit(k))
+		}
 		small, large = min(small, k.Bytes), max(large, k.Bytes)
 	}
 	if logY {
@@ -225,48 +251,144 @@ func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
 	return show.SizeAxis(small, large), y
 }
 
-// lineChart draws the points as lines, one for each test and metric.
+// lineChart draws the points as lines, one for each test, metric and run.
 func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
-	c := chart{ID: id, Title: title, Emulated: s.Emulated}
+	c := chart{ID: id, Title: title, Emulated: s.Emulated, XLabel: "message size"}
 	var all []series
 	for _, k := range keys {
-		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric {
-			all = append(all, series{testName: k.Test, metric: k.Metric})
+		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric || all[n-1].run != k.Run {
+			all = append(all, series{testName: k.Test, metric: k.Metric, run: k.Run})
 		}
 		last := &all[len(all)-1]
 		last.points = append(last.points, k)
 	}
-	oneTest := all[0].testName == all[len(all)-1].testName && len(all) > 1
+	oneTest := all[0].testName == all[len(all)-1].testName && all[0].metric != all[len(all)-1].metric
 	x, y := s.axes(keys, logY)
 	_, unit, label := metricInfo(all[0].metric)
 	c.YLabel = show.Unit(unit)
 	if !oneTest && label != "message rate" {
 		c.YLabel += ", " + label
 	}
-
-	left := 14.0
-	for _, t := range y.Ticks {
-		left = max(left, 14+letterWidth*float64(len([]rune(show.Tick(t)))))
-	}
-	c.Left = show.Px(left)
-	x.From, x.To = left, plotRight-8
-
-	// The legend stands above the plot and wraps like text.
-	legendX, legendY := 8.0, 14
 	for i := range all {
 		se := &all[i]
+		se.Name = se.testName
 		if oneTest { // same test: the lines differ in metric
 			_, _, se.Name = metricInfo(se.metric)
 			se.Dash = i
-		} else {
-			se.Name = se.testName
 		}
-		se.Color, se.marker = i%6, i
-		width := 34 + letterWidth*float64(len([]rune(show.Cut(se.Name, 28)))) + 14
+		se.Color, se.marker = i, i
+		if i > 0 && se.run != "" && all[i-1].testName == se.testName && all[i-1].metric == se.metric { // the other run of the same
+			se.Color = all[i-1].Color
+		} else if i > 0 && se.run != "" {
+			se.Color = all[i-1].Color + 1
+		}
+		se.asRun()
+	}
+	colorRuns(all)
+	limits := s.limitLines(all)
+	if len(limits) > 0 {
+		c.LimitKey = &series{Name: "wire limit, headers counted"}
+	}
+	c.frame(all, &x, &y, show.Tick, func(v float64) string { return show.Size(int64(v)) })
+	for i := range all {
+		s.draw(&all[i], x, y)
+	}
+	for _, line := range limits {
+		var d strings.Builder
+		for i, p := range line {
+			verb := "L"
+			if i == 0 {
+				verb = "M"
+			}
+			fmt.Fprintf(&d, "%s%s %s", verb, show.Px(x.At(float64(p.Bytes))), show.Px(y.At(s.limit(p))))
+		}
+		c.Limits = append(c.Limits, d.String())
+	}
+	scale := "linear from zero"
+	if logY {
+		scale = "logarithmic"
+	}
+	c.Desc = fmt.Sprintf("Lines over message size (to the base of two), %s in %s, %s. %s.", strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
+	if len(limits) > 0 {
+		c.Desc += " A dashed line is what the wire carries."
+	}
+	c.Desc += " The figures are in the tables below."
+	return c
+}
+
+// asRun makes the line of a run look as such where two results are compared: the colour says what, dash and marker whose.
+func (se *series) asRun() {
+	switch se.run {
+	case "":
+		return
+	case "A":
+		se.Dash, se.marker = 0, 0
+	default:
+		se.Dash, se.marker = 1, 1
+	}
+	se.Name = se.run + ": " + se.Name
+}
+
+// colorRuns gives two lines that are the runs of one thing a colour each, as the bars have them.
+func colorRuns(all []series) {
+	if len(all) == 2 && all[0].run == "A" && all[1].run == "B" {
+		all[0].Color, all[1].Color = 0, 1
+	}
+}
+
+// limitLines are the lines of what the wire carries. Tests whose limits are nearly the same, since they differ in headers alone, share one.
+func (s scope) limitLines(all []series) [][]chartPoint {
+	const near = 1.3
+	var out [][]chartPoint
+	for _, se := range all {
+		known := slices.DeleteFunc(slices.Clone(se.points), func(k chartPoint) bool { return s.limit(k) <= 0 })
+		if len(known) < 2 {
+			continue
+		}
+		if !slices.ContainsFunc(out, func(other []chartPoint) bool {
+			for _, k := range known {
+				at := slices.IndexFunc(other, func(o chartPoint) bool { return o.Bytes == k.Bytes })
+				if at < 0 || s.limit(k)/s.limit(other[at]) > near || s.limit(other[at])/s.limit(k) > near {
+					return false
+				}
+			}
+			return true
+		}) {
+			out = append(out, known)
+		}
+	}
+	return out
+}
+
+// frame lays out legend, plot and ticks, and gives the axes their coordinates.
+func (c *chart) frame(all []series, x, y *show.Axis, yLabel, xLabel func(float64) string) {
+	left := 14.0
+	for _, t := range y.Ticks {
+		left = max(left, 14+letterWidth*float64(len([]rune(yLabel(t)))))
+	}
+	c.Left = show.Px(left)
+	x.From, x.To = left, plotRight-8
+	if n := len(x.Ticks); n > 0 { // the last label, which stands below the end, whole
+		x.To = min(x.To, chartWidth-2-letterWidth/2*float64(len([]rune(xLabel(x.Ticks[n-1])))))
+	}
+
+	// The legend stands above the plot and wraps like text.
+	legendX, legendY := 8.0, 14
+	entries := make([]*series, len(all))
+	for i := range all {
+		entries[i] = &all[i]
+	}
+	if c.LimitKey != nil {
+		entries = append(entries, c.LimitKey)
+	}
+	for _, se := range entries {
+		se.Color %= 6
+		se.Dash %= 4
+		se.Name = show.Cut(se.Name, 40)
+		width := 34 + letterWidth*float64(len([]rune(se.Name))) + 14
 		if legendX > 8 && legendX+width > chartWidth {
 			legendX, legendY = 8, legendY+lineHeight
 		}
-		se.Name = show.Cut(se.Name, 28)
 		se.KeyX, se.KeyEnd, se.KeyY = show.Px(legendX), show.Px(legendX+26), show.Px(float64(legendY)-4)
 		se.TextX = show.Px(legendX + 31)
 		se.Key = show.Marker(se.marker, legendX+13, float64(legendY)-4)
@@ -277,24 +399,13 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	c.Bottom = c.Top + plotHeight
 	c.Height = c.Bottom + 42
 	y.From, y.To = float64(c.Bottom), float64(c.Top)
-
 	for _, t := range y.Ticks {
-		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), show.Tick(t)})
+		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), yLabel(t)})
 	}
 	for _, t := range x.Ticks {
-		c.XTicks = append(c.XTicks, tick{show.Px(x.At(t)), show.Size(int64(t))})
-	}
-	for i := range all {
-		s.draw(&all[i], x, y)
+		c.XTicks = append(c.XTicks, tick{show.Px(x.At(t)), xLabel(t)})
 	}
 	c.Series = all
-	scale := "linear from zero"
-	if logY {
-		scale = "logarithmic"
-	}
-	c.Desc = fmt.Sprintf("Lines over message size (to the base of two), %s in %s, %s. %s. The figures are in the tables below.",
-		strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
-	return c
 }
 
 // draw fills in the line, the band between lowest and highest, and the marks of a series.
@@ -335,6 +446,9 @@ func (s scope) mark(k chartPoint) mark {
 	_, unit, label := metricInfo(k.Metric)
 	unit = show.Unit(unit)
 	title := k.Test
+	if k.Run != "" {
+		title = k.Run + ": " + title
+	}
 	if k.Bytes > 0 {
 		title += ", " + show.Size(k.Bytes)
 	}
@@ -345,6 +459,9 @@ func (s scope) mark(k chartPoint) mark {
 			what = "pairs"
 		}
 		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, p.figure(p.Min), p.figure(p.Max))
+	}
+	if limit := s.limit(k); limit > 0 {
+		title += fmt.Sprintf("; the wire carries %s", show.Short(limit))
 	}
 	if s.derived[k] {
 		title += ", " + derivedText
@@ -360,6 +477,7 @@ type bar struct {
 	mark
 	Label, Text string // what was measured, above the bar; the figure, behind it
 	LabelY, Y   int
+	Color       int // of the style sheet
 	Width       string
 	TextX       string
 }
@@ -379,7 +497,13 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 		if k.Bytes > 0 {
 			label += ", " + show.Size(k.Bytes)
 		}
+		if k.Run != "" {
+			label = k.Run + ": " + label
+		}
 		b := bar{mark: m, Label: show.Cut(label+", "+metric, 56), Text: p.figure(p.Median) + " " + show.Unit(unit)}
+		if k.Run == "B" {
+			b.Color = 1
+		}
 		b.LabelY = 16 + i*44
 		b.Y = b.LabelY + 6
 		b.Width = show.Px(max(1, y.At(p.Median)-y.From)) // 1: the smallest that can be seen and pointed at

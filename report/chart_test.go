@@ -66,7 +66,7 @@ func TestScopesJoinManyPairs(t *testing.T) {
 	if len(many) != 1 || many[0].Title != "6 pairs together" || many[0].Pairs != 6 {
 		t.Fatalf("six pairs: got %+v, want one scope", many)
 	}
-	if p := many[0].points[chartPoint{"ib_write_bw", 2, bench.MetricBWAverage}]; p.N != 6 || !(p.Min < p.Median && p.Median < p.Max) {
+	if p := many[0].points[chartPoint{Test: "ib_write_bw", Bytes: 2, Metric: bench.MetricBWAverage}]; p.N != 6 || !(p.Min < p.Median && p.Median < p.Max) {
 		t.Errorf("spread over the pairs is %+v", p)
 	}
 }
@@ -79,7 +79,7 @@ func TestAPairWithManyRepeatsCountsOnceAmongPairs(t *testing.T) {
 	for range 10 {
 		d.Samples = append(d.Samples, bw("a", "e", 4, 4))
 	}
-	got := collect(d).scopes()[0].points[chartPoint{"ib_write_bw", 4, bench.MetricBWAverage}]
+	got := collect(d).scopes()[0].points[chartPoint{Test: "ib_write_bw", Bytes: 4, Metric: bench.MetricBWAverage}]
 	if want := (spread{4, 1, 2.5, 4, 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -26,6 +26,25 @@ func (d Data) clean(f func(string) string) Data {
 		s := &d.Samples[i]
 		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error)
 	}
+	d.Judgements = slices.Clone(d.Judgements)
+	for i := range d.Judgements {
+		j := &d.Judgements[i]
+		each(&j.Test, &j.Client, &j.Server, &j.Metric, &j.Verdict, &j.Text)
+		j.Causes = slices.Clone(j.Causes)
+		for k := range j.Causes {
+			each(&j.Causes[k].What, &j.Causes[k].Evidence, &j.Causes[k].Fix)
+		}
+	}
+	d.Beside = slices.Clone(d.Beside)
+	for i := range d.Beside {
+		b := &d.Beside[i]
+		each(&b.Test, &b.Client, &b.Server, &b.Metric, &b.Of)
+	}
+	d.Distributions = slices.Clone(d.Distributions)
+	for i := range d.Distributions {
+		x := &d.Distributions[i]
+		each(&x.Test, &x.Client, &x.Server)
+	}
 	d.Environment = slices.Clone(d.Environment)
 	for i := range d.Environment {
 		each(&d.Environment[i].Key, &d.Environment[i].Value)

@@ -14,14 +14,19 @@ import (
 
 // Data is everything that a report shows. Every field may be empty: what is missing is said or left out, never invented.
 type Data struct {
-	Lab         string          `json:"lab"`
-	Title       string          `json:"title,omitempty"` // empty: "Lab " and the lab's name
-	Generated   time.Time       `json:"generated"`       // printed in UTC
-	Rackless    string          `json:"rackless"`        // version of rackless
-	Nodes       []Node          `json:"nodes"`           // their order is the order of rows, columns and pairs
-	Findings    []check.Finding `json:"findings,omitempty"`
-	Samples     []bench.Sample  `json:"samples,omitempty"`
-	Environment []Fact          `json:"environment,omitempty"` // printed in this order
+	Lab       string          `json:"lab"`
+	Title     string          `json:"title,omitempty"` // empty: "Lab " and the lab's name
+	Generated time.Time       `json:"generated"`       // printed in UTC
+	Rackless  string          `json:"rackless"`        // version of rackless
+	Nodes     []Node          `json:"nodes"`           // their order is the order of rows, columns and pairs
+	Findings  []check.Finding `json:"findings,omitempty"`
+	Samples   []bench.Sample  `json:"samples,omitempty"`
+	// Judgements hold the bandwidths against what the way carries, and Beside has latencies beside published ones. Results of earlier releases have neither.
+	Judgements []bench.Judgement `json:"expectations,omitempty"`
+	Beside     []bench.Beside    `json:"published,omitempty"`
+	// Distributions are what is kept of all single latencies.
+	Distributions []Distribution `json:"latency_distributions,omitempty"`
+	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
 	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o svg" writes it; empty: not shown.
 	HostPicture string `json:"host_picture,omitempty"`
 	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/report/show"
 )
@@ -21,14 +22,21 @@ import (
 //go:embed page.html
 var pageHTML string
 
+// pageCSS is what reports have beyond the style sheet of all pages.
+//
+//go:embed page.css
+var pageCSS string
+
 // pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is. It is parsed when the
 // first page is written, not at every start of the program.
-var pageTemplate = sync.OnceValue(func() *template.Template {
+var pageTemplate = sync.OnceValue(parsePage)
+
+func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size,
 		"time": show.Time,
 	}).Parse(pageHTML))
-})
+}
 
 // Page writes the report as one HTML page that needs nothing else: no network, no script, no file beside it. Its content security
 // policy lets the browser load nothing at all and apply only the style sheet that is in it.
@@ -57,6 +65,9 @@ type page struct {
 	Tables                   []figureTable
 	Failures                 []failureView
 	FindingsText             string
+	Judged                   []judgedView
+	NoExpectation            string // what is said of emulated figures instead
+	BesideTexts              []string
 	Faults                   []check.Finding // failed, then unknown
 	Fine                     []check.Finding
 	Commands                 []command
@@ -92,6 +103,19 @@ type figureRow struct {
 // class of the style sheet that puts the decimal points of a column below each other; the longest figure has none.
 type figureCell struct{ Text, Repeats, Values, Align string }
 
+// A judgedView is a judgement as the page lists it.
+type judgedView struct {
+	bench.Judgement
+	Name, Figure string
+	Reached      bool
+	Causes       []causeView
+}
+
+type causeView struct {
+	bench.Cause
+	Title string
+}
+
 // A failureView is a failure as the page lists it.
 type failureView struct {
 	failure
@@ -104,11 +128,12 @@ type command struct{ What, Client, Command, Server, ServerCommand string }
 func newPage(d Data) page {
 	d = d.clean(show.Visible)
 	r := collect(d)
-	sum := sha256.Sum256([]byte(show.Style))
+	style := show.Style + pageCSS
+	sum := sha256.Sum256([]byte(style))
 	p := page{
 		Data:    d,
 		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
-		Style: template.CSS(show.Style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: findingsText(d.Findings),
 		Commands:     commands(d),
@@ -119,9 +144,31 @@ func newPage(d Data) page {
 	}
 	for i, s := range r.scopes() {
 		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
+		var of []ranOf
+		for k := range d.Distributions {
+			if x := &d.Distributions[k]; s.Pairs == 1 && x.pair(d.Emulated) == s.pair {
+				of = append(of, ranOf{Distribution: x})
+			}
+		}
+		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated, of)...)
 		if len(g.Charts) > 0 {
 			p.Groups = append(p.Groups, g)
 		}
+	}
+	all, emulated := d.judged()
+	if emulated {
+		p.NoExpectation = noExpectation
+	}
+	for _, j := range all {
+		_, unit, _ := metricInfo(j.Metric)
+		v := judgedView{Judgement: j, Name: judgedName(j), Figure: show.Figure(j.Value) + " " + show.Unit(unit), Reached: reached(j)}
+		for _, c := range j.Causes {
+			v.Causes = append(v.Causes, causeView{c, causeTitle(c)})
+		}
+		p.Judged = append(p.Judged, v)
+	}
+	for _, b := range d.shownBeside() {
+		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
 	}
 	for _, f := range r.failures {
 		what := f.Sample.Test + ", " + between(f.Sample.Client, f.Sample.Server)

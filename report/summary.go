@@ -65,7 +65,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
-		if part, ok := r.ofWire(h, pairs, repeats); ok {
+		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 { // else those say it, and of the wire at its best
 			least := ""
 			if len(pairs) > 1 {
 				least = "at least "

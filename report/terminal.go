@@ -52,6 +52,8 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 			t.matrix(m)
 		}
 	}
+	t.expectations(d)
+	t.beside(d)
 	t.failed()
 	t.findings(d.Findings)
 	if err := t.Flush(); err != nil {

@@ -4,9 +4,19 @@
 // The package is pure.
 package show
 
-import _ "embed" // for the style sheet
+import _ "embed" // for the style sheets and the script
 
 // Style is the style sheet of the pages. It is the one text in them that is not escaped.
 //
 //go:embed page.css
 var Style string
+
+// SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it beside nothing else that runs, and work without it.
+//
+//go:embed sort.js
+var SortScript string
+
+// SortStyle is the style of those tables, and of the button that downloads their figures; it goes behind Style.
+//
+//go:embed sort.css
+var SortStyle string

@@ -10,9 +10,6 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// landmarks are the quantiles that have a mark and a line of the grid.
-var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
-
 // maxLines is how many cells one picture of latencies has: of more lines nobody follows one.
 const maxLines = 6
 
@@ -62,9 +59,6 @@ func (v *view) distributions() []chart {
 	return out
 }
 
-// depth is the place of a quantile on the axis: as far apart as 90 % and 99 % are 99 % and 99.9 %.
-func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
-
 func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepest float64) chart {
 	c := newCanvas(id, title, chartWidth)
 	for i, s := range all {
@@ -84,13 +78,13 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 	for _, t := range y.Ticks {
 		left = max(left, margin+6+float64(fontTick.Width(show.Tick(t))))
 	}
-	x := show.Axis{Lo: 0, Hi: depth(deepest), From: left + 2, To: chartWidth - inset}
+	x := show.Axis{Lo: 0, Hi: show.Depth(deepest), From: left + 2, To: chartWidth - inset}
 	for _, t := range y.Ticks {
 		c.path("grid", fmt.Sprintf("M%s %sH%d", show.Px(left), show.Px(y.At(t)), chartWidth-margin), "")
 		c.text("tick r", left-4, y.At(t)+4, show.Tick(t))
 	}
-	for _, q := range landmarks {
-		if at := x.At(depth(q)); q <= deepest {
+	for _, q := range show.Landmarks {
+		if at := x.At(show.Depth(q)); q <= deepest {
 			c.path("grid", fmt.Sprintf("M%s %sV%s", show.Px(at), show.Px(top), show.Px(bottom)), "")
 			c.text("tick m", at, bottom+14, percent(q))
 		}
@@ -116,7 +110,7 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 	var marks []shape
 	last := ""
 	for _, p := range s.Quantiles {
-		px, py := x.At(depth(p.Quantile)), y.At(p.Us)
+		px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
 		place := fmt.Sprintf("%s %s", show.Px(px), show.Px(py))
 		// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, which misleads nobody.
 		if p.Supported || p.Quantile < 0.5 {
@@ -128,7 +122,7 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 			faint.WriteString("L" + place)
 		}
 		last = place
-		if slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-p.Quantile) < 1e-9 }) {
+		if show.IsLandmark(p.Quantile) {
 			marks = append(marks, shape{Class: fmt.Sprintf("pt s%d", i%6), D: show.Marker(i, px, py),
 				Title: fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count, show.Figure(p.Us), unit)})
 		}

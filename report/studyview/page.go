@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // for the template, the style sheet and the script
+	_ "embed" // for the template and the style sheet
 	"encoding/base64"
 	"fmt"
 	"html/template"
@@ -26,10 +26,8 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// pageScript sorts tables. Everything else works without it.
-//
-//go:embed page.js
-var pageScript string
+// pageStyle is all of the style sheet.
+func pageStyle() string { return show.Style + show.SortStyle + pageCSS }
 
 // pageTemplate escapes every field by the place where it stands. The style sheet and the script are the only texts that it takes as they are.
 var pageTemplate = sync.OnceValue(func() *template.Template {
@@ -119,8 +117,8 @@ type figureCell struct{ Text, Value string }
 
 func (v *view) page(d *Document) (*page, error) {
 	p := &page{
-		Document: *v.Document, Style: template.CSS(show.Style + pageCSS), Script: template.JS(pageScript),
-		StyleHash: digest(show.Style + pageCSS), ScriptHash: digest(pageScript),
+		Document: *v.Document, Style: template.CSS(pageStyle()), Script: template.JS(show.SortScript),
+		StyleHash: digest(pageStyle()), ScriptHash: digest(show.SortScript),
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),

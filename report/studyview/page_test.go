@@ -85,7 +85,7 @@ func TestPagesReferToNothingOutside(t *testing.T) {
 	if strings.Contains(page, "@import") || strings.Contains(page, "http:") || strings.Contains(page, "https:") {
 		t.Error("the page has an address")
 	}
-	if !strings.Contains(page, `content="default-src 'none'; style-src '`+strings.ReplaceAll(digest(show.Style+pageCSS), "+", "&#43;")) {
+	if !strings.Contains(page, `content="default-src 'none'; style-src '`+strings.ReplaceAll(digest(pageStyle()), "+", "&#43;")) {
 		t.Error("the policy does not name the style sheet")
 	}
 }

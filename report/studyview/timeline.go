@@ -9,9 +9,9 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens.
+// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens. Of imported runs that order is not known.
 func (v *view) timeLines() []chart {
-	if len(v.Data.Runs) == 0 {
+	if len(v.Data.Runs) == 0 || v.Data.Spec.Imported != "" {
 		return nil
 	}
 	return []chart{v.timeLine("time-narrow", "narrow", chartWidth), v.timeLine("time-wide", "wide", wideWidth)}

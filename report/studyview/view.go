@@ -258,9 +258,11 @@ func (v *view) made() []setting {
 	if s.Design == study.DesignHalf {
 		design = "half of the combinations of levels"
 	}
-	out = append(out,
-		setting{"Order", fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d", show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)},
-		setting{"Judged", v.rule()})
+	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d", show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)
+	if s.Imported != "" {
+		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
+	}
+	out = append(out, setting{"Order", order}, setting{"Judged", v.rule()})
 	if s.Lab != "" {
 		out = append(out, setting{"Lab", s.Lab})
 	}

@@ -1,4 +1,4 @@
-// Tables sort by the column whose head is pressed. Without script they are read in the order of the study.
+// Tables sort by the column whose head is pressed. Without script they are read in the order in which they were written.
 for (const table of document.querySelectorAll('table.sort')) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   const value = (row, i) => row.cells[i].dataset.v ?? row.cells[i].textContent.trim();

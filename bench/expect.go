@@ -1,0 +1,509 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// A Way is what is known of the way between two nodes while something was measured. What is not known is zero or nil, and nothing is concluded from it.
+type Way struct {
+	Client, Server Side
+	// Load is how many threads ran or wanted to on the host of the nodes (the first number of /proc/loadavg), and HostCPUs how many CPUs it has.
+	Load     float64
+	HostCPUs int
+}
+
+// A Side is one end of a Way.
+type Side struct {
+	Node   string
+	Device string  // RDMA device, e.g. "mlx5_0"
+	Rate   float64 // Gb/s, as the port says: of a bond, that of one member
+	IPv6   bool
+	IBMTU  int      // active MTU of the RDMA port: payload of a packet in bytes
+	MTU    int      // of the network device
+	Bond   []string // the links that are joined to one
+	PCI    PCILink
+	// NUMANode is where the device is, and Near are the CPUs there.
+	NUMANode *int
+	Near     topology.CPUSet
+	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
+	CPUNodes []int
+	GPU      *GPUMemory // where the tool used memory of a GPU
+	Steal    *float64   // share of the time in which CPUs of the node had work and were not let run
+}
+
+// A PCILink is the link of a device to the machine.
+type PCILink struct {
+	Address string
+	topology.Link
+}
+
+// GPUMemory is where the memory was that a tool read and wrote.
+type GPUMemory struct {
+	Name     string // e.g. "GPU 4"
+	NUMANode int
+}
+
+// A Judgement holds a bandwidth against what the way carries: a Verdict, and where it falls short, why.
+type Judgement struct {
+	Test     string  `json:"test"`
+	Client   string  `json:"client"`
+	Server   string  `json:"server"`
+	Metric   string  `json:"metric"`
+	Bytes    int64   `json:"bytes,omitempty"`
+	Value    float64 `json:"gb_per_s"` // Gb/s, as measured; of repeats the median
+	Verdict  string  `json:"verdict"`  // one of the Verdict constants
+	Text     string  `json:"text"`     // the verdict as a sentence
+	Emulated bool    `json:"emulated,omitempty"`
+	// Wire is what the link carries of payload at its best: with the largest MTU and all members of a bond. Bound is what the way carries as it is, the
+	// narrower of wire and PCIe link. Both are Gb/s, headers counted, and 0 where not known.
+	Wire   float64 `json:"wire_gb_per_s,omitempty"`
+	Bound  float64 `json:"bound_gb_per_s,omitempty"`
+	Causes []Cause `json:"causes,omitempty"` // the likeliest first
+}
+
+// A Cause is why a bandwidth may be lower than the wire.
+type Cause struct {
+	What     string `json:"what"`     // e.g. "IB MTU 1024"
+	Evidence string `json:"evidence"` // the facts that it follows from
+	Fix      string `json:"fix"`
+	// Possible is set where the facts allow it, and do not show it.
+	Possible bool `json:"possible,omitempty"`
+	// Ceiling is what the way carries with this cause alone, in Gb/s; 0 where no arithmetic gives it.
+	Ceiling float64 `json:"ceiling_gb_per_s,omitempty"`
+}
+
+// Verdicts of a Judgement.
+const (
+	VerdictWire      = "wire"      // within WireShare of the wire
+	VerdictExplained = "explained" // below, but within reach of what the way carries as it is: the causes with a ceiling say why
+	VerdictShort     = "short"     // below that, too: the causes are likely ones
+	VerdictNoCause   = "no cause"  // below, and nothing that is known explains it
+	VerdictNone      = "none"      // there is nothing to hold it against
+)
+
+// What counts as reached.
+const (
+	// WireShare is the part of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
+	WireShare = 0.98
+	// pcieShare is the part of a PCIe limit that is reached where the link is what limits. The limit counts the headers of packets. Flow control and acknowledgements
+	// take 8 to 10 % besides (R. Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018, section 3), and the NIC's own descriptors some.
+	pcieShare = 0.88
+	// stealShare is from where on stolen time is said to be a cause. A study counts such a run as disturbed.
+	stealShare = 0.02
+	// smallBytes is the largest message of which a port may carry fewer than the wire takes: published figures of 4 KiB are at 90 % of 100 Gb/s, those of 64 KiB at 98 %.
+	smallBytes = 4096
+	// largestIBMTU is the largest payload of a packet that InfiniBand and RoCE know.
+	largestIBMTU = 4096
+)
+
+// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64 bits 16, check sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2;
+// 1 + 2 + 16 + 4 + 1 before PCIe 3). Their payload is at most what the whole way agrees on; 256 is what most machines have.
+const (
+	tlpBytes   = 24
+	maxPayload = 256
+)
+
+// PCIeLimit returns the payload in Gb/s that a PCIe link carries one way, with its line code (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on) and the headers of packets of 256
+// bytes counted; 0 where speed or width is not one of PCIe. A Gen 2 link of 4 lanes carries 14.6 Gb/s, a Gen 3 link of 8 lanes 57.6.
+func PCIeLimit(gts float64, width int) float64 {
+	return 8 * topology.LinkGBps(gts, width) * maxPayload / (maxPayload + tlpBytes)
+}
+
+func (l PCILink) limit() float64 {
+	if l.SpeedGTs == nil || l.Width == nil {
+		return 0
+	}
+	return PCIeLimit(*l.SpeedGTs, *l.Width)
+}
+
+// String is "8 GT/s x4 (Gen 3)".
+func (l PCILink) String() string { return lanes(*l.SpeedGTs, *l.Width) }
+
+func lanes(gts float64, width int) string {
+	return fmt.Sprintf("%g GT/s x%d (Gen %d)", gts, width, topology.Generation(gts))
+}
+
+// trained reports whether the link is slower or narrower than the device can do, and what that is.
+func (l PCILink) trained() (best string, down bool) {
+	speed, width := *l.SpeedGTs, *l.Width
+	if l.MaxSpeedGTs != nil {
+		speed = max(speed, *l.MaxSpeedGTs)
+	}
+	if l.MaxWidth != nil {
+		width = max(width, *l.MaxWidth)
+	}
+	return lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
+}
+
+// tcpLimit is what a wire carries of TCP's payload: segments that fill the MTU, with time stamps, which Linux sends (RFC 7323).
+func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
+	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
+	ip := ipv4Bytes
+	if ipv6 {
+		ip = ipv6Bytes
+	}
+	if rate <= 0 || mtu <= ip+tcpBytes {
+		return 0
+	}
+	return rate * float64(mtu-ip-tcpBytes) / float64(mtu+ethernet)
+}
+
+// Judge holds the bandwidths of a lab against what their ways carry: one judgement for each test and pair of nodes, at the message size that reports quote (64 KiB, or else the
+// largest). way returns what is known of a way; samples of one node, failed ones and those without a bandwidth are passed by. Emulated figures are held against nothing:
+// the wire of soft RoCE is made up.
+func Judge(samples []Sample, way func(client, server string, run string) Way) []Judgement {
+	type key struct{ test, client, server string }
+	var order []key
+	groups := map[key][]Sample{}
+	for _, s := range samples {
+		if s.Error != "" || s.Server == "" || s.Metric != MetricBWAverage && s.Metric != MetricThroughput {
+			continue
+		}
+		k := key{s.Test, s.Client, s.Server}
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], s)
+	}
+	var out []Judgement
+	for _, k := range order {
+		all := quoted(groups[k])
+		resent := 0.0
+		for _, s := range samples {
+			if s.Run == all[0].Run && s.Metric == MetricRetransmits {
+				resent += s.Value
+			}
+		}
+		out = append(out, judge(all, resent, way(k.client, k.server, all[0].Run)))
+	}
+	return out
+}
+
+// quoted leaves the samples of the size that stands for a test.
+func quoted(all []Sample) []Sample {
+	size := int64(0)
+	for _, s := range all {
+		if s.Bytes == quickBytes {
+			size = quickBytes
+			break
+		}
+		size = max(size, s.Bytes)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s Sample) bool { return s.Bytes != size })
+}
+
+// judge is Judge of repeats of one figure.
+func judge(all []Sample, resent float64, w Way) Judgement {
+	s := all[0]
+	var values []float64
+	for _, x := range all {
+		values = append(values, x.Value)
+	}
+	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Value: medianOf(values), Emulated: s.Emulated, Verdict: VerdictNone}
+	if s.Emulated {
+		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
+		return j
+	}
+	e, err := EngineByName(s.Test)
+	if err != nil {
+		j.Text = "no expectation: the test is not known"
+		return j
+	}
+	r := route{Way: w, engine: e, bytes: s.Bytes, flows: 1, iperf: s.Metric == MetricThroughput}
+	r.flows, r.both = 1, false
+	if p, ok := e.plugin.(perftest); ok {
+		r.flows, r.both, r.gpu = max(1, p.pairs), p.both, p.gpu != ""
+	}
+	r.judge(&j, resent)
+	return j
+}
+
+// A route is a Way with what is sent over it.
+type route struct {
+	Way
+	engine Engine
+	bytes  int64
+	flows  int // that a bond can spread over its members
+	both   bool
+	iperf  bool
+	gpu    bool // the memory of a GPU was used
+}
+
+// rate is that of the slower port; 0 where one is not known.
+func (r *route) rate() float64 { return min(r.Client.Rate, r.Server.Rate) }
+
+// members is how many links the narrower bond has; 1 without one.
+func (r *route) members() int { return max(1, min(len(r.Client.Bond), len(r.Server.Bond))) }
+
+func (r *route) ibMTU() int { return min(r.Client.IBMTU, r.Server.IBMTU) }
+
+// wire is what links carry of payload in this test.
+func (r *route) wire(links, ibMTU int) float64 {
+	v6 := r.Client.IPv6 || r.Server.IPv6
+	if r.iperf {
+		return float64(links) * tcpLimit(r.rate(), min(r.Client.MTU, r.Server.MTU), v6)
+	}
+	return float64(links) * Wire{Rate: r.rate(), MTU: ibMTU, IPv6: v6}.Limit(r.engine, r.bytes)
+}
+
+// narrowest is the side whose PCIe link carries least, and what that is; nil where none is known.
+func (r *route) narrowest() (side *Side, limit float64) {
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if l := s.PCI.limit(); l > 0 && (side == nil || l < limit) {
+			side, limit = s, l
+		}
+	}
+	if r.both {
+		limit *= 2 // PCIe has a link for each direction
+	}
+	return side, limit
+}
+
+func (r *route) judge(j *Judgement, resent float64) {
+	j.Wire = r.wire(r.members(), largestIBMTU)
+	side, pcie := r.narrowest()
+	if j.Wire == 0 {
+		if pcie == 0 {
+			j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
+			return
+		}
+		j.Wire = math.Inf(1)
+	}
+	j.Bound = j.Wire
+	if now := r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)); now > 0 {
+		j.Bound = now
+	}
+	reached := WireShare
+	if pcie > 0 && pcie < j.Bound {
+		j.Bound, reached = pcie, pcieShare
+	}
+	if j.Value >= WireShare*j.Wire {
+		j.Verdict, j.Bound = VerdictWire, j.Wire
+		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s Gb/s (%s)", gbps(j.Value), gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+		return
+	}
+	bounds := slices.Concat(r.linkCauses(j), r.pcieCauses(j, side, pcie))
+	known := !math.IsInf(j.Wire, 1)
+	what := "the PCIe link"
+	if !known {
+		j.Wire = 0
+	}
+	if reached == WireShare {
+		what = "the wire as it is set up"
+	}
+	if j.Value >= reached*j.Bound {
+		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
+		j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
+		if known {
+			j.Text += fmt.Sprintf("; the wire at its best: %s Gb/s (%s)", gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+		}
+		return
+	}
+	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
+	j.Verdict = VerdictShort
+	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
+	if j.Bound == j.Wire {
+		j.Text = fmt.Sprintf("%s of the wire, which carries %s Gb/s (%s)", part(j.Value/j.Wire), gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+	}
+	if len(j.Causes) == 0 {
+		j.Verdict = VerdictNoCause
+		j.Text += "; no cause was found in " + r.looked()
+	}
+}
+
+// wireText says what the limit of the wire was computed from.
+func (r *route) wireText(links, ibMTU int) string {
+	text := fmt.Sprintf("%g Gb/s", r.rate())
+	if links > 1 {
+		text = fmt.Sprintf("%d links of %g Gb/s", links, r.rate())
+	}
+	if r.iperf {
+		return fmt.Sprintf("%s, MTU %d, headers counted", text, min(r.Client.MTU, r.Server.MTU))
+	}
+	return fmt.Sprintf("%s, IB MTU %d, headers counted", text, ibMTU)
+}
+
+// gbps prints with four digits.
+func gbps(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// part prints a share in per cent, never rounded up to more than was reached.
+func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*share+1e-9)/10) }
+
+// linkCauses are those that the set-up of the link explains by arithmetic.
+func (r *route) linkCauses(j *Judgement) []Cause {
+	var out []Cause
+	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
+		if c := r.wire(r.members(), mtu); c > 0 && c < j.Wire {
+			at := &r.Client
+			if r.Server.IBMTU < r.Client.IBMTU {
+				at = &r.Server
+			}
+			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c, Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
+				at.Device, at.Node, mtu, mtu, packetBytes+ipv4Bytes), Fix: "set the MTU of the network devices and of the switch to 4200 (in a lab file: fabric: {mtu: 4200}), which gives an IB MTU of 4096"})
+		}
+	}
+	if n, used := r.members(), min(r.members(), r.flows); used < n {
+		flows, fix := "1 queue pair", fmt.Sprintf("measure with several: %s/q%d", r.engine.Name, 4*n)
+		switch {
+		case r.iperf:
+			flows, fix = "1 TCP connection", fmt.Sprintf("measure with several: iperf3 -P %d", 4*n)
+		case r.flows > 1:
+			flows = fmt.Sprintf("%d queue pairs", r.flows)
+		}
+		out = append(out, Cause{What: "one flow on a bond", Ceiling: r.wire(used, largestIBMTU), Fix: fix, Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows, n, strings.Join(r.bond(), ", "))})
+		if used > 1 {
+			out[len(out)-1].What = "few flows on a bond"
+		}
+	}
+	return out
+}
+
+func (r *route) bond() []string {
+	if len(r.Server.Bond) < len(r.Client.Bond) {
+		return r.Server.Bond
+	}
+	return r.Client.Bond
+}
+
+// pcieCauses are a PCIe link that carries less than the wire.
+func (r *route) pcieCauses(j *Judgement, side *Side, limit float64) []Cause {
+	if side == nil || limit >= j.Wire {
+		return nil
+	}
+	what := fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*side.PCI.SpeedGTs), *side.PCI.Width)
+	evidence := fmt.Sprintf("%s on %s (%s) has %v: %s Gb/s with packets of %d bytes", cmp.Or(side.Device, "the NIC"), side.Node, side.PCI.Address, side.PCI, gbps(limit), maxPayload)
+	fix := "put the card into a slot with more lanes or of a later generation"
+	if best, down := side.PCI.trained(); down {
+		evidence += ", and the card can do " + best
+		fix = fmt.Sprintf("compare LnkCap and LnkSta of the card and of every port above it (lspci -vv -s %s); seat the card anew, take another slot, or set the slot's speed in the firmware", side.PCI.Address)
+	}
+	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
+}
+
+// sizeCauses is that messages are small: then it is how many a NIC and a CPU handle that counts.
+func (r *route) sizeCauses() []Cause {
+	if r.iperf || r.bytes > smallBytes {
+		return nil
+	}
+	return []Cause{{What: "small messages", Evidence: fmt.Sprintf("messages of %d bytes: how many a NIC handles in a second limits, not the wire", r.bytes),
+		Fix: "measure with 64 KiB for a bandwidth, or look at the message rate"}}
+}
+
+// placeCauses are memory and CPUs that are far from the NIC.
+func (r *route) placeCauses() []Cause {
+	var out []Cause
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if s.NUMANode == nil || *s.NUMANode < 0 {
+			continue
+		}
+		device := fmt.Sprintf("%s (%s) is on NUMA node %d of %s", s.Device, s.PCI.Address, *s.NUMANode, s.Node)
+		if g := s.GPU; g != nil && r.gpu {
+			if g.NUMANode >= 0 && g.NUMANode != *s.NUMANode {
+				out = append(out, Cause{What: "wrong NUMA node", Evidence: fmt.Sprintf("%s, and the memory of %s on node %d", device, g.Name, g.NUMANode),
+					Fix: fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on node %d", *s.NUMANode, g.NUMANode)})
+			}
+			continue
+		}
+		fix := fmt.Sprintf("--numa %d", *s.NUMANode)
+		if s.Near.Len() > 0 {
+			fix = fmt.Sprintf("--cpu %v %s", s.Near, fix)
+		}
+		switch {
+		case len(s.CPUNodes) == 0:
+		case !slices.Contains(s.CPUNodes, *s.NUMANode):
+			out = append(out, Cause{What: "wrong NUMA node", Evidence: fmt.Sprintf("%s, and the tool ran on CPUs of node %s", device, numbers(s.CPUNodes)), Fix: "measure with " + fix})
+		case len(s.CPUNodes) > 1:
+			out = append(out, Cause{What: "wrong NUMA node", Possible: true, Evidence: fmt.Sprintf("%s, and the tool was free to run on CPUs of nodes %s", device, numbers(s.CPUNodes)), Fix: "measure with " + fix})
+		}
+	}
+	return out
+}
+
+func numbers(all []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
+}
+
+// loadCauses are others that used the CPUs.
+func (r *route) loadCauses() []Cause {
+	var evidence []string
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if s.Steal != nil && *s.Steal >= stealShare {
+			evidence = append(evidence, fmt.Sprintf("CPUs of %s had work and were not let run for %s of the time", s.Node, part(*s.Steal)))
+		}
+	}
+	if r.HostCPUs > 0 && r.Load >= float64(r.HostCPUs) {
+		evidence = append(evidence, fmt.Sprintf("%.4g threads wanted to run on the %d CPUs of the host", r.Load, r.HostCPUs))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Cause{{What: "contention for CPUs", Evidence: strings.Join(evidence, "; "),
+		Fix: "end what else runs there, or keep it off the CPUs of the nodes: pinning and isolation (rackless plan, rackless prepare)"}}
+}
+
+// lossCauses are segments that did not arrive.
+func lossCauses(resent float64) []Cause {
+	if resent == 0 {
+		return nil
+	}
+	return []Cause{{What: "loss", Evidence: fmt.Sprintf("TCP sent %g segments again", resent), Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
+}
+
+// rank puts the causes in order: first those whose ceiling explains at least half of what is missing, the lowest ceiling before the others; then what no arithmetic gives, a
+// fact before a possibility; then ceilings that explain little.
+func rank(all []Cause, j *Judgement) []Cause {
+	place := func(c Cause) float64 {
+		switch {
+		case c.Possible:
+			return 2
+		case c.Ceiling == 0:
+			return 1
+		case j.Wire == 0 || j.Wire-c.Ceiling >= (j.Wire-j.Value)/2:
+			return 0
+		}
+		return 3
+	}
+	slices.SortStableFunc(all, func(a, b Cause) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Ceiling, b.Ceiling))
+	})
+	return all
+}
+
+// looked says what was known and did not explain anything, so that nobody takes silence for a clean bill.
+func (r *route) looked() string {
+	var known, unknown []string
+	add := func(what string, ok bool) {
+		if ok {
+			known = append(known, what)
+		} else {
+			unknown = append(unknown, what)
+		}
+	}
+	side, _ := r.narrowest()
+	add("PCIe link", side != nil)
+	if !r.iperf {
+		add("IB MTU", r.ibMTU() > 0)
+	}
+	add("NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil)
+	add("stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil)
+	add("load of the host", r.HostCPUs > 0)
+	text := "what is known: " + strings.Join(known, ", ")
+	if len(known) == 0 {
+		text = "what is known, which is nothing but the port's rate"
+	}
+	if len(unknown) > 0 {
+		text += "; not known: " + strings.Join(unknown, ", ")
+	}
+	return text
+}

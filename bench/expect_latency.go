@@ -1,0 +1,61 @@
+package bench
+
+// A Published is a latency that somebody published of a link that was well set up, to set one's own beside. Cards, switches and CPUs differ: it is no limit and no verdict.
+type Published struct {
+	Test   string
+	Bytes  int64
+	Metric string
+	Value  float64 // us
+	Of     string  // what it was measured on
+}
+
+// published are the latencies of two published descriptions of labs like those that rackless makes.
+var published = func() []Published {
+	var all []Published
+	for _, p := range []struct {
+		test, of           string
+		typical, p99, p999 float64
+	}{
+		{"ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22},
+		{"ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08},
+	} {
+		all = append(all, Published{p.test, 2, MetricLatencyTypical, p.typical, p.of}, Published{p.test, 2, MetricLatencyP99, p.p99, p.of}, Published{p.test, 2, MetricLatencyP999, p.p999, p.of})
+	}
+	return all
+}()
+
+// A Beside is a measured latency and a published one.
+type Beside struct {
+	Test      string  `json:"test"`
+	Client    string  `json:"client"`
+	Server    string  `json:"server"`
+	Metric    string  `json:"metric"`
+	Bytes     int64   `json:"bytes"`
+	Value     float64 `json:"us"` // as measured; of repeats the median
+	Published float64 `json:"published_us"`
+	Of        string  `json:"published_of"`
+}
+
+// BesidePublished sets measured latencies beside published ones of the same test, size and metric. Emulated ones are left out: there is nothing to compare.
+func BesidePublished(samples []Sample) []Beside {
+	type key struct{ client, server string }
+	var out []Beside
+	for _, p := range published {
+		var order []key
+		values := map[key][]float64{}
+		for _, s := range samples {
+			if s.Error != "" || s.Emulated || s.Test != p.Test || s.Bytes != p.Bytes || s.Metric != p.Metric {
+				continue
+			}
+			k := key{s.Client, s.Server}
+			if values[k] == nil {
+				order = append(order, k)
+			}
+			values[k] = append(values[k], s.Value)
+		}
+		for _, k := range order {
+			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, medianOf(values[k]), p.Value, p.Of})
+		}
+	}
+	return out
+}

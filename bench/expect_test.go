@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"encoding/json"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/topology"
+)
+
+// both makes a way whose sides are alike, but for their names.
+func both(s Side) Way {
+	w := Way{Client: s, Server: s}
+	w.Client.Node, w.Server.Node = "vm01", "vm00"
+	return w
+}
+
+func pcie(gts float64, width int, most ...int) PCILink {
+	l := PCILink{Address: "0000:41:00.0", Link: topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: &gts}}
+	for _, m := range most {
+		l.MaxWidth = &m
+	}
+	return l
+}
+
+// recordedBandwidth reads a figure out of a recorded output of perftest.
+func recordedBandwidth(t *testing.T, file string, bytes int64) float64 {
+	t.Helper()
+	f, err := os.Open("testdata/perftest/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	res, err := ParsePerftest(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range res.Figures() {
+		if x.Bytes == bytes && x.Metric == MetricBWAverage {
+			return x.Value
+		}
+	}
+	t.Fatalf("%s has no bandwidth of %d bytes", file, bytes)
+	return 0
+}
+
+// Runs that others published, good and bad ones. What the limits come to is computed here by hand.
+func TestJudgementsOfRecordedRuns(t *testing.T) {
+	// 25 Gb/s, 64 KiB as 16 packets of 4096: 16*82+16 = 1328 bytes of headers, so 25*65536/66864 = 24.503.
+	cx4 := Side{Device: "mlx5_0", Rate: 25, IBMTU: 4096, MTU: 4200, PCI: pcie(8, 8, 8), NUMANode: new(2), CPUNodes: []int{0, 2}}
+	// 200 Gb/s, the same headers: 196.03 for a link, 392.06 for the bond of two.
+	h20 := Side{Device: "mlx5_bond_0", Rate: 200, IBMTU: 4096, MTU: 9000, Bond: []string{"reth0", "reth1"}, NUMANode: new(0), PCI: pcie(32, 16, 16)}
+	onGPU := func(gpu string, node int) Way {
+		s := h20
+		s.GPU = &GPUMemory{gpu, node}
+		return both(s)
+	}
+	contended := both(cx4)
+	contended.Load, contended.HostCPUs = 64, 64
+	for _, tt := range []struct {
+		name    string // whose run it was
+		test    string
+		bytes   int64
+		value   float64
+		resent  float64
+		way     Way
+		verdict string
+		bound   float64  // Gb/s, by hand
+		causes  []string // what, in order
+		says    []string // in the text or in a cause
+	}{
+		{name: "an EPYC 7551P with two ConnectX-4 Lx back to back", test: "ib_write_bw", bytes: 65536, value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 65536),
+			way: both(cx4), verdict: VerdictWire, bound: 24.503, says: []string{"within 98% of the wire: 24.50 of 24.50 Gb/s (25 Gb/s, IB MTU 4096, headers counted)"}},
+		{name: "ConnectX-5 behind a switch, 64 KiB: 96.63 of 100*65536/(65536+16*82) = 98.04", test: "ib_send_bw", bytes: 65536, value: 96.63,
+			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictWire, bound: 98.04},
+		{name: "the same, 4 KiB: the NIC's rate of messages", test: "ib_send_bw", bytes: 4096, value: 88.17,
+			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictShort, bound: 98.04, causes: []string{"small messages"}, says: []string{"89.9 % of the wire"}},
+		// A pair of CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B]. 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
+		{name: "IB MTU 1024", test: "ib_write_bw", bytes: 65536, value: 2728.93 * (1 << 20) * 8 / 1e9,
+			way: both(Side{Device: "mlx5_0", Rate: 25, IBMTU: 1024, MTU: 1500}), verdict: VerdictExplained, bound: 23.141, causes: []string{"IB MTU 1024"},
+			says: []string{"98.9 % of the wire as it is set up, which carries 23.14 Gb/s; the wire at its best: 24.50 Gb/s", "active MTU of mlx5_0 on vm01 is 1024", "to 4200"}},
+		// Eight H20 and bonds of two 200 Gb/s ports: one queue pair gets one of them.
+		{name: "one flow on a bond", test: "ib_write_bw/cuda1", bytes: 65536, value: 195.05, way: onGPU("GPU 1", 0), verdict: VerdictExplained, bound: 196.03, causes: []string{"one flow on a bond"},
+			says: []string{"99.5 % of the wire as it is set up", "1 queue pair, and a bond of 2 links (reth0, reth1)", "ib_write_bw/cuda1/q8"}},
+		{name: "and a GPU on the other NUMA node", test: "ib_write_bw/cuda4", bytes: 65536, value: 124.38, way: onGPU("GPU 4", 1), verdict: VerdictShort, bound: 196.03,
+			causes: []string{"one flow on a bond", "wrong NUMA node"}, says: []string{"63.4 %", "mlx5_bond_0 (0000:41:00.0) is on NUMA node 0 of vm01, and the memory of GPU 4 on node 1"}},
+		// The same machine, GPU 2: nothing that is read of the machine tells its path from that of GPU 0, which is as fast as the port.
+		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81, way: func() Way {
+			w := onGPU("GPU 2", 0)
+			w.Client.Bond, w.Server.Bond = nil, nil
+			return w
+		}(), verdict: VerdictNoCause, bound: 196.03, says: []string{"91.2 % of the wire", "no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, load of the host"}},
+		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps"): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
+		// 20*1448/1538 = 18.83. The GPU host that was found to run PCIe at Gen 2 by its bandwidth was published without a figure; this stands for it.
+		{name: "PCIe Gen 2", test: "iperf3", value: 13.90, way: both(Side{Device: "ixgbe", Rate: 20, MTU: 1500, PCI: pcie(5, 4, 8)}), verdict: VerdictExplained, bound: 14.629,
+			causes: []string{"PCIe Gen 2 x4 link"}, says: []string{"95.0 % of the PCIe link, which carries 14.63 Gb/s", "5 GT/s x4 (Gen 2)", "the card can do 5 GT/s x8 (Gen 2)", "lspci -vv -s 0000:41:00.0"}},
+		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "only about 13Gbps": 8*2*128/130*256/280 = 14.403.
+		{name: "two lanes of eight", test: "iperf3", value: 13, way: both(Side{Device: "ql0", Rate: 25, MTU: 1500, PCI: pcie(8, 2, 8)}), verdict: VerdictExplained, bound: 14.403,
+			causes: []string{"PCIe Gen 3 x2 link"}, says: []string{"90.2 % of the PCIe link"}},
+		// Between the two virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs: TCP with MTU 4200 gets 25*(4200-52)/4238 = 24.469.
+		{name: "contention", test: "iperf3", value: 7.9, resent: 6, way: contended, verdict: VerdictShort, bound: 24.469, causes: []string{"contention for CPUs", "loss", "wrong NUMA node"},
+			says: []string{"32.2 % of the wire, which carries 24.47 Gb/s (25 Gb/s, MTU 4200", "64 threads wanted to run on the 64 CPUs", "TCP sent 6 segments again", "free to run on CPUs of nodes 0, 2"}},
+		{name: "the same with isolated CPUs: no harm done, so none is named", test: "iperf3", value: 24.1, way: contended, verdict: VerdictWire, bound: 24.469},
+		{name: "two bytes", test: "ib_write_bw", bytes: 2, value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 2), way: both(cx4), verdict: VerdictShort, bound: 0.4902,
+			causes: []string{"small messages", "wrong NUMA node"}},
+		{name: "nothing is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{}), verdict: VerdictNone, says: []string{"neither the rate of the port nor its PCIe link is known"}},
+		{name: "only the rate is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{Rate: 25}), verdict: VerdictNoCause, bound: 24.503, says: []string{"which is nothing but the port's rate"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			metric := MetricBWAverage
+			samples := []Sample{{Run: "2", Test: tt.test, Client: "vm01", Server: "vm00", Bytes: tt.bytes, Value: tt.value}}
+			if tt.test == "iperf3" {
+				metric = MetricThroughput
+				samples = append(samples, Sample{Run: "2", Test: tt.test, Client: "vm01", Server: "vm00", Metric: MetricRetransmits, Value: tt.resent})
+			}
+			samples[0].Metric = metric
+			got := Judge(samples, func(client, server, run string) Way {
+				if client != "vm01" || server != "vm00" || run != "2" {
+					t.Errorf("asked for the way from %q to %q in run %q", client, server, run)
+				}
+				return tt.way
+			})
+			if len(got) != 1 {
+				t.Fatalf("%d judgements", len(got))
+			}
+			j := got[0]
+			if j.Verdict != tt.verdict || math.Abs(j.Bound-tt.bound) > 0.0005*tt.bound {
+				t.Errorf("verdict %q, bound %.5g, want %q and %.5g", j.Verdict, j.Bound, tt.verdict, tt.bound)
+			}
+			var causes []string
+			text := j.Text
+			for _, c := range j.Causes {
+				causes = append(causes, c.What)
+				text += "\n" + c.Evidence + "\n" + c.Fix
+			}
+			if diff := cmp.Diff(tt.causes, slices.Compact(causes)); diff != "" {
+				t.Errorf("causes (-want +got):\n%s", diff)
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(text, s) {
+					t.Errorf("does not say %q:\n%s", s, text)
+				}
+			}
+		})
+	}
+}
+
+// By hand: rate x lanes x line code x 256/280.
+func TestPCIeLimit(t *testing.T) {
+	for _, tt := range []struct {
+		gts   float64
+		width int
+		want  float64
+	}{
+		{2.5, 1, 2.5 * 0.8 * 256 / 280}, {5, 8, 32 * 256. / 280}, {8, 8, 64 * 128. / 130 * 256 / 280}, {16, 16, 256 * 128. / 130 * 256 / 280}, {7, 8, 0}, {8, 0, 0},
+	} {
+		if got := PCIeLimit(tt.gts, tt.width); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%g GT/s x%d: %g, want %g", tt.gts, tt.width, got, tt.want)
+		}
+	}
+	// Both directions have lanes of their own.
+	w := both(Side{Device: "d", Rate: 100, IBMTU: 4096, PCI: pcie(8, 8, 8)})
+	for test, want := range map[string]float64{"ib_write_bw": 57.6, "ib_write_bw/bidi": 115.2} {
+		j := Judge([]Sample{{Test: test, Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: 65536, Value: 0.95 * want}}, func(_, _, _ string) Way { return w })[0]
+		if j.Verdict != VerdictExplained || math.Abs(j.Bound-want) > 0.1 {
+			t.Errorf("%s: %s, bound %g, want %g", test, j.Verdict, j.Bound, want)
+		}
+	}
+}
+
+func TestEmulatedFiguresAreHeldAgainstNothing(t *testing.T) {
+	j := Judge([]Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: 65536, Value: 0.2, Emulated: true}}, func(_, _, _ string) Way {
+		return both(Side{Rate: 2.5, IBMTU: 4096, PCI: pcie(2.5, 1)})
+	})
+	if len(j) != 1 || j[0].Verdict != VerdictNone || j[0].Bound != 0 || j[0].Causes != nil || !strings.Contains(j[0].Text, "the rate of its wire is made up") {
+		t.Errorf("%+v", j)
+	}
+	if got := BesidePublished([]Sample{{Test: "ib_write_lat", Client: "a", Server: "b", Metric: MetricLatencyTypical, Bytes: 2, Value: 339, Emulated: true}}); got != nil {
+		t.Errorf("an emulated latency stands beside a published one: %+v", got)
+	}
+}
+
+// What stole time and a far CPU look like; no published bad run says of either what /proc said.
+func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
+	s := Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096, NUMANode: new(1), Near: topology.CPURange(8, 15), CPUNodes: []int{0}, PCI: pcie(16, 16, 16), Steal: new(0.25)}
+	j := Judge([]Sample{{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: MetricBWAverage, Bytes: 65536, Value: 60}}, func(_, _, _ string) Way { return both(s) })[0]
+	text, err := json.Marshal(j.Causes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"is on NUMA node 1 of vm01, and the tool ran on CPUs of node 0", "measure with --cpu 8-15 --numa 1",
+		"CPUs of vm01 had work and were not let run for 25.0 % of the time; CPUs of vm00"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+	if got := Steal(facts.CPUTime{Busy: 10, Steal: 1}, facts.CPUTime{Busy: 13, Steal: 2}); got == nil || *got != 0.25 {
+		t.Errorf("1 s of 4 was stolen: %v", got)
+	}
+	for _, after := range []facts.CPUTime{{Busy: 10, Steal: 1}, {Busy: 9, Steal: 1}, {Busy: 10, Steal: 0}} {
+		if got := Steal(facts.CPUTime{Busy: 10, Steal: 1}, after); got != nil {
+			t.Errorf("%+v: %v, want nothing", after, *got)
+		}
+	}
+}
+
+func TestLatenciesStandBesidePublishedOnes(t *testing.T) {
+	// The EPYC's machines on the wrong NUMA nodes.
+	got := BesidePublished([]Sample{
+		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyTypical, Bytes: 2, Value: 1.62},
+		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyP99, Bytes: 2, Value: 1.97},
+		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyP99, Bytes: 64, Value: 3},
+	})
+	of := "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back"
+	want := []Beside{{"ib_write_lat", "vm01", "vm00", MetricLatencyTypical, 2, 1.62, 1.44, of}, {"ib_write_lat", "vm01", "vm00", MetricLatencyP99, 2, 1.97, 1.53, of}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestASideIsWhatANodeSaysOfItself(t *testing.T) {
+	node, err := facts.Parse([]byte(`net/bond0/mtu 9000
+net/bond0/members reth0 reth1
+rdma/mlx5_bond_0/1/rate 200 Gb/sec (2X NDR)
+rdma/mlx5_bond_0/1/gid/3 0000:0000:0000:0000:0000:ffff:c812:000e bond0 RoCE v2
+rdma/mlx5_bond_0/pci 0000:2c:00.0
+node/0/cpus 0,1
+node/1/cpus 2,3
+pci/0000:2c:00.0/class 0x020000
+pci/0000:2c:00.0/numa_node 1
+pci/0000:2c:00.0/current_link_speed 16.0 GT/s PCIe
+pci/0000:2c:00.0/current_link_width 8
+pci/0000:2c:00.0/max_link_speed 32.0 GT/s PCIe
+pci/0000:2c:00.0/max_link_width 16
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep := Endpoint{Node: "vm00", Addr: netip.MustParseAddr("200.18.0.14"), Device: "mlx5_bond_0", GIDIndex: 3, Wire: Wire{Rate: 200, MTU: 4096}}
+	s := SideOf(ep, Place{CPUs: "0-1"}, node)
+	if s.MTU != 9000 || len(s.Bond) != 2 || s.PCI.String() != "16 GT/s x8 (Gen 4)" || *s.NUMANode != 1 || s.Near.String() != "2-3" || !slices.Equal(s.CPUNodes, []int{0}) {
+		t.Errorf("%+v", s)
+	}
+	if best, down := s.PCI.trained(); !down || best != "32 GT/s x16 (Gen 5)" {
+		t.Errorf("the link could be %s: %v", best, down)
+	}
+	if s := SideOf(ep, Place{}, node); !slices.Equal(s.CPUNodes, []int{0, 1}) {
+		t.Errorf("not pinned: nodes %v", s.CPUNodes)
+	}
+	if s := SideOf(ep, Place{}, nil); s.Rate != 200 || s.PCI.Address != "" || s.NUMANode != nil {
+		t.Errorf("a node that says nothing: %+v", s)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	for text, want := range map[string]float64{"64.12 30.00 12.01 65/900 4242\n": 64.12, "": -1, "nan 1": -1, "-1 2": -1, "x": -1} {
+		if got, ok := ParseLoad(text); ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %v, %v", text, got, ok)
+		}
+	}
+}
+
+// Whatever is known of a way, a judgement can be written as JSON, agrees with its own figures, and names a cause exactly where it says that there is one.
+func TestJudgementsAreSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		side := func(name string) Side {
+			s := Side{Node: name, Device: "d", Rate: rapid.SampledFrom([]float64{0, 10, 25, 100, 400}).Draw(t, "rate"), IBMTU: rapid.SampledFrom([]int{0, 256, 1024, 4096}).Draw(t, "IB MTU"),
+				MTU: rapid.SampledFrom([]int{0, 60, 1500, 9000}).Draw(t, "MTU"), IPv6: rapid.Bool().Draw(t, "IPv6"), Bond: make([]string, rapid.IntRange(0, 3).Draw(t, "bond"))}
+			if rapid.Bool().Draw(t, "PCIe") {
+				s.PCI = pcie(rapid.SampledFrom([]float64{2.5, 5, 16}).Draw(t, "speed"), rapid.SampledFrom([]int{1, 8, 16}).Draw(t, "width"), 16)
+				s.NUMANode, s.CPUNodes = new(rapid.IntRange(-1, 1).Draw(t, "node")), []int{0}
+			}
+			return s
+		}
+		w := Way{Client: side("a"), Server: side("b"), Load: rapid.Float64Range(0, 99).Draw(t, "load"), HostCPUs: rapid.IntRange(0, 64).Draw(t, "CPUs")}
+		s := Sample{Test: rapid.SampledFrom([]string{"ib_write_bw", "ib_read_bw/q4", "ib_send_bw/ud", "ib_write_bw/bidi", "ib_atomic_bw", "iperf3", "ucx_put_bw", "other"}).Draw(t, "test"),
+			Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: rapid.Int64Range(1, 1<<23).Draw(t, "bytes"), Value: rapid.Float64Range(0.001, 900).Draw(t, "value")}
+		if s.Test == "iperf3" {
+			s.Metric, s.Bytes = MetricThroughput, 0
+		}
+		j := Judge([]Sample{s}, func(_, _, _ string) Way { return w })[0]
+		if _, err := json.Marshal(j); err != nil {
+			t.Fatal(err)
+		}
+		if j.Wire > 0 && j.Bound > j.Wire*(1+1e-9) {
+			t.Errorf("the way carries %g, and the wire %g", j.Bound, j.Wire)
+		}
+		if named := j.Verdict == VerdictExplained || j.Verdict == VerdictShort; named != (len(j.Causes) > 0) || j.Text == "" {
+			t.Errorf("verdict %q with %d causes: %s", j.Verdict, len(j.Causes), j.Text)
+		}
+		if (j.Verdict == VerdictWire) != (j.Wire > 0 && s.Value >= WireShare*j.Wire) {
+			t.Errorf("%g of %g is %q", s.Value, j.Wire, j.Verdict)
+		}
+		for _, c := range j.Causes {
+			if c.What == "" || c.Evidence == "" || c.Fix == "" || c.Ceiling < 0 {
+				t.Errorf("a cause says too little: %+v", c)
+			}
+		}
+	})
+}

@@ -1,0 +1,444 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
+)
+
+// CompareSchema names the form of a Comparison.
+const CompareSchema = "rackless/compare/v1"
+
+// A Comparison is two results beside each other. It says what differs and draws no conclusion: one run against one other has no interval, so it cannot tell an effect from
+// chance. That takes a study.
+type Comparison struct {
+	Schema string   `json:"schema"` // CompareSchema
+	A      Compared `json:"a"`
+	B      Compared `json:"b"`
+	// Differences are what was recorded of the conditions and is not the same: what matters to figures first.
+	Differences []Difference     `json:"differences"`
+	Figures     []ComparedFigure `json:"figures"` // what either has, in the order of reports
+}
+
+// A Compared is one of two results.
+type Compared struct {
+	Lab      string    `json:"lab"`
+	Measured time.Time `json:"measured"`
+	Rackless string    `json:"rackless"`
+	Emulated bool      `json:"emulated"`
+	Samples  int       `json:"samples"`
+	Failed   int       `json:"failed"` // measurements
+}
+
+// A Difference is a condition that is not the same in both results. Matters is false for what moves no figure by itself, such as the load that was there at the end.
+type Difference struct {
+	What    string `json:"what"`
+	A       string `json:"a"` // "–": not recorded
+	B       string `json:"b"`
+	Matters bool   `json:"matters"`
+}
+
+// A ComparedFigure is one figure of both results: medians, where it was measured several times. Ratio and Change are of B against A; they are missing where only one has the
+// figure, and where one was emulated and the other not.
+type ComparedFigure struct {
+	Test    string   `json:"test"`
+	Client  string   `json:"client"`
+	Server  string   `json:"server,omitempty"`
+	Metric  string   `json:"metric"`
+	Bytes   int64    `json:"bytes,omitempty"`
+	Unit    string   `json:"unit"`
+	A       *float64 `json:"a,omitempty"`
+	B       *float64 `json:"b,omitempty"`
+	CountA  int      `json:"a_count"` // values behind the median
+	CountB  int      `json:"b_count"`
+	Ratio   *float64 `json:"ratio,omitempty"`      // B / A
+	Change  *float64 `json:"difference,omitempty"` // B - A
+	Problem string   `json:"problem,omitempty"`    // why there is no ratio
+
+	a, b spread // to print them
+}
+
+// Compare sets two results beside each other. Pairs of nodes are the same if they have the same names; two results of one pair each are of the same pair whatever its name.
+func Compare(a, b Data) Comparison {
+	named, renamed := namedAs(a, b)
+	ra, rb := collect(a), collect(named)
+	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb), Differences: differences(a, b, renamed), Figures: []ComparedFigure{}}
+	type key struct {
+		client, server, test, metric string
+		bytes                        int64
+	}
+	at := map[key]int{}
+	for side, r := range []*results{ra, rb} {
+		for _, k := range r.keys {
+			id := key{k.Pair.Client, k.Pair.Server, k.Test, k.Metric, k.Bytes}
+			i, ok := at[id]
+			if !ok {
+				i = len(c.Figures)
+				at[id] = i
+				c.Figures = append(c.Figures, ComparedFigure{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric, Bytes: k.Bytes, Unit: r.unitOf(k.Test, k.Metric)})
+			}
+			f, s := &c.Figures[i], spreadOf(r.values[k])
+			if side == 0 {
+				f.A, f.CountA, f.a = new(s.Median), s.N, s
+				continue
+			}
+			f.B, f.CountB, f.b = new(s.Median), s.N, s
+			switch other := k; {
+			case f.A == nil:
+			case ra.values[other.as(!k.Pair.Emulated)] != nil:
+				f.Problem = "one is emulated, and the other is not"
+			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
+				f.Problem = "the units differ"
+			default:
+				f.Change = new(*f.B - *f.A)
+				if *f.A > 0 {
+					f.Ratio = new(*f.B / *f.A)
+				}
+			}
+		}
+	}
+	for i := range c.Figures {
+		switch f := &c.Figures[i]; {
+		case f.A == nil:
+			f.Problem = "A does not have it"
+		case f.B == nil:
+			f.Problem = "B does not have it"
+		}
+	}
+	slices.SortStableFunc(c.Figures, func(x, y ComparedFigure) int {
+		return cmp.Or(cmp.Compare(x.Client, y.Client), cmp.Compare(x.Server, y.Server), compareTests(x.Test, y.Test), cmp.Compare(x.Bytes, y.Bytes), compareMetrics(x.Metric, y.Metric))
+	})
+	return c
+}
+
+// as is the same figure, emulated or not.
+func (k figureKey) as(emulated bool) figureKey {
+	k.Pair.Emulated = emulated
+	return k
+}
+
+// namedAs gives B the names of A's nodes, where each has one pair of nodes and they differ in name alone.
+func namedAs(a, b Data) (named Data, renamed bool) {
+	pairOf := func(d Data) (p pair, n int) {
+		for _, s := range d.Samples {
+			if q := (pair{Client: s.Client, Server: s.Server}); s.Server != "" && q != p {
+				p, n = q, n+1
+			}
+		}
+		return p, n
+	}
+	pa, na := pairOf(a)
+	pb, nb := pairOf(b)
+	if na != 1 || nb != 1 || pa == pb {
+		return b, false
+	}
+	b.Samples, b.Distributions = slices.Clone(b.Samples), slices.Clone(b.Distributions)
+	for i := range b.Samples {
+		s := &b.Samples[i]
+		s.Client, s.Server = rename(s.Client, pa, pb), rename(s.Server, pa, pb)
+	}
+	for i := range b.Distributions {
+		d := &b.Distributions[i]
+		d.Client, d.Server = rename(d.Client, pa, pb), rename(d.Server, pa, pb)
+	}
+	return b, true
+}
+
+// rename gives a node of B its name in A.
+func rename(node string, a, b pair) string {
+	switch node {
+	case b.Client:
+		return a.Client
+	case b.Server:
+		return a.Server
+	}
+	return node
+}
+
+func compared(d Data, r *results) Compared {
+	failed := 0
+	for _, f := range r.failures {
+		if !f.Retried {
+			failed++
+		}
+	}
+	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0, Samples: r.total, Failed: failed}
+}
+
+// name is the first line about a result.
+func (c Compared) name() string {
+	s := fmt.Sprintf("lab %s, measured %s, rackless %s", orDash(c.Lab), show.Time(c.Measured), orDash(c.Rackless))
+	if c.Emulated {
+		s += ", emulated"
+	}
+	if c.Failed > 0 {
+		s += ", " + show.Count(c.Failed, "failed measurement", "failed measurements")
+	}
+	return s
+}
+
+const notRecorded = "–"
+
+// idle are facts of the environment that move no figure by themselves.
+var idle = []string{"host load", "note"}
+
+// differences lists what was recorded of the conditions and is not the same.
+func differences(a, b Data, renamed bool) []Difference {
+	out := []Difference{}
+	add := func(what, x, y string, matters bool) {
+		if x != y {
+			out = append(out, Difference{what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), matters})
+		}
+	}
+	over := func(d Data, f func(s bench.Sample) string) string {
+		var all []string
+		for _, s := range d.Samples {
+			all = append(all, f(s))
+		}
+		return joined(all)
+	}
+	both := func(what string, matters bool, f func(s bench.Sample) string) {
+		add(what, over(a, f), over(b, f), matters)
+	}
+	both("emulated", true, func(s bench.Sample) string {
+		if s.Emulated {
+			return "yes: a figure tests the way, not the hardware"
+		}
+		return "no"
+	})
+	both("accelerator", true, func(s bench.Sample) string { return s.Accelerator })
+	both("tool", true, func(s bench.Sample) string { return strings.TrimSpace(s.Tool + " " + s.Version) })
+	both("placement", true, func(s bench.Sample) string { return s.Placement })
+	both("warm-ups", true, func(s bench.Sample) string { return fmt.Sprint(s.WarmUps) })
+	for _, test := range testsIn(a, b) {
+		of := func(d Data, command func(s bench.Sample) string) string {
+			return over(d, func(s bench.Sample) string {
+				if s.Test != test {
+					return ""
+				}
+				return plainCommand(command(s))
+			})
+		}
+		client := func(s bench.Sample) string { return s.Command }
+		server := func(s bench.Sample) string { return s.ServerCommand }
+		ca, cb, sa, sb := of(a, client), of(b, client), of(a, server), of(b, server)
+		switch {
+		case ca == "" || cb == "": // that one has not the test is said beside its figures
+		case ca != cb:
+			add("command of "+test, ca, cb, true)
+		default: // the server's has the same arguments, but where both sides were put somewhere else
+			add("server's command of "+test, sa, sb, true)
+		}
+	}
+	for _, f := range []struct {
+		what string
+		text func(n Node) string
+	}{
+		{"MTU", func(n Node) string { return number(int64(n.MTU)) }}, {"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
+		{"CPUs of the nodes", func(n Node) string { return number(int64(n.CPUs)) }},
+		{"memory of the nodes", func(n Node) string {
+			if n.Memory == 0 {
+				return ""
+			}
+			return show.Size(n.Memory)
+		}},
+		{"RDMA device", func(n Node) string { return n.RDMADevice }}, {"driver", func(n Node) string { return n.Driver }},
+		{"CPUs by", func(n Node) string { return n.Accelerator }},
+	} {
+		add(f.what, overNodes(a, f.text), overNodes(b, f.text), true)
+	}
+	failed := func(d Data) string {
+		_, failed, unknown := countFindings(d.Findings)
+		if failed+unknown == 0 && len(d.Findings) > 0 {
+			return "all ok"
+		}
+		return findingsText(d.Findings)
+	}
+	add("checks", failed(a), failed(b), true)
+	var keys []string
+	for _, f := range slices.Concat(a.Environment, b.Environment) {
+		if !slices.Contains(keys, f.Key) && f.Key != "tools" { // those are above, from the samples
+			keys = append(keys, f.Key)
+		}
+	}
+	for _, k := range keys {
+		of := func(d Data) string {
+			var all []string
+			for _, f := range d.Environment {
+				if f.Key == k {
+					all = append(all, f.Value)
+				}
+			}
+			return joined(all)
+		}
+		add(k, of(a), of(b), !slices.Contains(idle, k))
+	}
+	add("lab", a.Lab, b.Lab, false)
+	add("nodes", number(int64(len(a.Nodes))), number(int64(len(b.Nodes))), len(a.Nodes) > 0 && len(b.Nodes) > 0)
+	if renamed {
+		add("names of the nodes", namesOf(a), namesOf(b), false)
+	}
+	add("rackless", a.Rackless, b.Rackless, false)
+	slices.SortStableFunc(out, func(x, y Difference) int {
+		switch {
+		case x.Matters == y.Matters:
+			return 0
+		case x.Matters:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+func namesOf(d Data) string {
+	var all []string
+	for _, s := range d.Samples {
+		if s.Server != "" {
+			all = append(all, between(s.Client, s.Server))
+		}
+	}
+	return joined(all)
+}
+
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// joined are texts, each once and sorted.
+func joined(all []string) string {
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
+	return strings.Join(all, "; ")
+}
+
+// overNodes is what nodes say: once, if all say the same.
+func overNodes(d Data, text func(Node) string) string {
+	var each, all []string
+	for _, n := range d.Nodes {
+		all = append(all, text(n))
+		each = append(each, n.Name+" "+cmp.Or(text(n), notRecorded))
+	}
+	if same := joined(slices.Clone(all)); !strings.Contains(same, "; ") {
+		return same
+	}
+	return strings.Join(each, ", ")
+}
+
+func testsIn(a, b Data) []string {
+	var tests []string
+	for _, s := range slices.Concat(a.Samples, b.Samples) {
+		tests = append(tests, s.Test)
+	}
+	slices.SortFunc(tests, compareTests)
+	return slices.Compact(tests)
+}
+
+// runsOwn are the parts of a command that differ from run to run and move no figure: the port of TCP, and the address of the server.
+var runsOwn = regexp.MustCompile(` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
+
+// plainCommand is a command without what is the run's own.
+func plainCommand(s string) string { return runsOwn.ReplaceAllString(s, "") }
+
+// graveDifferences counts the differences that matter.
+func (c Comparison) graveDifferences() int {
+	n := 0
+	for _, d := range c.Differences {
+		if d.Matters {
+			n++
+		}
+	}
+	return n
+}
+
+// warning says how far the comparison may be trusted, in a sentence that stands first.
+func (c Comparison) warning() string {
+	switch n := c.graveDifferences(); {
+	case c.A.Emulated != c.B.Emulated:
+		return "One is emulated and the other is not: their figures are not compared. Nothing that an emulated lab measures says anything about hardware."
+	case n > 0:
+		return fmt.Sprintf("The conditions differ in %s, listed below. What differs between the figures is no effect of any one of them.", show.Count(n, "point", "points"))
+	}
+	return ""
+}
+
+// noVerdict is what two single runs cannot say.
+const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. For a verdict make a study (rackless study run)."
+
+// compareMetricsShown are the metrics that a short comparison has: those that a test is quoted by.
+var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits, bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
+	bench.MetricMemoryBandwidth, bench.MetricBusBandwidth, bench.MetricTPSAverage, bench.MetricLoss}
+
+// comparedText prints a value of a figure; "–" where there is none.
+func comparedText(v *float64, s spread) string {
+	if v == nil {
+		return notRecorded
+	}
+	return s.figure(*v)
+}
+
+// ratioText and changeText are how B is to A.
+func (f ComparedFigure) ratioText() string {
+	if f.Ratio == nil {
+		return notRecorded
+	}
+	return ratioNumber(*f.Ratio)
+}
+
+// ratioNumber has three decimals: a ratio is computed, and its zeros are digits.
+func ratioNumber(v float64) string {
+	if v >= 100 {
+		return show.Figure(v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+func (f ComparedFigure) changeText() string {
+	if f.Change == nil {
+		return notRecorded
+	}
+	digits := max(f.a.Decimals, f.b.Decimals)
+	text := show.Number(*f.Change, 3, digits)
+	if *f.Change > 0 {
+		text = "+" + text
+	}
+	return strings.Replace(text, "-", "−", 1)
+}
+
+// sentences are the figures that both are quoted by.
+func (c Comparison) sentences(a Data, unit func(string) string) []string {
+	var out []string
+	for _, h := range collect(a).headlines() {
+		var ratios []float64
+		var first *ComparedFigure
+		for i := range c.Figures {
+			f := &c.Figures[i]
+			if f.Test == h.Test && f.Metric == h.Metric && f.Bytes == h.Bytes && f.Ratio != nil {
+				ratios = append(ratios, *f.Ratio)
+				if first == nil {
+					first = f
+				}
+			}
+		}
+		if first == nil {
+			continue
+		}
+		_, u, label := metricInfo(h.Metric)
+		if len(ratios) == 1 {
+			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), label, comparedText(first.A, first.a), comparedText(first.B, first.b), unit(u), first.ratioText()))
+			continue
+		}
+		s := spreadOf(ratios)
+		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), label, len(ratios), ratioNumber(s.Median), ratioNumber(s.Min), ratioNumber(s.Max)))
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// A Distribution is what is kept of the single latencies of a test: of all repeats together.
+type Distribution struct {
+	Test     string        `json:"test"`
+	Client   string        `json:"client"`
+	Server   string        `json:"server"`
+	Bytes    int64         `json:"bytes,omitempty"`
+	Emulated bool          `json:"emulated"`
+	Count    int64         `json:"count"`  // latencies
+	Points   []stats.Point `json:"points"` // latencies in us by quantile, rising, as far as one lies beyond
+}
+
+// Distributions makes the distributions of the samples that have single latencies.
+func Distributions(samples []bench.Sample) []Distribution {
+	type key struct {
+		test, client, server string
+		bytes                int64
+		emulated             bool
+	}
+	var order []key
+	of := map[key]*stats.Histogram{}
+	for _, s := range samples {
+		if s.Error != "" || len(s.Latencies) == 0 {
+			continue
+		}
+		k := key{s.Test, s.Client, s.Server, s.Bytes, s.Emulated}
+		if of[k] == nil {
+			of[k], order = stats.NewHistogram(), append(order, k)
+		}
+		for _, us := range s.Latencies {
+			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
+			_ = of[k].Record(us)
+		}
+	}
+	var out []Distribution
+	for _, k := range order {
+		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes, Emulated: k.emulated, Count: of[k].Count(), Points: of[k].Distribution()})
+	}
+	return out
+}
+
+// pair is whose latencies they are.
+func (d *Distribution) pair(emulated bool) pair {
+	return pair{d.Client, d.Server, d.Emulated || emulated}
+}
+
+// usable leaves the points that can be drawn. What a file says need not be so.
+func (d *Distribution) usable() []stats.Point {
+	last := 0.0
+	return slices.DeleteFunc(slices.Clone(d.Points), func(p stats.Point) bool {
+		bad := !(p.Quantile >= last && p.Quantile < 1) || !(p.Us > 0) || math.IsInf(p.Us, 0)
+		if !bad {
+			last = p.Quantile
+		}
+		return bad
+	})
+}
+
+// A ranOf is a distribution, and which of two results it is of.
+type ranOf struct {
+	*Distribution
+	Run string
+}
+
+// distributionCharts draws the latencies of a pair, one chart for each test and size.
+func distributionCharts(id string, emulated bool, all []ranOf) []chart {
+	var out []chart
+	slices.SortStableFunc(all, func(a, b ranOf) int {
+		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
+	})
+	// Those of one pair that were run at one size each have one picture, since they are of one kind; two results have one for each test.
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(d ranOf) bool { return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes) })
+		if n < 0 {
+			n = min(len(all), 6) // as many as there are colours
+		}
+		if c, ok := distributionChart(fmt.Sprintf("%s-%d", id, len(out)+1), emulated, all[:n]); ok {
+			out = append(out, c)
+		}
+		all = all[n:]
+	}
+	return out
+}
+
+// distributionChart draws latencies by the share that is at most as long. ok is false where there is nothing to draw.
+func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool) {
+	c = chart{ID: id, Title: "Latencies, to the slowest", Emulated: emulated, YLabel: "µs", XLabel: "share of latencies up to this one"}
+	lo, hi, deepest := math.Inf(1), 0.0, 0.99
+	var curves []series
+	var points [][]stats.Point
+	for _, d := range all {
+		usable := d.usable()
+		if len(usable) < 2 {
+			continue
+		}
+		for _, p := range usable {
+			lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
+		}
+		name := d.Test
+		if d.Bytes > 0 {
+			name += ", " + show.Size(d.Bytes)
+		}
+		se := series{Name: name, testName: d.Test, run: d.Run, Color: len(curves), marker: len(curves), Dash: len(curves)}
+		if d.Run != "" {
+			se.Color = 0
+			c.Title = "Latencies of " + name
+		}
+		se.asRun()
+		curves, points = append(curves, se), append(points, usable)
+	}
+	if len(curves) == 0 {
+		return c, false
+	}
+	colorRuns(curves)
+	y := show.LogAxis(lo, hi)
+	x := show.Axis{Lo: 0, Hi: show.Depth(deepest)}
+	for _, q := range show.Landmarks {
+		if q <= deepest {
+			x.Ticks = append(x.Ticks, show.Depth(q))
+		}
+	}
+	c.frame(curves, &x, &y, show.Tick, func(depth float64) string { return show.Figure(100-100*math.Pow(10, -depth)) + "%" })
+	for i := range curves {
+		se := &curves[i]
+		var line strings.Builder
+		for k, p := range points[i] {
+			px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
+			verb := "L"
+			if k == 0 {
+				verb = "M"
+			}
+			fmt.Fprintf(&line, "%s%s %s", verb, show.Px(px), show.Px(py))
+			if show.IsLandmark(p.Quantile) {
+				se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Value: show.Exact(p.Us), Title: landmarkTitle(se.Name, p, emulated)})
+			}
+		}
+		se.Line = line.String()
+	}
+	c.Desc = fmt.Sprintf("Latencies by the share that is at most as long, on an axis that widens the slowest: 90, 99, 99.9 and 99.99 per cent are equally far apart. %s.",
+		show.Count(len(curves), "line", "lines"))
+	return c, true
+}
+
+// landmarkTitle is a point of a distribution in words.
+func landmarkTitle(name string, p stats.Point, emulated bool) string {
+	title := fmt.Sprintf("%s: %s%% took at most %s µs", name, show.Figure(100*p.Quantile), show.Figure(p.Us))
+	if !p.Supported {
+		title += fmt.Sprintf("; it rests on the %d slowest alone", p.Beyond)
+	}
+	if emulated {
+		title += ", emulated"
+	}
+	return title
+}

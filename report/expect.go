@@ -1,0 +1,110 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/show"
+)
+
+// noExpectation is said once where figures are emulated, instead of for each.
+const noExpectation = "Emulated figures are held against nothing: the rate of soft RoCE is made up."
+
+// judged parts the judgements: those of figures that have something to be held against, and whether others were emulated.
+func (d Data) judged() (all []bench.Judgement, emulated bool) {
+	for _, j := range d.Judgements {
+		if j.Emulated || d.Emulated {
+			emulated = true
+			continue
+		}
+		all = append(all, j)
+	}
+	return all, emulated
+}
+
+// what is "ib_write_bw at 64 KiB, vm01 to vm00".
+func judgedName(j bench.Judgement) string {
+	name := j.Test
+	if j.Bytes > 0 {
+		name += " at " + show.Size(j.Bytes)
+	}
+	return name + ", " + between(j.Client, j.Server)
+}
+
+// reached reports whether a judgement needs nobody to do anything.
+func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
+
+// title is a cause with how sure it is.
+func causeTitle(c bench.Cause) string {
+	if c.Possible {
+		return "perhaps: " + c.What
+	}
+	return c.What
+}
+
+// expectations prints what figures were held against.
+func (t *terminal) expectations(d Data) {
+	all, emulated := d.judged()
+	if emulated {
+		fmt.Fprintln(t)
+		t.wrap("", "", noExpectation)
+	}
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(t)
+	t.paint(text.Bold, "Against what the way carries")
+	for _, j := range all {
+		sign, color := "- ", text.FgYellow
+		switch {
+		case reached(j):
+			sign, color = "ok ", text.FgGreen
+		case j.Verdict == bench.VerdictNone:
+			sign, color = "? ", text.Faint
+		}
+		_, unit, _ := metricInfo(j.Metric)
+		lines := strings.Split(text.WrapSoft(fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value), unit, j.Text), t.Width-2), "\n")
+		for i, line := range lines {
+			if i > 0 {
+				line = "  " + line
+			}
+			fmt.Fprintln(t, t.colored(color, strings.TrimRight(line, " ")))
+		}
+		for i, c := range j.Causes {
+			first := fmt.Sprintf("  %d. ", i+1)
+			t.wrap(first, strings.Repeat(" ", len(first)), causeTitle(c)+": "+c.Evidence)
+			t.wrap("     fix: ", "          ", c.Fix)
+		}
+	}
+}
+
+// beside prints latencies with published ones.
+func (t *terminal) beside(d Data) {
+	all := d.shownBeside()
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(t)
+	t.paint(text.Bold, "Beside published latencies, of other cards and machines: no verdict")
+	for _, b := range all {
+		t.wrap("", "  ", besideText(b, "us"))
+	}
+}
+
+// shownBeside leaves out what an emulated lab has: a file may say what it likes.
+func (d Data) shownBeside() []bench.Beside {
+	if d.Emulated {
+		return nil
+	}
+	return slices.Clone(d.Beside)
+}
+
+func besideText(b bench.Beside, unit string) string {
+	_, _, label := metricInfo(b.Metric)
+	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes), between(b.Client, b.Server), label, show.Figure(b.Value), unit,
+		show.Figure(b.Published), unit, b.Of)
+}

@@ -1,0 +1,90 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// judged is a result of hardware with judgements of every kind.
+func judged() Data {
+	d := hardware(1.07)
+	d.Judgements = []bench.Judgement{
+		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5, Verdict: bench.VerdictWire, Wire: 24.503, Bound: 24.503,
+			Text: "within 98% of the wire: 24.50 of 24.50 Gb/s (25 Gb/s, IB MTU 4096, headers counted)"},
+		{Test: "ib_read_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 22.89, Verdict: bench.VerdictExplained, Wire: 24.506, Bound: 23.14,
+			Text: "98.9 % of the wire as it is set up, which carries 23.14 Gb/s", Causes: []bench.Cause{{What: "IB MTU 1024", Evidence: "active MTU of mlx5_0 on vm01 is 1024", Fix: "set the MTU to 4200", Ceiling: 23.14}}},
+		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 7.9, Verdict: bench.VerdictShort, Wire: 24.469, Bound: 24.469, Text: "32.2 % of the wire",
+			Causes: []bench.Cause{{What: "contention for CPUs", Evidence: "64 threads wanted to run on the 64 CPUs of the host", Fix: "isolate the CPUs of the nodes"},
+				{What: "wrong NUMA node", Possible: true, Evidence: "the tool was free to run anywhere", Fix: "measure with --cpu 16-23"}}},
+		{Test: "ib_send_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 20, Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link is known"},
+	}
+	d.Beside = []bench.Beside{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
+	return d
+}
+
+func TestExpectationsAreShown(t *testing.T) {
+	d := judged()
+	text := onTerminal(t, d, TerminalOptions{})
+	golden(t, "expectations.txt", []byte(text))
+	page := render(t, d)
+	for _, want := range []string{"within 98% of the wire: 24.50 of 24.50 Gb/s", "<strong>IB MTU 1024</strong>: active MTU of mlx5_0 on vm01 is 1024.", "What to do: set the MTU to 4200.",
+		"<strong>perhaps: wrong NUMA node</strong>", "no expectation: neither the rate", "published: 1.44 µs (ConnectX-4 Lx)", "wire limit, headers counted", "Latencies, to the slowest"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(page, "Emulated figures are held against nothing") {
+		t.Error("the page says of hardware that it is emulated")
+	}
+	d.Emulated = true
+	page, text = render(t, d), onTerminal(t, d, TerminalOptions{})
+	for _, bad := range []string{"within 98% of the wire", "published: 1.44"} {
+		if strings.Contains(page, bad) || strings.Contains(text, bad) {
+			t.Errorf("an emulated result says %q", bad)
+		}
+	}
+	if !strings.Contains(page, noExpectation) || !strings.Contains(strings.Join(strings.Fields(text), " "), noExpectation) {
+		t.Error("an emulated result does not say that it is held against nothing")
+	}
+}
+
+func TestDistributions(t *testing.T) {
+	s := bench.Sample{Test: "ib_write_lat", Client: "a", Server: "b", Bytes: 2, Metric: bench.MetricLatencyTypical, Value: 1}
+	for i := range 10000 {
+		s.Latencies = append(s.Latencies, float64(i+1)/100)
+	}
+	half, rest, failed, other := s, s, s, s
+	half.Latencies, rest.Latencies = s.Latencies[:5000], s.Latencies[5000:]
+	failed.Error, other.Latencies = "no result", nil
+	got := Distributions([]bench.Sample{half, failed, other, rest})
+	if len(got) != 1 || got[0].Count != 10000 {
+		t.Fatalf("%d distributions of %d", len(got), got[0].Count)
+	}
+	whole := Distributions([]bench.Sample{s})
+	if diff := cmp.Diff(whole, got); diff != "" {
+		t.Errorf("two repeats together differ from all at once (-all +repeats):\n%s", diff)
+	}
+	at := map[float64]float64{}
+	for _, p := range got[0].Points {
+		at[p.Quantile] = p.Us
+	}
+	for q, want := range map[float64]float64{0.5: 50, 0.9: 90, 0.99: 99, 0.999: 99.9, 0.9999: 99.99} {
+		if us := at[q]; us < want*0.998 || us > want*1.002 {
+			t.Errorf("quantile %g is %g, want %g", q, us, want)
+		}
+	}
+	// What a file says may be nonsense.
+	d := got[0]
+	d.Points = append(d.Points[:0:0], d.Points...)
+	d.Points[3].Us, d.Points[5].Quantile = -1, 7
+	if n := len(d.usable()); n != len(d.Points)-2 {
+		t.Errorf("%d of %d points are usable, want two fewer", n, len(d.Points))
+	}
+	if _, ok := distributionChart("x", false, []ranOf{{Distribution: &Distribution{}}}); ok {
+		t.Error("a chart of nothing")
+	}
+}
