@@ -1,0 +1,213 @@
+//go:build linux
+
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/internal/browsertest"
+)
+
+// probe is evaluated in a page. It waits until the page has moved so many times, or half a minute, and returns what a reader would have in front of them, as JSON.
+const probe = `(async () => {
+  const moving = () => [...document.querySelectorAll('[data-live]')].map(e => e.outerHTML).join('\n');
+  const marked = document.querySelector('.scroll, nav.frame'); // has to be the same element at the end
+  marked?.focus?.();
+  const first = moving(), focused = document.activeElement;
+  let seen = first, moved = 0;
+  for (let i = 0; i < 300 && moved < WANTED; i++) {
+    await new Promise(r => setTimeout(r, 100));
+    const now = moving();
+    if (now !== seen) { moved++; seen = now; }
+  }
+  const out = {
+    moved, kept: !marked || marked.isConnected && document.activeElement === focused,
+    rates: [...document.querySelectorAll('td.rate')].map(e => e.textContent),
+    sparks: document.querySelectorAll('td.past svg').length,
+    progress: document.querySelectorAll('progress').length,
+    unscoped: document.querySelectorAll('th:not([scope])').length,
+    uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
+    unnamed: [...document.querySelectorAll('nav, section, [role=region], progress')].filter(e => !e.getAttribute('aria-label') &&
+      !document.getElementById(e.getAttribute('aria-labelledby') ?? '')?.textContent).length,
+    mains: document.querySelectorAll('main').length, headings: document.querySelectorAll('h1').length,
+    unreachable: [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth && e.tabIndex !== 0).length,
+    background: getComputedStyle(document.body).backgroundColor,
+    broken: [...document.querySelectorAll('[data-live] thead th')].filter(e => {
+      const r = document.createRange();
+      r.selectNodeContents(e);
+      return r.getClientRects().length > e.textContent.trim().split(/[ ,]+/).length;
+    }).map(e => e.textContent),
+    wide: [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80)),
+    sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    silence: document.getElementById('silence')?.textContent ?? '',
+    address: location.href, links: [...document.links].map(a => a.getAttribute('href')),
+    button: document.getElementById('pause')?.checkVisibility() ?? false,
+  };
+  document.activeElement?.blur?.();
+  scrollTo(0, 0);
+  return JSON.stringify(out);
+})()`
+
+type probed struct {
+	Moved, Sparks, Progress, Unscoped, Uncaptioned, Unnamed, Mains, Headings, Unreachable, Sideways int
+	Kept, Button                                                                                    bool
+	Rates, Links, Wide, Broken                                                                      []string
+	Background, Silence, Address                                                                    string
+}
+
+// browse shows a page to the browser after it has logged in with the token.
+func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s browsertest.Screen, script string) probed {
+	t.Helper()
+	seen := b.OpenServed(t, base+path+"?token="+token, name, s, script)
+	if len(seen.Problems) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(seen.Problems, "\n"))
+	}
+	var got probed
+	if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
+		t.Fatalf("probe: %v in %q", err, seen.Probe)
+	}
+	if strings.Contains(got.Address, "token") {
+		t.Errorf("the token stays in the address: %s", got.Address)
+	}
+	for what, n := range map[string]int{"table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned, "parts without a name": got.Unnamed,
+		"wide tables that the keyboard does not reach": got.Unreachable, "pixels to scroll sideways": max(got.Sideways, 0)} {
+		if n != 0 {
+			t.Errorf("%d %s, want none", n, what)
+		}
+	}
+	if len(got.Broken) > 0 {
+		t.Errorf("words that are broken into letters: %q", got.Broken)
+	}
+	if len(got.Wide) > 0 {
+		t.Errorf("wider than the screen: %q", got.Wide)
+	}
+	if got.Mains != 1 || got.Headings != 1 || got.Silence != "" || got.Background != s.Background {
+		t.Errorf("%d main parts, %d headings, said %q, background %s; want 1, 1, nothing, %s", got.Mains, got.Headings, got.Silence, got.Background, s.Background)
+	}
+	return got
+}
+
+func wanted(moves int) string { return strings.Replace(probe, "WANTED", fmt.Sprint(moves), 1) }
+
+// movingFake is a source whose clock goes on, so that its counters do.
+func movingFake(t *testing.T) *fake {
+	f := typical(t)
+	f.began = time.Now()
+	return f
+}
+
+func TestChromiumShowsMovingPages(t *testing.T) {
+	b := browsertest.Start(t)
+	base := serve(t, movingFake(t))
+	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320, Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
+		t.Run("overview on "+s.Name, func(t *testing.T) {
+			got := browse(t, b, base, "/", "ui-overview", s, wanted(2))
+			if got.Moved < 2 || !got.Kept {
+				t.Errorf("the page moved %d times, want 2; what was in focus stays: %v", got.Moved, got.Kept)
+			}
+			if len(got.Rates) != 4 || slices.Contains(got.Rates, "–") || got.Sparks != 2 || got.Progress != 2 {
+				t.Errorf("rates %q, %d pictures of the past, %d bars; want 4, 2 and 2", got.Rates, got.Sparks, got.Progress)
+			}
+			if got.Button != (s.Media == "screen") {
+				t.Errorf("the button to pause is shown: %v", got.Button)
+			}
+		})
+		if s.Name != "phone-light" && s.Name != "laptop-dark" && s.Name != "paper" {
+			continue // what is in these has tests of its own
+		}
+		t.Run("study on "+s.Name, func(t *testing.T) {
+			if got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0)); !slices.Contains(got.Links, "/") {
+				t.Errorf("no way back: %q", got.Links)
+			}
+		})
+		t.Run("result on "+s.Name, func(t *testing.T) {
+			if got := browse(t, b, base, "/results/pair/20261122T200000Z", "ui-result", s, wanted(0)); !slices.Contains(got.Links, "/") {
+				t.Errorf("no way back: %q", got.Links)
+			}
+		})
+	}
+	phone, laptop := browsertest.Screens[0], browsertest.Screens[2]
+	for _, s := range []browsertest.Screen{phone, laptop} {
+		t.Run("empty on "+s.Name, func(t *testing.T) {
+			browse(t, b, serve(t, &fake{began: time.Now(), now: start}), "/", "ui-empty", s, wanted(1))
+		})
+		t.Run("hostile on "+s.Name, func(t *testing.T) {
+			f := movingFake(t)
+			evil := strings.Repeat("W", 200) + "<script>alert(1)</script>"
+			f.labs[1].Name, f.labs[1].Reason, f.labs[0].Nodes[0].Name, f.labs[0].Nodes[1].Error = evil, evil, evil, evil
+			f.fabrics[evil] = f.fabrics["pair"]
+			f.studies[0].Name, f.studies[1].Question, f.results[0].Lab, f.results[2].Error = evil, evil, evil, evil
+			browse(t, b, serve(t, f), "/", "ui-hostile", s, wanted(1))
+		})
+	}
+}
+
+// When runs of a study end, its page says so and offers them; and what was paused stands still until it goes on.
+func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
+	b := browsertest.Start(t)
+	f := movingFake(t)
+	f.onStudies = func(n int) {
+		if n < 3 {
+			return
+		}
+		f.studies = slices.Clone(f.studies) // pages are written from the one before
+		f.studies[1].Done = 13
+	}
+	base := serve(t, f)
+	seen := b.OpenServed(t, base+"/studies/contention?token="+token, "ui-study-new", browsertest.Screens[2], `(async () => {
+  const before = document.querySelector('.new')?.textContent ?? 'nothing';
+  for (let i = 0; i < 300 && !document.querySelector('.new'); i++) await new Promise(r => setTimeout(r, 100));
+  return before + ', then ' + document.querySelector('.new')?.textContent + ', ' + document.querySelector('progress').value;
+})()`)
+	if seen.Probe != "nothing, then Show 3 new runs, 13" || len(seen.Problems) > 0 {
+		t.Errorf("got %q, %q; want that three new runs are offered", seen.Probe, seen.Problems)
+	}
+	seen = b.OpenServed(t, base+"/?token="+token, "ui-paused", browsertest.Screens[2], `(async () => {
+  const wait = ms => new Promise(r => setTimeout(r, ms)), clock = document.getElementById('clock'), button = document.getElementById('pause');
+  const until = async f => { for (let i = 0; i < 300 && !f(); i++) await wait(100); return f(); };
+  button.click();
+  await wait(1500); // what was asked for before has come
+  const still = clock.textContent, label = button.textContent;
+  await wait(2500);
+  const held = clock.textContent === still;
+  button.click();
+  return [label, held, await until(() => clock.textContent !== still)].join(' ');
+})()`)
+	if seen.Probe != "Go on true true" || len(seen.Problems) > 0 {
+		t.Errorf("got %q, %q; want that it stands still and goes on", seen.Probe, seen.Problems)
+	}
+}
+
+// A server that has ended is said, and the figures stay.
+func TestChromiumSaysWhenTheServerIsGone(t *testing.T) {
+	b := browsertest.Start(t)
+	f := movingFake(t)
+	ts := httptest.NewUnstartedServer(nil)
+	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Now: f.clock})
+	ts.Start()
+	defer ts.Close()
+	f.mu.Lock()
+	f.onStudies = func(n int) {
+		if n == 2 {
+			go func() { // the answer to this request is among what is cut off
+				ts.Listener.Close() // first, so that no connection takes the place of those that end
+				ts.CloseClientConnections()
+			}()
+		}
+	}
+	f.mu.Unlock()
+	seen := b.OpenServed(t, ts.URL+"/?token="+token, "ui-gone", browsertest.Screens[0], `(async () => {
+  const silence = document.getElementById('silence');
+  for (let i = 0; i < 300 && silence.hidden; i++) await new Promise(r => setTimeout(r, 100));
+  return silence.textContent + ' ' + document.querySelectorAll('td.rate').length;
+})()`)
+	if want := "rackless ui does not answer: has it ended? These figures are old. 4"; seen.Probe != want {
+		t.Errorf("got %q, want %q", seen.Probe, want)
+	}
+}

@@ -1,0 +1,96 @@
+package live
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/report/show"
+)
+
+// A flow is a snapshot of a switch, with what it did before.
+type flow struct {
+	Fabric
+	past map[string][]point // by port, the oldest first
+}
+
+// A point is what passed a port between two looks, in bits a second.
+type point struct {
+	at     time.Time
+	rx, tx float64
+}
+
+const (
+	maxGap    = time.Minute // between two looks: a rate over a longer time says nothing about now
+	minGap    = 200 * time.Millisecond
+	sparkTime = time.Minute // shown as a picture
+)
+
+// next adds a snapshot to a flow. Neither is changed: pages may still be written from the one before.
+func (f *flow) next(now Fabric) *flow {
+	out := &flow{Fabric: now, past: make(map[string][]point)}
+	if f == nil || !f.Started.Equal(now.Started) { // another switch counts from zero
+		return out
+	}
+	gap := now.At.Sub(f.At)
+	before := make(map[string]*Port)
+	for i := range f.Ports {
+		before[f.Ports[i].Name] = &f.Ports[i]
+	}
+	for _, p := range now.Ports {
+		var kept []point
+		for _, x := range f.past[p.Name] {
+			if now.At.Sub(x.at) <= sparkTime {
+				kept = append(kept, x)
+			}
+		}
+		// A port that was removed and added again counts from zero.
+		if b := before[p.Name]; b != nil && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes && p.TxBytes >= b.TxBytes {
+			kept = append(kept, point{now.At, 8 * float64(p.RxBytes-b.RxBytes) / gap.Seconds(), 8 * float64(p.TxBytes-b.TxBytes) / gap.Seconds()})
+		}
+		out.past[p.Name] = kept
+	}
+	return out
+}
+
+// rate returns the last point of a port; nil where there is none that is of now.
+func (f *flow) rate(port string) *point {
+	all := f.past[port]
+	if len(all) == 0 || !all[len(all)-1].at.Equal(f.At) {
+		return nil
+	}
+	return &all[len(all)-1]
+}
+
+// A spark is a small picture of the last minute of a port, in a box of sparkWidth by sparkHeight.
+type spark struct{ Rx, Tx, Label string }
+
+const sparkWidth, sparkHeight = 120, 26
+
+// spark draws the past of a port; nil while there is too little of it.
+func (f *flow) spark(port string) *spark {
+	all := f.past[port]
+	if len(all) < 2 {
+		return nil
+	}
+	most := 1.0
+	for _, x := range all {
+		most = math.Max(most, math.Max(x.rx, x.tx))
+	}
+	line := func(of func(point) float64) string {
+		var b strings.Builder
+		for i, x := range all {
+			letter := "L"
+			if i == 0 {
+				letter = "M"
+			}
+			fmt.Fprintf(&b, "%s%s %s", letter, show.Px(sparkWidth*(1-f.At.Sub(x.at).Seconds()/sparkTime.Seconds())), show.Px(sparkHeight-1-(sparkHeight-2)*of(x)/most))
+		}
+		return b.String()
+	}
+	return &spark{
+		Rx: line(func(x point) float64 { return x.rx }), Tx: line(func(x point) float64 { return x.tx }),
+		Label: fmt.Sprintf("last minute: at most %s", rateText(most)),
+	}
+}

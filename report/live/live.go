@@ -1,0 +1,150 @@
+// Package live serves what rackless knows of this machine as pages that move, and as metrics for Prometheus: labs with the counters of their fabric, studies as
+// they run, results.
+//
+// It knows nothing of how things are read: a [Source] gives them. A source may be slow, wrong or gone at any time; what it does not give is said where it would
+// stand, and the rest of the page is there.
+package live
+
+import (
+	"context"
+	"time"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/studyview"
+)
+
+// A Source is what the pages show. Its methods are called from several goroutines, with contexts that end when the pages have waited long enough. What is
+// asked for by name has been in a list of the source's before: nothing of a request reaches it otherwise.
+type Source interface {
+	// Labs returns the running labs. Those that cannot be read are in the error, beside those that can.
+	Labs(ctx context.Context) ([]Lab, error)
+	// Fabric returns the counters of a lab's switch.
+	Fabric(ctx context.Context, lab string) (Fabric, error)
+	// RDMA returns the counters of the RDMA devices in a lab's nodes. Asking costs the nodes CPU time, so only a scrape of the metrics does.
+	RDMA(ctx context.Context, lab string) ([]NodeRDMA, error)
+	// Studies returns the studies that were begun, the oldest first.
+	Studies(ctx context.Context) ([]Study, error)
+	// Study returns what a study shows so far.
+	Study(ctx context.Context, name string) (*studyview.Document, error)
+	// Results returns the stored measurements, the latest first, with details of the first [MaxResults] and of the first of each lab.
+	Results(ctx context.Context) ([]Result, error)
+	// Result returns one of them whole.
+	Result(ctx context.Context, r Result) (report.Data, error)
+}
+
+// MaxResults is how many results a page lists.
+const MaxResults = 50
+
+// A Lab is a running lab.
+type Lab struct {
+	Name        string
+	Ready       bool // bringing it up has come to its end
+	HasSwitch   bool // a switch of rackless joins the nodes, and not the host's own NICs
+	Driver      string
+	Accelerator string // "kvm" or "tcg"
+	Reason      string // why it is not kvm
+	Emulated    bool
+	Created     time.Time
+	Nodes       []Node
+}
+
+// States of a node.
+var nodeStates = []string{"running", "paused", "dead", "starting", "unknown"}
+
+// A Node is a node of a running lab.
+type Node struct {
+	Name    string
+	State   string // "running", "paused", "dead", "starting" or "unknown"
+	Error   string // why it is unknown
+	CPUs    int
+	Memory  int64     // bytes
+	Started time.Time // zero: not yet
+	NICs    []NIC
+}
+
+// A NIC is one of a node.
+type NIC struct {
+	Name    string
+	Address string // with the length of its subnet
+	RDMA    string // device; empty: none
+	GID     *int   // index of the RoCE v2 GID of the address; nil: it has none
+}
+
+// A Fabric is a snapshot of a switch.
+type Fabric struct {
+	At      time.Time
+	Started time.Time // counts begin there
+	Ports   []Port
+}
+
+// A Port is one port of a switch. Received is what came from the node into the switch, transmitted what went from the switch to the node.
+type Port struct {
+	Name      string
+	Node, NIC string // what is connected; both empty where no node of the lab belongs to the port
+	Connected bool
+	Link      string // impairments of the link, in words; empty: none
+
+	RxFrames, RxBytes uint64
+	TxFrames, TxBytes uint64
+	RxDrops           uint64 // frames from the node that were for nobody
+	QueueFull         uint64 // frames for the node that did not reach it, by reason: these four
+	Disconnected      uint64
+	BufferFull        uint64
+	Lost              uint64
+	Reordered         uint64
+	ECNMarked         uint64
+	Pauses            uint64
+	Paused            time.Duration
+	QueueBytes        int
+}
+
+// drops are the frames that the port dropped, for whatever reason.
+func (p *Port) drops() uint64 {
+	return p.RxDrops + p.QueueFull + p.Disconnected + p.BufferFull + p.Lost
+}
+
+// NodeRDMA is the counters of a node's RDMA devices.
+type NodeRDMA struct {
+	Node    string
+	Err     error // why it did not answer
+	Devices []RDMADevice
+}
+
+// An RDMADevice is the counters of port 1 of a device, by the kernel's names.
+type RDMADevice struct {
+	Name string
+	Port map[string]uint64 // those that every port has: counters
+	HW   map[string]uint64 // those of the device: hw_counters
+}
+
+// A Study is how far a study is.
+type Study struct {
+	Name, Question, Lab     string
+	Created                 time.Time
+	Running                 bool
+	Complete                bool // no run is left to be made
+	Done, Failed, Disturbed int
+	Total                   int           // runs that are planned; 0 where a budget of time decides
+	Left                    time.Duration // about, as runs have taken so far; 0: not known
+	Cell                    string        // of the run that is made now
+	Emulated                bool          // a figure of it was
+	Error                   string        // why nothing but its name is known
+}
+
+// ended is the number of runs that came to their end.
+func (s *Study) ended() int { return s.Done + s.Failed + s.Disturbed }
+
+// A Result is a stored measurement.
+type Result struct {
+	Lab, Time string // names of its directories
+	// What follows is known where Detailed is set.
+	Detailed  bool
+	Generated time.Time
+	Emulated  bool
+	Tests     []string
+	Figures   int // measured values
+	Failed    int // measurements without one
+	Findings  []check.Finding
+	Error     string // why it cannot be read
+}

@@ -1,0 +1,276 @@
+package live
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rackless/rackless/check"
+)
+
+// A family is the metrics of one name.
+type family struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func counter(name, help string, labels ...string) family {
+	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.CounterValue}
+}
+
+func gauge(name, help string, labels ...string) family {
+	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.GaugeValue}
+}
+
+// Labels that several families have.
+var (
+	ofNode = []string{"lab", "node"}
+	ofPort = []string{"lab", "node", "nic"}
+	ofRDMA = []string{"lab", "node", "device", "port"}
+)
+
+// A source that fails is a gauge of 0, and its metrics are absent: what was true before would be a lie.
+var (
+	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version", "goversion")
+	sourceUp  = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
+
+	labInfo   = gauge("lab_info", "What a running lab is made by; always 1.", "lab", "driver", "accelerator", "emulated")
+	labReady  = gauge("lab_ready", "1 if bringing the lab up has come to its end.", "lab")
+	nodeState = gauge("node_state", "1 for the state that the node is in, 0 for the others.", "lab", "node", "state")
+
+	fabricUp       = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
+	portUp         = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
+	portRxBytes    = counter("fabric_port_receive_bytes_total", "Ethernet bytes from the node into the switch, without preamble and checksum.", ofPort...)
+	portTxBytes    = counter("fabric_port_transmit_bytes_total", "Ethernet bytes from the switch to the node, without preamble and checksum.", ofPort...)
+	portRxFrames   = counter("fabric_port_receive_frames_total", "Frames from the node into the switch.", ofPort...)
+	portTxFrames   = counter("fabric_port_transmit_frames_total", "Frames from the switch to the node.", ofPort...)
+	portRxDrops    = counter("fabric_port_receive_drops_total", "Frames from the node that were for nobody.", ofPort...)
+	portTxDrops    = counter("fabric_port_transmit_drops_total", "Frames for the node that did not reach it, by reason.", append(slices.Clone(ofPort), "reason")...)
+	portReordered  = counter("fabric_port_transmit_reordered_frames_total", "Frames that overtook others on the impaired link to the node.", ofPort...)
+	portECN        = counter("fabric_port_transmit_ecn_marked_frames_total", "Frames that the impaired link to the node marked as having met congestion.", ofPort...)
+	portPauses     = counter("fabric_port_pauses_total", "How often the node was not read from, as a receiver with PFC did not keep up.", ofPort...)
+	portPaused     = counter("fabric_port_paused_seconds_total", "For how long in all the node was not read from.", ofPort...)
+	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
+
+	rdmaUp        = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, which reading them would disturb.", ofNode...)
+	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
+	rdmaRxPackets = counter("rdma_port_receive_packets_total", "Packets that the port received: port_rcv_packets.", ofRDMA...)
+	rdmaTxPackets = counter("rdma_port_transmit_packets_total", "Packets that the port sent: port_xmit_packets.", ofRDMA...)
+	rdmaEvents    = counter("rdma_port_events_total", "What the device itself counts, by the name that its driver gives it in hw_counters.", append(slices.Clone(ofRDMA), "counter")...)
+
+	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified with its result stored, 0 for the others.", "lab", "check", "code", "subject", "state")
+	checkAge   = gauge("check_age_seconds", "How long ago that was.", "lab")
+
+	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
+	resultAge     = gauge("result_age_seconds", "How long ago the last of them was made.", "lab")
+	resultFailed  = gauge("result_failed_measurements", "Measurements without a figure in the last result.", "lab")
+
+	studyRunning   = gauge("study_running", "1 while runs of the study are made.", "study")
+	studyRuns      = gauge("study_runs", "Runs of the study by how they ended; they start anew when the study does.", "study", "status")
+	studyPlanned   = gauge("study_planned_runs", "Runs that the study will have; absent where a budget of time decides.", "study")
+	studyRemaining = gauge("study_remaining_seconds", "About how long the study still takes, as its runs have taken so far; absent while that is not known.", "study")
+)
+
+// A scrape collects what the source says at one time.
+type scrape struct {
+	s   *server
+	ctx context.Context
+}
+
+// Describe sends nothing: which metrics there are depends on what there is.
+func (scrape) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c scrape) Collect(out chan<- prometheus.Metric) {
+	m := sink{out: out, seen: make(map[string]bool)}
+	st := c.s.state(c.ctx)
+	m.put(buildInfo, 1, c.s.version, runtime.Version())
+	m.put(sourceUp, truth(st.labsErr == nil), "labs")
+	m.put(sourceUp, truth(st.studiesErr == nil), "studies")
+	m.put(sourceUp, truth(st.resultsErr == nil), "results")
+	now := c.s.now()
+	for _, l := range st.labs {
+		m.lab(l)
+	}
+	m.nodesRDMA(c, st.labs)
+	m.results(st.results, now)
+	for _, x := range st.studies {
+		m.study(x)
+	}
+}
+
+// A sink takes metrics. One that is there already, because two things have the same name, is left out: a second one would make the whole scrape invalid.
+type sink struct {
+	out  chan<- prometheus.Metric
+	seen map[string]bool
+}
+
+func (m *sink) put(f family, value float64, labels ...string) {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+	}
+	key := f.desc.String() + "\x00" + strings.Join(labels, "\x00")
+	if m.seen[key] {
+		return
+	}
+	m.seen[key] = true
+	m.out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (m *sink) lab(l labState) {
+	m.put(labInfo, 1, l.Name, l.Driver, l.Accelerator, strconv.FormatBool(l.Emulated))
+	m.put(labReady, truth(l.Ready), l.Name)
+	for _, n := range l.Nodes {
+		for _, state := range nodeStates {
+			m.put(nodeState, truth(n.State == state), l.Name, n.Name, state)
+		}
+	}
+	if !l.HasSwitch {
+		return
+	}
+	m.put(fabricUp, truth(l.flow != nil), l.Name)
+	if l.flow == nil {
+		return
+	}
+	for _, p := range l.flow.Ports {
+		port := []string{l.Name, p.Node, p.NIC}
+		if p.Node == "" {
+			port[2] = p.Name
+		}
+		put := func(f family, value float64, more ...string) { m.put(f, value, append(slices.Clone(port), more...)...) }
+		put(portUp, truth(p.Connected))
+		put(portRxBytes, float64(p.RxBytes))
+		put(portTxBytes, float64(p.TxBytes))
+		put(portRxFrames, float64(p.RxFrames))
+		put(portTxFrames, float64(p.TxFrames))
+		put(portRxDrops, float64(p.RxDrops))
+		put(portTxDrops, float64(p.QueueFull), "queue_full")
+		put(portTxDrops, float64(p.Disconnected), "disconnected")
+		put(portTxDrops, float64(p.BufferFull), "buffer_full")
+		put(portTxDrops, float64(p.Lost), "lost")
+		put(portReordered, float64(p.Reordered))
+		put(portECN, float64(p.ECNMarked))
+		put(portPauses, float64(p.Pauses))
+		put(portPaused, p.Paused.Seconds())
+		put(portQueueBytes, float64(p.QueueBytes))
+	}
+}
+
+// noCounter are files of hw_counters that hold settings.
+var noCounter = []string{"lifespan"}
+
+// nodesRDMA reads the RDMA counters of all labs at the same time.
+func (m *sink) nodesRDMA(c scrape, labs []labState) {
+	type read struct {
+		nodes []NodeRDMA
+		at    time.Time
+	}
+	all := make([]read, len(labs))
+	var wg sync.WaitGroup
+	for i, l := range labs {
+		if !l.Ready {
+			continue // its nodes are at work on coming up
+		}
+		wg.Go(func() {
+			nodes, at, err := c.s.rdma.get(c.ctx, l.Name)
+			if err == nil {
+				all[i] = read{nodes, at}
+			}
+		})
+	}
+	wg.Wait()
+	now := c.s.now()
+	for i, l := range labs {
+		answered := map[string]bool{}
+		for _, n := range all[i].nodes {
+			answered[n.Node] = n.Err == nil
+			for _, d := range n.Devices {
+				device := []string{l.Name, n.Node, d.Name, "1"}
+				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets, "port_xmit_packets": rdmaTxPackets} {
+					if v, ok := d.Port[name]; ok {
+						m.put(f, float64(v), slices.Clone(device)...)
+					}
+				}
+				for _, name := range slices.Sorted(maps.Keys(d.HW)) {
+					if !slices.Contains(noCounter, name) {
+						m.put(rdmaEvents, float64(d.HW[name]), append(slices.Clone(device), name)...)
+					}
+				}
+			}
+		}
+		for _, n := range l.Nodes {
+			m.put(rdmaUp, truth(answered[n.Name]), l.Name, n.Name)
+		}
+		if !all[i].at.IsZero() {
+			m.put(rdmaAge, now.Sub(all[i].at).Seconds(), l.Name)
+		}
+	}
+}
+
+// results are the latest first, so the first of a lab is its last.
+func (m *sink) results(all []Result, now time.Time) {
+	stored := map[string]int{}
+	for _, r := range all {
+		stored[r.Lab]++
+		if stored[r.Lab] > 1 || !r.Detailed || r.Error != "" {
+			continue
+		}
+		m.put(resultAge, now.Sub(r.Generated).Seconds(), r.Lab)
+		m.put(resultFailed, float64(r.Failed), r.Lab)
+		if len(r.Findings) == 0 {
+			continue
+		}
+		m.put(checkAge, now.Sub(r.Generated).Seconds(), r.Lab)
+		for _, f := range r.Findings {
+			for _, state := range []check.Status{check.OK, check.Failed, check.Unknown} {
+				m.put(checkState, truth(f.Status == state), r.Lab, f.ID, f.Code, f.Subject, string(state))
+			}
+		}
+	}
+	for lab, n := range stored {
+		m.put(resultsStored, float64(n), lab)
+	}
+}
+
+func (m *sink) study(x Study) {
+	if x.Error != "" {
+		return
+	}
+	m.put(studyRunning, truth(x.Running), x.Name)
+	m.put(studyRuns, float64(x.Done), x.Name, "done")
+	m.put(studyRuns, float64(x.Failed), x.Name, "failed")
+	m.put(studyRuns, float64(x.Disturbed), x.Name, "disturbed")
+	if x.Total > 0 {
+		m.put(studyPlanned, float64(x.Total), x.Name)
+	}
+	if x.Left > 0 || x.Complete {
+		m.put(studyRemaining, x.Left.Seconds(), x.Name)
+	}
+}
+
+// registry has the metrics of one scrape.
+func (s *server) registry(ctx context.Context) *prometheus.Registry {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(scrape{s, ctx})
+	return r
+}
+
+func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w, r)
+}

@@ -1,0 +1,298 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/report/show"
+)
+
+// A state is all that the source says at one time, each part with what went wrong with it.
+type state struct {
+	labs    []labState
+	studies []Study
+	results []Result
+
+	labsErr, studiesErr, resultsErr error
+}
+
+type labState struct {
+	Lab
+	flow    *flow // nil: there is none, or flowErr
+	flowErr error
+}
+
+// state asks the source for everything that a page or a scrape shows of all labs, at the same time.
+func (s *server) state(ctx context.Context) *state {
+	st := &state{}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		labs, _, err := s.labs.get(ctx)
+		st.labsErr, st.labs = err, make([]labState, len(labs))
+		s.forget(labs)
+		var each sync.WaitGroup
+		for i, l := range labs {
+			st.labs[i].Lab = l
+			if !l.HasSwitch {
+				continue
+			}
+			each.Go(func() { st.labs[i].flow, _, st.labs[i].flowErr = s.flows.get(ctx, l.Name) })
+		}
+		each.Wait()
+	})
+	wg.Go(func() {
+		st.studies, _, st.studiesErr = s.studies.get(ctx)
+		s.documents.keep(func(name string) bool {
+			return st.studiesErr != nil || slices.ContainsFunc(st.studies, func(x Study) bool { return x.Name == name })
+		})
+	})
+	wg.Go(func() { st.results, _, st.resultsErr = s.results.get(ctx) })
+	wg.Wait()
+	return st
+}
+
+// forget drops what was read of labs that are gone.
+func (s *server) forget(labs []Lab) {
+	has := func(name string) bool { return slices.ContainsFunc(labs, func(l Lab) bool { return l.Name == name }) }
+	s.flows.keep(has)
+	s.rdma.keep(has)
+}
+
+// overviewView is what the template prints. Everything that needs a decision is decided before, and every text from outside is clean.
+type overviewView struct {
+	Summary, At, Version            string
+	Emulated                        bool // a lab is
+	Labs                            []labView
+	Studies                         []studyView
+	Results                         []resultView
+	Older                           int // results that are not listed
+	LabsErr, StudiesErr, ResultsErr string
+}
+
+type labView struct {
+	ID       int // on the page
+	Name     string
+	About    string
+	Emulated bool
+	Warnings []string
+	Nodes    []nodeView
+	Switch   bool
+	Since    string // of the switch
+	Ports    []portView
+	PortsErr string
+	Impaired bool // a port is
+}
+
+type nodeView struct {
+	Name, State, Class, Address, RDMA, GID, Memory, Since string
+	CPUs                                                  int
+	Errors                                                string
+}
+
+type portView struct {
+	Name                               string
+	Connected                          bool
+	Link                               string
+	RxRate, TxRate                     string
+	RxBytes, TxBytes, RxFrames, Frames string
+	Drops                              string
+	Dropped                            bool
+	Spark                              *spark
+}
+
+type studyView struct {
+	Study
+	Href, State, Count, TimeLeft string
+	Percent                      int // of Total
+}
+
+type resultView struct {
+	Lab, When, Href, What, Checks string
+	Emulated, Bad                 bool
+	Error                         string
+}
+
+func (s *server) overview(w http.ResponseWriter, r *http.Request) {
+	writePage(w, "overview", s.newOverview(s.state(r.Context())))
+}
+
+func (s *server) newOverview(st *state) *overviewView {
+	now := s.now()
+	v := &overviewView{At: show.Time(now), Version: show.Printable(s.version), LabsErr: errorText(st.labsErr), StudiesErr: errorText(st.studiesErr), ResultsErr: errorText(st.resultsErr)}
+	nodes, up, running := 0, 0, 0
+	for i, l := range st.labs {
+		for _, n := range l.Nodes {
+			nodes++
+			if n.State == "running" {
+				up++
+			}
+		}
+		v.Emulated = v.Emulated || l.Emulated
+		v.Labs = append(v.Labs, newLabView(i+1, l, now))
+	}
+	for _, x := range slices.Backward(st.studies) { // the latest first, as results
+		if x.Running {
+			running++
+		}
+		v.Studies = append(v.Studies, newStudyView(x))
+	}
+	for _, x := range st.results[:min(len(st.results), MaxResults)] {
+		v.Results = append(v.Results, newResultView(x))
+	}
+	v.Older = max(0, len(st.results)-MaxResults)
+	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", show.Count(len(st.labs), "lab", "labs"), show.Count(nodes, "node", "nodes"), up,
+		show.Count(len(st.studies), "study", "studies"), running, show.Count(len(st.results), "stored result", "stored results"))
+	if nodes+len(st.labs)+len(st.studies)+len(st.results) == 0 && st.labsErr == nil && st.studiesErr == nil && st.resultsErr == nil {
+		v.Summary = "Nothing runs, and nothing is stored yet: below is how to begin."
+	}
+	return v
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return show.Visible(err.Error())
+}
+
+func newLabView(id int, l labState, now time.Time) labView {
+	v := labView{ID: id, Name: show.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
+	about := []string{"up for " + lasting(now.Sub(l.Created))}
+	if l.Driver != "" {
+		about = append(about, "made by "+l.Driver)
+	}
+	if l.Accelerator != "" {
+		cpus := "CPUs by " + l.Accelerator
+		if l.Reason != "" {
+			cpus += " (no KVM: " + l.Reason + ")"
+		}
+		about = append(about, cpus)
+	}
+	v.About = show.Printable(strings.Join(about, ", "))
+	if !l.Ready {
+		v.Warnings = append(v.Warnings, "Not ready: rackless up works on it, or was killed. rackless up with its lab file goes on.")
+	}
+	for _, n := range l.Nodes {
+		v.Nodes = append(v.Nodes, newNodeView(n, now))
+		if n.State == "dead" {
+			v.Warnings = append(v.Warnings, show.Printable(n.Name)+" is dead: its process is gone. rackless up with its lab file starts it again.")
+		}
+	}
+	if l.flow == nil {
+		return v
+	}
+	v.Since = show.Time(l.flow.Started)
+	for _, p := range l.flow.Ports {
+		v.Ports = append(v.Ports, newPortView(l.flow, p))
+		v.Impaired = v.Impaired || p.Link != ""
+	}
+	return v
+}
+
+func newNodeView(n Node, now time.Time) nodeView {
+	v := nodeView{Name: show.Printable(n.Name), State: show.Printable(n.State), CPUs: n.CPUs, Errors: show.Printable(n.Error)}
+	switch n.State {
+	case "running":
+		v.Class = "ok"
+	case "dead", "unknown":
+		v.Class = "off"
+	}
+	if n.Memory > 0 {
+		v.Memory = show.Size(n.Memory)
+	}
+	if !n.Started.IsZero() {
+		v.Since = lasting(now.Sub(n.Started))
+	}
+	var addresses, devices, gids []string
+	for _, c := range n.NICs {
+		addresses = append(addresses, c.Address)
+		if c.RDMA != "" {
+			devices = append(devices, c.RDMA)
+		}
+		if c.GID != nil {
+			gids = append(gids, strconv.Itoa(*c.GID))
+		}
+	}
+	v.Address, v.RDMA, v.GID = show.Printable(strings.Join(addresses, ", ")), show.Printable(strings.Join(devices, ", ")), strings.Join(gids, ", ")
+	return v
+}
+
+func newPortView(f *flow, p Port) portView {
+	name := p.Name
+	if p.Node != "" {
+		name = p.Node + " " + p.NIC
+	}
+	v := portView{
+		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Link), Dropped: p.drops() > 0, Drops: countText(p.drops()),
+		RxBytes: bytesText(p.RxBytes), TxBytes: bytesText(p.TxBytes), RxFrames: countText(p.RxFrames), Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
+	}
+	if x := f.rate(p.Name); x != nil {
+		v.RxRate, v.TxRate = rateText(x.rx), rateText(x.tx)
+	}
+	return v
+}
+
+func newStudyView(x Study) studyView {
+	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
+	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {
+		*s = show.Printable(*s)
+	}
+	v.State = "stopped"
+	switch {
+	case x.Error != "":
+		v.State = "cannot be read"
+	case x.Running:
+		v.State = "running"
+	case x.Complete:
+		v.State = "complete"
+	}
+	v.Count = show.Count(x.Done, "run", "runs")
+	if x.Total > 0 {
+		v.Percent = min(100, 100*x.Done/x.Total)
+		v.Count = fmt.Sprintf("%d of %s", x.Done, show.Count(x.Total, "run", "runs"))
+	}
+	if x.Left > 0 && !x.Complete {
+		v.TimeLeft = "about " + lasting(x.Left)
+	}
+	return v
+}
+
+func newResultView(x Result) resultView {
+	v := resultView{
+		Lab: show.Printable(x.Lab), When: show.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" + url.PathEscape(x.Time),
+		Emulated: x.Emulated, Error: show.Printable(x.Error),
+	}
+	if !x.Generated.IsZero() {
+		v.When = show.Time(x.Generated)
+	}
+	if !x.Detailed || x.Error != "" {
+		return v
+	}
+	v.What = show.Count(x.Figures, "figure", "figures")
+	if len(x.Tests) > 0 {
+		v.What += " of " + show.Printable(strings.Join(x.Tests, ", "))
+	}
+	if x.Failed > 0 {
+		v.What += fmt.Sprintf("; %d failed", x.Failed)
+	}
+	count := map[check.Status]int{}
+	for _, f := range x.Findings {
+		count[f.Status]++
+	}
+	v.Bad = x.Failed > 0 || len(x.Findings) != count[check.OK]
+	var checks []string
+	for _, status := range slices.Sorted(maps.Keys(count)) {
+		checks = append(checks, fmt.Sprintf("%d %s", count[status], show.Printable(string(status))))
+	}
+	v.Checks = strings.Join(checks, ", ")
+	return v
+}
