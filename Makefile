@@ -12,10 +12,10 @@ FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lab study-demo test test-fast test-faults race lint fuzz bench update clean
+.PHONY: help setup build lab study-demo studies publish-studies test test-fast test-faults race lint fuzz bench update clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install what "make lab" needs (Debian 12 or newer; says what and why first)
 	@hack/setup.sh lab
@@ -37,6 +37,23 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study report demo --format html --out out/demo.html
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/pair.yaml"
+
+STUDIES := contention loss mtu aa-idle aa-load aa-loss
+studies: ## run the published studies anew, an hour on an idle machine, and write docs/studies
+	@hack/setup.sh test
+	@$(MAKE) --no-print-directory build
+	for s in $(STUDIES); do bin/rackless study run examples/studies/$$s.yaml --db out/studies.db || exit 1; done
+	@$(MAKE) --no-print-directory publish-studies
+	@echo "The lab is up; to take it down: bin/rackless down examples/pair.yaml"
+
+publish-studies: build ## write docs/studies from the runs in out/studies.db
+	@test ! -s out/studies.db-wal || { echo "out/studies.db is being written, or its last writer was killed: run make studies again"; exit 1; }
+	mkdir -p docs/studies && cp out/studies.db docs/studies/studies.db
+	for s in $(STUDIES); do \
+		for f in md html; do \
+			bin/rackless study report examples/studies/$$s.yaml --db out/studies.db --format $$f --out docs/studies/$$s.$$f || exit 1; \
+		done; \
+	done
 
 test: ## install what the tests need and run them all, those that start labs too
 	@hack/setup.sh test

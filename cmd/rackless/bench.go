@@ -42,6 +42,9 @@ func newBenchCmd(a *app) *cobra.Command {
 ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one measurement at a time. Figures go to a result directory as JSON
 lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they test the way, not the hardware.
 
+Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of the wire", or the likely causes of
+a shortfall with their evidence and fix (PCIe link, IB MTU, one flow on a bond, NUMA node, contention), or that none was found.
+
 With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu (sysbench), memory
 (stress-ng), gpu (nccl-tests), or all. Those of cpu, memory and gpu measure one node after the other. What the nodes have no
 tool for is left out, and a line says so. perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4,
@@ -138,13 +141,16 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		printFindings(a.out, bad, a.color())
 		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what it seems; --anyway measures all the same", name, len(bad))}
 	}
-	samples, err := measure(ctx, r, engines, pairs, f, p)
+	known := newWays(r, r.State.Emulated(), f.opts, findings)
+	samples, err := measure(ctx, r, engines, pairs, f, p, known)
 	p.End(err)
 	ui.close()
 	if err != nil {
 		return err
 	}
 	data := reportData(ctx, r, findings, samples)
+	data.Judgements, data.Beside = bench.Judge(samples, known.way), bench.BesidePublished(samples)
+	data.Distributions = report.Distributions(samples)
 	dir, err := saveResults(d, data)
 	if err != nil {
 		return err
@@ -193,8 +199,11 @@ func pickEngines(f benchFlags) ([]bench.Engine, error) {
 	return out, nil
 }
 
+// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what a node prints has to fit into one answer of its agent.
+const mostRaw = 200_000
+
 // measure runs every engine between every pair or on every node, one at a time: two at once would measure each other.
-func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress) ([]bench.Sample, error) {
+func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress, known *ways) ([]bench.Sample, error) {
 	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: f.warm, CoolDown: f.cool}
 	runner.Progress = func(e bench.Progress) {
 		switch {
@@ -217,6 +226,7 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 	}
 	opts := f.opts
 	opts.Quick = f.quick
+	opts.Raw = opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
 		opts.Accelerator = bench.Nested
 	}
@@ -247,7 +257,7 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 			} else {
 				client, server = endpoints[pairs[i].Client], endpoints[pairs[i].Server]
 			}
-			samples, err := runner.Run(ctx, e, client, server, opts)
+			samples, err := known.watch(ctx, e, client, server, func() ([]bench.Sample, error) { return runner.Run(ctx, e, client, server, opts) })
 			all = append(all, samples...)
 			if err != nil {
 				return nil, err

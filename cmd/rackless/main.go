@@ -115,7 +115,7 @@ images and results; NO_COLOR turns colour off.`,
 	}
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newBaselineCmd(a), newStudyCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a), newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
 	root.AddCommand(newDaemonCmd(a))
 

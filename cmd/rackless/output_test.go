@@ -18,25 +18,28 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report"
 )
 
 // shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
 func shapes() map[string]func() any {
 	return map[string]func() any{
-		"ls":          func() any { return new(lsOutput) },
-		"emulate-ls":  func() any { return new(hostsOutput) },
-		"fabric":      func() any { return new(fabricOutput) },
-		"fabric-set":  func() any { return new(linksOutput) },
-		"baseline":    func() any { return new(baselineOutput) },
-		"study-ls":    func() any { return new(studyList) },
-		"image-ls":    func() any { return new(imageOutput) },
-		"image-build": func() any { return new(buildOutput) },
-		"lab-diff":    func() any { return new(diffOutput) },
-		"doctor":      func() any { return new(doctorOutput) },
-		"prepare":     func() any { return new(prepareOutput) },
-		"rollback":    func() any { return new(rollbackOutput) },
-		"verify":      func() any { return new([]check.Finding) },
-		"report-list": func() any { return new([]result) },
+		"ls":             func() any { return new(lsOutput) },
+		"emulate-ls":     func() any { return new(hostsOutput) },
+		"fabric":         func() any { return new(fabricOutput) },
+		"fabric-set":     func() any { return new(linksOutput) },
+		"baseline":       func() any { return new(baselineOutput) },
+		"study-ls":       func() any { return new(studyList) },
+		"recommend":      func() any { return new(recommendOutput) },
+		"image-ls":       func() any { return new(imageOutput) },
+		"image-build":    func() any { return new(buildOutput) },
+		"lab-diff":       func() any { return new(diffOutput) },
+		"doctor":         func() any { return new(doctorOutput) },
+		"prepare":        func() any { return new(prepareOutput) },
+		"rollback":       func() any { return new(rollbackOutput) },
+		"verify":         func() any { return new([]check.Finding) },
+		"report-list":    func() any { return new([]result) },
+		"report-compare": func() any { return new(report.Comparison) },
 
 		"plan":               func() any { return new(planDocument) },
 		"plan-infeasible":    func() any { return new(plan.Infeasible) },
@@ -98,6 +101,9 @@ func keys(t reflect.Type) []string {
 		var all []string
 		for i := range t.NumField() {
 			f := t.Field(i)
+			if !f.IsExported() && !f.Anonymous { // no JSON has it
+				continue
+			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !f.Anonymous { // else its keys are those of what holds it
 				all = append(all, name)

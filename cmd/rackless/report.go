@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,22 +19,31 @@ func newReportCmd(a *app) *cobra.Command {
 	var output, html string
 	var list, all bool
 	cmd := &cobra.Command{
-		Use:   "report [NAME|LAB.yaml|DIRECTORY]",
-		Short: "Show a measurement again: the last one, or that of a result directory",
-		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is. With a result directory, of that
-one. The page is made anew from the stored figures with --html.`,
+		Use:   "report [RESULT [RESULT]]",
+		Short: "Show a measurement again, or two side by side",
+		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is. RESULT is a lab's name, a lab file,
+a result directory, or LAB/TIME as --list has them. The page is made anew from the stored figures with --html.
+
+With two results they are set side by side: what differs in their conditions first, then each figure of A, the first, and B, with
+ratio and difference. Two single runs have no interval and give no verdict: that takes a study.`,
 		Example: `  rackless report
   rackless report pair --html pair.html
-  rackless report --list`,
-		Args:              cobra.MaximumNArgs(1),
+  rackless report --list
+  rackless report pair/20261121T225318Z pair --html compared.html`,
+		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.dirs()
 			if err != nil {
 				return err
 			}
-			if list {
+			switch {
+			case list && len(args) > 1:
+				return usagef(cmd, "--list takes one lab at most")
+			case list:
 				return a.listResults(d, args, output)
+			case len(args) == 2:
+				return a.compareResults(d, args, html, output, all)
 			}
 			dir, err := findResult(d, args)
 			if err != nil {
@@ -44,11 +55,7 @@ one. The page is made anew from the stored figures with --html.`,
 			}
 			switch {
 			case html != "":
-				f, err := os.Create(html)
-				if err != nil {
-					return err
-				}
-				return errors.Join(report.Page(f, data), f.Close())
+				return writePage(html, func(w io.Writer) error { return report.Page(w, data) })
 			case output == "json":
 				e := json.NewEncoder(a.out)
 				e.SetIndent("", "  ")
@@ -68,12 +75,52 @@ one. The page is made anew from the stored figures with --html.`,
 	return cmd
 }
 
+// writePage writes a page into a file.
+func writePage(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// compareResults shows two results side by side.
+func (a *app) compareResults(d rack.Dirs, args []string, html, output string, all bool) error {
+	var data [2]report.Data
+	var dirs [2]string
+	for i, arg := range args {
+		var err error
+		if dirs[i], err = findResult(d, []string{arg}); err != nil {
+			return err
+		}
+		if data[i], err = loadResult(dirs[i]); err != nil {
+			return err
+		}
+	}
+	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
+		return usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others", args[0], args[1], dirs[0]))
+	}
+	switch {
+	case html != "":
+		return writePage(html, func(w io.Writer) error { return report.ComparePage(w, data[0], data[1]) })
+	case output == formatJSON:
+		return a.printJSON(report.Compare(data[0], data[1]))
+	}
+	return report.CompareTerminal(a.out, data[0], data[1], report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: all})
+}
+
 // findResult returns the directory that the arguments of report mean.
 func findResult(d rack.Dirs, args []string) (string, error) {
 	name := ""
 	if len(args) == 1 {
 		if _, err := os.Stat(filepath.Join(args[0], reportFile)); err == nil {
 			return args[0], nil
+		}
+		if lab, time, ok := strings.Cut(args[0], "/"); ok && filepath.IsLocal(args[0]) { // as --list has it
+			dir := filepath.Join(resultsDir(d), lab, time)
+			if _, err := os.Stat(filepath.Join(dir, reportFile)); err == nil {
+				return dir, nil
+			}
 		}
 		var err error
 		if name, err = labName(args[0]); err != nil {

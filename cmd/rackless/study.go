@@ -305,6 +305,9 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 		doc.Environment = append(doc.Environment, studyview.Fact(f))
 	}
 	for _, s := range rec.Invocations {
+		if s.Command == "" {
+			continue // imported: with which command it was measured is not known
+		}
 		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand, Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
 	}
 	return doc, nil

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
+)
+
+// A factReader is the lab as ways needs it: *rack.Rack.
+type factReader interface {
+	bench.Executor
+	Facts(ctx context.Context, node string) (*facts.Node, error)
+}
+
+// ways gathers what is known of the ways between nodes while they are measured. Whatever cannot be read is not known, and stops nothing. Of emulated labs nothing is
+// read: their figures are held against nothing.
+type ways struct {
+	lab      factReader
+	emulated bool
+	opts     bench.Options
+	ibMTU    map[string]int         // active, by node and RDMA device, as the checks found it
+	nodes    map[string]*facts.Node // nil: it could not be read
+	runs     map[string]bench.Way   // by run
+}
+
+func newWays(lab factReader, emulated bool, opts bench.Options, findings []check.Finding) *ways {
+	w := &ways{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{}, runs: map[string]bench.Way{}}
+	for _, f := range findings {
+		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == check.IDIBMTU {
+			w.ibMTU[f.Subject] = mtu
+		}
+	}
+	return w
+}
+
+// watch measures by run, and keeps what there was to know of the way meanwhile.
+func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.Endpoint, run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
+	if w.emulated || e.Local {
+		return run()
+	}
+	before := map[string]*facts.CPUTime{client.Node: w.cpuTime(ctx, client.Node), server.Node: w.cpuTime(ctx, server.Node)}
+	samples, err := run()
+	if err != nil || len(samples) == 0 {
+		return samples, err
+	}
+	way := bench.Way{Client: w.side(ctx, e, client), Server: w.side(ctx, e, server), HostCPUs: runtime.NumCPU()}
+	for _, s := range []*bench.Side{&way.Client, &way.Server} {
+		if b, a := before[s.Node], w.cpuTime(ctx, s.Node); b != nil && a != nil {
+			s.Steal = bench.Steal(*b, *a)
+		}
+	}
+	text, _ := os.ReadFile("/proc/loadavg")
+	ok := false
+	if way.Load, ok = bench.ParseLoad(string(text)); !ok {
+		way.HostCPUs = 0
+	}
+	w.runs[samples[0].Run] = way
+	return samples, nil
+}
+
+// way is what bench.Judge asks.
+func (w *ways) way(_, _, run string) bench.Way { return w.runs[run] }
+
+// cpuTime is what the CPUs of a node have done; nil where it does not say.
+func (w *ways) cpuTime(ctx context.Context, node string) *facts.CPUTime {
+	out, err := w.lab.Exec(ctx, node, []string{"cat", "/proc/stat"})
+	if err != nil || out.ExitCode != 0 {
+		return nil
+	}
+	t, err := facts.ParseCPUTime(string(out.Stdout))
+	if err != nil {
+		return nil
+	}
+	return &t
+}
+
+func (w *ways) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) bench.Side {
+	node, ok := w.nodes[ep.Node]
+	if !ok {
+		node, _ = w.lab.Facts(ctx, ep.Node) // nil: nothing is known
+		w.nodes[ep.Node] = node
+	}
+	place := ep.Place
+	if place == (bench.Place{}) {
+		place = bench.Place{CPUs: w.opts.CPU, Memory: w.opts.NUMA}
+	}
+	s := bench.SideOf(ep, place, node)
+	s.IBMTU = w.ibMTU[ep.Node+" "+ep.Device]
+	if gpu, ok := e.GPU(); ok && node != nil {
+		s.GPU = w.gpu(ctx, node, ep.Node, gpu)
+	}
+	return s
+}
+
+// gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.
+func (w *ways) gpu(ctx context.Context, node *facts.Node, name, gpu string) *bench.GPUMemory {
+	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i", gpu})
+	if err != nil || out.ExitCode != 0 {
+		return nil
+	}
+	// "00000000:06:00.0": the kernel writes the domain with four digits.
+	address := strings.ToLower(strings.TrimSpace(string(out.Stdout)))
+	f := node.PCI[strings.TrimPrefix(address, "0000")]
+	if f == nil || f.NUMANode == nil {
+		return nil
+	}
+	return &bench.GPUMemory{Name: "GPU " + gpu, NUMANode: *f.NUMANode}
+}

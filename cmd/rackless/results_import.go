@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/study/store"
+)
+
+// resultsImportOptions are the flags of results import.
+type resultsImportOptions struct {
+	importer.Options
+	db      string
+	replace bool
+}
+
+func newResultsImportCmd(a *app) *cobra.Command {
+	o := resultsImportOptions{Options: importer.Options{Version: version}}
+	cmd := &cobra.Command{
+		Use:   "import [LEVEL=]PATH...",
+		Short: "Make a study of results that others measured",
+		Long: `Reads results and keeps them as a study, for results query and study report. The format is found by the contents:
+
+  vcpu-benchmarks  a tree RESULTS/GPU/CONFIG of 6erun/vcpu_benchmarks: CONFIG is a level of placement, each GPU a study of its own
+  superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where its documentation has them
+  perftest         logs of perftest, as text or JSON: a file is a repeat
+  nccl-tests       logs of nccl-tests: a file is a repeat
+  rackless         samples.jsonl of rackless bench: a file is a repeat
+
+The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that it is in. The first level is the
+one that others are compared with; default comes before all others. More PATHs of a vcpu-benchmarks tree are more repeats.
+
+Values that are zero, negative or no number are failures with their reasons, never figures. All is imported or nothing. The report
+of such a study says that its runs were measured elsewhere, and were neither interleaved nor randomised by rackless.`,
+		Example: `  rackless results import ~/vcpu_benchmarks/results --name vcpu
+  rackless results import default=logs/before pin=logs/after --name pinning
+  rackless study report pinning`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef(cmd, "want a file or directory of results")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.resultsImport(cmd.Context(), o, args) },
+	}
+	dbFlag(cmd, &o.db)
+	enumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)
+	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the study (default: that of the first PATH)")
+	cmd.Flags().StringVar(&o.Factor, "factor", "", "`NAME` of what the levels of logs are levels of (default: variant)")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "take the place of a study that has the name")
+	return cmd
+}
+
+func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
+	var sources []importer.Source
+	for _, arg := range args {
+		src, closer, err := importSource(arg)
+		if err != nil {
+			return usage(err)
+		}
+		defer closer()
+		sources = append(sources, src)
+	}
+	studies, err := importer.Import(sources, o.Options)
+	if err != nil {
+		return fmt.Errorf("%w\nnothing was imported", err)
+	}
+	path, err := a.dbPath(o.db)
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
+	if errors.Is(err, store.ErrTaken) {
+		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with --replace\nnothing was imported", err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range studies {
+		a.printImported(s)
+	}
+	fmt.Fprintf(a.out, "kept in %s; see it with: rackless study report %s\n", path, studies[0].Spec.Name)
+	return nil
+}
+
+// importSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign of its own. Links cannot lead out of it.
+func importSource(arg string) (importer.Source, func(), error) {
+	level, path := "", arg
+	info, err := os.Stat(arg)
+	if before, after, ok := strings.Cut(arg, "="); ok && errors.Is(err, os.ErrNotExist) {
+		level, path = before, after
+		if level == "" {
+			return importer.Source{}, nil, fmt.Errorf("%q: want a level before the equals sign", arg)
+		}
+		info, err = os.Stat(path)
+	}
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	// What the user names may be a link; what is found in it may not lead out.
+	dir, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	src := importer.Source{Name: path, Path: ".", Level: level, Base: filepath.Base(abs)}
+	if !info.IsDir() {
+		dir, src.Path, src.Base = filepath.Dir(dir), filepath.Base(dir), filepath.Base(filepath.Dir(abs))
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	src.FS = root.FS()
+	return src, func() { _ = root.Close() }, nil
+}
+
+// printImported says what became of the results.
+func (a *app) printImported(s *importer.Study) {
+	f := s.Spec.Factors[0]
+	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported, count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
+		count(s.Spec.Blocks, "repeat"), count(s.Figures(), "figure"))
+	failures := 0
+	for _, r := range s.Runs {
+		failures += len(r.Failures)
+		for _, why := range r.Failures[:min(len(r.Failures), 3)] {
+			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, show.Printable(r.Cell[f.Name]), r.Block, show.Printable(why))
+		}
+	}
+	if failures > 0 {
+		fmt.Fprintf(a.out, "  %s in all: they are no figures, and the report tells of them\n", count(failures, "failure"))
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(a.out, "  note: %s\n", show.Printable(n))
+	}
+}

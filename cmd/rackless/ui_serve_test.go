@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/live"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/store"
+)
+
+func TestOnlyLoopbackIsListenedAt(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		"127.0.0.1:0": "127.0.0.1:0", "127.0.0.2:80": "127.0.0.2:80", "[::1]:8080": "[::1]:8080", "localhost:9": "127.0.0.1:9", "[::ffff:127.0.0.1]:1": "127.0.0.1:1",
+	} {
+		if got, err := loopback(listen); err != nil || got != want {
+			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
+		}
+	}
+	for listen, want := range map[string]string{
+		"": "want an address and a port", "8080": "want an address and a port", "127.0.0.1": "want an address and a port", "127.0.0.1:http!": "is no port", "127.0.0.1:70000": "is no port",
+		":80": "for this machine alone", "0.0.0.0:80": "for this machine alone", "[::]:80": "for this machine alone", "192.0.2.1:80": "for this machine alone",
+		"example.org:80": "for this machine alone", "[::1%lo]:80": "for this machine alone", "localhost.example.org:80": "for this machine alone", "127.1:80": "for this machine alone",
+	} {
+		if got, err := loopback(listen); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
+		}
+	}
+}
+
+func TestReadToken(t *testing.T) {
+	t.Parallel()
+	const fresh = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(dir, "made")
+	for _, again := range []string{fresh, "another that is not taken, since there is one"} {
+		if got, err := readToken(made, again, os.Getuid()); err != nil || got != fresh {
+			t.Errorf("got %q, %v; want %q", got, err, fresh)
+		}
+	}
+	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if got, err := readToken(file("own", " "+fresh+"_-9\n\n", 0o400), "x", os.Getuid()); err != nil || got != fresh+"_-9" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for path, want := range map[string]string{
+		file("group", fresh, 0o640):                           "chmod 600",
+		file("empty", "", 0o600):                              "want 22 letters",
+		file("short", fresh[:21], 0o600):                      "want 22 letters",
+		file("odd", fresh+"\r\nSet-Cookie: x", 0o600):         "want 22 letters",
+		file("long", strings.Repeat("a", 2000), 0o600):        "want 22 letters",
+		filepath.Join(dir, "no", "such", "directory", "file"): "no such file",
+		dir:  "is no file of yours",
+		pipe: "is no file of yours",
+	} {
+		if got, err := readToken(path, fresh, os.Getuid()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %q, %v; want %q", path, got, err, want)
+		}
+	}
+	if _, err := readToken(made, fresh, os.Getuid()+1); err == nil {
+		t.Error("a file of somebody else's was taken")
+	}
+}
+
+func TestALockIsSeenWithoutTakingIt(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "study.lock")
+	holds := func(want bool) {
+		t.Helper()
+		if got, err := holdsLock("/proc", path); err != nil || got != want {
+			t.Errorf("got %v, %v; want %v", got, err, want)
+		}
+	}
+	holds(false)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	holds(false)
+	lock := func(how int) {
+		t.Helper()
+		if err := syscall.Flock(int(f.Fd()), how); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock(syscall.LOCK_SH)
+	holds(false)
+	lock(syscall.LOCK_EX)
+	holds(true)
+	lock(syscall.LOCK_UN)
+	holds(false)
+}
+
+func TestParseLock(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF\n": "1234 5678 true", "12: FLOCK  ADVISORY  READ  1234 08:01:5678 0 EOF": "  false", "3: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF": "  false",
+		"1: -> FLOCK  ADVISORY  WRITE 99 08:01:5678 0 EOF": "  false", "": "  false", "1: FLOCK ADVISORY WRITE 1 5678 0 EOF": "  false",
+	} {
+		pid, inode, ok := parseLock(line)
+		if got := fmt.Sprint(pid, " ", inode, " ", ok); got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestPortsAreNamedAfterNICs(t *testing.T) {
+	t.Parallel()
+	l := &lab.Lab{Nodes: []lab.Node{{Name: "a", NICs: []lab.NIC{{Name: "eth0"}, {Name: "eth1"}}}}}
+	ports := func(string) []string { return []string{"a", "a.1"} }
+	c := fabric.Counters{Ports: []fabric.PortCounters{
+		{Name: "a.1", RxFiltered: 1, RxNowhere: 2, Link: fabric.Link{Delay: 50 * time.Microsecond, Loss: 0.001, Seed: 7}, Drops: fabric.Drops{Lost: 3}}, {Name: "gone"},
+	}}
+	want := []live.Port{{Name: "a.1", Node: "a", NIC: "eth1", RxDrops: 3, Lost: 3, Link: "delay 50us, loss 0.1%"}, {Name: "gone"}}
+	if diff := cmp.Diff(want, liveFabric(c, l, ports).Ports); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// The source of the pages is read where there is nothing, and from a real file of studies.
+func TestUISource(t *testing.T) {
+	t.Parallel()
+	a, _, _ := testApp(t)
+	d, err := a.dirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &uiSource{app: a, dirs: d, db: filepath.Join(d.Data, "studies.db")}
+	ctx := t.Context()
+	labs, err1 := u.Labs(ctx)
+	studies, err2 := u.Studies(ctx)
+	results, err3 := u.Results(ctx)
+	if err := errors.Join(err1, err2, err3); err != nil || len(labs)+len(studies)+len(results) != 0 {
+		t.Errorf("an empty machine: %v, %v, %v, %v", labs, studies, results, err)
+	}
+	for _, name := range []string{"none", "../x"} {
+		if _, err := u.Fabric(ctx, name); err == nil {
+			t.Errorf("fabric of %q: no error", name)
+		}
+		if _, err := u.RDMA(ctx, name); err == nil {
+			t.Errorf("RDMA of %q: no error", name)
+		}
+	}
+	if _, err := u.Study(ctx, "study.yaml"); err == nil || !strings.Contains(err.Error(), "not a name") {
+		t.Errorf("a file as a study: %v", err)
+	}
+
+	dir := filepath.Join(resultsDir(d), "pair", "20260102T030405Z")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, reportFile), []byte("{"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if results, err := u.Results(ctx); err != nil || len(results) != 1 || !strings.Contains(results[0].Error, "unexpected end of JSON") {
+		t.Errorf("a torn result: %+v, %v", results, err)
+	}
+	text := `{"lab":"pair","generated":"2026-01-02T03:04:05Z","findings":[{"id":"link","status":"ok"}],"samples":[{"test":"iperf3","value":1,"emulated":true},{"test":"iperf3","value":2},{"test":"ping","error":"x"}]}`
+	if err := os.WriteFile(filepath.Join(dir, reportFile), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := []live.Result{{Lab: "pair", Time: "20260102T030405Z", Detailed: true, Generated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Emulated: true, Tests: []string{"iperf3"}, Figures: 2, Failed: 1,
+		Findings: []check.Finding{{ID: "link", Status: check.OK}}}}
+	got, err := u.Results(ctx)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	if data, err := u.Result(ctx, got[0]); err != nil || data.Lab != "pair" {
+		t.Errorf("got %+v, %v", data, err)
+	}
+}
+
+func TestProgressOfStudies(t *testing.T) {
+	t.Parallel()
+	a, _, _ := testApp(t)
+	d, err := a.dirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &uiSource{app: a, dirs: d, db: filepath.Join(t.TempDir(), "studies.db")}
+	db, err := store.Open(t.Context(), u.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	add := func(name, more string) *store.Study {
+		t.Helper()
+		spec, err := study.Parse("s.yaml", []byte("name: "+name+"\nquestion: Why?\nlab: pair.yaml\nfactors:\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\n"+more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &store.Study{Name: name, Spec: text, Created: begun}
+		if err := db.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	run := func(s *store.Study, block, place, attempt int, status, message string) {
+		t.Helper()
+		r := &store.Run{Study: s.ID, Block: block, Place: place, Attempt: attempt, Cell: map[string]string{"lab.fabric.mtu": "9000"}, Started: begun.Add(time.Duration(block) * time.Minute)}
+		if err := db.Begin(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if status == store.Running {
+			return
+		}
+		r.Status, r.Error, r.Seconds = status, message, 10
+		raw := json.RawMessage(`{"tool":"iperf3","emulated":true}`)
+		if err := db.End(t.Context(), r, []store.Sample{{Test: "iperf3", Metric: "throughput", Value: 1, Unit: "Gb/s", Raw: raw}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Blocks of two levels, each twice: four runs. The newest run is of going.
+	going := add("going", "blocks: 6\n")
+	run(going, 9, 1, 1, store.Done, "")
+	run(going, 9, 2, 1, store.Disturbed, "load")
+	run(going, 9, 2, 2, store.Done, "")
+	run(going, 9, 3, 1, store.Failed, "cut off: rackless ended before the run did")
+	run(going, 9, 3, 2, store.Failed, "x")
+	run(going, 9, 3, 3, store.Failed, "x")
+	run(going, 9, 3, 4, store.Failed, "x") // the third that counts
+	run(going, 9, 4, 1, store.Running, "")
+	over := add("over", "blocks: 1\n")
+	for place := 1; place <= 4; place++ {
+		run(over, 1, place, 1, store.Done, "")
+	}
+	budget := add("budget", "budget: 75s\n")
+	spent := add("spent", "budget: 60s\n")
+	for place := 1; place <= 4; place++ {
+		if place < 3 {
+			run(budget, 1, place, 1, store.Done, "")
+		}
+		run(spent, 1, place, 1, store.Done, "")
+	}
+	add("new", "blocks: 6\n")
+
+	got := func() map[string]live.Study {
+		t.Helper()
+		all, err := u.Studies(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]live.Study{}
+		for _, s := range all {
+			out[s.Name] = s
+		}
+		return out
+	}
+	base := live.Study{Question: "Why?", Lab: "pair.yaml", Created: begun}
+	want := map[string]live.Study{}
+	expect := func(name string, change func(*live.Study)) {
+		s := base
+		s.Name = name
+		change(&s)
+		want[name] = s
+	}
+	expect("going", func(s *live.Study) {
+		s.Done, s.Failed, s.Disturbed, s.Total, s.Left, s.Emulated = 2, 4, 1, 24, 210*time.Second, true
+	})
+	expect("over", func(s *live.Study) { s.Done, s.Total, s.Complete, s.Emulated = 4, 4, true, true })
+	expect("budget", func(s *live.Study) { s.Done, s.Left, s.Emulated = 2, 55*time.Second, true })
+	expect("spent", func(s *live.Study) { s.Done, s.Complete, s.Emulated = 4, true, true })
+	expect("new", func(s *live.Study) { s.Total = 24 })
+	if diff := cmp.Diff(want, got()); diff != "" {
+		t.Errorf("none runs (-want +got):\n%s", diff)
+	}
+	unlock, err := lockStudies(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("going", func(s *live.Study) {
+		s.Done, s.Failed, s.Disturbed, s.Total, s.Left, s.Emulated, s.Running, s.Cell = 2, 4, 1, 24, 210*time.Second, true, true, "lab.fabric.mtu=9000"
+	})
+	if diff := cmp.Diff(want, got()); diff != "" {
+		t.Errorf("one runs (-want +got):\n%s", diff)
+	}
+	// While it does, nodes are left alone.
+	if _, err := u.RDMA(t.Context(), "pair"); err == nil || !strings.Contains(err.Error(), "must not be disturbed") {
+		t.Errorf("got %v", err)
+	}
+	unlock()
+	if got()["going"].Running {
+		t.Error("it still runs")
+	}
+	if doc, err := u.Study(t.Context(), "over"); err != nil || len(doc.Data.Runs) != 4 {
+		t.Errorf("what it shows: %v, %v", doc, err)
+	}
+}
+
+// A real switch with a real lab's state on disk; the nodes are played by this test.
+func TestUISourceReadsARunningSwitch(t *testing.T) {
+	t.Parallel()
+	a, _, _ := testApp(t)
+	d, err := a.dirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(d.Run) })
+	l, err := lab.Parse("pair.yaml", []byte("name: pair\nnodes: {vm00: {}, vm01: {}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(&rack.State{Version: 1, Lab: l, Driver: "qemu", Accel: "tcg", Emulate: "asked for", Ready: true, Created: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(d.Run, "pair")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "state.json"), text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	u := &uiSource{app: a, dirs: d, db: filepath.Join(d.Data, "studies.db")}
+	if _, err := u.Fabric(t.Context(), "pair"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("no switch: %v", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	ready, told, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	go func() {
+		ended <- rack.RunDaemon(ctx, dir, told, slog.New(slog.DiscardHandler))
+		told.Close()
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	node, err := net.Dial("unix", filepath.Join(dir, "p-vm01.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	frame := append(bytes.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 1, 0x88, 0xb5)
+	frame = append(frame, make([]byte, 60-len(frame))...)
+	if _, err := node.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)); err != nil {
+		t.Fatal(err)
+	}
+
+	labs, err := u.Labs(t.Context())
+	if err != nil || len(labs) != 1 || !labs[0].HasSwitch || !labs[0].Emulated || len(labs[0].Nodes) != 2 || labs[0].Nodes[0].State != "starting" {
+		t.Errorf("got %+v, %v", labs, err)
+	}
+	for {
+		f, err := u.Fabric(t.Context(), "pair")
+		if err != nil || len(f.Ports) != 2 {
+			t.Fatalf("got %+v, %v", f, err)
+		}
+		if p := f.Ports[1]; p.RxFrames == 1 {
+			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxDrops != 1 || !p.Connected || f.Ports[0].RxFrames != 0 {
+				t.Errorf("got %+v", f.Ports)
+			}
+			return
+		}
+		time.Sleep(time.Millisecond) // the frame is on its way
+	}
+}

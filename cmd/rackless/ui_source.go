@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/live"
+	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/store"
+)
+
+// A uiSource reads for the pages of rackless ui what the other verbs print.
+type uiSource struct {
+	app  *app
+	dirs rack.Dirs
+	db   string // file of studies
+
+	mu      sync.Mutex
+	details map[string]live.Result // by directory; what is in one never changes
+}
+
+var _ live.Source = (*uiSource)(nil)
+
+// Labs implements live.Source.
+func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
+	racks, err := rack.OpenAll(u.dirs)
+	labs := make([]live.Lab, len(racks))
+	var wg sync.WaitGroup
+	for i, r := range racks {
+		wg.Go(func() {
+			defer r.Close()
+			labs[i] = liveLab(describeLab(ctx, r))
+			labs[i].Emulated = r.State.Emulated()
+		})
+	}
+	wg.Wait()
+	return labs, err
+}
+
+func liveLab(l lsLab) live.Lab {
+	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel, Reason: l.Reason, Created: l.Created}
+	for _, n := range l.Nodes {
+		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory}
+		if n.Started != nil {
+			node.Started = *n.Started
+		}
+		for _, c := range n.NICs {
+			node.NICs = append(node.NICs, live.NIC{Name: c.Name, Address: c.Address, RDMA: c.RDMA, GID: c.GID})
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	return out
+}
+
+// Fabric implements live.Source.
+func (u *uiSource) Fabric(ctx context.Context, name string) (live.Fabric, error) {
+	r, err := rack.Open(u.dirs, name)
+	if err != nil {
+		return live.Fabric{}, err
+	}
+	defer r.Close()
+	c, err := r.Switch()
+	if err != nil {
+		return live.Fabric{}, err
+	}
+	have, err := c.Counters(ctx)
+	if err != nil {
+		return live.Fabric{}, err
+	}
+	return liveFabric(have, r.Lab, r.Ports), nil
+}
+
+// liveFabric names the ports after the NICs that are connected to them; ports returns those of a node, in the order of its NICs.
+func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string) live.Fabric {
+	type nic struct{ node, name string }
+	of := make(map[string]nic)
+	for _, n := range l.Nodes {
+		for i, port := range ports(n.Name) {
+			of[port] = nic{n.Name, n.NICs[i].Name}
+		}
+	}
+	out := live.Fabric{At: c.At, Started: c.Started}
+	for _, p := range c.Ports {
+		out.Ports = append(out.Ports, live.Port{
+			Name: p.Name, Node: of[p.Name].node, NIC: of[p.Name].name, Connected: p.Connected, Link: linkWords(p.Link),
+			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, RxDrops: p.RxFiltered + p.RxNowhere,
+			QueueFull: p.Drops.QueueFull, Disconnected: p.Drops.Disconnected, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost,
+			Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses, Paused: p.Paused, QueueBytes: p.QueueBytes,
+		})
+	}
+	return out
+}
+
+// linkWords is "delay 50us, loss 0.1%"; empty where nothing impairs the link.
+func linkWords(l fabric.Link) string {
+	var words []string
+	for _, key := range fabric.LinkKeys() {
+		if v := l.Get(key); v != "0" && key != "seed" {
+			words = append(words, key+" "+v)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// RDMA implements live.Source. A program is run in every node for it: while a study measures, none is.
+func (u *uiSource) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error) {
+	measuring, err := holdsLock("/proc", studyLock(u.dirs))
+	if err != nil {
+		return nil, err
+	}
+	if measuring {
+		return nil, errors.New("a study measures, and must not be disturbed")
+	}
+	r, err := rack.Open(u.dirs, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
+	room := make(chan struct{}, 16) // nodes at once: their CPUs are this machine's
+	var wg sync.WaitGroup
+	for i, n := range r.Lab.Nodes {
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			all[i].Node = n.Name
+			f, err := r.Facts(ctx, n.Name)
+			if err != nil {
+				all[i].Err = err
+				return
+			}
+			for name, d := range f.RDMA {
+				all[i].Devices = append(all[i].Devices, live.RDMADevice{Name: name, Port: d.PortCounters, HW: d.Counters})
+			}
+		})
+	}
+	wg.Wait()
+	return all, nil
+}
+
+// studyLock is the file that is locked while a study runs: lockStudies takes it.
+func studyLock(d rack.Dirs) string { return filepath.Join(d.Run, "study.lock") }
+
+// Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the runs, and no run is read.
+func (u *uiSource) Studies(ctx context.Context) ([]live.Study, error) {
+	db, err := store.OpenReader(ctx, u.db)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	studies, err := db.Studies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := countRuns(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	measuring, err := holdsLock("/proc", studyLock(u.dirs))
+	if err != nil {
+		return nil, err
+	}
+	var all []live.Study
+	latest, at := -1, time.Time{}
+	for i, s := range studies {
+		all = append(all, liveStudy(s, runs[s.ID]))
+		// One study at a time runs: if one does, it is the one that began a run last.
+		began := s.Created
+		if r := runs[s.ID]; r != nil && r.last.After(began) {
+			began = r.last
+		}
+		if latest < 0 || began.After(at) {
+			latest, at = i, began
+		}
+	}
+	for i := range all {
+		all[i].Running = measuring && i == latest
+		if !all[i].Running {
+			all[i].Cell = "" // of a run that was cut off
+		}
+	}
+	return all, nil
+}
+
+// A runCount is what there is of a study's runs.
+type runCount struct {
+	byStatus map[string]int
+	given    int     // places that were given up, after as many attempts as there are
+	took     float64 // seconds of all runs that are done
+	spent    float64 // and of all others too
+	last     time.Time
+	cell     map[string]string // of the run that is under way, or was cut off
+	emulated bool
+}
+
+// countRuns counts the runs of all studies, by the study's number.
+func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
+	all := make(map[int64]*runCount)
+	of := func(id any) *runCount {
+		n, _ := id.(int64) // the column is of integers
+		if all[n] == nil {
+			all[n] = &runCount{byStatus: make(map[string]int)}
+		}
+		return all[n]
+	}
+	ask := func(question string, row func(r *runCount, v []any) error) error {
+		return db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error { return row(of(v[0]), v) })
+	}
+	err := ask("SELECT study, status, count(*), total(seconds) FROM run GROUP BY study, status", func(r *runCount, v []any) error {
+		status, _ := v[1].(string)
+		n, _ := v[2].(int64)
+		seconds, _ := v[3].(float64)
+		r.byStatus[status] = int(n)
+		r.spent += seconds
+		if status == store.Done {
+			r.took = seconds
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	// As package conduct counts: an attempt that was cut off says nothing about the run.
+	err = ask(fmt.Sprintf(`SELECT study, count(*) FROM (SELECT study FROM run GROUP BY study, block, place HAVING sum(status = 'done') = 0
+		AND sum(status <> 'running' AND coalesce(error, '') NOT LIKE 'cut off:%%') >= %d) GROUP BY study`, conduct.MaxAttempts), func(r *runCount, v []any) error {
+		n, _ := v[1].(int64)
+		r.given = int(n)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = ask("SELECT study, cell, status, started FROM run WHERE id IN (SELECT max(id) FROM run GROUP BY study)", func(r *runCount, v []any) error {
+		started, _ := v[3].(string)
+		var err error
+		if r.last, err = time.Parse(time.RFC3339Nano, started); err != nil {
+			return err
+		}
+		if cell, ok := v[1].(string); ok && v[2] == store.Running {
+			return json.Unmarshal([]byte(cell), &r.cell)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = ask("SELECT DISTINCT run.study FROM invocation JOIN run ON run.id = invocation.run WHERE json_extract(raw, '$.emulated')", func(r *runCount, _ []any) error {
+		r.emulated = true
+		return nil
+	})
+	return all, err
+}
+
+func liveStudy(s *store.Study, r *runCount) live.Study {
+	out := live.Study{Name: s.Name, Created: s.Created}
+	var spec study.Spec
+	if err := json.Unmarshal(s.Spec, &spec); err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.Question, out.Lab = spec.Question, spec.Lab
+	perBlock := len(spec.Block(1))
+	out.Total = spec.Blocks * perBlock
+	if r == nil {
+		return out
+	}
+	out.Done, out.Failed, out.Disturbed, out.Emulated = r.byStatus[store.Done], r.byStatus[store.Failed], r.byStatus[store.Disturbed], r.emulated
+	var cell []string
+	for _, f := range spec.Factors {
+		if level, ok := r.cell[f.Name]; ok {
+			cell = append(cell, f.Name+"="+level)
+		}
+	}
+	out.Cell = strings.Join(cell, " ")
+	made := out.Done + r.given
+	if out.Total > 0 && made >= out.Total {
+		out.Complete = true
+		return out
+	}
+	if out.Done == 0 {
+		return out
+	}
+	each := r.took / float64(out.Done)
+	if out.Total > 0 {
+		out.Left = time.Duration(float64(out.Total-made) * each * float64(time.Second))
+	}
+	if spec.Budget > 0 {
+		left := spec.Budget.Seconds() - r.spent
+		// A block that does not fit any more is not begun.
+		if perBlock > 0 && made%perBlock == 0 && float64(perBlock)*each > left {
+			out.Complete, out.Left = true, 0
+			return out
+		}
+		if budget := time.Duration(max(0, left) * float64(time.Second)); out.Left == 0 || budget < out.Left {
+			out.Left = budget
+		}
+	}
+	return out
+}
+
+// Study implements live.Source.
+func (u *uiSource) Study(ctx context.Context, name string) (*studyview.Document, error) {
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
+		return nil, fmt.Errorf("study %q: not a name of a study", name) // it would be read as a file
+	}
+	return u.app.studyDocument(ctx, u.db, name)
+}
+
+// Results implements live.Source.
+func (u *uiSource) Results(ctx context.Context) ([]live.Result, error) {
+	stored, err := listResults(u.dirs, "")
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(stored)
+	seen := make(map[string]bool)
+	all := make([]live.Result, len(stored))
+	for i, r := range stored {
+		all[i] = live.Result{Lab: r.Lab, Time: r.Time}
+		if ctx.Err() == nil && (i < live.MaxResults || !seen[r.Lab]) {
+			all[i] = u.detail(r)
+		}
+		seen[r.Lab] = true
+	}
+	return all, context.Cause(ctx)
+}
+
+// detail reads a result for a list, once.
+func (u *uiSource) detail(r result) live.Result {
+	u.mu.Lock()
+	have, ok := u.details[r.Dir]
+	u.mu.Unlock()
+	if ok {
+		return have
+	}
+	out := live.Result{Lab: r.Lab, Time: r.Time, Detailed: true}
+	data, err := loadResult(r.Dir)
+	if err != nil {
+		out.Error = err.Error() // and not kept: it may be mended
+		return out
+	}
+	out.Generated, out.Emulated, out.Findings = data.Generated, data.Emulated, data.Findings
+	for _, s := range data.Samples {
+		if s.Error != "" {
+			out.Failed++
+			continue
+		}
+		out.Figures++
+		out.Emulated = out.Emulated || s.Emulated
+		if !slices.Contains(out.Tests, s.Test) {
+			out.Tests = append(out.Tests, s.Test)
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.details == nil {
+		u.details = make(map[string]live.Result)
+	}
+	u.details[r.Dir] = out
+	return out
+}
+
+// Result implements live.Source.
+func (u *uiSource) Result(_ context.Context, r live.Result) (report.Data, error) {
+	return loadResult(filepath.Join(resultsDir(u.dirs), r.Lab, r.Time))
+}
