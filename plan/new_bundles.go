@@ -67,9 +67,11 @@ func (b *problemBuilder) bundle() {
 		members[root] = append(members[root], a)
 	}
 	groupOf := map[topology.PCIAddr]int{}
+	held := map[topology.PCIAddr]string{}
 	for _, g := range groups {
 		for _, a := range g.functions {
 			groupOf[a] = g.id
+			held[a] = g.held
 		}
 	}
 
@@ -93,7 +95,7 @@ func (b *problemBuilder) bundle() {
 		if len(all) == 0 {
 			all = f.card
 		}
-		d.Refused = b.refusal(f, all, groupOf)
+		d.Refused = cmp.Or(b.refusal(f, all, groupOf), held[*f.addr])
 		if len(all) > maxBundle {
 			all = f.card
 		}
@@ -198,6 +200,20 @@ func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 type endpointGroup struct {
 	id        int
 	functions []topology.PCIAddr // by address, at least one
+	held      string             // why none of them can be given away: a bridge among them does more than forward; empty where there is none
+}
+
+// heldBy returns why a bridge keeps its IOMMU group with the host, or "". The kernel gives away no group of which a driver drives a function, but for the driver of PCIe
+// ports and those that never touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
+func heldBy(p *topology.PCIDevice) string {
+	switch p.Driver {
+	case "", "vfio-pci", "pci-stub":
+		return ""
+	}
+	if p.Driver == "pcieport" && p.IsBridge() {
+		return ""
+	}
+	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a group away; another slot may help", p.Address, plainText(p.Driver))
 }
 
 // iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there are none, and a note says what that means.
@@ -213,13 +229,18 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	}
 	functions := map[int][]topology.PCIAddr{}
 	grouped := map[topology.PCIAddr]bool{}
+	held := map[int]string{}
 	add := func(id int, a topology.PCIAddr) {
 		if grouped[a] {
 			return
 		}
 		grouped[a] = true
 		p := b.tree.Device(a)
-		if p != nil && (p.IsBridge() || p.Class != nil && p.Class.Base() == topology.ClassBridge || p.PF != nil) {
+		if p != nil && (p.IsBridge() || p.Class != nil && p.Class.Base() == topology.ClassBridge) {
+			held[id] = cmp.Or(held[id], heldBy(p))
+			return
+		}
+		if p != nil && p.PF != nil {
 			return
 		}
 		functions[id] = append(functions[id], a)
@@ -240,7 +261,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	var groups []endpointGroup
 	for id, list := range functions {
 		slices.SortFunc(list, topology.PCIAddr.Compare)
-		groups = append(groups, endpointGroup{id, list})
+		groups = append(groups, endpointGroup{id, list, held[id]})
 	}
 	slices.SortFunc(groups, func(a, c endpointGroup) int { return cmp.Compare(a.id, c.id) })
 	return groups

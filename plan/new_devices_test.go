@@ -115,6 +115,9 @@ func TestBundlesAndWhatStays(t *testing.T) {
 	vfOf := func(pf string) func(*topology.PCIDevice) {
 		return func(d *topology.PCIDevice) { d.PF = new(addr(t, pf)) }
 	}
+	drivenBy := func(driver string) func(*topology.PCIDevice) {
+		return func(d *topology.PCIDevice) { d.Driver, d.DriverKnown = driver, true }
+	}
 	sriov := func(d *topology.PCIDevice) { d.SRIOV = &topology.SRIOV{Total: new(4)} }
 	gpu := card{"0000:06:00.0", class3D, 20, nil}
 	sound := card{"0000:06:00.1", classAudio, 20, nil}
@@ -137,6 +140,10 @@ func TestBundlesAndWhatStays(t *testing.T) {
 		{"a group goes together, without its bridges", cardHost(t, card{"0000:00:01.0", classBridge, 20, nil}, gpu, sound, card{"0000:41:00.0", classEthernet, 20, nil}), asks("gpu"),
 			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1 0000:41:00.0", "nic 0000:41:00.0 bundle 0 with 0000:06:00.0 0000:06:00.1"},
 			[]string{"IOMMU group 20: with 0000:06:00.0 go 0000:41:00.0 (Ethernet)"}},
+		{"a group with a bridge that a driver uses stays", cardHost(t, card{"0000:02:00.0", classBridge, 20, drivenBy("shpchp")}, card{"0000:03:01.0", class3D, 20, nil}), asks(),
+			[]string{"gpu 0000:03:01.0 bundle 0; stays: its IOMMU group also has bridge 0000:02:00.0, which driver shpchp uses: the kernel does not give such a group away; another slot may help"}, nil},
+		{"a group with a port of PCIe goes", cardHost(t, card{"0000:00:01.0", classBridge, 20, drivenBy("pcieport")}, card{"0000:03:01.0", class3D, 20, nil}), asks(),
+			[]string{"gpu 0000:03:01.0 bundle 0"}, nil},
 		{"a card in two groups joins them", cardHost(t, gpu, card{"0000:06:00.1", classAudio, 21, nil}, card{"0000:41:00.0", classEthernet, 21, nil}), asks(),
 			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1 0000:41:00.0", "nic 0000:41:00.0 bundle 0 with 0000:06:00.0 0000:06:00.1"}, nil},
 		{"one group for everything stays where the disk is in it", altered(cardHost(t, card{"0000:01:00.0", classNVMe, 0, nil}, card{"0000:06:00.0", class3D, 0, nil},

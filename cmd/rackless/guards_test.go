@@ -5,13 +5,25 @@ import (
 	"testing"
 )
 
+// aloneInItsGroup leaves an IOMMU group to the NIC in it.
+const aloneInItsGroup = `cd /sys/bus/pci
+[ ! -e drivers/shpchp/0000:02:00.0 ] || echo 0000:02:00.0 >drivers/shpchp/unbind
+[ ! -e devices/0000:03:01.0 ] || echo 1 >devices/0000:03:01.0/remove`
+
 // TestGuardsRefuseAndNothingIsChanged makes what a plan is for dangerous after the plan was made, in an emulated host, and prepares it then: what the host or somebody
 // else uses stays as it is, and so does everything else. What this host does not have (a mounted disk on a card, a console on the GPU) is tested the same way, with a
 // kernel of its own, in host/device.
 func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
-	h := newSmall(t, "guards")
+	h := newSmall(t, "guards", "testdata/faults/guards-host.yaml")
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/guards.yaml")
+	h.putFile(t, "/root/pages.yaml", "testdata/faults/guards-pages.yaml")
+	h.refuses(t, "rackless prepare pages.yaml --yes", "hugepages would take 1640 MiB of them; with 2 virtual machines 384 MiB have to be left: give the lab nodes less memory")
+	h.putFile(t, "/root/cpus.yaml", "testdata/faults/guards-cpus.yaml")
+	h.refuses(t, "rackless prepare cpus.yaml --yes", "CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")
+
+	// The NIC on the old bus can be given away: its bridge has no driver, and its neighbour is not there.
+	h.mustHost(t, aloneInItsGroup)
 	// The plan is kept, and the host is not prepared: killed where the first step is in the journal.
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
@@ -22,6 +34,18 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 		prepare  string   // instead of plain prepare
 		want     []string // in what it says
 	}{
+		{
+			name: "a bridge in the IOMMU group",
+			do:   "echo 0000:02:00.0 >/sys/bus/pci/drivers/shpchp/bind",
+			undo: aloneInItsGroup,
+			want: []string{"of 0000:03:02.0 also has bridge 0000:02:00.0, which driver shpchp uses: the kernel does not give such a group away"},
+		},
+		{
+			name: "a foreign device in the IOMMU group",
+			do:   "echo 1 >/sys/bus/pci/rescan; udevadm settle",
+			undo: aloneInItsGroup,
+			want: []string{"the IOMMU group of 0000:03:02.0 has 0000:02:00.0 0000:03:01.0 0000:03:02.0, and had 0000:02:00.0 0000:03:02.0"},
+		},
 		{
 			name: "the default route",
 			do:   "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via 192.0.2.1 dev enp33s0",
@@ -60,29 +84,17 @@ virsh define holder.xml`,
 		{
 			name: "a device that is gone",
 			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/remove",
-			undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle",
+			undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle\n" + aloneInItsGroup,
 			want: []string{"this host is not as it was when the plan was made, and nothing was changed", "0000:41:00.0"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.mustHost(t, c.do)
-			before := h.state(t)
 			command := c.prepare
 			if command == "" {
 				command = "rackless prepare --yes"
 			}
-			out, status := h.host(t, command)
-			if status != exitFaults {
-				t.Errorf("%s: status %d, want %d\n%s", command, status, exitFaults, out)
-			}
-			for _, want := range c.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("%s does not say %q:\n%s", command, want, out)
-				}
-			}
-			if diff := diffLines(before, h.state(t)); diff != "" {
-				t.Errorf("refused, and something was changed (-before +after):\n%s", diff)
-			}
+			h.refuses(t, command, c.want...)
 			h.mustHost(t, c.undo)
 		})
 	}
@@ -91,4 +103,22 @@ virsh define holder.xml`,
 		t.Errorf("prepare at last: status %d\n%s", status, out)
 	}
 	h.mustHost(t, cutRollback)
+}
+
+// refuses runs a command that has to refuse, say why, and change nothing.
+func (h *small) refuses(t *testing.T, command string, reasons ...string) {
+	t.Helper()
+	before := h.state(t)
+	out, status := h.host(t, command)
+	if status != exitFaults {
+		t.Errorf("%s: status %d, want %d\n%s", command, status, exitFaults, out)
+	}
+	for _, want := range reasons {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s does not say %q:\n%s", command, want, out)
+		}
+	}
+	if diff := diffLines(before, h.state(t)); diff != "" {
+		t.Errorf("refused, and something was changed (-before +after):\n%s", diff)
+	}
 }

@@ -41,7 +41,7 @@ const (
 // newCutHost boots the host, and prepares it and rolls back once, to know the states.
 func newCutHost(t *testing.T, name string) *cutHost {
 	t.Helper()
-	h := &cutHost{small: newSmall(t, name)}
+	h := &cutHost{small: newSmall(t, name, "testdata/faults/host.yaml")}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
 	h.before = h.state(t)
 	h.mustPrepare(t)
@@ -57,11 +57,11 @@ func newCutHost(t *testing.T, name string) *cutHost {
 // A small is an emulated host with few CPUs and every kind of device.
 type small struct{ *emulated }
 
-// newSmall boots a host of testdata/faults/host.yaml.
-func newSmall(t *testing.T, name string) *small {
+// newSmall boots a host of testdata/faults.
+func newSmall(t *testing.T, name, profile string) *small {
 	t.Helper()
 	needEmulation(t)
-	file, err := filepath.Abs("testdata/faults/host.yaml")
+	file, err := filepath.Abs(profile)
 	if err != nil {
 		t.Fatal(err)
 	}

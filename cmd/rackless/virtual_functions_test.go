@@ -59,7 +59,7 @@ func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
 // while a domain of somebody else's runs.
 func TestVirtualFunctionsBesideATenant(t *testing.T) {
 	t.Parallel()
-	h := newSmall(t, "vfs")
+	h := newSmall(t, "vfs", "testdata/faults/host.yaml")
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	h.putFile(t, "/root/tenant.xml", "testdata/faults/tenant.xml")
 	h.putText(t, "/root/tenant.sh", tenantScript)
