@@ -92,6 +92,7 @@ survey() {
 		have grub-mkconfig || need grub-common "GRUB's grub-mkconfig" "judges kernel arguments that are prepared, in tests"
 		have kernel-install || need systemd "systemd's kernel-install" "the same, for boot entries, and units are run by it in tests"
 		have stress-ng || need stress-ng "stress-ng" "the load of studies on the host"
+		have ssh-keygen || need openssh-client "OpenSSH's client" "libvirt reaches other hosts by it in tests"
 		have shellcheck || need shellcheck "shellcheck" "judges the scripts that plans write"
 		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
 		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"

@@ -1,16 +1,50 @@
 package libvirt
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/libvirttest"
 )
+
+// By ssh, with libvirt's own client of it and its helper at the other end.
+func TestALabOnAnotherMachineBySSH(t *testing.T) {
+	t.Parallel()
+	img := image(t)
+	need(t, libvirttest.Programs)
+	need(t, libvirttest.SSHPrograms)
+	ctx := limited(t)
+	d, err := libvirttest.StartSSH()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	comesAndGoes(ctx, t, d, img)
+
+	// A client with another key is turned away, and is told what to do.
+	other := filepath.Join(d.Dir, "other")
+	if out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	uri := strings.Replace(d.URI, d.Dir+"/key", other, 1)
+	if c, err := Connect(ctx, uri); err == nil {
+		t.Errorf("connected with a key of somebody else's: %v", c.Close())
+	} else if !strings.Contains(err.Error(), "let ssh log in there by key") {
+		t.Errorf("with a key of somebody else's: %v", err)
+	}
+}
 
 // Over the network, with a real TLS: a lab comes up and goes, and its images travel through libvirt's own connection.
 func TestALabOnAnotherMachineByTLS(t *testing.T) {
@@ -27,6 +61,24 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	comesAndGoes(ctx, t, d, img)
+
+	// A client without a certificate of the daemon's authority is turned away, and says why.
+	elsewhere := filepath.Join(d.Dir, "nothing")
+	if err := os.Mkdir(elsewhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	uri := strings.Replace(d.URI, filepath.Join(d.Dir, "pki"), elsewhere, 1)
+	if c, err := Connect(ctx, uri); err == nil {
+		t.Errorf("connected without a certificate: %v", c.Close())
+	} else if !strings.Contains(err.Error(), "cacert.pem") {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
+
+// comesAndGoes brings a lab up at a daemon that is elsewhere, asks its node for facts through libvirt's connection, and takes it down.
+func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *guest.Image) {
+	t.Helper()
 	c, err := Connect(ctx, d.URI)
 	if err != nil {
 		t.Fatal(err)
@@ -66,17 +118,5 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	}
 	if err := errors.Join(c.Down(ctx, []string{"pair.vm00"}, 0), c.uninstall(ctx)); err != nil {
 		t.Error(err)
-	}
-
-	// A client without a certificate of the daemon's authority is turned away, and says why.
-	elsewhere := filepath.Join(d.Dir, "nothing")
-	if err := os.Mkdir(elsewhere, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	uri := strings.Replace(d.URI, filepath.Join(d.Dir, "pki"), elsewhere, 1)
-	if c, err := Connect(ctx, uri); err == nil {
-		t.Errorf("connected without a certificate: %v", c.Close())
-	} else if !strings.Contains(err.Error(), "cacert.pem") {
-		t.Errorf("without a certificate: %v", err)
 	}
 }

@@ -34,6 +34,7 @@ type Daemon struct {
 	env    []string
 	user   *syscall.Credential // nil: whoever runs the test
 	guard  *exec.Cmd
+	onStop []func()      // what else there is to end
 	hold   io.Closer     // while it is open, the guard waits
 	exited chan struct{} // closed when libvirtd has ended
 	log    bytes.Buffer  // what it said; to be read once it has
@@ -126,6 +127,9 @@ func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err e
 
 // Stop ends the daemon and its domains, and removes the directory.
 func (d *Daemon) Stop() error {
+	for _, f := range d.onStop {
+		f()
+	}
 	d.hold.Close()
 	_ = d.guard.Wait() // the last of its commands may find nothing to do
 	<-d.exited
