@@ -45,6 +45,10 @@ func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
 			defer r.Close()
 			labs[i] = liveLab(describeLab(ctx, r))
 			labs[i].Emulated = r.State.Emulated()
+			// What was found in an earlier lab of the name says nothing of this one.
+			if k, err := readFindings(u.dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
+				labs[i].Checked, labs[i].Findings = k.At, k.Findings
+			}
 		})
 	}
 	wg.Wait()

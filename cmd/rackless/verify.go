@@ -327,6 +327,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verification)
 	if err != nil {
 		return err
 	}
+	a.keep(o, v, findings)
 	switch o.form {
 	case formatJSON:
 		if findings == nil {
@@ -343,6 +344,20 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verification)
 		return &exitError{exitFaults, nil} // all has been said
 	}
 	return err
+}
+
+// keep leaves the findings of a whole verify for rackless ui to show. That it cannot is no fault of the lab.
+func (a *app) keep(o *verifyOptions, v *verification, findings []check.Finding) {
+	if v.lab == nil || len(o.only) > 0 {
+		return
+	}
+	d, err := a.dirs()
+	if err == nil {
+		err = keepFindings(d, v.lab.Name, keptFindings{At: time.Now().UTC(), Findings: findings})
+	}
+	if err != nil {
+		fmt.Fprintf(a.err, "rackless ui will not show these findings: %v\n", err)
+	}
 }
 
 // painter returns the function that colours text, where color is set.

@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -273,5 +274,30 @@ func TestTheDocumentedLineOfAWatchIsWhatIsPrinted(t *testing.T) {
 	}
 	if want := strings.TrimSuffix(strings.Replace(line, ",...", "", 1), "\n") + "\n"; b.String() != want {
 		t.Errorf("printed %swant    %s", &b, want)
+	}
+}
+
+func TestFindingsAreKeptForOthersToShow(t *testing.T) {
+	t.Parallel()
+	d := rack.Dirs{Data: t.TempDir()}
+	if k, err := readFindings(d, "pair"); err != nil || !k.At.IsZero() {
+		t.Errorf("of a lab that was never verified: %+v, %v", k, err)
+	}
+	for _, s := range []check.Status{check.OK, check.Failed} {
+		want := keptFindings{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC), Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
+		if err := keepFindings(d, "pair", want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readFindings(d, "pair")
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(d.Data, "checks"))
+	if err != nil || len(files) != 1 {
+		t.Errorf("%d files, want one: %v", len(files), err)
+	}
+	if info, err := os.Stat(findingsFile(d, "pair")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }

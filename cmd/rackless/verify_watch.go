@@ -94,6 +94,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verification
 		if err != nil {
 			return err
 		}
+		a.keep(o, v, findings)
 		at := time.Now().UTC().Truncate(time.Second)
 		all := w.changes(at, findings)
 		for _, c := range all {

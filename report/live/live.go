@@ -47,6 +47,9 @@ type Lab struct {
 	Emulated    bool
 	Created     time.Time
 	Nodes       []Node
+	// Findings are those of the last verify, and Checked is when it was; zero where there was none.
+	Checked  time.Time
+	Findings []check.Finding
 }
 
 // States of a node.

@@ -67,7 +67,7 @@ var (
 	rdmaTxPackets = counter("rdma_port_transmit_packets_total", "Packets that the port sent: port_xmit_packets.", ofRDMA...)
 	rdmaEvents    = counter("rdma_port_events_total", "What the device itself counts, by the name that its driver gives it in hw_counters.", append(slices.Clone(ofRDMA), "counter")...)
 
-	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified with its result stored, 0 for the others.", "lab", "check", "code", "subject", "state")
+	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
 	checkAge   = gauge("check_age_seconds", "How long ago that was.", "lab")
 
 	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
@@ -103,6 +103,7 @@ func (c scrape) Collect(out chan<- prometheus.Metric) {
 	}
 	m.nodesRDMA(c, st.labs)
 	m.results(st.results, now)
+	m.checks(st.labs, st.results, now)
 	for _, x := range st.studies {
 		m.study(x)
 	}
@@ -223,6 +224,33 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 }
 
+// checks are those of the last verify of a running lab, or of its last measurement, which makes them too: the later ones.
+func (m *sink) checks(labs []labState, results []Result, now time.Time) {
+	type checked struct {
+		at       time.Time
+		findings []check.Finding
+	}
+	last := map[string]checked{}
+	for _, r := range results {
+		if have, ok := last[r.Lab]; len(r.Findings) > 0 && (!ok || r.Generated.After(have.at)) {
+			last[r.Lab] = checked{r.Generated, r.Findings}
+		}
+	}
+	for _, l := range labs {
+		if have, ok := last[l.Name]; len(l.Findings) > 0 && (!ok || l.Checked.After(have.at)) {
+			last[l.Name] = checked{l.Checked, l.Findings}
+		}
+	}
+	for lab, c := range last {
+		m.put(checkAge, now.Sub(c.at).Seconds(), lab)
+		for _, f := range c.findings {
+			for _, state := range []check.Status{check.OK, check.Failed, check.Unknown} {
+				m.put(checkState, truth(f.Status == state), lab, f.ID, f.Code, f.Subject, string(state))
+			}
+		}
+	}
+}
+
 // results are the latest first, so the first of a lab is its last.
 func (m *sink) results(all []Result, now time.Time) {
 	stored := map[string]int{}
@@ -233,15 +261,6 @@ func (m *sink) results(all []Result, now time.Time) {
 		}
 		m.put(resultAge, now.Sub(r.Generated).Seconds(), r.Lab)
 		m.put(resultFailed, float64(r.Failed), r.Lab)
-		if len(r.Findings) == 0 {
-			continue
-		}
-		m.put(checkAge, now.Sub(r.Generated).Seconds(), r.Lab)
-		for _, f := range r.Findings {
-			for _, state := range []check.Status{check.OK, check.Failed, check.Unknown} {
-				m.put(checkState, truth(f.Status == state), r.Lab, f.ID, f.Code, f.Subject, string(state))
-			}
-		}
 	}
 	for lab, n := range stored {
 		m.put(resultsStored, float64(n), lab)

@@ -3,11 +3,14 @@ package live
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rackless/rackless/check"
 )
 
 // newServer is a server without its guard.
@@ -35,7 +38,7 @@ func TestMetricsSayWhatTheSourceSays(t *testing.T) {
 # HELP rackless_check_age_seconds How long ago that was.
 # TYPE rackless_check_age_seconds gauge
 rackless_check_age_seconds{lab="pair"} 3604
-# HELP rackless_check_state 1 for the outcome that the check had when the lab was last verified with its result stored, 0 for the others.
+# HELP rackless_check_state 1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.
 # TYPE rackless_check_state gauge
 rackless_check_state{check="link",code="RL401",lab="pair",state="failed",subject="vm00 eth0"} 0
 rackless_check_state{check="link",code="RL401",lab="pair",state="ok",subject="vm00 eth0"} 1
@@ -238,5 +241,30 @@ func TestWords(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestTheLaterOfTwoVerificationsIsShown(t *testing.T) {
+	t.Parallel()
+	f := typical(t)
+	i := slices.IndexFunc(f.labs, func(l Lab) bool { return l.Name == "pair" })
+	f.labs[i].Checked = start.Add(-2 * time.Hour)
+	f.labs[i].Findings = []check.Finding{{ID: "link", Code: "RL401", Subject: "vm01 eth0", Status: check.Failed}}
+	names := []string{"rackless_check_age_seconds", "rackless_check_state"}
+	if n, err := testutil.GatherAndCount(newServer(t, f).registry(t.Context()), names...); err != nil || n != 7 {
+		t.Errorf("a measurement after the verify: %d metrics, want the age and three for each of its two checks: %v", n, err)
+	}
+	f.labs[i].Checked = start.Add(-time.Minute)
+	want := `# HELP rackless_check_age_seconds How long ago that was.
+# TYPE rackless_check_age_seconds gauge
+rackless_check_age_seconds{lab="pair"} 60
+# HELP rackless_check_state 1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.
+# TYPE rackless_check_state gauge
+rackless_check_state{check="link",code="RL401",lab="pair",state="failed",subject="vm01 eth0"} 1
+rackless_check_state{check="link",code="RL401",lab="pair",state="ok",subject="vm01 eth0"} 0
+rackless_check_state{check="link",code="RL401",lab="pair",state="unknown",subject="vm01 eth0"} 0
+`
+	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want), names...); err != nil {
+		t.Errorf("a verify after the measurement: %v", err)
 	}
 }
