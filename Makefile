@@ -39,7 +39,7 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/pair.yaml"
 
 STUDIES := contention loss mtu aa-idle aa-load aa-loss
-studies: ## run the published studies anew, an hour on an idle machine, and write docs/studies
+studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory build
 	for s in $(STUDIES); do bin/rackless study run examples/studies/$$s.yaml --db out/studies.db || exit 1; done

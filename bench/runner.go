@@ -25,7 +25,7 @@ type Output struct {
 // Defaults of a Runner.
 const (
 	DefaultRetries     = 2
-	CalibrationRetries = 5 // of perftest that could not calibrate the CPU's clock, which costs it a second
+	CalibrationRetries = 5 // of perftest that could not calibrate the CPU's clock
 	DefaultTimeLimit   = 3 * time.Minute
 	DefaultListenLimit = 30 * time.Second
 	DefaultFirstPort   = 20000
