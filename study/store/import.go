@@ -69,7 +69,7 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 				return err
 			}
 			maps.Copy(ids, known)
-			if err := insertSamples(ctx, tx, run.ID, run.Samples, ids); err != nil {
+			if err := d.insertSamples(ctx, tx, run.ID, run.Samples, ids); err != nil {
 				return err
 			}
 		}

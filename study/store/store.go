@@ -31,8 +31,9 @@ const (
 
 // A DB is an open file of studies.
 type DB struct {
-	sql  *sql.DB
-	path string
+	sql    *sql.DB
+	path   string
+	insert *sql.Stmt // rowsAtOnce values; nil of a DB for questions alone
 
 	mu     sync.Mutex
 	series map[series]int64 // those that are known to be in the file; they never leave it
@@ -100,6 +101,22 @@ var migrations = []string{
 		data   BLOB NOT NULL              -- HdrHistogram, V2 compressed, in ns
 	) STRICT;
 	CREATE INDEX histogram_run ON histogram (run);`,
+
+	// References of values are looked at when a transaction ends. Looked at with each statement, they have SQLite keep what every page was before it.
+	`CREATE TABLE later (
+		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+		n      INTEGER NOT NULL, -- in the run, from 0
+		series INTEGER NOT NULL REFERENCES series(id) DEFERRABLE INITIALLY DEFERRED,
+		value  REAL NOT NULL,
+		PRIMARY KEY (run, n)
+	) STRICT, WITHOUT ROWID;
+	INSERT INTO later SELECT run, n, series, value FROM value;
+	DROP VIEW sample;
+	DROP TABLE value;
+	ALTER TABLE later RENAME TO value;
+	CREATE VIEW sample AS
+		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
+		FROM value JOIN series ON series.id = value.series JOIN run ON run.id = value.run JOIN study ON study.id = run.study;`,
 }
 
 // Open opens the file at a path, and makes it if need be. Files of older versions of rackless are brought up to date; one of a newer version is an error.
@@ -146,7 +163,11 @@ func open(ctx context.Context, path string, readOnly bool) (*DB, error) {
 		return nil, err
 	}
 	d := &DB{sql: db, path: path, series: map[series]int64{}}
-	if err := d.migrate(ctx, readOnly); err != nil {
+	err = d.migrate(ctx, readOnly)
+	if err == nil && !readOnly {
+		d.insert, err = db.PrepareContext(ctx, insertValues(rowsAtOnce))
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
 	}
 	return d, nil
@@ -186,7 +207,13 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 }
 
 // Close closes the file.
-func (d *DB) Close() error { return d.sql.Close() }
+func (d *DB) Close() error {
+	var err error
+	if d.insert != nil {
+		err = d.insert.Close()
+	}
+	return errors.Join(err, d.sql.Close())
+}
 
 // A Study is a study in the file.
 type Study struct {
@@ -348,7 +375,7 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 	if err != nil {
 		return err
 	}
-	if err := insertSamples(ctx, tx, r.ID, samples, ids); err != nil {
+	if err := d.insertSamples(ctx, tx, r.ID, samples, ids); err != nil {
 		return err
 	}
 	for _, h := range histograms {
@@ -366,7 +393,7 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 }
 
 // rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks for each argument among all of them.
-const rowsAtOnce = 60
+const rowsAtOnce = 100
 
 // A series is what values of many runs have in common.
 type series struct {
@@ -402,7 +429,7 @@ func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[s
 	return ids, nil
 }
 
-func insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
+func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
 		if x.Raw != nil {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i, string(x.Raw)); err != nil {
@@ -410,28 +437,43 @@ func insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample,
 			}
 		}
 	}
-	const head, row = "INSERT INTO value (run, n, series, value) VALUES ", "(?, ?, ?, ?)"
-	for from := 0; from < len(samples); {
-		n := min(rowsAtOnce, len(samples)-from)
-		s, err := tx.PrepareContext(ctx, head+strings.Repeat(row+", ", n-1)+row)
-		if err != nil {
-			return err
+	enter := func(st *sql.Stmt, from, n int) error {
+		args := make([]any, 2+2*n)
+		args[0], args[1] = run, int64(from)
+		for i, x := range samples[from : from+n] {
+			args[2+2*i], args[3+2*i] = ids[x.series()], x.Value
 		}
-		args := make([]any, 0, 4*n)
-		for ; len(samples)-from >= n && n > 0; from += n {
-			args = args[:0]
-			for i, x := range samples[from : from+n] {
-				args = append(args, run, int64(from+i), ids[x.series()], x.Value)
-			}
-			if _, err := s.ExecContext(ctx, args...); err != nil {
-				return errors.Join(err, s.Close())
-			}
-		}
-		if err := s.Close(); err != nil {
+		_, err := st.ExecContext(ctx, args...)
+		return err
+	}
+	from := 0
+	many := tx.StmtContext(ctx, d.insert)
+	defer many.Close() // that of the transaction; it is gone with it
+	for ; len(samples)-from >= rowsAtOnce; from += rowsAtOnce {
+		if err := enter(many, from, rowsAtOnce); err != nil {
 			return err
 		}
 	}
-	return nil
+	if from == len(samples) {
+		return nil
+	}
+	rest, err := tx.PrepareContext(ctx, insertValues(len(samples)-from))
+	if err != nil {
+		return err
+	}
+	return errors.Join(enter(rest, from, len(samples)-from), rest.Close())
+}
+
+// insertValues returns the statement that enters n values: the run, the number of the first, then series and value of each. With ROLLBACK a value that is there already ends the
+// transaction; the usual way, which ends the statement alone, would have SQLite keep what every page was before it.
+func insertValues(n int) string {
+	var b strings.Builder
+	b.WriteString("WITH first(run, n) AS (SELECT ?, ?) INSERT OR ROLLBACK INTO value SELECT run, n + column1, column2, column3 FROM (VALUES (0, ?, ?)")
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&b, ", (%d, ?, ?)", i)
+	}
+	b.WriteString("), first")
+	return b.String()
 }
 
 // Runs returns the runs of a study in the order in which they were made.
