@@ -512,23 +512,80 @@ func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
 
 // Samples returns the figures of a study, run by run.
 func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
-	rows, err := d.sql.QueryContext(ctx, `SELECT value.run, test, metric, bytes, value, unit, raw FROM value JOIN series ON series.id = value.series LEFT JOIN invocation USING (run, n)
-		WHERE value.run IN (SELECT id FROM run WHERE study = ?) ORDER BY value.run, value.n`, study)
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, series, value FROM value WHERE run IN (SELECT id FROM run WHERE study = ?) ORDER BY run, n", study)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []Sample
+	var values []float64
+	var ids []int64
+	var places []figure
 	for rows.Next() {
-		var s Sample
-		var raw sql.NullString
-		if err := rows.Scan(&s.Run, &s.Test, &s.Metric, &s.Bytes, &s.Value, &s.Unit, &raw); err != nil {
+		var at figure
+		var id int64
+		var value float64
+		if err := rows.Scan(&at.run, &at.n, &id, &value); err != nil {
 			return nil, err
 		}
-		if raw.Valid {
-			s.Raw = json.RawMessage(raw.String)
+		values, ids, places = append(values, value), append(ids, id), append(places, at)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	// Names and invocations are put in here, because joined they cost more than the values; and after the values, so that those of a run that ends meanwhile are there, too.
+	known, err := d.allSeries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	raws, err := d.invocations(ctx, study)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Sample, len(values))
+	for i, at := range places {
+		of := known[ids[i]]
+		all[i] = Sample{Run: at.run, Test: of.test, Metric: of.metric, Bytes: of.bytes, Value: values[i], Unit: of.unit, Raw: raws[at]}
+	}
+	return all, nil
+}
+
+// A figure is where a value is.
+type figure struct{ run, n int64 }
+
+// allSeries returns the series of the file by their numbers.
+func (d *DB) allSeries(ctx context.Context) (map[int64]series, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, test, metric, bytes, unit FROM series")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[int64]series{}
+	for rows.Next() {
+		var id int64
+		var s series
+		if err := rows.Scan(&id, &s.test, &s.metric, &s.bytes, &s.unit); err != nil {
+			return nil, err
 		}
-		all = append(all, s)
+		all[id] = s
+	}
+	return all, rows.Err()
+}
+
+// invocations returns the starts of tools of a study, by their first figures.
+func (d *DB) invocations(ctx context.Context, study int64) (map[figure]json.RawMessage, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, raw FROM invocation WHERE run IN (SELECT id FROM run WHERE study = ?)", study)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[figure]json.RawMessage{}
+	for rows.Next() {
+		var at figure
+		var raw string
+		if err := rows.Scan(&at.run, &at.n, &raw); err != nil {
+			return nil, err
+		}
+		all[at] = json.RawMessage(raw)
 	}
 	return all, rows.Err()
 }
