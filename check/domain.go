@@ -77,7 +77,9 @@ func (c *domainCheck) findings() []Finding {
 	}
 	f.Have += fmt.Sprintf(", process %d", c.d.PID)
 	c.judge(true, f)
-	c.vcpus()
+	if !c.n.Unpinned {
+		c.vcpus()
+	}
 	c.emulator()
 	c.iothreads()
 	c.pins()
@@ -244,21 +246,32 @@ func (c *domainCheck) pins() {
 		if set, ok := c.d.Pins.VCPUs[i]; ok {
 			have = &set
 		}
+		if c.n.Unpinned {
+			if have != nil {
+				wrong = append(wrong, fmt.Sprintf("vcpupin %d %s, not none", i, list(*have)))
+			}
+			continue
+		}
 		differs(fmt.Sprintf("vcpupin %d", i), have, cpuSet([]int{cpu}))
 	}
 	differs("emulatorpin", c.d.Pins.Emulator, c.emulatorPin())
 	if len(c.d.IOThreads) > 0 {
 		differs("iothreadpin", c.d.Pins.IOThreads, c.n.IOThreadCPUs)
 	}
-	var nodes []int
-	for _, m := range c.n.Memory {
-		if m.Bytes > 0 {
-			nodes = append(nodes, m.NUMANode)
+	switch {
+	case !c.n.Unbound:
+		var nodes []int
+		for _, m := range c.n.Memory {
+			if m.Bytes > 0 {
+				nodes = append(nodes, m.NUMANode)
+			}
 		}
-	}
-	differs("numatune nodeset", c.d.Pins.MemoryNodes, cpuSet(nodes))
-	if c.d.Pins.MemoryNodes != nil && c.d.Pins.MemoryMode != "strict" {
-		wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", c.d.Pins.MemoryMode))
+		differs("numatune nodeset", c.d.Pins.MemoryNodes, cpuSet(nodes))
+		if c.d.Pins.MemoryNodes != nil && c.d.Pins.MemoryMode != "strict" {
+			wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", c.d.Pins.MemoryMode))
+		}
+	case c.d.Pins.MemoryNodes != nil:
+		wrong = append(wrong, fmt.Sprintf("numatune nodeset %s, not none", list(*c.d.Pins.MemoryNodes)))
 	}
 	if len(wrong) > 0 {
 		f.Have = few(wrong, 4)
@@ -369,6 +382,9 @@ func (c *domainCheck) memory() {
 	}
 	nodes.Have = nodesText(have)
 	whole := total >= c.n.MemoryBytes
+	if c.n.Unbound {
+		wrong, nodes.Want = nil, "anywhere"
+	}
 	switch {
 	case len(wrong) > 0:
 		nodes.Have += ": too much, " + few(wrong, 4)

@@ -121,6 +121,18 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 		}, []string{"failed domain-pins | vm00 | vcpupin 1 1-2, not "}},
 		{"the definition is not known", func(c *planCase, d *Domain) { d.Pins = nil }, nil},
 		{"numatune is for other nodes", func(c *planCase, d *Domain) { d.Pins.MemoryNodes = new(topology.CPUs(1)) }, []string{"failed domain-pins | vm00 | numatune nodeset 1, not "}},
+		{"a study has left it unpinned", func(c *planCase, d *Domain) {
+			c.p.Nodes[0].Unpinned, c.p.Nodes[0].Unbound = true, true
+			c.p.Nodes[0].EmulatorCPUs, c.p.Nodes[0].IOThreadCPUs = topology.CPUSet{}, topology.CPUSet{}
+			d.Pins = &Pins{}
+			for i := range d.Process.Threads {
+				thread(d, i).Allowed = topology.CPURange(0, 63)
+			}
+			ram(d).Pages = map[int]uint64{3: ram(d).Bytes / ram(d).PageBytes}
+		}, nil},
+		{"it is pinned and bound, and is not to be", func(c *planCase, d *Domain) {
+			c.p.Nodes[0].Unpinned, c.p.Nodes[0].Unbound = true, true
+		}, []string{"failed domain-pins | vm00 | vcpupin 0 1, not none"}},
 		{"a page is on a node that the plan does not name", func(c *planCase, d *Domain) {
 			for node := range ram(d).Pages {
 				ram(d).Pages[node]--

@@ -57,12 +57,16 @@ type Node struct {
 	Cores   int   `json:"cores"`
 	Threads int   `json:"threads_per_core"`
 	SMT     bool  `json:"smt"` // siblings are shown to the guest as such
+	// Unpinned is set where virtual CPUs may run on any CPU of the host: VCPUs then only says how many there are. No planner makes such nodes; studies compare with them.
+	Unpinned bool `json:"unpinned,omitempty"`
 	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node.
 	EmulatorCPUs topology.CPUSet `json:"emulator_cpus"`
 	IOThreadCPUs topology.CPUSet `json:"iothread_cpus"`
 	MemoryBytes  uint64          `json:"memory_bytes"`
 	Memory       []NodeMemory    `json:"memory"` // by NUMA node
-	GuestNUMA    bool            `json:"guest_numa"`
+	// Unbound is set where memory may come from any NUMA node of the host: Memory then says which pages it is made of, and where there is room. As Unpinned, for studies.
+	Unbound   bool `json:"unbound,omitempty"`
+	GuestNUMA bool `json:"guest_numa"`
 	// Cells are the guest's NUMA nodes in order; one where GuestNUMA is false.
 	Cells []Cell `json:"cells"`
 	// Devices are the addresses of all functions that go to it, in the order GPUs, NICs, VFs; a VF that does not exist yet is named "0000:41:00.0/vf3".

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -221,6 +222,17 @@ func domainCases() []domainCase {
 			return i
 		}
 	}
+	level := func(in func(testing.TB) Input, level string) func(testing.TB) Input {
+		return func(t testing.TB) Input {
+			i := in(t)
+			v, err := variant.Of(i.Plan, i.Host, level)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i.Plan = v
+			return i
+		}
+	}
 	arm := &topology.Host{System: topology.System{Arch: "aarch64", CPUModel: "Neoverse-V2"}}
 	return []domainCase{
 		{"epyc-pair", epycPair},
@@ -229,6 +241,10 @@ func domainCases() []domainCase {
 		{"epyc-pair-builtin", booted(epycPair, false)},
 		{"h20-builtin-emulated", booted(h20, true)},
 		{"r740-vf-emulated", translated(r740)},
+		{"epyc-pair-default", level(epycPair, variant.Default)},
+		{"epyc-pair-pin", level(epycPair, variant.Pin)},
+		{"epyc-pair-pin-numa-smt", level(epycPair, variant.PinSMT)},
+		{"epyc-pair-wrong-numa", level(epycPair, variant.WrongNUMA)},
 		{"memory-only-cell", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 17, house: []int{0}, cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{2, nil, 4 * gib}}}})},
 		{"guest-numa-off", on(intelHost(), shape{name: "vm", threads: 2, page: gib, flat: true, house: []int{0, 32}, cards: gpu(0),

@@ -10,11 +10,14 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// cpuTune pins every thread of QEMU that the plan has a place for.
+// cpuTune pins every thread of QEMU that the plan has a place for; nil where the plan pins nothing.
 //
 // Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the kernel's own threads on its CPU, and alone on
 // an isolated CPU it waits for nobody anyway.
 func (m *machine) cpuTune(n *plan.Node) *libvirtxml.CPUTune {
+	if n.Unpinned {
+		return nil
+	}
 	t := &libvirtxml.CPUTune{}
 	for _, c := range n.Cells {
 		for i := range c.VCPUs {
@@ -123,13 +126,15 @@ func (m *machine) features(n *plan.Node) *libvirtxml.Features {
 	if m.in.Emulated { // the rest is KVM's
 		return f
 	}
-	f.KVM = &libvirtxml.KVM{
-		Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not be running, and waits for work itself " +
-			"before it halts, which saves an exit and a wake-up",
-		HintDedicated: &libvirtxml.State{State: "on"},
-		PollControl:   &libvirtxml.State{Why: "while the guest polls, the host does not poll once more", State: "on"},
+	if !n.Unpinned {
+		f.KVM = &libvirtxml.KVM{
+			Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not be running, and waits for work itself " +
+				"before it halts, which saves an exit and a wake-up",
+			HintDedicated: &libvirtxml.State{State: "on"},
+			PollControl:   &libvirtxml.State{Why: "while the guest polls, the host does not poll once more", State: "on"},
+		}
 	}
-	if m.hasGeForce(n) {
+	if m.hasGeForce(n) && f.KVM != nil {
 		f.KVM.Hidden = &libvirtxml.State{
 			Why: "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer ones do not mind. Hidden, the guest would lose its paravirtual " +
 				"clock and the two hints below. If an old driver has to be used: on",

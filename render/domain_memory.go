@@ -71,10 +71,13 @@ func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
 	return set
 }
 
-// numaTune binds memory to where the plan counted it. The mode is strict also where one cell spans NUMA nodes: interleave would spread the load more
+// numaTune binds memory to where the plan counted it; nil where the plan binds nothing. The mode is strict also where one cell spans NUMA nodes: interleave would spread the load more
 // evenly, but the kernel goes on with any other node when one of the set is out of pages, and takes what another lab node was promised.
 // strict fails instead, at the start and with a message.
 func numaTune(n *plan.Node) *libvirtxml.NUMATune {
+	if n.Unbound {
+		return nil
+	}
 	t := &libvirtxml.NUMATune{}
 	var all topology.CPUSet
 	spans := false

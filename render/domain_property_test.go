@@ -113,8 +113,12 @@ func FuzzPlan(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, a.Data)
 			}
-			if len(d.CPUTune.VCPUPins) != len(p.Nodes[i].VCPUs) {
-				t.Errorf("%d pins of %d vcpus", len(d.CPUTune.VCPUPins), len(p.Nodes[i].VCPUs))
+			pins := 0
+			if d.CPUTune != nil {
+				pins = len(d.CPUTune.VCPUPins)
+			}
+			if want := len(p.Nodes[i].VCPUs); pins != want && !p.Nodes[i].Unpinned || pins > 0 && p.Nodes[i].Unpinned {
+				t.Errorf("%d pins of %d vcpus, unpinned is %t", pins, want, p.Nodes[i].Unpinned)
 			}
 		}
 	})

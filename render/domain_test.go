@@ -91,19 +91,23 @@ func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 		return c.String()
 	}
 	p := placement{Pins: map[int]string{}, IOThread: map[int]string{}, MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}}
-	for _, pin := range d.CPUTune.VCPUPins {
-		p.Pins[pin.VCPU] = set(pin.CPUSet)
-	}
-	if d.CPUTune.EmulatorPin != nil {
-		p.Emulator = set(d.CPUTune.EmulatorPin.CPUSet)
-	}
-	for _, pin := range d.CPUTune.IOThreadPins {
-		p.IOThread[pin.IOThread] = set(pin.CPUSet)
+	if tune := d.CPUTune; tune != nil {
+		for _, pin := range tune.VCPUPins {
+			p.Pins[pin.VCPU] = set(pin.CPUSet)
+		}
+		if tune.EmulatorPin != nil {
+			p.Emulator = set(tune.EmulatorPin.CPUSet)
+		}
+		for _, pin := range tune.IOThreadPins {
+			p.IOThread[pin.IOThread] = set(pin.CPUSet)
+		}
 	}
 	p.Memory = bytes(d.Memory.Bytes())
-	p.Nodes, p.Mode = set(d.NUMATune.Memory.NodeSet), d.NUMATune.Memory.Mode
-	for _, m := range d.NUMATune.MemNodes {
-		p.MemNodes[m.CellID] = set(m.NodeSet)
+	if tune := d.NUMATune; tune != nil {
+		p.Nodes, p.Mode = set(tune.Memory.NodeSet), tune.Memory.Mode
+		for _, m := range tune.MemNodes {
+			p.MemNodes[m.CellID] = set(m.NodeSet)
+		}
 	}
 	if d.CPU.NUMA != nil {
 		for _, c := range d.CPU.NUMA.Cells {
@@ -186,7 +190,9 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 		MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}, Topology: got.Topology,
 	}
 	for v, cpu := range n.VCPUs {
-		want.Pins[v] = topology.CPUs(cpu).String()
+		if !n.Unpinned {
+			want.Pins[v] = topology.CPUs(cpu).String()
+		}
 	}
 	if !n.IOThreadCPUs.IsEmpty() {
 		want.IOThread[1] = n.IOThreadCPUs.String()
@@ -222,6 +228,9 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	}
 	if page := n.Memory[0].PageBytes; page > 0 {
 		want.Pages[cellsOfPages.String()] = page // all cells of these tests have one size
+	}
+	if n.Unbound {
+		want.Nodes, want.Mode, want.MemNodes = "", "", map[int]string{}
 	}
 	want.Devices = got.Devices
 	if diff := cmp.Diff(want, got); diff != "" {

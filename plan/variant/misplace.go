@@ -1,0 +1,161 @@
+package variant
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// misplace gives each lab node the place of another one, on other NUMA nodes. The host need not be prepared anew for it: the same CPUs are isolated, and the same
+// pages set aside. Where no such exchange is possible, each goes to housekeeping cores of the NUMA node that is farthest from it.
+func (a *arranger) misplace() error {
+	nodes := a.plan.Nodes
+	for shift := 1; shift < len(nodes); shift++ {
+		if a.exchange(shift) {
+			return nil
+		}
+	}
+	free := a.housekeeping()
+	for i := range nodes {
+		if err := a.move(&nodes[i], free); err != nil {
+			return fmt.Errorf("node %s: no NUMA node is wrong for it: no other node of its size is on another one, and %w", nodes[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// exchange lets each lab node take the place of the one so many further on, if they can change places and that is on other NUMA nodes than the one that they take the place of.
+func (a *arranger) exchange(shift int) bool {
+	before := a.plan.Nodes
+	after := slices.Clone(before)
+	for i := range before {
+		to := &before[(i+shift)%len(before)]
+		if !sameForm(&before[i], to) || homes(&before[i]).Overlaps(homes(to)) {
+			return false
+		}
+		n := &after[i]
+		n.VCPUs, n.Memory, n.Cells = slices.Clone(to.VCPUs), slices.Clone(to.Memory), slices.Clone(to.Cells)
+		n.EmulatorCPUs, n.IOThreadCPUs = to.EmulatorCPUs, to.IOThreadCPUs
+		n.Cards = slices.Clone(n.Cards)
+		a.cards(n)
+	}
+	a.plan.Nodes = after
+	return true
+}
+
+// sameForm reports whether two lab nodes can change places: the sizes of their NUMA nodes may differ, their number and what they add up to not.
+func sameForm(a, b *plan.Node) bool {
+	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes && len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
+}
+
+// homes are the NUMA nodes that a lab node is on, as a set.
+func homes(n *plan.Node) topology.CPUSet {
+	var all topology.CPUSet
+	for _, c := range n.Cells {
+		all = all.Union(topology.CPUs(c.NUMANodes...))
+	}
+	return all
+}
+
+// housekeeping returns the cores of the host that nobody has, by NUMA node, all but the first of each: the host keeps one there.
+func (a *arranger) housekeeping() map[int][]*topology.Core {
+	free := map[int][]*topology.Core{}
+	for i := range a.host.Cores {
+		c := &a.host.Cores[i]
+		if c.NUMANode != nil && !c.CPUs.IsEmpty() && c.CPUs.IsSubsetOf(a.plan.Housekeeping.CPUs) {
+			free[*c.NUMANode] = append(free[*c.NUMANode], c)
+		}
+	}
+	for node, cores := range free {
+		free[node] = cores[1:]
+	}
+	return free
+}
+
+// move puts a lab node on housekeeping cores of the farthest NUMA node that has enough of them, and takes them out of free.
+func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
+	if len(n.Cells) > 1 {
+		return fmt.Errorf("it is on %d NUMA nodes itself", len(n.Cells))
+	}
+	home := n.Cells[0].NUMANodes[0]
+	to, far := -1, 0
+	for i := range a.host.NUMANodes {
+		node := &a.host.NUMANodes[i]
+		if homes(n).Contains(node.ID) || len(free[node.ID]) < len(n.VCPUs) || !room(node, n) {
+			continue
+		}
+		if d := a.distance(home, node.ID); to < 0 || d > far {
+			to, far = node.ID, d
+		}
+	}
+	if to < 0 {
+		return fmt.Errorf("no other NUMA node has %d cores that the host can spare, and memory for it", len(n.VCPUs))
+	}
+	for i := range n.VCPUs {
+		cpus := slices.Collect(free[to][i].CPUs.All())
+		n.VCPUs[i] = cpus[0]
+	}
+	free[to] = free[to][len(n.VCPUs):]
+	page := uint64(0)
+	if len(n.Memory) > 0 {
+		page = n.Memory[0].PageBytes
+	}
+	n.Memory = []plan.NodeMemory{{NUMANode: to, Bytes: n.MemoryBytes, PageBytes: page}}
+	n.Cells = []plan.Cell{{NUMANodes: []int{to}, VCPUs: len(n.VCPUs), Bytes: n.MemoryBytes, Distances: []int{10}}}
+	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("node %s is on housekeeping cores of NUMA node %d, which are not isolated", n.Name, to))
+	return nil
+}
+
+// room reports whether a NUMA node has free memory for a lab node, in its pages.
+func room(node *topology.NUMANode, n *plan.Node) bool {
+	page := uint64(0)
+	if len(n.Memory) > 0 {
+		page = n.Memory[0].PageBytes
+	}
+	if page == 0 {
+		return node.FreeBytes != nil && *node.FreeBytes >= n.MemoryBytes
+	}
+	for _, pool := range node.Hugepages {
+		if pool.SizeBytes == page && pool.Free != nil {
+			return *pool.Free*page >= n.MemoryBytes
+		}
+	}
+	return false
+}
+
+// distance is that of the host's table; NUMA nodes that it does not list are as far as can be.
+func (a *arranger) distance(from, to int) int {
+	for i := range a.host.NUMANodes {
+		n := &a.host.NUMANodes[i]
+		if n.ID != from {
+			continue
+		}
+		for k := range a.host.NUMANodes {
+			if a.host.NUMANodes[k].ID == to && k < len(n.Distances) {
+				return n.Distances[k]
+			}
+		}
+	}
+	return 254
+}
+
+// cards says for each device of a lab node which cell is now the nearest.
+func (a *arranger) cards(n *plan.Node) {
+	for i := range n.Cards {
+		card := &n.Cards[i]
+		if card.Cell == nil || card.NUMANode == nil {
+			continue
+		}
+		best, near := 0, -1
+		for _, c := range n.Cells {
+			for _, node := range c.NUMANodes {
+				if d := a.distance(node, *card.NUMANode); near < 0 || d < near {
+					best, near = c.Cell, d
+				}
+			}
+		}
+		card.Cell = new(best)
+	}
+}

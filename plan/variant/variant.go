@@ -1,0 +1,202 @@
+// Package variant arranges the lab nodes of a plan as a study compares them: with the same cores, the same memory and the same devices, but pinned or not, with guest
+// NUMA nodes or without, with siblings shown or not, or in the wrong place. The levels are those of 6erun/vcpu_benchmarks, whose author found out by them what
+// pinning and guest NUMA are worth on six hosts, and one that shows what a wrong NUMA node costs.
+package variant
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// Levels of placement.
+const (
+	Default   = "default"      // nothing is pinned or bound, and the guest sees one NUMA node: what libvirt makes of a domain that says nothing
+	Pin       = "pin"          // each virtual CPU on a core of the plan; memory comes from where the kernel takes it
+	PinNUMA   = "pin+numa"     // that, memory bound, and the guest sees the NUMA nodes
+	PinSMT    = "pin+numa+smt" // that, with all threads of the cores, shown as siblings
+	WrongNUMA = "wrong-numa"   // as pin+numa, on cores and memory of another NUMA node than the plan's
+)
+
+// Levels are all levels of placement, the plainest first.
+func Levels() []string { return []string{Default, Pin, PinNUMA, PinSMT, WrongNUMA} }
+
+// Of returns the plan with its lab nodes arranged as a level says. At all levels a lab node has the cores of the plan: one virtual CPU on each, at pin+numa+smt one on
+// each of their threads. The plan itself stays as it is. What cannot be had on this host is an error that says why.
+//
+// Cost, bound and terms are left out: they are those of the plan, not of the variant.
+func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
+	if !slices.Contains(Levels(), level) {
+		return nil, fmt.Errorf("placement %q: want one of %v", level, Levels())
+	}
+	v := copyOf(p)
+	a := arranger{host: h, plan: v, cores: map[int]*topology.Core{}}
+	for i := range h.Cores {
+		for cpu := range h.Cores[i].CPUs.All() {
+			a.cores[cpu] = &h.Cores[i]
+		}
+	}
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		if err := a.arrange(n, level); err != nil {
+			return nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	if level == WrongNUMA {
+		if err := a.misplace(); err != nil {
+			return nil, err
+		}
+	}
+	v.Notes = append(v.Notes, "arranged as level "+level+" of a study, not as planned")
+	v.Hugepages = pools(v.Nodes, p.Hugepages)
+	return v, nil
+}
+
+// Pages returns the plan with the memory of its lab nodes in pages of so many bytes; 0 means no hugepages.
+func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
+	v := copyOf(p)
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		for k, m := range n.Memory {
+			if bytes > 0 && m.Bytes%bytes != 0 {
+				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name, m.Bytes, m.NUMANode, bytes)
+			}
+			n.Memory[k].PageBytes = bytes
+		}
+	}
+	v.Hugepages = pools(v.Nodes, p.Hugepages)
+	return v, nil
+}
+
+// copyOf copies a plan as deep as this package changes it.
+func copyOf(p *plan.Plan) *plan.Plan {
+	v := *p
+	v.Optimal, v.Cost, v.Bound, v.Terms = false, 0, 0, []plan.Term{}
+	v.Nodes = slices.Clone(p.Nodes)
+	v.Notes = slices.Clone(p.Notes)
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		n.VCPUs, n.Memory, n.Cells, n.Cards = slices.Clone(n.VCPUs), slices.Clone(n.Memory), slices.Clone(n.Cells), slices.Clone(n.Cards)
+	}
+	return &v
+}
+
+// pools adds up the hugepages that lab nodes need. What others hold is as in the plan.
+func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
+	all := []plan.Hugepages{}
+	for _, n := range nodes {
+		for _, m := range n.Memory {
+			if m.PageBytes == 0 || m.Bytes == 0 {
+				continue
+			}
+			at := slices.IndexFunc(all, func(p plan.Hugepages) bool { return p.NUMANode == m.NUMANode && p.PageBytes == m.PageBytes })
+			if at < 0 {
+				at = len(all)
+				all = append(all, plan.Hugepages{NUMANode: m.NUMANode, PageBytes: m.PageBytes})
+			}
+			all[at].Count += int64(m.Bytes / m.PageBytes)
+		}
+	}
+	for i := range all {
+		for _, b := range before {
+			if b.NUMANode == all[i].NUMANode && b.PageBytes == all[i].PageBytes {
+				all[i].Held = b.Held
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b plan.Hugepages) int { return a.NUMANode - b.NUMANode })
+	return all
+}
+
+// An arranger arranges the nodes of a plan.
+type arranger struct {
+	host  *topology.Host
+	plan  *plan.Plan
+	cores map[int]*topology.Core // by CPU
+}
+
+// arrange gives one lab node its virtual CPUs and what the guest sees.
+func (a *arranger) arrange(n *plan.Node, level string) error {
+	threads := 1
+	if level == PinSMT {
+		var err error
+		if threads, err = a.threads(n); err != nil {
+			return err
+		}
+	}
+	var vcpus []int
+	for i := range n.Cells {
+		c := &n.Cells[i]
+		first := len(vcpus)
+		var last *topology.Core
+		for _, cpu := range n.VCPUs[c.FirstVCPU : c.FirstVCPU+c.VCPUs] {
+			core := a.cores[cpu]
+			if core == nil {
+				return fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
+			}
+			if core == last { // siblings are neighbours in a plan
+				continue
+			}
+			last = core
+			own := slices.Collect(core.CPUs.All())
+			vcpus = append(vcpus, own[:min(threads, len(own))]...)
+		}
+		c.FirstVCPU, c.VCPUs = first, len(vcpus)-first
+	}
+	n.VCPUs, n.Threads, n.SMT = vcpus, threads, threads > 1
+	switch level {
+	case Default:
+		n.Unpinned, n.Unbound = true, true
+		n.EmulatorCPUs, n.IOThreadCPUs = topology.CPUSet{}, topology.CPUSet{}
+		flatten(n)
+	case Pin:
+		n.Unbound = true
+		flatten(n)
+	default:
+		if len(n.Memory) > 1 && !n.GuestNUMA {
+			return fmt.Errorf("it is on %d NUMA nodes, and the lab keeps them from the guest: level %s shows them; leave guest_numa: off out of the lab", len(n.Memory), level)
+		}
+	}
+	return nil
+}
+
+// threads returns how many threads each core of a lab node has.
+func (a *arranger) threads(n *plan.Node) (int, error) {
+	threads := 0
+	for _, cpu := range n.VCPUs {
+		core := a.cores[cpu]
+		if core == nil {
+			return 0, fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
+		}
+		have := core.CPUs.Len()
+		if threads == 0 {
+			threads = have
+		}
+		if have != threads {
+			return 0, fmt.Errorf("its cores have %d and %d threads, and a guest's are all alike", threads, have)
+		}
+	}
+	if threads < 2 {
+		return 0, fmt.Errorf("its cores have one thread each: there are no siblings to show")
+	}
+	return threads, nil
+}
+
+// flatten lets the guest see one NUMA node.
+func flatten(n *plan.Node) {
+	n.GuestNUMA = false
+	one := plan.Cell{VCPUs: len(n.VCPUs), Distances: []int{10}}
+	for _, c := range n.Cells {
+		one.NUMANodes = append(one.NUMANodes, c.NUMANodes...)
+		one.Bytes += c.Bytes
+	}
+	slices.Sort(one.NUMANodes)
+	n.Cells = []plan.Cell{one}
+	for i := range n.Cards {
+		if n.Cards[i].Cell != nil {
+			n.Cards[i].Cell = new(0)
+		}
+	}
+}
