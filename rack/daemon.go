@@ -178,8 +178,15 @@ func serveAgents(ctx context.Context, l net.Listener, dir string) error {
 // daemonLimit bounds the start of the daemon, which takes milliseconds.
 const daemonLimit = 20 * time.Second
 
+// envDaemon is set in the environment of daemons.
+const envDaemon = "RACKLESS_DAEMON"
+
 // startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The state must have been saved.
 func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
+	if os.Getenv(envDaemon) != "" {
+		// A program that uses this package and has no command for the daemon would start itself again and again.
+		return nil, fmt.Errorf("start the lab's daemon: this process was started as one: %s takes no %q", os.Args[0], DaemonCommand)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -191,7 +198,7 @@ func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
 	defer logFile.Close()
 	cmd := exec.Command(self, DaemonCommand, dir)
 	cmd.Args[0] = os.Args[0] // what the user called, in process lists; a test binary also knows its part by it
-	cmd.Dir = "/"
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")
 	cmd.Stderr = logFile
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
