@@ -74,11 +74,14 @@ const (
 	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
 )
 
+// ContentionNetwork is the level of contention that is traffic between nodes that are not measured.
+const ContentionNetwork = "network"
+
 // levels are the values that factors with fixed ones take; contention has more.
 var levels = map[string][]string{
 	FactorPlacement:  {"default", "pin", "pin+numa", "pin+numa+smt", "wrong-numa"},
 	FactorIsolation:  {"none", "cpuset", "isolcpus"},
-	FactorContention: {"idle", "network"},
+	FactorContention: {"idle", ContentionNetwork},
 	FactorHugepages:  {"off", "2MiB", "1GiB"},
 }
 

@@ -69,7 +69,9 @@ func newStudyRunCmd(a *app) *cobra.Command {
 down as it ends: after Ctrl-C, a kill or a reboot the same command goes on with the next run. A run that fails, or that something
 else on the machine disturbed, is kept as such and made again, three times in all.
 
-The lab is brought up as each run needs it, and stays up at the end. Load is made by stress-ng on this machine.`,
+The lab is brought up as each run needs it, and stays up at the end. Load is made by stress-ng on this machine. A lab of this host's
+devices, or with driver: libvirt, takes a host that rackless prepare has prepared; its domains are started anew where a run needs
+them otherwise, and are as planned again at the end.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml`,
 		Args: exactArgs(1, "a study file"),
@@ -95,7 +97,18 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	if err != nil {
 		return err
 	}
-	r, err := rig.New(d, spec, rig.LabFile(file, spec.Lab), rack.Options{Accel: o.accel})
+	labFile := rig.LabFile(file, spec.Lab)
+	l, err := loadLab(labFile)
+	if err != nil {
+		return err
+	}
+	up := rack.Options{Accel: o.accel}
+	if placed(l) {
+		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: rack.DefaultURI}); err != nil {
+			return err
+		}
+	}
+	r, err := rig.New(d, spec, labFile, up)
 	if err != nil {
 		return usage(fmt.Errorf("%s: %w", file, err))
 	}

@@ -210,10 +210,13 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	switch disturbed := study.Disturbance(before, after, c.loops); {
 	case err != nil:
 		r.Status, r.Error = store.Failed, err.Error()
+	case len(why) > 0:
+		if disturbed != "" {
+			why = append(why, "and it was disturbed: "+disturbed)
+		}
+		r.Status, r.Error = store.Failed, strings.Join(why, "; ")
 	case disturbed != "":
 		r.Status, r.Error = store.Disturbed, disturbed
-	case len(why) > 0:
-		r.Status, r.Error = store.Failed, strings.Join(why, "; ")
 	}
 	if before != nil && before.Loop > 0 {
 		c.loops = append(c.loops, before.Loop)

@@ -124,7 +124,11 @@ func (r *Rig) Environment() []study.Fact {
 	}
 	add("host CPU", cpu)
 	add("host CPUs", r.all.String())
-	add("protected CPUs", r.protected.String())
+	if r.placed() {
+		all = append(all, r.placement()...)
+	} else {
+		add("protected CPUs", r.protected.String())
+	}
 	add("host kernel", r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
 	if s.Emulated() {

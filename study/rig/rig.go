@@ -1,4 +1,4 @@
-// Package rig brings an emulated lab and the machine below it into a cell of a study, measures there, and says in which state the machine is. What it changes is
+// Package rig brings a lab, emulated or on this host, and the machine below it into a cell of a study, measures there, and says in which state the machine is. What it changes is
 // gone when it is closed: load ends, links are whole, threads may run everywhere again.
 package rig
 
@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
@@ -33,11 +35,12 @@ type Rig struct {
 
 	machine   machine
 	all       topology.CPUSet // CPUs that this process may use
-	protected topology.CPUSet // of those, the ones that nodes are pinned to
+	protected topology.CPUSet // the ones that nodes are pinned to
+	host      *topology.Host  // of a lab that is placed on it
 
 	rack  *rack.Rack // nil before the first Apply
 	lab   *lab.Lab
-	load  *load
+	load  contender       // nil where there is none
 	spent float64         // CPU seconds of loads that have ended
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
 }
@@ -52,7 +55,12 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options) (*Rig
 	if r.all, err = ownCPUs(); err != nil {
 		return nil, err
 	}
-	if r.protected, err = protect(r.all, spec.Protected); err != nil {
+	if r.placed() {
+		err = r.survey()
+	} else {
+		r.protected, err = protect(r.all, spec.Protected)
+	}
+	if err != nil {
 		return nil, err
 	}
 	// What cannot be done is known before anything is measured.
@@ -89,17 +97,52 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 func (r *Rig) LabText() []byte { return r.text }
 
 // onHosts says why a level cannot be had on emulated nodes.
-const onHosts = "nodes of an emulated lab have none of that: it takes a lab on a host, which studies do not run yet"
+const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that rackless prepare has prepared"
 
 // check says whether the settings of a cell can be had here.
 func (r *Rig) check(settings map[string]string) error {
+	if level, ok := settings[study.FactorContention]; ok {
+		if kind, n := study.Load(level); n > 0 {
+			if err := loadTool(); err != nil {
+				return fmt.Errorf("factor %s: level %s: %w of kind %s", study.FactorContention, level, err, kind)
+			}
+		}
+	}
+	l, err := r.labFor(settings)
+	if err != nil {
+		return err
+	}
+	r.lab = l
+	if r.placed() {
+		err = r.checkPlaced(settings)
+	} else {
+		err = r.checkEmulated(l, settings)
+	}
+	if err != nil {
+		return err
+	}
+	client, server, err := r.pair(l)
+	if err == nil && settings[study.FactorContention] == study.ContentionNetwork && len(others(l, client, server)) < 2 {
+		return fmt.Errorf("factor %s: level %s: it takes two nodes with a NIC that are not measured, and lab %s has %s besides %s and %s: give nodes a count of 4", study.FactorContention,
+			study.ContentionNetwork, l.Name, count(len(others(l, client, server))), client, server)
+	}
+	return err
+}
+
+// count writes a number of nodes.
+func count(n int) string {
+	return map[int]string{0: "none", 1: "one"}[n]
+}
+
+// checkEmulated says whether the settings of a cell can be had of emulated nodes.
+func (r *Rig) checkEmulated(l *lab.Lab, settings map[string]string) error {
 	for factor, level := range settings {
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
 		}
 		switch factor {
 		case study.FactorPlacement:
-			if level != "default" && level != "pin" {
+			if level != variant.Default && level != variant.Pin {
 				return fail("%s", onHosts)
 			}
 		case study.FactorIsolation:
@@ -113,29 +156,12 @@ func (r *Rig) check(settings map[string]string) error {
 			if level != "off" {
 				return fail("%s", onHosts)
 			}
-		case study.FactorContention:
-			if level == "network" {
-				return fail("it takes nodes that are not measured, and load between them is not built yet: give the fabric a rate with link.rate")
-			}
-			if kind, n := study.Load(level); n > 0 {
-				if err := loadTool(); err != nil {
-					return fail("%v of kind %s", err, kind)
-				}
-			}
 		}
 	}
 	if _, _, err := r.link(settings); err != nil {
 		return err
 	}
-	l, err := r.labFor(settings)
-	if err != nil {
-		return err
-	}
-	if err := rack.Supported(l); err != nil {
-		return err
-	}
-	_, _, err = r.pair(l)
-	return err
+	return rack.Supported(l)
 }
 
 // labFor returns the lab of a cell: the file with the keys that are factors.
@@ -204,7 +230,15 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 	return append(doc, yaml.MapItem{Key: path[0], Value: inner}), err
 }
 
-// pair returns the client and the server that are measured.
+// local reports whether all tests of the study are of one node alone.
+func (r *Rig) local() bool {
+	return !slices.ContainsFunc(r.spec.Measure, func(m study.Measure) bool {
+		e, err := bench.EngineByName(m.Test)
+		return err != nil || !e.Local
+	})
+}
+
+// pair returns the client and the server that are measured. Where only single nodes are measured, of a lab of one node, there is no server.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	var names []string
 	for _, n := range l.Nodes {
@@ -217,6 +251,9 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 			}
 		}
 		return r.spec.Pair[0], r.spec.Pair[1], nil
+	}
+	if len(names) == 1 && r.local() {
+		return names[0], "", nil
 	}
 	if len(names) < 2 {
 		return "", "", fmt.Errorf("lab %s has %d node, and a study measures between two", l.Name, len(names))
@@ -233,31 +270,46 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.up(ctx, l); err != nil {
-		return err
-	}
-	if err := r.links(ctx, settings); err != nil {
-		return err
-	}
-	if err := r.place(settings[study.FactorPlacement] == "pin"); err != nil {
-		return err
+	if r.placed() {
+		if err := r.upPlaced(ctx, settings); err != nil {
+			return err
+		}
+	} else {
+		if err := r.upWith(ctx, l, r.options); err != nil {
+			return err
+		}
+		if err := r.links(ctx, settings); err != nil {
+			return err
+		}
+		if err := r.place(settings[study.FactorPlacement] == variant.Pin); err != nil {
+			return err
+		}
 	}
 	cpus := r.all
 	if settings[study.FactorIsolation] == "cpuset" {
 		cpus = r.all.Difference(r.protected)
 	}
-	if kind, workers := study.Load(settings[study.FactorContention]); workers > 0 {
-		if r.load, err = startLoad(kind, workers, cpus); err != nil {
+	switch kind, workers := study.Load(settings[study.FactorContention]); {
+	case workers > 0:
+		l, err := startLoad(kind, workers, cpus)
+		if err != nil {
 			return err
 		}
-		return r.load.settle(ctx)
+		r.load = l
+	case kind == study.ContentionNetwork:
+		client, server, err := r.pair(l)
+		if err != nil {
+			return err
+		}
+		r.load = startTraffic(r.rack, others(l, client, server))
+	default:
+		return nil
 	}
-	return nil
+	return r.load.settle(ctx)
 }
 
-// up brings the lab up as the cell has it; nothing happens where it is so already.
-func (r *Rig) up(ctx context.Context, l *lab.Lab) error {
-	o := r.options
+// upWith brings a lab up; nothing happens where it is so already.
+func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 	o.Progress = func(e rack.Event) {
 		if r.Progress != nil && e.Step != "" {
 			r.Progress(e.Step)
@@ -322,6 +374,9 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated()}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {
+		if n == "" {
+			continue
+		}
 		if ends[i], err = r.rack.Endpoint(n); err != nil {
 			return nil, err
 		}
@@ -347,12 +402,25 @@ func (r *Rig) Rest(context.Context) error {
 	return err
 }
 
-// Close takes back what was changed: the load ends, links are whole again, nodes run where they may. The lab stays up.
+// backLimit bounds the way back to the plan. Nodes that are emulated in an emulated host boot in ten minutes.
+const backLimit = 20 * time.Minute
+
+// Close takes back what was changed: the load ends, links are whole again, nodes run where they may, or as planned. The lab stays up.
 func (r *Rig) Close() error {
 	ctx := context.Background()
 	err := r.Rest(ctx)
 	if r.rack == nil {
 		return err
+	}
+	if r.placed() {
+		// As planned again, unless it never was otherwise.
+		ctx, cancel := context.WithTimeout(ctx, backLimit)
+		defer cancel()
+		err = errors.Join(err, r.upArranged(ctx, r.options.Place.Plan))
+		if r.rack == nil {
+			return err
+		}
+		return errors.Join(err, r.rack.Close())
 	}
 	err = errors.Join(err, r.place(false))
 	if slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {

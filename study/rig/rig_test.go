@@ -1,12 +1,16 @@
 package rig
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -17,6 +21,21 @@ import (
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
+
+// TestMain lets the test binary be the daemon of a lab, which Up starts from the running executable.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == rack.DaemonCommand {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		err := rack.RunDaemon(ctx, os.Args[2], os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // newRig makes a rig of a study of two nodes, which are not started.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
@@ -64,7 +83,7 @@ func TestCellsThatCannotBeHadAreRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"a value out of range", pairLab, "  lab.fabric.mtu: [1500, 99999999]\n", "with fabric.mtu: 99999999"},
 		{"an impairment that is none", pairLab, "  link.loss: [\"0\", many]\n", "factor link.loss: level many"},
 		{"impairments that do not fit together", pairLab, "  link.jitter: [\"0\", 1ms]\n", "jitter"},
-		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n", "it takes a lab on a host"},
+		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n", "it takes a lab with driver: libvirt"},
 		{"one node", "name: one\nnodes:\n  vm00: {}\n", "  link.loss: [\"0\", 1%]\n", "lab one has 1 node"},
 		{"a GPU", "name: gpu\nnodes:\n  vm00: {gpus: 1}\n  vm01: {}\n", "  link.loss: [\"0\", 1%]\n", "vm00"},
 	} {

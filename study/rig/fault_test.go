@@ -1,0 +1,159 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/store"
+)
+
+// A faultyRig is a real one in which something goes wrong at a run.
+type faultyRig struct {
+	*Rig
+	t     *testing.T
+	run   int                      // counts from 1
+	fault map[int]func(*faultyRig) // by run, before it is measured
+}
+
+func (f *faultyRig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
+	f.run++
+	if fault := f.fault[f.run]; fault != nil {
+		fault(f)
+	}
+	return f.Rig.Measure(ctx, m)
+}
+
+// sh runs a script on a node.
+func (f *faultyRig) sh(node, script string) {
+	f.t.Helper()
+	res, err := f.rack.Run(f.t.Context(), node, guest.Command{Argv: []string{"sh", "-c", script}})
+	if err != nil || res.ExitCode != 0 {
+		f.t.Errorf("%s: %s: %v: %s", node, script, err, res.Stderr)
+	}
+}
+
+// kill ends the process of a node.
+func (f *faultyRig) kill(node string) {
+	f.t.Helper()
+	for _, n := range f.rack.State.Nodes {
+		if n.Name == node {
+			if err := syscall.Kill(n.Process.PID, syscall.SIGKILL); err != nil {
+				f.t.Error(err)
+			}
+		}
+	}
+}
+
+// What goes wrong on real nodes is a failed run with its reason, and never a figure; and the study goes on.
+func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("boots nodes: not with -short")
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("", "rl-rig-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	dirs.Run, dirs.Data = run, run
+	file := filepath.Join(run, "lab.yaml")
+	if err := os.WriteFile(file, []byte("name: faulty\nnodes:\n  vm: {count: 2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := study.Parse("study.yaml", []byte("name: faulty\nlab: lab.yaml\nblocks: 2\nmeasure: [{test: ib_write_lat, bytes: 2, iterations: 20}]\nfactors:\n  link.delay: [\"0\", 1ms]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(dirs, spec, file, rack.Options{Accel: "tcg"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := rack.Down(context.Background(), dirs, "faulty"); err != nil {
+			t.Error(err)
+		}
+	})
+	const program = "/usr/bin/ib_write_lat"
+	f := &faultyRig{Rig: r, t: t}
+	stand := func(script string) func(*faultyRig) { // in the tool's place, on the client
+		return func(f *faultyRig) {
+			f.sh("vm01", "cp "+program+" /tmp/real; printf '#!/bin/sh\\n"+script+"\\n' > /tmp/false; chmod +x /tmp/false; mount --bind /tmp/false "+program)
+		}
+	}
+	f.fault = map[int]func(*faultyRig){
+		2: func(f *faultyRig) { // a node dies while it is measured
+			go func() {
+				time.Sleep(200 * time.Millisecond)
+				f.kill("vm00")
+			}()
+		},
+		4: stand("echo garbage"),
+		5: func(f *faultyRig) { // other digits: a locale
+			f.sh("vm01", "umount "+program)
+			stand(`LC_ALL=C /tmp/real "$@" | sed "s/\\\\([0-9]\\\\)[.]\\\\([0-9]\\\\)/\\\\1,\\\\2/g"`)(f)
+		},
+		6: func(f *faultyRig) { f.sh("vm01", "umount "+program) },
+	}
+	db, err := store.Open(t.Context(), filepath.Join(run, "s.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &store.Study{Name: "faulty", Spec: text, Created: time.Unix(0, 0), Rackless: "test"}
+	if err := db.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: f}
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	rec, err := conduct.Load(t.Context(), db, "faulty")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed []string
+	for _, o := range rec.Data.Runs {
+		if (o.Status == study.StatusFailed) != (len(o.Values) == 0) {
+			t.Errorf("run %d: %s with %d figures", o.Run, o.Status, len(o.Values))
+		}
+		if o.Status == study.StatusFailed {
+			failed = append(failed, o.Error)
+			t.Logf("failed: %s", o.Error)
+		}
+	}
+	if len(failed) != 3 {
+		t.Errorf("%d runs failed, want 3: %q", len(failed), failed)
+	}
+	if len(failed) == 3 && !strings.Contains(failed[1], "garbage") {
+		t.Errorf("what the tool printed is lost: %s", failed[1])
+	}
+}

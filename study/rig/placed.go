@@ -1,0 +1,167 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/variant"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+// A lab that is placed on this host is led into a cell by another arrangement of its plan: domains that differ are ended and started anew.
+
+// placed reports whether the lab is on this host, as domains of libvirt.
+func (r *Rig) placed() bool { return r.options.Place != nil }
+
+// labCPUs are those that the plan gives to lab nodes.
+func labCPUs(p *plan.Plan) topology.CPUSet {
+	var all topology.CPUSet
+	for _, n := range p.Nodes {
+		all = all.Union(topology.CPUs(n.VCPUs...))
+	}
+	return all
+}
+
+// pageSizes are the levels of hugepages, in bytes.
+var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
+
+// arrangement returns the plan of a cell. host is the machine as it is now.
+func (r *Rig) arrangement(host *topology.Host, settings map[string]string) (*plan.Plan, error) {
+	p := r.options.Place.Plan
+	var err error
+	if level, ok := settings[study.FactorHugepages]; ok {
+		if p, err = variant.Pages(p, pageSizes[level]); err != nil {
+			return nil, fmt.Errorf("factor %s: level %s: %w", study.FactorHugepages, level, err)
+		}
+	}
+	if level, ok := settings[study.FactorPlacement]; ok {
+		if p, err = variant.Of(p, host, level); err != nil {
+			return nil, fmt.Errorf("factor %s: level %s: %w", study.FactorPlacement, level, err)
+		}
+	}
+	return p, nil
+}
+
+// checkPlaced says whether the settings of a cell can be had on this host, as it is prepared.
+func (r *Rig) checkPlaced(settings map[string]string) error {
+	for factor, level := range settings {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
+		}
+		if _, ok := study.LabKey(factor); ok {
+			return fail("a host is prepared for one lab file: make a study of each")
+		}
+		if _, ok := study.LinkKey(factor); ok {
+			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
+		}
+		switch {
+		case factor == study.FactorPlacement && level == variant.Default && r.isolated().Overlaps(r.protected):
+			return fail("the kernel keeps CPUs %s to those who ask for them (isolcpus), so that nodes that are not pinned would all run on the few others; "+
+				"rackless rollback, then rackless prepare --no-reboot, makes no such rule", r.isolated().Intersect(r.protected))
+		case factor == study.FactorIsolation && level == "isolcpus":
+			return fail("it takes a boot between runs: make a study with it and one without")
+		case factor == study.FactorIsolation && level == "none" && !r.protected.IsSubsetOf(r.all):
+			return fail("as this host is prepared, nothing else runs on CPUs %s: make a study before it is prepared so and one after", r.protected.Difference(r.all))
+		case factor == study.FactorIsolation && level == "cpuset" && r.all.Difference(r.protected).IsEmpty():
+			return fail("no CPU is left for the load: all of %s are the lab's", r.all)
+		}
+	}
+	p, err := r.arrangement(r.host, settings)
+	if err != nil {
+		return err
+	}
+	return r.pagesThere(p)
+}
+
+// pagesThere says whether the host has the hugepages of a plan.
+func (r *Rig) pagesThere(p *plan.Plan) error {
+	for _, want := range p.Hugepages {
+		i := slices.IndexFunc(r.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == want.NUMANode })
+		total := uint64(0)
+		if i >= 0 {
+			for _, pool := range r.host.NUMANodes[i].Hugepages {
+				if pool.SizeBytes == want.PageBytes {
+					total = pool.Total
+				}
+			}
+		}
+		if need := uint64(want.Count + want.Held); total < need {
+			return fmt.Errorf("NUMA node %d has %d pages of %d KiB, and the lab needs %d in one of the cells: write the number to /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages",
+				want.NUMANode, total, want.PageBytes>>10, need, want.NUMANode, want.PageBytes>>10)
+		}
+	}
+	return nil
+}
+
+// isolated are the CPUs that the kernel balances no load on.
+func (r *Rig) isolated() topology.CPUSet {
+	if r.host.CPUs.Isolated == nil {
+		return topology.CPUSet{}
+	}
+	return *r.host.CPUs.Isolated
+}
+
+// survey reads the host, for what follows from it.
+func (r *Rig) survey() error {
+	u, err := url.Parse(r.options.Place.URI)
+	if err != nil {
+		return err
+	}
+	if u.Host != "" {
+		return fmt.Errorf("libvirt at %s is on another machine, and load is made and the host watched here: run the study there", r.options.Place.URI)
+	}
+	if r.host, err = inspect.Read(context.Background(), inspect.Live()); err != nil {
+		return err
+	}
+	r.protected = labCPUs(r.options.Place.Plan)
+	if r.protected.IsEmpty() {
+		return errors.New("the plan gives the lab no CPUs")
+	}
+	return nil
+}
+
+// upPlaced brings the lab up on this host as the cell has it.
+func (r *Rig) upPlaced(ctx context.Context, settings map[string]string) error {
+	p, err := r.arrangement(r.host, settings)
+	if err != nil {
+		return err
+	}
+	return r.upArranged(ctx, p)
+}
+
+// upArranged brings the lab up as a plan says; domains that differ are started anew.
+func (r *Rig) upArranged(ctx context.Context, p *plan.Plan) error {
+	place := *r.options.Place
+	place.Plan = p
+	o := r.options
+	o.Place, o.Recreate = &place, true
+	return r.upWith(ctx, r.lab, o)
+}
+
+// facts of the arrangement that the lab was planned in, for the report.
+func (r *Rig) placement() []study.Fact {
+	p := r.options.Place
+	all := []study.Fact{{Name: "libvirt", Value: p.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
+	if set := r.isolated(); !set.IsEmpty() {
+		all = append(all, study.Fact{Name: "isolated CPUs", Value: set.String()})
+	}
+	pools := map[string]uint64{}
+	for _, n := range r.host.NUMANodes {
+		for _, pool := range n.Hugepages {
+			if pool.Total > 0 {
+				pools[fmt.Sprintf("NUMA node %d, %d KiB", n.ID, pool.SizeBytes>>10)] = pool.Total
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		all = append(all, study.Fact{Name: "hugepages, " + name, Value: fmt.Sprint(pools[name])})
+	}
+	return all
+}

@@ -1,0 +1,195 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/libvirttest"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+)
+
+const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, nics: 0}\n"
+
+// solo is a plan for a lab of one node on CPU 1, and a host to go with it: what any machine with two CPUs can do.
+func solo() *rack.Placement {
+	return &rack.Placement{
+		Host: &topology.Host{System: topology.System{Arch: "x86_64"}},
+		Plan: &plan.Plan{
+			Schema: plan.Schema, Lab: "solo", Housekeeping: plan.Housekeeping{CPUs: topology.CPUs(0), Cores: 1},
+			Nodes: []plan.Node{{
+				Name: "vm00", VCPUs: []int{1}, Cores: 1, Threads: 1, EmulatorCPUs: topology.CPUs(0), IOThreadCPUs: topology.CPUs(0),
+				MemoryBytes: 512 << 20, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 512 << 20}},
+				Cells: []plan.Cell{{NUMANodes: []int{0}, VCPUs: 1, Bytes: 512 << 20, Distances: []int{10}}},
+			}},
+		},
+	}
+}
+
+// newPlaced makes a rig of a study of lab solo, placed as place says.
+func newPlaced(t *testing.T, dirs rack.Dirs, place *rack.Placement, factors string) (*Rig, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := os.WriteFile(file, []byte(soloLab), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: stress_stream, seconds: 6}]\nfactors:\n"+factors))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(dirs, spec, file, rack.Options{Accel: "tcg", Place: place})
+}
+
+func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, uri, factors, want string }{
+		{"another machine", "qemu+ssh://root@elsewhere/system", "  placement: [default, pin]\n", "run the study there"},
+		{"no siblings, or no such CPU", "qemu:///session", "  placement: [pin, pin+numa+smt]\n", "factor placement: level pin+numa+smt: node vm00: its cores have one thread each"},
+		{"nowhere wrong to go", "qemu:///session", "  placement: [pin, wrong-numa]\n", "factor placement: level wrong-numa: node vm00: no NUMA node is wrong for it"},
+		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n", "are no whole pages of 1073741824 bytes"},
+		{"a boot between runs", "qemu:///session", "  isolation: [none, isolcpus]\n", "make a study with it and one without"},
+		{"another lab", "qemu:///session", "  lab.fabric.mtu: [1500, 9000]\n", "a host is prepared for one lab file"},
+		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n", "there is no switch of rackless between them"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			place := solo()
+			place.URI = tt.uri
+			dir := t.TempDir()
+			if _, err := newPlaced(t, rack.Dirs{Run: dir, Cache: dir, Data: dir}, place, tt.factors); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// The levels of placement on a real libvirt: what the kernel says of the threads is what the level means, and the way back is to the plan.
+func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("boots nodes: not with -short")
+	}
+	for program, debian := range libvirttest.Programs {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("no %s: install Debian's %s", program, debian)
+			}
+			t.Skipf("no %s: install Debian's %s to run this test", program, debian)
+		}
+	}
+	d, err := libvirttest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("", "rl-rig-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	// The daemon's user may not look into the home directory of whoever runs the test.
+	img, err := guest.Ensure(t.Context(), guest.Options{Cache: dirs.Images(), Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := rack.Dirs{Run: run, Data: run, Cache: filepath.Join(d.Dir, "cache")}
+	if err := os.CopyFS(filepath.Join(own.Images(), img.Key), os.DirFS(filepath.Dir(img.KernelPath()))); err != nil {
+		t.Fatal(err)
+	}
+	dirs = own
+	place := solo()
+	place.URI = d.URI
+	r, err := newPlaced(t, dirs, place, "  placement: [default, pin, pin+numa]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := rack.Down(context.Background(), dirs, "solo"); err != nil && !errors.Is(err, rack.ErrNotRunning) {
+			t.Error(err)
+		}
+	})
+	ctx := t.Context()
+	// affinity returns where the virtual CPU's thread may run, the process, and the definition in force.
+	affinity := func() (cpus string, pid int, xml string) {
+		t.Helper()
+		c, err := r.rack.Libvirt(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		th, err := c.Threads(ctx, "solo.vm00")
+		if err != nil || len(th.VCPUs) != 1 {
+			t.Fatalf("threads %+v, %v", th, err)
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", th.PID, th.VCPUs[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:\t")
+		cpus, _, _ = strings.Cut(rest, "\n")
+		text, err := c.XML(ctx, "solo.vm00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cpus, th.PID, string(text)
+	}
+	for _, tt := range []struct {
+		level, cpus  string
+		pinned, numa bool
+	}{
+		{"default", r.all.String(), false, false},
+		{"pin", "1", true, false},
+		{"pin+numa", "1", true, true},
+	} {
+		if err := r.Apply(ctx, map[string]string{study.FactorPlacement: tt.level}); err != nil {
+			t.Fatal(tt.level, err)
+		}
+		cpus, pid, xml := affinity()
+		if cpus != tt.cpus || strings.Contains(xml, "<vcpupin") != tt.pinned || strings.Contains(xml, "<numatune>") != tt.numa {
+			t.Errorf("%s: on CPUs %s, want %s\n%s", tt.level, cpus, tt.cpus, xml)
+		}
+		samples, err := r.Measure(ctx, r.spec.Measure[0])
+		if err != nil || len(samples) != 1 || samples[0].Error != "" || samples[0].Value <= 0 || !samples[0].Emulated {
+			t.Errorf("%s: measured %+v, %v", tt.level, samples, err)
+		}
+		if err := r.Apply(ctx, map[string]string{study.FactorPlacement: tt.level}); err != nil {
+			t.Fatal(tt.level, err)
+		}
+		if _, again, _ := affinity(); again != pid {
+			t.Errorf("%s: the node was started anew without need", tt.level)
+		}
+	}
+	if err := r.Apply(ctx, map[string]string{study.FactorPlacement: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	back, err := rack.Open(dirs, "solo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.rack = back
+	if cpus, _, xml := affinity(); cpus != "1" || !strings.Contains(xml, "<numatune>") {
+		t.Errorf("after the study: on CPUs %s\n%s", cpus, xml)
+	}
+	if err := back.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

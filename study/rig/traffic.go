@@ -1,0 +1,195 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+)
+
+// A contender is a load beside what is measured.
+type contender interface {
+	// settle waits until the load is there. It fails where it has ended, or does nothing.
+	settle(ctx context.Context) error
+	// time returns how long the load has used CPUs of the host, in seconds, besides those of nodes and switch.
+	time(m machine) float64
+	// stop ends the load and returns how long it has used CPUs, as time does. A load that had ended before is an error: what was measured meanwhile had none.
+	stop() (float64, error)
+}
+
+// others are the nodes of a lab that are not measured.
+func others(l *lab.Lab, client, server string) []lab.Node {
+	var rest []lab.Node
+	for _, n := range l.Nodes {
+		if n.Name != client && n.Name != server && len(n.NICs) > 0 {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
+// nodeRunner runs commands on nodes, as rack.Rack does.
+type nodeRunner interface {
+	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
+}
+
+// traffic is TCP between the nodes that are not measured, each to the next, as much as goes through.
+type traffic struct {
+	nodes nodeRunner
+	among []lab.Node
+
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	err    error // of the first stream that could not go on
+}
+
+// Of the streams.
+const (
+	// A stream is short, so that what a rackless that was killed leaves behind in the nodes ends by itself; another one follows.
+	streamTime = 60 * time.Second
+	// Ports of others than bench's, which go up to 27999.
+	firstStreamPort, streamPorts = 28000, 1000
+	// connectTime is how long a server may take until it listens.
+	connectTime = 30 * time.Second
+)
+
+// startTraffic starts the streams.
+func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
+	t := &traffic{nodes: nodes, among: among}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	// Of two nodes one stream is enough; of more they make a ring.
+	streams := len(among)
+	if streams == 2 {
+		streams = 1
+	}
+	for i := range streams {
+		t.wg.Go(func() { t.stream(ctx, among[i], among[(i+1)%len(among)]) })
+	}
+	return t
+}
+
+// stream sends from one node to another until ctx ends.
+func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
+	for k := 0; ctx.Err() == nil; k++ {
+		port := strconv.Itoa(firstStreamPort + k%streamPorts)
+		if err := t.once(ctx, from.Name, to, port); err != nil && ctx.Err() == nil {
+			t.mu.Lock()
+			if t.err == nil {
+				t.err = err
+			}
+			t.mu.Unlock()
+			return
+		}
+	}
+}
+
+// once makes one stream.
+func (t *traffic) once(ctx context.Context, from string, to lab.Node, port string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	served := make(chan error, 1)
+	wg.Go(func() {
+		served <- t.run(ctx, to.Name, "iperf3", "-s", "-1", "-p", port)
+	})
+	deadline := time.Now().Add(connectTime)
+	for {
+		began := time.Now()
+		err := t.run(ctx, from, "iperf3", "-c", to.NICs[0].Addr.Addr().String(), "-p", port, "-t", fmt.Sprint(int(streamTime.Seconds())), "-i", "0")
+		if err == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case e := <-served:
+			return errors.Join(err, e)
+		case <-time.After(200 * time.Millisecond): // the server may not listen yet
+		}
+		if time.Now().After(deadline) || time.Since(began) > streamTime/2 {
+			return err
+		}
+	}
+}
+
+// run runs a program on a node until it has ended.
+func (t *traffic) run(ctx context.Context, node string, argv ...string) error {
+	res, err := t.nodes.Run(ctx, node, guest.Command{Argv: argv})
+	if err == nil && res.ExitCode != 0 {
+		out := bytes.TrimSpace(append(res.Stderr, res.Stdout...))
+		err = fmt.Errorf("%s: %s ended with %d: %s", node, strings.Join(argv, " "), res.ExitCode, out[max(0, len(out)-200):])
+	}
+	return err
+}
+
+// leastTraffic is what has to have left a node before the load is there, in bytes: more than the opening of a connection.
+const leastTraffic = 1 << 20
+
+// settle waits until the first node has sent.
+func (t *traffic) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*connectTime, fmt.Errorf("load between nodes that are not measured: %s has sent nothing in %v", t.among[0].Name, 2*connectTime))
+	defer cancel()
+	first := int64(-1)
+	for {
+		sent, err := t.sent(ctx)
+		if err != nil {
+			return err
+		}
+		if first < 0 {
+			first = sent
+		}
+		if sent-first > leastTraffic {
+			return nil
+		}
+		if err := t.failed(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// sent is how many bytes the first of the nodes has sent, as its kernel counts.
+func (t *traffic) sent(ctx context.Context) (int64, error) {
+	n := t.among[0]
+	file := "/sys/class/net/" + n.NICs[0].Name + "/statistics/tx_bytes"
+	res, err := t.nodes.Run(ctx, n.Name, guest.Command{Argv: []string{"cat", file}})
+	if err != nil {
+		return 0, err
+	}
+	v, err := strconv.ParseInt(string(bytes.TrimSpace(res.Stdout)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %s: %w", n.Name, file, err)
+	}
+	return v, nil
+}
+
+func (t *traffic) failed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// time is 0: what streams cost is used by nodes and switch.
+func (t *traffic) time(machine) float64 { return 0 }
+
+func (t *traffic) stop() (float64, error) {
+	err := t.failed()
+	t.cancel()
+	t.wg.Wait()
+	if err != nil {
+		err = fmt.Errorf("the load between nodes ended while it was needed: %w", err)
+	}
+	return 0, err
+}

@@ -1,0 +1,105 @@
+package rig
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+)
+
+func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {
+	t.Parallel()
+	const factors = "  contention: [idle, network]\n"
+	if _, err := newRig(t, "name: four\nnodes:\n  vm: {count: 4}\n", factors); err != nil {
+		t.Error(err)
+	}
+	const want = "it takes two nodes with a NIC that are not measured, and lab three has one besides vm01 and vm00: give nodes a count of 4"
+	if _, err := newRig(t, "name: three\nnodes:\n  vm: {count: 3}\n", factors); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := newRig(t, pairLab, factors); err == nil || !strings.Contains(err.Error(), "has none besides") {
+		t.Errorf("a pair: %v", err)
+	}
+}
+
+// Real nodes send to each other while others would be measured, and no longer.
+func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("boots nodes: not with -short")
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("", "rl-rig-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	dirs.Run, dirs.Data = run, run
+	file := filepath.Join(run, "lab.yaml")
+	if err := os.WriteFile(file, []byte("name: crowd\nnodes:\n  vm: {count: 4}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n  contention: [idle, network]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(dirs, spec, file, rack.Options{Accel: "tcg"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if _, err := rack.Down(context.Background(), dirs, "crowd"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.Apply(ctx, map[string]string{study.FactorContention: study.ContentionNetwork}); err != nil {
+		t.Fatal(err)
+	}
+	load := r.load.(*traffic)
+	if len(load.among) != 2 || load.among[0].Name != "vm02" || load.among[1].Name != "vm03" {
+		t.Errorf("load between %v, want the two nodes that are not measured", load.among)
+	}
+	// sent is what the first of them sends in a while.
+	sent := func(while time.Duration) int64 {
+		t.Helper()
+		before, err := load.sent(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(while)
+		after, err := load.sent(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after - before
+	}
+	if got := sent(2 * time.Second); got < leastTraffic {
+		t.Errorf("%d bytes in two seconds of load", got)
+	}
+	if err := r.Rest(ctx); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // what was under way
+	if got := sent(2 * time.Second); got > 100<<10 {
+		t.Errorf("%d bytes in two seconds after the load", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
