@@ -281,10 +281,9 @@ func (a *analysis) series(runs []Observation) error {
 		}
 	}
 	complete := map[int]int{}
-	cells := s.Cells()
+	cells := uniqueCells(s, s.Cells())
 	for _, k := range a.order {
-		for _, c := range cells {
-			cell := s.CellText(c)
+		for _, cell := range cells {
 			byBlock := a.values[k][cell]
 			if len(byBlock) == 0 {
 				continue
@@ -306,7 +305,7 @@ func (a *analysis) series(runs []Observation) error {
 		}
 	}
 	for _, n := range complete {
-		if n == len(uniqueCells(s, cells)) {
+		if n == len(cells) {
 			a.result.Blocks++
 		}
 	}

@@ -91,10 +91,20 @@ func (a *analysis) words() []string {
 	}
 	out = append(out, problems...)
 	if undecided > 0 {
-		out = append(out, fmt.Sprintf("%d of %d comparisons are undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks would decide.",
-			undecided, len(a.result.Comparisons)))
+		out = append(out, undecidedOf(undecided, len(a.result.Comparisons))+" undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks would decide.")
 	}
 	return out
+}
+
+// undecidedOf begins the sentence on what is undecided.
+func undecidedOf(n, all int) string {
+	switch {
+	case all == 1:
+		return "The only comparison is"
+	case n == 1:
+		return fmt.Sprintf("1 of %d comparisons is", all)
+	}
+	return fmt.Sprintf("%d of %d comparisons are", n, all)
 }
 
 // with says what is compared: "With placement=pin instead of default, at contention=cpu:2".
@@ -204,25 +214,29 @@ func confounds(runs []Observation) []string {
 				tools[test] = o.Tools[test]
 			}
 		}
-		if o.Before == nil {
+		now := o.Before
+		if now == nil { // earlier versions kept the state after a run alone
+			now = o.After
+		}
+		if now == nil {
 			continue
 		}
 		if first == nil {
-			first = o.Before
+			first = now
 		}
-		if a, b := strings.Join(first.Governors, ","), strings.Join(o.Before.Governors, ","); a != b {
+		if a, b := strings.Join(first.Governors, ","), strings.Join(now.Governors, ","); a != b {
 			add("the CPUs' governor is %s in run %d, and was %s", b, o.Run, a)
 		}
-		if a, b := first.MaxMHz, o.Before.MaxMHz; math.Abs(a-b) > 1 {
+		if a, b := first.MaxMHz, now.MaxMHz; math.Abs(a-b) > 1 {
 			add("the CPUs' highest frequency is %.0f MHz in run %d, and was %.0f MHz", b, o.Run, a)
 		}
-		if first.CPUs != o.Before.CPUs {
-			add("%d CPUs are online in run %d, and were %d", o.Before.CPUs, o.Run, first.CPUs)
+		if first.CPUs != now.CPUs {
+			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)
 		}
-		if a, b := strings.Join(first.Links, ", "), strings.Join(o.Before.Links, ", "); a != b {
+		if a, b := strings.Join(first.Links, ", "), strings.Join(now.Links, ", "); a != b {
 			add("PCIe links are %q in run %d, and were %q: a link was trained again", b, o.Run, a)
 		}
-		for _, d := range o.Before.Devices {
+		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
 				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0", strings.TrimSuffix(d, " -1"))
 			}

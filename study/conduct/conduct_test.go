@@ -151,9 +151,17 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 	if !rec.Emulated || len(rec.Invocations) != 1 || len(rec.Environment) != 1 {
 		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations), rec.Environment)
 	}
+	for _, o := range rec.Data.Runs {
+		if o.Before == nil || o.Before.Loop != 10 || o.After == nil || !o.After.At.After(o.Before.At) {
+			t.Errorf("run %d: the state of the host before it is %+v, and after it %+v", o.Run, o.Before, o.After)
+		}
+	}
 	r, err := study.Analyse(rec.Data)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(r.Controls) != 1 {
+		t.Errorf("controls %+v, want the noise floor", r.Controls)
 	}
 	if len(r.Comparisons) != 1 || r.Blocks != 6 || r.Comparisons[0].Judged.Verdict != "better" {
 		t.Errorf("got %d comparisons over %d blocks, %+v", len(r.Comparisons), r.Blocks, r.Comparisons[0].Judged)

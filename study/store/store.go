@@ -367,8 +367,8 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 		return err
 	}
 	defer tx.Rollback() // after a commit it has nothing to do
-	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, after = ? WHERE id = ?",
-		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.After), r.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? WHERE id = ?",
+		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.Before), text(r.After), r.ID); err != nil {
 		return err
 	}
 	ids, err := d.seriesIDs(ctx, tx, samples)
