@@ -87,6 +87,9 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 	}
 	s.Loop = loop
 	s.Own = r.own()
+	if r.placed() {
+		s.Links = r.pcieLinks()
+	}
 	if r.rack != nil {
 		for _, n := range r.rack.State.Nodes {
 			if n.Facts == nil {

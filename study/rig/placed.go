@@ -145,7 +145,31 @@ func (r *Rig) upArranged(ctx context.Context, p *plan.Plan) error {
 	return r.upWith(ctx, r.lab, o)
 }
 
-// facts of the arrangement that the lab was planned in, for the report.
+// pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe x8". GPUs slow theirs down when they are idle, so that of those only the
+// width counts. Virtual functions have the link of their physical function.
+func (r *Rig) pcieLinks() []string {
+	var all []string
+	for _, n := range r.options.Place.Plan.Nodes {
+		for _, card := range n.Cards {
+			dir := "sys/bus/pci/devices/" + card.ID
+			width := r.machine.text(dir + "/current_link_width")
+			if width == "" || width == "0" {
+				continue
+			}
+			link := card.ID + " x" + width
+			if card.Kind != plan.KindGPU {
+				link = card.ID + " " + r.machine.text(dir+"/current_link_speed") + " x" + width
+			}
+			if !slices.Contains(all, link) {
+				all = append(all, link)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// placement says where the lab is, for the report.
 func (r *Rig) placement() []study.Fact {
 	p := r.options.Place
 	all := []study.Fact{{Name: "libvirt", Value: p.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}

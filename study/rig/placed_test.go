@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/libvirttest"
@@ -69,6 +71,25 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// A link that is trained again between runs is seen; one of a GPU that only saves power is not.
+func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
+	t.Parallel()
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	const dir = "sys/bus/pci/devices/"
+	place := solo()
+	place.Plan.Nodes[0].Cards = []plan.NodeDevice{
+		{ID: "0000:06:00.0", Kind: plan.KindGPU}, {ID: "0000:41:00.0", Kind: plan.KindNIC}, {ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(1)}, {ID: "0000:61:00.0", Kind: plan.KindNIC},
+	}
+	r := &Rig{options: rack.Options{Place: place}, machine: machine{root: fstest.MapFS{
+		dir + "0000:06:00.0/current_link_speed": file("2.5 GT/s PCIe\n"), dir + "0000:06:00.0/current_link_width": file("16\n"),
+		dir + "0000:41:00.0/current_link_speed": file("8.0 GT/s PCIe\n"), dir + "0000:41:00.0/current_link_width": file("8\n"),
+		dir + "0000:61:00.0/current_link_speed": file("Unknown\n"), dir + "0000:61:00.0/current_link_width": file("0\n"),
+	}}}
+	if got, want := r.pcieLinks(), []string{"0000:06:00.0 x16", "0000:41:00.0 8.0 GT/s PCIe x8"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
