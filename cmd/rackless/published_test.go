@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// madeLine is the only line of a report that is not the runs' doing.
+var madeLine = regexp.MustCompile(`(?m)^Made .*\n`)
+
+// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again, from the raw figures beside them.
+func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
+	t.Chdir("../..") // where make ran
+	const dir = "docs/studies"
+	raw, err := os.ReadFile(filepath.Join(dir, "studies.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := filepath.Join(t.TempDir(), "studies.db") // a reader leaves files beside it
+	if err := os.WriteFile(db, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+		t.Run(name, func(t *testing.T) {
+			published, err := os.ReadFile(filepath.Join(dir, name+".md"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := &app{}
+			doc, err := a.studyDocument(t.Context(), db, "examples/studies/"+name+".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var now bytes.Buffer
+			if err := a.writeStudy(&now, "md", doc); err != nil {
+				t.Fatal(err)
+			}
+			was, is := madeLine.ReplaceAllString(string(published), ""), madeLine.ReplaceAllString(now.String(), "")
+			if diff := diffLines(was, is); diff != "" {
+				t.Errorf("make publish-studies writes it anew (-published +now):\n%s", diff)
+			}
+			if !doc.Emulated {
+				t.Error("it does not say that it is emulated")
+			}
+		})
+	}
+}
