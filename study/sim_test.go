@@ -140,6 +140,9 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 		alarms := 0
 		for i := range studies {
 			r := analyse(t, simulate(s, uint64(i+1), map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", tt.noise))
+			if r.Blocks != 10 {
+				t.Fatalf("%d blocks are complete, of 10", r.Blocks)
+			}
 			if slices.ContainsFunc(r.Comparisons, func(c study.Comparison) bool {
 				return c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse
 			}) {
