@@ -34,17 +34,21 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	return out, nil
 }
 
-// version returns the tool's version on the client's node. A tool that does not tell its version has the version "".
-func (m *measurement) version(ctx context.Context) (string, error) {
+// told returns what the tool on the client's node answers when it is asked for its version; nothing where there is no way to ask.
+func (m *measurement) told(ctx context.Context) (Output, error) {
 	argv := m.engine.plugin.version()
 	if argv == nil {
-		return "", nil
+		return Output{}, nil
 	}
-	out, err := m.ask(ctx, m.client.Node, argv...)
-	if err != nil {
-		return "", err
+	return m.ask(ctx, m.client.Node, argv...)
+}
+
+// version returns the tool's version on the client's node. A tool that does not tell its version has the version "".
+func (m *measurement) version(printed, told Output) string {
+	if t, ok := m.engine.plugin.(teller); ok {
+		return t.versionIn(printed, told)
 	}
-	return parseVersion(append(append([]byte(nil), out.Stdout...), out.Stderr...)), nil
+	return parseVersion(append(append([]byte(nil), told.Stdout...), told.Stderr...))
 }
 
 // quote writes a command line as a POSIX shell reads it.

@@ -52,7 +52,7 @@ func (e *Expected) key() baselineKey {
 // steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
 var steady = []string{
 	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage, MetricThroughput, MetricEventRate,
-	MetricMemoryBandwidth, MetricBusBandwidth,
+	MetricMemoryBandwidth, MetricBusBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
 }
 
 // DefaultTolerance is how far figures may be from a baseline where nothing else is said.

@@ -20,6 +20,8 @@ const (
 	toolUCX        = "ucx"
 	toolFiPingpong = "libfabric"
 	toolNCCLTests  = "nccl-tests"
+	toolOSU        = "osu"
+	tool7Zip       = "7-zip"
 )
 
 // An Endpoint is one side of a measurement.
@@ -55,6 +57,9 @@ type Options struct {
 	Port        int   // TCP port of this run, on the server. The Runner sets it.
 	Threads     int   // of the engines that load CPUs or GPUs, on one node. The Runner sets it: as many as the place has.
 	Memory      int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
+
+	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
+	Program string
 }
 
 // An Engine is a way to measure: a tool with its arguments, and the parser of what it prints.
@@ -64,6 +69,7 @@ type Engine struct {
 	About   string // what it measures, in one line
 	Suite   string // one of the Suite constants
 	Program string // what is started on the nodes
+	Others  string // other names of the program, with blanks between them: releases and packages differ
 	Package string // what brings the program: a Debian package, or words that say where it is had
 	Local   bool   // measures one node, see Runner.RunLocal
 
@@ -88,6 +94,21 @@ type plugin interface {
 	metrics() []string
 }
 
+// A launcher is a plugin whose client command starts a program on both nodes, and puts each into its place itself: what holds a command in its place would hold
+// only what starts them.
+type launcher interface{ launches() }
+
+func (e Engine) launches() bool {
+	_, ok := e.plugin.(launcher)
+	return ok
+}
+
+// A teller is a plugin whose tool says its version in what it prints while it measures.
+type teller interface {
+	// versionIn finds the version in what the client printed; told is what the command of version answered.
+	versionIn(printed, told Output) string
+}
+
 // An asker runs a short command on a node, and remembers what it answered.
 type asker func(ctx context.Context, node string, argv ...string) (Output, error)
 
@@ -100,7 +121,8 @@ func (nothing) server(Endpoint, Options) []string                               
 func (nothing) version() []string                                                  { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, ncclEngines)
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, ncclEngines, osuEngines,
+	sevenZipEngines)
 
 // defaults are the engines of rackless bench without --suite: those that every image of ours has had.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_atomic_lat", "iperf3"}

@@ -216,9 +216,9 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 		return j
 	}
 	r := route{Way: w, engine: e, bytes: s.Bytes, flows: 1, iperf: s.Metric == MetricThroughput}
-	r.flows, r.both = 1, false
+	r.flows, r.both = 1, e.sendsBothWays()
 	if p, ok := e.plugin.(perftest); ok {
-		r.flows, r.both, r.gpu = max(1, p.pairs), p.both, p.gpu != ""
+		r.flows, r.gpu = max(1, p.pairs), p.gpu != ""
 	}
 	r.judge(&j, resent)
 	return j

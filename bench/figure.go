@@ -29,6 +29,7 @@ const (
 	UnitPercent  = "%"
 	UnitEvents   = "events/s"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
+	UnitMIPS     = "MIPS" // 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not those of the CPU
 )
 
 // metricUnits has the unit of each metric.
@@ -38,6 +39,7 @@ var metricUnits = map[string]string{
 	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
 	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
 	MetricMemoryBandwidth: UnitGBps, MetricBusBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
+	MetricRating: UnitMIPS, MetricRatingCompress: UnitMIPS, MetricRatingDecompress: UnitMIPS,
 }
 
 // isCount tells whether a metric counts what goes wrong, so that zero is a good result.

@@ -95,6 +95,14 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 	"ucx":        func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
 	"libfabric":  ParseFiPingpong,
 	"nccl-tests": ParseNCCLTests,
+	"osu": func(in []byte) ([]Figure, error) {
+		res, err := ParseOSU(in)
+		if err != nil {
+			return nil, err
+		}
+		return res.Figures, nil
+	},
+	"7-zip": func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
 }
 
 func FuzzParsers(f *testing.F) {

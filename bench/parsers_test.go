@@ -35,6 +35,12 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us", "latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
 		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us", "latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
 			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us", "latency_average 1048576 20 4481.3 us"}},
+		{"osu", "synthetic-7.5-osu_latency-avg.txt", []string{"latency_average 1 0 1.61 us", "latency_average 2 0 1.6 us", "latency_average 4 0 1.62 us", "latency_average 8 0 1.65 us"}},
+		{"osu", "synthetic-7.5-osu_bibw-cuda-tail.txt", []string{"bw_average 32768 0 144 Gb/s", "bw_average 65536 0 160.004 Gb/s"}},
+		{"osu", "synthetic-7.3-osu_allreduce-full.txt", []string{"collective_time 4 1000 3.02 us", "collective_time 8 1000 3.04 us", "collective_time 16 1000 3.1 us"}},
+		{"7-zip", "recorded-26.02-7z-2threads.txt", []string{"rating 0 0 3366 MIPS", "rating_compress 0 0 3745 MIPS", "rating_decompress 0 0 2987 MIPS"}},
+		{"7-zip", "recorded-26.02-7zz-md20-1thread.txt", []string{"rating 0 0 3302 MIPS", "rating_compress 0 0 3321 MIPS", "rating_decompress 0 0 3282 MIPS"}},
+		{"7-zip", "synthetic-16.02-8threads.txt", []string{"rating 0 0 20304 MIPS", "rating_compress 0 0 19394 MIPS", "rating_decompress 0 0 21215 MIPS"}},
 	} {
 		t.Run(tt.parser+" "+tt.file, func(t *testing.T) {
 			got, err := parsers[tt.parser](readFile(t, "testdata/"+tt.parser+"/"+tt.file))
@@ -104,6 +110,9 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		putBW   = "ucx/recorded-1.13.1-rxe-tcg-put_bw.txt"
 		fi      = "libfabric/recorded-1.17.0-tcp-loopback.txt"
 		h100    = "nccl-tests/dgxc-h100-all_reduce.txt"
+		bw      = "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_bw.txt"
+		reduce  = "osu/synthetic-7.3-osu_allreduce-full.txt"
+		zip     = "7-zip/recorded-26.02-7z-2threads.txt"
 	)
 	for _, tt := range []struct{ name, parser, file, old, replacement, want string }{
 		{"no echo came back", "ping", "ping/recorded-iputils-20221126-bad-none.txt", "", "", `line 4 "3 packets transmitted, 0 received, 100% packet loss, time 410ms": no echo came back`},
@@ -160,6 +169,46 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"a bandwidth that its time does not give", "nccl-tests", h100, "272.71", "172.71", "4294967296 bytes in 15749 us are not 172.71 GB/s"},
 		{"a decimal comma", "nccl-tests", h100, "272.71", "272,71", `column algbw: value "272,71": not a decimal number`},
 		{"a time of zero", "nccl-tests", h100, "15749", "0", `column time: value "0": not above zero`},
+		{"a bandwidth of zero", "osu", bw, "3007.99", "   0.00", `column Bandwidth (MB/s): value "0.00": a value of zero is a failed measurement`},
+		{"no number", "osu", bw, "3007.99", "   -nan", `column Bandwidth (MB/s): value "-nan": not a decimal number`},
+		{"infinite", "osu", bw, "3007.99", "    inf", `column Bandwidth (MB/s): value "inf": not a decimal number`},
+		{"negative", "osu", bw, "3007.99", "-307.99", `column Bandwidth (MB/s): value "-307.99": the value is negative`},
+		{"a decimal comma", "osu", bw, "3007.99", "3007,99", `column Bandwidth (MB/s): value "3007,99": not a decimal number`},
+		{"another unit", "osu", bw, "(MB/s)", "(GB/s)", `unknown layout: column "Bandwidth (GB/s)"`},
+		{"a latency in a table of a bandwidth", "osu", bw, "Bandwidth (MB/s)", "Latency (us)", `unknown layout: column "Latency (us)"`},
+		{"no column of its own", "osu", bw, "Bandwidth (MB/s)", "Iterations", "unknown layout: a test of Bandwidth has one column Bandwidth (MB/s)"},
+		{"a column twice", "osu", reduce, "Max Latency(us)", "Min Latency(us)", `column "Min Latency(us)" appears twice`},
+		{"both titles of a latency", "osu", reduce, "Min Latency(us)", "   Latency (us)", "unknown layout: a test of Allreduce Latency has one column Latency (us) or Avg Latency(us)"},
+		{"no size", "osu", bw, "# Size      Bandwidth (MB/s)", "# Size Bandwidth (MB/s)", `unknown layout: column "# Size Bandwidth (MB/s)"`},
+		{"a field more", "osu", bw, "3007.99", "3007.99 1", "the row has 3 fields, the header 2 columns"},
+		{"a row is missing", "osu", bw, "65536                3007.99\n", "", "131072 bytes come after 32768: a row is missing"},
+		{"a row that another line took", "osu", bw, "65536                3007.99\n", "[vm01:1] warn 65536 3007.99\n", "131072 bytes come after 32768: a row is missing"},
+		{"a size twice", "osu", bw, "131072 ", "65536  ", "65536 bytes come after 65536: a row is missing"},
+		{"a size beyond all", "osu", bw, "4194304 ", "9223372036854775807 ", `column # Size: value "9223372036854775807": not a size`},
+		{"a second table", "osu", bw, "65536 ", "# OSU MPI Bandwidth Test v5.6.2\n65536 ", "a second table"},
+		{"a second header", "osu", bw, "65536 ", "# Size      Bandwidth (MB/s)\n65536 ", "a second table"},
+		{"no title", "osu", bw, "# OSU", "# MY", "the line above the table, which names the test, is missing"},
+		{"another test", "osu", "osu/stackhpc-roce-gcc9-openmpi4-ucx-bad-osu_allgather.txt", "", "", `a table of "Allgather Latency" is not read`},
+		{"a test of many pairs", "osu", "osu/stackhpc-ib-gcc9-openmpi4-ucx-bad-osu_mbw_mr_16.txt", "", "", `a table of "Multiple Bandwidth / Message Rate" is not read`},
+		{"wrong data", "osu", reduce, "Pass", "Fail", `column Validation: value "Fail": the data that arrived are not those that were sent`},
+		{"wrong data at the end", "osu", bw, "65536 ", "DATA VALIDATION ERROR: osu_bw exited with status 1\n65536 ", "the data that arrived are not those that were sent"},
+		{"no iterations", "osu", reduce, " 1000 ", "    0 ", `column Iterations: value "0": not above zero`},
+		{"no table", "osu", bw, "# Size ", "# Sighs ", "there is no row of a table"},
+
+		{"killed", "7-zip", "7-zip/recorded-26.02-7z-bad-killed.txt", "", "", "the output is not whole: the line of the total is missing"},
+		{"cut off", "7-zip", zip, "Tot:", "T", "the output is not whole: the line of the total is missing"},
+		{"a total that is none", "7-zip", zip, "3366", "3466", "the total of 3466 is not the average of 3745 and 2987"},
+		{"a rating of zero", "7-zip", zip, "3745", "   0", `value "0": a value of zero is a failed measurement`},
+		{"no number", "7-zip", zip, "3366", " nan", `value "nan": not a decimal number`},
+		{"negative", "7-zip", zip, "3745", "-745", `value "-745": the value is negative`},
+		{"another unit", "7-zip", zip, "MIPS   MIPS  |", "MIPS   GIPS  |", "unknown layout: other units"},
+		{"a column more", "7-zip", zip, "Tot:  ", "Tot: 1 ", "unknown layout, or a second table"},
+		{"a second table", "7-zip", zip, "Tot:", "Avr:      3593    87   4265   3745  |      34289    88   3393   2987\nTot:", "unknown layout, or a second table"},
+		{"a total above its averages", "7-zip", zip, "Avr:", "Tot:              87   3829   3366\nAvr:", "unknown layout, or a second table"},
+		{"no memory", "7-zip", zip, "23:  ", "ERROR: Can't allocate required memory!\n23:  ", "7-Zip gave up"},
+		{"stopped", "7-zip", zip, "23:  ", "Break signaled\n23:  ", "7-Zip gave up"},
+		{"no number of threads", "7-zip", zip, "threads:      2\n\n", "threads:      x\n\n", `threads "x": not a whole number`},
+
 		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ", "the row has 4 fields, the header 13 columns"},
 	} {
 		t.Run(tt.parser+" "+tt.name, func(t *testing.T) {
@@ -187,7 +236,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 	for parser, file := range map[string]string{
 		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt", "stress-ng": "recorded-0.15.06-tcg-stream.txt",
-		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log",
+		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log", "7-zip": "recorded-26.02-7z-2threads.txt",
 	} {
 		whole := readFile(t, "testdata/"+parser+"/"+file)
 		want, err := parsers[parser](whole)

@@ -255,7 +255,10 @@ type ended struct {
 
 // commands returns the command lines, with what holds them in their places. There is no server where the tool has none.
 func (m *measurement) commands(opts Options) (client, server []string) {
-	client = m.opts.place(m.client).wrap(m.engine.Client(m.client, m.server, opts))
+	client = m.engine.Client(m.client, m.server, opts)
+	if !m.engine.launches() {
+		client = m.opts.place(m.client).wrap(client)
+	}
 	if !m.engine.Local {
 		server = m.opts.place(m.server).wrap(m.engine.Server(m.server, opts))
 	}
@@ -284,15 +287,17 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	if unprepared != nil {
 		return base, nil, unprepared
 	}
-	var err error
-	if base.Version, err = m.version(ctx); err != nil {
+	told, err := m.told(ctx)
+	if err != nil {
 		return base, nil, err
 	}
+	base.Version = m.version(Output{}, told)
 	clientArgs, serverArgs := m.commands(opts)
 	if serverArgs == nil {
 		base.Started = time.Now().UTC()
 		client, _ := m.runClient(ctx, clientArgs, nil)
 		base.Seconds = time.Since(base.Started).Seconds()
+		base.Version = m.version(client.out, told)
 		figures, err := m.judge(client)
 		return base, figures, err
 	}
@@ -431,7 +436,11 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	figures, parseErr := m.engine.parse(client.out, m.opts)
 	var bad *BadResultError
 	if code := client.out.ExitCode; code != 0 {
-		err := error(exitError(m.client.Node, m.engine.Program, client.out))
+		exit := exitError(m.client.Node, m.engine.Program, client.out)
+		if m.engine.launches() {
+			exit.Text = firstWords(client.out)
+		}
+		err := error(exit)
 		switch {
 		case (m.engine.Tool == toolIperf3 || m.engine.Tool == toolPing) && errors.As(parseErr, &bad):
 			err = fmt.Errorf("%w: %w", err, bad) // they tell the reason in what they print

@@ -63,4 +63,8 @@ const (
 	MetricMemoryBandwidth = "memory_bandwidth"  // GB/s read and written, all CPUs together
 	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
+
+	MetricRating           = "rating"            // MIPS: the average of the two below
+	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
+	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing
 )

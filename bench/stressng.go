@@ -31,23 +31,30 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	out, err := ask(ctx, ep.Node, "cat", "/proc/meminfo")
-	if err != nil {
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	m := memAvailable.FindSubmatch(out.Stdout)
-	if m == nil {
-		return &UnfitError{Node: ep.Node, Reason: "/proc/meminfo does not tell how much memory is available"}
-	}
-	kib, err := strconv.ParseInt(string(m[1]), 10, 52)
-	if err != nil {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
-	}
-	o.Memory = kib << 10 / 2 // the other half is for the rest of the node
 	if need := int64(o.Threads) * streamPerCache * leastCache; o.Memory < need {
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("stress-ng's stream needs %d MiB for %d CPUs; half of what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
 	}
 	return nil
+}
+
+// halfOfAvailable returns the bytes of memory that a tool may take on a node: the other half is for the rest of it.
+func halfOfAvailable(ctx context.Context, ask asker, node string) (int64, error) {
+	out, err := ask(ctx, node, "cat", "/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	m := memAvailable.FindSubmatch(out.Stdout)
+	if m == nil {
+		return 0, &UnfitError{Node: node, Reason: "/proc/meminfo does not tell how much memory is available"}
+	}
+	kib, err := strconv.ParseInt(string(m[1]), 10, 52)
+	if err != nil {
+		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
+	}
+	return kib << 10 / 2, nil
 }
 
 var memAvailable = regexp.MustCompile(`(?m)^MemAvailable:\s+([0-9]+) kB$`)

@@ -14,12 +14,14 @@ const (
 	SuiteCPU    = "cpu"
 	SuiteMemory = "memory"
 	SuiteGPU    = "gpu"
+	SuiteMPI    = "mpi"
+	SuiteApps   = "apps"
 	SuiteAll    = "all"
 )
 
 // Suites returns the names of all suites.
 func Suites() []string {
-	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteAll}
+	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
 }
 
 // Suite returns the engines of a suite, in the order to run them in. Not every node has the tools of all: see Runner.Fits.
@@ -36,13 +38,14 @@ func Suite(name string) ([]Engine, error) {
 	return out, nil
 }
 
-// Fits tells why nodes cannot run an engine, or nil: a program or what it needs is not there. It looks, and measures nothing.
+// Fits tells why nodes cannot run an engine, or nil: a program or what it needs is not there. It looks, and measures nothing. Each node is looked at as the client of
+// the one before it, as in the plans of Pairs, and the first as its own: what has to be between two nodes is looked for there.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
-	for _, ep := range nodes {
+	for i, ep := range nodes {
 		if err := r.installed(ctx, e, ep.Node); err != nil {
 			return err
 		}
-		server := ep
+		server := nodes[max(0, i-1)]
 		if e.Local {
 			server = Endpoint{}
 		}
@@ -53,9 +56,14 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 	return nil
 }
 
+// whichOf is the command that prints the path of the first of some programs that a node has, and fails where it has none.
+func whichOf(names string) []string {
+	return []string{"sh", "-c", "command -v " + strings.Join(strings.Fields(names), " || command -v ")}
+}
+
 // installed returns an *UnfitError where a node lacks an engine's program.
 func (r *Runner) installed(ctx context.Context, e Engine, node string) error {
-	out, err := r.ask(ctx, node, "sh", "-c", "command -v "+e.Program)
+	out, err := r.ask(ctx, node, whichOf(e.Program+" "+e.Others)...)
 	if err != nil {
 		return err
 	}

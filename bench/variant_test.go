@@ -109,7 +109,7 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 		}
 		n += len(engines)
 	}
-	if _, err := Suite("mpi"); err == nil || err.Error() != `find suite "mpi": unknown; use one of rdma, tcp, cpu, memory, gpu, all` {
+	if _, err := Suite("disk"); err == nil || err.Error() != `find suite "disk": unknown; use one of rdma, tcp, cpu, memory, gpu, mpi, apps, all` {
 		t.Errorf("a suite that is not there: %v", err)
 	}
 	var names []string

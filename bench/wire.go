@@ -60,6 +60,17 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	return limit
 }
 
+// sendsBothWays tells whether the bandwidths of an engine are sums of what both sides send at once.
+func (e Engine) sendsBothWays() bool {
+	switch p := e.plugin.(type) {
+	case perftest:
+		return p.both
+	case osu:
+		return p.both
+	}
+	return false
+}
+
 // rounding is by how much a good figure may be above the limit: clocks of both sides differ, and the figures are rounded.
 const rounding = 0.005
 
@@ -77,7 +88,11 @@ func (w Wire) check(e Engine, figures []Figure) error {
 		if w.Rate <= 0 || e.Local {
 			continue
 		}
-		if p, ok := e.plugin.(perftest); f.Unit == UnitGbps && f.Metric != MetricBWPeak && !(ok && p.both) && f.Value > w.Rate*(1+rounding) {
+		most := w.Rate
+		if e.sendsBothWays() {
+			most *= 2
+		}
+		if f.Unit == UnitGbps && f.Metric != MetricBWPeak && f.Value > most*(1+rounding) {
 			return bad("%g Gb/s is more than a link of %g Gb/s carries: it went another way, or was measured wrongly", f.Value, w.Rate)
 		}
 		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev && f.Value < least*(1-rounding) {

@@ -97,6 +97,9 @@ var metrics = []struct{ name, unit, label string }{
 	{bench.MetricMemoryBandwidth, "GB/s", "read and written"},
 	{bench.MetricBusBandwidth, "GB/s", "bus bandwidth"},
 	{bench.MetricCollectiveTime, "us", "time"},
+	{bench.MetricRating, "MIPS", "rating"},
+	{bench.MetricRatingCompress, "MIPS", "compressing"},
+	{bench.MetricRatingDecompress, "MIPS", "decompressing"},
 }
 
 // metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its own name, with no unit known.

@@ -91,6 +91,8 @@ func primary(test string) []string {
 	switch {
 	case name == "iperf3":
 		return []string{"throughput"}
+	case name == "7zip":
+		return []string{"rating"}
 	case name == "ping":
 		return []string{"latency_average"}
 	case strings.HasSuffix(name, "_lat"):

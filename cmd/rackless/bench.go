@@ -46,15 +46,17 @@ Bandwidths of hardware are held against what the way carries, with headers count
 a shortfall with their evidence and fix (PCIe link, IB MTU, one flow on a bond, NUMA node, contention), or that none was found.
 
 With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu (sysbench), memory
-(stress-ng), gpu (nccl-tests), or all. Those of cpu, memory and gpu measure one node after the other. What the nodes have no
-tool for is left out, and a line says so. perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4,
-ib_write_bw/bidi, ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf.
+(stress-ng), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip), or all. Those of cpu, memory, gpu and apps measure one node
+after the other, those of mpi start one rank on each of two nodes. What the nodes have no tool for is left out, and a line says so.
+perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi, ib_read_bw/timed, ib_write_bw/imm,
+ib_write_bw/cuda0/dmabuf.
 
 Ends with status 3 if a measurement failed after its retries, or a check before it.`,
 		Example: `  rackless bench pair
   rackless bench pair --quick
   rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat
   rackless bench pair --suite tcp
+  rackless bench pair --suite mpi --cpu 0-3
   rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
 		Args:              exactArgs(1, "the name of a lab or a lab file"),
 		ValidArgsFunction: a.completeLabs,

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An OSUResult is the table of one of the OSU micro-benchmarks.
+type OSUResult struct {
+	Test        string // as the line above the table has it, e.g. "Allreduce Latency"
+	Version     string // of the OSU micro-benchmarks
+	First, Last int64  // sizes of the first and the last row; 0 is a size here, and has no figure
+	Figures     []Figure
+}
+
+// osuTests are the tests whose tables are read, with what they measure. The title of the column does not tell it: since 7.4 a latency is called as the time of a collective
+// operation is.
+var osuTests = map[string]string{
+	"Bandwidth":                MetricBWAverage,
+	"Bi-Directional Bandwidth": MetricBWAverage,
+	"Latency":                  MetricLatencyAverage,
+	"Allreduce Latency":        MetricCollectiveTime,
+	"All-to-All Personalized Exchange Latency": MetricCollectiveTime,
+}
+
+// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind MPI is where the buffers are.
+var osuTitle = regexp.MustCompile(`(?m)^# OSU MPI(?:-[A-Z]+(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
+
+// mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
+const mbToGb = 8e-3
+
+// ParseOSU reads the table of osu_latency, osu_bw, osu_bibw, osu_allreduce or osu_alltoall of releases 5 to 7 by its header row. Other programs may print lines above, below
+// and between the rows. A size that is not twice the one before shows that a row is missing; that some are missing at the end only the caller can know.
+func ParseOSU(output []byte) (*OSUResult, error) {
+	var res OSUResult
+	var titles []string
+	rows := 0
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		fields := strings.Fields(line)
+		bad := func(err error) error {
+			return &BadResultError{Tool: toolOSU, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
+		var err error
+		switch {
+		case title != nil && res.Test != "" || titles != nil && strings.HasPrefix(line, "# Size "):
+			err = errors.New("a second table")
+		case title != nil:
+			res.Test, res.Version = title[1], title[2]
+			if osuTests[res.Test] == "" {
+				err = fmt.Errorf("a table of %q is not read", shorten(res.Test))
+			}
+		case strings.HasPrefix(line, "# Size "):
+			titles, err = osuHeader(res.Test, line)
+		case strings.HasPrefix(line, "DATA VALIDATION ERROR"):
+			err = errOSUData
+		case titles == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
+			// Words of mpirun, or of what started it.
+		default:
+			var f Figure
+			f, err = osuRow(titles, fields, osuTests[res.Test])
+			switch {
+			case err != nil:
+			case rows > 0 && f.Bytes != max(1, 2*res.Last):
+				err = fmt.Errorf("%d bytes come after %d: a row is missing", f.Bytes, res.Last)
+			case !strings.HasSuffix(line, "\n"):
+				err = errors.New("the output ends within a row")
+			}
+			if rows == 0 {
+				res.First = f.Bytes
+			}
+			res.Last = f.Bytes
+			rows++
+			if f.Bytes > 0 {
+				res.Figures = append(res.Figures, f)
+			}
+		}
+		if err != nil {
+			return nil, bad(err)
+		}
+	}
+	if len(res.Figures) == 0 {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolOSU, Line: n, Text: text, Reason: "there is no row of a table"}
+	}
+	return &res, nil
+}
+
+var errOSUData = errors.New("the data that arrived are not those that were sent")
+
+// osuMain are the titles of the column with what a test measures, by its unit; osuBeside are columns that options add. The averages of the fastest and of the slowest rank, which
+// -f adds, are neither the least nor the most of all iterations.
+var (
+	osuMain   = map[string][]string{UnitGbps: {"Bandwidth (MB/s)"}, UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
+	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size"}
+	osuTail   = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
+)
+
+// osuHeader parts a header row into its titles, which have two blanks or more between them. One that is not known may be a new layout.
+func osuHeader(test, line string) ([]string, error) {
+	if test == "" {
+		return nil, errors.New("the line above the table, which names the test, is missing")
+	}
+	main := osuMain[metricUnits[osuTests[test]]]
+	var titles []string
+	figures := 0
+	for title := range strings.SplitSeq(line, "  ") {
+		title = strings.TrimSpace(title)
+		switch {
+		case title == "":
+			continue
+		case slices.Contains(titles, title):
+			return nil, fmt.Errorf("column %q appears twice", shorten(title))
+		case slices.Contains(main, title):
+			figures++
+		case (title == "# Size") != (titles == nil), title != "# Size" && !slices.Contains(osuBeside, title) && !osuTail.MatchString(title):
+			return nil, fmt.Errorf("unknown layout: column %q", shorten(title))
+		}
+		titles = append(titles, title)
+	}
+	if figures != 1 {
+		return nil, fmt.Errorf("unknown layout: a test of %s has one column %s", test, strings.Join(main, " or "))
+	}
+	return titles, nil
+}
+
+func osuRow(titles, fields []string, metric string) (Figure, error) {
+	if len(fields) != len(titles) {
+		return Figure{}, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
+	}
+	unit := metricUnits[metric]
+	f := Figure{Metric: metric, Unit: unit}
+	for i, title := range titles {
+		var v float64
+		var err error
+		switch title {
+		case "# Size":
+			if f.Bytes, err = strconv.ParseInt(fields[i], 10, 52); err != nil {
+				err = errors.New("not a size")
+			}
+		case "Iterations":
+			f.Iterations, err = parseCount(fields[i])
+		case "Validation":
+			if fields[i] != "Pass" {
+				err = errOSUData
+			}
+		default:
+			if v, _, err = parseNumber(fields[i]); err == nil {
+				err = checkValue(metric, v)
+			}
+		}
+		if err != nil {
+			return Figure{}, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
+		}
+		if slices.Contains(osuMain[unit], title) {
+			f.Value = v
+			if unit == UnitGbps {
+				f.Value *= mbToGb
+			}
+		}
+	}
+	return f, nil
+}

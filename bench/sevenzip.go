@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// The program is called 7z by p7zip and by later packages of 7-Zip, 7zz by 7-Zip itself, and 7zr where only its own format is built in.
+const (
+	sevenZipProgram = "7z"
+	sevenZipOthers  = "7zz 7zr"
+)
+
+var sevenZipEngines = []Engine{{
+	Name: "7zip", Tool: tool7Zip, About: "compressing and decompressing by one thread a CPU: integers, caches and memory", Suite: SuiteApps, Program: sevenZipProgram, Others: sevenZipOthers,
+	Package: "7zip or p7zip-full", Local: true, plugin: sevenZip{},
+}}
+
+type sevenZip struct{ nothing }
+
+// Dictionaries are of 2^22 bytes and more, up to one of these sizes: its own largest, and its smallest.
+const (
+	sevenZipLargest  = 25
+	sevenZipSmallest = 22
+)
+
+// sevenZipBytes is at least what two threads take with a dictionary of 2^log bytes: it says 65, 227 and 444 MiB of itself for 22, 24 and 25.
+func sevenZipBytes(threads, log int) int64 {
+	pairs := int64(threads+1) / 2
+	return pairs * (14<<log + 10<<20)
+}
+
+// prepare counts the CPUs, and finds the memory that may be taken. By itself 7-Zip takes what fits into all memory of the node, and not into what is left of it.
+func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+	out, err := ask(ctx, ep.Node, whichOf(sevenZipProgram+" "+sevenZipOthers)...)
+	if err != nil {
+		return err
+	}
+	if o.Program = path.Base(strings.TrimSpace(string(out.Stdout))); o.Program == "." {
+		o.Program = sevenZipProgram
+	}
+	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
+		return err
+	}
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node); err != nil {
+		return err
+	}
+	if need := sevenZipBytes(o.Threads, sevenZipSmallest); o.Memory < need {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("7-Zip's benchmark needs %d MiB for %d CPUs; half of what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
+	}
+	return nil
+}
+
+func (sevenZip) client(_, _ Endpoint, o Options) []string {
+	program := o.Program
+	if program == "" {
+		program = sevenZipProgram
+	}
+	threads := max(1, o.Threads)
+	log := sevenZipLargest
+	short := o.Quick || o.Accelerator != "kvm" // each size takes some half a minute of an emulated CPU
+	for log > sevenZipSmallest && (short || sevenZipBytes(threads, log) > o.Memory) {
+		log--
+	}
+	return []string{program, "b", "-mmt" + strconv.Itoa(threads), "-md" + strconv.Itoa(log)}
+}
+
+func (sevenZip) metrics() []string {
+	return []string{MetricRating, MetricRatingCompress, MetricRatingDecompress}
+}
+
+func (sevenZip) parse(out Output, o Options) ([]Figure, error) {
+	return Parse7Zip(out.Stdout, o.Threads)
+}
+
+// It says "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
+var sevenZipTitle = regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)
+
+func (sevenZip) versionIn(printed, _ Output) string {
+	if m := sevenZipTitle.FindSubmatch(printed.Stdout); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// Lines of `7z b`. The averages of 16.02 have no speed.
+var (
+	sevenZipThreads = regexp.MustCompile(`^RAM usage:.*# Benchmark threads:\s+(\S+)$`)
+	sevenZipAverage = regexp.MustCompile(`^Avr:((?:\s+\S+){3,4})\s+\|((?:\s+\S+){3,4})$`)
+	sevenZipTotal   = regexp.MustCompile(`^Tot:((?:\s+\S+){3})$`)
+)
+
+// Parse7Zip reads the ratings that `7z b` of 16.02 and later printed: the averages over all dictionaries of compressing and decompressing, and of the two. It refuses another number
+// of threads than asked for; 0 takes any. The total must be the average that it is said to be.
+func Parse7Zip(output []byte, threads int) ([]Figure, error) {
+	var rating [3]float64 // in all, compressing, decompressing
+	ran := int64(0)
+	units := false
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		ended := strings.HasSuffix(line, "\n")
+		line = strings.TrimSpace(line)
+		average, total, count := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line), sevenZipThreads.FindStringSubmatch(line)
+		var err error
+		switch {
+		case strings.HasPrefix(line, "ERROR:"), strings.HasPrefix(line, "System ERROR"), strings.HasPrefix(line, "Break signaled"):
+			err = errors.New("7-Zip gave up")
+		case count != nil:
+			if ran != 0 {
+				err = errors.New("a second run")
+			} else if ran, err = parseCount(count[1]); err != nil {
+				err = fmt.Errorf("threads %q: %w", shorten(count[1]), err)
+			}
+		case strings.HasPrefix(line, "KiB/s "):
+			if units = strings.Join(strings.Fields(line), " ") == "KiB/s % MIPS MIPS | KiB/s % MIPS MIPS"; !units {
+				err = errors.New("unknown layout: other units")
+			}
+		case average != nil && rating[1] == 0 && units && ran > 0:
+			if rating[1], err = sevenZipRating(average[1]); err == nil {
+				rating[2], err = sevenZipRating(average[2])
+			}
+		case total != nil && rating[1] > 0 && rating[0] == 0:
+			if rating[0], err = sevenZipRating(total[1]); err == nil && !ended {
+				err = errors.New("the output ends within a row")
+			}
+		case strings.HasPrefix(line, "Avr:"), strings.HasPrefix(line, "Tot:"):
+			err = errors.New("unknown layout, or a second table")
+		}
+		if err != nil {
+			return nil, &BadResultError{Tool: tool7Zip, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+	}
+	var err error
+	switch both := (rating[1] + rating[2]) / 2; {
+	case rating[0] == 0:
+		err = errors.New("the output is not whole: the line of the total is missing")
+	case math.Abs(rating[0]-both) > 1: // whole numbers, rounded or cut
+		err = fmt.Errorf("the total of %g is not the average of %g and %g", rating[0], rating[1], rating[2])
+	case threads != 0 && ran != int64(threads):
+		err = fmt.Errorf("%d threads ran, not %d", ran, threads)
+	}
+	if err != nil {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: tool7Zip, Line: n, Text: text, Reason: err.Error()}
+	}
+	return []Figure{
+		{Metric: MetricRating, Value: rating[0], Unit: UnitMIPS},
+		{Metric: MetricRatingCompress, Value: rating[1], Unit: UnitMIPS},
+		{Metric: MetricRatingDecompress, Value: rating[2], Unit: UnitMIPS},
+	}, nil
+}
+
+// sevenZipRating takes the last of the columns: speed (KiB/s), usage (%), rating for one CPU in use, rating (MIPS).
+func sevenZipRating(columns string) (float64, error) {
+	fields := strings.Fields(columns)
+	rating := 0.0
+	for _, field := range fields {
+		v, _, err := parseNumber(field)
+		if err == nil {
+			err = checkValue(MetricRating, v)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("value %q: %w", shorten(field), err)
+		}
+		rating = v
+	}
+	return rating, nil
+}
