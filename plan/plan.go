@@ -58,14 +58,14 @@ type Node struct {
 	Threads int   `json:"threads_per_core"`
 	SMT     bool  `json:"smt"` // siblings are shown to the guest as such
 	// Unpinned is set where virtual CPUs may run on any CPU of the host: VCPUs then only says how many there are. No planner makes such nodes; studies compare with them.
-	Unpinned bool `json:"unpinned,omitempty"`
+	Unpinned bool `json:"unpinned"`
 	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node.
 	EmulatorCPUs topology.CPUSet `json:"emulator_cpus"`
 	IOThreadCPUs topology.CPUSet `json:"iothread_cpus"`
 	MemoryBytes  uint64          `json:"memory_bytes"`
 	Memory       []NodeMemory    `json:"memory"` // by NUMA node
 	// Unbound is set where memory may come from any NUMA node of the host: Memory then says which pages it is made of, and where there is room. As Unpinned, for studies.
-	Unbound   bool `json:"unbound,omitempty"`
+	Unbound   bool `json:"unbound"`
 	GuestNUMA bool `json:"guest_numa"`
 	// Cells are the guest's NUMA nodes in order; one where GuestNUMA is false.
 	Cells []Cell `json:"cells"`
