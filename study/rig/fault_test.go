@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -59,26 +58,8 @@ func (f *faultyRig) kill(node string) {
 // What goes wrong on real nodes is a failed run with its reason, and never a figure; and the study goes on.
 func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("boots nodes: not with -short")
-	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := os.MkdirTemp("", "rl-rig-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(run) })
-	dirs.Run, dirs.Data = run, run
-	file := filepath.Join(run, "lab.yaml")
+	dirs := nodeDirs(t)
+	file := filepath.Join(dirs.Run, "lab.yaml")
 	if err := os.WriteFile(file, []byte("name: faulty\nnodes:\n  vm: {count: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +97,7 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 		},
 		6: func(f *faultyRig) { f.sh("vm01", "umount "+program) },
 	}
-	db, err := store.Open(t.Context(), filepath.Join(run, "s.db"))
+	db, err := store.Open(t.Context(), filepath.Join(dirs.Run, "s.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

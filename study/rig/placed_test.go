@@ -96,9 +96,7 @@ func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 // The levels of placement on a real libvirt: what the kernel says of the threads is what the level means, and the way back is to the plan.
 func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("boots nodes: not with -short")
-	}
+	dirs := nodeDirs(t)
 	for program, debian := range libvirttest.Programs {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("CI") != "" {
@@ -116,25 +114,15 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := os.MkdirTemp("", "rl-rig-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(run) })
 	// The daemon's user may not look into the home directory of whoever runs the test.
 	img, err := guest.Ensure(t.Context(), guest.Options{Cache: dirs.Images(), Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := rack.Dirs{Run: run, Data: run, Cache: filepath.Join(d.Dir, "cache")}
-	if err := os.CopyFS(filepath.Join(own.Images(), img.Key), os.DirFS(filepath.Dir(img.KernelPath()))); err != nil {
+	dirs.Cache = filepath.Join(d.Dir, "cache")
+	if err := os.CopyFS(filepath.Join(dirs.Images(), img.Key), os.DirFS(filepath.Dir(img.KernelPath()))); err != nil {
 		t.Fatal(err)
 	}
-	dirs = own
 	place := solo()
 	place.URI = d.URI
 	r, err := newPlaced(t, dirs, place, "  placement: [default, pin, pin+numa]\n")

@@ -37,6 +37,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// nodeDirs returns where nodes of a test run, with images and templates from the user's cache. Without what nodes need the test is skipped, or failed where tests must be
+// complete.
+func nodeDirs(t *testing.T) rack.Dirs {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots nodes: not with -short")
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.MkdirTemp("", "rl-rig-") // short: paths of sockets end at 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	dirs.Run, dirs.Data = run, run
+	return dirs
+}
+
 // newRig makes a rig of a study of two nodes, which are not started.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	t.Helper()

@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,26 +30,8 @@ func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {
 // Real nodes send to each other while others would be measured, and no longer.
 func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("boots nodes: not with -short")
-	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := os.MkdirTemp("", "rl-rig-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(run) })
-	dirs.Run, dirs.Data = run, run
-	file := filepath.Join(run, "lab.yaml")
+	dirs := nodeDirs(t)
+	file := filepath.Join(dirs.Run, "lab.yaml")
 	if err := os.WriteFile(file, []byte("name: crowd\nnodes:\n  vm: {count: 4}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
