@@ -140,6 +140,7 @@ func (r *Rig) upPlaced(ctx context.Context, settings map[string]string) error {
 func (r *Rig) upArranged(ctx context.Context, p *plan.Plan) error {
 	place := *r.options.Place
 	place.Plan = p
+	r.arranged = true
 	o := r.options
 	o.Place, o.Recreate = &place, true
 	return r.upWith(ctx, r.lab, o)

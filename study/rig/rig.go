@@ -37,6 +37,7 @@ type Rig struct {
 	all       topology.CPUSet // CPUs that this process may use
 	protected topology.CPUSet // the ones that nodes are pinned to
 	host      *topology.Host  // of a lab that is placed on it
+	arranged  bool            // that lab was led into a cell
 
 	rack  *rack.Rack // nil before the first Apply
 	lab   *lab.Lab
@@ -409,11 +410,8 @@ const backLimit = 20 * time.Minute
 func (r *Rig) Close() error {
 	ctx := context.Background()
 	err := r.Rest(ctx)
-	if r.rack == nil {
-		return err
-	}
-	if r.placed() {
-		// As planned again, unless it never was otherwise.
+	if r.arranged {
+		// As planned again, also where the last arrangement could not be had.
 		ctx, cancel := context.WithTimeout(ctx, backLimit)
 		defer cancel()
 		err = errors.Join(err, r.upArranged(ctx, r.options.Place.Plan))
@@ -421,6 +419,9 @@ func (r *Rig) Close() error {
 			return err
 		}
 		return errors.Join(err, r.rack.Close())
+	}
+	if r.rack == nil {
+		return err
 	}
 	err = errors.Join(err, r.place(false))
 	if slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {
