@@ -36,6 +36,7 @@ type emulated struct {
 	program string
 	env     []string
 	onStart func()
+	cpu     string // of the host, on which its commands run; "" for any
 }
 
 // newEmulated makes ready for a host; it is removed when the test ends.
@@ -89,7 +90,11 @@ func (e *emulated) run(t *testing.T, args ...string) (output string, status int)
 // host runs a command line in the host, with a shell, as root in its home.
 func (e *emulated) host(t *testing.T, command string) (output string, status int) {
 	t.Helper()
-	return e.run(t, "emulate", "-n", e.name, "--", "sh", "-c", "cd && "+command)
+	argv := []string{"emulate", "-n", e.name, "--"}
+	if e.cpu != "" {
+		argv = append(argv, "taskset", "-c", e.cpu)
+	}
+	return e.run(t, append(argv, "sh", "-c", "cd && "+command)...)
 }
 
 // mustHost runs a command line in the host that has to succeed.
@@ -142,16 +147,15 @@ find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /
 find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime \) -prune -o -xdev -type f -size -1024k -print0 | sort -z | xargs -0 sha256sum
 find /etc /boot /usr/local -xdev -type f -size +1023k -printf '%p %s bytes, inode %i, changed %C@\n' | sort
 cat /proc/cmdline
-for f in /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
+grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
 	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
-	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed; do
-	[ ! -e "$f" ] || echo "$f $(tr '\n' ' ' <"$f")"
-done
-for d in /sys/bus/pci/devices/*; do echo "$d $(basename "$(readlink "$d/driver")") $(basename "$(readlink "$d/iommu_group")")"; done
+	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address
+ls /sys/bus/pci/devices
+find /sys/bus/pci/devices/*/driver /sys/bus/pci/devices/*/iommu_group -maxdepth 0 -printf '%p %l\n'
 ls /sys/fs/cgroup | grep -v '^machine.slice$'
-lsmod | awk '/vfio/ {print $1}' | sort
-for d in /sys/class/net/*; do echo "${d##*/} $(cat "$d/mtu" "$d/address" | tr '\n' ' ')"; done
-mount -t hugetlbfs
+grep -o '^vfio[^ ]*' /proc/modules | sort
+grep hugetlbfs /proc/mounts
+true
 `
 
 // diffLines returns the lines that two fingerprints differ in; "" if they are the same.

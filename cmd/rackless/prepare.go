@@ -122,10 +122,6 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	if err != nil {
 		return err
 	}
-	survey, err := change.Survey(ctx, s, steps)
-	if err != nil {
-		return err
-	}
 	remarks, err := host.Remarks(ctx, s, p)
 	if err != nil {
 		return err
@@ -133,22 +129,16 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	for _, text := range remarks {
 		fmt.Fprintln(a.err, text)
 	}
-	left := 0
-	for _, r := range survey {
-		if r.Status == change.Pending || r.Status == change.Refused {
-			left++
+	if o.dryRun || !o.yes && !o.resume {
+		survey, err := change.Survey(ctx, s, steps)
+		if err != nil {
+			return err
 		}
-	}
-	if o.dryRun {
-		return a.printSurvey(o, p, survey)
-	}
-	if left > 0 && !o.yes && !o.resume {
-		if o.form == formatJSON || terminal(a.err) == nil {
-			return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
+		if o.dryRun {
+			return a.printSurvey(o, p, survey)
 		}
-		a.printSteps(survey, true)
-		if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", count(left, "step"))); err != nil || !ok {
-			return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
+		if err := a.confirmSteps(ctx, o, survey); err != nil {
+			return err
 		}
 	}
 	j, err := store.Open(p, loaded)
@@ -169,6 +159,27 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 		err = errors.Join(err, j.Close())
 	}
 	return a.finishPrepare(o, p, results, err, time.Since(began))
+}
+
+// confirmSteps asks the user whether what is left to do shall be made; an error if not.
+func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []change.Result) error {
+	left := 0
+	for _, r := range survey {
+		if r.Status == change.Pending || r.Status == change.Refused {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	if o.form == formatJSON || terminal(a.err) == nil {
+		return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
+	}
+	a.printSteps(survey, true)
+	if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", count(left, "step"))); err != nil || !ok {
+		return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
+	}
+	return nil
 }
 
 // finishPrepare prints what became of prepare.

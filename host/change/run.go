@@ -38,6 +38,7 @@ func resultOf(step Step) Result {
 
 // Survey says how each step stands, and changes nothing. Steps that guards would refuse are Refused, with the reason as Err.
 func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
+	ctx = withSeen(ctx)
 	results := make([]Result, len(steps))
 	for i, step := range steps {
 		if err := ctx.Err(); err != nil {
@@ -164,7 +165,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 		return nil
 	}
 	if step.Guard != nil {
-		if err := step.Guard(ctx, s); err != nil {
+		if err := step.Guard(withSeen(ctx), s); err != nil {
 			return err
 		}
 	}

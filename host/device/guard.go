@@ -36,15 +36,17 @@ type scene struct {
 }
 
 func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
-	live, err := g.o.Inspect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("the machine has to be looked at before it is changed: %w", err)
-	}
-	if err := unread(live); err != nil {
-		return nil, err
-	}
-	session, err := sessionFunctions(ctx, s, g.k, g.pid)
-	return &scene{g, s, live, session}, err
+	return change.Seen(ctx, g, func() (*scene, error) {
+		live, err := g.o.Inspect(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("the machine has to be looked at before it is changed: %w", err)
+		}
+		if err := unread(live); err != nil {
+			return nil, err
+		}
+		session, err := sessionFunctions(ctx, s, g.k, g.pid)
+		return &scene{g, s, live, session}, err
+	})
 }
 
 // unread refuses to judge where the machine did not tell what it lives on.
