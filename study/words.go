@@ -181,10 +181,13 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	return strings.Join(why, "; ")
 }
 
-// LookedFor says what Analyse and Disturbance look for in every study, for readers who want to know what "nothing was found" means.
-func LookedFor() []string {
-	return []string{
-		"a control, a metric that no factor can move, that moved all the same",
+// LookedFor says what Analyse and Disturbance looked for, for readers who want to know what "nothing was found" means.
+func (r *Result) LookedFor() []string {
+	var looked []string
+	if len(r.Controls) > 0 {
+		looked = []string{"a control, a metric that no factor can move, that moved all the same"}
+	}
+	return append(looked,
 		"another version of a tool",
 		"another frequency governor or another highest frequency of the CPUs",
 		"CPUs that went on- or offline",
@@ -193,7 +196,7 @@ func LookedFor() []string {
 		fmt.Sprintf("CPU time taken by a hypervisor (more than %g%%) or by other programs (more than %g%% of one CPU) during a run", 100*MaxSteal, 100*MaxForeign),
 		"CPUs throttled for heat, a restart of the host, or a clock that went backwards during a run",
 		fmt.Sprintf("a fixed piece of arithmetic that took over %g%% longer than usual right before a run", 100*MaxLoop),
-	}
+	)
 }
 
 // confounds looks for what is known to fool studies: things that changed between runs, or were never what they seemed.

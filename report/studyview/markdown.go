@@ -58,7 +58,7 @@ func (m *markdown) write() {
 		m.list(m.Result.Confounds)
 		fmt.Fprint(m, "\nLooked for:\n\n")
 	}
-	m.list(study.LookedFor())
+	m.list(m.Result.LookedFor())
 	if len(m.Result.Failures) > 0 {
 		m.title("Failures")
 		rows := [][]string{{"cell", "failed", "of", "last error"}, {"---", "---:", "---:", "---"}}

@@ -122,7 +122,7 @@ func (v *view) page(d *Document) (*page, error) {
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
-		LookedFor: study.LookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
+		LookedFor: v.Result.LookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
 	}
 	if v.Emulated {
 		p.Banner = emulatedText

@@ -70,7 +70,7 @@ func (t *terminal) write() {
 	t.title("What could have fooled this study")
 	if len(t.Result.Confounds) == 0 {
 		t.wrap("  ", 0, "none of what was looked for was found; looked for:")
-		for _, s := range study.LookedFor() {
+		for _, s := range t.Result.LookedFor() {
 			t.wrap("  - ", 0, s)
 		}
 	}
