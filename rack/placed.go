@@ -304,6 +304,28 @@ const placedLimit = 20 * time.Minute
 // placedDownLimit bounds the end of a lab on a host. Hugepages are given back quickly; devices are reset, which takes seconds each.
 const placedDownLimit = 5 * time.Minute
 
+// restartAfter is when a guest of an emulated host that does not answer is started anew, once: five times as long as guests there take on a machine that does nothing else.
+const restartAfter = 8 * time.Minute
+
+// awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an emulated host, and a guest under that host's KVM was seen to stand still in its
+// boot (docs/performance.md): it is started anew.
+func (u *placer) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
+	if !u.state.EmulatedHost || u.state.Accel != "kvm" {
+		return u.conn.AwaitAgent(ctx, domain)
+	}
+	patient, cancel := context.WithTimeout(ctx, restartAfter)
+	defer cancel()
+	agent, err := u.conn.AwaitAgent(patient, domain)
+	if err == nil || ctx.Err() != nil || patient.Err() == nil {
+		return agent, err
+	}
+	u.progress.Note("%s has not answered for %v: it is started anew (%v)", node, restartAfter, err)
+	if err := u.conn.Restart(ctx, domain); err != nil {
+		return nil, err
+	}
+	return u.conn.AwaitAgent(ctx, domain)
+}
+
 func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, placedLimit, fmt.Errorf("node %s did not answer within %v", n.Name, placedLimit))
 	defer cancel()
@@ -321,7 +343,7 @@ func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) 
 		}
 		id.NICs = append(id.NICs, nic)
 	}
-	agent, err := u.conn.AwaitAgent(ctx, name)
+	agent, err := u.awaitAgent(ctx, n.Name, name)
 	if err != nil {
 		tail := ""
 		if u.input.ConsoleDir != "" {

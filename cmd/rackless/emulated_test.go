@@ -63,8 +63,8 @@ func newEmulated(t *testing.T, name string) *emulated {
 	return e
 }
 
-// commandLimit bounds one command. Nested machines under emulation take minutes to boot.
-const commandLimit = 20 * time.Minute
+// commandLimit bounds one command. Nested machines under emulation take minutes to boot; it is longer than up waits for them, whose error says more.
+const commandLimit = 25 * time.Minute
 
 // run runs the program on this machine, and returns what it printed: standard output, and, where it failed, what it said as well.
 func (e *emulated) run(t *testing.T, args ...string) (output string, status int) {

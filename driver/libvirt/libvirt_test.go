@@ -152,6 +152,27 @@ func TestLifeOfALab(t *testing.T) {
 		t.FailNow()
 	}
 
+	t.Run("a node that is restarted boots anew", func(t *testing.T) {
+		boot := func() string {
+			res, err := agents[1].Run(ctx, guest.Command{Argv: []string{"cat", "/proc/sys/kernel/random/boot_id"}})
+			if err != nil || len(res.Stdout) < 36 {
+				t.Fatalf("boot_id: %q, %v", res.Stdout, err)
+			}
+			return string(res.Stdout)
+		}
+		before := boot()
+		if err := errors.Join(agents[1].Close(), c.Restart(ctx, "pair.vm01")); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if agents[1], err = c.AwaitAgent(ctx, "pair.vm01"); err != nil {
+			t.Fatal(err)
+		}
+		if now := boot(); now == before {
+			t.Errorf("it still runs since the boot %s", now)
+		}
+	})
+
 	t.Run("programs run in the nodes", func(t *testing.T) {
 		// What a shell, virsh, readline and JSON each might take for something else.
 		text := `it's "quoted" \ $HOME ; virsh # error: "E" ` + "\t\x01 tab, ü and 😀\nnext line\n"
@@ -275,6 +296,7 @@ func TestLifeOfALab(t *testing.T) {
 			"start":    c.Start(ctx, "tenant"),
 			"shutdown": c.Shutdown(ctx, "tenant", time.Second),
 			"destroy":  c.Destroy(ctx, "tenant"),
+			"restart":  c.Restart(ctx, "tenant"),
 			"undefine": c.Undefine(ctx, "tenant"),
 			"agent":    second(c.Agent(ctx, "tenant")),
 			"threads":  second(c.Threads(ctx, "tenant")),
