@@ -187,6 +187,13 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	if err := r.Apply(ctx, map[string]string{study.FactorPlacement: "default"}); err != nil {
 		t.Fatal(err)
 	}
+	// A cell that cannot be had, on a CPU that is not there, leaves the lab down; the way back is the same.
+	missing := *place.Plan
+	missing.Nodes = slices.Clone(missing.Nodes)
+	missing.Nodes[0].VCPUs = []int{4000}
+	if err := r.upArranged(ctx, &missing); err == nil {
+		t.Fatal("the node runs on CPU 4000")
+	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
