@@ -87,7 +87,7 @@ func mpiCluster(changes cluster) cluster {
 
 func TestMPIIsMeasuredFromTheClient(t *testing.T) {
 	table := readFile(t, "testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt")
-	r := &Runner{Exec: mpiCluster(cluster{latency: {Stdout: table}}), Accelerator: "kvm", Retries: -1}
+	r := &Runner{Exec: serverless{mpiCluster(cluster{latency: {Stdout: table}})}, Accelerator: "kvm", Retries: -1}
 	samples, err := r.Run(t.Context(), mustEngine(t, "osu_latency"), n2, n1, Options{})
 	if err != nil || len(samples) != 23 || samples[0].Error != "" {
 		t.Fatalf("%d samples, the first %+v, error %v", len(samples), samples[:1], err)
@@ -125,7 +125,7 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 		{"half a number", "osu_allreduce", n1, Options{Bytes: 6}, nil, "n2: osu_allreduce works on numbers of 4 bytes: a message of 6 bytes is none"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := &Runner{Exec: mpiCluster(tt.changes), Accelerator: "kvm"}
+			r := &Runner{Exec: serverless{mpiCluster(tt.changes)}, Accelerator: "kvm"}
 			e := mustEngine(t, tt.engine)
 			samples, err := r.Run(t.Context(), e, n2, tt.server, tt.opts)
 			if err != nil || len(samples) != 1 || samples[0].Error != "attempt 1: "+tt.want {
@@ -144,14 +144,14 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 			t.Errorf("%+v is not refused", o)
 		}
 	}
-	if err := (&Runner{Exec: mpiCluster(nil)}).Fits(t.Context(), mustEngine(t, "osu_bw"), Options{}, n1, n2); err != nil {
+	if err := (&Runner{Exec: serverless{mpiCluster(nil)}}).Fits(t.Context(), mustEngine(t, "osu_bw"), Options{}, n1, n2); err != nil {
 		t.Errorf("nodes that have all: %v", err)
 	}
 }
 
 func TestAnMPIRunThatFailsSaysItsFirstWords(t *testing.T) {
 	const said = "--------------------------------------------------------------------------\nPMIX ERROR: UNREACHABLE\n\nmore\n---\n2 total processes failed to start\n"
-	r := &Runner{Exec: mpiCluster(cluster{latency: {ExitCode: 1, Stderr: []byte(said)}}), Accelerator: "kvm", Retries: -1}
+	r := &Runner{Exec: serverless{mpiCluster(cluster{latency: {ExitCode: 1, Stderr: []byte(said)}})}, Accelerator: "kvm", Retries: -1}
 	samples, err := r.Run(t.Context(), mustEngine(t, "osu_latency"), n2, n1, Options{})
 	if want := "attempt 1: run osu_latency on n2: exit status 1: PMIX ERROR: UNREACHABLE"; err != nil || len(samples) != 1 || samples[0].Error != want {
 		t.Errorf("got %+v, error %v, want %s", samples, err, want)

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,13 @@ func (l scripted) Exec(_ context.Context, node string, argv []string) (Output, e
 	return out, nil
 }
 
+// serverless are nodes that no server is started on.
+type serverless struct{ Executor }
+
+func (serverless) Serve(_ context.Context, node string, argv []string, _ <-chan struct{}) (Output, error) {
+	return Output{}, fmt.Errorf("nothing needs a server %q on %s", argv, node)
+}
+
 func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
 	for _, tt := range []struct {
@@ -147,7 +155,7 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		}, "all_reduce_perf -b 8 -e 1G -f 2 -g 2"},
 	} {
 		t.Run(tt.engine+" "+tt.command, func(t *testing.T) {
-			samples, err := (&Runner{Exec: tt.lab, Retries: -1}).RunLocal(t.Context(), mustEngine(t, tt.engine), n2, tt.opts)
+			samples, err := (&Runner{Exec: serverless{tt.lab}, Retries: -1}).RunLocal(t.Context(), mustEngine(t, tt.engine), n2, tt.opts)
 			if err != nil || len(samples) == 0 {
 				t.Fatalf("%d samples, error %v", len(samples), err)
 			}

@@ -16,6 +16,13 @@ type Executor interface {
 	Exec(ctx context.Context, node string, argv []string) (Output, error)
 }
 
+// Nodes are what a Runner measures on.
+type Nodes interface {
+	Executor
+	// Serve is Exec for a server: its end is of no interest before awaited is closed, and looks at whether it has come would only disturb what it serves.
+	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
+}
+
 // An Output is what a command left behind.
 type Output struct {
 	Stdout, Stderr []byte
@@ -41,7 +48,7 @@ const (
 // A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but
 // measurements that share a node or a link then disturb each other.
 type Runner struct {
-	Exec        Executor
+	Exec        Nodes
 	Accelerator string // what executes the nodes' CPUs: "kvm" or "tcg"
 	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
 
@@ -306,8 +313,9 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	// queue pairs are then free.
 	serverCtx, killServer := context.WithCancel(ctx)
 	serverEnd := make(chan ended, 1)
+	clientOver := make(chan struct{})
 	go func() {
-		out, err := m.Exec.Exec(serverCtx, m.server.Node, serverArgs)
+		out, err := m.Exec.Serve(serverCtx, m.server.Node, serverArgs, clientOver)
 		serverEnd <- ended{out, err}
 		close(serverEnd)
 	}()
@@ -322,6 +330,7 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	}
 	base.Started = time.Now().UTC()
 	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
+	close(clientOver)
 	base.Seconds = time.Since(base.Started).Seconds()
 	figures, err := m.judge(client)
 	if err != nil && serverEarly != nil {

@@ -72,6 +72,13 @@ func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (Output,
 	return l.serve(ctx, argv[slices.Index(argv, "-p")+1])
 }
 
+func (l *fakeLab) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error) {
+	if awaited == nil {
+		return Output{}, errors.New("a server needs to be told when its end is waited for")
+	}
+	return l.Exec(ctx, node, argv)
+}
+
 func (l *fakeLab) serve(ctx context.Context, port string) (Output, error) {
 	l.mu.Lock()
 	l.ports = append(l.ports, port)

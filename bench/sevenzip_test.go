@@ -38,7 +38,7 @@ func TestSevenZipLoadsAllCPUsWithinTheMemoryThatIsLeft(t *testing.T) {
 		}, "attempt 1: run 7z on n2: exit status 8: ERROR: Can't allocate required memory!"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			samples, err := (&Runner{Exec: tt.lab, Accelerator: "kvm", Retries: -1}).RunLocal(t.Context(), mustEngine(t, "7zip"), n2, tt.opts)
+			samples, err := (&Runner{Exec: serverless{tt.lab}, Accelerator: "kvm", Retries: -1}).RunLocal(t.Context(), mustEngine(t, "7zip"), n2, tt.opts)
 			if err != nil || len(samples) == 0 {
 				t.Fatalf("%d samples, error %v", len(samples), err)
 			}
