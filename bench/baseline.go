@@ -52,7 +52,7 @@ func (e *Expected) key() baselineKey {
 // steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
 var steady = []string{
 	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage, MetricThroughput, MetricEventRate,
-	MetricMemoryBandwidth, MetricBusBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
+	MetricMemoryBandwidth, MetricLoadLatency, MetricBusBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
 }
 
 // DefaultTolerance is how far figures may be from a baseline where nothing else is said.
@@ -75,7 +75,7 @@ func NewBaseline(samples []Sample, tolerance float64) (*Baseline, error) {
 		}
 		e := Expected{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Unit: s.Unit}
 		if values[e.key()] == nil {
-			if s.Unit == UnitUsec {
+			if s.Unit == UnitUsec || s.Unit == UnitNsec {
 				e.Upper = new(tolerance)
 			} else {
 				e.Lower = new(tolerance)

@@ -22,6 +22,7 @@ const (
 	toolNCCLTests  = "nccl-tests"
 	toolOSU        = "osu"
 	tool7Zip       = "7-zip"
+	toolLMBench    = "lmbench"
 )
 
 // An Endpoint is one side of a measurement.
@@ -121,7 +122,7 @@ func (nothing) server(Endpoint, Options) []string                               
 func (nothing) version() []string                                                  { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, ncclEngines, osuEngines,
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, lmbenchEngines, ncclEngines, osuEngines,
 	sevenZipEngines)
 
 // defaults are the engines of rackless bench without --suite: those that every image of ours has had.
@@ -141,7 +142,7 @@ func Engines() []Engine {
 // Catalogue returns all engines, in the order to run them in.
 func Catalogue() []Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Those of perftest take words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4".
+// EngineByName returns the engine with this name. Those of perftest and of memory take words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1".
 func EngineByName(name string) (Engine, error) {
 	var names []string
 	base, words, varied := strings.Cut(name, "/")
@@ -163,6 +164,9 @@ func EngineByName(name string) (Engine, error) {
 
 // variant returns the engine changed by the words after its name.
 func (e Engine) variant(words []string) (Engine, error) {
+	if e.Suite == SuiteMemory {
+		return e.onNUMA(words)
+	}
 	p, ok := e.plugin.(perftest)
 	if !ok {
 		return Engine{}, fmt.Errorf("%s has no variants", e.Name)

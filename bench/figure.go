@@ -25,6 +25,7 @@ const (
 	UnitMpps     = "Mpps" // 10^6 messages a second
 	UnitMtps     = "Mtps" // 10^6 transactions a second
 	UnitUsec     = "us"
+	UnitNsec     = "ns"
 	UnitSegments = "segments"
 	UnitPercent  = "%"
 	UnitEvents   = "events/s"
@@ -38,7 +39,7 @@ var metricUnits = map[string]string{
 	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec, MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
 	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
 	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
-	MetricMemoryBandwidth: UnitGBps, MetricBusBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
+	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
 	MetricRating: UnitMIPS, MetricRatingCompress: UnitMIPS, MetricRatingDecompress: UnitMIPS,
 }
 

@@ -102,7 +102,8 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		}
 		return res.Figures, nil
 	},
-	"7-zip": func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+	"lmbench": ParseLatMemRd,
+	"7-zip":   func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
 }
 
 func FuzzParsers(f *testing.F) {

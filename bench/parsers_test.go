@@ -38,6 +38,7 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 		{"osu", "synthetic-7.5-osu_latency-avg.txt", []string{"latency_average 1 0 1.61 us", "latency_average 2 0 1.6 us", "latency_average 4 0 1.62 us", "latency_average 8 0 1.65 us"}},
 		{"osu", "synthetic-7.5-osu_bibw-cuda-tail.txt", []string{"bw_average 32768 0 144 Gb/s", "bw_average 65536 0 160.004 Gb/s"}},
 		{"osu", "synthetic-7.3-osu_allreduce-full.txt", []string{"collective_time 4 1000 3.02 us", "collective_time 8 1000 3.04 us", "collective_time 16 1000 3.1 us"}},
+		{"lmbench", "synthetic-3.0-a9-4KiB.txt", []string{"load_latency 512 0 1.1 ns", "load_latency 1024 0 1.113 ns", "load_latency 2048 0 1.126 ns", "load_latency 3072 0 1.139 ns", "load_latency 4096 0 1.152 ns"}},
 		{"7-zip", "recorded-26.02-7z-2threads.txt", []string{"rating 0 0 3366 MIPS", "rating_compress 0 0 3745 MIPS", "rating_decompress 0 0 2987 MIPS"}},
 		{"7-zip", "recorded-26.02-7zz-md20-1thread.txt", []string{"rating 0 0 3302 MIPS", "rating_compress 0 0 3321 MIPS", "rating_decompress 0 0 3282 MIPS"}},
 		{"7-zip", "synthetic-16.02-8threads.txt", []string{"rating 0 0 20304 MIPS", "rating_compress 0 0 19394 MIPS", "rating_decompress 0 0 21215 MIPS"}},

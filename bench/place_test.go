@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +132,7 @@ func (serverless) Serve(_ context.Context, node string, argv []string, _ <-chan 
 
 func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
+	chase := readFile(t, "testdata/lmbench/synthetic-3.0-a9-64MiB.txt")
 	for _, tt := range []struct {
 		engine  string
 		opts    Options
@@ -148,6 +150,33 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		}, "stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
 		{"stress_stream", Options{}, scripted{"nproc": {Stdout: []byte("64\n")}, "cat /proc/meminfo": {Stdout: []byte("MemAvailable:   117000 kB\n")}},
 			"attempt 1: n2: stress-ng's stream needs 768 MiB for 64 CPUs; half of what is available is 57 MiB"},
+		{latMemRd, Options{Accelerator: "kvm", Quick: true}, scripted{
+			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
+		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
+		{latMemRd, Options{Accelerator: "kvm"}, scripted{
+			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 512 128": {Stderr: chase},
+		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, and not with 536870912`},
+		{latMemRd, Options{Bytes: 3 << 24}, scripted{
+			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
+		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
+		{latMemRd, Options{}, scripted{
+			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   9000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 4 128": {Stderr: chase},
+		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, and not with 4194304`},
+		{latMemRd, Options{}, scripted{"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   2000 kB\n")}},
+			"attempt 1: n2: half of the memory that is available is 0 MiB; 1 MiB are to be read"},
+		{"lat_mem_rd/numa0-1", Options{Accelerator: "kvm", Quick: true}, scripted{
+			"cat /sys/devices/system/node/node0/cpulist": {Stdout: []byte("0-3\n")}, "cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("\n")},
+			"taskset -c 0-3 numactl --membind=1 nproc":                               {Stdout: []byte("4\n")},
+			"cat /sys/devices/system/node/node1/meminfo":                             {Stdout: []byte("Node 1 MemFree:  180000 kB\nNode 1 Active(file):   10 kB\nNode 1 Inactive(file):  0 kB\n")},
+			"taskset -c 0-3 numactl --membind=1 lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
+		}, "taskset -c 0-3 numactl --membind=1 lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
+		{"stress_stream/numa1", Options{}, scripted{
+			"cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("2-3\n")}, "taskset -c 2-3 numactl --membind=1 nproc": {Stdout: []byte("2\n")},
+			"cat /sys/devices/system/node/node1/meminfo": {Stdout: []byte("Node 1 MemTotal: 211000 kB\nNode 1 MemFree:        90000 kB\nNode 1 Active(file):    7000 kB\nNode 1 Inactive(file): 20000 kB\n")}, "stress-ng --version": {Stdout: []byte("stress-ng, version 0.15.06 (gcc 12.2.0)\n")},
+			"taskset -c 2-3 numactl --membind=1 stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics": {Stderr: stream},
+		}, "taskset -c 2-3 numactl --membind=1 stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
+		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {ExitCode: 1}}, "attempt 1: n2: it has no NUMA node 3"},
+		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {Stdout: []byte("\n")}}, "attempt 1: n2: its NUMA node 3 has no CPUs"},
 		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
 		{"nccl_all_reduce", Options{}, scripted{
 			"sh -c nvidia-smi -L":                  {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
@@ -163,7 +192,8 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 			if got := s.Error + s.Command; s.Error != tt.command && got != tt.command {
 				t.Errorf("got %s, want %s", got, tt.command)
 			}
-			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Placement != "not pinned" {
+			placement := map[string]string{"lat_mem_rd/numa0-1": "CPUs 0-3, memory of NUMA node 1", "stress_stream/numa1": "CPUs 2-3, memory of NUMA node 1"}[tt.engine]
+			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Test != tt.engine || s.Placement != cmp.Or(placement, "not pinned") {
 				t.Errorf("%+v", s)
 			}
 		})

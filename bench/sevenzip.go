@@ -48,7 +48,7 @@ func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Optio
 	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node); err != nil {
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
 		return err
 	}
 	if need := sevenZipBytes(o.Threads, sevenZipSmallest); o.Memory < need {

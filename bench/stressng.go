@@ -31,7 +31,7 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node); err != nil {
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
 		return err
 	}
 	if need := int64(o.Threads) * streamPerCache * leastCache; o.Memory < need {
@@ -40,24 +40,30 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 	return nil
 }
 
-// halfOfAvailable returns the bytes of memory that a tool may take on a node: the other half is for the rest of it.
-func halfOfAvailable(ctx context.Context, ask asker, node string) (int64, error) {
-	out, err := ask(ctx, node, "cat", "/proc/meminfo")
+// halfOfAvailable returns the bytes of memory that a tool may take in a place of a node: the other half is for the rest of it.
+func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int64, error) {
+	file, counts := "/proc/meminfo", []string{"MemAvailable"}
+	if _, err := strconv.Atoi(p.Memory); err == nil { // a NUMA node says what is free, and what of its page cache can be taken back
+		file, counts = "/sys/devices/system/node/node"+p.Memory+"/meminfo", []string{"MemFree", "Active(file)", "Inactive(file)"}
+	}
+	out, err := ask(ctx, node, "cat", file)
 	if err != nil {
 		return 0, err
 	}
-	m := memAvailable.FindSubmatch(out.Stdout)
-	if m == nil {
-		return 0, &UnfitError{Node: node, Reason: "/proc/meminfo does not tell how much memory is available"}
+	available := int64(0)
+	for _, count := range counts {
+		m := regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?` + regexp.QuoteMeta(count) + `:\s+([0-9]+) kB$`).FindSubmatch(out.Stdout)
+		if m == nil {
+			return 0, &UnfitError{Node: node, Reason: file + " does not tell how much memory is available"}
+		}
+		kib, err := strconv.ParseInt(string(m[1]), 10, 52)
+		if err != nil {
+			return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
+		}
+		available += kib << 10
 	}
-	kib, err := strconv.ParseInt(string(m[1]), 10, 52)
-	if err != nil {
-		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
-	}
-	return kib << 10 / 2, nil
+	return available / 2, nil
 }
-
-var memAvailable = regexp.MustCompile(`(?m)^MemAvailable:\s+([0-9]+) kB$`)
 
 func (stressStream) client(_, _ Endpoint, o Options) []string {
 	threads := max(1, o.Threads)

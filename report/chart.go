@@ -204,6 +204,8 @@ func (s scope) charts(id string) []chart {
 	for _, t := range tests {
 		add("Latency of "+t, " by size", latencyOf(t), true, bars...)
 	}
+	add("Collective operations", " by size", is(bench.MetricCollectiveTime), true)
+	add("Loads from memory", " by how much is read", is(bench.MetricLoadLatency), true)
 	return out
 }
 
@@ -262,6 +264,9 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 		last := &all[len(all)-1]
 		last.points = append(last.points, k)
 	}
+	if all[0].metric == bench.MetricLoadLatency {
+		c.XLabel = "size of what is read"
+	}
 	oneTest := all[0].testName == all[len(all)-1].testName && all[0].metric != all[len(all)-1].metric
 	x, y := s.axes(keys, logY)
 	_, unit, label := metricInfo(all[0].metric)
@@ -308,7 +313,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	if logY {
 		scale = "logarithmic"
 	}
-	c.Desc = fmt.Sprintf("Lines over message size (to the base of two), %s in %s, %s. %s.", strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
+	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
 	if len(limits) > 0 {
 		c.Desc += " A dashed line is what the wire carries."
 	}

@@ -95,6 +95,7 @@ var metrics = []struct{ name, unit, label string }{
 	{bench.MetricLoss, "%", "lost"},
 	{bench.MetricEventRate, "events/s", "rate"},
 	{bench.MetricMemoryBandwidth, "GB/s", "read and written"},
+	{bench.MetricLoadLatency, "ns", "time of a load"},
 	{bench.MetricBusBandwidth, "GB/s", "bus bandwidth"},
 	{bench.MetricCollectiveTime, "us", "time"},
 	{bench.MetricRating, "MIPS", "rating"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,10 +47,11 @@ Bandwidths of hardware are held against what the way carries, with headers count
 a shortfall with their evidence and fix (PCIe link, IB MTU, one flow on a bond, NUMA node, contention), or that none was found.
 
 With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu (sysbench), memory
-(stress-ng), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip), or all. Those of cpu, memory, gpu and apps measure one node
-after the other, those of mpi start one rank on each of two nodes. What the nodes have no tool for is left out, and a line says so.
+(stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip), or all. Those of cpu, memory, gpu and apps
+measure one node after the other, those of mpi start one rank on each of two nodes. What the nodes have no tool for is left out,
+and a line says so.
 perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi, ib_read_bw/timed, ib_write_bw/imm,
-ib_write_bw/cuda0/dmabuf.
+ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes: stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
 
 Ends with status 3 if a measurement failed after its retries, or a check before it.`,
 		Example: `  rackless bench pair
@@ -232,6 +234,13 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 	if r.State.EmulatedHost {
 		opts.Accelerator = bench.Nested
 	}
+	if f.suite != "" && opts.CPU == "" && opts.NUMA == "" {
+		var placed []bench.Engine
+		for _, e := range engines {
+			placed = append(placed, bench.ByNUMANode(e, numaNodes(r.State))...)
+		}
+		engines = placed
+	}
 	var all []bench.Sample
 	for _, e := range engines {
 		// A suite is what can be had; a test that was named fails where it cannot be.
@@ -270,6 +279,27 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", f.suite, r.Lab.Name)
 	}
 	return all, nil
+}
+
+// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have, as they were when it came up.
+func numaNodes(s *rack.State) []int {
+	var all []int
+	for i, n := range s.Nodes {
+		var have []int
+		if n.Facts != nil {
+			for id, node := range n.Facts.NUMA {
+				if !node.CPUs.IsEmpty() {
+					have = append(have, id)
+				}
+			}
+		}
+		if i == 0 {
+			all = have
+		}
+		all = slices.DeleteFunc(all, func(id int) bool { return !slices.Contains(have, id) })
+	}
+	slices.Sort(all)
+	return all
 }
 
 // reportData gathers what a report shows.

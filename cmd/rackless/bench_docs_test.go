@@ -15,7 +15,7 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: 77}
 	o := bench.Options{Accelerator: "tcg", Port: 65001, Threads: 99}
 	words := strings.NewReplacer("=77 ", "=GID ", " 77 ", " GID ", "65001", "PORT", "10.0.0.1,10.0.0.1", "CLIENT,SERVER", "10.0.0.1", "ADDRESS", "--time=5", "--time=SECONDS", "-t 6", "-t SECONDS",
-		"--threads=99", "--threads=CPUS", "--stream 99", "--stream CPUS", "-g 99", "-g GPUS", "-mmt99", "-mmtCPUS")
+		"--threads=99", "--threads=CPUS", "--stream 99", "--stream CPUS", "-g 99", "-g GPUS", "-mmt99", "-mmtCPUS", "-t 1 128", "-t MIB 128")
 	numbers := regexp.MustCompile(` (-n|-I) \d+`)
 	warm := regexp.MustCompile(` -w \d+`)
 	size := regexp.MustCompile(`l3-size \d+M`)

@@ -154,7 +154,7 @@ func workloadsOf(test string) []lab.Workload {
 		return append(all, lab.WorkloadRDMALatency)
 	case strings.HasSuffix(name, "_bw"), name == "iperf3", name == "osu_bibw":
 		return append(all, lab.WorkloadRDMABandwidth)
-	case strings.Contains(name, "stream"), strings.HasPrefix(name, "sysbench_"), strings.HasPrefix(name, "app_"), strings.HasPrefix(name, "cpu_"), name == "mem_latency", name == "7zip":
+	case strings.Contains(name, "stream"), strings.HasPrefix(name, "sysbench_"), strings.HasPrefix(name, "app_"), strings.HasPrefix(name, "cpu_"), name == "mem_latency", name == "lat_mem_rd", name == "7zip":
 		return append(all, lab.WorkloadCPUBandwidth)
 	}
 	return all

@@ -1,0 +1,162 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Where Debian and Ubuntu keep the programs of lmbench, none of them in the PATH.
+const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd /usr/lib/lmbench/bin/aarch64-linux-gnu/lat_mem_rd"
+
+var lmbenchEngines = []Engine{{
+	Name: latMemRd, Tool: toolLMBench, About: "how long a load takes that waits for the one before it, by the size of what is read", Suite: SuiteMemory, Program: latMemRd, Others: lmbenchPlaces,
+	Package: "lmbench (of Debian's non-free, Ubuntu's multiverse)", Local: true, plugin: memLatency{},
+}}
+
+const latMemRd = "lat_mem_rd"
+
+type memLatency struct{ nothing }
+
+// Limits of a run, in MiB.
+const (
+	mostChased     = 512 // several times the last cache of a large server
+	quickChased    = 64  // more than the last cache of most machines
+	emulatedChased = 16  // what an emulated CPU reads in a minute
+	leastChased    = 1
+)
+
+// latencyStride is the distance of loads in bytes: two cache lines, since processors fetch the neighbour of a line that they need.
+const latencyStride = 128
+
+func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+	out, err := ask(ctx, ep.Node, whichOf(latMemRd+" "+lmbenchPlaces)...)
+	if err != nil {
+		return err
+	}
+	o.Program = strings.TrimSpace(string(out.Stdout))
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
+		return err
+	}
+	if o.Memory < leastChased<<20 || o.Memory < o.Bytes {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("half of the memory that is available is %d MiB; %d MiB are to be read", o.Memory>>20, max(leastChased<<20, o.Bytes)>>20)}
+	}
+	return nil
+}
+
+// client measures each size once, on a ring in random order: runs are repeated, with their spread, and not what is within one.
+func (memLatency) client(_, _ Endpoint, o Options) []string {
+	program := o.Program
+	if program == "" {
+		program = latMemRd
+	}
+	return []string{program, "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10), strconv.Itoa(latencyStride)}
+}
+
+// chased is the largest size, in MiB: a power of two that fits into the memory.
+func chased(o Options) int64 {
+	size := int64(mostChased)
+	switch {
+	case o.Accelerator != "kvm":
+		size = emulatedChased
+	case o.Quick:
+		size = quickChased
+	}
+	for size<<20 < o.Bytes {
+		size *= 2
+	}
+	for size > leastChased && (size<<20 > o.Memory || o.Bytes > 0 && size<<19 >= o.Bytes) {
+		size /= 2
+	}
+	return size
+}
+
+func (memLatency) metrics() []string { return []string{MetricLoadLatency} }
+
+// parse takes what is printed to the standard error, as lmbench does it.
+func (memLatency) parse(out Output, o Options) ([]Figure, error) {
+	figures, err := ParseLatMemRd(out.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	if last, want := figures[len(figures)-1].Bytes, chased(o)<<20; last != want {
+		text, n := lastLine(out.Stderr)
+		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text, Reason: fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want)}
+	}
+	if o.Bytes == 0 {
+		return figures, nil
+	}
+	for _, f := range figures {
+		if f.Bytes == o.Bytes {
+			return []Figure{f}, nil
+		}
+	}
+	return nil, &BadResultError{Tool: toolLMBench, Reason: fmt.Sprintf("there is no figure for %d bytes: lat_mem_rd has powers of two and one and a half times those, from 512 bytes on", o.Bytes)}
+}
+
+// ParseLatMemRd reads what `lat_mem_rd` of lmbench 3 printed for one stride: a title, and then a size in MiB (2^20 bytes) and ns for each load, by growing sizes. A size is printed
+// with five decimals, and is a multiple of 512 bytes.
+func ParseLatMemRd(output []byte) ([]Figure, error) {
+	var figures []Figure
+	titled := false
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		ended := strings.HasSuffix(line, "\n")
+		line = strings.TrimSpace(line)
+		fields := strings.Fields(line)
+		var err error
+		switch {
+		case line == "":
+			continue
+		case strings.HasPrefix(line, `"stride=`):
+			if titled {
+				err = errors.New("a second stride")
+			}
+			titled = true
+		case !titled:
+			err = errors.New("it comes before the title")
+		case len(fields) != 2:
+			err = errors.New("a row has a size and a time")
+		case !ended:
+			err = errors.New("the output ends within a row")
+		default:
+			var f Figure
+			if f, err = latMemRdRow(fields[0], fields[1]); err == nil && len(figures) > 0 && f.Bytes <= figures[len(figures)-1].Bytes {
+				err = errors.New("the size does not grow")
+			}
+			figures = append(figures, f)
+		}
+		if err != nil {
+			return nil, &BadResultError{Tool: toolLMBench, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+	}
+	if len(figures) == 0 {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text, Reason: "there is no row with a size and a time"}
+	}
+	return figures, nil
+}
+
+func latMemRdRow(size, ns string) (Figure, error) {
+	const grain = 512
+	mib, rounding, err := parseNumber(size)
+	if err != nil {
+		return Figure{}, fmt.Errorf("size %q: %w", shorten(size), err)
+	}
+	bytes := math.Round(mib*(1<<20)/grain) * grain
+	if bytes < grain || bytes >= 1<<53 || math.Abs(bytes-mib*(1<<20)) > rounding*(1<<20)+1 {
+		return Figure{}, fmt.Errorf("size %q is no multiple of %d bytes", shorten(size), grain)
+	}
+	v, _, err := parseNumber(ns)
+	if err == nil {
+		err = checkValue(MetricLoadLatency, v)
+	}
+	if err != nil {
+		return Figure{}, fmt.Errorf("value %q: %w", shorten(ns), err)
+	}
+	return Figure{Metric: MetricLoadLatency, Bytes: int64(bytes), Value: v, Unit: UnitNsec}, nil
+}
