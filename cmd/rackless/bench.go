@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -235,11 +237,10 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 		opts.Accelerator = bench.Nested
 	}
 	if f.suite != "" && opts.CPU == "" && opts.NUMA == "" {
-		var placed []bench.Engine
-		for _, e := range engines {
-			placed = append(placed, bench.ByNUMANode(e, numaNodes(r.State))...)
+		var err error
+		if engines, err = byNUMANode(ctx, r, engines); err != nil {
+			return nil, err
 		}
-		engines = placed
 	}
 	var all []bench.Sample
 	for _, e := range engines {
@@ -281,25 +282,38 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 	return all, nil
 }
 
-// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have, as they were when it came up.
-func numaNodes(s *rack.State) []int {
-	var all []int
-	for i, n := range s.Nodes {
-		var have []int
-		if n.Facts != nil {
-			for id, node := range n.Facts.NUMA {
-				if !node.CPUs.IsEmpty() {
-					have = append(have, id)
-				}
+// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab have, where those are several.
+func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
+	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
+		return engines, nil
+	}
+	var nodes []*facts.Node
+	for _, n := range r.State.Nodes {
+		f, err := r.Facts(ctx, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, f)
+	}
+	var out []bench.Engine
+	for _, e := range engines {
+		out = append(out, bench.ByNUMANode(e, numaNodes(nodes))...)
+	}
+	return out, nil
+}
+
+// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have.
+func numaNodes(nodes []*facts.Node) []int {
+	have := map[int]int{}
+	for _, n := range nodes {
+		for id, numa := range n.NUMA {
+			if !numa.CPUs.IsEmpty() {
+				have[id]++
 			}
 		}
-		if i == 0 {
-			all = have
-		}
-		all = slices.DeleteFunc(all, func(id int) bool { return !slices.Contains(have, id) })
 	}
-	slices.Sort(all)
-	return all
+	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
+	return slices.Sorted(maps.Keys(have))
 }
 
 // reportData gathers what a report shows.
