@@ -73,6 +73,7 @@ type HostState struct {
 	CPUs      int       `json:"cpus"`                 // online
 	Loop      float64   `json:"loop_ms,omitempty"`    // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
 	Links     []string  `json:"links,omitempty"`      // speed and width of PCIe links of devices of the lab
+	Placed    []string  `json:"placed,omitempty"`     // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
 	Devices   []string  `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
 }
 

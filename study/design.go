@@ -36,6 +36,15 @@ func (s *Spec) Cells() []Cell {
 	})
 }
 
+// takesIsolcpus reports whether a cell takes the host booted with the lab's CPUs isolated.
+func (s *Spec) takesIsolcpus(c Cell) bool { return s.Settings(c)[FactorIsolation] == IsolationIsolcpus }
+
+// TakesBoots reports whether the cells of a study take the host booted in different ways.
+func (s *Spec) TakesBoots() bool {
+	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == FactorIsolation })
+	return i >= 0 && slices.Contains(s.Factors[i].Levels, IsolationIsolcpus) && slices.ContainsFunc(s.Factors[i].Levels, func(l string) bool { return l != IsolationIsolcpus })
+}
+
 // Settings returns the levels of a cell by factor.
 func (s *Spec) Settings(c Cell) map[string]string {
 	m := make(map[string]string, len(c))
@@ -65,11 +74,22 @@ type Run struct {
 const RunsPerCell = 2
 
 // Block returns the runs of a block, in order. Its first half is a random order of all cells, its second half the same backwards (A B B A): what drifts steadily during
-// a block meets all cells with the same weight. The order follows from the seed and the block's number alone, so that a study can be gone on with.
+// a block meets all cells with the same weight. Cells that take the host booted with the lab's CPUs isolated stand together, and so do the others, in random order as well: a split plot, whose
+// boots are two or three in a block. The order follows from the seed and the block's number alone, so that a study can be gone on with.
 func (s *Spec) Block(number int) []Run {
 	cells := s.Cells()
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	first := s.takesIsolcpus(cells[0])
+	slices.SortStableFunc(cells, func(a, b Cell) int {
+		switch x, y := s.takesIsolcpus(a) == first, s.takesIsolcpus(b) == first; {
+		case x && !y:
+			return -1
+		case y && !x:
+			return 1
+		}
+		return 0
+	})
 	back := slices.Clone(cells)
 	slices.Reverse(back)
 	var runs []Run

@@ -193,13 +193,14 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 		{"a CPU went offline", func(o *study.Observation) { o.Before.CPUs = 7 }, "7 CPUs are online in run 20, and were 8"},
 		{"another version of the tool", func(o *study.Observation) { o.Tools = map[string]string{"ib_write_lat": "perftest 24"} }, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
 		{"a link trained again", func(o *study.Observation) { o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"} }, "a link was trained again"},
+		{"the host prepared anew with another plan", func(o *study.Observation) { o.Before.Placed = []string{"vm00 4-5"} }, "the plan has the nodes on CPUs \"vm00 4-5\" in run 20, and had them on \"vm00 2-3\""},
 		{"a device without a NUMA node in the node", func(o *study.Observation) { o.Before.Devices = []string{"vm00 mlx5_0 -1"} }, "vm00 mlx5_0: its NUMA node is not known in the node"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
 			for i := range d.Runs {
-				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Devices: []string{"vm00 mlx5_0 0"}}
+				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"}}
 				d.Runs[i].Tools = map[string]string{"ib_write_lat": "perftest 6"}
 			}
 			tt.change(&d.Runs[19])
@@ -297,6 +298,43 @@ func TestTheOrderOfABlock(t *testing.T) {
 	}
 	if len(orders) < 10 {
 		t.Errorf("30 blocks have %d orders", len(orders))
+	}
+}
+
+// Runs that take another boot of the host stand together in each half of a block, and which come first is a matter of chance; the boots are two or three in a block.
+func TestRunsOfOneBootStandTogether(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: boots\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, \"cpu:2\", \"memory:1\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n")
+	if !s.TakesBoots() || parse(t, twoFactors).TakesBoots() {
+		t.Error("which studies take boots is wrong")
+	}
+	takes := func(r study.Run) bool { return s.Settings(r.Cell)["isolation"] == study.IsolationIsolcpus }
+	isolatedFirst := 0
+	orders := map[string]bool{}
+	for b := 1; b <= 30; b++ {
+		runs := s.Block(b)
+		changes := 0
+		text := ""
+		for i, r := range runs {
+			text += s.CellText(r.Cell) + "|"
+			if mirror := runs[len(runs)-1-i]; !slices.Equal(mirror.Cell, r.Cell) {
+				t.Errorf("block %d is not its own mirror image", b)
+			}
+			if i > 0 && takes(r) != takes(runs[i-1]) {
+				changes++
+			}
+		}
+		if changes != 2 {
+			t.Errorf("block %d takes %d boots on the way", b, changes)
+		}
+		if takes(runs[0]) {
+			isolatedFirst++
+		}
+		orders[text] = true
+	}
+	// A third of the cells are isolated, and the first cell is any of them: 10 of 30 are expected, and outside 1 to 23 is one in more than 10000.
+	if isolatedFirst < 1 || isolatedFirst > 23 || len(orders) < 28 {
+		t.Errorf("isolated first in %d of 30 blocks, %d orders", isolatedFirst, len(orders))
 	}
 }
 

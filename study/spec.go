@@ -77,10 +77,17 @@ const (
 // ContentionNetwork is the level of contention that is traffic between nodes that are not measured.
 const ContentionNetwork = "network"
 
+// Levels of isolation: other work may run anywhere, it is kept off the lab's CPUs while the host runs, or the host was booted with these CPUs isolated.
+const (
+	IsolationNone     = "none"
+	IsolationCpuset   = "cpuset"
+	IsolationIsolcpus = "isolcpus"
+)
+
 // levels are the values that factors with fixed ones take; contention has more.
 var levels = map[string][]string{
 	FactorPlacement:  {"default", "pin", "pin+numa", "pin+numa+smt", "wrong-numa"},
-	FactorIsolation:  {"none", "cpuset", "isolcpus"},
+	FactorIsolation:  {IsolationNone, IsolationCpuset, IsolationIsolcpus},
 	FactorContention: {"idle", ContentionNetwork},
 	FactorHugepages:  {"off", "2MiB", "1GiB"},
 }

@@ -239,6 +239,9 @@ func confounds(runs []Observation) []string {
 		if a, b := strings.Join(first.Links, ", "), strings.Join(now.Links, ", "); a != b {
 			add("PCIe links are %q in run %d, and were %q: a link was trained again", b, o.Run, a)
 		}
+		if a, b := strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "); a != b {
+			add("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with another plan", b, o.Run, a)
+		}
 		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
 				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0", strings.TrimSuffix(d, " -1"))

@@ -127,6 +127,18 @@ type Partition struct {
 	Slice string `json:"slice"`
 }
 
+// MachinePartition is the partition that prepare makes of the slice of libvirt's machines, where the plan allows it.
+func MachinePartition() *Partition { return &Partition{Slice: machineSlice} }
+
+// Dissolve makes the slice an ordinary one again, whose CPUs others may use as well; Do makes it a partition again. It reports whether it was one.
+func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, err error) {
+	state, err := p.Read(ctx, s)
+	if err != nil || !p.Done(state) {
+		return false, err
+	}
+	return true, p.Restore(ctx, s, noPartition)
+}
+
 // What the file says of a cgroup.
 const (
 	partitionRoot = "root"

@@ -142,3 +142,38 @@ func TestAPartitionGoesBackToWhatItWas(t *testing.T) {
 		}
 	}
 }
+
+// A partition is dissolved where there is one, and only then is there something to make again.
+func TestAPartitionIsDissolvedAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	for state, was := range map[string]bool{"root": true, "member": false, "root invalid (Cpu list in cpuset.cpus not exclusive)": false, "": false} {
+		s := &change.System{Root: t.TempDir()}
+		file := filepath.Join(s.Root, cgroupRoot, machineSlice, "cpuset.cpus.partition")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want := state
+		if state != "" { // else there is no such file
+			if err := os.WriteFile(file, []byte(state+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if was {
+			want = "member"
+		}
+		got, err := MachinePartition().Dissolve(t.Context(), s)
+		now, _ := os.ReadFile(file)
+		if err != nil || got != was || strings.TrimSpace(string(now)) != want {
+			t.Errorf("%q: dissolved %v, %v, and it is %q now", state, got, err, now)
+		}
+		if !was {
+			continue
+		}
+		if err := MachinePartition().Do(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+		if now, _ := os.ReadFile(file); strings.TrimSpace(string(now)) != "root" {
+			t.Errorf("it is %q at the end", now)
+		}
+	}
+}

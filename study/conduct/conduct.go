@@ -27,6 +27,8 @@ type Rig interface {
 	Rest(ctx context.Context) error
 	// Loop measures the noise floor of the machine at rest, in ms.
 	Loop(ctx context.Context) (float64, error)
+	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends there, before the run begins, and can be gone on with.
+	Ready(settings map[string]string) error
 	// Apply leads the machine into a cell.
 	Apply(ctx context.Context, settings map[string]string) error
 	// State reads what may move a figure without any factor having a part in it.
@@ -173,6 +175,9 @@ func mean(v []float64) float64 {
 // one makes one attempt at a run. The error is one that ends the study; what only this run cannot get over is its status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
+	if err := c.Rig.Ready(settings); err != nil {
+		return "", err
+	}
 	p := Progress{Run: run, Cell: c.Spec.CellText(run.Cell), Attempt: attempt, Done: done, Total: total}
 	if len(c.took) > 0 && total > done {
 		p.Left = time.Duration(float64(total-done) * mean(c.took) * float64(time.Second))

@@ -25,6 +25,7 @@ type fakeRig struct {
 	spec    *study.Spec
 	loading bool
 
+	ready   func(settings map[string]string) error               // nil: every cell can be had
 	apply   func(n int) error                                    // nil: fine; n counts from 1
 	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
 	state   func(n int, s *study.HostState)
@@ -40,6 +41,13 @@ func (f *fakeRig) Loop(context.Context) (float64, error) {
 		return 0, errors.New("the noise floor was measured under load")
 	}
 	return 10, nil
+}
+
+func (f *fakeRig) Ready(settings map[string]string) error {
+	if f.ready != nil {
+		return f.ready(settings)
+	}
+	return nil
 }
 
 func (f *fakeRig) Apply(_ context.Context, settings map[string]string) error {
@@ -302,6 +310,50 @@ func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
 	err := c.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "3 times in a row: lead the lab into the cell: no room") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Runs that take the machine started in another way wait until it is: no run begins, nothing counts as tried, and the runs of one kind stand together.
+func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
+	t.Parallel()
+	const text = "name: fake\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, \"cpu:2\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n"
+	path := filepath.Join(t.TempDir(), "s.db")
+	other := errors.New("another boot")
+	isolated, boots := false, 0
+	var order []string
+	for {
+		c, f := again(t, path, text)
+		f.ready = func(settings map[string]string) error {
+			if isolated != (settings["isolation"] == "isolcpus") {
+				return other
+			}
+			return nil
+		}
+		err := c.Run(t.Context())
+		order = append(order, f.applied...)
+		if err == nil {
+			if got := statuses(t, c); got != "map[done:72]" {
+				t.Errorf("got %s", got)
+			}
+			var want []string
+			for b := 1; b <= 6; b++ {
+				for _, r := range c.Spec.Block(b) {
+					want = append(want, fmt.Sprint(c.Spec.Settings(r.Cell)))
+				}
+			}
+			if !slices.Equal(order, want) {
+				t.Error("another order than the design's")
+			}
+			break
+		}
+		if !errors.Is(err, other) {
+			t.Fatal(err)
+		}
+		isolated = !isolated
+		boots++
+	}
+	if boots < 2*6 || boots > 3*6 {
+		t.Errorf("%d boots in 6 blocks", boots)
 	}
 }
 

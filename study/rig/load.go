@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
@@ -34,12 +35,31 @@ type load struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	ended  chan error
-	want   int // workers
+	want   int             // workers
+	cpus   topology.CPUSet // those that it may use once it is outside of all slices; empty: those that it was started with
 }
 
-// startLoad starts workers on some CPUs.
-func startLoad(kind string, workers int, cpus topology.CPUSet) (*load, error) {
-	args := []string{"--cpu-list", cpus.String(), stressor, "--quiet"}
+// A program of systemd that starts another one in a cgroup outside all slices, which prepare keeps off the lab's CPUs.
+const scopeRunner = "systemd-run"
+
+// outsideTools says whether load can be started outside all slices.
+func outsideTools() error {
+	if _, err := exec.LookPath(scopeRunner); err != nil {
+		return fmt.Errorf("%s is not in PATH: it starts load in a cgroup without that rule", scopeRunner)
+	}
+	if uid := os.Geteuid(); uid != 0 {
+		return fmt.Errorf("it takes root (user %d runs this) to start load in a cgroup without that rule", uid)
+	}
+	return nil
+}
+
+// startLoad starts workers on some CPUs; outside all slices, they are none of those that this process is kept off.
+func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*load, error) {
+	var args []string
+	if outside { // the scope's process is that of the program, once systemd has placed it
+		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
+	}
+	args = append(args, "taskset", "--cpu-list", cpus.String(), stressor, "--quiet")
 	switch kind {
 	case "cpu":
 		args = append(args, "--cpu", strconv.Itoa(workers), "--cpu-method", "matrixprod")
@@ -48,7 +68,11 @@ func startLoad(kind string, workers int, cpus topology.CPUSet) (*load, error) {
 	default:
 		return nil, fmt.Errorf("load of kind %q is not known", kind)
 	}
-	l := &load{cmd: exec.Command("taskset", args...), ended: make(chan error, 1), want: workers}
+	var reach topology.CPUSet
+	if outside {
+		reach = cpus
+	}
+	l := &load{cpus: reach, cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1), want: workers}
 	l.cmd.Stderr = &l.stderr
 	// A group of its own, so that it can be ended with its workers; and it ends with the thread that started it, so with rackless, however that ends.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -79,8 +103,33 @@ func (l *load) settle(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(settleTime):
-		return nil
+		return l.reaches(ctx)
 	}
+}
+
+// reachTime is how long systemd may take to place a load.
+const reachTime = 20 * time.Second
+
+// reaches waits until the load may use the CPUs that it was started for: another cgroup may have some for itself.
+func (l *load) reaches(ctx context.Context) error {
+	for began := time.Now(); !l.cpus.IsEmpty(); {
+		have, err := cpusOf(l.cmd.Process.Pid)
+		if err != nil {
+			return fmt.Errorf("the load that was just started: %w", err)
+		}
+		if l.cpus.IsSubsetOf(have) {
+			break
+		}
+		if time.Since(began) > reachTime {
+			return fmt.Errorf("the load is to run on CPUs %s, and the kernel lets it use %s alone: a cgroup has the others for itself", l.cpus, have)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(settleTime / 10):
+		}
+	}
+	return nil
 }
 
 func errOr(err error) error {

@@ -89,6 +89,9 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 	s.Own = r.own()
 	if r.placed() {
 		s.Links = r.pcieLinks()
+		for _, n := range r.options.Place.Plan.Nodes {
+			s.Placed = append(s.Placed, n.Name+" "+topology.CPUs(n.VCPUs...).String())
+		}
 	}
 	if r.rack != nil {
 		for _, n := range r.rack.State.Nodes {
@@ -249,9 +252,12 @@ func confine(pid int, to topology.CPUSet) error {
 }
 
 // ownCPUs returns the CPUs that this process may use.
-func ownCPUs() (topology.CPUSet, error) {
+func ownCPUs() (topology.CPUSet, error) { return cpusOf(0) }
+
+// cpusOf returns the CPUs that a process may use; 0 is this one.
+func cpusOf(pid int) (topology.CPUSet, error) {
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	if err := unix.SchedGetaffinity(pid, &set); err != nil {
 		return topology.CPUSet{}, err
 	}
 	var cpus []int

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/plan"
@@ -51,9 +52,10 @@ func (r *Rig) arrangement(host *topology.Host, settings map[string]string) (*pla
 
 // checkPlaced says whether the settings of a cell can be had on this host, as it is prepared.
 func (r *Rig) checkPlaced(settings map[string]string) error {
-	for factor, level := range settings {
+	for _, factor := range slices.Sorted(maps.Keys(settings)) {
+		level := settings[factor]
 		fail := func(format string, args ...any) error {
-			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
+			return fmt.Errorf("factor %s: level %s: %w", factor, level, fmt.Errorf(format, args...))
 		}
 		if _, ok := study.LabKey(factor); ok {
 			return fail("a host is prepared for one lab file: make a study of each")
@@ -62,14 +64,19 @@ func (r *Rig) checkPlaced(settings map[string]string) error {
 			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
 		}
 		switch {
-		case factor == study.FactorPlacement && level == variant.Default && r.isolated().Overlaps(r.protected):
+		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == study.IsolationIsolcpus:
+			return fail("the kernel keeps the lab's CPUs to those who ask for them at level %s of %s, so that nodes that are not pinned would all run on the few others",
+				study.IsolationIsolcpus, study.FactorIsolation)
+		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == "" && r.isolated().Overlaps(r.protected):
 			return fail("the kernel keeps CPUs %s to those who ask for them (isolcpus), so that nodes that are not pinned would all run on the few others; "+
 				"rackless rollback, then rackless prepare --no-reboot, makes no such rule", r.isolated().Intersect(r.protected))
-		case factor == study.FactorIsolation && level == "isolcpus":
-			return fail("it takes a boot between runs: make a study with it and one without")
-		case factor == study.FactorIsolation && level == "none" && !r.protected.IsSubsetOf(r.all):
-			return fail("as this host is prepared, nothing else runs on CPUs %s: make a study before it is prepared so and one after", r.protected.Difference(r.all))
-		case factor == study.FactorIsolation && level == "cpuset" && r.all.Difference(r.protected).IsEmpty():
+		case factor == study.FactorIsolation && level == study.IsolationIsolcpus && !slices.ContainsFunc(r.options.Place.Plan.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "isolcpus=") }):
+			return fail("the plan of the lab has no isolcpus among its kernel arguments")
+		case factor == study.FactorIsolation && level == study.IsolationNone && r.confined():
+			if err := outsideTools(); err != nil {
+				return fail("as this host is prepared, nothing else runs on CPUs %s, and load is to: %w", r.protected.Difference(r.all), err)
+			}
+		case factor == study.FactorIsolation && level == study.IsolationCpuset && r.all.Difference(r.protected).IsEmpty():
 			return fail("no CPU is left for the load: all of %s are the lab's", r.all)
 		}
 	}
@@ -79,6 +86,36 @@ func (r *Rig) checkPlaced(settings map[string]string) error {
 	}
 	return r.pagesThere(p)
 }
+
+// A BootError says that a run takes this host booted in another way: with the CPUs of the lab isolated, or with none of them isolated.
+type BootError struct {
+	Isolated bool
+	CPUs     topology.CPUSet // of the lab
+}
+
+// Error implements error.
+func (e *BootError) Error() string {
+	if e.Isolated {
+		return fmt.Sprintf("the next run takes this host booted with CPUs %s isolated (isolcpus)", e.CPUs)
+	}
+	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
+}
+
+// Ready says whether the host is booted as a cell takes it; a [BootError] if not.
+func (r *Rig) Ready(settings map[string]string) error {
+	level, ok := settings[study.FactorIsolation]
+	if !ok || !r.placed() {
+		return nil
+	}
+	want := level == study.IsolationIsolcpus
+	if have := r.protected.IsSubsetOf(r.isolated()); have != want || !want && r.isolated().Overlaps(r.protected) {
+		return &BootError{Isolated: want, CPUs: r.protected}
+	}
+	return nil
+}
+
+// confined reports whether what is started here is kept off CPUs of the lab, as prepare has it without isolcpus.
+func (r *Rig) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 
 // pagesThere says whether the host has the hugepages of a plan.
 func (r *Rig) pagesThere(p *plan.Plan) error {

@@ -58,7 +58,8 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"no siblings, or no such CPU", "qemu:///session", "  placement: [pin, pin+numa+smt]\n", "factor placement: level pin+numa+smt: node vm00: its cores have one thread each"},
 		{"nowhere wrong to go", "qemu:///session", "  placement: [pin, wrong-numa]\n", "factor placement: level wrong-numa: node vm00: no NUMA node is wrong for it"},
 		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n", "are no whole pages of 1073741824 bytes"},
-		{"a boot between runs", "qemu:///session", "  isolation: [none, isolcpus]\n", "make a study with it and one without"},
+		{"a plan that isolates nothing", "qemu:///session", "  isolation: [cpuset, isolcpus]\n", "factor isolation: level isolcpus: the plan of the lab has no isolcpus among its kernel arguments"},
+		{"nodes that are not pinned, and CPUs that take it", "qemu:///session", "  placement: [pin, default]\n  isolation: [cpuset, isolcpus]\n", "factor placement: level default: the kernel keeps the lab's CPUs to those who ask for them"},
 		{"another lab", "qemu:///session", "  lab.fabric.mtu: [1500, 9000]\n", "a host is prepared for one lab file"},
 		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n", "there is no switch of rackless between them"},
 	} {
@@ -66,11 +67,52 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 			t.Parallel()
 			place := solo()
 			place.URI = tt.uri
+			if strings.Contains(tt.factors, "default, ") || strings.Contains(tt.factors, ", default") {
+				place.Plan.KernelArgs = []string{"isolcpus=managed_irq,domain,0"}
+			}
 			dir := t.TempDir()
 			if _, err := newPlaced(t, rack.Dirs{Run: dir, Cache: dir, Data: dir}, place, tt.factors); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// Whether a run can be made depends on how the host was booted, and nothing else does.
+func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
+	t.Parallel()
+	two, four := topology.CPUs(2, 3), topology.CPUs(1, 2, 3, 4)
+	one := topology.CPUs(3)
+	for _, tt := range []struct {
+		name     string
+		isolated *topology.CPUSet
+		level    string // "": the study has no such factor
+		want     *BootError
+	}{
+		{"isolated, as wanted", &two, study.IsolationIsolcpus, nil},
+		{"more is isolated", &four, study.IsolationIsolcpus, nil},
+		{"not isolated", nil, study.IsolationIsolcpus, &BootError{Isolated: true, CPUs: two}},
+		{"half of them", &one, study.IsolationIsolcpus, &BootError{Isolated: true, CPUs: two}},
+		{"half of them is too much", &one, study.IsolationNone, &BootError{CPUs: two}},
+		{"isolated, and others are to be there", &two, study.IsolationNone, &BootError{CPUs: two}},
+		{"isolated by the kernel, and not by a cpuset", &two, study.IsolationCpuset, &BootError{CPUs: two}},
+		{"not isolated, as wanted", nil, study.IsolationCpuset, nil},
+		{"isolated, and nobody asks", &two, "", nil},
+	} {
+		host := &topology.Host{}
+		host.CPUs.Isolated = tt.isolated
+		r := &Rig{options: rack.Options{Place: solo()}, host: host, protected: two}
+		settings := map[string]string{study.FactorContention: "idle"}
+		if tt.level != "" {
+			settings[study.FactorIsolation] = tt.level
+		}
+		err := r.Ready(settings)
+		if tt.want == nil && err != nil || tt.want != nil && (err == nil || err.Error() != tt.want.Error()) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	if err := (&Rig{}).Ready(map[string]string{study.FactorIsolation: study.IsolationCpuset}); err != nil {
+		t.Errorf("an emulated lab: %v", err)
 	}
 }
 

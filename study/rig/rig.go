@@ -16,6 +16,8 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack"
@@ -38,6 +40,7 @@ type Rig struct {
 	protected topology.CPUSet // the ones that nodes are pinned to
 	host      *topology.Host  // of a lab that is placed on it
 	arranged  bool            // that lab was led into a cell
+	dissolved bool            // the nodes have lost the partition of CPUs that prepare made
 
 	rack  *rack.Rack // nil before the first Apply
 	lab   *lab.Lab
@@ -147,10 +150,10 @@ func (r *Rig) checkEmulated(l *lab.Lab, settings map[string]string) error {
 				return fail("%s", onHosts)
 			}
 		case study.FactorIsolation:
-			if level == "isolcpus" {
+			if level == study.IsolationIsolcpus {
 				return fail("%s", onHosts)
 			}
-			if level == "cpuset" && r.all.Difference(r.protected).IsEmpty() {
+			if level == study.IsolationCpuset && r.all.Difference(r.protected).IsEmpty() {
 				return fail("no CPU is left for the load: all of %s are protected", r.all)
 			}
 		case study.FactorHugepages:
@@ -286,13 +289,21 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 			return err
 		}
 	}
-	cpus := r.all
-	if settings[study.FactorIsolation] == "cpuset" {
+	cpus, outside := r.all, false
+	switch settings[study.FactorIsolation] {
+	case study.IsolationCpuset:
 		cpus = r.all.Difference(r.protected)
+	case study.IsolationNone:
+		if r.placed() && r.confined() {
+			cpus, outside = r.host.CPUs.Online, true
+			if r.dissolved, err = tune.MachinePartition().Dissolve(ctx, r.system()); err != nil {
+				return err
+			}
+		}
 	}
 	switch kind, workers := study.Load(settings[study.FactorContention]); {
 	case workers > 0:
-		l, err := startLoad(kind, workers, cpus)
+		l, err := startLoad(kind, workers, cpus, outside)
 		if err != nil {
 			return err
 		}
@@ -392,19 +403,37 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	return runner.Run(ctx, e, ends[0], ends[1], o)
 }
 
-// Rest ends the load, so that the machine is idle but for the nodes.
-func (r *Rig) Rest(context.Context) error {
-	if r.load == nil {
-		return nil
+// Rest ends the load, so that the machine is idle but for the nodes, and keeps others off their CPUs again as prepare had it.
+func (r *Rig) Rest(ctx context.Context) error {
+	var err error
+	if r.load != nil {
+		var spent float64
+		spent, err = r.load.stop()
+		r.spent += spent
+		r.load = nil
 	}
-	spent, err := r.load.stop()
-	r.spent += spent
-	r.load = nil
+	if r.dissolved {
+		again := tune.MachinePartition().Do(context.WithoutCancel(ctx), r.system())
+		r.dissolved = again != nil
+		err = errors.Join(err, again)
+	}
 	return err
 }
 
+// system is this machine, to change it.
+func (r *Rig) system() *change.System { return &change.System{Root: "/"} }
+
 // backLimit bounds the way back to the plan. Nodes that are emulated in an emulated host boot in ten minutes.
 const backLimit = 20 * time.Minute
+
+// Leave ends the load, and leaves the lab as the last cell had it: for who takes it down.
+func (r *Rig) Leave() error {
+	err := r.Rest(context.Background())
+	if r.rack == nil {
+		return err
+	}
+	return errors.Join(err, r.rack.Close())
+}
 
 // Close takes back what was changed: the load ends, links are whole again, nodes run where they may, or as planned. The lab stays up.
 func (r *Rig) Close() error {

@@ -232,7 +232,7 @@ func TestLoadRunsWhereItMayAndIsGoneAfterwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := topology.CPUs(slices.Collect(all.All())[0])
-	l, err := startLoad("cpu", 2, one)
+	l, err := startLoad("cpu", 2, one, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestALoadThatEndedIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := startLoad("cpu", 1, all)
+	l, err := startLoad("cpu", 1, all, false)
 	if err != nil {
 		t.Fatal(err)
 	}
