@@ -68,9 +68,9 @@ test-fast: ## the tests that start no machine and no lab, in a few minutes
 	$(GO) vet ./...
 	$(GO) test -short ./...
 
-test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host: takes an hour and a half
+test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and a study over boots of one: takes an hour and a half
 	@hack/setup.sh test
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtAnyStep' -v ./cmd/rackless -every-step
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtAnyStep|TestAStudyGoesOnOverBoots' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

@@ -87,8 +87,8 @@ network, and every figure says so.
   rackless down pair
 
 Exit codes: 0 done, 1 failed, 2 wrong command line or lab file, 3 the check or measurement ran and
-found faults, or the lab does not fit on the host, 4 prepare goes on after a reboot. exec and emulate
-end with the command's own status.
+found faults, or the lab does not fit on the host, 4 prepare or a study goes on after a reboot. exec
+and emulate end with the command's own status.
 
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
 images and results; NO_COLOR turns colour off.`,

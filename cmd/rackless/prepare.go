@@ -109,6 +109,12 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	if err != nil {
 		return err
 	}
+	return a.prepareFor(ctx, o, p, loaded)
+}
+
+// prepareFor leads the host to what p says; loaded says that p is what it is prepared for already.
+func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
+	store := a.store()
 	now, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
 		return err

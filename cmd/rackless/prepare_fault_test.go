@@ -13,7 +13,7 @@ import (
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
 // after which the other command turns round are at every sixth, and power cuts, each of which takes a boot, at every twelfth.
-var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, and turn round after every kill: takes an hour")
+var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, turn round after every kill, and lead a study over boots: takes more than an hour")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")

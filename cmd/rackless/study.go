@@ -58,6 +58,7 @@ type studyRunOptions struct {
 	accel   string
 	dryRun  bool
 	restart bool
+	reboot  bool
 }
 
 func newStudyRunCmd(a *app) *cobra.Command {
@@ -71,7 +72,11 @@ else on the machine disturbed, is kept as such and made again, three times in al
 
 The lab is brought up as each run needs it, and stays up at the end. Load is made by stress-ng on this machine. A lab of this host's
 devices, or with driver: libvirt, takes a host that rackless prepare has prepared; its domains are started anew where a run needs
-them otherwise, and are as planned again at the end.`,
+them otherwise, and are as planned again at the end.
+
+Where the cells take the host booted in different ways (isolation: isolcpus, beside another level), the study ends with status 4 before
+a run that takes the other boot, and says how to go on. With --reboot it prepares the host for that run, as the same plan has it, starts
+it anew and goes on by itself (rackless-study.service), until the study ends, fails or is ended with Ctrl-C or systemctl stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml`,
 		Args: exactArgs(1, "a study file"),
@@ -81,6 +86,7 @@ them otherwise, and are as planned again at the end.`,
 	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show the order of the runs and what they can show, and run nothing")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "forget the runs that were made, and begin anew")
+	cmd.Flags().BoolVar(&o.reboot, "reboot", false, "prepare and reboot this host whenever the next run takes another boot, and go on by itself")
 	return cmd
 }
 
@@ -97,23 +103,11 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	if err != nil {
 		return err
 	}
-	labFile := rig.LabFile(file, spec.Lab)
-	l, err := loadLab(labFile)
-	if err != nil {
-		return err
-	}
-	up := rack.Options{Accel: o.accel}
-	if placed(l) {
-		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: rack.DefaultURI}); err != nil {
+	if o.dryRun {
+		if _, err := a.studyRig(ctx, o, d, spec, file); err != nil {
 			return err
 		}
-	}
-	r, err := rig.New(d, spec, labFile, up)
-	if err != nil {
-		return usage(fmt.Errorf("%s: %w", file, err))
-	}
-	a.printDesign(spec)
-	if o.dryRun {
+		a.printDesign(spec)
 		a.printOrder(spec)
 		return nil
 	}
@@ -122,31 +116,69 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		return err
 	}
 	defer unlock()
+	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
+		r, err := a.studyRig(ctx, o, d, spec, file)
+		if err != nil {
+			return false, err
+		}
+		a.printDesign(spec)
+		return a.conductStudy(ctx, o, spec, text, r)
+	})
+}
+
+// studyRig makes what a study is measured on. Nothing is started.
+func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec, file string) (*rig.Rig, error) {
+	labFile := rig.LabFile(file, spec.Lab)
+	l, err := loadLab(labFile)
+	if err != nil {
+		return nil, err
+	}
+	up := rack.Options{Accel: o.accel}
+	if placed(l) {
+		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: rack.DefaultURI}); err != nil {
+			return nil, err
+		}
+	}
+	r, err := rig.New(d, spec, labFile, up)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", file, err))
+	}
+	return r, nil
+}
+
+// conductStudy makes the runs that are left. It reports whether it made any.
+func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte, r *rig.Rig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
-		return err
+		return false, err
 	}
 	db, err := store.Open(ctx, path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s, err := openStudy(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), o.restart)
 	if err != nil {
-		return errors.Join(err, db.Close())
+		return false, errors.Join(err, db.Close())
 	}
 	ui := newUI(a.err, a.env)
 	defer ui.close()
 	steps := &rack.Progress{Report: ui.event}
-	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) { studyProgress(steps, p) }}
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) {
+		worked = true
+		studyProgress(steps, p)
+	}}
 	err = c.Run(ctx)
 	ui.close()
+	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
+		return worked, errors.Join(err, r.Leave(), db.Close())
+	}
 	// What was changed goes back also after Ctrl-C.
 	err = errors.Join(err, r.Close(), db.Close())
 	if err != nil {
-		return fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
+		return worked, fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
-	return nil
+	return worked, nil
 }
 
 // lockStudies keeps two studies on one machine from measuring each other.
@@ -196,6 +228,9 @@ func (a *app) printDesign(s *study.Spec) {
 	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"), count(study.RunsPerCell*len(cells), "run"), s.Seed)
 	for _, f := range s.Factors {
 		fmt.Fprintf(a.out, "  %-12s %s\n", f.Name, strings.Join(f.Levels, " | "))
+	}
+	if s.TakesBoots() {
+		fmt.Fprintln(a.out, "the host is booted anew two or three times in a block: some cells take it with the lab's CPUs isolated, some without")
 	}
 	least := stats.MinBlocks(1-s.Confidence, comparisons)
 	if s.Blocks == 0 {

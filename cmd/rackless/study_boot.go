@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rackless/rackless/host/tune"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/rig"
+)
+
+// studyWithBoots calls run, which makes runs until all are made or the next takes another boot of this host, and says whether it made any. Then it leads the host there, where that was
+// asked for, or says how.
+func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string, run func(studyRunOptions) (worked bool, err error)) error {
+	if !o.reboot {
+		_, err := run(o)
+		boot, ok := errors.AsType[*rig.BootError](err)
+		if !ok {
+			return err
+		}
+		how := "rackless prepare " + rig.LabFile(file, spec.Lab)
+		if !boot.Isolated {
+			how += " --no-reboot"
+		}
+		fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %s; rackless rollback; %s; reboot\nthen the same command goes on; with --reboot it does all of that by itself\n", err,
+			rig.LabFile(file, spec.Lab), how)
+		return &exitError{exitReboot, nil}
+	}
+	if a.uid != 0 {
+		return usage(errors.New("--reboot prepares this host and starts it anew, which takes root"))
+	}
+	on, err := a.studyGoesOn(o, spec, file)
+	if err != nil {
+		return err
+	}
+	led := on.Installed(a.system()) // the host was led to this boot, for a run that takes it
+	for {
+		worked, err := run(o)
+		boot, ok := errors.AsType[*rig.BootError](err)
+		if ok && led && !worked {
+			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at rackless prepare --dry-run", err)
+			ok = false
+		}
+		if !ok {
+			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()), a.saidHowPrepared(spec, err))
+		}
+		fmt.Fprintf(a.out, "%v\n", boot)
+		o.restart, led = false, true // from here on it goes on
+		reboot, err := a.prepareForBoot(ctx, spec, file, boot.Isolated)
+		if err != nil {
+			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
+		}
+		if !reboot {
+			continue
+		}
+		if err := on.Install(ctx, a.system()); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "this host is started anew now, and the study goes on by itself: journalctl -fu %s\n", on.Name)
+		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
+			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
+		}
+		return &exitError{exitReboot, nil}
+	}
+}
+
+// saidHowPrepared says how the host is prepared at the end of a study that changed it.
+func (a *app) saidHowPrepared(spec *study.Spec, failed error) error {
+	if failed != nil || !spec.TakesBoots() {
+		return nil
+	}
+	p, err := a.store().Load()
+	if err != nil {
+		return err
+	}
+	how := "with the lab's CPUs isolated by the kernel"
+	if p.Choices.NoReboot {
+		how = "without kernel arguments (--no-reboot)"
+	}
+	fmt.Fprintf(a.out, "this host is prepared for lab %s, as the last run took it: %s\n", p.Lab.Name, how)
+	return nil
+}
+
+// studyGoesOn is the unit that goes on with a study after a boot.
+func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tune.GoOn, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{a.binary(), "study", "run", file, "--reboot"}
+	if o.db != "" {
+		argv = append(argv, "--db", o.db)
+	}
+	if o.accel != "" && o.accel != "auto" {
+		argv = append(argv, "--accel", o.accel)
+	}
+	on := &tune.GoOn{Name: "rackless-study", Description: "Go on with rackless study " + spec.Name, Argv: argv, Dir: dir}
+	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_STATE"} {
+		if value := a.env(name); value != "" {
+			on.Env = append(on.Env, name+"="+value)
+		}
+	}
+	return on, nil
+}
+
+// prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without, as the same plan has it. It reports whether that takes a boot.
+func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string, isolated bool) (reboot bool, err error) {
+	p, err := a.store().Load()
+	if err != nil {
+		return false, err
+	}
+	d, err := a.dirs()
+	if err != nil {
+		return false, err
+	}
+	if _, err := rack.Down(ctx, d, p.Lab.Name); err != nil {
+		return false, err
+	}
+	inForce := a.isolatedNow()
+	if p.Choices.NoReboot == isolated {
+		if err := a.rollback(ctx, formTable, false, true); err != nil {
+			return false, err
+		}
+		p.Choices.NoReboot = !isolated
+		p.Made = time.Now().UTC().Truncate(time.Second)
+		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false)
+		if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.code != exitReboot) {
+			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err, p.Lab.Name, rig.LabFile(file, spec.Lab))
+		}
+	}
+	return isolated || inForce, nil
+}
+
+// isolatedNow reports whether the kernel isolates CPUs.
+func (a *app) isolatedNow() bool {
+	text, err := a.system().Value("/sys/devices/system/cpu/isolated")
+	return err == nil && text != ""
+}

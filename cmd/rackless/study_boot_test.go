@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/rig"
+	"github.com/rackless/rackless/topology"
+)
+
+// Who has not asked for a reboot is told how to go on, by a status for scripts.
+func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	spec := &study.Spec{Name: "iso", Lab: "lab.yaml"}
+	for _, tt := range []struct {
+		name string
+		o    studyRunOptions
+		err  error
+		want string
+		code int
+	}{
+		{"isolated", studyRunOptions{}, &rig.BootError{Isolated: true, CPUs: topology.CPUs(2, 3)},
+			"the next run takes this host booted with CPUs 2-3 isolated (isolcpus)\nlead the host there with: rackless down a/lab.yaml; rackless rollback; rackless prepare a/lab.yaml; reboot\n", exitReboot},
+		{"not isolated", studyRunOptions{}, &rig.BootError{CPUs: topology.CPUs(2, 3)}, "; rackless prepare a/lab.yaml --no-reboot; reboot\n", exitReboot},
+		{"something else", studyRunOptions{}, errors.New("no room"), "", exitFailed},
+		{"not root", studyRunOptions{reboot: true}, nil, "", exitUsage},
+	} {
+		var stderr bytes.Buffer
+		a := &app{out: &stderr, err: &stderr, uid: 1000, env: func(string) string { return "" }}
+		err := a.studyWithBoots(t.Context(), tt.o, spec, "a/study.yaml", func(studyRunOptions) (bool, error) { return true, tt.err })
+		if code, _ := exitCodeOf(err); code != tt.code || !strings.Contains(stderr.String(), tt.want) {
+			t.Errorf("%s: status %d, %v, and said %q", tt.name, code, err, stderr.String())
+		}
+	}
+}
+
+// TestAStudyGoesOnOverBoots makes a study in an emulated host that takes it booted in two ways, and leads it from one to the other and back by itself: all runs are made, on the same CPUs, and
+// nothing of it is left on the host. It is one of make test-faults, since it boots a host three times, and a machine in it as often.
+func TestAStudyGoesOnOverBoots(t *testing.T) {
+	if !*everyStep {
+		t.Skip("it takes ten minutes: make test-faults")
+	}
+	t.Parallel()
+	h := newSmall(t, "boots", "testdata/faults/host.yaml")
+	h.cpu = "" // CPU 0 is for QEMU alone once the host is prepared
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/boots-lab.yaml")
+	h.putFile(t, "/root/study.yaml", "testdata/faults/boots-study.yaml")
+	start := h.state(t)
+	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
+	if out, status := h.host(t, "rackless study run study.yaml"); status != exitReboot {
+		t.Fatalf("without --reboot: status %d\n%s", status, out)
+	}
+	h.host(t, "rackless study run study.yaml --reboot") // it is cut off by the boot
+	for deadline := time.Now().Add(commandLimit); ; time.Sleep(2 * time.Second) {
+		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study.service && rackless study ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			out, _ := h.host(t, "journalctl --no-pager -u rackless-study")
+			t.Fatalf("the study does not come to its end:\n%s", out)
+		}
+	}
+	// Where three attempts at a run were disturbed, as happens on a host that is emulated beside others, it is given up: that is the study's rule, and no matter here.
+	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, \
+min(json_extract(before, '$.boot_id')) AS boot FROM run WHERE status <> 'failed' GROUP BY place ORDER BY place"`)
+	t.Logf("runs:\n%s", out)
+	var got []string
+	boots := map[string]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 5 {
+			got = append(got, f[1]+" "+f[2]+" "+f[3])
+			if have, ok := boots[f[4]]; ok && have != f[1] {
+				t.Errorf("levels %s and %s were measured in one boot", have, f[1])
+			}
+			boots[f[4]] = f[1]
+		}
+	}
+	if len(got) != 8 || len(boots) != 3 {
+		t.Errorf("%d runs in %d boots, want 8 in 3: %q", len(got), len(boots), got)
+	}
+	h.mustHost(t, "rackless down boots && rackless rollback --yes")
+	if diff := diffLines(start, h.state(t)); diff != "" {
+		t.Errorf("the host is not as it was (-wanted +is):\n%s", diff)
+	}
+}
