@@ -15,7 +15,7 @@ import (
 // usualSizes are the message sizes at which RDMA figures are commonly quoted: enough to see the shape of a curve.
 var usualSizes = []int64{2, 64, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20}
 
-// pickSizes leaves at most as many of the sorted sizes as there are usual ones: for each of these the one that is nearest by ratio.
+// pickSizes leaves few of the sorted sizes: for each usual one that which is nearest by ratio, and the largest, which in a curve of memory is the memory behind all caches.
 func pickSizes(sizes []int64) []int64 {
 	if len(sizes) <= len(usualSizes) {
 		return sizes
@@ -33,6 +33,7 @@ func pickSizes(sizes []int64) []int64 {
 		}
 		out = append(out, nearest)
 	}
+	out = append(out, sizes[len(sizes)-1])
 	return slices.Compact(out) // sorted: of two usual sizes the larger never has the smaller neighbour
 }
 
@@ -199,7 +200,7 @@ func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 // print writes what the reader of the table above must know.
 func (n notes) print(t *terminal, shown, measured int) {
 	if shown < measured {
-		t.wrap("", "", fmt.Sprintf("%d of %d message sizes; --all and the page show all of them", shown, measured))
+		t.wrap("", "", fmt.Sprintf("%d of %d sizes; --all and the page show all of them", shown, measured))
 	}
 	if n.repeats[1] > 1 {
 		of := show.Count(n.repeats[1], "repeat", "repeats")

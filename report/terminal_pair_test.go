@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +31,7 @@ func TestPickSizes(t *testing.T) {
 		"the usual ones of all":           {sizes(1, 23, 1), usualSizes},
 		"the nearest to the usual ones":   {sizes(1, 23, 2), []int64{2, 32, 512, 2 << 10, 32 << 10, 512 << 10, 8 << 20}},
 		"sizes of packets":                {[]int64{1500, 1501, 1502, 1503, 1504, 1505, 1506, 1507, 9000}, []int64{1500, 9000}},
+		"a curve of memory":               {sizes(9, 29, 1), append(slices.Clone(usualSizes[2:]), 512<<20)},
 		"a tool without sizes":            {append([]int64{0}, sizes(1, 23, 1)...), usualSizes},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +59,7 @@ func TestTerminalOfAFullRunOfOnePairFitsAScreen(t *testing.T) {
 		if n := strings.Count(out, "\n"); n > c.most {
 			t.Errorf("all sizes %v: %d lines, want at most %d:\n%s", c.all, n, c.most, out)
 		}
-		if got := strings.Contains(out, "8 of 23 message sizes"); got == c.all {
+		if got := strings.Contains(out, "8 of 23 sizes"); got == c.all {
 			t.Errorf("all sizes %v: output says that there are more: %v", c.all, got)
 		}
 		if want := "\nvm01 to vm00, emulated: iperf3 throughput 0.545 Gb/s\n"; !strings.Contains(out, want) {
@@ -149,7 +151,7 @@ func TestAFailureIsShownAtASizeThatIsNotUsual(t *testing.T) {
 	for line := range strings.Lines(out) {
 		found = found || strings.HasPrefix(line, " 16 KiB ") && strings.Contains(line, failedWord)
 	}
-	if !found || !strings.Contains(out, "9 of 23 message sizes") {
+	if !found || !strings.Contains(out, "9 of 23 sizes") {
 		t.Errorf("no row of 16 KiB that says %s:\n%s", failedWord, out)
 	}
 }
@@ -242,7 +244,7 @@ func TestManyPairsShowTheUsualSizesToo(t *testing.T) {
 	if strings.Contains(few, " 128 B ") || !strings.Contains(all, " 128 B ") {
 		t.Errorf("128 B is not a usual size; without all sizes:\n%s\nwith:\n%s", few, all)
 	}
-	if !strings.Contains(few, "8 of 23 message sizes") {
+	if !strings.Contains(few, "8 of 23 sizes") {
 		t.Errorf("output does not say that there are more:\n%s", few)
 	}
 }
