@@ -149,7 +149,37 @@ func (r *Rig) Environment() []study.Fact {
 	return all
 }
 
-// own returns the CPU time that the study itself has used: nodes, switch, load and this process, in seconds.
+// libvirtDaemons answer what the study asks of a lab that is placed on this host. What they do for others meanwhile is not told apart.
+var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
+
+// helpers are the processes that work for the study beside those that it measures: of libvirt, and virsh, which is a child of this one.
+func (m machine) helpers(parent int) []int {
+	entries, err := fs.ReadDir(m.root, "proc")
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// proc_pid_stat(5): number, name in parentheses, state, parent.
+		text := m.text("proc/" + e.Name() + "/stat")
+		open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+		if open < 0 || end < open {
+			continue // it has ended
+		}
+		name := text[open+1 : end]
+		of := strings.Fields(text[end+1:])
+		if slices.Contains(libvirtDaemons, name) || name == "virsh" && len(of) > 1 && of[1] == strconv.Itoa(parent) {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// own returns the CPU time that the study itself has used: nodes, switch, load, this process and what works for it, in seconds.
 func (r *Rig) own() float64 {
 	r.remember()
 	sum := r.spent
@@ -166,19 +196,22 @@ func (r *Rig) own() float64 {
 	return sum
 }
 
-// remember notes the CPU times of nodes and switch: what they have used counts when they are gone, too.
+// remember notes the CPU times of nodes, switch and helpers: what they have used counts when they are gone, too.
 func (r *Rig) remember() {
 	for _, pid := range r.processes() {
 		r.seen[pid] = max(r.seen[pid], r.machine.processTime(pid))
 	}
 }
 
-// processes are those of the nodes and of the switch.
+// processes are those of the nodes and of the switch, and what works for the study.
 func (r *Rig) processes() []int {
 	if r.rack == nil {
 		return nil
 	}
 	var all []int
+	if r.placed() {
+		all = r.machine.helpers(os.Getpid())
+	}
 	if d := r.rack.State.Daemon; d != nil {
 		all = append(all, d.PID)
 	}
