@@ -78,7 +78,8 @@ Where the cells take the host booted in different ways (isolation: isolcpus, bes
 a run that takes the other boot, and says how to go on. With --reboot it prepares the host for that run, as the same plan has it, starts
 it anew and goes on by itself (rackless-study.service), until the study ends, fails or is ended with Ctrl-C or systemctl stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
-  rackless study run examples/studies/contention.yaml`,
+  rackless study run examples/studies/contention.yaml
+  rackless study run examples/studies/isolation.yaml --reboot`,
 		Args: exactArgs(1, "a study file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
 	}
