@@ -76,7 +76,7 @@ them otherwise, and are as planned again at the end.
 
 Where the cells take the host booted in different ways (isolation: isolcpus, beside another level), the study ends with status 4 before
 a run that takes the other boot, and says how to go on. With --reboot it prepares the host for that run, as the same plan has it, starts
-it anew and goes on by itself (rackless-study.service), until the study ends, fails or is ended with Ctrl-C or systemctl stop.`,
+it anew and goes on by itself (rackless-study-NAME.service), until the study ends, fails or is ended with Ctrl-C or systemctl stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml
   rackless study run examples/studies/isolation.yaml --reboot`,

@@ -103,7 +103,7 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 	if o.accel != "" && o.accel != "auto" {
 		argv = append(argv, "--accel", o.accel)
 	}
-	on := &tune.GoOn{Name: "rackless-study", Description: "Go on with rackless study " + spec.Name, Argv: argv, Dir: dir}
+	on := &tune.GoOn{Name: "rackless-study-" + spec.Name, Description: "Go on with rackless study " + spec.Name, Argv: argv, Dir: dir}
 	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_STATE"} {
 		if value := a.env(name); value != "" {
 			on.Env = append(on.Env, name+"="+value)

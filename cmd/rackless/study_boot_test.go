@@ -56,11 +56,11 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 	}
 	h.host(t, "rackless study run study.yaml --reboot") // it is cut off by the boot
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(2 * time.Second) {
-		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study.service && rackless study ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
+		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study-boots.service && rackless study ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
 			break
 		}
 		if time.Now().After(deadline) {
-			out, _ := h.host(t, "journalctl --no-pager -u rackless-study")
+			out, _ := h.host(t, "journalctl --no-pager -u rackless-study-boots")
 			t.Fatalf("the study does not come to its end:\n%s", out)
 		}
 	}
