@@ -64,17 +64,18 @@ type Latencies struct {
 type HostState struct {
 	At        time.Time `json:"at"`
 	BootID    string    `json:"boot_id"`
-	Governors []string  `json:"governors,omitempty"`  // the different ones, sorted
-	MaxMHz    float64   `json:"max_mhz,omitempty"`    // highest limit of frequency among all CPUs
-	Throttles uint64    `json:"throttles"`            // thermal throttle events since the boot, of all cores
-	Steal     float64   `json:"steal_seconds"`        // CPU time that a hypervisor took, since the boot
-	Busy      float64   `json:"busy_seconds"`         // CPU time that was not idle, since the boot
-	Own       float64   `json:"own_seconds"`          // of that, the nodes', the switch's and the load's
-	CPUs      int       `json:"cpus"`                 // online
-	Loop      float64   `json:"loop_ms,omitempty"`    // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
-	Links     []string  `json:"links,omitempty"`      // speed and width of PCIe links of devices of the lab
-	Placed    []string  `json:"placed,omitempty"`     // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
-	Devices   []string  `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
+	Uptime    float64   `json:"uptime_seconds,omitempty"` // since the boot: a clock that nobody sets
+	Governors []string  `json:"governors,omitempty"`      // the different ones, sorted
+	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest limit of frequency among all CPUs
+	Throttles uint64    `json:"throttles"`                // thermal throttle events since the boot, of all cores
+	Steal     float64   `json:"steal_seconds"`            // CPU time that a hypervisor took, since the boot
+	Busy      float64   `json:"busy_seconds"`             // CPU time that was not idle, since the boot
+	Own       float64   `json:"own_seconds"`              // of that, the nodes', the switch's and the load's
+	CPUs      int       `json:"cpus"`                     // online
+	Loop      float64   `json:"loop_ms,omitempty"`        // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
+	Links     []string  `json:"links,omitempty"`          // speed and width of PCIe links of devices of the lab
+	Placed    []string  `json:"placed,omitempty"`         // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
+	Devices   []string  `json:"nodes_numa,omitempty"`     // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
 }
 
 // Direction of a metric.

@@ -227,6 +227,11 @@ func TestWhenARunIsDisturbed(t *testing.T) {
 		{"heat", func(_, a *study.HostState) { a.Throttles = 3 }, "the CPUs were throttled for heat 3 times"},
 		{"a reboot", func(_, a *study.HostState) { a.BootID = "two" }, "the host was started anew"},
 		{"the clock jumped back", func(_, a *study.HostState) { a.At = at.Add(-time.Hour) }, "the clock went backwards"},
+		{"the clock jumped forward, and a tenant was there", func(b, a *study.HostState) {
+			b.Uptime, a.Uptime, a.At, a.Busy, a.Own = 50, 60, at.Add(time.Hour), 30, 20
+		}, "the clock was set by +3590.0 s; something else on the host used 1.00 CPUs"},
+		{"the clock jumped back by less than the run took", func(b, a *study.HostState) { b.Uptime, a.Uptime, a.At = 50, 60, at.Add(5*time.Second) }, "the clock was set by -5.0 s"},
+		{"the clock was slewed", func(b, a *study.HostState) { b.Uptime, a.Uptime, a.At = 50, 60, at.Add(9900*time.Millisecond) }, ""},
 		{"a slow machine before it", func(b, _ *study.HostState) { b.Loop = 14 }, "a fixed piece of arithmetic took 40% longer than usual right before it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

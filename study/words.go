@@ -150,6 +150,9 @@ const (
 	MaxLoop    = 0.25 // by which the fixed piece of arithmetic took longer than its median of the study
 )
 
+// MaxJump is how far the clock of the day may be set while a run is measured, in seconds; what slews it stays far below.
+const MaxJump = 1
+
 // Disturbance says what else moved during a run, going by the host's states around it; "" where nothing did. loops are the noise floors of the runs before it.
 func Disturbance(before, after *HostState, loops []float64) string {
 	if before == nil || after == nil {
@@ -157,16 +160,23 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	}
 	var why []string
 	wall := after.At.Sub(before.At).Seconds()
+	span := wall
+	if before.Uptime > 0 && after.Uptime > before.Uptime { // earlier versions kept the clock of the day alone
+		span = after.Uptime - before.Uptime
+	}
 	switch {
 	case wall <= 0:
 		why = append(why, "the clock went backwards")
 	case before.BootID != after.BootID:
 		why = append(why, "the host was started anew")
 	default:
-		if share := (after.Steal - before.Steal) / (wall * float64(max(1, after.CPUs))); share > MaxSteal {
+		if jump := wall - span; math.Abs(jump) > MaxJump {
+			why = append(why, fmt.Sprintf("the clock was set by %+.1f s", jump))
+		}
+		if share := (after.Steal - before.Steal) / (span * float64(max(1, after.CPUs))); share > MaxSteal {
 			why = append(why, fmt.Sprintf("a hypervisor took %.0f%% of the CPUs' time", 100*share))
 		}
-		if foreign := (after.Busy - before.Busy - (after.Own - before.Own)) / wall; foreign > MaxForeign {
+		if foreign := (after.Busy - before.Busy - (after.Own - before.Own)) / span; foreign > MaxForeign {
 			why = append(why, fmt.Sprintf("something else on the host used %.2f CPUs", foreign))
 		}
 		if after.Throttles > before.Throttles {

@@ -35,6 +35,10 @@ func (m machine) text(name string) string {
 // state reads what may move a figure without any factor having a part in it.
 func (m machine) state() (*study.HostState, error) {
 	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id")}
+	up, _, _ := strings.Cut(m.text("proc/uptime"), " ")
+	if v, err := strconv.ParseFloat(up, 64); err == nil { // left out if it cannot be read
+		s.Uptime = v
+	}
 	b, err := fs.ReadFile(m.root, "proc/stat")
 	if err != nil {
 		return nil, err

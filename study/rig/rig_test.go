@@ -155,6 +155,7 @@ func TestTheStateOfAMachine(t *testing.T) {
 	const cpu = "sys/devices/system/cpu/"
 	m := machine{root: fstest.MapFS{
 		"proc/sys/kernel/random/boot_id":                  file("abc\n"),
+		"proc/uptime":                                     file("12.34 20.00\n"),
 		"proc/stat":                                       file("cpu  100 0 50 1000 0 0 0 25 0 0\n"),
 		cpu + "online":                                    file("0-1\n"),
 		cpu + "cpu0/cpufreq/scaling_governor":             file("powersave\n"),
@@ -178,7 +179,7 @@ func TestTheStateOfAMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := study.HostState{At: s.At, BootID: "abc", Governors: []string{"performance", "powersave"}, MaxMHz: 3500, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
+	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
 	if fmt.Sprintf("%+v", *s) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", *s, want)
 	}
