@@ -105,6 +105,17 @@ func stepOutputs(results []change.Result) []stepOutput {
 
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
+	if o.resume {
+		// Looked at first: to read the host takes a booting machine many seconds.
+		entries, err := change.ReadJournal(store.Journal(), host.Kinds())
+		if err != nil {
+			return err
+		}
+		if e := change.Unfinished(entries); e != nil {
+			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step (%s), so it is not made again unasked: "+
+				"rackless prepare goes on, rackless rollback takes all back", e.What)
+		}
+	}
 	p, loaded, err := a.prepared(ctx, store, o, file)
 	if err != nil {
 		return err
@@ -150,12 +161,6 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 	j, err := store.Open(p, loaded)
 	if err != nil {
 		return err
-	}
-	if o.resume {
-		if e := j.Unfinished(); e != nil {
-			return errors.Join(j.Close(), fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step (%s), so it is not made again unasked: "+
-				"rackless prepare goes on, rackless rollback takes all back", e.What))
-		}
 	}
 	began := time.Now()
 	results, err := change.Make(ctx, s, j, steps, a.stepProgress(o.form))
@@ -338,7 +343,17 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 	if err != nil {
 		return nil, err
 	}
+	r, err := a.planOn(ctx, h, name, l, file, model)
+	if err != nil {
+		return nil, err
+	}
+	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second), By: version}, nil
+}
+
+// planOn plans a lab on a host, which messages call by name.
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planned, error) {
 	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file, options: plan.Options{HostName: name}}
+	var err error
 	if q.options.Model, err = readModel(model); err != nil {
 		return nil, err
 	}
@@ -349,7 +364,7 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 	if err != nil {
 		return nil, a.refused(&q, err)
 	}
-	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second), By: version}, nil
+	return r, nil
 }
 
 func newRollbackCmd(a *app) *cobra.Command {

@@ -243,9 +243,9 @@ func (j *Journal) event(s *System, event string, op Op) error {
 // Entries returns what there is to take back, in the order in which it was first begun.
 func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...) }
 
-// Unfinished returns an op that was begun, or was being restored, and did not come to its end; nil where there is none.
-func (j *Journal) Unfinished() *Entry {
-	for _, e := range j.entries {
+// Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to its end; nil where there is none.
+func Unfinished(entries []*Entry) *Entry {
+	for _, e := range entries {
 		if !e.Done {
 			return e
 		}
