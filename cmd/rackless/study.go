@@ -15,6 +15,8 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
@@ -135,12 +137,20 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 		return nil, err
 	}
 	up := rack.Options{Accel: o.accel}
+	var planner rig.Planner
 	if placed(l) {
 		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: rack.DefaultURI}); err != nil {
 			return nil, err
 		}
+		planner = func(l *lab.Lab) (*plan.Plan, error) {
+			r, err := a.planOn(ctx, up.Place.Host, "this machine", l, labFile, "")
+			if err != nil {
+				return nil, err
+			}
+			return r.plan, nil
+		}
 	}
-	r, err := rig.New(d, spec, labFile, up)
+	r, err := rig.New(d, spec, labFile, up, planner)
 	if err != nil {
 		return nil, usage(fmt.Errorf("%s: %w", file, err))
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -88,10 +87,9 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		if err != nil {
 			return nil, err
 		}
-		q := planQuery{o: planOptions{form: formTable, limit: planTime}, file: file, options: plan.Options{HostName: name}}
-		r, err := a.solve(ctx, &q, h, l)
+		r, err := a.planOn(ctx, h, name, l, file, "")
 		if err != nil {
-			return nil, a.refused(&q, err)
+			return nil, err
 		}
 		return &rack.Placement{URI: at.uri, Plan: r.plan, Host: r.host}, nil
 	}

@@ -67,7 +67,7 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(dirs, spec, file, rack.Options{Accel: "tcg"})
+	r, err := New(dirs, spec, file, rack.Options{Accel: "tcg"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/study"
@@ -33,10 +35,63 @@ func labCPUs(p *plan.Plan) topology.CPUSet {
 // pageSizes are the levels of hugepages, in bytes.
 var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
 
-// arrangement returns the plan of a cell. host is the machine as it is now.
-func (r *Rig) arrangement(host *topology.Host, settings map[string]string) (*plan.Plan, error) {
-	p := r.options.Place.Plan
-	var err error
+// A Planner plans a lab on the host as it was before it was prepared.
+type Planner func(*lab.Lab) (*plan.Plan, error)
+
+// planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so that another may have less of everything, and nothing else.
+func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
+	base := r.options.Place.Plan
+	whole, err := r.labFor(nil)
+	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
+		return base, err
+	}
+	if l.Name != whole.Name || l.Driver != whole.Driver {
+		return nil, errors.New("name and driver of the lab stay as they are in a study")
+	}
+	p, err := r.planner(l)
+	if err != nil {
+		return nil, err
+	}
+	if more := labCPUs(p).Difference(r.protected); !more.IsEmpty() {
+		return nil, fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s", r.protected, more)
+	}
+	parts := false
+	for _, n := range p.Nodes {
+		for _, card := range n.Cards {
+			parts = parts || card.Kind == plan.KindVF
+			if !slices.ContainsFunc(base.Nodes, func(b plan.Node) bool {
+				// The address of a virtual function is that of its node.
+				return (card.Kind != plan.KindVF || b.Name == n.Name) &&
+					slices.ContainsFunc(b.Cards, func(have plan.NodeDevice) bool { return sameCard(have, card) })
+			}) {
+				return nil, fmt.Errorf("node %s is given %s (%s), which the host is not prepared to give it", n.Name, card.ID, card.Kind)
+			}
+		}
+	}
+	if parts && l.Fabric.MTU > whole.Fabric.MTU {
+		return nil, fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
+	}
+	return p, nil
+}
+
+// sameCard reports whether two devices of plans are one.
+func sameCard(a, b plan.NodeDevice) bool {
+	return a.ID == b.ID && a.Kind == b.Kind && (a.VF == nil) == (b.VF == nil) && (a.VF == nil || *a.VF == *b.VF)
+}
+
+// arrangement returns the plan of a cell with this lab. host is the machine as it is now.
+func (r *Rig) arrangement(host *topology.Host, l *lab.Lab, settings map[string]string) (*plan.Plan, error) {
+	p, err := r.planOf(l)
+	if err != nil {
+		var keys []string
+		for factor, level := range settings {
+			if _, ok := study.LabKey(factor); ok {
+				keys = append(keys, factor+"="+level)
+			}
+		}
+		slices.Sort(keys)
+		return nil, fmt.Errorf("%s: %w", strings.Join(keys, " "), err)
+	}
 	if level, ok := settings[study.FactorHugepages]; ok {
 		if p, err = variant.Pages(p, pageSizes[level]); err != nil {
 			return nil, fmt.Errorf("factor %s: level %s: %w", study.FactorHugepages, level, err)
@@ -51,14 +106,11 @@ func (r *Rig) arrangement(host *topology.Host, settings map[string]string) (*pla
 }
 
 // checkPlaced says whether the settings of a cell can be had on this host, as it is prepared.
-func (r *Rig) checkPlaced(settings map[string]string) error {
+func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 	for _, factor := range slices.Sorted(maps.Keys(settings)) {
 		level := settings[factor]
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("factor %s: level %s: %w", factor, level, fmt.Errorf(format, args...))
-		}
-		if _, ok := study.LabKey(factor); ok {
-			return fail("a host is prepared for one lab file: make a study of each")
 		}
 		if _, ok := study.LinkKey(factor); ok {
 			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
@@ -80,7 +132,7 @@ func (r *Rig) checkPlaced(settings map[string]string) error {
 			return fail("no CPU is left for the load: all of %s are the lab's", r.all)
 		}
 	}
-	p, err := r.arrangement(r.host, settings)
+	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
 		return err
 	}
@@ -165,22 +217,22 @@ func (r *Rig) survey() error {
 }
 
 // upPlaced brings the lab up on this host as the cell has it.
-func (r *Rig) upPlaced(ctx context.Context, settings map[string]string) error {
-	p, err := r.arrangement(r.host, settings)
+func (r *Rig) upPlaced(ctx context.Context, l *lab.Lab, settings map[string]string) error {
+	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
 		return err
 	}
-	return r.upArranged(ctx, p)
+	return r.upArranged(ctx, l, p)
 }
 
 // upArranged brings the lab up as a plan says; domains that differ are started anew.
-func (r *Rig) upArranged(ctx context.Context, p *plan.Plan) error {
+func (r *Rig) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 	place := *r.options.Place
 	place.Plan = p
 	r.arranged = true
 	o := r.options
 	o.Place, o.Recreate = &place, true
-	return r.upWith(ctx, r.lab, o)
+	return r.upWith(ctx, l, o)
 }
 
 // pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe x8". GPUs slow theirs down when they are idle, so that of those only the

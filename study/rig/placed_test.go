@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/libvirttest"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
@@ -48,7 +49,22 @@ func newPlaced(t *testing.T, dirs rack.Dirs, place *rack.Placement, factors stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(dirs, spec, file, rack.Options{Accel: "tcg", Place: place})
+	return New(dirs, spec, file, rack.Options{Accel: "tcg", Place: place}, func(l *lab.Lab) (*plan.Plan, error) {
+		p := *place.Plan
+		n := p.Nodes[0]
+		n.MemoryBytes = uint64(l.Nodes[0].Memory)
+		n.Memory = []plan.NodeMemory{{NUMANode: 0, Bytes: n.MemoryBytes}}
+		n.Cells = []plan.Cell{{NUMANodes: []int{0}, VCPUs: l.Nodes[0].CPUs, Bytes: n.MemoryBytes, Distances: []int{10}}}
+		n.VCPUs = nil
+		for i := range l.Nodes[0].CPUs {
+			n.VCPUs = append(n.VCPUs, 1+i)
+		}
+		for range l.Nodes[0].GPUs {
+			n.Cards = append(n.Cards, plan.NodeDevice{ID: "0000:06:00.0", Kind: plan.KindGPU})
+		}
+		p.Nodes = []plan.Node{n}
+		return &p, nil
+	})
 }
 
 func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
@@ -60,7 +76,10 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n", "are no whole pages of 1073741824 bytes"},
 		{"a plan that isolates nothing", "qemu:///session", "  isolation: [cpuset, isolcpus]\n", "factor isolation: level isolcpus: the plan of the lab has no isolcpus among its kernel arguments"},
 		{"nodes that are not pinned, and CPUs that take it", "qemu:///session", "  placement: [pin, default]\n  isolation: [cpuset, isolcpus]\n", "factor placement: level default: the kernel keeps the lab's CPUs to those who ask for them"},
-		{"another lab", "qemu:///session", "  lab.fabric.mtu: [1500, 9000]\n", "a host is prepared for one lab file"},
+		{"more CPUs than it is prepared for", "qemu:///session", "  lab.nodes.vm.cpus: [1, 2]\n",
+			"lab.nodes.vm.cpus=2: the host is prepared for a lab on CPUs 1, and the plan of this one has nodes on CPUs 2"},
+		{"a device that it is not prepared to give", "qemu:///session", "  lab.nodes.vm.gpus: [0, 1]\n", "node vm00 is given 0000:06:00.0 (gpu), which the host is not prepared to give it"},
+		{"another lab", "qemu:///session", "  lab.name: [solo, other]\n", "lab.name=other: name and driver of the lab stay as they are in a study"},
 		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n", "there is no switch of rackless between them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,14 +245,22 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 			t.Errorf("%s: the node was started anew without need", tt.level)
 		}
 	}
-	if err := r.Apply(ctx, map[string]string{study.FactorPlacement: "default"}); err != nil {
+	// A lab with less of something is planned, and is there; another value of placement goes with it.
+	less := map[string]string{study.FactorPlacement: "default", "lab.nodes.vm.memory": "448MiB"}
+	if err := r.check(less); err != nil {
 		t.Fatal(err)
+	}
+	if err := r.Apply(ctx, less); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, xml := affinity(); !strings.Contains(xml, ">458752</memory>") || strings.Contains(xml, "<vcpupin") {
+		t.Errorf("with less memory, and not pinned:\n%s", xml)
 	}
 	// A cell that cannot be had, on a CPU that is not there, leaves the lab down; the way back is the same.
 	missing := *place.Plan
 	missing.Nodes = slices.Clone(missing.Nodes)
 	missing.Nodes[0].VCPUs = []int{4000}
-	if err := r.upArranged(ctx, &missing); err == nil {
+	if err := r.upArranged(ctx, r.lab, &missing); err == nil {
 		t.Fatal("the node runs on CPU 4000")
 	}
 	if err := r.Close(); err != nil {
@@ -244,7 +271,7 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.rack = back
-	if cpus, _, xml := affinity(); cpus != "1" || !strings.Contains(xml, "<numatune>") {
+	if cpus, _, xml := affinity(); cpus != "1" || !strings.Contains(xml, "<numatune>") || !strings.Contains(xml, ">524288</memory>") {
 		t.Errorf("after the study: on CPUs %s\n%s", cpus, xml)
 	}
 	if err := back.Close(); err != nil {

@@ -34,6 +34,7 @@ type Rig struct {
 	file    string // the lab file
 	text    []byte
 	options rack.Options
+	planner Planner
 
 	machine   machine
 	all       topology.CPUSet // CPUs that this process may use
@@ -49,9 +50,10 @@ type Rig struct {
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
 }
 
-// New reads the lab file and finds out what the machine has. Nothing is started.
-func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options) (*Rig, error) {
-	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
+// New reads the lab file and finds out what the machine has. Nothing is started. planner is asked for labs that are placed on this host, where the lab file is a factor; it may be
+// nil for others.
+func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
+	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
 	var err error
 	if r.text, err = os.ReadFile(labFile); err != nil {
 		return nil, err
@@ -118,7 +120,7 @@ func (r *Rig) check(settings map[string]string) error {
 	}
 	r.lab = l
 	if r.placed() {
-		err = r.checkPlaced(settings)
+		err = r.checkPlaced(l, settings)
 	} else {
 		err = r.checkEmulated(l, settings)
 	}
@@ -275,7 +277,7 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		return err
 	}
 	if r.placed() {
-		if err := r.upPlaced(ctx, settings); err != nil {
+		if err := r.upPlaced(ctx, l, settings); err != nil {
 			return err
 		}
 	} else {
@@ -443,7 +445,11 @@ func (r *Rig) Close() error {
 		// As planned again, also where the last arrangement could not be had.
 		ctx, cancel := context.WithTimeout(ctx, backLimit)
 		defer cancel()
-		err = errors.Join(err, r.upArranged(ctx, r.options.Place.Plan))
+		l, e := r.labFor(nil)
+		if e != nil {
+			return errors.Join(err, e)
+		}
+		err = errors.Join(err, r.upArranged(ctx, l, r.options.Place.Plan))
 		if r.rack == nil {
 			return err
 		}

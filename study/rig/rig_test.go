@@ -75,7 +75,7 @@ func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(rack.Dirs{Run: dir, Cache: dir, Data: dir}, spec, file, rack.Options{})
+	return New(rack.Dirs{Run: dir, Cache: dir, Data: dir}, spec, file, rack.Options{}, nil)
 }
 
 const pairLab = "# two nodes\nname: pair\nnodes:\n  vm00: {}\n  vm01:\n    cpus: 2\n"
