@@ -13,32 +13,41 @@ import (
 // anything to its disks, which is what a power cut does, and "count" prints how many changes there are.
 //
 // "kill:12:begun" counts steps in place of changes, and ends the process where the 12th is in the journal and nothing of it has been made; "kill:12:made" where all of it
-// has been made, and the journal does not say so yet.
+// has been made, and the journal does not say so yet. "kill:module vfio_pci:made" takes the step of this kind and subject, wherever it comes.
 func faultFrom(text string) func(what string) {
 	if text == "" {
 		return nil
 	}
-	fields := append(strings.Split(text, ":"), "", "")
-	how, phase := fields[0], fields[2]
-	at, _ := strconv.Atoi(fields[1]) // 0, which is no change, where there is no number
+	how, rest, _ := strings.Cut(text, ":")
+	where, phase := rest, ""
+	// A subject may have colons in it, a number has none.
+	if i := strings.LastIndex(rest, ":"); i >= 0 {
+		where, phase = rest[:i], rest[i+1:]
+	}
+	at, err := strconv.Atoi(where)
+	named := err != nil && where != ""
 	n, before := 0, ""
 	return func(what string) {
-		counts := true
+		record := what
 		switch phase {
 		case "begun":
-			counts = strings.HasPrefix(before, "journal begin ") || strings.HasPrefix(before, "journal restoring ")
+			record = stepOf(before, "begin", "restoring")
 		case "made":
-			counts = strings.HasPrefix(what, "journal done ") || strings.HasPrefix(what, "journal restored ")
+			record = stepOf(what, "done", "restored")
 		}
 		before = what
-		if !counts {
+		if record == "" {
 			return
 		}
 		n++
+		here := n == at
+		if named {
+			here = record == where
+		}
 		switch {
 		case how == "count":
 			fmt.Fprintf(os.Stderr, "change %d: %s\n", n, what)
-		case n != at:
+		case !here:
 		case how == "kill":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -48,4 +57,14 @@ func faultFrom(text string) func(what string) {
 			select {}
 		}
 	}
+}
+
+// stepOf returns kind and subject of the step that a change tells the journal of, if it is one of these events; "" otherwise.
+func stepOf(what string, events ...string) string {
+	for _, event := range events {
+		if step, ok := strings.CutPrefix(what, "journal "+event+" "); ok {
+			return step
+		}
+	}
+	return ""
 }

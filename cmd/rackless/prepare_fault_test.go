@@ -9,10 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
 )
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
-// after which the other command turns round are at every sixth, and power cuts, each of which takes a boot, at every twelfth.
+// after which the other command turns round are at every sixth. Power cuts, each of which takes a boot, are at every third, and what goes on meets the next.
 var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, turn round after every kill, and lead a study over boots: takes more than an hour")
 
 // fromStep goes on with a long form that was ended.
@@ -30,6 +33,8 @@ type cutHost struct {
 	*small
 	before   string // as it is without rackless
 	prepared string // after prepare, and no reboot
+	// The steps in the order in which they are made, and taken back, by kind and subject.
+	making, takingBack []string
 }
 
 // The commands that are cut off. Status 4 of prepare, a reboot that is needed, is as good as 0.
@@ -49,6 +54,7 @@ func newCutHost(t *testing.T, name string) *cutHost {
 	if h.prepared == h.before {
 		t.Fatal("prepare changes nothing")
 	}
+	h.readSteps(t)
 	h.rollback(t)
 	h.same(t, "after rollback", h.before)
 	return h
@@ -172,18 +178,69 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 // exitKilled is the status of a shell's command that SIGKILL ended.
 const exitKilled = 137
 
-// TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack cuts the power of the host at every step of prepare, and of rollback. It boots, rackless-prepare.service does its
-// part, and prepare goes on or rollback takes back.
+// readSteps takes the steps from the journal of a host that is prepared.
+func (h *cutHost) readSteps(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "journal")
+	if err := os.WriteFile(file, []byte(h.mustHost(t, "cat /var/lib/rackless/host/journal")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := change.ReadJournal(file, host.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(entries []*change.Entry) (out []string) {
+		for _, e := range entries {
+			out = append(out, e.Op.Kind()+" "+e.Op.Subject())
+		}
+		return out
+	}
+	h.making, h.takingBack = names(entries), names(change.RollbackOrder(entries))
+	if len(entries) < 20 {
+		t.Fatalf("there are more steps than %q", h.making)
+	}
+}
+
+// TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack cuts the power of the host in prepare and in rollback. It boots, rackless-prepare.service does its part, and
+// prepare goes on or rollback takes back.
 func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
 	h := newCutHost(t, "cut")
-	cuts := 0
-	first, step := *fromStep, 1
-	if !*everyStep {
-		first, step = 7, 12 // each takes minutes beside other tests: one early, and one where pages have been taken back and kernel arguments have not
+	if *everyStep {
+		h.cutAtEveryStep(t)
+		return
 	}
-	for n := first; ; n += step {
-		phase := phases[n/step%2]
+	n := h.chainOfCuts(t, cutPrepare, h.making)
+	h.same(t, "prepared in spite of power cuts", h.prepared)
+	m := h.chainOfCuts(t, cutRollback, h.takingBack)
+	h.same(t, "rolled back in spite of power cuts", h.before)
+	t.Logf("the power was cut %d times: at %d of %d steps of prepare, which went on, and at %d of rollback, which went on", n+m, n, len(h.making), m)
+}
+
+// chainOfCuts cuts the power at every third step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end
+// at last. It returns how often it cut.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string) (cuts int) {
+	t.Helper()
+	for i := 0; i < len(steps); i += 3 {
+		phase := phases[cuts%2]
+		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", steps[i], phase, command)) {
+			t.Fatalf("%s came to its end and never to where %s was %s", command, steps[i], phase)
+		}
+		cuts++
+		t.Logf("%s: the power was cut where %s was %s", command, steps[i], phase)
+	}
+	if out, status := h.host(t, command); status != 0 && status != exitReboot {
+		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, cuts, status, out)
+	}
+	return cuts
+}
+
+// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After each cut the command comes to its end.
+func (h *cutHost) cutAtEveryStep(t *testing.T) {
+	t.Helper()
+	cuts := 0
+	for n := *fromStep; ; n++ {
+		phase := phases[n%2]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutPrepare)) {
 			break
 		}
@@ -203,8 +260,8 @@ func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		t.Logf("%d power cuts; so far the last: %s", cuts, when)
 	}
 	t.Logf("the power was cut %d times", cuts)
-	if least := 40 / step; *fromStep == 1 && cuts < least {
-		t.Errorf("there are more steps: want %d cuts or more", least)
+	if least := 2 * len(h.making); *fromStep == 1 && cuts < least {
+		t.Errorf("there are %d steps to make and to take back", least)
 	}
 }
 
