@@ -96,7 +96,7 @@ func TestAToolThatIsNotThereIsNamedWithItsPackage(t *testing.T) {
 	lab := &fakeLab{answers: map[string]Output{"n2 sh -c command -v sysbench": {ExitCode: 127}}}
 	samples := run(t, lab, "sysbench_cpu", n2, Endpoint{}, Options{})
 	const want = "attempt 1: n2: sysbench is not installed: install sysbench"
-	if len(samples) != 1 || samples[0].Error != want || samples[0].Server != "" || lab.log != nil {
+	if len(samples) != 1 || samples[0].Error != want || samples[0].Server != "" || samples[0].Command != "" || lab.log != nil {
 		t.Errorf("got %+v and commands %q, want %s", samples, lab.log, want)
 	}
 	err := (&Runner{Exec: lab}).Fits(t.Context(), mustEngine(t, "sysbench_cpu"), Options{}, n2)

@@ -291,12 +291,16 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	base := m.base(opts)
 	// The time keeps the name unique in a file that several processes append to one after the other.
 	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
+	neverRun := func(s Sample) Sample {
+		s.Command, s.ServerCommand = "", ""
+		return s
+	}
 	if unprepared != nil {
-		return base, nil, unprepared
+		return neverRun(base), nil, unprepared
 	}
 	told, err := m.told(ctx)
 	if err != nil {
-		return base, nil, err
+		return neverRun(base), nil, err
 	}
 	base.Version = m.version(Output{}, told)
 	clientArgs, serverArgs := m.commands(opts)
@@ -326,6 +330,7 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	}()
 
 	if err := m.awaitListen(ctx, opts.Port, serverEnd); err != nil {
+		base.Command = "" // it did not come to that
 		return base, nil, err
 	}
 	base.Started = time.Now().UTC()

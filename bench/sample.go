@@ -29,7 +29,7 @@ type Sample struct {
 
 	Tool          string    `json:"tool"`              // e.g. "perftest", "iperf3"
 	Version       string    `json:"version,omitempty"` // the tool's version on the client
-	Command       string    `json:"command"`           // the client's command line, quoted for a shell
+	Command       string    `json:"command"`           // the client's command line, quoted for a shell; empty where it did not come to that
 	ServerCommand string    `json:"server_command,omitempty"`
 	Placement     string    `json:"placement,omitempty"` // where client and server were held: "not pinned", or CPUs and NUMA nodes
 	WarmUps       int       `json:"warm_ups,omitempty"`  // measurements made just before, whose figures were dropped
