@@ -242,18 +242,15 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 			return nil, err
 		}
 	}
+	// A suite is what can be had; a test that was named fails where it cannot be.
+	if f.suite != "" {
+		var err error
+		if engines, err = fitting(ctx, runner, engines, opts, nodes, p); err != nil {
+			return nil, err
+		}
+	}
 	var all []bench.Sample
 	for _, e := range engines {
-		// A suite is what can be had; a test that was named fails where it cannot be.
-		if f.suite != "" {
-			var unfit *bench.UnfitError
-			if err := runner.Fits(ctx, e, opts, nodes...); errors.As(err, &unfit) {
-				p.Note("%s is left out: %v", e.Name, unfit)
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-		}
 		p.Begin(e.Name)
 		count := len(pairs)
 		if e.Local {
@@ -280,6 +277,37 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", f.suite, r.Lab.Name)
 	}
 	return all, nil
+}
+
+// fitting returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
+func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options, nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
+	var fit []bench.Engine
+	var reasons []string
+	out := map[string][]string{} // names, by reason
+	for _, e := range engines {
+		err := runner.Fits(ctx, e, opts, nodes...)
+		unfit, ok := errors.AsType[*bench.UnfitError](err)
+		switch {
+		case err == nil:
+			fit = append(fit, e)
+		case !ok:
+			return nil, err
+		default:
+			why := unfit.Error()
+			if out[why] == nil {
+				reasons = append(reasons, why)
+			}
+			out[why] = append(out[why], e.Name)
+		}
+	}
+	for _, why := range reasons {
+		verb := "is"
+		if len(out[why]) > 1 {
+			verb = "are"
+		}
+		p.Note("%s %s left out: %s", strings.Join(out[why], ", "), verb, why)
+	}
+	return fit, nil
 }
 
 // byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab have, where those are several.
