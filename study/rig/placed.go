@@ -40,10 +40,13 @@ type Planner func(*lab.Lab) (*plan.Plan, error)
 
 // planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so that another may have less of everything, and nothing else.
 func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
-	base := r.options.Place.Plan
 	whole, err := r.labFor(nil)
 	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
-		return base, err
+		return r.options.Place.Plan, err
+	}
+	text := string(l.YAML())
+	if p, ok := r.plans[text]; ok {
+		return p, nil
 	}
 	if l.Name != whole.Name || l.Driver != whole.Driver {
 		return nil, errors.New("name and driver of the lab stay as they are in a study")
@@ -52,26 +55,44 @@ func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.preparedFor(whole, l, p); err != nil {
+		return nil, err
+	}
+	// CPUs that the lab has fewer of are still kept from the host.
+	p.Housekeeping, p.KernelArgs = r.options.Place.Plan.Housekeeping, r.options.Place.Plan.KernelArgs
+	for i := range p.Nodes {
+		for _, set := range []*topology.CPUSet{&p.Nodes[i].EmulatorCPUs, &p.Nodes[i].IOThreadCPUs} {
+			if *set = set.Difference(r.protected); set.IsEmpty() {
+				*set = p.Housekeeping.CPUs
+			}
+		}
+	}
+	r.plans[text] = p
+	return p, nil
+}
+
+// preparedFor says whether a host that is prepared for the whole lab can have another one as planned.
+func (r *Rig) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	if more := labCPUs(p).Difference(r.protected); !more.IsEmpty() {
-		return nil, fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s", r.protected, more)
+		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s", r.protected, more)
 	}
 	parts := false
 	for _, n := range p.Nodes {
 		for _, card := range n.Cards {
 			parts = parts || card.Kind == plan.KindVF
-			if !slices.ContainsFunc(base.Nodes, func(b plan.Node) bool {
+			if !slices.ContainsFunc(r.options.Place.Plan.Nodes, func(b plan.Node) bool {
 				// The address of a virtual function is that of its node.
 				return (card.Kind != plan.KindVF || b.Name == n.Name) &&
 					slices.ContainsFunc(b.Cards, func(have plan.NodeDevice) bool { return sameCard(have, card) })
 			}) {
-				return nil, fmt.Errorf("node %s is given %s (%s), which the host is not prepared to give it", n.Name, card.ID, card.Kind)
+				return fmt.Errorf("node %s is given %s (%s), which the host is not prepared to give it", n.Name, card.ID, card.Kind)
 			}
 		}
 	}
 	if parts && l.Fabric.MTU > whole.Fabric.MTU {
-		return nil, fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
+		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
 	}
-	return p, nil
+	return nil
 }
 
 // sameCard reports whether two devices of plans are one.

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
@@ -35,6 +36,7 @@ type Rig struct {
 	text    []byte
 	options rack.Options
 	planner Planner
+	plans   map[string]*plan.Plan // of the labs of cells, by the lab's file
 
 	machine   machine
 	all       topology.CPUSet // CPUs that this process may use
@@ -53,7 +55,7 @@ type Rig struct {
 // New reads the lab file and finds out what the machine has. Nothing is started. planner is asked for labs that are placed on this host, where the lab file is a factor; it may be
 // nil for others.
 func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
-	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
+	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, plans: map[string]*plan.Plan{}, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
 	var err error
 	if r.text, err = os.ReadFile(labFile); err != nil {
 		return nil, err
