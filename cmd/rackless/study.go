@@ -248,7 +248,7 @@ func (a *app) printDesign(s *study.Spec) {
 		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least, count(comparisons, "comparison"))
 		return
 	}
-	fmt.Fprintf(a.out, "%s, %s in all; %s are made\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
+	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
 	if s.Blocks < least {
 		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return
