@@ -273,11 +273,10 @@ func (m *measurement) commands(opts Options) (client, server []string) {
 }
 
 // base returns what is known of an attempt before it is made.
-func (m *measurement) base(opts Options) Sample {
-	client, server := m.commands(opts)
+func (m *measurement) base() Sample {
 	return Sample{
 		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
-		Tool: m.engine.Tool, Command: quote(client), ServerCommand: quote(server), Placement: m.placement(), WarmUps: m.WarmUps,
+		Tool: m.engine.Tool, Placement: m.placement(), WarmUps: m.WarmUps,
 		Accelerator: m.Accelerator, Emulated: m.Emulated, Started: time.Now().UTC(),
 	}
 }
@@ -288,23 +287,20 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	opts := m.opts
 	var run int
 	opts.Port, run = m.nextPort()
-	base := m.base(opts)
+	base := m.base()
 	// The time keeps the name unique in a file that several processes append to one after the other.
 	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
-	neverRun := func(s Sample) Sample {
-		s.Command, s.ServerCommand = "", ""
-		return s
-	}
 	if unprepared != nil {
-		return neverRun(base), nil, unprepared
+		return base, nil, unprepared
 	}
 	told, err := m.told(ctx)
 	if err != nil {
-		return neverRun(base), nil, err
+		return base, nil, err
 	}
 	base.Version = m.version(Output{}, told)
 	clientArgs, serverArgs := m.commands(opts)
 	if serverArgs == nil {
+		base.Command = quote(clientArgs)
 		base.Started = time.Now().UTC()
 		client, _ := m.runClient(ctx, clientArgs, nil)
 		base.Seconds = time.Since(base.Started).Seconds()
@@ -313,6 +309,7 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 		return base, figures, err
 	}
 
+	base.ServerCommand = quote(serverArgs)
 	// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
 	// queue pairs are then free.
 	serverCtx, killServer := context.WithCancel(ctx)
@@ -330,9 +327,9 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	}()
 
 	if err := m.awaitListen(ctx, opts.Port, serverEnd); err != nil {
-		base.Command = "" // it did not come to that
 		return base, nil, err
 	}
+	base.Command = quote(clientArgs)
 	base.Started = time.Now().UTC()
 	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
