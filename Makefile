@@ -68,7 +68,7 @@ test-fast: ## the tests that start no machine and no lab, in a few minutes
 	$(GO) vet ./...
 	$(GO) test -short ./...
 
-test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and a study over boots of one: takes an hour and a half
+test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and a study over boots of one: takes an hour
 	@hack/setup.sh test
 	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtAnyStep|TestAStudyGoesOnOverBoots' -v ./cmd/rackless -every-step
 

@@ -16,7 +16,7 @@ import (
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
 // after which the other command turns round are at every sixth. Power cuts, each of which takes a boot, are at every third, and what goes on meets the next.
-var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, turn round after every kill, and lead a study over boots: takes more than an hour")
+var everyStep = flag.Bool("every-step", false, "cut the power at every step of prepare and of rollback, turn round after every kill, and lead a study over boots: takes an hour")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
