@@ -143,8 +143,8 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 	}
 	var out []Process
 	for _, d := range dirs {
-		b, err := os.ReadFile(filepath.Join(d, "cmdline"))
-		if err != nil || len(b) == 0 { // gone, or a kernel thread
+		b := commandLine(d)
+		if len(b) == 0 { // gone, or a kernel thread
 			continue
 		}
 		args := strings.Split(string(b), "\x00")
@@ -160,4 +160,34 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 		}
 	}
 	return out, nil
+}
+
+// startLimit bounds the wait for the arguments of a program that is just being started.
+const startLimit = time.Second
+
+// commandLine returns the arguments of the process with a directory in /proc: none of one that is gone, and of a kernel thread.
+//
+// While the kernel starts a program, it has closed the files that the program does not inherit, so that a lock of the one who starts it may be free, and there are no arguments
+// yet. Who looks for the processes of a rackless that was killed right then would miss one, so it waits until they are there.
+func commandLine(dir string) []byte {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || len(b) > 0 || !isStarting(dir) || time.Since(began) > startLimit {
+			return b
+		}
+	}
+}
+
+// isStarting reports whether a process has a program and no place for arguments yet. A kernel thread has no program; a process that has removed its arguments has their place.
+func isStarting(dir string) bool {
+	if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
+		return false
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return false
+	}
+	const envEnd = 51 - 3 // end of the environment, which is set last; fields are counted as in parseStat
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	return len(f) > envEnd && f[envEnd] == "0"
 }
