@@ -201,9 +201,9 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack cuts the power of the host in prepare and in rollback. It boots, rackless-prepare.service does its part, and
-// prepare goes on or rollback takes back.
-func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
+// TestPowerCutAtAnyStepPrepareGoesOn cuts the power of the host in prepare. It boots, rackless-prepare.service does its part, and prepare goes on. In the long form it does the
+// same in rollback.
+func TestPowerCutAtAnyStepPrepareGoesOn(t *testing.T) {
 	t.Parallel()
 	h := newCutHost(t, "cut")
 	if *everyStep {
@@ -212,9 +212,20 @@ func TestPowerCutAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	}
 	n := h.chainOfCuts(t, cutPrepare, h.making)
 	h.same(t, "prepared in spite of power cuts", h.prepared)
-	m := h.chainOfCuts(t, cutRollback, h.takingBack)
+	t.Logf("the power was cut at %d of %d steps of prepare, which went on", n, len(h.making))
+}
+
+// TestPowerCutAtAnyStepRollbackTakesBack cuts the power of the host in rollback, which goes on after the boot.
+func TestPowerCutAtAnyStepRollbackTakesBack(t *testing.T) {
+	t.Parallel()
+	if *everyStep {
+		t.Skip("the long form of TestPowerCutAtAnyStepPrepareGoesOn does this too")
+	}
+	h := newCutHost(t, "cutback")
+	h.mustPrepare(t)
+	n := h.chainOfCuts(t, cutRollback, h.takingBack)
 	h.same(t, "rolled back in spite of power cuts", h.before)
-	t.Logf("the power was cut %d times: at %d of %d steps of prepare, which went on, and at %d of rollback, which went on", n+m, n, len(h.making), m)
+	t.Logf("the power was cut at %d of %d steps of rollback, which went on", n, len(h.takingBack))
 }
 
 // chainOfCuts cuts the power at every third step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end
