@@ -252,6 +252,7 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 	var all []bench.Sample
 	for _, e := range engines {
 		p.Begin(e.Name)
+		var failed error // the reason has been said when the last attempt ended
 		count := len(pairs)
 		if e.Local {
 			count = len(nodes)
@@ -271,7 +272,11 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 			if err != nil {
 				return nil, err
 			}
+			if slices.ContainsFunc(samples, func(s bench.Sample) bool { return s.Error != "" }) {
+				failed = fmt.Errorf("%s failed", e.Name)
+			}
 		}
+		p.End(failed)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", f.suite, r.Lab.Name)

@@ -25,6 +25,8 @@ type machine struct {
 	image    *guest.Image // booted; nil for a clone
 	ram      string       // memory file, or "" for anonymous memory
 	share    bool         // write to the memory file (a template being made), or copy on write (a clone)
+	trustTSC bool         // the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right (clock.go)
+	moreArgs string       // for the guest's kernel
 	incoming int          // file descriptor that the machine's state is read from, or 0
 	qmp      int          // file descriptors of listening sockets
 	agent    int
@@ -58,7 +60,11 @@ func (m machine) args() []string {
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
 	if m.image != nil {
-		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", guest.KernelArgs)
+		kernelArgs := guest.KernelArgs + m.moreArgs
+		if m.trustTSC {
+			kernelArgs += " tsc=reliable"
+		}
+		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
 	if m.incoming != 0 {
 		a = append(a, "-incoming", "defer") // until the capability is set over QMP that leaves the memory out

@@ -37,6 +37,7 @@ type Driver struct {
 	EmulatedHost bool // this machine is emulated itself: a trial boot may take minutes
 
 	bootLimit time.Duration // zero means the constant of this name; tests set a short one
+	moreArgs  string        // for the kernel of templates; tests set some
 
 	mu        sync.Mutex
 	templates map[string]*template // by key, opened by Prepare

@@ -88,6 +88,7 @@ func TestArguments(t *testing.T) {
 
 	for name, m := range map[string]machine{
 		"template":      {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"trust-tsc":     {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true, trustTSC: true},
 		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
 		"cold":          {spec: one, accel: "tcg", image: image},
 		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},

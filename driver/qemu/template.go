@@ -24,7 +24,7 @@ import (
 const bootLimit = 180 * time.Second
 
 // templateFormat is raised when templates made by an older rackless must not be used.
-const templateFormat = 1
+const templateFormat = 2
 
 // A template is a stopped machine on disk: its memory as a file that clones map, and the state of its devices.
 type template struct {
@@ -56,15 +56,13 @@ func (d *Driver) templateKey(s driver.Spec) string {
 	version := d.Version
 	m := machine{spec: driver.Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]driver.NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
 	sum := sha256.Sum256([]byte(strings.Join(append(m.args(),
-		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(d.Accel)), "\x00")))
+		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(), fmt.Sprint(d.trustTSC())), "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// hostCPU returns what a template depends on of the host's CPU: all of it under KVM, where the guest sees it, and nothing under TCG.
-func hostCPU(accel string) string {
-	if accel != "kvm" {
-		return ""
-	}
+// hostCPU returns what a template depends on of the host's CPU: under KVM the guest sees it, and under TCG, too, its TSC is the host's, whose frequency the
+// template's kernel has measured.
+func hostCPU() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return ""
@@ -135,7 +133,17 @@ func (d *Driver) template(ctx context.Context, key string, s driver.Spec, progre
 		progress(fmt.Sprintf("the cached template is damaged (%v): making it again", err))
 	}
 	progress(fmt.Sprintf("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel))
-	return d.makeTemplate(ctx, dir, key, s)
+	if d.trustTSC() {
+		for range clockAttempts {
+			t, err = d.makeTemplate(ctx, dir, key, s, true)
+			if !errors.Is(err, errClock) {
+				return t, err
+			}
+			progress(fmt.Sprintf("%v: boot it again", err))
+		}
+		progress("boot it with a kernel that judges its clock itself")
+	}
+	return d.makeTemplate(ctx, dir, key, s, false)
 }
 
 // openTemplate reads a template and checks that it is as it was made.
@@ -203,8 +211,9 @@ func blocks(fi os.FileInfo) int64 {
 	return 0
 }
 
-// makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir. The caller holds the lock.
-func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec) (_ *template, err error) {
+// makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir. With trustTSC its kernel does not doubt its TSC, and errClock
+// says that it should have. The caller holds the lock.
+func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec, trustTSC bool) (_ *template, err error) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	if err := sweep(d.Cache); err != nil {
@@ -225,7 +234,7 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 		shape.NICs = append(shape.NICs, driver.NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
 	}
 	ram := filepath.Join(work, "ram")
-	c, err := d.start(machine{spec: shape, accel: d.Accel, image: d.Image, ram: ram, share: true}, nil, true)
+	c, err := d.start(machine{spec: shape, accel: d.Accel, image: d.Image, ram: ram, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -239,16 +248,21 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	ctx, cancelTime := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the template did not boot within %v", limit))
 	defer cancelTime()
 	defer func() {
-		if err != nil { // the console goes with the directory
+		if err != nil && !errors.Is(err, errClock) { // the console goes with the directory
 			err = fmt.Errorf("%w; its console ended: %s", err, lastLines(filepath.Join(work, "console.log")))
 		}
 	}()
 
-	release, err := settle(ctx, work)
+	agent, release, err := settle(ctx, work)
 	if err != nil {
 		return nil, c.explain(ctx, "the template", err)
 	}
 	defer release()
+	if trustTSC {
+		if err := awaitClock(ctx, agent); err != nil {
+			return nil, c.explain(ctx, "the template", err)
+		}
+	}
 	boot := time.Since(began)
 	state, err := d.save(ctx, socketPath(work, "qmp"))
 	if err != nil {
@@ -293,15 +307,15 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 // settle waits until the guest has nothing left to do that every clone would otherwise have to do again: its agent answers, and the
 // programs that configure a node wait for their input. The connections to both stay until release: what a guest does when they close
 // (its agent then polls ten times a second) is not what clones should wake up in.
-func settle(ctx context.Context, dir string) (release func(), err error) {
+func settle(ctx context.Context, dir string) (a *guest.Agent, release func(), err error) {
 	nc, err := net.Dial("unix", socketPath(dir, "setup"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	setup := guest.NewSetup(nc)
 	agent, err := qapi.DialAgent(ctx, socketPath(dir, "ga"))
 	if err != nil {
-		return nil, errors.Join(err, setup.Close())
+		return nil, nil, errors.Join(err, setup.Close())
 	}
 	release = func() {
 		setup.Close()
@@ -309,9 +323,9 @@ func settle(ctx context.Context, dir string) (release func(), err error) {
 	}
 	if err := setup.Ready(ctx); err != nil {
 		release()
-		return nil, err
+		return nil, nil, err
 	}
-	return release, nil
+	return guest.NewAgent(agent), release, nil
 }
 
 // save stops the machine and returns the state of its devices; its memory stays in the shared file.
