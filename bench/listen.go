@@ -5,11 +5,6 @@ import (
 	"strings"
 )
 
-// listenArgs is the command whose output tells which TCP ports a node listens on. It needs no tool beyond cat,
-// and looking does not use up the one connection that a perftest server takes. A kernel without IPv6 has no
-// tcp6: cat then fails but prints the first file.
-var listenArgs = []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}
-
 // listens tells whether a TCP socket listens on port, by the content of /proc/net/tcp and tcp6. Of each line
 // the second field is the local address, hexadecimal with the port after the colon, and the fourth the state:
 // 0A is LISTEN. See https://docs.kernel.org/networking/proc_net_tcp.html.

@@ -130,6 +130,10 @@ func (serverless) Serve(_ context.Context, node string, argv []string, _ <-chan 
 	return Output{}, fmt.Errorf("nothing needs a server %q on %s", argv, node)
 }
 
+func (serverless) ReadFile(_ context.Context, node, path string) ([]byte, error) {
+	return nil, fmt.Errorf("nothing needs %s of %s", path, node)
+}
+
 func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
 	chase := readFile(t, "testdata/lmbench/synthetic-3.0-a9-64MiB.txt")

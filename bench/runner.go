@@ -21,6 +21,8 @@ type Nodes interface {
 	Executor
 	// Serve is Exec for a server: its end is of no interest before awaited is closed, and looks at whether it has come would only disturb what it serves.
 	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
+	// ReadFile returns what a file of a node holds. It takes next to nothing from what runs there.
+	ReadFile(ctx context.Context, node, path string) ([]byte, error)
 }
 
 // An Output is what a command left behind.
@@ -41,8 +43,8 @@ const (
 	// its last run can still be in TIME_WAIT.
 	portCount = 8000
 
-	listenPoll = 100 * time.Millisecond // how often to look whether the server listens
-	grace      = 5 * time.Second        // what one side gets to end after the other side has ended
+	listenPoll = 20 * time.Millisecond // how often to look whether the server listens
+	grace      = 5 * time.Second       // what one side gets to end after the other side has ended
 )
 
 // A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but
@@ -357,8 +359,8 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	defer tick.Stop()
 	var lastErr error
 	for {
-		out, err := m.Exec.Exec(listenCtx, m.server.Node, listenArgs)
-		if err == nil && listens(out.Stdout, port) {
+		ready, err := m.listening(listenCtx, port)
+		if ready {
 			return nil
 		}
 		if err != nil && listenCtx.Err() == nil {
@@ -379,6 +381,16 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 			return err
 		}
 	}
+}
+
+// listening looks whether the server listens on a TCP port, which does not use up the one connection that a server of perftest takes.
+func (m *measurement) listening(ctx context.Context, port int) (bool, error) {
+	b, err := m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp")
+	if err != nil || listens(b, port) {
+		return err == nil, err
+	}
+	b, err = m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp6")
+	return err == nil && listens(b, port), nil // a kernel without IPv6 has no tcp6
 }
 
 // serverEnded makes the error for a server that ended too early.

@@ -45,18 +45,6 @@ func (l *fakeLab) next(list *[]command) command {
 }
 
 func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (Output, error) {
-	if argv[0] == "cat" {
-		if l.noProc != nil {
-			return Output{}, l.noProc
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		var b strings.Builder
-		for p := range l.listening {
-			fmt.Fprintf(&b, "   0: 00000000:%s 00000000:0000 0A 0\n", p)
-		}
-		return Output{Stdout: []byte(b.String()), ExitCode: 1}, ctx.Err()
-	}
 	if argv[0] == "sh" || argv[0] == "taskset" && argv[len(argv)-1] == "nproc" {
 		return l.answers[strings.Join(append([]string{node}, argv...), " ")], nil // none: it is installed
 	}
@@ -70,6 +58,23 @@ func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (Output,
 		return l.next(&l.clients)(ctx)
 	}
 	return l.serve(ctx, argv[slices.Index(argv, "-p")+1])
+}
+
+// ReadFile is of a kernel without IPv4: all that listens is in tcp6.
+func (l *fakeLab) ReadFile(ctx context.Context, _, path string) ([]byte, error) {
+	if l.noProc != nil {
+		return nil, l.noProc
+	}
+	if path != "/proc/net/tcp6" {
+		return nil, ctx.Err()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for p := range l.listening {
+		fmt.Fprintf(&b, "   0: 00000000:%s 00000000:0000 0A 0\n", p)
+	}
+	return []byte(b.String()), ctx.Err()
 }
 
 func (l *fakeLab) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error) {

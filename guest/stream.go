@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -32,7 +33,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 	base := "/run/rackless-" + NewMachineID()
 	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
 	for _, f := range files {
-		if err := f.create(ctx, a); err != nil {
+		if err := f.open(ctx, a, "w+"); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, f.close(ctx, a)) }()
@@ -89,9 +90,20 @@ type guestFile struct {
 	handle int64
 }
 
-// create makes the file and opens it for reading.
-func (f *guestFile) create(ctx context.Context, a *Agent) error {
-	return a.call(ctx, "guest-file-open", map[string]string{"path": f.path, "mode": "w+"}, &f.handle)
+// ReadFile returns what a file of the guest holds now. The agent reads it itself: that takes no process in the guest, which costs an emulated one tens of milliseconds.
+func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	var content bytes.Buffer
+	f := guestFile{path: path, to: &content}
+	if err := f.open(ctx, a, "r"); err != nil {
+		return nil, err
+	}
+	_, err := f.copy(ctx, a)
+	return content.Bytes(), errors.Join(err, f.close(context.WithoutCancel(ctx), a))
+}
+
+// open opens the file for reading, in a mode of fopen(3).
+func (f *guestFile) open(ctx context.Context, a *Agent, mode string) error {
+	return a.call(ctx, "guest-file-open", map[string]string{"path": f.path, "mode": mode}, &f.handle)
 }
 
 // copy writes what has come since the last call and returns how much that was.

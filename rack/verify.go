@@ -38,6 +38,15 @@ func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-
 	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err
 }
 
+// ReadFile returns what a file of a node holds now.
+func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) {
+	a, err := r.agent(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return a.ReadFile(ctx, path)
+}
+
 // Endpoint is a node as measurements address it: by its first NIC, with the GID index that was found when the node came up. One without NICs has no address.
 func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 	for i, n := range r.Lab.Nodes {

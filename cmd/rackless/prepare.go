@@ -126,7 +126,8 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 // prepareFor leads the host to what p says; loaded says that p is what it is prepared for already.
 func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
 	store := a.store()
-	now, err := inspect.Read(ctx, inspect.Live())
+	machine := a.machine()
+	now, err := machine.Inspect(ctx) // the guards' first look, too
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 			strings.Join(changed, "\n  "))}
 	}
 	s := a.system()
-	steps, err := host.Steps(s, p, a.machine())
+	steps, err := host.Steps(s, p, machine)
 	if err != nil {
 		return err
 	}

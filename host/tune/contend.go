@@ -2,6 +2,7 @@ package tune
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
@@ -29,13 +30,21 @@ func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 	if !systemdRuns(s) {
 		return nil, nil
 	}
-	var running []Contender
+	argv := []string{"systemctl", "show", "--property=ActiveState", "--value", "--"}
 	for _, c := range contenders {
-		out, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState", "--value", "--", c.Service)
-		if err != nil {
-			return nil, err
-		}
-		if strings.TrimSpace(string(out)) == "active" {
+		argv = append(argv, c.Service)
+	}
+	out, err := s.Query(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	states := strings.Fields(string(out)) // a line each, with an empty one between them
+	if len(states) != len(contenders) {
+		return nil, fmt.Errorf("%s: %d states of %d services: %q", strings.Join(argv, " "), len(states), len(contenders), out)
+	}
+	var running []Contender
+	for i, c := range contenders {
+		if states[i] == "active" {
 			running = append(running, c)
 		}
 	}

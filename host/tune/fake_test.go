@@ -227,6 +227,9 @@ func (m *machine) run(_ context.Context, argv []string) ([]byte, error) {
 	if service, ok := strings.CutPrefix(command, "systemctl show --property=MainPID --value -- "); ok {
 		return fmt.Appendln(nil, m.pids[service]), nil
 	}
+	if services, ok := strings.CutPrefix(command, "systemctl show --property=ActiveState --value -- "); ok {
+		return []byte(strings.Repeat("inactive\n\n", len(strings.Fields(services)))), nil
+	}
 	if strings.HasPrefix(command, "systemctl show ") {
 		return []byte("\n"), nil
 	}

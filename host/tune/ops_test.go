@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,14 +150,23 @@ func TestServicesThatSetTheSameAreNamed(t *testing.T) {
 	m := newMachine(t)
 	s := m.system()
 	s.Run = func(_ context.Context, argv []string) ([]byte, error) {
-		if argv[len(argv)-1] == "tuned.service" {
-			return []byte("active\n"), nil
+		var states []string
+		for _, service := range argv[slices.Index(argv, "--")+1:] {
+			state := "inactive"
+			if service == "tuned.service" {
+				state = "active"
+			}
+			states = append(states, state+"\n")
 		}
-		return []byte("inactive\n"), nil
+		return []byte(strings.Join(states, "\n")), nil
 	}
 	got, err := Contenders(t.Context(), s)
 	if err != nil || len(got) != 1 || got[0].Service != "tuned.service" || got[0].Fix == "" {
 		t.Errorf("%v, %v", got, err)
+	}
+	s.Run = func(context.Context, []string) ([]byte, error) { return []byte("inactive\n"), nil }
+	if got, err := Contenders(t.Context(), s); err == nil {
+		t.Errorf("one state of several services: %v", got)
 	}
 	m.remove("run/systemd")
 	if got, err := Contenders(t.Context(), s); err != nil || got != nil {
