@@ -12,6 +12,9 @@ import (
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
 const agentPort = "org.qemu.guest_agent.0"
 
+// agentChardev is QEMU's name of the socket behind that port.
+const agentChardev = "ga"
+
 // amdModel is qemu64, the emulation that costs least, made a processor of AMD's:
 //   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not twice. Guests that the host's QEMU translated did not come up in
 //     nine minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
@@ -126,8 +129,8 @@ func (m machine) args() []string {
 		// Each queue of a virtio device is a file descriptor that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a disk it was 138 of
 		// them, and the loop used up a core of the machine below.
 		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
-		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
-		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
+		"-chardev", fmt.Sprintf("socket,id="+agentChardev+",fd=%d,server=on,wait=off", m.agent),
+		"-device", "virtserialport,bus=vser.0,chardev="+agentChardev+",name="+agentPort,
 		"-chardev", fmt.Sprintf("socket,id=console,fd=%d,server=on,wait=off", m.console),
 		"-device", "virtconsole,bus=vser.0,chardev=console",
 		"-device", "virtio-rng-pci,bus=pcie.0,addr=0x2",

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,7 +41,11 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w, "ready")
-	mux := &qapi.Mux{Agent: filepath.Join(dir, socketAgent), Limit: answerLimit}
+	mux := &qapi.Mux{
+		Agent: filepath.Join(dir, socketAgent),
+		Limit: answerLimit,
+		Gone:  func(ctx context.Context) bool { return agentGone(ctx, filepath.Join(dir, socketQMP)) },
+	}
 	defer mux.Close()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -63,6 +68,27 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 
 // answerLimit bounds an answer of a host's agent: with lab nodes under load in an emulated host, some took more than 20 s.
 const answerLimit = 2 * time.Minute
+
+// agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and as QEMU does for it when it is reset. What cannot be found out is no.
+// QEMU speaks with one client at a time: nobody keeps that connection.
+func agentGone(ctx context.Context, qmp string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	q, err := qapi.DialQMP(ctx, qmp)
+	if err != nil {
+		return false
+	}
+	defer q.Close()
+	type port struct {
+		Label string `json:"label"`
+		Open  bool   `json:"frontend-open"` // by the guest
+	}
+	var ports []port
+	if err := q.Call(ctx, "query-chardev", nil, &ports); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(ports, func(p port) bool { return p.Label == agentChardev && !p.Open })
+}
 
 // daemonLimit bounds the start of the daemon, which takes milliseconds.
 const daemonLimit = 20 * time.Second

@@ -276,24 +276,23 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *template)
 	return conn.Close()
 }
 
-// awaitAgent connects to the agent's port until the agent answers. What is sent to a guest that starts may be lost in a reset of its port, so that
-// it is asked again and again.
+// awaitAgent connects to the agent's port until the agent answers, once the guest has opened it. What is sent to a guest that starts may be lost in a reset of its port, so
+// that it is asked again and again.
 func (h *Host) awaitAgent(ctx context.Context) (*qapi.Conn, error) {
 	const patience = 10 * time.Second
 	for {
-		once, cancel := context.WithTimeout(ctx, patience)
-		conn, err := qapi.DialAgent(once, h.path(socketAgent))
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+		if !agentGone(ctx, h.path(socketQMP)) {
+			once, cancel := context.WithTimeout(ctx, patience)
+			conn, err := qapi.DialAgent(once, h.path(socketAgent))
+			cancel()
+			if err == nil {
+				return conn, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -363,14 +362,18 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	if !h.Running() {
 		return nil, fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
 	}
+	limit := answerLimit + 10*time.Second // the daemon's error says more
 	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
 	if _, refused := errors.AsType[*net.OpError](err); refused {
+		limit = 0 // nobody would notice a restart
 		conn, err = h.awaitAgent(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
-	return guest.NewAgent(conn), nil
+	a := guest.NewAgent(conn)
+	a.AnswerLimit = limit
+	return a, nil
 }
 
 // Exec executes a command as root, writes its output as it comes and returns its exit status: 127 where there is no such program.

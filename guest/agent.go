@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -21,6 +22,10 @@ type Conn interface {
 
 // An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any other that has the agent.
 type Agent struct {
+	// AnswerLimit bounds one command to the agent, which returns at once even where it starts a program. It is to be longer than what others on the way wait, whose
+	// errors say more. The zero value means 30 s.
+	AnswerLimit time.Duration
+
 	conn Conn
 }
 
@@ -139,12 +144,13 @@ func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 	return st, err
 }
 
-// callLimit bounds one command to the agent. It is longer than what a Mux waits for the agent, whose error says more.
-const callLimit = 30 * time.Second
+// answerLimit is the AnswerLimit of an agent that has none of its own: longer than what a Mux waits unless told otherwise.
+const answerLimit = 30 * time.Second
 
 // call sends one command and waits for its answer even if ctx ends.
 func (a *Agent) call(ctx context.Context, command string, args, result any) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, fmt.Errorf("no answer within %v", callLimit))
+	limit := cmp.Or(a.AnswerLimit, answerLimit)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	return a.conn.Call(ctx, command, args, result)
 }

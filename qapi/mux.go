@@ -35,6 +35,9 @@ type Mux struct {
 	// Again is when an agent that has not answered the first command of a connection is asked again, over a new one: what is sent while the guest boots is lost. The
 	// zero value means 10 s, which is how long an agent that is there may take on a busy machine.
 	Again time.Duration
+	// Gone says whether the guest has its end of the agent's port closed. It is asked before the first command of a connection, which waits, and every second for as long
+	// as a command has no answer, which then never comes. nil: nobody is asked.
+	Gone func(context.Context) bool
 
 	mu     sync.Mutex
 	conn   *Conn
@@ -95,11 +98,38 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	if err := m.ready(ctx); err != nil {
 		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: err.Error()}
 	}
-	raw, err := m.conn.roundTrip(ctx, req, command)
+	raw, err := m.answer(ctx, req, command)
 	if _, answered := errors.AsType[*Error](err); err != nil && !answered {
 		m.hangUp()
 	}
 	return raw, err
+}
+
+// errGone is why a command has no answer when the guest restarted under it. Whether it was carried out is not known.
+var errGone = errors.New("the guest agent has ended: the guest restarts, or is off")
+
+// answer sends one command and waits for what the agent answers, for as long as there is an agent.
+func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMessage, error) {
+	if m.Gone == nil {
+		return m.conn.roundTrip(ctx, req, command)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+			}
+			if m.Gone(ctx) {
+				cancel(errGone)
+			}
+		}
+	})
+	return m.conn.roundTrip(ctx, req, command)
 }
 
 // ready connects to the agent and synchronises with it.
@@ -114,6 +144,9 @@ func (m *Mux) ready(ctx context.Context) error {
 		}
 		if m.synced {
 			return nil
+		}
+		if err := m.awaitPort(ctx); err != nil {
+			return err
 		}
 		again, cancel := context.WithTimeout(ctx, pause)
 		err := m.conn.sync(again)
@@ -131,6 +164,18 @@ func (m *Mux) ready(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// awaitPort returns when the guest has opened its end of the port: what is sent before is lost.
+func (m *Mux) awaitPort(ctx context.Context) error {
+	for m.Gone != nil && m.Gone(ctx) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // Open connects to the agent's port unless it is connected, without a word to the agent. A clone whose port is connected before it runs

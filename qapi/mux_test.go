@@ -182,6 +182,43 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	}
 }
 
+// A guest that restarts has forgotten the command that it was given: nobody waits for the limit to find out, and the next command goes to the agent of the new boot.
+func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
+	noLeaks(t)
+	var connections atomic.Int32
+	var down atomic.Bool
+	m := &Mux{Gone: func(context.Context) bool { return down.Swap(false) }, Agent: serve(t, func(l *link) {
+		if connections.Add(1) == 1 {
+			if l.sync() == nil {
+				down.Store(true)
+				io.Copy(io.Discard, l) // until the mux has hung up
+			}
+			return
+		}
+		agent(l)
+	})}
+	c := dialMux(t, serveMux(t, m))
+	err := c.Call(limited(t), "ask", nil, nil)
+	if err == nil || !strings.Contains(err.Error(), errGone.Error()) {
+		t.Errorf("got %v, want that the agent has ended", err)
+	}
+	var got string
+	if err := c.Call(limited(t), "echo", map[string]string{"text": "new"}, &got); err != nil || got != "new" {
+		t.Errorf("the next command: got %q, %v", got, err)
+	}
+}
+
+// What is sent while a guest boots is lost: it is not sent before the port is open.
+func TestMuxWaitsForThePort(t *testing.T) {
+	noLeaks(t)
+	var asked atomic.Int32
+	m := &Mux{Gone: func(context.Context) bool { return asked.Add(1) < 3 }, Agent: serve(t, agent)}
+	echoes(t, 1, 2, func(int) *Conn { return dialMux(t, serveMux(t, m)) })
+	if n := asked.Load(); n < 3 {
+		t.Errorf("asked %d times, want 3", n)
+	}
+}
+
 // A guest that does not answer must not make clients wait for one another's limits.
 func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 	noLeaks(t)
