@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A Baseline is what a lab was measured to do, with how far a later measurement may be from it: bounds as ReFrame has them, a lower and an upper one for each figure.
@@ -58,11 +60,52 @@ var steady = []string{
 // DefaultTolerance is how far figures may be from a baseline where nothing else is said.
 const DefaultTolerance = 0.1
 
-// NewBaseline makes a baseline of a measurement: each figure that repeats, with a tolerance to the bad side and none to the good one. A measurement with a failure in it is
-// no baseline. Of several values of the same the median counts.
-func NewBaseline(samples []Sample, tolerance float64) (*Baseline, error) {
-	if !(tolerance > 0 && tolerance < 1) {
-		return nil, fmt.Errorf("tolerance %v: want more than 0 and less than 1", tolerance)
+// A Tolerance is how far a figure may be from its baseline, as shares of it: Bad to the bad side and no bound on the other, or Lower and Upper where those are not 0.
+type Tolerance struct{ Bad, Lower, Upper float64 }
+
+func (t Tolerance) check() error {
+	for _, share := range []float64{t.Bad, t.Lower, t.Upper} {
+		if !(share >= 0 && share < 1) {
+			return fmt.Errorf("tolerance %v: want more than 0 and less than 1", share)
+		}
+	}
+	if t == (Tolerance{}) {
+		return errors.New("tolerance 0: want more than 0 and less than 1")
+	}
+	return nil
+}
+
+// bounds are how far a figure may be below and above, nil where there is no bound.
+func (t Tolerance) bounds(unit string) (lower, upper *float64) {
+	switch {
+	case t.Bad == 0:
+	case unit == UnitUsec || unit == UnitNsec:
+		t.Upper = t.Bad
+	default:
+		t.Lower = t.Bad
+	}
+	if t.Lower > 0 {
+		lower = &t.Lower
+	}
+	if t.Upper > 0 {
+		upper = &t.Upper
+	}
+	return lower, upper
+}
+
+// NewBaseline makes a baseline of a measurement: each figure that repeats, with its metric's tolerance, or else that of all. A measurement with a failure in it is no baseline.
+// Of several values of the same the median counts.
+func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance) (*Baseline, error) {
+	if err := all.check(); err != nil {
+		return nil, err
+	}
+	for _, metric := range slices.Sorted(maps.Keys(byMetric)) {
+		if !slices.Contains(steady, metric) {
+			return nil, fmt.Errorf("tolerance of %s: a baseline has none; it has %s", metric, strings.Join(steady, ", "))
+		}
+		if err := byMetric[metric].check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", metric, err)
+		}
 	}
 	b := &Baseline{Schema: BaselineSchema}
 	values := map[baselineKey][]float64{}
@@ -75,11 +118,11 @@ func NewBaseline(samples []Sample, tolerance float64) (*Baseline, error) {
 		}
 		e := Expected{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Unit: s.Unit}
 		if values[e.key()] == nil {
-			if s.Unit == UnitUsec || s.Unit == UnitNsec {
-				e.Upper = new(tolerance)
-			} else {
-				e.Lower = new(tolerance)
+			tolerance, own := byMetric[s.Metric]
+			if !own {
+				tolerance = all
 			}
+			e.Lower, e.Upper = tolerance.bounds(s.Unit)
 			b.Figures = append(b.Figures, e)
 		}
 		values[e.key()] = append(values[e.key()], s.Value)

@@ -22,7 +22,7 @@ func baselineSamples(bw, lat float64) []Sample {
 
 func TestAMeasurementIsHeldAgainstItsBaseline(t *testing.T) {
 	t.Parallel()
-	b, err := NewBaseline(baselineSamples(24.5, 1.5), 0.1)
+	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +76,13 @@ func TestAMeasurementIsHeldAgainstItsBaseline(t *testing.T) {
 
 func TestWhatIsNoBaseline(t *testing.T) {
 	t.Parallel()
-	if _, err := NewBaseline([]Sample{{Test: "iperf3", Client: "vm01", Error: "refused"}}, 0.1); err == nil || !strings.Contains(err.Error(), "iperf3 from vm01 failed: refused") {
+	if _, err := NewBaseline([]Sample{{Test: "iperf3", Client: "vm01", Error: "refused"}}, Tolerance{Bad: 0.1}, nil); err == nil || !strings.Contains(err.Error(), "iperf3 from vm01 failed: refused") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := NewBaseline(nil, 0.1); err == nil {
+	if _, err := NewBaseline(nil, Tolerance{Bad: 0.1}, nil); err == nil {
 		t.Error("nothing is a baseline")
 	}
-	if _, err := NewBaseline(baselineSamples(1, 1), 0); err == nil {
+	if _, err := NewBaseline(baselineSamples(1, 1), Tolerance{}, nil); err == nil {
 		t.Error("a tolerance of nothing is taken")
 	}
 	good := `{"schema":"rackless/baseline/v1","lab":"a","made":"","rackless":"","accelerator":"kvm","emulated":false,"figures":[{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}]}`
@@ -99,7 +99,7 @@ func TestWhatIsNoBaseline(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
 	}
-	b, err := NewBaseline(baselineSamples(24.5, 1.5), 0.1)
+	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,4 +127,38 @@ func FuzzReadBaseline(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Latency may swing where bandwidth may not, and a figure that is too good is suspicious: each metric has its own bounds.
+func TestEachMetricHasItsTolerance(t *testing.T) {
+	t.Parallel()
+	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.5}, map[string]Tolerance{MetricBWAverage: {Lower: 0.02, Upper: 0.05}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		bandwidth, latency float64
+		want               string
+	}{
+		{24.5, 2.2, ""},
+		{24.5, 2.3, "53.3% above, and 50% are allowed"},
+		{24.1, 0.1, ""},
+		{23.9, 1.5, "2.4% below, and 2% are allowed"},
+		{25.9, 1.5, "5.7% above, and 5% are allowed"},
+	} {
+		all, err := b.Check(baselineSamples(tt.bandwidth, tt.latency))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, d := range all {
+			got += d.Reason
+		}
+		if got != tt.want {
+			t.Errorf("%v Gb/s and %v us: got %q, want %q", tt.bandwidth, tt.latency, got, tt.want)
+		}
+	}
+	if _, err := NewBaseline(baselineSamples(1, 1), Tolerance{Bad: 0.1}, map[string]Tolerance{"latency_max": {Bad: 0.1}}); err == nil || !strings.Contains(err.Error(), "tolerance of latency_max: a baseline has none; it has bw_average,") {
+		t.Errorf("a metric that no baseline has: %v", err)
+	}
 }

@@ -49,6 +49,7 @@ type perftest struct {
 	both      bool   // both sides send
 	timed     bool   // for a time, not a number of messages
 	immediate bool   // writes tell the other side's CPU
+	compare   bool   // atomics compare and swap; else they fetch and add
 	gpu       string // number of the GPU whose memory is used; "": main memory
 	dmabuf    bool   // GPU memory is registered by way of dma-buf
 }
@@ -88,6 +89,8 @@ func (p *perftest) apply(word string) error {
 		p.timed = true
 	case "imm":
 		p.immediate = true
+	case "cas":
+		p.compare = true
 	case "dmabuf":
 		p.dmabuf = true
 	default:
@@ -100,7 +103,7 @@ func (p *perftest) apply(word string) error {
 		}
 		m := gpuWord.FindStringSubmatch(word)
 		if m == nil {
-			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf", word)
+			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf", word)
 		}
 		p.gpu = m[1]
 	}
@@ -116,8 +119,8 @@ func (p perftest) permitted() error {
 		return fmt.Errorf("UD has no %s: it takes send alone", p.operation)
 	case p.immediate && p.operation != "write":
 		return fmt.Errorf("imm is for write, not for %s", p.operation)
-	case p.immediate && !p.bandwidth:
-		return errors.New("imm is for ib_write_bw: perftest's latency test polls memory")
+	case p.compare && p.operation != "atomic":
+		return fmt.Errorf("cas is for atomic, not for %s", p.operation)
 	case (p.both || p.pairs > 1) && !p.bandwidth:
 		return errors.New("bidi and more queue pairs than one are for bandwidth")
 	case p.dmabuf && p.gpu == "":
@@ -139,6 +142,7 @@ func (p perftest) name() string {
 	add(p.both, "bidi")
 	add(p.timed, "timed")
 	add(p.immediate, "imm")
+	add(p.compare, "cas")
 	add(p.gpu != "", "cuda"+p.gpu)
 	add(p.dmabuf, "dmabuf")
 	return strings.Join(words, "/")
@@ -199,6 +203,9 @@ func (p perftest) args(ep Endpoint, o Options) []string {
 	}
 	if p.immediate {
 		args = append(args, "--write_with_imm")
+	}
+	if p.compare {
+		args = append(args, "-A", "CMP_AND_SWAP")
 	}
 	if p.gpu != "" {
 		args = append(args, "--use_cuda="+p.gpu)
@@ -306,6 +313,18 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 			if !slices.Contains(words, need.option) {
 				return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s has no %s: %s", p.program, need.option, need.what)}
 			}
+		}
+	}
+	if p.gpu == "" {
+		return nil
+	}
+	for _, ep := range []Endpoint{client, server} {
+		n, err := gpus(ctx, ask, ep.Node)
+		if err != nil {
+			return err
+		}
+		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits, by gpuWord
+			return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("nvidia-smi -L finds %d GPUs, and the test uses number %s, from 0", n, p.gpu)}
 		}
 	}
 	return nil

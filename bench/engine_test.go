@@ -149,6 +149,8 @@ func TestVersionsAreFoundInWhatTheToolsPrint(t *testing.T) {
 		{"perftest of a vendor", " Version: 5.96-0.g5f38ff6.56103\n", "5.96-0.g5f38ff6.56103"},
 		{"iperf3", "iperf 3.12 (cJSON 1.7.15)\nLinux n1 6.1.0\n", "3.12"},
 		{"iperf3 on one line", "iperf 3.0.11\n", "3.0.11"},
+		{"UCX", "# Version 1.13.1\n# Git branch '<unknown>', revision 0000000\n", "1.13.1"},
+		{"a newer UCX", "# Library version: 1.17.0\n# Library path: /usr/lib/libucs.so.0\n", "1.17.0"},
 		{"a missing program", "sh: ib_write_bw: not found\n", ""},
 		{"nothing", "", ""},
 	}

@@ -271,6 +271,9 @@ func (r *route) judge(j *Judgement, resent float64) {
 	if j.Wire == 0 {
 		if pcie == 0 {
 			j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
+			if r.rate() > 0 {
+				j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link", r.engine.Name)
+			}
 			return
 		}
 		j.Wire = math.Inf(1)

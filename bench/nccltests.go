@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -16,21 +17,47 @@ var ncclEngines = []Engine{{
 type ncclTests struct{ nothing }
 
 // prepare counts the GPUs.
-func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
-	out, err := ask(ctx, ep.Node, "sh", "-c", "nvidia-smi -L")
-	if err != nil {
-		return err
+func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
+	o.Threads, err = gpus(ctx, ask, ep.Node)
+	if err == nil && o.Threads == 0 {
+		err = &UnfitError{Node: ep.Node, Reason: "nvidia-smi -L finds no GPU"}
 	}
-	o.Threads = 0
+	return err
+}
+
+// gpus is how many GPUs a node has by nvidia-smi, which it may not have.
+func gpus(ctx context.Context, ask asker, node string) (int, error) {
+	out, err := ask(ctx, node, "sh", "-c", "nvidia-smi -L")
+	if err != nil || out.ExitCode != 0 {
+		return 0, err
+	}
+	n := 0
 	for line := range strings.Lines(string(out.Stdout)) {
 		if strings.HasPrefix(line, "GPU ") {
-			o.Threads++
+			n++
 		}
 	}
-	if out.ExitCode != 0 || o.Threads == 0 {
-		return &UnfitError{Node: ep.Node, Reason: "nvidia-smi -L finds no GPU"}
+	return n, nil
+}
+
+// Newer releases of nccl-tests tell their version above the table, and NCCL its own where NCCL_DEBUG=VERSION asks for it.
+var ncclVersions = []struct {
+	name string
+	line *regexp.Regexp
+}{
+	{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
+	{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
+}
+
+// versionIn tells what is known of the release of nccl-tests and of NCCL's.
+func (ncclTests) versionIn(printed, _ Output) string {
+	var words []string
+	for _, v := range ncclVersions {
+		if m := v.line.FindSubmatch(printed.Stdout); m != nil {
+			words = append(words, v.name+string(m[1]))
+		}
 	}
-	return nil
+	return strings.Join(words, ", ")
 }
 
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
@@ -38,7 +65,7 @@ func (ncclTests) client(_, _ Endpoint, o Options) []string {
 	if o.Quick {
 		largest = "64M"
 	}
-	return []string{"all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g", strconv.Itoa(max(1, o.Threads))}
+	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g", strconv.Itoa(max(1, o.Threads))}
 }
 
 func (ncclTests) metrics() []string { return []string{MetricBusBandwidth, MetricCollectiveTime} }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestAPlaceIsSaidAndWrapsTheCommand(t *testing.T) {
@@ -183,9 +184,9 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {Stdout: []byte("\n")}}, "attempt 1: n2: its NUMA node 3 has no CPUs"},
 		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
 		{"nccl_all_reduce", Options{}, scripted{
-			"sh -c nvidia-smi -L":                  {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
-			"all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t, "testdata/nccl-tests/dgxc-h100-all_reduce.txt")},
-		}, "all_reduce_perf -b 8 -e 1G -f 2 -g 2"},
+			"sh -c nvidia-smi -L": {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
+			"env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t, "testdata/nccl-tests/dgxc-h100-all_reduce.txt")},
+		}, "env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2"},
 	} {
 		t.Run(tt.engine+" "+tt.command, func(t *testing.T) {
 			samples, err := (&Runner{Exec: serverless{tt.lab}, Retries: -1}).RunLocal(t.Context(), mustEngine(t, tt.engine), n2, tt.opts)
@@ -206,9 +207,13 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 
 func TestWarmUpsAreDroppedAndCounted(t *testing.T) {
 	lab := &fakeLab{clients: []command{miscalibrated(t), prints(t, goodBW)}}
-	samples, _ := measure(t, lab, func(r *Runner) { r.WarmUps, r.CoolDown = 1, 1 })
+	var began time.Time // of the bubble
+	samples, _ := measure(t, lab, func(r *Runner) { r.WarmUps, r.CoolDown, began = 1, time.Minute, time.Now() })
 	if len(samples) != 69 || samples[0].WarmUps != 1 || samples[0].Attempt != 1 || len(lab.ports) != 2 {
 		t.Errorf("%d samples, the first %+v, ports %q", len(samples), samples[0], lab.ports)
+	}
+	if waited := samples[0].Started.Sub(began); waited < time.Minute || waited > time.Minute+10*time.Second {
+		t.Errorf("it began after %v, want the cool-down of a minute and the warm-up", waited)
 	}
 	if _, err := (&Runner{WarmUps: -1}).Run(t.Context(), mustEngine(t, "iperf3"), n2, n1, Options{}); err == nil {
 		t.Error("fewer warm-ups than none")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 // An Executor runs commands on nodes.
 type Executor interface {
 	// Exec runs argv on a node and returns when it has ended. Ending ctx kills the command; Exec returns soon
-	// after. A command that ran and failed is not an error: its status is in the output.
+	// after, with an error and with what had been printed. A command that ran and failed is not an error: its status is in the output.
 	Exec(ctx context.Context, node string, argv []string) (Output, error)
 }
 
@@ -55,7 +56,7 @@ type Runner struct {
 	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
 
 	Retries     int           // more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
-	TimeLimit   time.Duration // for one try of the client; 0 means DefaultTimeLimit
+	TimeLimit   time.Duration // for one try of the client, beyond the time that it is to measure for; 0 means DefaultTimeLimit
 	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
 	FirstPort   int           // 0 means DefaultFirstPort
 
@@ -127,7 +128,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 			return nil, fmt.Errorf("%s: %w", m.what(), errors.Join(context.Cause(ctx), err))
 		}
 	}
-	var reasons []string
+	var reasons, outputs []string
 	for attempt := 1; ; attempt++ {
 		m.progress(Progress{Attempt: attempt})
 		base, figures, err := m.try(ctx)
@@ -137,13 +138,16 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 			return m.samples(base, figures), nil
 		}
 		reasons = append(reasons, fmt.Sprintf("attempt %d: %v", attempt, err))
+		if base.Output != "" {
+			outputs = append(outputs, fmt.Sprintf("attempt %d:\n%s", attempt, base.Output))
+		}
 		var unfit *UnfitError
 		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !errors.As(err, &unfit)
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
 		if again {
 			continue
 		}
-		base.Error = strings.Join(reasons, "; ")
+		base.Error, base.Output = strings.Join(reasons, "; "), strings.Join(outputs, "\n")
 		if ctx.Err() != nil {
 			return []Sample{base}, fmt.Errorf("%s: %w", m.what(), context.Cause(ctx))
 		}
@@ -283,13 +287,13 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure.
-func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
+// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure; of one that failed, what the programs printed.
+func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
 	unprepared := m.prepare(ctx)
 	opts := m.opts
 	var run int
 	opts.Port, run = m.nextPort()
-	base := m.base()
+	base = m.base()
 	// The time keeps the name unique in a file that several processes append to one after the other.
 	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
 	if unprepared != nil {
@@ -300,14 +304,22 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 		return base, nil, err
 	}
 	base.Version = m.version(Output{}, told)
+	var client ended
+	var served Output
+	defer func() {
+		if err != nil {
+			base.Output = m.transcript(client.out, served)
+		}
+	}()
 	clientArgs, serverArgs := m.commands(opts)
 	if serverArgs == nil {
 		base.Command = quote(clientArgs)
-		base.Started = time.Now().UTC()
-		client, _ := m.runClient(ctx, clientArgs, nil)
-		base.Seconds = time.Since(base.Started).Seconds()
+		began := time.Now() // with a clock that nobody sets, which UTC takes off
+		base.Started = began.UTC()
+		client, _ = m.runClient(ctx, clientArgs, nil)
+		base.Seconds = time.Since(began).Seconds()
 		base.Version = m.version(client.out, told)
-		figures, err := m.judge(client)
+		figures, err = m.judge(client)
 		return base, figures, err
 	}
 
@@ -319,6 +331,7 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 	clientOver := make(chan struct{})
 	go func() {
 		out, err := m.Exec.Serve(serverCtx, m.server.Node, serverArgs, clientOver)
+		served = out
 		serverEnd <- ended{out, err}
 		close(serverEnd)
 	}()
@@ -332,11 +345,13 @@ func (m *measurement) try(ctx context.Context) (Sample, []Figure, error) {
 		return base, nil, err
 	}
 	base.Command = quote(clientArgs)
-	base.Started = time.Now().UTC()
-	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
+	began := time.Now()
+	base.Started = began.UTC()
+	var serverEarly error
+	client, serverEarly = m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
-	base.Seconds = time.Since(base.Started).Seconds()
-	figures, err := m.judge(client)
+	base.Seconds = time.Since(began).Seconds()
+	figures, err = m.judge(client)
 	if err != nil && serverEarly != nil {
 		// The client's complaint is the consequence, the server's end the cause.
 		err = fmt.Errorf("%w (%w)", err, serverEarly)
@@ -408,6 +423,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	if limit == 0 {
 		limit = DefaultTimeLimit
 	}
+	limit += time.Duration(m.opts.seconds()) * time.Second
 	clientCtx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no result within %v", limit))
 	defer cancel()
 	clientEnd := make(chan ended, 1)
@@ -483,6 +499,31 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 		return nil, err
 	}
 	return figures, nil
+}
+
+// maxOutput bounds how much of a stream of a failed measurement is kept, in bytes.
+const maxOutput = 16 << 10
+
+// transcript is what the programs of an attempt printed, for people.
+func (m *measurement) transcript(client, server Output) string {
+	var b strings.Builder
+	for _, x := range []struct {
+		who, node, stream string
+		text              []byte
+	}{
+		{"client", m.client.Node, "stdout", client.Stdout}, {"client", m.client.Node, "stderr", client.Stderr},
+		{"server", m.server.Node, "stdout", server.Stdout}, {"server", m.server.Node, "stderr", server.Stderr},
+	} {
+		if len(x.text) == 0 {
+			continue
+		}
+		text := x.text
+		if len(text) > maxOutput {
+			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput, text[len(text)-maxOutput/2:])
+		}
+		fmt.Fprintf(&b, "%s on %s, %s:\n%s\n", x.who, x.node, x.stream, strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\n"))
+	}
+	return b.String()
 }
 
 func (m *measurement) wire() Wire { return slower(m.client.Wire, m.server.Wire) }

@@ -263,7 +263,7 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 		{"the client cannot connect", &fakeLab{clients: []command{fails(1, "", "Couldn't connect to 10.0.0.1:20000\n Unable to open file descriptor for socket connection\n")}}, -1,
 			`run ib_write_bw on n2: exit status 1: Unable to open file descriptor for socket connection`, 0},
 		{"the client fails without a word", &fakeLab{clients: []command{fails(139, "", "")}}, -1, `run ib_write_bw on n2: exit status 139`, 0},
-		{"the client hangs", &fakeLab{clients: []command{hangs}}, 1, `run ib_write_bw on n2: no result within 3m0s`, 180},
+		{"the client hangs", &fakeLab{clients: []command{hangs}}, 1, `run ib_write_bw on n2: no result within 3m5s`, 185},
 		{"the node does not answer", &fakeLab{clients: []command{func(context.Context) (Output, error) { return Output{}, errors.New("agent of n2: broken pipe") }}}, -1,
 			`run ib_write_bw on n2: agent of n2: broken pipe`, 0},
 		{"the server ends at once", &fakeLab{clients: []command{hangs}, servers: []command{fails(1, "", " Unable to find the Infiniband/RoCE device\n")}}, 0,
@@ -308,6 +308,60 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a failed measurement printed is kept, of both sides and all attempts, for people to see why.
+func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
+	long := strings.Repeat("x", maxOutput)
+	lab := &fakeLab{
+		clients: []command{
+			fails(0, "line one\nline two\n", "a complaint\n"),
+			func(ctx context.Context) (Output, error) { // hangs, after it has printed something
+				<-ctx.Done()
+				return Output{Stdout: []byte("half a table\xff")}, ctx.Err()
+			},
+			fails(1, "begins"+long+"ends", ""),
+		},
+		servers: []command{func(ctx context.Context) (Output, error) {
+			<-ctx.Done()
+			return Output{Stderr: []byte("the server's last words\n")}, ctx.Err()
+		}},
+		listening: map[string]bool{"4E20": true, "4E21": true, "4E22": true},
+	}
+	samples, _ := measure(t, lab, nil)
+	if len(samples) != 1 {
+		t.Fatalf("%d samples, want 1", len(samples))
+	}
+	const server = "server on n1, stderr:\nthe server's last words\n"
+	want := "attempt 1:\nclient on n2, stdout:\nline one\nline two\nclient on n2, stderr:\na complaint\n" + server +
+		"\nattempt 2:\nclient on n2, stdout:\nhalf a table?\n" + server +
+		"\nattempt 3:\nclient on n2, stdout:\nbegins" + long[:maxOutput/2-6] + "\n(10 bytes are left out)\n" + long[:maxOutput/2-4] + "ends\n" + server
+	if diff := cmp.Diff(want, samples[0].Output); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	lab = &fakeLab{clients: []command{prints(t, goodBW)}}
+	if samples, _ = measure(t, lab, nil); samples[0].Output != "" {
+		t.Errorf("a good measurement keeps %q", samples[0].Output)
+	}
+}
+
+// A measurement that is to take ten minutes has them, and the limit beyond.
+func TestALongMeasurementIsNotCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lab := &fakeLab{clients: []command{func(ctx context.Context) (Output, error) {
+			select {
+			case <-time.After(600 * time.Second):
+				return Output{Stdout: readFile(t, "testdata/"+goodBW)}, nil
+			case <-ctx.Done():
+				return Output{}, ctx.Err()
+			}
+		}}}
+		r := &Runner{Exec: lab, Accelerator: "tcg", Emulated: true}
+		samples, err := r.Run(t.Context(), mustEngine(t, "ib_write_bw"), n2, n1, Options{Seconds: 600})
+		if err != nil || samples[0].Error != "" || samples[0].Seconds != 600 {
+			t.Errorf("%+v, %v", samples[0], err)
+		}
+	})
 }
 
 func TestAServerThatDiesDoesNotLeaveTheClientWaiting(t *testing.T) {

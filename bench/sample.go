@@ -39,6 +39,8 @@ type Sample struct {
 	Seconds       float64   `json:"seconds"` // wall time of the invocation
 	Attempt       int       `json:"attempt"` // 1 for the first try
 	Error         string    `json:"error,omitempty"`
+	// Output is what client and server had printed in each attempt, where the measurement failed; of a stream with more than 16 KiB, its beginning and its end.
+	Output string `json:"output,omitempty"`
 }
 
 // Metrics, with the unit each is reported in.

@@ -24,6 +24,13 @@ func Suites() []string {
 	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
 }
 
+// variants belong to suite rdma beside the engines of the catalogue: every operation with every transport that it may have, and memory of GPUs.
+var variants = []string{
+	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
+	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
+	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
+}
+
 // Suite returns the engines of a suite, in the order to run them in. Not every node has the tools of all: see Runner.Fits.
 func Suite(name string) ([]Engine, error) {
 	if !slices.Contains(Suites(), name) {
@@ -34,6 +41,16 @@ func Suite(name string) ([]Engine, error) {
 		if name == SuiteAll || e.Suite == name {
 			out = append(out, e)
 		}
+	}
+	if name != SuiteRDMA && name != SuiteAll {
+		return out, nil
+	}
+	for _, v := range variants {
+		e, err := EngineByName(v)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
 	}
 	return out, nil
 }

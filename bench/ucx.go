@@ -26,6 +26,9 @@ type ucx struct {
 // like is the test of perftest that takes as long: it chooses the size and the number of iterations.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
 
+// version asks a program of its own, which a node may not have: ucx_perftest does not tell.
+func (ucx) version() []string { return []string{"sh", "-c", "ucx_info -v"} }
+
 // size returns the message size: UCX has no run over all sizes.
 func (u ucx) size(o Options) int64 {
 	switch {

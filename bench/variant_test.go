@@ -23,6 +23,8 @@ func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 		{"ib_read_bw/timed", "ib_read_bw/timed", "-D 2 -u 18 -s 65536"},
 		{"ib_send_lat/timed", "ib_send_lat/timed", "-D 2 -u 18 -s 2"},
 		{"ib_write_bw/imm", "ib_write_bw/imm", "-n 350 -u 18 -s 65536 --write_with_imm"},
+		{"ib_write_lat/imm", "ib_write_lat/imm", "-n 1000 -u 18 -s 2 --write_with_imm"},
+		{"ib_atomic_lat/cas", "ib_atomic_lat/cas", "-n 1000 -u 18 -A CMP_AND_SWAP"},
 		{"ib_write_bw/dmabuf/cuda1", "ib_write_bw/cuda1/dmabuf", "-n 350 -u 18 -s 65536 --use_cuda=1 --use_cuda_dmabuf"},
 	} {
 		e := mustEngine(t, tt.name)
@@ -43,13 +45,13 @@ func TestVariantsThatDoNotExistAreRefused(t *testing.T) {
 		"ib_write_bw/ud":     `find engine "ib_write_bw/ud": UD has no write: it takes send alone`,
 		"ib_read_lat/ud":     `find engine "ib_read_lat/ud": UD has no read: it takes send alone`,
 		"ib_send_bw/imm":     `find engine "ib_send_bw/imm": imm is for write, not for send`,
-		"ib_write_lat/imm":   `find engine "ib_write_lat/imm": imm is for ib_write_bw: perftest's latency test polls memory`,
+		"ib_write_lat/cas":   `find engine "ib_write_lat/cas": cas is for atomic, not for write`,
 		"ib_write_lat/q2":    `find engine "ib_write_lat/q2": bidi and more queue pairs than one are for bandwidth`,
 		"ib_send_lat/bidi":   `find engine "ib_send_lat/bidi": bidi and more queue pairs than one are for bandwidth`,
 		"ib_write_bw/q0":     `find engine "ib_write_bw/q0": 0 queue pairs; give 1 to 16384`,
 		"ib_write_bw/dmabuf": `find engine "ib_write_bw/dmabuf": dmabuf needs a GPU: add cuda0`,
-		"ib_write_bw/xrc":    `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf`,
-		"ib_write_bw/":       `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cudaN, dmabuf`,
+		"ib_write_bw/xrc":    `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf`,
+		"ib_write_bw/":       `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf`,
 		"iperf3/uc":          `find engine "iperf3/uc": iperf3 has no variants`,
 	} {
 		if _, err := EngineByName(name); err == nil || err.Error() != want {
@@ -70,7 +72,10 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	const old = "  -b, --bidirectional  Measure\n      --use_hugepages  Use Hugepages instead of contig, memalign allocations.\n"
 	const newer = old + "      --write_with_imm  use write-with-immediate verb instead of write\n      --use_cuda=<cuda device id>  Use CUDA\n"
 	ask := func(help string) asker {
-		return func(context.Context, string, ...string) (Output, error) {
+		return func(_ context.Context, _ string, argv ...string) (Output, error) {
+			if slices.Contains(argv, "nvidia-smi -L") {
+				return Output{Stdout: []byte("GPU 0: NVIDIA H20 (UUID: GPU-0)\n")}, nil
+			}
 			return Output{Stdout: []byte(help), ExitCode: 1}, nil
 		}
 	}
@@ -80,6 +85,7 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 		{"ib_write_bw/imm", old, "n2: ib_write_bw has no --write_with_imm: writes with immediate data need a later perftest"},
 		{"ib_write_bw/cuda0", newer, ""},
 		{"ib_write_bw/cuda0", old, "n2: ib_write_bw has no --use_cuda: memory of a GPU needs a perftest that was built with CUDA"},
+		{"ib_write_bw/cuda1", newer, "n2: nvidia-smi -L finds 1 GPUs, and the test uses number 1, from 0"},
 		{"ib_write_bw/cuda0/dmabuf", newer, "n2: ib_write_bw has no --use_cuda_dmabuf: dma-buf needs a later perftest, built with CUDA"},
 	} {
 		err := mustEngine(t, tt.name).plugin.prepare(t.Context(), ask(tt.help), n2, n1, &Options{})
@@ -102,8 +108,8 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 			t.Errorf("%s: %d engines, error %v", name, len(engines), err)
 		}
 		if name == SuiteAll {
-			if n != len(engines) || n != len(Catalogue()) {
-				t.Errorf("the suites have %d engines, all has %d of %d", n, len(engines), len(Catalogue()))
+			if n != len(engines) || n != len(Catalogue())+len(variants) {
+				t.Errorf("the suites have %d engines, all has %d, and there are %d", n, len(engines), len(Catalogue())+len(variants))
 			}
 			continue
 		}
@@ -125,8 +131,43 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 		names = append(names, e.Name)
 	}
 	slices.Sort(names)
-	if len(slices.Compact(names)) != n {
+	if len(slices.Compact(names)) != len(Catalogue()) {
 		t.Error("two engines have one name")
+	}
+}
+
+// Table 38 of the InfiniBand Architecture Specification, and what perftest measures of it: suite rdma leaves none out.
+func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
+	engines, err := Suite(SuiteRDMA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ test, transports string }{
+		{"ib_send", "rc uc ud"}, {"ib_write", "rc uc"}, {"ib_read", "rc"}, {"ib_atomic", "rc"}, {"ib_write imm", "rc"}, {"ib_atomic cas", "rc"},
+	} {
+		operation, word, _ := strings.Cut(want.test, " ")
+		for _, figure := range []string{"_bw", "_lat"} {
+			for transport := range strings.FieldsSeq(want.transports) {
+				name := operation + figure + "/" + transport
+				if word != "" {
+					name += "/" + word
+				}
+				if e := mustEngine(t, name); !slices.Contains(engines, e) {
+					t.Errorf("%s is not in it", e.Name)
+				}
+			}
+		}
+	}
+}
+
+// A figure whose tool's version is not known cannot be compared: each engine can tell one, but for those whose tools tell nothing.
+func TestEveryToolTellsItsVersion(t *testing.T) {
+	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
+	for _, e := range Catalogue() {
+		_, tells := e.plugin.(teller)
+		if tells = tells || e.plugin.version() != nil; tells == slices.Contains(silent, e.Program) {
+			t.Errorf("%s: it tells its version: %v", e.Name, tells)
+		}
 	}
 }
 

@@ -4,9 +4,10 @@ import "fmt"
 
 // A Wire is the slowest link between two nodes. The zero value is one that nothing is known of, or that is none: what soft RoCE says of its rate is made up.
 type Wire struct {
-	Rate float64 // Gb/s, as the port says; 0: not known
-	MTU  int     // active MTU of the RDMA port: payload of a packet in bytes, 256 to 4096
-	IPv6 bool
+	Rate  float64 // Gb/s of one link, as the port says; 0: not known
+	Links int     // those of a bond, over which different flows go; 0 and 1: one
+	MTU   int     // active MTU of the RDMA port: payload of a packet in bytes, 256 to 4096
+	IPv6  bool
 }
 
 // Bytes that a RoCE v2 packet takes on an Ethernet beside its payload.
@@ -23,7 +24,7 @@ const (
 )
 
 // Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's operation; 0 where it is not known. Payload is padded to four bytes. With
-// 25 Gb/s and an MTU of 4096 it is 24.51 Gb/s, which is what a ConnectX-4 Lx reaches.
+// 25 Gb/s and an MTU of 4096 it is 24.51 Gb/s, which is what a ConnectX-4 Lx reaches. Of a bond it is what all links together carry.
 func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
@@ -53,11 +54,21 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 		overhead += immBytes
 	}
 	padded := (bytes + 3) / 4 * 4
-	limit := w.Rate * float64(bytes) / float64(padded+overhead)
+	limit := w.links() * w.Rate * float64(bytes) / float64(padded+overhead)
 	if p.both {
 		limit *= 2 // perftest adds up what both sides sent
 	}
 	return limit
+}
+
+func (w Wire) links() float64 { return float64(max(1, w.Links)) }
+
+// text names the link, or the links, for an error.
+func (w Wire) text() string {
+	if w.Links > 1 {
+		return fmt.Sprintf("a bond of %d links of %g Gb/s", w.Links, w.Rate)
+	}
+	return fmt.Sprintf("a link of %g Gb/s", w.Rate)
 }
 
 // sendsBothWays tells whether the bandwidths of an engine are sums of what both sides send at once.
@@ -82,18 +93,18 @@ func (w Wire) check(e Engine, figures []Figure) error {
 			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...)}
 		}
 		if limit := w.Limit(e, f.Bytes); f.Metric == MetricBWAverage && limit > 0 && f.Value > limit*(1+rounding) {
-			return bad("%g Gb/s with messages of %d bytes is more than a link of %g Gb/s carries with an MTU of %d, which is %.4g Gb/s: it went another way, or was measured wrongly",
-				f.Value, f.Bytes, w.Rate, w.MTU, limit)
+			return bad("%g Gb/s with messages of %d bytes is more than %s carries with an MTU of %d, which is %.4g Gb/s: it went another way, or was measured wrongly",
+				f.Value, f.Bytes, w.text(), w.MTU, limit)
 		}
 		if w.Rate <= 0 || e.Local {
 			continue
 		}
-		most := w.Rate
+		most := w.links() * w.Rate
 		if e.sendsBothWays() {
 			most *= 2
 		}
 		if f.Unit == UnitGbps && f.Metric != MetricBWPeak && f.Value > most*(1+rounding) {
-			return bad("%g Gb/s is more than a link of %g Gb/s carries: it went another way, or was measured wrongly", f.Value, w.Rate)
+			return bad("%g Gb/s is more than %s carries: it went another way, or was measured wrongly", f.Value, w.text())
 		}
 		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev && f.Value < least*(1-rounding) {
 			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message: it went another way, or was measured wrongly", f.Metric, f.Value, least, w.Rate)
@@ -123,6 +134,7 @@ func slower(a, b Wire) Wire {
 	if b.MTU < a.MTU {
 		a.MTU = b.MTU
 	}
+	a.Links = min(max(1, a.Links), max(1, b.Links))
 	a.IPv6 = a.IPv6 || b.IPv6
 	return a
 }

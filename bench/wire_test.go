@@ -85,6 +85,20 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "31 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is 24.5 Gb/s") {
 		t.Errorf("31 Gb/s: %v", err)
 	}
+	// What bench advises on a bond, ib_write_bw/q8, goes over both links.
+	bond := slower(Wire{Rate: 200, MTU: 4096, Links: 2}, Wire{Rate: 200, MTU: 4096, Links: 2})
+	e = mustEngine(t, "ib_write_bw/q8")
+	if err := bond.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 390, Unit: UnitGbps}}); err != nil {
+		t.Errorf("390 Gb/s over two links of 200: %v", err)
+	}
+	err = bond.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 410, Unit: UnitGbps}})
+	if err == nil || !strings.Contains(err.Error(), "is more than a bond of 2 links of 200 Gb/s carries") {
+		t.Errorf("410 Gb/s over two links of 200: %v", err)
+	}
+	single := slower(bond, Wire{Rate: 200, MTU: 4096})
+	if err := single.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 390, Unit: UnitGbps}}); err == nil {
+		t.Error("390 Gb/s from a bond to a single link is taken")
+	}
 	if err := (Wire{}).check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}}); err != nil {
 		t.Errorf("nothing is known of the wire: %v", err)
 	}

@@ -106,6 +106,16 @@ func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	return "", 0, false
 }
 
+// Links is how many links carry the traffic of an RDMA device with a GID: those that its network device joins where that is a bond, else one.
+func (f *Node) Links(device string, gid int) int {
+	for _, g := range f.RDMA[device].GIDs {
+		if net := f.Net[g.NetDev]; g.Index == gid && net != nil {
+			return max(1, len(net.Members))
+		}
+	}
+	return 1
+}
+
 // Soft reports whether the kernel computes what a card would do: soft RoCE.
 func (d *RDMADevice) Soft() bool { return d.Parent != "" }
 

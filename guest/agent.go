@@ -84,7 +84,7 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	return c.MaxPoll
 }
 
-// Run executes a command and waits for its end. If ctx ends first, the command is killed in the guest and ctx's cause returned.
+// Run executes a command and waits for its end. If ctx ends first, the command is killed in the guest and ctx's cause returned, with what it had printed by then.
 // An exit status other than 0 is not an error.
 func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
@@ -100,7 +100,7 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return Result{}, a.kill(ctx, pid)
+			return a.end(ctx, pid)
 		case <-awaited:
 			awaited, pause = nil, first
 		case <-time.After(pause):
@@ -175,6 +175,25 @@ func (s status) result() (Result, error) {
 
 // killLimit bounds the attempt to end a command in a guest after its caller has given up.
 const killLimit = 5 * time.Second
+
+// end kills a command and returns what it had printed, and why it was ended.
+func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
+	cause := a.kill(ctx, pid)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	defer cancel()
+	for ctx.Err() == nil {
+		var st status
+		if err := a.conn.Call(ctx, "guest-exec-status", map[string]int{"pid": pid}, &st); err != nil {
+			return Result{}, cause
+		}
+		if st.Exited {
+			r, _ := st.result() // what cannot be read is as good as not printed
+			return r, cause
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return Result{}, cause
+}
 
 // kill ends a process in the guest and returns why.
 func (a *Agent) kill(ctx context.Context, pid int) error {

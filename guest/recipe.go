@@ -57,7 +57,7 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 			"bridge", "busybox", "dash", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
 			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong",
 			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
-			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose", "ucx_perftest",
+			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose", "ucx_info", "ucx_perftest",
 		},
 		Keep: []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services",
 			"usr/lib/*/ucx/libuct_ib.so.0", // opened by UCX by its name; the other transports are not needed

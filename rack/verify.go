@@ -59,7 +59,7 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 		addr := n.NICs[0].Addr.Addr()
 		if f := r.State.Nodes[i].Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
-				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
+				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), Links: f.Links(device, gid), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
 				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
 			}
 		}

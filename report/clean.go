@@ -24,7 +24,7 @@ func (d Data) clean(f func(string) string) Data {
 	d.Samples = slices.Clone(d.Samples)
 	for i := range d.Samples {
 		s := &d.Samples[i]
-		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error)
+		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error, &s.Output)
 	}
 	d.Judgements = slices.Clone(d.Judgements)
 	for i := range d.Judgements {

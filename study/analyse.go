@@ -48,7 +48,7 @@ type Comparison struct {
 	Better stats.Direction  `json:"better"`
 	Effect *stats.Effect    `json:"effect,omitempty"` // nil where there is nothing to compare, and Problem says why
 	Judged *stats.Judgement `json:"judgement,omitempty"`
-	Drift  []string         `json:"drift,omitempty"`
+	Drift  []string         `json:"drift,omitempty"` // remarks: of drift, and of percentiles that are not of all latencies together
 	// Confounded are the controls that moved between these levels: what is said of the effect may be their doing.
 	Confounded []string `json:"confounded,omitempty"`
 	Problem    string   `json:"problem,omitempty"`
@@ -413,7 +413,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		seen[b] = true
 		x := stats.Block{A: va[b], B: vb[b]}
 		if f.AA() {
-			x = halves(va[b])
+			x.A, x.B = halves(va[b])
 		}
 		if len(x.A) == 0 || len(x.B) == 0 {
 			c.Lost++
@@ -430,11 +430,13 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		c.Problem = "there is no block with a figure of both levels"
 		return c, nil
 	}
-	if quantile, ok := quantiles[k.metric]; ok && !f.AA() {
-		if e, ok := a.quantile(k, quantile, c); ok {
+	if quantile, ok := quantiles[k.metric]; ok {
+		e, err := a.quantile(k, quantile, c, f.AA())
+		if err == nil {
 			c.Effect = e
 			return c, nil
 		}
+		c.Drift = append(c.Drift, fmt.Sprintf("percentile: it compares what each run had, and not all latencies together: %v", err))
 	}
 	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
 	e, err := stats.Contrast(blocks, q)
@@ -449,7 +451,11 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	}
 	c.Effect = &e
 	if drift, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
-		c.Drift = slices.DeleteFunc(drift.Remarks, func(s string) bool { return strings.HasPrefix(s, "drift:") }) // of the machine, which blocks cancel
+		for _, remark := range drift.Remarks {
+			if !strings.HasPrefix(remark, "drift:") { // of the machine, which blocks cancel
+				c.Drift = append(c.Drift, remark)
+			}
+		}
 	}
 	return c, nil
 }
@@ -457,9 +463,9 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 // quantiles are the metrics that come from all latencies together where those are kept: an average of percentiles is the percentile of nothing.
 var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
-// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is false where not every run has kept its latencies, or there are too few of
-// them for the quantile: what the tool itself printed for each run is compared then.
-func (a *analysis) quantile(k metricKey, quantile float64, c Comparison) (*stats.Effect, bool) {
+// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is an error where not every run has kept its latencies, or there are too few of
+// them for the quantile: what the tool itself printed for each run is compared then, and a remark says so.
+func (a *analysis) quantile(k metricKey, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
 	for _, b := range sortedKeys(va) {
@@ -467,14 +473,17 @@ func (a *analysis) quantile(k metricKey, quantile float64, c Comparison) (*stats
 			continue
 		}
 		x := stats.HistogramBlock{A: a.histograms(k, c.Cells[0], b), B: a.histograms(k, c.Cells[1], b)}
-		if len(x.A) != len(va[b]) || len(x.B) != len(vb[b]) {
-			return nil, false
+		if missing := len(va[b]) - len(x.A) + len(vb[b]) - len(x.B); missing != 0 {
+			return nil, fmt.Errorf("those of %d runs in block %d were not kept", missing, b)
+		}
+		if aa {
+			x.A, x.B = halves(x.A)
 		}
 		blocks = append(blocks, x)
 	}
 	q := stats.Question{Direction: c.Better, Margin: a.spec.Margin, Confidence: a.spec.Confidence, Seed: a.spec.Seed}
 	e, err := stats.QuantileContrast(blocks, quantile, q)
-	return &e, err == nil
+	return &e, err
 }
 
 // histograms returns the latencies of some cells in a block.
@@ -505,16 +514,15 @@ func (a *analysis) together(k metricKey, cells []string) map[int][]float64 {
 }
 
 // halves splits the runs of a block of a study of a level against itself: a block is A B B A, so the first and the last are one half.
-func halves(values []float64) stats.Block {
-	var b stats.Block
+func halves[T any](values []T) (a, b []T) {
 	for i, v := range values {
 		if i%4 == 0 || i%4 == 3 {
-			b.A = append(b.A, v)
+			a = append(a, v)
 		} else {
-			b.B = append(b.B, v)
+			b = append(b, v)
 		}
 	}
-	return b
+	return a, b
 }
 
 // name names what is compared: "ib_write_bw, 64 KiB: bw average".

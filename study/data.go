@@ -67,6 +67,7 @@ type HostState struct {
 	Uptime    float64   `json:"uptime_seconds,omitempty"` // since the boot: a clock that nobody sets
 	Governors []string  `json:"governors,omitempty"`      // the different ones, sorted
 	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest limit of frequency among all CPUs
+	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest of them
 	Throttles uint64    `json:"throttles"`                // thermal throttle events since the boot, of all cores
 	Steal     float64   `json:"steal_seconds"`            // CPU time that a hypervisor took, since the boot
 	Busy      float64   `json:"busy_seconds"`             // CPU time that was not idle, since the boot

@@ -109,10 +109,11 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 	}
 }
 
-// A level compared with itself shows nothing: at most 5 % of studies may say otherwise.
+// A level compared with itself shows nothing: at most 5 % of studies may say otherwise, under each kind of noise. Of 200, a rate of 7 % would pass for 5 % one time in six, and
+// one of 4 % for more than 5 % one time in six.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	t.Parallel()
-	studies := 2000 // of 200, a rate of 7 % would pass for 5 % three times in four
+	studies := 2000
 	if testing.Short() {
 		studies = 50
 	}
@@ -150,7 +151,7 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 			}
 		}
 		t.Logf("%s noise: %d of %d studies of a level against itself raised a false alarm", tt.name, alarms, studies)
-		if float64(alarms) > 0.05*float64(studies)+2*math.Sqrt(0.05*0.95*float64(studies)) {
+		if !testing.Short() && float64(alarms) > 0.05*float64(studies) {
 			t.Errorf("%s noise: %d of %d are more than 5 %%", tt.name, alarms, studies)
 		}
 	}
@@ -190,6 +191,7 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 		{"nothing", func(*study.Observation) {}, ""},
 		{"another governor", func(o *study.Observation) { o.Before.Governors = []string{"powersave"} }, "the CPUs' governor is powersave in run 20, and was performance"},
 		{"another limit of frequency", func(o *study.Observation) { o.Before.MaxMHz = 2000 }, "the CPUs' highest frequency is 2000 MHz in run 20, and was 3000 MHz"},
+		{"one CPU is slowed", func(o *study.Observation) { o.Before.MinMHz = 1200 }, "the highest frequency of the slowest CPU is 1200 MHz in run 20, and was 3000 MHz"},
 		{"a CPU went offline", func(o *study.Observation) { o.Before.CPUs = 7 }, "7 CPUs are online in run 20, and were 8"},
 		{"another version of the tool", func(o *study.Observation) { o.Tools = map[string]string{"ib_write_lat": "perftest 24"} }, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
 		{"a link trained again", func(o *study.Observation) { o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"} }, "a link was trained again"},
@@ -200,7 +202,7 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 			t.Parallel()
 			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
 			for i := range d.Runs {
-				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"}}
+				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, MinMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"}}
 				d.Runs[i].Tools = map[string]string{"ib_write_lat": "perftest 6"}
 			}
 			tt.change(&d.Runs[19])
@@ -424,9 +426,25 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 			t.Errorf("%s: %d latencies, %d points", x.Cell, x.Count, len(x.Quantiles))
 		}
 	}
-	// Without the latencies of one run it is what the tool printed.
+	// So it is where a level is compared with itself.
+	same := *s
+	same.Factors = []study.Factor{{Name: "placement", Levels: []string{"default", "default"}}}
+	half := *d
+	half.Spec, half.Runs = &same, nil
+	for _, o := range d.Runs {
+		if o.Cell["placement"] == "default" {
+			half.Runs = append(half.Runs, o)
+		}
+	}
+	if r := analyse(t, &half); len(r.Comparisons) != 1 || r.Comparisons[0].Effect == nil || r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Effect.A < 900 {
+		t.Errorf("a level against itself: %+v", r.Comparisons)
+	}
+	// Without the latencies of one run it is what the tool printed, and says so.
 	d.Runs[3].Histograms = nil
-	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 || r.Comparisons[0].Judged.Verdict != stats.Equivalent {
-		t.Errorf("got %+v", r.Comparisons[0].Judged)
+	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 || r.Comparisons[0].Judged.Verdict != stats.Equivalent ||
+		!slices.ContainsFunc(r.Comparisons[0].Drift, func(s string) bool {
+			return strings.HasPrefix(s, "percentile: it compares what each run had, and not all latencies together: those of 1 runs in block ")
+		}) {
+		t.Errorf("got %+v, %q", r.Comparisons[0].Judged, r.Comparisons[0].Drift)
 	}
 }

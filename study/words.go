@@ -243,6 +243,9 @@ func confounds(runs []Observation) []string {
 		if a, b := first.MaxMHz, now.MaxMHz; math.Abs(a-b) > 1 {
 			add("the CPUs' highest frequency is %.0f MHz in run %d, and was %.0f MHz", b, o.Run, a)
 		}
+		if a, b := first.MinMHz, now.MinMHz; a > 0 && b > 0 && math.Abs(a-b) > 1 {
+			add("the highest frequency of the slowest CPU is %.0f MHz in run %d, and was %.0f MHz", b, o.Run, a)
+		}
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)
 		}

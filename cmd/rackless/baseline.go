@@ -51,19 +51,22 @@ func (a *app) storedResult(args []string) (rack.Dirs, report.Data, error) {
 }
 
 func newBaselineSaveCmd(a *app) *cobra.Command {
-	var out, tolerance string
+	var out string
+	var tolerances []string
 	cmd := &cobra.Command{
 		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Keep the last measurement of a lab as its baseline",
 		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result directory) as a baseline:
-averages, medians and p99, each with a tolerance to the bad side. The file is JSON and may be edited: lower and upper are shares
-of the value, and a bound that is left out is none.`,
+averages, medians and p99, each with a tolerance to the bad side. A metric has its own with METRIC=SHARE, and bounds on both sides
+with METRIC=LOWER:UPPER. The file is JSON and may be edited: lower and upper are shares of the value, and a bound that is left out
+is none.`,
 		Example: `  rackless baseline save pair --tolerance 5%
+  rackless baseline save pair --tolerance 5%,latency_p99=30%,bw_average=2%:5%
   rackless baseline save pair --out ci/pair.json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			share, err := parseShare(tolerance)
+			all, byMetric, err := parseTolerances(tolerances)
 			if err != nil {
 				return usagef(cmd, "--tolerance %v", err)
 			}
@@ -71,7 +74,7 @@ of the value, and a bound that is left out is none.`,
 			if err != nil {
 				return err
 			}
-			b, err := bench.NewBaseline(data.Samples, share)
+			b, err := bench.NewBaseline(data.Samples, all, byMetric)
 			if err != nil {
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
@@ -94,13 +97,38 @@ of the value, and a bound that is left out is none.`,
 			if err := os.Rename(path+".new", path); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"), tolerance, path)
+			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"), strings.Join(tolerances, ", "), path)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of the directory of data")
-	cmd.Flags().StringVar(&tolerance, "tolerance", fmt.Sprintf("%g%%", 100*bench.DefaultTolerance), "how far a figure may be on the bad side")
+	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)}, "how far figures may be on the bad side, and those of a metric")
 	return cmd
+}
+
+// parseTolerances reads 10%, and of metrics latency_p99=20% and bw_average=2%:5%.
+func parseTolerances(words []string) (all bench.Tolerance, byMetric map[string]bench.Tolerance, err error) {
+	all.Bad, byMetric = bench.DefaultTolerance, map[string]bench.Tolerance{}
+	for _, word := range words {
+		metric, shares, own := strings.Cut(word, "=")
+		if !own {
+			if all.Bad, err = parseShare(word); err != nil {
+				return all, nil, err
+			}
+			continue
+		}
+		var t bench.Tolerance
+		if lower, upper, both := strings.Cut(shares, ":"); !both {
+			t.Bad, err = parseShare(shares)
+		} else if t.Lower, err = parseShare(lower); err == nil {
+			t.Upper, err = parseShare(upper)
+		}
+		if err != nil {
+			return all, nil, fmt.Errorf("%s: %w", metric, err)
+		}
+		byMetric[metric] = t
+	}
+	return all, byMetric, nil
 }
 
 // parseShare reads 10% or 0.1.

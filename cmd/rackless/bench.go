@@ -157,15 +157,16 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	data := reportData(ctx, r, findings, samples)
 	data.Judgements, data.Beside = bench.Judge(samples, known.way), bench.BesidePublished(samples)
 	data.Distributions = report.Distributions(samples)
-	dir, err := saveResults(d, data)
-	if err != nil {
-		return err
-	}
+	// What was measured is printed even where it cannot be kept: on a full disk.
+	dir, unsaved := saveResults(d, data)
 	if f.output == "json" {
-		return errors.Join(bench.WriteSamples(a.out, samples), faults(samples))
+		return errors.Join(bench.WriteSamples(a.out, samples), unsaved, faults(samples))
 	}
 	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: f.all}); err != nil {
 		return err
+	}
+	if unsaved != nil {
+		return errors.Join(fmt.Errorf("the figures above are not kept: %w", unsaved), faults(samples))
 	}
 	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
 	return faults(samples)

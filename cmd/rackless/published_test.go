@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/rackless/rackless/study/stats"
 )
 
 // madeLine is the only line of a report that is not the runs' doing.
@@ -41,6 +44,11 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 			was, is := madeLine.ReplaceAllString(string(published), ""), madeLine.ReplaceAllString(now.String(), "")
 			if diff := diffLines(was, is); diff != "" {
 				t.Errorf("make publish-studies writes it anew (-published +now):\n%s", diff)
+			}
+			for _, c := range doc.Result.Comparisons {
+				if strings.HasPrefix(name, "aa-") && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
+					t.Errorf("a level against itself: %s of %s is called %s", c.Metric, c.Test, c.Judged.Verdict)
+				}
 			}
 			if !doc.Emulated {
 				t.Error("it does not say that it is emulated")

@@ -176,7 +176,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	steps := &rack.Progress{Report: ui.event}
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) {
 		worked = true
-		studyProgress(steps, p)
+		studyProgress(steps, spec, p)
 	}}
 	err = c.Run(ctx)
 	ui.close()
@@ -246,6 +246,10 @@ func (a *app) printDesign(s *study.Spec) {
 	least := stats.MinBlocks(1-s.Confidence, comparisons)
 	if s.Blocks == 0 {
 		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least, count(comparisons, "comparison"))
+		fmt.Fprintln(a.out, "smallest effect that is found in 4 of 5 such studies:")
+		for _, blocks := range []int{least, 2 * least, 4 * least} {
+			fmt.Fprintf(a.out, "  with %d blocks: %s\n", blocks, smallestEffects(s, blocks))
+		}
 		return
 	}
 	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
@@ -253,14 +257,25 @@ func (a *app) printDesign(s *study.Spec) {
 		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return
 	}
+	fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 such studies: %s\n", smallestEffects(s, s.Blocks))
+	if s.Budget > 0 {
+		fmt.Fprintf(a.out, "fewer blocks are made where %v do not hold them\n", s.Budget)
+	}
+}
+
+// smallestEffects says what a study with some blocks can show, for metrics that vary little and much.
+func smallestEffects(s *study.Spec, blocks int) string {
 	var found []string
 	for _, spread := range []float64{0.01, 0.05, 0.2} {
-		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: comparisons, Seed: s.Seed}
-		if e := p.Detectable(s.Blocks); !math.IsInf(e, 1) {
+		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: s.Comparisons(), Seed: s.Seed}
+		if e := p.Detectable(blocks); !math.IsInf(e, 1) {
 			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
 		}
 	}
-	fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 such studies: %s\n", strings.Join(found, ", "))
+	if found == nil {
+		return "none, whatever its size"
+	}
+	return strings.Join(found, ", ")
 }
 
 // printOrder prints the order of the first block, and of all where there are few.
@@ -276,8 +291,8 @@ func (a *app) printOrder(s *study.Spec) {
 	}
 }
 
-// studyProgress shows a run as a step.
-func studyProgress(steps *rack.Progress, p conduct.Progress) {
+// studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how many the budget holds, and what they can show.
+func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	if p.Status != "" {
 		var err error
 		if p.Status != store.Done {
@@ -295,6 +310,9 @@ func studyProgress(steps *rack.Progress, p conduct.Progress) {
 		step += fmt.Sprintf(", about %v left", p.Left.Round(time.Second))
 	}
 	steps.Begin(step)
+	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 && p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
+		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, count(blocks, "block"), smallestEffects(s, blocks))
+	}
 }
 
 func newStudyReportCmd(a *app) *cobra.Command {

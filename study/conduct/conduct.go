@@ -65,7 +65,7 @@ type Progress struct {
 	Status  string // "" as it begins
 	Error   string
 	Done    int           // runs that are done
-	Total   int           // 0 where the budget decides
+	Total   int           // of a study with a budget, as many as it seems to hold; 0 where it is not known yet
 	Left    time.Duration // about; 0 where it is not known yet
 }
 
@@ -142,7 +142,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 			for !done[p] && tries[p] < MaxAttempts {
 				attempts[p]++
 				tries[p]++
-				status, err := c.one(ctx, r, attempts[p], len(done), c.Spec.Blocks*perBlock)
+				status, err := c.one(ctx, r, attempts[p], len(done), c.total(len(done), perBlock, spent+c.now().Sub(began)))
 				if err != nil {
 					return err
 				}
@@ -151,6 +151,21 @@ func (c *Conductor) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// total is how many runs the study will have: those of its blocks, or of as many of them as the budget seems to hold by the runs so far; 0 where no run has been.
+func (c *Conductor) total(done, perBlock int, used time.Duration) int {
+	all := c.Spec.Blocks * perBlock
+	if c.Spec.Budget == 0 || len(c.took) == 0 {
+		return all
+	}
+	fit := done + max(0, int((c.Spec.Budget-used).Seconds()/mean(c.took)))
+	// A block that was begun is brought to its end.
+	fit = max(fit/perBlock, (done+perBlock)/perBlock) * perBlock
+	if all > 0 {
+		fit = min(fit, all)
+	}
+	return fit
 }
 
 // tries counts the attempts that came to their end: one that was cut off says nothing about the run.
@@ -232,6 +247,9 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	}
 	histograms, err := histograms(samples)
 	if err != nil {
+		return "", err
+	}
+	if r.Failed, err = failures(samples); err != nil {
 		return "", err
 	}
 	if err := c.DB.End(ctx, r, rows(samples), histograms); err != nil {
@@ -317,6 +335,21 @@ func rows(samples []bench.Sample) []store.Sample {
 		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw})
 	}
 	return out
+}
+
+// failures are the samples without a figure, with what their tools had printed.
+func failures(samples []bench.Sample) (all []json.RawMessage, err error) {
+	for _, s := range samples {
+		if s.Error == "" {
+			continue
+		}
+		raw, err := json.Marshal(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw)
+	}
+	return all, nil
 }
 
 // histograms keeps the single latencies of the samples that have them.

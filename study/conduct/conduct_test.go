@@ -256,6 +256,13 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 				}
 			}
 		}, "map[disturbed:1 done:24]"},
+		{"the compute loop is slower than it ever was", func(f *fakeRig) {
+			f.state = func(n int, s *study.HostState) {
+				if n == 7 && s.Loop > 0 {
+					s.Loop = 14
+				}
+			}
+		}, "map[disturbed:1 done:24]"},
 		{"the lab cannot be had for a while", func(f *fakeRig) {
 			f.apply = func(n int) error {
 				if n == 2 || n == 3 {
@@ -361,8 +368,17 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	t.Parallel()
 	// A run takes 10 s on the fake clock, a block 40 s.
 	c, _, path := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
+	var begun []string // runs in all and time left, as each begins
+	c.Progress = func(p conduct.Progress) {
+		if p.Status == "" {
+			begun = append(begun, fmt.Sprintf("%d/%d %v", p.Done, p.Total, p.Left))
+		}
+	}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if want := []string{"0/0 0s", "1/12 1m50s", "2/12 1m40s"}; len(begun) != 12 || !slices.Equal(begun[:3], want) || begun[11] != "11/12 10s" {
+		t.Errorf("progress %q, want 12 runs that begin with %q", begun, want)
 	}
 	if got := statuses(t, c); got != "map[done:12]" {
 		t.Errorf("got %s, want three blocks of 4", got)

@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,12 +91,20 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 				f.kill("vm00")
 			}()
 		},
-		4: stand("echo garbage"),
+		4: stand("echo all is lost; echo garbage"),
 		5: func(f *faultyRig) { // other digits: a locale
 			f.sh("vm01", "umount "+program)
 			stand(`LC_ALL=C /tmp/real "$@" | sed "s/\\\\([0-9]\\\\)[.]\\\\([0-9]\\\\)/\\\\1,\\\\2/g"`)(f)
 		},
 		6: func(f *faultyRig) { f.sh("vm01", "umount "+program) },
+		7: func(f *faultyRig) { // hangs, after it has printed something
+			f.limit = 3 * time.Second
+			stand(`[ "$1" != --version ] || exec /tmp/real --version; echo half a table; exec sleep 4242`)(f)
+		},
+		8: func(f *faultyRig) {
+			f.limit = 0
+			f.sh("vm01", "umount "+program+"; ! grep -l -a [4]242 /proc/[0-9]*/cmdline 2>/dev/null")
+		},
 	}
 	db, err := store.Open(t.Context(), filepath.Join(dirs.Run, "s.db"))
 	if err != nil {
@@ -131,10 +140,25 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 			t.Logf("failed: %s", o.Error)
 		}
 	}
-	if len(failed) != 3 {
-		t.Errorf("%d runs failed, want 3: %q", len(failed), failed)
+	if len(failed) != 4 {
+		t.Fatalf("%d runs failed, want 4: %q", len(failed), failed)
 	}
-	if len(failed) == 3 && !strings.Contains(failed[1], "garbage") {
-		t.Errorf("what the tool printed is lost: %s", failed[1])
+	var outputs []string // of the runs that failed
+	err = db.Query(t.Context(), "SELECT coalesce(json_extract(raw, '$.output'), '') FROM invocation WHERE n < 0 ORDER BY run", func([]string) error { return nil }, func(values []any) error {
+		outputs = append(outputs, fmt.Sprint(values...))
+		return nil
+	})
+	if err != nil || len(outputs) != 4 {
+		t.Fatalf("what the tools printed in %d runs is kept, want 4: %v", len(outputs), err)
+	}
+	for i, want := range []struct{ reason, output string }{
+		{"", ""}, // the node is gone, with what it printed
+		{"garbage", "all is lost\ngarbage\n"},
+		{"read result of perftest", "#bytes"},
+		{"no result within 8s", "client on vm01, stdout:\nhalf a table\n"},
+	} {
+		if !strings.Contains(failed[i], want.reason) || !strings.Contains(outputs[i], want.output) {
+			t.Errorf("run %d failed for %s, and its output is\n%s\nwant %q and %q", i+1, failed[i], outputs[i], want.reason, want.output)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -61,6 +62,9 @@ func (m machine) state() (*study.HostState, error) {
 		}
 		if khz, err := strconv.ParseFloat(m.text(dir+"/cpufreq/scaling_max_freq"), 64); err == nil {
 			s.MaxMHz = max(s.MaxMHz, khz/1000)
+			if s.MinMHz == 0 || khz/1000 < s.MinMHz {
+				s.MinMHz = khz / 1000
+			}
 		}
 		if n, err := strconv.ParseUint(m.text(dir+"/thermal_throttle/core_throttle_count"), 10, 64); err == nil {
 			s.Throttles += n
@@ -97,24 +101,40 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 			s.Placed = append(s.Placed, n.Name+" "+topology.CPUs(n.VCPUs...).String())
 		}
 	}
-	if r.rack != nil {
-		for _, n := range r.rack.State.Nodes {
-			if n.Facts == nil {
-				continue
-			}
-			for name, d := range n.Facts.RDMA {
-				if d.Soft() {
-					continue // a device of the kernel has no place
-				}
-				if nd, ok := n.Facts.Net[d.Parent]; ok && nd.NUMANode != nil {
-					s.Devices = append(s.Devices, fmt.Sprintf("%s %s %d", n.Name, name, *nd.NUMANode))
-				}
-			}
-		}
-		slices.Sort(s.Devices)
-	}
+	s.Devices = r.devices
 	return s, nil
 }
+
+// readDevices reads on which NUMA nodes the nodes of a lab have what they were given.
+func (r *Rig) readDevices(ctx context.Context) error {
+	r.devices = nil
+	for _, n := range r.rack.State.Nodes {
+		f, err := r.rack.Facts(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		r.devices = append(r.devices, devicesOf(n.Name, f)...)
+	}
+	return nil
+}
+
+// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1": GPUs and NICs that are real, or real to it. Where there is but one NUMA node
+// it does not matter whether the firmware names it.
+func devicesOf(node string, f *facts.Node) []string {
+	if len(f.NUMA) < 2 {
+		return nil
+	}
+	var all []string
+	for _, address := range slices.Sorted(maps.Keys(f.PCI)) {
+		if p := f.PCI[address]; p.NUMANode != nil && p.Vendor != virtioVendor {
+			all = append(all, fmt.Sprintf("%s %s %d", node, address, *p.NUMANode))
+		}
+	}
+	return all
+}
+
+// virtioVendor is the PCI vendor of what QEMU makes up for every machine: it has no place.
+const virtioVendor = "0x1af4"
 
 // Environment says what is measured on.
 func (r *Rig) Environment() []study.Fact {

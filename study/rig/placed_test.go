@@ -79,6 +79,8 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"more CPUs than it is prepared for", "qemu:///session", "  lab.nodes.vm.cpus: [1, 2]\n",
 			"lab.nodes.vm.cpus=2: the host is prepared for a lab on CPUs 1, and the plan of this one has nodes on CPUs 2"},
 		{"a device that it is not prepared to give", "qemu:///session", "  lab.nodes.vm.gpus: [0, 1]\n", "node vm00 is given 0000:06:00.0 (gpu), which the host is not prepared to give it"},
+		{"a larger MTU than the port of its virtual functions has", "qemu:///session", "  lab.fabric.mtu: [1500, 9200]\n",
+			"lab.fabric.mtu=9200: the NICs whose virtual functions the lab has are prepared for an MTU of 4200: let the lab file have the largest, 9200"},
 		{"another lab", "qemu:///session", "  lab.name: [solo, other]\n", "lab.name=other: name and driver of the lab stay as they are in a study"},
 		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n", "there is no switch of rackless between them"},
 	} {
@@ -88,6 +90,9 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 			place.URI = tt.uri
 			if strings.Contains(tt.factors, "default, ") || strings.Contains(tt.factors, ", default") {
 				place.Plan.KernelArgs = []string{"isolcpus=managed_irq,domain,0"}
+			}
+			if strings.Contains(tt.factors, "mtu") {
+				place.Plan.Nodes[0].Cards = []plan.NodeDevice{{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(int)}}
 			}
 			dir := t.TempDir()
 			if _, err := newPlaced(t, rack.Dirs{Run: dir, Cache: dir, Data: dir}, place, tt.factors); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -37,6 +37,8 @@ type Rig struct {
 	options rack.Options
 	planner Planner
 	plans   map[string]*plan.Plan // of the labs of cells, by the lab's file
+	limit   time.Duration         // for a tool; 0: bench's own
+	devices []string              // of the nodes, for the state of the host
 
 	machine   machine
 	all       topology.CPUSet // CPUs that this process may use
@@ -282,6 +284,9 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		if err := r.upPlaced(ctx, l, settings); err != nil {
 			return err
 		}
+		if err := r.readDevices(ctx); err != nil {
+			return err
+		}
 	} else {
 		if err := r.upWith(ctx, l, r.options); err != nil {
 			return err
@@ -387,7 +392,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
-	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated()}
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), TimeLimit: r.limit}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {
 		if n == "" {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
@@ -179,7 +180,7 @@ func TestTheStateOfAMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
+	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, MinMHz: 3000, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
 	if fmt.Sprintf("%+v", *s) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", *s, want)
 	}
@@ -329,5 +330,29 @@ func TestTheNoiseFloorIsMeasured(t *testing.T) {
 	ms, err := new(Rig).Loop(t.Context())
 	if err != nil || ms <= 0 || ms > 10_000 {
 		t.Errorf("%v ms, %v", ms, err)
+	}
+}
+
+// A guest with NUMA nodes whose GPU says -1 is what fooled a study: what binds by the device's node binds to node 0. Devices that QEMU makes up have no place, and in a guest with
+// one node there is nothing to get wrong.
+func TestDevicesWithoutAPlaceAreSeen(t *testing.T) {
+	t.Parallel()
+	const devices = "pci/0000:00:02.0/class 0x020000\npci/0000:00:02.0/vendor 0x1af4\npci/0000:00:02.0/numa_node -1\n" +
+		"pci/0000:01:00.0/class 0x030200\npci/0000:01:00.0/vendor 0x10de\npci/0000:01:00.0/numa_node -1\n" +
+		"pci/0000:02:00.0/class 0x020000\npci/0000:02:00.0/vendor 0x15b3\npci/0000:02:00.0/numa_node 1\n"
+	for _, tt := range []struct {
+		name, nodes string
+		want        []string
+	}{
+		{"two NUMA nodes", "node/0/cpus 0,1\nnode/1/cpus 2,3\n", []string{"vm00 0000:01:00.0 -1", "vm00 0000:02:00.0 1"}},
+		{"one", "node/0/cpus 0,1\n", nil},
+	} {
+		f, err := facts.Parse([]byte("hostname vm00\n" + tt.nodes + devices))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := devicesOf("vm00", f); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

@@ -317,6 +317,8 @@ type Run struct {
 	Error   string
 	Before  json.RawMessage
 	After   json.RawMessage
+	// Failed are the starts of tools that gave no figure, each a sample as bench writes it. They are written by End, and not read back.
+	Failed []json.RawMessage
 }
 
 // A Sample is one figure of a run.
@@ -377,6 +379,11 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 	}
 	if err := d.insertSamples(ctx, tx, r.ID, samples, ids); err != nil {
 		return err
+	}
+	for i, raw := range r.Failed {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", r.ID, -1-i, string(raw)); err != nil {
+			return err
+		}
 	}
 	for _, h := range histograms {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, ?)", r.ID, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
