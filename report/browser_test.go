@@ -6,6 +6,7 @@ import (
 	"bytes"
 	order "cmp"
 	"encoding/base64"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +69,44 @@ type probed struct {
 	Charts                         int
 }
 
+// figuresProbe is probe with what happens when the head of the first figure of the first table is pressed, and what there is to download. The order is put back.
+const figuresProbe = `(() => {
+  const out = JSON.parse(` + probe + `);
+  const table = document.querySelector('table.figures');
+  out.csv = decodeURIComponent((document.querySelector('#figures-csv a[download]')?.href ?? '').replace(/^[^,]*,/, ''));
+  if (table) {
+    const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells], at = heads.findIndex(h => h.dataset.metric);
+    heads[at].querySelector('button').click();
+    heads[at].querySelector('button').click();
+    out.down = [...table.tBodies[0].rows].map(r => r.cells[at].dataset.v);
+    out.sortDown = heads[at].getAttribute('aria-sort');
+    table.tBodies[0].append(...rows);
+    heads[at].removeAttribute('aria-sort');
+  }
+  return JSON.stringify(out);
+})()`
+
+// wantCSV says from the samples alone which lines the download must have, in any order.
+func wantCSV(t *testing.T, d Data) []string {
+	t.Helper()
+	var all bytes.Buffer
+	w := csv.NewWriter(&all)
+	for _, s := range d.clean(show.Visible).Samples {
+		if s.Error != "" || s.Value == 0 && s.Metric != "retransmits" {
+			continue
+		}
+		size := ""
+		if s.Bytes > 0 {
+			size = strconv.FormatInt(s.Bytes, 10)
+		}
+		if err := w.Write([]string{s.Client, s.Server, s.Test, size, s.Metric, s.Unit, show.Exact(s.Value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Flush()
+	return slices.Sorted(strings.Lines(all.String()))
+}
+
 func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 	b := browsertest.Start(t)
 	dir := t.TempDir()
@@ -98,13 +137,34 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 		}
 		for _, s := range on {
 			t.Run(lab.name+" on "+s.Name, func(t *testing.T) {
-				seen := b.Open(t, file, s, probe)
+				seen := b.Open(t, file, s, figuresProbe)
 				if len(seen.Problems) > 0 {
 					t.Errorf("the browser reported:\n%s", strings.Join(seen.Problems, "\n"))
 				}
-				var got probed
+				var got struct {
+					probed
+					CSV, SortDown string
+					Down          []string
+				}
 				if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
 					t.Fatalf("probe: %v in %q", err, seen.Probe)
+				}
+				if lab.name != "nothing" && (got.SortDown != "descending" || !slices.IsSortedFunc(got.Down, func(a, b string) int {
+					if a == "" || b == "" {
+						return compareRatios(a, b) // what is missing comes last, whatever the order
+					}
+					return -compareRatios(a, b)
+				})) {
+					t.Errorf("sorting says %q, order %q", got.SortDown, got.Down)
+				}
+				head, lines, _ := strings.Cut(got.CSV, "\n")
+				if lab.name != "nothing" && lab.name != "hostile" && head != "client,server,test,bytes,metric,unit,value" {
+					t.Errorf("the download begins with %q", head)
+				}
+				if lab.name != "hostile" { // its names are no names
+					if diff := cmp.Diff(wantCSV(t, lab.data), slices.Sorted(strings.Lines(lines))); diff != "" {
+						t.Errorf("the download (-want +got):\n%s", diff)
+					}
 				}
 				slices.Sort(got.Points)
 				if diff := cmp.Diff(wantPoints(lab.data), got.Points); diff != "" {

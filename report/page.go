@@ -11,6 +11,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,6 +28,11 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
+// pageScript makes the figures of the tables one file to download. Beside it, show.SortScript sorts them.
+//
+//go:embed page.js
+var pageScript string
+
 // pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is. It is parsed when the
 // first page is written, not at every start of the program.
 var pageTemplate = sync.OnceValue(parsePage)
@@ -38,8 +44,8 @@ func parsePage() *template.Template {
 	}).Parse(pageHTML))
 }
 
-// Page writes the report as one HTML page that needs nothing else: no network, no script, no file beside it. Its content security
-// policy lets the browser load nothing at all and apply only the style sheet that is in it.
+// Page writes the report as one HTML page that needs nothing else: no network, no file beside it. Its content security policy lets the browser load nothing at all, and apply
+// and run only what is in it. Without scripts all is there but sorting and the download.
 func Page(w io.Writer, d Data) error {
 	buffered := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(buffered, newPage(d)); err != nil {
@@ -56,7 +62,9 @@ type page struct {
 	Data                                  // cleaned
 	Heading, Summary, Banner string       // Banner is empty when nothing is emulated
 	Style                    template.CSS // the one text that is not escaped: it is ours
-	StyleHash                string       // for the content security policy, which allows this style sheet and nothing else
+	Script                   template.JS  // ours too
+	StyleHash, ScriptHash    string       // for the content security policy, which allows these and nothing else
+	CSVName                  string
 	HostImage                template.URL // the host's picture as a data URL; empty: none
 	Pictures                 []picture    // of the lab, for narrow and for wide screens
 	Groups                   []chartGroup
@@ -86,22 +94,27 @@ type figureTable struct {
 	OnePair       bool // all rows are of one pair, which the caption names: no column for it
 	Derived       bool // some figures were computed, because the tool printed 0 for them: they have a sign and the page explains it
 	Open          bool
-	Columns       []string
+	Columns       []figureColumn
 	Iterations    bool
 	Rows          []figureRow
 }
+
+// A figureColumn is one metric.
+type figureColumn struct{ Title, Metric, Unit string }
 
 // A figureRow is one pair at one size.
 type figureRow struct {
 	// Repeats are in one row. Pairs are not: a table of a full mesh is long, and folded up in the page.
 	pair
+	Bytes            string // exactly; empty where there is no size
 	Size, Iterations string
+	Fewest           string // iterations, to sort by
 	Cells            []figureCell
 }
 
-// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly. Align is the
+// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly, and Median what rows are sorted by. Align is the
 // class of the style sheet that puts the decimal points of a column below each other; the longest figure has none.
-type figureCell struct{ Text, Repeats, Values, Align string }
+type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
 // A judgedView is a judgement as the page lists it.
 type judgedView struct {
@@ -128,12 +141,15 @@ type command struct{ What, Client, Command, Server, ServerCommand string }
 func newPage(d Data) page {
 	d = d.clean(show.Visible)
 	r := collect(d)
-	style := show.Style + pageCSS
-	sum := sha256.Sum256([]byte(style))
+	style, script := show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript
+	hash := func(s string) string {
+		sum := sha256.Sum256([]byte(s))
+		return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+	}
 	p := page{
 		Data:    d,
 		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
-		Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Style: template.CSS(style), Script: template.JS(script), StyleHash: hash(style), ScriptHash: hash(script), CSVName: "figures.csv",
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: findingsText(d.Findings),
 		Commands:     commands(d),
@@ -217,15 +233,20 @@ func (r *results) tables(d Data) []figureTable {
 		names = slices.Compact(names)
 		for _, n := range names {
 			_, _, label := metricInfo(n)
-			t.Columns = append(t.Columns, fmt.Sprintf("%s, %s", label, show.Unit(r.unitOf(test, n))))
+			unit := r.unitOf(test, n)
+			t.Columns = append(t.Columns, figureColumn{fmt.Sprintf("%s, %s", label, show.Unit(unit)), n, unit})
 		}
 		for i, k := range keys {
 			row := k
 			row.Metric = ""
 			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
 				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]), Cells: make([]figureCell, len(names))})
+				at := &t.Rows[len(t.Rows)-1]
 				if k.Bytes > 0 {
-					t.Rows[len(t.Rows)-1].Size = show.Size(k.Bytes)
+					at.Size, at.Bytes = show.Size(k.Bytes), strconv.FormatInt(k.Bytes, 10)
+				}
+				if fewest := r.iters[row][0]; fewest > 0 {
+					at.Fewest = strconv.FormatInt(fewest, 10)
 				}
 				t.Iterations = t.Iterations || r.iters[row][1] > 0
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
@@ -277,7 +298,7 @@ func decimalsIn(s string) int {
 // newFigureCell shows the median. The values behind it stay in the page, for whoever wants to compute with them.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
-	c := figureCell{Text: s.figure(s.Median)}
+	c := figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median)}
 	if s.N > 1 {
 		c.Repeats = fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
 	}

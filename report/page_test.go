@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +31,43 @@ func render(t testing.TB, d Data) string {
 func TestPageIsAsCommitted(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) { golden(t, name+".html", []byte(render(t, loadFixture(t, name)))) })
+	}
+}
+
+func TestRecordsAreAsCommitted(t *testing.T) {
+	for _, name := range fixtures {
+		for extension, write := range map[string]func(io.Writer, Data) error{".md": Markdown, ".csv": CSV} {
+			t.Run(name+extension, func(t *testing.T) {
+				var out bytes.Buffer
+				if err := write(&out, loadFixture(t, name)); err != nil {
+					t.Fatal(err)
+				}
+				golden(t, name+extension, out.Bytes())
+			})
+		}
+	}
+}
+
+// No field of a record can end a table, a fence or a line of its own.
+func TestHostileTextStaysTextInMarkdown(t *testing.T) {
+	var out bytes.Buffer
+	if err := Markdown(&out, hostileData()); err != nil {
+		t.Fatal(err)
+	}
+	fence := ""
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case fence == "" && strings.HasPrefix(line, "```"):
+			fence = line
+		case line == fence:
+			fence = ""
+		case fence == "" && strings.ContainsAny(line, "<\x1b\x07"):
+			t.Errorf("a line is more than text: %q", line)
+		}
+	}
+	if fence != "" {
+		t.Errorf("a block of code does not end: %s", fence)
 	}
 }
 
@@ -194,7 +233,7 @@ func TestAFigureThatNoToolPrintedIsMarked(t *testing.T) {
 
 func TestFiguresOfAColumnStandWithTheirPointsBelowEachOther(t *testing.T) {
 	column := func(texts ...string) string {
-		table := figureTable{Columns: []string{"x"}}
+		table := figureTable{Columns: []figureColumn{{Title: "x"}}}
 		for _, s := range texts {
 			table.Rows = append(table.Rows, figureRow{Cells: []figureCell{{Text: s}}})
 		}
@@ -251,8 +290,8 @@ func TestPageListsThePairsOfAStarInsteadOfAnEmptyMatrix(t *testing.T) {
 func TestUnknownMetricsGetAColumnOfTheirOwn(t *testing.T) {
 	d := Data{Samples: []bench.Sample{{Test: "x", Client: "a", Server: "b", Metric: "jitter", Value: 7.5, Unit: "us"}}}
 	tables := collect(d).tables(d)
-	if got, want := strings.Join(tables[0].Columns, "|"), "jitter, µs"; got != want {
-		t.Errorf("columns are %q, want %q", got, want)
+	if got, want := tables[0].Columns, []figureColumn{{"jitter, µs", "jitter", "us"}}; !slices.Equal(got, want) {
+		t.Errorf("columns are %+v, want %+v", got, want)
 	}
 	if got, want := tables[0].Rows[0].Cells[0].Values, "7.5"; got != want {
 		t.Errorf("cell is %q, want %q", got, want)

@@ -16,18 +16,20 @@ import (
 )
 
 func newReportCmd(a *app) *cobra.Command {
-	var output, html string
+	var output, format, html string
 	var list, all bool
 	cmd := &cobra.Command{
 		Use:   "report [RESULT [RESULT]]",
 		Short: "Show a measurement again, or two side by side",
 		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is. RESULT is a lab's name, a lab file,
-a result directory, or LAB/TIME as --list has them. The page is made anew from the stored figures with --html.
+a result directory, or LAB/TIME as --list has them. The page is made anew from the stored figures with --html. --format md is
+for a page of a repository, csv has a line for each sample, and json is all that was recorded.
 
 With two results they are set side by side: what differs in their conditions first, then each figure of A, the first, and B, with
 ratio and difference. Two single runs have no interval and give no verdict: that takes a study.`,
 		Example: `  rackless report
   rackless report pair --html pair.html
+  rackless report pair --format csv
   rackless report --list
   rackless report pair/20261121T225318Z pair --html compared.html`,
 		Args:              cobra.MaximumNArgs(2),
@@ -36,6 +38,12 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 			d, err := a.dirs()
 			if err != nil {
 				return err
+			}
+			if format != "" && format != "json" && format != "text" && (list || len(args) == 2) {
+				return usagef(cmd, "--format %s is of one result", format)
+			}
+			if format == "json" {
+				output = format
 			}
 			switch {
 			case list && len(args) > 1:
@@ -56,6 +64,10 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 			switch {
 			case html != "":
 				return writePage(html, func(w io.Writer) error { return report.Page(w, data) })
+			case format == "md":
+				return report.Markdown(a.out, data)
+			case format == "csv":
+				return report.CSV(a.out, data)
 			case output == "json":
 				e := json.NewEncoder(a.out)
 				e.SetIndent("", "  ")
@@ -69,6 +81,7 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
+	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", "text", "md", "json", "csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)

@@ -198,7 +198,7 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
-		// The sorting of a study's tables is the one script in a page, with its hash in the policy.
+		// The sorting and the download of tables are the one script in a page, with its hash in the policy.
 		if !strings.Contains(csp, "script-src 'self' 'sha256-") && inline.MatchString(body) && strings.Contains(resp.Header.Get("Content-Type"), "html") {
 			t.Errorf("%s has something inline: %q", path, inline.FindString(body))
 		}

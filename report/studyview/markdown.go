@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -32,7 +31,7 @@ type markdown struct {
 }
 
 func (m *markdown) write() {
-	fmt.Fprintf(m, "# %s\n\n", escape(m.heading()))
+	fmt.Fprintf(m, "# %s\n\n", show.Markdown(m.heading()))
 	if m.Emulated {
 		fmt.Fprintf(m, "> **Emulated.**%s\n\n", strings.TrimPrefix(emulatedText, "Emulated."))
 	}
@@ -63,34 +62,34 @@ func (m *markdown) write() {
 		m.title("Failures")
 		rows := [][]string{{"cell", "failed", "of", "last error"}, {"---", "---:", "---:", "---"}}
 		for _, f := range m.Result.Failures {
-			rows = append(rows, []string{escape(f.Cell), fmt.Sprint(f.Runs), fmt.Sprint(f.Tried), escape(f.Error)})
+			rows = append(rows, []string{show.Markdown(f.Cell), fmt.Sprint(f.Runs), fmt.Sprint(f.Tried), show.Markdown(f.Error)})
 		}
 		m.table(rows)
 	}
 	m.title("How it was made")
 	rows := [][]string{{"", ""}, {"---", "---"}}
 	for _, s := range m.made() {
-		rows = append(rows, []string{escape(s.Name), escape(s.Value)})
+		rows = append(rows, []string{show.Markdown(s.Name), show.Markdown(s.Value)})
 	}
 	for _, f := range m.Environment {
-		rows = append(rows, []string{escape(f.Name), escape(f.Value)})
+		rows = append(rows, []string{show.Markdown(f.Name), show.Markdown(f.Value)})
 	}
 	m.table(rows)
 	m.title("To repeat it")
 	if m.Repeat != "" {
-		m.code(m.Repeat)
+		fmt.Fprintln(m, show.Fenced(m.Repeat))
 	}
 	for _, c := range m.Commands {
 		name := c.Test
 		if c.Tool != "" {
 			name += " (" + c.Tool + ")"
 		}
-		fmt.Fprintf(m, "\n%s:\n\n", escape(name))
+		fmt.Fprintf(m, "\n%s:\n\n", show.Markdown(name))
 		var lines []string
 		if c.Server != "" {
 			lines = append(lines, "# server", c.Server, "# client")
 		}
-		m.code(strings.Join(append(lines, c.Client), "\n"))
+		fmt.Fprintln(m, show.Fenced(strings.Join(append(lines, c.Client), "\n")))
 	}
 	if m.Repeat == "" && len(m.Commands) == 0 {
 		fmt.Fprintln(m, "No command was recorded.")
@@ -99,14 +98,14 @@ func (m *markdown) write() {
 	if m.Rackless != "" {
 		made += " by rackless " + m.Rackless
 	}
-	fmt.Fprintf(m, "\n%s.\n", escape(made))
+	fmt.Fprintf(m, "\n%s.\n", show.Markdown(made))
 }
 
 func (m *markdown) title(s string) { fmt.Fprintf(m, "\n## %s\n\n", s) }
 
 func (m *markdown) list(items []string) {
 	for _, s := range items {
-		fmt.Fprintf(m, "- %s\n", escape(s))
+		fmt.Fprintf(m, "- %s\n", show.Markdown(s))
 	}
 }
 
@@ -120,8 +119,8 @@ func (m *markdown) comparisons(all []study.Comparison) {
 			verdict += " (confounded)"
 		}
 		rows = append(rows, []string{
-			escape(c.Factor), escape(c.A), escape(c.B), escape(c.Where), escape(comparedName(c)),
-			escape(a), escape(b), escape(c.Text()), escape(pText(c)), escape(verdict),
+			show.Markdown(c.Factor), show.Markdown(c.A), show.Markdown(c.B), show.Markdown(c.Where), show.Markdown(comparedName(c)),
+			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(pText(c)), show.Markdown(verdict),
 		})
 	}
 	m.table(rows)
@@ -135,36 +134,4 @@ func (m *markdown) table(rows [][]string) {
 	for _, r := range rows {
 		fmt.Fprintf(m, "| %s |\n", strings.Join(r, " | "))
 	}
-}
-
-// code writes a block of code; its fence is longer than any in the text.
-func (m *markdown) code(s string) {
-	fence := "```"
-	for strings.Contains(s, fence) {
-		fence += "`"
-	}
-	fmt.Fprintf(m, "%s\n%s\n%s\n", fence, s, fence)
-}
-
-// escape makes text mean itself in Markdown, on one line. An underscore inside a word marks nothing and stays readable.
-func escape(s string) string {
-	var b strings.Builder
-	runes := []rune(strings.Join(strings.Fields(s), " "))
-	word := func(i int) bool {
-		return i >= 0 && i < len(runes) && (unicode.IsLetter(runes[i]) || unicode.IsDigit(runes[i]))
-	}
-	for i, r := range runes {
-		switch {
-		case r == '<':
-			b.WriteString("&lt;")
-			continue
-		case r == '&':
-			b.WriteString("&amp;")
-			continue
-		case strings.ContainsRune("\\`*[]|#>~$", r), r == '_' && (!word(i-1) || !word(i+1)), i == 0 && strings.ContainsRune("-+=", r) && !word(1):
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -104,8 +105,8 @@ func TestMarkdownMeansWhatItSays(t *testing.T) {
 		"ib_write_lat of 8 bytes": "ib_write_lat of 8 bytes", "_x_": `\_x\_`, "a|b": `a\|b`, "<img>": `&lt;img\>`, "a\n# b": `a \# b`, "- item": `\- item`, "-40.1%": "-40.1%",
 		"`x`": "\\`x\\`", "[a](b)": `\[a\](b)`, "a & b": "a &amp; b", "**b**": `\*\*b\*\*`, "": "",
 	} {
-		if got := escape(in); got != want {
-			t.Errorf("escape(%q) = %q, want %q", in, got, want)
+		if got := show.Markdown(in); got != want {
+			t.Errorf("show.Markdown(%q) = %q, want %q", in, got, want)
 		}
 	}
 	for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error { return Markdown(b, hostileDocument(t)) })), "\n") {
