@@ -134,10 +134,16 @@ func (m *machine) output(ctx context.Context, argv ...string) (string, error) {
 	return string(r.Stdout), nil
 }
 
+// powerOffLimit bounds the wait for a machine that did not answer when it was told to power off.
+const powerOffLimit = 30 * time.Second
+
 // powerOff ends the machine from within and waits for that.
 func (m *machine) powerOff(ctx context.Context) error {
 	if _, err := m.output(ctx, "systemctl", "--no-block", "poweroff"); err != nil {
-		return err
+		// The machine may be off before its agent is asked how the command ended.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, powerOffLimit, err)
+		defer cancel()
 	}
 	select {
 	case err := <-m.ended:
