@@ -160,6 +160,18 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	}
 }
 
+func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
+	for printed, want := range map[string]string{
+		"NCCL version 2.21.5+cuda12.4\n# nThread 1 nGpus 8\n":                 "NCCL 2.21.5+cuda12.4",
+		"# nccl-tests version 2.17.1 nccl-headers=22703 nccl-library=22703\n": "2.17.1",
+		"# nThread 1 nGpus 8\n": "",
+	} {
+		if got := (ncclTests{}).versionIn(Output{Stdout: []byte(printed)}, Output{}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A figure whose tool's version is not known cannot be compared: each engine can tell one, but for those whose tools tell nothing.
 func TestEveryToolTellsItsVersion(t *testing.T) {
 	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
