@@ -54,7 +54,7 @@ func (e *Expected) key() baselineKey {
 // steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
 var steady = []string{
 	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage, MetricThroughput, MetricEventRate,
-	MetricMemoryBandwidth, MetricLoadLatency, MetricBusBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
+	MetricMemoryBandwidth, MetricLoadLatency, MetricBusBandwidth, MetricCopyBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
 }
 
 // DefaultTolerance is how far figures may be from a baseline where nothing else is said.

@@ -12,17 +12,18 @@ import (
 
 // Names of the tools, as in Sample.Tool.
 const (
-	toolPerftest   = "perftest"
-	toolIperf3     = "iperf3"
-	toolPing       = "ping"
-	toolSysbench   = "sysbench"
-	toolStressNG   = "stress-ng"
-	toolUCX        = "ucx"
-	toolFiPingpong = "libfabric"
-	toolNCCLTests  = "nccl-tests"
-	toolOSU        = "osu"
-	tool7Zip       = "7-zip"
-	toolLMBench    = "lmbench"
+	toolPerftest    = "perftest"
+	toolIperf3      = "iperf3"
+	toolPing        = "ping"
+	toolSysbench    = "sysbench"
+	toolStressNG    = "stress-ng"
+	toolUCX         = "ucx"
+	toolFiPingpong  = "libfabric"
+	toolNCCLTests   = "nccl-tests"
+	toolOSU         = "osu"
+	tool7Zip        = "7-zip"
+	toolLMBench     = "lmbench"
+	toolNVBandwidth = "nvbandwidth"
 )
 
 // An Endpoint is one side of a measurement.
@@ -122,7 +123,7 @@ func (nothing) server(Endpoint, Options) []string                               
 func (nothing) version() []string                                                  { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, lmbenchEngines, ncclEngines, osuEngines,
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines,
 	sevenZipEngines)
 
 // defaults are the engines of rackless bench without --suite: those that every image of ours has had.
@@ -221,7 +222,7 @@ func (e Engine) check(client, server Endpoint, o Options) error {
 		return fmt.Errorf("duration of %d s is below zero", o.Seconds)
 	}
 	for _, ep := range []Endpoint{client, server} {
-		if err := o.place(ep).check(); err != nil {
+		if err := o.place(ep).Check(); err != nil {
 			return err
 		}
 	}

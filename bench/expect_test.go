@@ -83,7 +83,8 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictWire, bound: 98.04},
 		{name: "the same, 4 KiB: the NIC's rate of messages", test: "ib_send_bw", bytes: 4096, value: 88.17,
 			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictShort, bound: 98.04, causes: []string{"small messages"}, says: []string{"89.9 % of the wire"}},
-		// A pair of CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B]. 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
+		// A pair of CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B]
+		// (DaiZhiyuan/study, Distribution/CentOS7/BenchMarkTools/perftest/README.md, commit f9fc11d: under a licence that does not let its log be a fixture). 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
 		{name: "IB MTU 1024", test: "ib_write_bw", bytes: 65536, value: 2728.93 * (1 << 20) * 8 / 1e9,
 			way: both(Side{Device: "mlx5_0", Rate: 25, IBMTU: 1024, MTU: 1500}), verdict: VerdictExplained, bound: 23.141, causes: []string{"IB MTU 1024"},
 			says: []string{"98.9 % of the wire as it is set up, which carries 23.14 Gb/s; the wire at its best: 24.50 Gb/s", "active MTU of mlx5_0 on vm01 is 1024", "to 4200"}},
@@ -98,11 +99,13 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			w.Client.Bond, w.Server.Bond = nil, nil
 			return w
 		}(), verdict: VerdictNoCause, bound: 196.03, says: []string{"91.2 % of the wire", "no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, load of the host"}},
-		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps"): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
+		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps", https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the
+		// lines of dmesg on the slot): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
 		// 20*1448/1538 = 18.83. The GPU host that was found to run PCIe at Gen 2 by its bandwidth was published without a figure; this stands for it.
 		{name: "PCIe Gen 2", test: "iperf3", value: 13.90, way: both(Side{Device: "ixgbe", Rate: 20, MTU: 1500, PCI: pcie(5, 4, 8)}), verdict: VerdictExplained, bound: 14.629,
 			causes: []string{"PCIe Gen 2 x4 link"}, says: []string{"95.0 % of the PCIe link, which carries 14.63 Gb/s", "5 GT/s x4 (Gen 2)", "the card can do 5 GT/s x8 (Gen 2)", "lspci -vv -s 0000:41:00.0"}},
-		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "only about 13Gbps": 8*2*128/130*256/280 = 14.403.
+		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "can only reach to about 13Gbps" with iperf3, LnkSta: Width x2 (downgraded)
+		// (https://lists.freebsd.org/archives/freebsd-hackers/2025-August/004922.html): 8*2*128/130*256/280 = 14.403.
 		{name: "two lanes of eight", test: "iperf3", value: 13, way: both(Side{Device: "ql0", Rate: 25, MTU: 1500, PCI: pcie(8, 2, 8)}), verdict: VerdictExplained, bound: 14.403,
 			causes: []string{"PCIe Gen 3 x2 link"}, says: []string{"90.2 % of the PCIe link"}},
 		// Between the two virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs: TCP with MTU 4200 gets 25*(4200-52)/4238 = 24.469.

@@ -39,7 +39,7 @@ var metricUnits = map[string]string{
 	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec, MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
 	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
 	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
-	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
+	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps, MetricCopyBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
 	MetricRating: UnitMIPS, MetricRatingCompress: UnitMIPS, MetricRatingDecompress: UnitMIPS,
 }
 

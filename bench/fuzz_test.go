@@ -102,8 +102,9 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		}
 		return res.Figures, nil
 	},
-	"lmbench": ParseLatMemRd,
-	"7-zip":   func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+	"nvbandwidth": func(in []byte) ([]Figure, error) { return ParseNVBandwidth(in, "host_to_device_memcpy_ce") },
+	"lmbench":     ParseLatMemRd,
+	"7-zip":       func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
 }
 
 func FuzzParsers(f *testing.F) {

@@ -92,6 +92,26 @@ func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	}
 }
 
+func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
+	for _, tt := range []struct {
+		file, testcase, version string
+		want                    float64
+	}{
+		{"superbench-gh200.log", "host_to_device_memcpy_ce", "0.6", 269.33},
+		{"superbench-gh200.log", "device_to_host_memcpy_ce", "0.6", 295.15},
+		{"synthetic-0.8-device_local_copy.txt", "device_local_copy", "0.8", 398.5},
+	} {
+		in := readFile(t, "testdata/nvbandwidth/"+tt.file)
+		got, err := ParseNVBandwidth(in, tt.testcase)
+		if want := []Figure{{Metric: MetricCopyBandwidth, Value: tt.want, Unit: UnitGBps}}; err != nil || !cmp.Equal(want, got) {
+			t.Errorf("%s: %v, error %v, want %v", tt.testcase, words(got), err, words(want))
+		}
+		if v := (nvbandwidth{}).versionIn(Output{Stdout: in}, Output{}); v != tt.version {
+			t.Errorf("version %q, want %q", v, tt.version)
+		}
+	}
+}
+
 // change replaces one text in a fixture, which must be there.
 func change(t *testing.T, file, old, replacement string) string {
 	t.Helper()
@@ -110,6 +130,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		putLat  = "ucx/recorded-1.13.1-rxe-tcg-put_lat.txt"
 		putBW   = "ucx/recorded-1.13.1-rxe-tcg-put_bw.txt"
 		fi      = "libfabric/recorded-1.17.0-tcp-loopback.txt"
+		gh200   = "nvbandwidth/superbench-gh200.log"
 		h100    = "nccl-tests/dgxc-h100-all_reduce.txt"
 		bw      = "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_bw.txt"
 		reduce  = "osu/synthetic-7.3-osu_allreduce-full.txt"
@@ -161,6 +182,15 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"another size", "libfabric", fi, "64k ", "64x ", `bytes: "64x" is no number of this tool`},
 		{"a line above the table", "libfabric", fi, "bytes ", "fi_getinfo(): -61\nbytes ", "a line above the table"},
 
+		{"rows that do not add up", "nvbandwidth", gh200, "369.36", "36.936", "the rows above add up to 1653.18"},
+		{"a bandwidth of zero", "nvbandwidth", gh200, "369.36", "  0.00", "column 0: a value of zero is a failed measurement"},
+		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A", "column 0: not a decimal number"},
+		{"a column less than its header", "nvbandwidth", gh200, "369.36", "", "the row has 3 fields, the header 3 columns"},
+		{"another unit", "nvbandwidth", gh200, "GPU(column) bandwidth (GB/s)", "GPU(column) (ns)", "unknown layout: want the line that says what is copied, in GB/s"},
+		{"another header", "nvbandwidth", gh200, "           0         1         2", "           0         2", "unknown layout: want the numbers of the columns"},
+		{"another sum", "nvbandwidth", gh200, "SUM host_to_device_memcpy_ce", "SUM all", "unknown layout: want SUM, host_to_device_memcpy_ce and the sum"},
+		{"it comes twice", "nvbandwidth", gh200, "Running device_to_host_memcpy_ce.", "Running host_to_device_memcpy_ce.", "host_to_device_memcpy_ce comes a second time"},
+		{"another test case", "nvbandwidth", "nvbandwidth/synthetic-0.8-device_local_copy.txt", "", "", "the results of host_to_device_memcpy_ce are cut off or missing"},
 		{"wrong elements", "nccl-tests", h100, "477.24      0", "477.24      3", `column #wrong: value "3": elements of the result are wrong`},
 		{"values out of bounds", "nccl-tests", h100, "0 OK", "2 FAILED", "the results of the collective are wrong"},
 		{"cut off", "nccl-tests", h100, "# Out of bounds", "# Out", "the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"},
@@ -237,7 +267,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 	for parser, file := range map[string]string{
 		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt", "stress-ng": "recorded-0.15.06-tcg-stream.txt",
-		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log", "7-zip": "recorded-26.02-7z-2threads.txt",
+		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log", "nvbandwidth": "superbench-gh200.log", "7-zip": "recorded-26.02-7z-2threads.txt",
 	} {
 		whole := readFile(t, "testdata/"+parser+"/"+file)
 		want, err := parsers[parser](whole)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -36,6 +37,14 @@ func (o Options) place(ep Endpoint) Place {
 	return Place{CPUs: o.CPU, Memory: o.NUMA}
 }
 
+// ServerPlace is where the server runs: on other CPUs or memory than the options have for both nodes, where they are given. It is for Endpoint.Place.
+func (o Options) ServerPlace(cpu, numa string) Place {
+	if cpu == "" && numa == "" {
+		return Place{}
+	}
+	return Place{CPUs: cmp.Or(cpu, o.CPU), Memory: cmp.Or(numa, o.NUMA)}
+}
+
 // wrap puts the programs in front of a command that hold it in its place.
 func (p Place) wrap(argv []string) []string {
 	if len(argv) == 0 {
@@ -51,8 +60,8 @@ func (p Place) wrap(argv []string) []string {
 	return append(out, argv...)
 }
 
-// check refuses lists that are none.
-func (p Place) check() error {
+// Check refuses lists that are none.
+func (p Place) Check() error {
 	if _, err := countList(p.CPUs); err != nil {
 		return fmt.Errorf("CPUs %q: %w", p.CPUs, err)
 	}

@@ -138,6 +138,8 @@ func (serverless) ReadFile(_ context.Context, node, path string) ([]byte, error)
 func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
 	chase := readFile(t, "testdata/lmbench/synthetic-3.0-a9-64MiB.txt")
+	oneGPU := Output{Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\n")}
+	localCopy := Output{Stdout: []byte("Index, Name:\n\tDescription\n=======================\n35, device_local_copy:\n\tCopies within a device\n")}
 	for _, tt := range []struct {
 		engine  string
 		opts    Options
@@ -182,6 +184,18 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		}, "taskset -c 2-3 numactl --membind=1 stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
 		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {ExitCode: 1}}, "attempt 1: n2: it has no NUMA node 3"},
 		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {Stdout: []byte("\n")}}, "attempt 1: n2: its NUMA node 3 has no CPUs"},
+		{"gpu_bandwidth_local", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
+		{"gpu_bandwidth_local", Options{}, scripted{
+			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": {Stdout: []byte("Index, Name:\n\tDescription\n=======================\n0, host_to_device_memcpy_ce:\n\tHost to device CE memcpy\n")},
+		}, "attempt 1: n2: its nvbandwidth has no test case device_local_copy: it takes a later release"},
+		{"gpu_bandwidth_local", Options{}, scripted{
+			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": localCopy,
+			"nvbandwidth -t device_local_copy": {Stdout: readFile(t, "testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
+		}, "nvbandwidth -t device_local_copy"},
+		{"gpu_bandwidth_local", Options{NUMA: "1"}, scripted{
+			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": localCopy, "numactl --membind=1 nproc": {Stdout: []byte("4\n")},
+			"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": {Stdout: readFile(t, "testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
+		}, "numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity"},
 		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
 		{"nccl_all_reduce", Options{}, scripted{
 			"sh -c nvidia-smi -L": {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
@@ -197,7 +211,8 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 			if got := s.Error + s.Command; s.Error != tt.command && got != tt.command {
 				t.Errorf("got %s, want %s", got, tt.command)
 			}
-			placement := map[string]string{"lat_mem_rd/numa0-1": "CPUs 0-3, memory of NUMA node 1", "stress_stream/numa1": "CPUs 2-3, memory of NUMA node 1"}[tt.engine]
+			placement := map[string]string{"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": "memory of NUMA node 1"}[tt.command]
+			placement = cmp.Or(placement, map[string]string{"lat_mem_rd/numa0-1": "CPUs 0-3, memory of NUMA node 1", "stress_stream/numa1": "CPUs 2-3, memory of NUMA node 1"}[tt.engine])
 			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Test != tt.engine || s.Placement != cmp.Or(placement, "not pinned") {
 				t.Errorf("%+v", s)
 			}
@@ -217,5 +232,25 @@ func TestWarmUpsAreDroppedAndCounted(t *testing.T) {
 	}
 	if _, err := (&Runner{WarmUps: -1}).Run(t.Context(), mustEngine(t, "iperf3"), n2, n1, Options{}); err == nil {
 		t.Error("fewer warm-ups than none")
+	}
+}
+
+func TestTheServerMayRunElsewhereThanTheClient(t *testing.T) {
+	for _, tt := range []struct {
+		o         Options
+		cpu, numa string
+		want      string
+	}{
+		{Options{}, "", "", "not pinned"},
+		{Options{CPU: "0-1"}, "", "", "CPUs 0-1"},
+		{Options{CPU: "0-1"}, "2", "", "CPUs 2"},
+		{Options{CPU: "0-1", NUMA: "0"}, "2", "", "CPUs 2, memory of NUMA node 0"},
+		{Options{CPU: "0-1"}, "", "1", "CPUs 0-1, memory of NUMA node 1"},
+		{Options{}, "3", "1", "CPUs 3, memory of NUMA node 1"},
+	} {
+		server := Endpoint{Node: "n1", Place: tt.o.ServerPlace(tt.cpu, tt.numa)}
+		if got := tt.o.place(server).String(); got != tt.want {
+			t.Errorf("%+v, server %q %q: %s, want %s", tt.o, tt.cpu, tt.numa, got, tt.want)
+		}
 	}
 }

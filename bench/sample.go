@@ -64,6 +64,7 @@ const (
 	MetricEventRate       = "events_per_second" // events/s, sysbench
 	MetricMemoryBandwidth = "memory_bandwidth"  // GB/s read and written, all CPUs together
 	MetricLoadLatency     = "load_latency"      // ns, of a load that waits for the one before it
+	MetricCopyBandwidth   = "copy_bandwidth"    // GB/s, of the slowest GPU
 	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
 

@@ -258,7 +258,7 @@ func differences(a, b Data, renamed bool) []Difference {
 		if failed+unknown == 0 && len(d.Findings) > 0 {
 			return "all ok"
 		}
-		return findingsText(d.Findings)
+		return FindingsText(d.Findings)
 	}
 	add("checks", failed(a), failed(b), true)
 	var keys []string
@@ -376,7 +376,7 @@ const noVerdict = "One run against one other has no interval: chance alone moves
 
 // compareMetricsShown are the metrics that a short comparison has: those that a test is quoted by.
 var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits, bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
-	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
+	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth, bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
 
 // comparedText prints a value of a figure; "–" where there is none.
 func comparedText(v *float64, s spread) string {

@@ -97,6 +97,7 @@ var metrics = []struct{ name, unit, label string }{
 	{bench.MetricMemoryBandwidth, "GB/s", "read and written"},
 	{bench.MetricLoadLatency, "ns", "time of a load"},
 	{bench.MetricBusBandwidth, "GB/s", "bus bandwidth"},
+	{bench.MetricCopyBandwidth, "GB/s", "copies"},
 	{bench.MetricCollectiveTime, "us", "time"},
 	{bench.MetricRating, "MIPS", "rating"},
 	{bench.MetricRatingCompress, "MIPS", "compressing"},

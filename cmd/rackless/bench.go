@@ -24,16 +24,18 @@ import (
 
 // benchFlags are the options of the verb bench.
 type benchFlags struct {
-	pairs  string
-	tests  []string
-	suite  string
-	quick  bool
-	opts   bench.Options
-	warm   int
-	cool   time.Duration
-	anyway bool
-	all    bool
-	output string
+	pairs string
+	tests []string
+	suite string
+	quick bool
+	opts  bench.Options
+	warm  int
+	// serverCPU and serverNUMA are where the server's tool runs; "" is where opts have both.
+	serverCPU, serverNUMA string
+	cool                  time.Duration
+	anyway                bool
+	all                   bool
+	output                string
 }
 
 func newBenchCmd(a *app) *cobra.Command {
@@ -90,6 +92,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.IntVar(&f.opts.Seconds, "seconds", 0, "how long the tests run that run for a time (default 5, 2 with --quick)")
 	fs.StringVar(&f.opts.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
 	fs.StringVar(&f.opts.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
+	fs.StringVar(&f.serverCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")
+	fs.StringVar(&f.serverNUMA, "server-numa", "", "NUMA nodes of the server's node to take memory from (default: as --numa)")
 	fs.IntVar(&f.warm, "warm-ups", 0, "measurements before each one, whose figures are dropped")
 	fs.DurationVar(&f.cool, "cool-down", 0, "wait before each measurement")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed")
@@ -267,6 +271,7 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 				client = nodes[i]
 			} else {
 				client, server = endpoints[pairs[i].Client], endpoints[pairs[i].Server]
+				server.Place = opts.ServerPlace(f.serverCPU, f.serverNUMA)
 			}
 			samples, err := known.watch(ctx, e, client, server, func() ([]bench.Sample, error) { return runner.Run(ctx, e, client, server, opts) })
 			all = append(all, samples...)
