@@ -61,49 +61,82 @@ func to(dst, src, n, size int) [][]byte {
 	return frames
 }
 
-// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy machine can only make larger is bounded from below,
-// and the rest is logged.
+// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy machine can only make larger is bounded from below each time, and from above the
+// best of some tries is: one of them finds the machine at leisure.
+const tries = 20
 
-func TestMeasuredRateIsNotAboveTheOneAsked(t *testing.T) {
+// eventually fails the test unless one of its tries is close enough.
+func eventually(t *testing.T, try func() (problem string)) {
+	t.Helper()
+	problem := ""
+	for range tries {
+		if problem = try(); problem == "" || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("%d tries, the last: %s", tries, problem)
+}
+
+func TestMeasuredRateIsTheOneAsked(t *testing.T) {
 	for _, rate := range []int64{20e6, 200e6} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
 			s, nodes := attachAll(t, 2, nil)
 			teach(t, nodes)
 			s.set("p1", Link{Rate: rate, Buffer: MaxBuffer})
 			frames := to(1, 0, int(rate/8/1538/4), 1514) // a quarter of a second
-			began := time.Now()
-			sent := nodes[0].sendAll(frames)
-			nodes[1].expect(frames...)
-			took := time.Since(began)
-			if err := <-sent; err != nil {
-				t.Fatal(err)
-			}
-			wire := float64(len(frames)) * float64(wireBits(1514))
-			t.Logf("asked %d bit/s, measured %.0f", rate, wire/took.Seconds())
-			if least := time.Duration(wire / float64(rate) * float64(time.Second)); took < least {
-				t.Errorf("%d frames in %v, want %v or more", len(frames), took, least)
-			}
+			eventually(t, func() string {
+				began := time.Now()
+				sent := nodes[0].sendAll(frames)
+				nodes[1].expect(frames...)
+				took := time.Since(began)
+				if err := <-sent; err != nil {
+					t.Fatal(err)
+				}
+				wire := float64(len(frames)) * float64(wireBits(1514))
+				measured := wire / took.Seconds()
+				t.Logf("asked %d bit/s, measured %.0f", rate, measured)
+				if least := time.Duration(wire / float64(rate) * float64(time.Second)); took < least {
+					t.Errorf("%d frames in %v, want %v or more", len(frames), took, least)
+				}
+				if measured < 0.9*float64(rate) {
+					return fmt.Sprintf("asked %d bit/s, measured %.0f", rate, measured)
+				}
+				return ""
+			})
 		})
 	}
 }
 
-func TestMeasuredDelayIsNotBelowTheOneAsked(t *testing.T) {
+func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
 	for _, l := range []Link{{Delay: 100 * time.Microsecond}, {Delay: 5 * time.Millisecond}, {Delay: 5 * time.Millisecond, Jitter: 2 * time.Millisecond}} {
 		s.set("p1", l)
-		var all []time.Duration
-		for _, f := range to(1, 0, 40, 200) {
-			began := time.Now()
-			nodes[0].send(f)
-			nodes[1].expect(f)
-			all = append(all, time.Since(began))
-		}
-		slices.Sort(all)
-		t.Logf("asked %v +- %v, measured least %v, median %v, most %v", l.Delay, l.Jitter, all[0], all[len(all)/2], all[len(all)-1])
-		if least := l.Delay - l.Jitter; all[0] < least {
-			t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
-		}
+		least := l.Delay - l.Jitter
+		eventually(t, func() string {
+			var all []time.Duration
+			for _, f := range to(1, 0, 40, 200) {
+				began := time.Now()
+				nodes[0].send(f)
+				nodes[1].expect(f)
+				all = append(all, time.Since(began))
+			}
+			slices.Sort(all)
+			median := all[len(all)/2]
+			t.Logf("asked %v +- %v, measured least %v, median %v, most %v", l.Delay, l.Jitter, all[0], median, all[len(all)-1])
+			if all[0] < least {
+				t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
+			}
+			// The sockets and the wake-ups of both ends take some 100 us of an idle machine.
+			if most := least + time.Millisecond; all[0] > most {
+				return fmt.Sprintf("the fastest of 40 took %v, want %v at most", all[0], most)
+			}
+			// With jitter the least is 40 draws' and the median is the delay itself: a jitter that only adds, or none, is told from one to both sides.
+			if median > l.Delay+time.Millisecond+l.Jitter/2 || l.Jitter > 0 && all[0] > l.Delay-l.Jitter/2 {
+				return fmt.Sprintf("asked %v +- %v, least %v, median %v", l.Delay, l.Jitter, all[0], median)
+			}
+			return ""
+		})
 		began := time.Now() // the way back has no delay: this only says that it works
 		back := frame(station(0), station(1), 60, 1)
 		nodes[1].send(back)
@@ -152,37 +185,78 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 		s, nodes := attachAll(t, 2, nil)
 		teach(t, nodes)
 		s.set("p1", Link{Delay: 300 * time.Millisecond, Reorder: 0.05, Seed: 1})
-		frames := to(1, 0, 1000, 100)
-		sent := nodes[0].sendAll(frames)
-		var got []uint32
-		for range frames {
-			f, err := nodes[1].receive()
-			if err != nil {
+		before := uint64(0)
+		eventually(t, func() string {
+			frames := to(1, 0, 1000, 100)
+			sent := nodes[0].sendAll(frames)
+			var got []uint32
+			for range frames {
+				f, err := nodes[1].receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, binary.BigEndian.Uint32(f[16:]))
+			}
+			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, binary.BigEndian.Uint32(f[16:]))
+			late := 0 // frames that come after one with a higher number
+			for i, tag := range got {
+				if i > 0 && tag < slices.Max(got[:i]) {
+					late++
+				}
+			}
+			after := s.portCounters("p1").Reordered
+			overtook := after - before
+			before = after
+			t.Logf("%d overtook, %d were overtaken", overtook, late)
+			// 50 expected, standard deviation 6.9: four of them to each side.
+			if overtook > 50+28 || slices.IsSorted(got) != (overtook == 0) {
+				t.Errorf("%d overtook; in order: %v", overtook, slices.IsSorted(got))
+			}
+			slices.Sort(got)
+			for i, tag := range got {
+				if int(tag) != i {
+					t.Fatalf("frame %d is missing or came twice", i)
+				}
+			}
+			// On a machine that stands still for 300 ms fewer find a frame to overtake.
+			if overtook < 50-28 {
+				return fmt.Sprintf("%d of 1000 overtook, want 50", overtook)
+			}
+			return ""
+		})
+	})
+}
+
+// A burst meets a link that is too slow for it: what fits into the buffer arrives, and what does not is dropped and counted.
+func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
+	const fit, n, size = 20, 200, 1000
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	s.set("p1", Link{Rate: 1e6, Buffer: fit * (size + prefixLen)}) // 8 ms a frame
+	last := s.portCounters("p1")
+	eventually(t, func() string {
+		nodes[0].send(to(1, 0, n, size)...)
+		c := s.until("all sent or dropped", "p1", func(p PortCounters) bool {
+			return p.TxFrames-last.TxFrames+p.Drops.BufferFull-last.Drops.BufferFull == n
+		})
+		arrived, dropped := c.TxFrames-last.TxFrames, c.Drops.BufferFull-last.Drops.BufferFull
+		t.Logf("buffer of %d frames: of a burst of %d arrived %d", fit, n, arrived)
+		if arrived < fit || c.Drops.Total() != c.Drops.BufferFull {
+			t.Errorf("%d arrived, %+v", arrived, c.Drops)
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
-		}
-		late := 0 // frames that come after one with a higher number
-		for i, tag := range got {
-			if i > 0 && tag < slices.Max(got[:i]) {
-				late++
+		for range arrived {
+			if _, err := nodes[1].receive(); err != nil {
+				t.Fatal(err)
 			}
 		}
-		c := s.portCounters("p1")
-		t.Logf("%d overtook, %d were overtaken", c.Reordered, late)
-		// 50 expected, standard deviation 6.9. On a machine that stands still for 300 ms fewer find a frame to overtake.
-		if c.Reordered > 50+28 || slices.IsSorted(got) != (c.Reordered == 0) {
-			t.Errorf("%d overtook; in order: %v", c.Reordered, slices.IsSorted(got))
+		last = c
+		// One is on the wire, and a switch that reads the burst slowly has sent some meanwhile.
+		if arrived > fit+4 {
+			return fmt.Sprintf("%d arrived and %d were dropped of a burst of %d into a buffer of %d", arrived, dropped, n, fit)
 		}
-		slices.Sort(got)
-		for i, tag := range got {
-			if int(tag) != i {
-				t.Fatalf("frame %d is missing or came twice", i)
-			}
-		}
+		return ""
 	})
 }
 
