@@ -240,6 +240,74 @@ func TestIperf3UnderContention(t *testing.T) {
 	}
 }
 
+// Conclusion of the author: an MTU of 4200 gives RDMA its largest packets, 1500 a quarter of them, and 9000 no larger ones. The figures are what 25 Gb/s carry of 64 KiB with
+// the headers of RoCE v2 counted, 82 bytes a packet and 16 more for a message: 24.50 Gb/s in packets of 4096, which is what the author measured, and 23.14 in packets of 1024.
+// TCP, which does have larger packets at 9000, is left to the workload that is about RDMA: it is not among its tests.
+func TestEPYCBandwidthByMTU(t *testing.T) {
+	t.Parallel()
+	h := readHost(t, hostEPYC)
+	s := parseStudy(t, "name: epyc-mtu\nfactors:\n  lab.fabric.mtu: [1500, 4200, 9000]\nmeasure:\n  - {test: ib_write_bw, bytes: 65536, metrics: [bw_average]}\n  - {test: ib_write_lat, bytes: 2, metrics: [latency_p99]}\nblocks: 12\n")
+	d := simulate(s, 10, 0.005, func(cell map[string]string, test, _ string) (float64, string) {
+		switch {
+		case test == "ib_write_lat":
+			return 1.53, "us" // 2 bytes fit into any packet
+		case cell["lab.fabric.mtu"] == "1500":
+			return 23.14, "Gb/s"
+		}
+		return 24.50, "Gb/s"
+	})
+	for _, w := range []lab.Workload{lab.WorkloadRDMABandwidth, lab.WorkloadMixed} {
+		r := recommendFor(t, h, pairLab(t, w), recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
+		wantChoice(t, r, recommend.MTU, "4200", recommend.MeasuredHere, "4200 is better than 1500: bw average of ib_write_bw")
+		for _, e := range choice(t, r, recommend.MTU).Evidence {
+			if e.Carry == recommend.MeasuredHere && e.Test == "ib_write_bw" && e.From == "4200" && e.To == "9000" && e.Verdict != stats.Equivalent {
+				t.Errorf("9000 against 4200: %s; want equivalent", e.Verdict)
+			}
+		}
+	}
+}
+
+// Expected bandwidths between GPU and NIC by the class of their path, in GB/s: the middles of the author's ranges, for PCIe Gen 4 and Gen 5 with 16 lanes. The author's order is that of
+// the classes, and so is the ranking, from figures as well as without any.
+func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
+	t.Parallel()
+	classes := []topology.PathClass{topology.PathSYS, topology.PathPXB, topology.PathNODE, topology.PathPIX, topology.PathPHB} // of GPU0 to GPU4
+	order := []string{"GPU3", "GPU1", "GPU4", "GPU2", "GPU0"}
+	for gen, expected := range map[string]map[topology.PathClass]float64{
+		"Gen 4": {topology.PathPIX: 28, topology.PathPXB: 26, topology.PathPHB: 24.5, topology.PathNODE: 21.5, topology.PathSYS: 17},
+		"Gen 5": {topology.PathPIX: 53, topology.PathPXB: 50, topology.PathPHB: 46, topology.PathNODE: 41.5, topology.PathSYS: 32.5},
+	} {
+		h := h20Host(t)
+		h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool { return p.A == "NIC0" || p.B == "NIC0" })
+		figures := map[string]float64{}
+		for i, c := range classes {
+			gpu := fmt.Sprintf("GPU%d", i)
+			h.Reported = append(h.Reported, topology.Path{A: gpu, B: "NIC0", Class: c})
+			figures[gpu] = expected[c] * 8 // Gb/s
+		}
+		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
+		s := parseStudy(t, "name: classes\nfactors:\n  lab.defaults.gpus: [GPU0, GPU1, GPU2, GPU3, GPU4]\nmeasure: [{test: ib_write_bw/cuda0, bytes: 65536, metrics: [bw_average]}]\nblocks: 14\n")
+		d := simulate(s, 11, 0.005, func(cell map[string]string, _, _ string) (float64, string) {
+			return figures[cell["lab.defaults.gpus"]], "Gb/s"
+		})
+		measured := ranking(t, recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h), Lab: parseLab(t, "name: x\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}), "NIC0")
+		for i, want := range order {
+			if g := measured.GPUs[i]; g.GPU != want || g.Tied || measured.Carry != recommend.MeasuredHere {
+				t.Errorf("%s, measured: place %d has %+v (%s), want %s, told from the one above", gen, i+1, g, measured.Carry, want)
+			}
+		}
+		var byClass []string
+		for _, g := range ranking(t, recommendFor(t, h, l), "NIC0").GPUs {
+			if slices.Contains(order, g.GPU) {
+				byClass = append(byClass, g.GPU)
+			}
+		}
+		if diff := cmp.Diff(order, byClass); diff != "" {
+			t.Errorf("%s, by class (-want +got):\n%s", gen, diff)
+		}
+	}
+}
+
 // Conclusion of the authors: virtual machines with 44 of 48 cores, the rest kept and latency sensitivity high, are within the 8.3 % that the cores are.
 func TestVSphereCoresKept(t *testing.T) {
 	t.Parallel()
