@@ -5,6 +5,7 @@
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
 #   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to planbench, e.g. -only fleet
+#   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to labbench, e.g. -n 9 -only pair,sixteen
 #
 # GO names the go command. Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
@@ -38,6 +39,10 @@ plans() {
 	bin/planbench -rackless bin/rackless "$@"
 }
 
+studies() {
+	"$go" test -run='^$' -bench='BenchmarkSamples|OfAMillion' -benchtime=1x -count=5 "$@" ./study/store ./study/stats ./study/conduct
+}
+
 labs() {
 	"$go" build -o bin/labbench ./internal/labbench
 	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
@@ -49,15 +54,17 @@ case $what in
 packages) packages "$@" ;;
 hosts) hosts "$@" ;;
 plans) plans "$@" ;;
+studies) studies "$@" ;;
 labs) labs "$@" ;;
 all)
 	packages "$@"
 	hosts "$@"
 	plans "$@"
+	studies "$@"
 	labs "$@"
 	;;
 *)
-	echo "usage: hack/bench.sh [packages|hosts|plans|labs] [ARGUMENT]..." >&2
+	echo "usage: hack/bench.sh [packages|hosts|plans|studies|labs] [ARGUMENT]..." >&2
 	exit 2
 	;;
 esac

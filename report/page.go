@@ -57,6 +57,30 @@ func Page(w io.Writer, d Data) error {
 	return nil
 }
 
+// Parts are what a page shows of the lab itself, without figures: for pages that show figures in other ways.
+type Parts struct {
+	Lab     template.HTML // picture and table of the nodes
+	Machine template.HTML // picture of the machine that it ran on; empty where there is none
+	Checks  template.HTML
+}
+
+// Parts writes the parts of the page that are about the lab itself. What pages of studies are made of needs show.Style, and a policy that lets images be data.
+func (d Data) Parts() (Parts, error) {
+	p := newPage(d)
+	var out Parts
+	for _, part := range []struct {
+		name string
+		to   *template.HTML
+	}{{"lab", &out.Lab}, {"machine", &out.Machine}, {"checks", &out.Checks}} {
+		var b strings.Builder
+		if err := pageTemplate().ExecuteTemplate(&b, part.name, p); err != nil {
+			return Parts{}, fmt.Errorf("write what the page of lab %q says of its %s: %w", d.Lab, part.name, err)
+		}
+		*part.to = template.HTML(strings.TrimSpace(b.String())) // escaped by the template
+	}
+	return out, nil
+}
+
 // page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
 type page struct {
 	Data                                  // cleaned
@@ -151,7 +175,7 @@ func newPage(d Data) page {
 		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
 		Style: template.CSS(style), Script: template.JS(script), StyleHash: hash(style), ScriptHash: hash(script), CSVName: "figures.csv",
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
-		FindingsText: findingsText(d.Findings),
+		FindingsText: FindingsText(d.Findings),
 		Commands:     commands(d),
 	}
 	if d.HostPicture != "" {

@@ -113,8 +113,8 @@ func countFindings(all []check.Finding) (ok, failed, unknown int) {
 	return ok, failed, unknown
 }
 
-// findingsText is "2 of 30 checks failed, 1 could not be read".
-func findingsText(all []check.Finding) string {
+// FindingsText is "2 of 30 checks failed, 1 could not be read".
+func FindingsText(all []check.Finding) string {
 	ok, failed, unknown := countFindings(all)
 	switch {
 	case len(all) == 0:

@@ -354,7 +354,7 @@ func (t *terminal) findings(all []check.Finding) {
 	} else if len(all) == 0 {
 		color = text.FgYellow
 	}
-	t.paint(color, findingsText(all)+".")
+	t.paint(color, FindingsText(all)+".")
 	faults := slices.DeleteFunc(slices.Clone(all), func(f check.Finding) bool { return f.Status == check.OK })
 	slices.SortStableFunc(faults, func(a, b check.Finding) int { return faultRank(a) - faultRank(b) })
 	for _, f := range faults {

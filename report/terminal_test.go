@@ -141,7 +141,7 @@ func TestFindingsText(t *testing.T) {
 		{of(check.Failed, check.Unknown, check.Unknown), "1 of 3 checks failed, 2 checks could not be read"},
 		{of("a status of tomorrow"), "1 check could not be read"},
 	} {
-		if got := findingsText(c.findings); got != c.want {
+		if got := FindingsText(c.findings); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

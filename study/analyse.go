@@ -397,10 +397,10 @@ func judge(family []Comparison) {
 // contrast compares one metric between the two cells of a pairing.
 func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	s := a.spec
-	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
-	f := s.Factors[i]
+	factor, levelA, levelB := s.sides(p)
+	aa := levelA == levelB
 	c := Comparison{
-		Factor: p.Factor, A: f.Levels[p.A], B: f.Levels[p.B], Where: s.where(p), Cells: [2][]string{s.cells(p, p.A), s.cells(p, p.B)},
+		Factor: factor, A: levelA, B: levelB, Where: s.where(p), Cells: s.cells(p),
 		Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit, Better: stats.HigherIsBetter,
 	}
 	if (&Value{Unit: k.unit}).lowerIsBetter() {
@@ -412,7 +412,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	for _, b := range sortedKeys(va) {
 		seen[b] = true
 		x := stats.Block{A: va[b], B: vb[b]}
-		if f.AA() {
+		if aa {
 			x.A, x.B = halves(va[b])
 		}
 		if len(x.A) == 0 || len(x.B) == 0 {
@@ -431,7 +431,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		return c, nil
 	}
 	if quantile, ok := quantiles[k.metric]; ok {
-		e, err := a.quantile(k, quantile, c, f.AA())
+		e, err := a.quantile(k, quantile, c, aa)
 		if err == nil {
 			c.Effect = e
 			return c, nil

@@ -106,6 +106,8 @@ type Pairing struct {
 	// Where are the levels of the other factors, which are the same on both sides, as a cell; the level of the factor itself means nothing in it. nil stands for all of
 	// them together, which is what half a design can show.
 	Where Cell
+	// Joint is set where levels of several factors are compared at once. Factor, A and B mean nothing then, nor do the levels of its factors in Where.
+	Joint *Joint
 }
 
 // Pairings returns what is compared: of each factor every level with the first, wherever the other factors are the same. Of half a design no two cells differ in one
@@ -114,20 +116,65 @@ func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
 	for i, f := range s.Factors {
 		if s.Design == DesignHalf {
-			all = append(all, Pairing{f.Name, 0, 1, nil})
+			all = append(all, Pairing{Factor: f.Name, B: 1})
 			continue
 		}
 		for _, c := range s.Cells() {
 			if c[i] > 0 {
-				all = append(all, Pairing{f.Name, 0, c[i], c})
+				all = append(all, Pairing{Factor: f.Name, B: c[i], Where: c})
+			}
+		}
+	}
+	for i := range s.Compare {
+		j := &s.Compare[i]
+		for _, c := range s.Cells() {
+			if slices.Equal(c, s.with(c, j.From)) {
+				all = append(all, Pairing{Where: c, Joint: j})
 			}
 		}
 	}
 	return all
 }
 
-// cells returns the texts of the cells on a side of a pairing: of a level of its factor.
-func (s *Spec) cells(p Pairing, level int) []string {
+// with returns a cell that has these levels, and the others of c.
+func (s *Spec) with(c Cell, levels map[string]string) Cell {
+	out := slices.Clone(c)
+	for i, f := range s.Factors {
+		if level, ok := levels[f.Name]; ok {
+			out[i] = slices.Index(f.Levels, level)
+		}
+	}
+	return out
+}
+
+// and stands between the factors of a joint comparison, and between their levels.
+const and = " and "
+
+// sides names what is compared: the factor, and its level on both sides; of a joint comparison all of them.
+func (s *Spec) sides(p Pairing) (factor, a, b string) {
+	if p.Joint == nil {
+		i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
+		return p.Factor, s.Factors[i].Levels[p.A], s.Factors[i].Levels[p.B]
+	}
+	var names, from, to []string
+	for _, f := range s.Factors {
+		if level, ok := p.Joint.From[f.Name]; ok {
+			names, from, to = append(names, f.Name), append(from, level), append(to, p.Joint.To[f.Name])
+		}
+	}
+	return strings.Join(names, and), strings.Join(from, and), strings.Join(to, and)
+}
+
+// cells returns the texts of the cells on both sides of a pairing.
+func (s *Spec) cells(p Pairing) [2][]string {
+	if p.Joint != nil {
+		return [2][]string{{s.CellText(s.with(p.Where, p.Joint.From))}, {s.CellText(s.with(p.Where, p.Joint.To))}}
+	}
+	return [2][]string{s.cellsAt(p, p.A), s.cellsAt(p, p.B)}
+}
+
+// cellsAt returns the texts of the cells of a level of a pairing's factor.
+func (s *Spec) cellsAt(p Pairing, level int) []string {
 	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
 	var all []string
 	for _, c := range s.Cells() {
@@ -147,7 +194,11 @@ func (s *Spec) cells(p Pairing, level int) []string {
 func (s *Spec) where(p Pairing) string {
 	var parts []string
 	for i, f := range s.Factors {
-		if p.Where != nil && f.Name != p.Factor {
+		joint := false
+		if p.Joint != nil {
+			_, joint = p.Joint.From[f.Name]
+		}
+		if p.Where != nil && f.Name != p.Factor && !joint {
 			parts = append(parts, fmt.Sprintf("%s=%s", f.Name, f.Levels[p.Where[i]]))
 		}
 	}

@@ -448,3 +448,51 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 		t.Errorf("got %+v, %q", r.Comparisons[0].Judged, r.Comparisons[0].Drift)
 	}
 }
+
+// Two settings that each help a little and together much, or only together: the comparison of both at once shows it, at each level of the third factor.
+func TestSeveralFactorsAreComparedAtOnce(t *testing.T) {
+	t.Parallel()
+	const text = `name: joint
+lab: pair.yaml
+factors:
+  placement: [default, pin]
+  isolation: [none, cpuset]
+  contention: [idle, "cpu:2"]
+compare:
+  - from: {placement: default, isolation: none}
+    to: {placement: pin, isolation: cpuset}
+measure: [{test: ib_write_lat, bytes: 2, metrics: [latency_p99]}]
+blocks: 12
+`
+	s := parse(t, text)
+	d := simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}}, "us", func(cell map[string]string, _, _ string, block int, rng *rand.Rand) float64 {
+		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block))
+		if cell["contention"] == "cpu:2" && !(cell["placement"] == "pin" && cell["isolation"] == "cpuset") {
+			v *= 2
+		}
+		return v
+	})
+	r := analyse(t, d)
+	var got []string
+	for _, c := range r.Comparisons {
+		if c.Factor != "placement and isolation" {
+			continue
+		}
+		if c.A != "default and none" || c.B != "pin and cpuset" || len(c.Cells[0]) != 1 || len(c.Cells[1]) != 1 {
+			t.Errorf("%+v", c)
+		}
+		got = append(got, fmt.Sprintf("%s %s", c.Where, c.Judged.Verdict))
+		if c.Where == "contention=cpu:2" && (c.Effect.Interval.Low > 0.5 || c.Effect.Interval.High < 0.5) {
+			t.Errorf("the effect is 0.5; found %v", c.Effect)
+		}
+	}
+	if want := []string{"contention=idle equivalent", "contention=cpu:2 better"}; !slices.Equal(got, want) {
+		t.Errorf("at once: %q, want %q", got, want)
+	}
+	if want := 4 + 4 + 4 + 2; s.Comparisons() != want || len(r.Comparisons) != want {
+		t.Errorf("%d comparisons are judged together and %d are made, want %d", s.Comparisons(), len(r.Comparisons), want)
+	}
+	if words := strings.Join(r.Words, "\n"); !strings.Contains(words, "With placement=pin and isolation=cpuset instead of default and none, at contention=cpu:2, latency p99 of ib_write_lat") {
+		t.Errorf("not told in words:\n%s", words)
+	}
+}

@@ -24,8 +24,10 @@ type Spec struct {
 	Question string `json:"question,omitempty"` // what the study is to answer, in words
 	Lab      string `json:"lab"`                // path of the lab file, as written: relative to the study's file
 	// Pair are the client and the server of measurements between two nodes; empty: the lab's second and first node.
-	Pair    []string  `json:"pair,omitempty"`
-	Factors []Factor  `json:"factors"` // in the file's order
+	Pair    []string `json:"pair,omitempty"`
+	Factors []Factor `json:"factors"` // in the file's order
+	// Compare are levels of several factors that are compared at once, beside those of each factor by itself.
+	Compare []Joint   `json:"compare,omitempty"`
 	Measure []Measure `json:"measure"`
 	Design  string    `json:"design"` // DesignFull or DesignHalf
 	Blocks  int       `json:"blocks"` // 0: as many as fit into Budget
@@ -46,12 +48,27 @@ type Factor struct {
 	Levels []string `json:"levels"`
 }
 
+// A Joint comparison is of levels of several factors at once: To with From, wherever the other factors are the same. Both name the same factors.
+type Joint struct {
+	From map[string]string `json:"from"`
+	To   map[string]string `json:"to"`
+}
+
 // A Measure is a test that each run makes.
 type Measure struct {
 	Test       string `json:"test"` // as bench names its engines
 	Bytes      int64  `json:"bytes,omitempty"`
 	Iterations int    `json:"iterations,omitempty"`
 	Seconds    int    `json:"seconds,omitempty"`
+	// WarmUps are measurements before each one, whose figures are dropped; CoolDown is how long is waited before each.
+	WarmUps  int           `json:"warm_ups,omitempty"`
+	CoolDown time.Duration `json:"cool_down_ns,omitempty"`
+	// CPU and NUMA are where on its node the client runs, or a test of one node, as bench.Options have them; ServerCPU and ServerNUMA are the server's, which
+	// are the client's where they are "".
+	CPU        string `json:"cpu,omitempty"`
+	NUMA       string `json:"numa,omitempty"`
+	ServerCPU  string `json:"server_cpu,omitempty"`
+	ServerNUMA string `json:"server_numa,omitempty"`
 	// Metrics are those that are compared; the rest is stored. Empty: the test's usual one or two.
 	Metrics []string `json:"metrics,omitempty"`
 	// Control is set where no factor can move the test: if it moves, something else did too, and the comparison is confounded.
@@ -106,6 +123,9 @@ const (
 	maxCells    = 64
 	maxBlocks   = 1000
 	maxMeasures = 32
+	maxJoints   = 16
+	maxWarmUps  = 100
+	maxCoolDown = time.Hour
 )
 
 // A SpecError is what is wrong with a study file.
@@ -129,6 +149,7 @@ type file struct {
 	Lab        string        `yaml:"lab"`
 	Pair       []string      `yaml:"pair"`
 	Factors    yaml.MapSlice `yaml:"factors"`
+	Compare    []fileJoint   `yaml:"compare"`
 	Measure    []fileMeasure `yaml:"measure"`
 	Design     string        `yaml:"design"`
 	Blocks     int           `yaml:"blocks"`
@@ -139,13 +160,24 @@ type file struct {
 	Protected  string        `yaml:"protected_cpus"`
 }
 
+type fileJoint struct {
+	From map[string]any `yaml:"from"`
+	To   map[string]any `yaml:"to"`
+}
+
 type fileMeasure struct {
-	Test       string   `yaml:"test"`
-	Bytes      int64    `yaml:"bytes"`
-	Iterations int      `yaml:"iterations"`
-	Seconds    int      `yaml:"seconds"`
-	Metrics    []string `yaml:"metrics"`
-	Control    bool     `yaml:"control"`
+	Test       string        `yaml:"test"`
+	Bytes      int64         `yaml:"bytes"`
+	Iterations int           `yaml:"iterations"`
+	Seconds    int           `yaml:"seconds"`
+	WarmUps    int           `yaml:"warm_ups"`
+	CoolDown   time.Duration `yaml:"cool_down"`
+	CPU        string        `yaml:"cpu"`
+	NUMA       string        `yaml:"numa"`
+	ServerCPU  string        `yaml:"server_cpu"`
+	ServerNUMA string        `yaml:"server_numa"`
+	Metrics    []string      `yaml:"metrics"`
+	Control    bool          `yaml:"control"`
 }
 
 // Defaults.
@@ -235,6 +267,9 @@ func (f *file) spec() (*Spec, error) {
 	if err := s.factors(f.Factors); err != nil {
 		return nil, err
 	}
+	if err := s.joints(f.Compare); err != nil {
+		return nil, err
+	}
 	if err := s.measures(f.Measure); err != nil {
 		return nil, err
 	}
@@ -307,6 +342,50 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 	}
 	if n > maxCells {
 		return fmt.Errorf("factors: their levels make %d cells, and a study has at most %d: leave levels out, or take design half", n, maxCells)
+	}
+	return nil
+}
+
+func (s *Spec) joints(all []fileJoint) error {
+	if len(all) > 0 && s.Design != DesignFull {
+		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)
+	}
+	if len(all) > maxJoints {
+		return fmt.Errorf("compare: %d, and a study has at most %d", len(all), maxJoints)
+	}
+	for i, file := range all {
+		j := Joint{map[string]string{}, map[string]string{}}
+		differ := 0
+		for _, side := range []struct {
+			name string
+			file map[string]any
+			to   map[string]string
+		}{{"from", file.From, j.From}, {"to", file.To, j.To}} {
+			for name, v := range side.file {
+				level := fmt.Sprint(v)
+				f := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == name })
+				if f < 0 || !slices.Contains(s.Factors[f].Levels, level) {
+					return fmt.Errorf("compare: entry %d, %s: no factor %s has the level %s", i+1, side.name, name, level)
+				}
+				side.to[name] = level
+			}
+		}
+		for name, from := range j.From {
+			to, ok := j.To[name]
+			if !ok {
+				return fmt.Errorf("compare: entry %d: %s is in from, and not in to", i+1, name)
+			}
+			if to != from {
+				differ++
+			}
+		}
+		if len(j.To) != len(j.From) {
+			return fmt.Errorf("compare: entry %d: from and to do not name the same factors", i+1)
+		}
+		if differ < 2 {
+			return fmt.Errorf("compare: entry %d: want the levels of two factors or more to differ; those of one are compared in any case", i+1)
+		}
+		s.Compare = append(s.Compare, j)
 	}
 	return nil
 }
@@ -387,6 +466,9 @@ func (s *Spec) measures(all []fileMeasure) error {
 		}
 		if m.Bytes < 0 || m.Iterations < 0 || m.Seconds < 0 {
 			return fmt.Errorf("measure: %s: bytes, iterations and seconds are not below zero", m.Test)
+		}
+		if m.WarmUps < 0 || m.WarmUps > maxWarmUps || m.CoolDown < 0 || m.CoolDown > maxCoolDown {
+			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps, maxCoolDown)
 		}
 		out := Measure(m)
 		if seen[out.Key()] {

@@ -109,7 +109,14 @@ func undecidedOf(n, all int) string {
 
 // with says what is compared: "With placement=pin instead of default, at contention=cpu:2".
 func with(c *Comparison) string {
-	text := fmt.Sprintf("With %s=%s instead of %s", c.Factor, c.B, c.A)
+	// Of several factors at once, each with its level.
+	factors, levels := strings.Split(c.Factor, and), strings.Split(c.B, and)
+	for i := range factors {
+		if len(levels) == len(factors) {
+			factors[i] += "=" + levels[i]
+		}
+	}
+	text := fmt.Sprintf("With %s instead of %s", strings.Join(factors, and), c.A)
 	if c.Where != "" {
 		text += ", at " + c.Where
 	}

@@ -15,9 +15,11 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
@@ -61,6 +63,7 @@ type studyRunOptions struct {
 	dryRun  bool
 	restart bool
 	reboot  bool
+	anyway  bool
 }
 
 func newStudyRunCmd(a *app) *cobra.Command {
@@ -72,9 +75,9 @@ func newStudyRunCmd(a *app) *cobra.Command {
 down as it ends: after Ctrl-C, a kill or a reboot the same command goes on with the next run. A run that fails, or that something
 else on the machine disturbed, is kept as such and made again, three times in all.
 
-The lab is brought up as each run needs it, and stays up at the end. Load is made by stress-ng on this machine. A lab of this host's
-devices, or with driver: libvirt, takes a host that rackless prepare has prepared; its domains are started anew where a run needs
-them otherwise, and are as planned again at the end.
+The lab is brought up as each run needs it, is verified before the first one, and stays up at the end. Load is made by stress-ng
+on this machine. A lab of this host's devices, or with driver: libvirt, takes a host that rackless prepare has prepared; its domains
+are started anew where a run needs them otherwise, and are as planned again at the end.
 
 Where the cells take the host booted in different ways (isolation: isolcpus, beside another level), the study ends with status 4 before
 a run that takes the other boot, and says how to go on. With --reboot it prepares the host for that run, as the same plan has it, starts
@@ -89,6 +92,7 @@ it anew and goes on by itself (rackless-study-NAME.service), until the study end
 	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show the order of the runs and what they can show, and run nothing")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "forget the runs that were made, and begin anew")
+	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
 	cmd.Flags().BoolVar(&o.reboot, "reboot", false, "prepare and reboot this host whenever the next run takes another boot, and go on by itself")
 	return cmd
 }
@@ -174,6 +178,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	ui := newUI(a.err, a.env)
 	defer ui.close()
 	steps := &rack.Progress{Report: ui.event}
+	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) {
 		worked = true
 		studyProgress(steps, spec, p)
@@ -190,6 +195,26 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
 	return worked, nil
+}
+
+// surveyLab verifies the lab of a study, and keeps what the first run found.
+func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s *store.Study, lab *rack.Rack) error {
+	findings, err := check.Lab(ctx, lab.Lab, lab, nil, func(string) {})
+	if err != nil {
+		return err
+	}
+	if bad := failed(findings); len(bad) > 0 && !o.anyway {
+		printFindings(a.out, bad, a.color())
+		return &conduct.StopError{Err: &exitError{exitFaults, fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all the same",
+			lab.Lab.Name, count(len(bad), "check"))}}
+	}
+	if s.Survey != nil {
+		return nil
+	}
+	if s.Survey, err = json.Marshal(reportData(ctx, lab, findings, nil)); err != nil {
+		return err
+	}
+	return db.SetSurvey(ctx, s)
 }
 
 // lockStudies keeps two studies on one machine from measuring each other.
@@ -378,6 +403,12 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
 	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat, Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
+	if rec.Study.Survey != nil {
+		doc.Lab = new(report.Data)
+		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
+			return nil, fmt.Errorf("study %s: survey: %w", name, err)
+		}
+	}
 	for _, f := range rec.Environment {
 		doc.Environment = append(doc.Environment, studyview.Fact(f))
 	}

@@ -130,7 +130,7 @@ var rules = map[string]rule{
 	"report/hostview": {may: []string{"diagnose", "report/show", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
 
 	"report/show":      {why: "how pages and charts look; what is in them is their writers' business"},
-	"report/studyview": {may: []string{"report/show", "study", "study/stats"}, why: "a study is shown as it was analysed; nothing is decided here"},
+	"report/studyview": {may: []string{"report", "report/show", "study", "study/stats"}, why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
 		may: []string{"check", "report", "report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/internal/browsertest"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study"
 )
 
 // probe is evaluated in the page. It returns what a reader would have in front of them, as JSON, and what happens when the heads of tables are pressed.
@@ -48,6 +51,16 @@ const probe = `(() => {
     csv: document.querySelector('a[download]')?.href ?? '', csvName: document.querySelector('a[download]')?.download ?? '',
     clipped, overlapping, tiny, charts: charts.length,
   };
+  const two = document.getElementById('two-runs');
+  if (two && !two.hidden) {
+    const [a, b] = two.querySelectorAll('select');
+    const cells = () => [...two.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' | '));
+    out.two = cells();
+    b.selectedIndex = 2; b.dispatchEvent(new Event('change'));
+    out.twoLater = cells();
+    b.selectedIndex = 1; b.dispatchEvent(new Event('change'));
+    out.unlabelledPickers = [a, b].filter(s => !s.labels.length).length;
+  }
   // Sorting is tried after the measures are taken, and undone: the last order must not be on the screenshots.
   const table = [...document.querySelectorAll('table.sort')].at(-1), rows = [...table.tBodies[0].rows];
   const heads = [...table.tHead.rows[0].cells], at = heads.length - 2, button = heads[at].querySelector('button');
@@ -71,6 +84,8 @@ type probed struct {
 	Sideways, Discs, Dots, Charts, Sorted          int
 	CSV, CSVName                                   string
 	Clipped, Overlapping, Tiny, Up, Down           []string
+	Two, TwoLater                                  []string
+	UnlabelledPickers                              int
 	SortUp, SortDown                               string
 	Focused, Back                                  bool
 }
@@ -142,8 +157,41 @@ func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
 	if got.SortUp != "ascending" || got.SortDown != "descending" || got.Sorted != 1 || !got.Back || !got.Focused {
 		t.Errorf("sorting says %q, then %q; %d columns say that they are sorted, want 1; back in order: %v; takes the focus: %v", got.SortUp, got.SortDown, got.Sorted, got.Back, got.Focused)
 	}
+	got.checkTwo(t, d)
 	checkOrder(t, got.Up, 1)
 	checkOrder(t, got.Down, -1)
+}
+
+// checkTwo looks whether the runs that are side by side are the ones that were picked, with all their figures.
+func (got *probed) checkTwo(t *testing.T, d *Document) {
+	t.Helper()
+	if len(d.Data.Runs) < 3 {
+		t.Fatal("the fixture has too few runs")
+	}
+	for _, side := range []struct {
+		rows []string
+		b    *study.Observation
+	}{{got.Two, &d.Data.Runs[1]}, {got.TwoLater, &d.Data.Runs[2]}} {
+		a := &d.Data.Runs[0]
+		if want := fmt.Sprintf("run | %d | %d | ", a.Run, side.b.Run); len(side.rows) == 0 || side.rows[0] != want {
+			t.Fatalf("runs side by side: %q, want first %q", side.rows, want)
+		}
+		for _, x := range a.Values {
+			i := slices.IndexFunc(side.b.Values, func(y study.Value) bool { return y.Test == x.Test && y.Metric == x.Metric && y.Bytes == x.Bytes })
+			if i < 0 || x.Value <= 0 || side.b.Values[i].Value <= 0 {
+				continue
+			}
+			change := 100 * (side.b.Values[i].Value/x.Value - 1)
+			want := fmt.Sprintf(" | %s | %s | %+.1f%%", show.Figure(x.Value), show.Figure(side.b.Values[i].Value), change)
+			want = strings.Replace(want, "| -", "| \u2212", 1)
+			if !slices.ContainsFunc(side.rows, func(r string) bool { return strings.HasSuffix(r, want) }) {
+				t.Errorf("%s %s: no row ends with %q:\n%s", x.Test, x.Metric, want, strings.Join(side.rows, "\n"))
+			}
+		}
+	}
+	if got.UnlabelledPickers > 0 {
+		t.Errorf("%d pickers of runs have no label", got.UnlabelledPickers)
+	}
 }
 
 // checkOrder looks whether numbers rise (1) or fall (-1). What is missing has to be last.

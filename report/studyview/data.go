@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -24,8 +25,13 @@ func CSV(w io.Writer, d *Document) error {
 	for _, f := range d.Data.Spec.Factors {
 		head = append(head, f.Name)
 	}
-	records := [][]string{append(head, "status", "started", "test", "metric", "bytes", "value", "unit")}
+	// What the writer says is asked now and then: one that takes no more need not be given a million lines.
+	write := func(record []string) { _ = out.Write(record) }
+	write(append(head, "status", "started", "test", "metric", "bytes", "value", "unit"))
 	for i := range d.Data.Runs {
+		if out.Error() != nil {
+			break
+		}
 		o := &d.Data.Runs[i]
 		run := []string{d.Data.Spec.Name, strconv.FormatInt(o.Run, 10), strconv.Itoa(o.Block), strconv.Itoa(o.Place), strconv.Itoa(o.Attempt)}
 		for _, f := range d.Data.Spec.Factors {
@@ -34,7 +40,7 @@ func CSV(w io.Writer, d *Document) error {
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
 		run = run[:len(run):len(run)] // so that appending copies
 		if len(o.Values) == 0 {
-			records = append(records, append(run, "", "", "", "", ""))
+			write(append(run, "", "", "", "", ""))
 		}
 		for _, v := range o.Values {
 			size, value := "", ""
@@ -44,10 +50,11 @@ func CSV(w io.Writer, d *Document) error {
 			if finite(v.Value) {
 				value = show.Exact(v.Value)
 			}
-			records = append(records, append(run, v.Test, v.Metric, size, value, v.Unit))
+			write(append(run, v.Test, v.Metric, size, value, v.Unit))
 		}
 	}
-	if err := out.WriteAll(records); err != nil {
+	out.Flush()
+	if err := out.Error(); err != nil {
 		return fmt.Errorf("write study %q as CSV: %w", d.Data.Spec.Name, err)
 	}
 	return nil
@@ -69,16 +76,18 @@ func (n number) MarshalJSON() ([]byte, error) {
 // The types of the JSON shadow those fields of study's own that may hold what is no number.
 type (
 	jsonDocument struct {
-		Schema      string     `json:"schema"`
-		Emulated    bool       `json:"emulated"`
-		Generated   time.Time  `json:"generated"`
-		Rackless    string     `json:"rackless,omitempty"`
-		Repeat      string     `json:"repeat,omitempty"`
-		Spec        any        `json:"spec"`
-		Result      jsonResult `json:"result"`
-		Environment []Fact     `json:"environment,omitempty"`
-		Commands    []Command  `json:"commands,omitempty"`
-		Runs        []jsonRun  `json:"runs"`
+		Schema    string     `json:"schema"`
+		Emulated  bool       `json:"emulated"`
+		Generated time.Time  `json:"generated"`
+		Rackless  string     `json:"rackless,omitempty"`
+		Repeat    string     `json:"repeat,omitempty"`
+		Spec      any        `json:"spec"`
+		Result    jsonResult `json:"result"`
+		// Lab is as results of rackless bench have it, without figures.
+		Lab         *report.Data `json:"lab,omitempty"`
+		Environment []Fact       `json:"environment,omitempty"`
+		Commands    []Command    `json:"commands,omitempty"`
+		Runs        []jsonRun    `json:"runs"`
 	}
 	jsonResult struct {
 		*study.Result
@@ -109,7 +118,7 @@ func JSON(w io.Writer, d *Document) error {
 	}
 	out := jsonDocument{
 		Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless, Repeat: d.Repeat, Spec: d.Data.Spec,
-		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Environment: d.Environment, Commands: d.Commands, Runs: []jsonRun{},
+		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Lab: d.Lab, Environment: d.Environment, Commands: d.Commands, Runs: []jsonRun{},
 	}
 	for _, s := range d.Result.Series {
 		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High), Values: []number{}}

@@ -3,6 +3,7 @@ package studyview
 import (
 	"time"
 
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/study"
 )
 
@@ -15,9 +16,10 @@ type Document struct {
 	Data   *study.Data   // required
 	// Emulated is set where a figure says nothing about hardware: an RDMA device in software, or CPUs that are interpreted. Every output says so.
 	Emulated    bool
-	Environment []Fact    // host, kernel, versions: in the order in which they are shown
-	Commands    []Command // that made the figures, each once
-	Repeat      string    // the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
+	Lab         *report.Data // nodes, machine and checks of the lab as the first run found it; nil where that was not recorded
+	Environment []Fact       // host, kernel, versions: in the order in which they are shown
+	Commands    []Command    // that made the figures, each once
+	Repeat      string       // the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
 	Generated   time.Time
 	Rackless    string // version
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -70,6 +71,9 @@ func (m *markdown) write() {
 	rows := [][]string{{"", ""}, {"---", "---"}}
 	for _, s := range m.made() {
 		rows = append(rows, []string{show.Markdown(s.Name), show.Markdown(s.Value)})
+	}
+	if m.Lab != nil {
+		rows = append(rows, []string{"checks before the first run", show.Markdown(report.FindingsText(m.Lab.Findings))})
 	}
 	for _, f := range m.Environment {
 		rows = append(rows, []string{show.Markdown(f.Name), show.Markdown(f.Value)})

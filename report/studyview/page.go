@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the template and the style sheet
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -25,6 +27,12 @@ var pageHTML string
 
 //go:embed page.css
 var pageCSS string
+
+//go:embed page.js
+var pageScript string
+
+// script is all of the script.
+func script() string { return show.SortScript + pageScript }
 
 // pageStyle is all of the style sheet.
 func pageStyle() string { return show.Style + show.SortStyle + pageCSS }
@@ -82,6 +90,7 @@ type page struct {
 	TimeLines              []chart
 	Comparisons, Controls  comparisons
 	LookedFor              []string
+	Parts                  *report.Parts // nil where the lab was not recorded
 	Made                   []setting
 	Factors, Figures       []string // heads of the table of runs
 	Runs                   []runRow
@@ -117,8 +126,8 @@ type figureCell struct{ Text, Value string }
 
 func (v *view) page(d *Document) (*page, error) {
 	p := &page{
-		Document: *v.Document, Style: template.CSS(pageStyle()), Script: template.JS(show.SortScript),
-		StyleHash: digest(pageStyle()), ScriptHash: digest(show.SortScript),
+		Document: *v.Document, Style: template.CSS(pageStyle()), Script: template.JS(script()),
+		StyleHash: digest(pageStyle()), ScriptHash: digest(script()),
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
@@ -133,16 +142,40 @@ func (v *view) page(d *Document) (*page, error) {
 	if len(p.Words) > maxWords {
 		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
 	}
-	v.runRows(p)
-	var b bytes.Buffer
-	if err := CSV(&b, d); err != nil { // of the document as it came: it is for programs
-		return nil, err
+	if v.Lab != nil {
+		parts, err := v.Lab.Parts()
+		if err != nil {
+			return nil, err
+		}
+		p.Parts = &parts
 	}
-	p.CSVSize = show.Size(int64((b.Len()+1023)/1024) * 1024)
-	if b.Len() <= maxPageCSV {
+	v.runRows(p)
+	b := &short{left: maxPageCSV}
+	switch err := CSV(b, d); { // of the document as it came: it is for programs
+	case errors.Is(err, errTooLong):
+		p.CSVSize = "more than " + show.Size(maxPageCSV)
+	case err != nil:
+		return nil, err
+	default:
+		p.CSVSize = show.Size(int64((b.Len()+1023)/1024) * 1024)
 		p.CSV = template.URL("data:text/csv;charset=utf-8;base64," + base64.StdEncoding.EncodeToString(b.Bytes()))
 	}
 	return p, nil
+}
+
+var errTooLong = errors.New("too long for a page")
+
+// A short keeps so many bytes, and takes no more.
+type short struct {
+	bytes.Buffer
+	left int
+}
+
+func (s *short) Write(p []byte) (int, error) {
+	if s.left -= len(p); s.left < 0 {
+		return 0, errTooLong
+	}
+	return s.Buffer.Write(p)
 }
 
 func digest(s string) string {

@@ -3,17 +3,19 @@ package conduct_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/store"
 )
 
-// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each out of its file, and analyses it: what study report does before it writes.
+// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each out of its file, analyses it, and writes what it shows as text or as a page.
 func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	const blocks, perRun = 250, 1000
 	spec, err := study.Parse("s.yaml", fmt.Appendf(nil, "name: s\nlab: l\nblocks: %d\nfactors: {placement: [default, pin]}\nmeasure: [{test: ib_write_bw, metrics: [bw_average]}, {test: ib_write_lat, metrics: [latency_p99]}]\n", blocks))
@@ -53,13 +55,24 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 			}
 		}
 	}
-	for b.Loop() {
-		rec, err := conduct.Load(b.Context(), db, "s")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := study.Analyse(rec.Data); err != nil {
-			b.Fatal(err)
-		}
+	for name, write := range map[string]func(*studyview.Document) error{
+		"text": func(d *studyview.Document) error { return studyview.Text(io.Discard, d, studyview.Options{}) },
+		"page": func(d *studyview.Document) error { return studyview.Page(io.Discard, d) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				rec, err := conduct.Load(b.Context(), db, "s")
+				if err != nil {
+					b.Fatal(err)
+				}
+				result, err := study.Analyse(rec.Data)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := write(&studyview.Document{Result: result, Data: rec.Data}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

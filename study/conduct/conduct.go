@@ -39,6 +39,15 @@ type Rig interface {
 	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
 }
 
+// A StopError ends the study, where another error would end the run. Apply may return one.
+type StopError struct{ Err error }
+
+func (e *StopError) Error() string { return e.Err.Error() }
+func (e *StopError) Unwrap() error { return e.Err }
+
+// cutOff begins the error of a run that says nothing of its cell: it is no attempt at it.
+const cutOff = "cut off: "
+
 // MaxAttempts is how often a run is tried that fails, or that something disturbs.
 const MaxAttempts = 3
 
@@ -104,7 +113,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 		switch r.Status {
 		case store.Running:
 			// rackless was killed, or the machine went down. Nothing of it counts, and it is no attempt at the run either.
-			r.Status, r.Error = store.Failed, "cut off: rackless ended before the run did"
+			r.Status, r.Error = store.Failed, cutOff+"rackless ended before the run did"
 			if err := c.DB.End(ctx, r, nil, nil); err != nil {
 				return err
 			}
@@ -172,7 +181,7 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 func (c *Conductor) tries(runs []*store.Run) map[place]int {
 	n := map[place]int{}
 	for _, r := range runs {
-		if r.Status != store.Running && !strings.HasPrefix(r.Error, "cut off:") {
+		if r.Status != store.Running && !strings.HasPrefix(r.Error, cutOff) {
 			n[place{r.Block, r.Place}]++
 		}
 	}
@@ -219,6 +228,10 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	if ctx.Err() != nil {
 		// It stays "running", as after a kill: the next start finds it so.
 		return "", context.Cause(ctx)
+	}
+	if stop, ok := errors.AsType[*StopError](err); ok {
+		r.Status, r.Error = store.Failed, cutOff+stop.Error()
+		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil, nil))
 	}
 	var why []string
 	for _, s := range samples {

@@ -392,3 +392,24 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 		t.Errorf("got %s, want still three blocks of 4", got)
 	}
 }
+
+// A rig may find, before a run, that nothing can be measured: the study ends there, and the run is no attempt.
+func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
+	t.Parallel()
+	c, f, path := setUp(t, text)
+	wrong := errors.New("a check failed")
+	f.apply = func(int) error { return &conduct.StopError{Err: wrong} }
+	if err := c.Run(t.Context()); !errors.Is(err, wrong) {
+		t.Fatalf("the study ended with %v", err)
+	}
+	if got := statuses(t, c); got != "map[failed:1]" {
+		t.Errorf("runs: %s", got)
+	}
+	c, _ = again(t, path, text)
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statuses(t, c); got != "map[done:24 failed:1]" {
+		t.Errorf("after it went on: %s", got)
+	}
+}

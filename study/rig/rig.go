@@ -29,6 +29,8 @@ import (
 // A Rig is a lab and its machine, ready for a study.
 type Rig struct {
 	Progress func(string) // told of what takes long; may be nil
+	// Look is called once, when the first cell's lab is up, before its links are impaired and load begins; its error ends that run, and with it the study if it stays. May be nil.
+	Look func(context.Context, *rack.Rack) error
 
 	dirs    rack.Dirs
 	spec    *study.Spec
@@ -44,6 +46,7 @@ type Rig struct {
 	all       topology.CPUSet // CPUs that this process may use
 	protected topology.CPUSet // the ones that nodes are pinned to
 	host      *topology.Host  // of a lab that is placed on it
+	looked    bool            // Look was called, and found nothing wrong
 	arranged  bool            // that lab was led into a cell
 	dissolved bool            // the nodes have lost the partition of CPUs that prepare made
 
@@ -77,6 +80,11 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	for _, m := range spec.Measure {
 		if _, err := bench.EngineByName(m.Test); err != nil {
 			return nil, fmt.Errorf("measure: %w", err)
+		}
+		for _, place := range []bench.Place{{CPUs: m.CPU, Memory: m.NUMA}, {CPUs: m.ServerCPU, Memory: m.ServerNUMA}} {
+			if err := place.Check(); err != nil {
+				return nil, fmt.Errorf("measure: %s: %w", m.Test, err)
+			}
 		}
 	}
 	for _, c := range spec.Cells() {
@@ -287,8 +295,14 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		if err := r.readDevices(ctx); err != nil {
 			return err
 		}
+		if err := r.look(ctx); err != nil {
+			return err
+		}
 	} else {
 		if err := r.upWith(ctx, l, r.options); err != nil {
+			return err
+		}
+		if err := r.look(ctx); err != nil {
 			return err
 		}
 		if err := r.links(ctx, settings); err != nil {
@@ -327,6 +341,31 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		return nil
 	}
 	return r.load.settle(ctx)
+}
+
+// look has the lab looked at, once.
+func (r *Rig) look(ctx context.Context) error {
+	if r.Look == nil || r.looked {
+		return nil
+	}
+	if r.Progress != nil {
+		r.Progress("look at the lab")
+	}
+	if slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {
+		// A study that was killed has left links impaired.
+		c, err := r.rack.Switch()
+		if err != nil {
+			return err
+		}
+		if err := c.SetLink(ctx, fabric.AllPorts, fabric.Link{}); err != nil {
+			return err
+		}
+	}
+	if err := r.Look(ctx, r.rack); err != nil {
+		return err
+	}
+	r.looked = true
+	return nil
 }
 
 // upWith brings a lab up; nothing happens where it is so already.
@@ -392,7 +431,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
-	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), TimeLimit: r.limit}
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {
 		if n == "" {
@@ -402,7 +441,8 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 			return nil, err
 		}
 	}
-	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true}
+	o := bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true, CPU: m.CPU, NUMA: m.NUMA}
+	ends[1].Place = o.ServerPlace(m.ServerCPU, m.ServerNUMA)
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}

@@ -117,6 +117,9 @@ var migrations = []string{
 	CREATE VIEW sample AS
 		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
 		FROM value JOIN series ON series.id = value.series JOIN run ON run.id = value.run JOIN study ON study.id = run.study;`,
+
+	`ALTER TABLE study ADD COLUMN survey TEXT; -- JSON: nodes, machine and checks of the lab, as the first run found it
+	`,
 }
 
 // Open opens the file at a path, and makes it if need be. Files of older versions of rackless are brought up to date; one of a newer version is an error.
@@ -226,6 +229,8 @@ type Study struct {
 	Rackless string
 	// Environment is what the first run was made on; nil before it.
 	Environment json.RawMessage
+	// Survey are nodes, machine and checks of the lab as the first run found them; nil before it, and of studies that were made elsewhere or by early releases.
+	Survey json.RawMessage
 }
 
 // Create adds a study.
@@ -245,6 +250,12 @@ func (d *DB) SetEnvironment(ctx context.Context, s *Study) error {
 	return err
 }
 
+// SetSurvey enters what the first run of a study found.
+func (d *DB) SetSurvey(ctx context.Context, s *Study) error {
+	_, err := d.sql.ExecContext(ctx, "UPDATE study SET survey = ? WHERE id = ?", text(s.Survey), s.ID)
+	return err
+}
+
 // Remove takes a study away, with all that is of it.
 func (d *DB) Remove(ctx context.Context, name string) error {
 	r, err := d.sql.ExecContext(ctx, "DELETE FROM study WHERE name = ?", name)
@@ -259,7 +270,7 @@ func (d *DB) Remove(ctx context.Context, name string) error {
 
 // Studies returns all studies, the oldest first.
 func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment FROM study ORDER BY id")
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey FROM study ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
@@ -268,12 +279,15 @@ func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
 	for rows.Next() {
 		var s Study
 		var spec, created string
-		var environment sql.NullString
-		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment); err != nil {
+		var environment, survey sql.NullString
+		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment, &survey); err != nil {
 			return nil, err
 		}
 		if environment.Valid {
 			s.Environment = json.RawMessage(environment.String)
+		}
+		if survey.Valid {
+			s.Survey = json.RawMessage(survey.String)
 		}
 		s.Spec = json.RawMessage(spec)
 		if s.Created, err = time.Parse(time.RFC3339Nano, created); err != nil {
