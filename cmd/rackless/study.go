@@ -322,6 +322,8 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 		var err error
 		if p.Status != store.Done {
 			steps.Note("%s: %s", p.Status, p.Error)
+		}
+		if p.Status == store.Failed { // a disturbed run is not one: its note has said it
 			err = errors.New(p.Status)
 		}
 		steps.End(err)
