@@ -70,7 +70,7 @@ test-fast: ## the tests that start no machine and no lab, in a few minutes
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and a study over boots of one: takes an hour
 	@hack/setup.sh test
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtAnyStep|TestAStudyGoesOnOverBoots' -v ./cmd/rackless -every-step
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtEveryStep|TestAStudyGoesOnOverBoots' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

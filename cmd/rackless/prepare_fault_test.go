@@ -18,11 +18,11 @@ import (
 )
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
-// after which the other command turns round are at every sixth. Power cuts, each of which takes a boot, are at every second, and what goes on after one meets the next.
+// after which the other command turns round are at every sixth. The power is cut at every step, too, in one of its moments, and what goes on after a cut meets the next.
 var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round after every kill; and lead a study over boots: takes an hour")
 
-// cutSeed chooses the steps at which the power is cut, and the moments: 0 to 3. Together they are all steps, each in both moments.
-var cutSeed = flag.Int("cut-seed", -1, "which half of the steps gets power cuts in which moments, 0 to 3; by chance if negative")
+// cutSeed chooses the moments in which the power is cut: 0 or 1. Together they are both of each step.
+var cutSeed = flag.Int("cut-seed", -1, "with 0 the power is cut where the first step has begun, the second was made, and so on; with 1 the other way round; by chance if negative")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
@@ -59,8 +59,8 @@ const (
 
 const cutProfile = "testdata/faults/host.yaml"
 
-// newCutHost boots the host, and prepares it and rolls back once, to know the states. One that boots often is stripped for it.
-func newCutHost(t *testing.T, name string, boots bool) *cutHost {
+// bootCutHost boots the host. One that boots often is stripped for it.
+func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, cutProfile)}
 	if boots {
@@ -68,6 +68,12 @@ func newCutHost(t *testing.T, name string, boots bool) *cutHost {
 		h.cut(t, "echo b >/proc/sysrq-trigger")
 	}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
+	return h
+}
+
+// learn prepares the host, to know the states and steps.
+func (h *cutHost) learn(t *testing.T) {
+	t.Helper()
 	h.before = h.state(t)
 	h.mustPrepare(t)
 	h.prepared = h.state(t)
@@ -75,6 +81,13 @@ func newCutHost(t *testing.T, name string, boots bool) *cutHost {
 		t.Fatal("prepare changes nothing")
 	}
 	h.readSteps(t)
+}
+
+// newCutHost boots the host, and prepares it and rolls back once, to know the states.
+func newCutHost(t *testing.T, name string, boots bool) *cutHost {
+	t.Helper()
+	h := bootCutHost(t, name, boots)
+	h.learn(t)
 	h.rollback(t)
 	h.same(t, "after rollback", h.before)
 	return h
@@ -221,44 +234,42 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCutAtAnyStepPrepareGoesOn cuts the power of the host in prepare. It boots, rackless-prepare.service does its part, and prepare goes on. In the long form it does the
-// same in rollback.
-func TestPowerCutAtAnyStepPrepareGoesOn(t *testing.T) {
+// TestPowerCutAtEveryStep cuts the power of a host at every step of prepare, and of another at every step of rollback. The host boots, rackless-prepare.service does its part, and
+// the command goes on. The two hosts are the same, so that what prepare makes of one is what it has to make of the other in spite of the cuts.
+func TestPowerCutAtEveryStep(t *testing.T) {
 	t.Parallel()
-	h := newCutHost(t, "cut", true)
 	if *everyStep {
-		h.cutAtEveryStep(t)
+		newCutHost(t, "cut", true).cutAtEveryStep(t)
 		return
 	}
-	n := h.chainOfCuts(t, cutPrepare, h.making)
-	h.same(t, "prepared in spite of power cuts", h.prepared)
-	t.Logf("the power was cut at %d of %d steps of prepare, which went on", n, len(h.making))
+	known := bootCutHost(t, "cut", true)
+	known.learn(t)
+	t.Run("prepare goes on", func(t *testing.T) {
+		t.Parallel()
+		h := bootCutHost(t, known.name, true)
+		n := h.chainOfCuts(t, cutPrepare, known.making)
+		h.same(t, "prepared in spite of power cuts", known.prepared)
+		t.Logf("the power was cut at %d of %d steps of prepare, which went on", n, len(known.making))
+	})
+	t.Run("rollback takes back", func(t *testing.T) {
+		t.Parallel()
+		n := known.chainOfCuts(t, cutRollback, known.takingBack)
+		known.same(t, "rolled back in spite of power cuts", known.before)
+		t.Logf("the power was cut at %d of %d steps of rollback, which went on", n, len(known.takingBack))
+	})
 }
 
-// TestPowerCutAtAnyStepRollbackTakesBack cuts the power of the host in rollback, which goes on after the boot.
-func TestPowerCutAtAnyStepRollbackTakesBack(t *testing.T) {
-	t.Parallel()
-	if *everyStep {
-		t.Skip("the long form of TestPowerCutAtAnyStepPrepareGoesOn does this too")
-	}
-	h := newCutHost(t, "cutback", true)
-	h.mustPrepare(t)
-	n := h.chainOfCuts(t, cutRollback, h.takingBack)
-	h.same(t, "rolled back in spite of power cuts", h.before)
-	t.Logf("the power was cut at %d of %d steps of rollback, which went on", n, len(h.takingBack))
-}
-
-// chainOfCuts cuts the power at every second step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end
-// at last. It returns how often it cut.
+// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end at last. It
+// returns how often it cut.
 func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string) (cuts int) {
 	t.Helper()
 	seed := *cutSeed
 	if seed < 0 {
-		seed = rand.IntN(4)
+		seed = rand.IntN(2)
 	}
 	t.Logf("with -cut-seed %d:", seed)
-	for i := seed % 2; i < len(steps); i += 2 {
-		step, phase := steps[i], phases[(cuts+seed/2)%2]
+	for i, step := range steps {
+		phase := phases[(i+seed)%2]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
 			t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
 		}
