@@ -3,6 +3,9 @@ package bench
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,4 +93,55 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 			t.Errorf("rows %v, warnings %q, want one row and %q", res.Rows, res.Warnings, warning)
 		}
 	}
+}
+
+// TestDigitsOfAnotherLocaleAreNoOtherFigures writes the decimal points of all recorded outputs as German and French do, which a parser that stops at the comma takes for whole
+// numbers. What is left is refused, or the figures were whole.
+func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
+	point := regexp.MustCompile(`([0-9])\.([0-9])`)
+	for dir, parse := range localeParsers() {
+		files, err := filepath.Glob("testdata/" + dir + "/*")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no outputs of %s: %v", dir, err)
+		}
+		refused := 0
+		for _, file := range files {
+			in := readFile(t, file)
+			want, err := parse(in)
+			if err != nil {
+				continue
+			}
+			got, err := parse(point.ReplaceAll(in, []byte("$1,$2")))
+			if err != nil {
+				refused++
+				continue
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s gives other figures with commas (-want +got):\n%s", file, diff)
+			}
+		}
+		if refused == 0 && dir != "7-zip" { // whose figures are whole numbers
+			t.Errorf("%s: of %d outputs with commas none is refused", dir, len(files))
+		}
+	}
+}
+
+// localeParsers are the parsers by their folder of outputs.
+func localeParsers() map[string]func([]byte) ([]Figure, error) {
+	all := maps.Clone(parsers)
+	all["iperf3"] = func(in []byte) ([]Figure, error) {
+		res, err := ParseIperf3(bytes.NewReader(in))
+		if err != nil {
+			return nil, err
+		}
+		return res.Figures(), nil
+	}
+	all["perftest"] = func(in []byte) ([]Figure, error) {
+		res, err := ParsePerftest(bytes.NewReader(in))
+		if err != nil {
+			return nil, err
+		}
+		return res.Figures(), nil
+	}
+	return all
 }
