@@ -226,26 +226,39 @@ func (v *view) runRows(p *page) {
 		runs = runs[:maxPageRuns]
 	}
 	column := map[metricOf]int{}
-	for _, o := range runs {
-		for _, x := range o.Values {
-			m := metricOf{x.Test, x.Metric, x.Bytes, x.Unit}
-			if _, ok := column[m]; !ok {
-				column[m] = len(column)
-				p.Figures = append(p.Figures, strings.TrimSuffix(m.name()+", "+v.unit(m.Unit), ", "))
-			}
-		}
-	}
 	for i := range runs {
 		o := &runs[i]
-		row := runRow{Observation: o, Figures: make([]figureCell, len(column))}
+		row := runRow{Observation: o}
 		for _, f := range p.Factors {
 			row.Levels = append(row.Levels, o.Cell[f])
 		}
+		last := make([]float64, len(column)) // of each metric, of which a run may have many figures
+		for k := range last {
+			last[k] = math.NaN()
+		}
 		for _, x := range o.Values {
-			if !math.IsNaN(x.Value) && !math.IsInf(x.Value, 0) {
-				row.Figures[column[metricOf{x.Test, x.Metric, x.Bytes, x.Unit}]] = figureCell{show.Figure(x.Value), show.Exact(x.Value)}
+			m := metricOf{x.Test, x.Metric, x.Bytes, x.Unit}
+			k, ok := column[m]
+			if !ok {
+				k = len(column)
+				column[m] = k
+				p.Figures = append(p.Figures, strings.TrimSuffix(m.name()+", "+v.unit(m.Unit), ", "))
+				last = append(last, math.NaN())
+			}
+			if finite(x.Value) {
+				last[k] = x.Value
+			}
+		}
+		row.Figures = make([]figureCell, len(last))
+		for k, value := range last {
+			if finite(value) {
+				row.Figures[k] = figureCell{show.Figure(value), show.Exact(value)}
 			}
 		}
 		p.Runs = append(p.Runs, row)
+	}
+	for i := range p.Runs { // the first ones knew fewer columns
+		row := &p.Runs[i]
+		row.Figures = append(row.Figures, make([]figureCell, len(column)-len(row.Figures))...)
 	}
 }
