@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -264,4 +265,42 @@ func BenchmarkSamples(b *testing.B) {
 		}
 	}
 	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
+}
+
+// The table of docs/study.md names the tables that there are, with the columns that they have.
+func TestTheSchemaIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	const doc = "../../docs/study.md"
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n| table | a row is | columns |\n")
+	if !found {
+		t.Fatalf("%s has no table of tables", doc)
+	}
+	section, _, _ = strings.Cut(section, "\n\n")
+	remark, name := regexp.MustCompile(`\([^)]*\)`), regexp.MustCompile("`([a-z_]+)`")
+	documented := make(map[string][]string)
+	for _, row := range strings.Split(section, "\n")[1:] {
+		var names []string
+		for _, m := range name.FindAllStringSubmatch(remark.ReplaceAllString(row, ""), -1) {
+			names = append(names, m[1])
+		}
+		documented[names[0]] = names[1:]
+	}
+	db := open(t, filepath.Join(t.TempDir(), "studies.db"))
+	real := make(map[string][]string)
+	const question = "SELECT o.name, c.name FROM sqlite_schema o, pragma_table_info(o.name) c WHERE o.type IN ('table', 'view') AND o.name NOT LIKE 'sqlite%' ORDER BY o.name, c.cid"
+	err = db.Query(t.Context(), question, func([]string) error { return nil }, func(values []any) error {
+		table, column := fmt.Sprint(values[0]), fmt.Sprint(values[1])
+		real[table] = append(real[table], column)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(real, documented); diff != "" {
+		t.Errorf("%s (-is +documented):\n%s", doc, diff)
+	}
 }
