@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/plan/variant"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
 )
 
 // The file of a study takes just the levels that a plan can be arranged in.
@@ -29,5 +31,43 @@ func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	text = strings.Replace(text, `"default"`, `"somewhere"`, 1)
 	if _, err := study.Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), strings.Join(levels, ", ")) {
 		t.Errorf("a level that is none: %v", err)
+	}
+}
+
+// Load keeps off the protected CPUs at the level cpuset alone, and at the level none it gets to them wherever it stands.
+func TestCPUsOfLoad(t *testing.T) {
+	t.Parallel()
+	set := func(text string) topology.CPUSet {
+		cpus, err := topology.ParseCPUSet(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cpus
+	}
+	onHost := rack.Options{Place: &rack.Placement{}}
+	for _, c := range []struct {
+		name           string
+		options        rack.Options
+		all, protected string
+		isolation      string
+		want           string
+		outside        bool
+	}{
+		{"emulated, the factor is not varied", rack.Options{}, "0-3", "2-3", "", "0-3", false},
+		{"emulated, none", rack.Options{}, "0-3", "2-3", study.IsolationNone, "0-3", false},
+		{"emulated, cpuset", rack.Options{}, "0-3", "2-3", study.IsolationCpuset, "0-1", false},
+		{"emulated, some CPUs are another's", rack.Options{}, "1,3-5", "4-5", study.IsolationCpuset, "1,3", false},
+		{"on a host with slices confined, none", onHost, "0-1", "2-7", study.IsolationNone, "0-7", true},
+		{"on a host with slices confined, cpuset", onHost, "0-1", "2-7", study.IsolationCpuset, "0-1", false},
+		{"on a host with slices confined, not varied", onHost, "0-1", "2-7", "", "0-1", false},
+		{"on a host whose slices run everywhere, none", onHost, "0-7", "2-7", study.IsolationNone, "0-7", false},
+		{"on a host whose slices run everywhere, cpuset", onHost, "0-7", "2-7", study.IsolationCpuset, "0-1", false},
+		{"on a host booted with the lab's CPUs isolated", onHost, "0-1", "2-7", study.IsolationIsolcpus, "0-1", false},
+	} {
+		r := &Rig{options: c.options, all: set(c.all), protected: set(c.protected), host: &topology.Host{}}
+		r.host.CPUs.Online = set("0-7")
+		if got, outside := r.loadCPUs(c.isolation); !got.Equal(set(c.want)) || outside != c.outside {
+			t.Errorf("%s: load on CPUs %s, outside of slices: %v; want %s, %v", c.name, got, outside, c.want, c.outside)
+		}
 	}
 }

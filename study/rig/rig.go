@@ -312,16 +312,10 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 			return err
 		}
 	}
-	cpus, outside := r.all, false
-	switch settings[study.FactorIsolation] {
-	case study.IsolationCpuset:
-		cpus = r.all.Difference(r.protected)
-	case study.IsolationNone:
-		if r.placed() && r.confined() {
-			cpus, outside = r.host.CPUs.Online, true
-			if r.dissolved, err = tune.MachinePartition().Dissolve(ctx, r.system()); err != nil {
-				return err
-			}
+	cpus, outside := r.loadCPUs(settings[study.FactorIsolation])
+	if outside {
+		if r.dissolved, err = tune.MachinePartition().Dissolve(ctx, r.system()); err != nil {
+			return err
 		}
 	}
 	switch kind, workers := study.Load(settings[study.FactorContention]); {
@@ -341,6 +335,17 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		return nil
 	}
 	return r.load.settle(ctx)
+}
+
+// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and whether it has to leave what prepare confined all slices of systemd to.
+func (r *Rig) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
+	switch {
+	case isolation == study.IsolationCpuset:
+		return r.all.Difference(r.protected), false
+	case isolation == study.IsolationNone && r.placed() && r.confined():
+		return r.host.CPUs.Online, true
+	}
+	return r.all, false
 }
 
 // look has the lab looked at, once.
