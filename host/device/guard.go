@@ -156,7 +156,7 @@ func (sc *scene) ssh(a topology.PCIAddr) error {
 	return nil
 }
 
-// processes refuses a function that a process has open: taking a GPU from one hangs for ever.
+// processes refuses a function that a process has open, whatever was asked for: taking a GPU from one hangs for ever.
 func (sc *scene) processes(f function) error {
 	err := f.released()
 	if err == nil {

@@ -13,8 +13,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
@@ -166,13 +168,26 @@ func snapshot(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	for i, vf := range vfs {
-		lines = append(lines, fmt.Sprintf("vf %d: %s spoofchk %v trust %v vlan %v", i, vf.MAC, *vf.SpoofChk, *vf.Trust, *vf.VLAN))
+		lines = append(lines, fmt.Sprintf("vf %d: %s spoofchk %v trust %v vlan %v at most %d Mb/s", i, vf.MAC, *vf.SpoofChk, *vf.Trust, *vf.VLAN, *vf.MaxRate))
 	}
 	slices.Sort(lines)
 	return lines
 }
 
 // insidePort is the network device of the physical function.
+// linkUp has a port up, and waits for its link.
+func linkUp(t *testing.T, port string) {
+	t.Helper()
+	run(t, "ip", "link", "set", port, "up")
+	for range 100 {
+		if carrier, err := os.ReadFile("/sys/class/net/" + port + "/carrier"); err == nil && string(carrier) == "1\n" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("%s has no link", port)
+}
+
 func insidePort(t testing.TB) string {
 	t.Helper()
 	port, err := insideFunction(insidePF).port()
@@ -237,6 +252,7 @@ func giveAddresses(t *testing.T) {
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "2")
 	port := insidePort(t)
+	linkUp(t, port) // igb takes a rate of a port with a link alone
 	network := netlinkNetwork{}
 	for _, set := range []struct {
 		index   int
@@ -245,7 +261,7 @@ func giveAddresses(t *testing.T) {
 	}{
 		{0, SettingMAC, VFSettings{MAC: "02:00:00:00:00:aa"}}, {0, SettingTrust, VFSettings{Trust: new(true)}},
 		{1, SettingMAC, VFSettings{MAC: "02:00:00:00:00:bb"}}, {1, SettingSpoofChk, VFSettings{SpoofChk: new(false)}},
-		{1, SettingVLAN, VFSettings{VLAN: new(7), QoS: new(3)}},
+		{1, SettingVLAN, VFSettings{VLAN: new(7), QoS: new(3)}}, {1, SettingRate, VFSettings{MinRate: new(0), MaxRate: new(100)}},
 	} {
 		if err := network.SetVF(ctx, port, set.index, set.setting, set.to); err != nil {
 			t.Fatal(err)
@@ -343,18 +359,28 @@ func insideGuards(t *testing.T) {
 	}
 	down()
 
-	// A disk with swap, and one that is mounted.
+	// A disk that is mounted, one that is the root of whoever asks, and one with swap.
 	h, err := live(t.Context())
 	b.must(err)
 	disk := h.Storage[slices.IndexFunc(h.Storage, func(d topology.Disk) bool { return d.Name == "nvme0n1" })]
+	refused := func(what, want string) {
+		t.Helper()
+		err := newGuards(Options{Inspect: live, YesReally: true}, realKernel(nil)).whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
+		if err == nil || !strings.Contains(err.Error(), disk.PCI.String()+want) {
+			t.Errorf("guard of a disk %s: %v; want %q", what, err, want)
+		}
+	}
+	const root = "/tmp/root"
+	b.must(os.Mkdir(root, 0o755))
+	run(t, "/bin/busybox", "mount", "-t", "ext4", "/dev/nvme0n1", root)
+	refused("that is mounted", " has disk nvme0n1 on it, which is mounted at "+root+": umount first")
+	insideRoot(t, root, func() { refused("that is the root", " has the root disk nvme0n1 on it: the host runs from it") })
+	run(t, "/bin/busybox", "umount", root)
 	run(t, "/bin/busybox", "mkswap", "/dev/nvme0n1")
 	run(t, "/bin/busybox", "swapon", "/dev/nvme0n1")
-	g := newGuards(Options{Inspect: live}, realKernel(nil))
-	err = g.whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
-	if err == nil || !strings.Contains(err.Error(), disk.PCI.String()+" has disk nvme0n1 with swap on it") {
-		t.Errorf("guard of a disk with swap: %v", err)
-	}
+	refused("with swap", " has disk nvme0n1 with swap on it")
 	run(t, "/bin/busybox", "swapoff", "/dev/nvme0n1")
+	g := newGuards(Options{Inspect: live}, realKernel(nil))
 	file, err := os.Open("/dev/nvme0n1")
 	b.must(err)
 	err = g.whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
@@ -390,6 +416,30 @@ func insideGuards(t *testing.T) {
 	run(t, "ip", "addr", "add", "203.0.113.5/24", "dev", vfPort)
 	b.refuses(insideSteps(t, Options{}), "virtual function 0 of "+insidePF+": "+vf.String()+" is in use: "+vfPort+" has address 203.0.113.5")
 	write(t, pf.path(fileCount), "0")
+}
+
+// insideRoot does something while a directory is the root of this process, with the kernel's file systems below it.
+func insideRoot(t *testing.T, dir string, do func()) {
+	t.Helper()
+	for _, fs := range []string{"/proc", "/sys", "/dev"} {
+		run(t, "/bin/busybox", "mkdir", "-p", dir+fs)
+		run(t, "/bin/busybox", "mount", "--bind", fs, dir+fs)
+	}
+	old, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/")); err != nil {
+		t.Fatal(err)
+	}
+	do()
+	if err := errors.Join(old.Chdir(), unix.Chroot(".")); err != nil {
+		t.Fatal(err)
+	}
+	for _, fs := range []string{"/proc", "/sys", "/dev"} {
+		run(t, "/bin/busybox", "umount", dir+fs)
+	}
 }
 
 func addressOf(text string) netip.Addr { return netip.MustParseAddr(text) }

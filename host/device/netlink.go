@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -166,7 +167,7 @@ func knownFlag(v uint32) *bool {
 }
 
 // SetVF implements Network.
-func (netlinkNetwork) SetVF(_ context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
+func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
 	link, err := netlink.LinkByName(netdev)
 	if err != nil {
 		return fmt.Errorf("%s: %w", netdev, err)
@@ -186,7 +187,7 @@ func (netlinkNetwork) SetVF(_ context.Context, netdev string, index int, setting
 			err = netlink.LinkSetVfVlanQos(link, index, valueOr(to.VLAN, 0), valueOr(to.QoS, 0))
 		}
 	case SettingRate:
-		err = netlink.LinkSetVfRate(link, index, valueOr(to.MinRate, 0), valueOr(to.MaxRate, 0))
+		err = setRate(ctx, link, index, valueOr(to.MinRate, 0), valueOr(to.MaxRate, 0))
 	case SettingSpoofChk:
 		err = netlink.LinkSetVfSpoofchk(link, index, valueOr(to.SpoofChk, false))
 	case SettingTrust:
@@ -204,6 +205,30 @@ func (netlinkNetwork) SetVF(_ context.Context, netdev string, index int, setting
 		return fmt.Errorf("%s of virtual function %d of %s: %w", setting, index, netdev, err)
 	}
 	return nil
+}
+
+// linkWait is how long a port's link is waited for.
+const linkWait = 10 * time.Second
+
+// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) take none while the port has no link, which it has just lost where the number of virtual functions was
+// changed; a port that is up is waited for.
+func setRate(ctx context.Context, link netlink.Link, index, least, most int) error {
+	name := link.Attrs().Name
+	for deadline := time.Now().Add(linkWait); ; {
+		before, lookErr := netlink.LinkByName(name)
+		err := netlink.LinkSetVfRate(link, index, least, most)
+		if err == nil || !errors.Is(err, unix.EINVAL) || lookErr != nil || time.Now().After(deadline) {
+			return err
+		}
+		if a := before.Attrs(); a.Flags&net.FlagUp == 0 || a.OperState == netlink.OperUp {
+			return err // it would be refused again
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func valueOr[T any](p *T, otherwise T) T {
