@@ -19,7 +19,7 @@ import (
 type Choices struct {
 	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages have to be found while the host runs.
 	NoReboot bool `json:"no_reboot,omitempty"`
-	// YesReally lets go what a person may still need: the boot console, GPUs with processes, NICs with addresses.
+	// YesReally lets go what a person may still need: the boot console, NICs with addresses, and a port's link for a moment.
 	YesReally bool `json:"yes_really,omitempty"`
 	// Firmware makes settings in the firmware of NICs, which need a cold reset.
 	Firmware bool `json:"firmware,omitempty"`

@@ -65,7 +65,7 @@ next boot by itself (rackless-prepare.service). Without LAB.yaml it goes on with
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.BoolVar(&o.NoReboot, "no-reboot", false, "leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
 	f.BoolVar(&o.Firmware, "firmware", false, "make settings in the firmware of NICs as well, instead of showing them")
-	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, GPUs with processes, and NICs with addresses")
+	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses, and a port's link for a moment; never a GPU that a process uses")
 	f.BoolVar(&o.resume, "resume", false, "go on at boot, and not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	return cmd
