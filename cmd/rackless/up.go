@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,8 +101,8 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	case err != nil:
 		return nil, err
 	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
-		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback, then rackless prepare %s",
-			p.Lab.Name, p.Made.Format(time.DateTime), file, file)}
+		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback, then rackless prepare %s%s",
+			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))}
 	}
 	survey, err := a.surveyPrepared(ctx, p)
 	if err != nil {
@@ -113,6 +114,15 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		}
 	}
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
+}
+
+// changesBelow writes changes in lines of their own.
+func changesBelow(changes []lab.Change) string {
+	var b strings.Builder
+	for _, c := range changes {
+		b.WriteString("\n  " + c.String())
+	}
+	return b.String()
 }
 
 // surveyPrepared says how the steps stand that the host was prepared by.

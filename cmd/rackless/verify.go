@@ -126,7 +126,8 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 
 // A verification is what is looked at. Parts that are nil are left out.
 type verification struct {
-	plan *plan.Plan
+	plan   *plan.Plan
+	unseen string // what is left out though the lab has it, and why; "" if nothing is
 
 	host    func(context.Context) (*topology.Host, error)
 	running func(context.Context) (*facts.Running, error) // what runs on host
@@ -326,6 +327,9 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verification)
 	ui.close()
 	if err != nil {
 		return err
+	}
+	if v.unseen != "" {
+		fmt.Fprintf(a.err, "not checked: %s\n", v.unseen)
 	}
 	a.keep(o, v, findings)
 	switch o.form {

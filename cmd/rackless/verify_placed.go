@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/rackless/rackless/check"
@@ -26,7 +27,9 @@ func (v *verification) place(ctx context.Context, r *rack.Rack) error {
 	}
 	v.plan = p.Plan
 	if !c.Local() {
-		return nil // of another machine nothing but its domains and nodes can be seen from here
+		v.unseen = fmt.Sprintf("the host, and where its kernel has the threads and memory of the virtual machines: it is another machine (%s), of which only the nodes can be seen from here; "+
+			"on it, rackless verify --plan says more", c.URI)
+		return nil
 	}
 	v.host = func(ctx context.Context) (*topology.Host, error) { return inspect.Read(ctx, inspect.Live()) }
 	v.running = func(ctx context.Context) (*facts.Running, error) { return facts.ReadRunning(ctx, os.DirFS("/")) }

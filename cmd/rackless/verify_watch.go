@@ -104,6 +104,9 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verification
 		}
 		if rounds == 0 && o.form == formatText {
 			fmt.Fprintf(a.out, "%s  %d checks, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339), len(findings), len(w.off), o.interval)
+			if v.unseen != "" {
+				fmt.Fprintf(a.err, "not checked: %s\n", v.unseen)
+			}
 		}
 		rounds++
 		select {
