@@ -59,10 +59,16 @@ test: ## install what the tests need and run them all, those that start labs too
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory run-tests
 
+# What tests count, such as the faults that prepare survived: go test says nothing of a test that passes.
+TALLY := $(CURDIR)/out/tally
+
 .PHONY: run-tests
 run-tests:
+	@mkdir -p $(TALLY)
 	$(GO) vet ./...
-	$(GO) test -timeout 60m ./...
+	RACKLESS_TALLY=$(TALLY) $(GO) test -timeout 60m ./...
+	@echo "What the tests counted:"
+	@find $(TALLY) -type f | sort | xargs cat
 
 test-fast: ## the tests that start no machine and no lab, in a few minutes
 	$(GO) vet ./...

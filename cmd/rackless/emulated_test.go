@@ -149,7 +149,13 @@ find /etc /boot /usr/local -xdev -type f -size +1023k -printf '%p %s bytes, inod
 cat /proc/cmdline
 grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
 	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
-	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address
+	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address \
+	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask /sys/fs/cgroup/*/cpuset.cpus /sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
+for of in /proc/irq/*/*/; do
+	irq=${of%/*/} name=${of%/}
+	read -r cpus <$irq/smp_affinity && echo "interrupts of ${name##*/} on $cpus"
+done | sort
+ip -o -d link show | sed -E 's/^[0-9]+: //; s/ state [A-Z]+ / /; s/,LOWER_UP|NO-CARRIER,//g' | sort
 ls /sys/bus/pci/devices
 find /sys/bus/pci/devices/*/driver /sys/bus/pci/devices/*/iommu_group -maxdepth 0 -printf '%p %l\n'
 ls /sys/fs/cgroup | grep -v '^machine.slice$'

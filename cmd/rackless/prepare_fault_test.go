@@ -14,11 +14,13 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/tally"
 	"github.com/rackless/rackless/qapi"
 )
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
-// after which the other command turns round are at every sixth. The power is cut at every step, too, in one of its moments, and what goes on after a cut meets the next.
+// after which the other command turns round are at every sixth. The power is cut at every step, too, in one of its moments, and what goes on after a cut meets the next; the other
+// command turns round after one cut of each.
 var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round after every kill; and lead a study over boots: takes an hour")
 
 // cutSeed chooses the moments in which the power is cut: 0 or 1. Together they are both of each step.
@@ -168,10 +170,15 @@ var phases = []string{"begun", "made"}
 // phaseOf takes the moments in turn.
 func phaseOf(n int) string { return phases[n/stride()%2] }
 
-// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step, with the program's own SIGKILL. What follows goes on, or goes the other way.
+// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step, with the program's own SIGKILL. What follows goes on, or goes the other way. A
+// domain of somebody else's runs on the host all the time, and notices nothing.
 func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
-	h := newCutHost(t, "killed", false)
+	h := bootCutHost(t, "killed", false)
+	tenant := h.newTenant(t)
+	h.learn(t)
+	h.rollback(t)
+	h.same(t, "after rollback", h.before)
 	kills := 0
 	for i, phase := range phases {
 		if i > 0 && !*everyStep {
@@ -182,9 +189,9 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		h.same(t, "prepared in spite of kills", h.prepared)
 		m := h.chain(t, cutRollback, other)
 		h.same(t, "rolled back in spite of kills", h.before)
-		t.Logf("prepare was killed at %d steps that were %s, and went on; rollback at %d that were %s", n, phase, m, other)
-		if n < 20 || m < 20 {
-			t.Errorf("there are more than %d and %d steps", n, m)
+		tally.Logf(t, "prepare was killed at %d of %d steps, each where it was %s, and went on; rollback at %d of %d, where it was %s", n, len(h.making), phase, m, len(h.takingBack), other)
+		if n != len(h.making) || m != len(h.takingBack) {
+			t.Errorf("there are %d and %d steps", len(h.making), len(h.takingBack))
 		}
 		kills += n + m
 	}
@@ -205,7 +212,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		h.same(t, fmt.Sprintf("rollback was killed at step %d (%s): after prepare", n, phaseOf(n)), h.prepared)
 		turned++
 	}
-	t.Logf("%d kills in all: after %d the same command went on, after %d the other one turned round", kills+turned, kills, turned)
+	tenant.undisturbed(t, "all of that")
+	tally.Logf(t, "%d kills in all: after %d the same command went on, after %d the other one turned round", kills+turned, kills, turned)
 }
 
 // exitKilled is the status of a shell's command that SIGKILL ended.
@@ -249,14 +257,34 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 		h := bootCutHost(t, known.name, true)
 		n := h.chainOfCuts(t, cutPrepare, known.making)
 		h.same(t, "prepared in spite of power cuts", known.prepared)
-		t.Logf("the power was cut at %d of %d steps of prepare, which went on", n, len(known.making))
+		tally.Logf(t, "the power was cut at %d of %d steps of prepare, which went on", n, len(known.making))
+		at := h.cutSomewhere(t, cutRollback, known.takingBack)
+		h.mustPrepare(t)
+		h.same(t, at+": after prepare", known.prepared)
+		tally.Logf(t, "%s, and prepare turned round", at)
 	})
 	t.Run("rollback takes back", func(t *testing.T) {
 		t.Parallel()
 		n := known.chainOfCuts(t, cutRollback, known.takingBack)
 		known.same(t, "rolled back in spite of power cuts", known.before)
-		t.Logf("the power was cut at %d of %d steps of rollback, which went on", n, len(known.takingBack))
+		tally.Logf(t, "the power was cut at %d of %d steps of rollback, which went on", n, len(known.takingBack))
+		at := known.cutSomewhere(t, cutPrepare, known.making)
+		known.rollback(t)
+		known.same(t, at+": after rollback", known.before)
+		tally.Logf(t, "%s, and rollback turned round", at)
 	})
+}
+
+// cutSomewhere cuts the power at one step, in one of its moments, both by chance, and says where.
+func (h *cutHost) cutSomewhere(t *testing.T, command string, steps []string) string {
+	t.Helper()
+	step, phase := steps[rand.IntN(len(steps))], phases[rand.IntN(len(phases))]
+	at := fmt.Sprintf("the power was cut where %s of %q was %s", step, command, phase)
+	t.Log(at)
+	if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
+		t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
+	}
+	return at
 }
 
 // chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end at last. It
@@ -282,10 +310,10 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string) (cut
 	return cuts
 }
 
-// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After each cut the command comes to its end.
+// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the command comes to its end, or the other one turns round, by turns, too.
 func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	t.Helper()
-	cuts := 0
+	cuts, turned := 0, 0
 	for n := *fromStep; ; n++ {
 		phase := phases[n%2]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutPrepare)) {
@@ -293,11 +321,23 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 		}
 		cuts++
 		when := fmt.Sprintf("the power was cut at step %d of prepare (%s)", n, phase)
+		// Each phase meets both: the moments of steps go by twos, and this by fours.
+		turn := n/2%2 == 1
+		if turn {
+			h.rollback(t)
+			h.same(t, when+": after rollback", h.before)
+			turned++
+		}
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 		if h.cut(t, fmt.Sprintf("RACKLESS_FAULT=reset:%d:%s %s", n, phase, cutRollback)) {
 			cuts++
 			when = fmt.Sprintf("the power was cut at step %d of rollback (%s)", n, phase)
+			if turn {
+				h.mustPrepare(t)
+				h.same(t, when+": after prepare", h.prepared)
+				turned++
+			}
 		}
 		inForce, pages := h.mustHost(t, "cat /proc/cmdline"), h.mustHost(t, "grep '\"hugepages\"' /var/lib/rackless/host/journal || true")
 		if out := h.mustHost(t, cutRollback); h.state(t) != h.before {
@@ -306,7 +346,7 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 		h.same(t, when+": after rollback", h.before)
 		t.Logf("%d power cuts; so far the last: %s", cuts, when)
 	}
-	t.Logf("the power was cut %d times", cuts)
+	tally.Logf(t, "the power was cut %d times; after %d of them the other command turned round", cuts, turned)
 	if least := 2 * len(h.making); *fromStep == 1 && cuts < least {
 		t.Errorf("there are %d steps to make and to take back", least)
 	}
