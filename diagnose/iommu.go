@@ -177,7 +177,7 @@ func sharedGroup(v *view) []Finding {
 			alone := !slices.ContainsFunc(members, func(b topology.PCIAddr) bool { return !v.related(a, b) })
 			switch {
 			case alone || d == nil || d.Address.Function != 0:
-			case v.isCard(a):
+			case v.isCard(a) || v.standIn(a):
 				cards = append(cards, a)
 			case d.Class != nil && (d.Class.Sub() == subEthernet || d.Class.Sub() == subNVMe):
 				ordinary = append(ordinary, a)
@@ -187,7 +187,7 @@ func sharedGroup(v *view) []Finding {
 		if len(cards) == 0 {
 			severity, wanted = Info, ordinary
 		}
-		if len(wanted) == 0 || v.virtual {
+		if len(wanted) == 0 || v.virtual && !v.emulated {
 			continue
 		}
 		out = append(out, Finding{Severity: severity, Subject: join(wanted),

@@ -44,6 +44,12 @@ func iommuCases() []testCase {
 		}},
 
 		{id: "RL021", found: true, name: "GPU and drive in one group", set: func(h *topology.Host) { dev(h, nvme).IOMMUGroup = new(11) }},
+		{id: "RL021", found: false, name: "GPU and drive in one group of a virtual machine", set: func(h *topology.Host) {
+			dev(h, nvme).IOMMUGroup, h.System.InVM = new(11), new(true)
+		}},
+		{id: "RL021", found: true, name: "GPU and drive in one group of an emulated host", set: func(h *topology.Host) {
+			dev(h, nvme).IOMMUGroup, h.System.InVM, h.System.Vendor = new(11), new(true), topology.VendorEmulated
+		}},
 		{id: "RL021", found: true, name: "virtual functions in the group of their NIC", set: func(h *topology.Host) {
 			vf := *dev(h, nic0)
 			vf.Address, vf.PF, vf.SRIOV = address("0000:41:01.0"), new(address(nic0)), nil

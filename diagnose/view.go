@@ -17,9 +17,10 @@ type view struct {
 	children map[topology.PCIAddr][]*topology.PCIDevice // functions right below a bridge, by address
 	nodes    map[int]*topology.NUMANode
 
-	virtual bool // a virtual machine: its links, IOMMU and resets are an emulator's
-	serves  bool // it hosts labs, so that what disturbs a tenant matters; see servesLabs
-	several bool // several NUMA nodes have CPUs: near and far mean something
+	virtual  bool // a virtual machine: its links, IOMMU and resets are an emulator's
+	emulated bool // a host that rackless emulates: its IOMMU groups are those of its profile, to be learned from
+	serves   bool // it hosts labs, so that what disturbs a tenant matters; see servesLabs
+	several  bool // several NUMA nodes have CPUs: near and far mean something
 
 	gpus   []*topology.GPU // cards that compute: no screens, no GPUs inside a processor, no virtual functions
 	fabric []*topology.NIC // NICs that are or could be for RDMA: no virtual functions
@@ -32,6 +33,7 @@ func newView(h *topology.Host) *view {
 		params:   parameters(h),
 		children: map[topology.PCIAddr][]*topology.PCIDevice{},
 		nodes:    map[int]*topology.NUMANode{},
+		emulated: h.System.Vendor == topology.VendorEmulated,
 		virtual:  h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
 	}
 	for i := range h.PCI {
@@ -148,6 +150,11 @@ func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
 func (v *view) isCard(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return g.Address != nil && g.Address.SameDevice(a) }) ||
 		slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })
+}
+
+// standIn reports whether a is what an emulated host has in place of a GPU.
+func (v *view) standIn(a topology.PCIAddr) bool {
+	return slices.ContainsFunc(v.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a })
 }
 
 // holders returns the tenants that have any of the given functions.
