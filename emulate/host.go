@@ -416,9 +416,8 @@ func (h *Host) Reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.run(ctx, "systemctl", "--no-block", "reboot"); err != nil {
-		return err
-	}
+	// The host may be on its way before its agent is asked how the command ended.
+	_, asked := h.run(ctx, "systemctl", "--no-block", "reboot")
 	for {
 		select {
 		case <-ctx.Done():
@@ -431,8 +430,12 @@ func (h *Host) Reboot(ctx context.Context) error {
 		once, cancel := context.WithTimeout(ctx, 15*time.Second)
 		now, err := h.run(once, "cat", bootID)
 		cancel()
-		if err == nil && now != before { // an error means that it is on its way
+		switch {
+		case err != nil: // it is on its way
+		case now != before:
 			return nil
+		case asked != nil:
+			return asked
 		}
 	}
 }
