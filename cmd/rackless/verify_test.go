@@ -128,6 +128,19 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
+// What cannot be seen of a lab that is elsewhere is said beside what was checked, and not in it.
+func TestWhatIsNotCheckedIsSaid(t *testing.T) {
+	v := fakeHost("performance")
+	v.unseen = "the host, which is another machine"
+	a, out, complaints := testApp(t)
+	if err := a.verifyOnce(t.Context(), &verifyOptions{form: formatJSON, only: []string{check.IDGovernor}}, v); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(complaints.String(), "not checked: the host, which is another machine\n") || !json.Valid(out.Bytes()) {
+		t.Errorf("printed %s, and said %s", out, complaints)
+	}
+}
+
 // exitCodeOf is exitCode for what may be nil.
 func exitCodeOf(err error) (int, string) {
 	if err == nil {
