@@ -62,6 +62,8 @@ type Options struct {
 
 	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
 	Program string
+	// GPUs are the links that copies to and from GPUs go over. The Runner sets them, where they can be read.
+	GPUs []GPULink
 }
 
 // An Engine is a way to measure: a tool with its arguments, and the parser of what it prints.

@@ -34,7 +34,10 @@ type Side struct {
 	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
 	CPUNodes []int
 	GPU      *GPUMemory // where the tool used memory of a GPU
-	Steal    *float64   // share of the time in which CPUs of the node had work and were not let run
+	// GPUs are those of a node that copied to or from their memory, and MemoryNodes the NUMA nodes whose memory it took, where the tool was told.
+	GPUs        []GPULink
+	MemoryNodes []int
+	Steal       *float64 // share of the time in which CPUs of the node had work and were not let run
 }
 
 // A PCILink is the link of a device to the machine.
@@ -56,12 +59,12 @@ type Judgement struct {
 	Server   string  `json:"server"`
 	Metric   string  `json:"metric"`
 	Bytes    int64   `json:"bytes,omitempty"`
-	Value    float64 `json:"gb_per_s"` // Gb/s, as measured; of repeats the median
+	Value    float64 `json:"gb_per_s"` // Gb/s, of copies to and from GPUs GB/s, as are all limits here; as measured, and of repeats the median
 	Verdict  string  `json:"verdict"`  // one of the Verdict constants
 	Text     string  `json:"text"`     // the verdict as a sentence
 	Emulated bool    `json:"emulated,omitempty"`
 	// Wire is what the link carries of payload at its best: with the largest MTU and all members of a bond. Bound is what the way carries as it is, the
-	// narrower of wire and PCIe link. Both are Gb/s, headers counted, and 0 where not known.
+	// narrower of wire and PCIe link. Both have headers counted, and are 0 where not known. Of copies the one is the PCIe link at what the card can do, the other the link as it is.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
 	Causes []Cause `json:"causes,omitempty"` // the likeliest first
@@ -74,13 +77,13 @@ type Cause struct {
 	Fix      string `json:"fix"`
 	// Possible is set where the facts allow it, and do not show it.
 	Possible bool `json:"possible,omitempty"`
-	// Ceiling is what the way carries with this cause alone, in Gb/s; 0 where no arithmetic gives it.
+	// Ceiling is what the way carries with this cause alone; 0 where no arithmetic gives it.
 	Ceiling float64 `json:"ceiling_gb_per_s,omitempty"`
 }
 
 // Verdicts of a Judgement.
 const (
-	VerdictWire      = "wire"      // within WireShare of the wire
+	VerdictWire      = "wire"      // within WireShare of the wire; copies: as much of the PCIe link at its best as good links reach
 	VerdictExplained = "explained" // below, but within reach of what the way carries as it is: the causes with a ceiling say why
 	VerdictShort     = "short"     // below that, too: the causes are likely ones
 	VerdictNoCause   = "no cause"  // below, and nothing that is known explains it
@@ -155,14 +158,14 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 }
 
 // Judge holds the bandwidths of a lab against what their ways carry: one judgement for each test and pair of nodes, at the message size that reports quote (64 KiB, or else the
-// largest). way returns what is known of a way; samples of one node, failed ones and those without a bandwidth are passed by. Emulated figures are held against nothing:
-// the wire of soft RoCE is made up.
+// largest), and the copies between a node's memory and its GPUs' against their PCIe links. way returns what is known of a way; other samples of one node, failed ones, those without a
+// bandwidth, and copies over links that are not known are passed by. Emulated figures are held against nothing: the wire of soft RoCE is made up.
 func Judge(samples []Sample, way func(client, server string, run string) Way) []Judgement {
 	type key struct{ test, client, server string }
 	var order []key
 	groups := map[key][]Sample{}
 	for _, s := range samples {
-		if s.Error != "" || s.Server == "" || s.Metric != MetricBWAverage && s.Metric != MetricThroughput {
+		if s.Error != "" || !judgeable(s) {
 			continue
 		}
 		k := key{s.Test, s.Client, s.Server}
@@ -180,9 +183,25 @@ func Judge(samples []Sample, way func(client, server string, run string) Way) []
 				resent += s.Value
 			}
 		}
-		out = append(out, judge(all, resent, way(k.client, k.server, all[0].Run)))
+		w := way(k.client, k.server, all[0].Run)
+		if all[0].Metric == MetricCopyBandwidth && len(w.Client.GPUs) == 0 {
+			continue
+		}
+		out = append(out, judge(all, resent, w))
 	}
 	return out
+}
+
+// judgeable reports whether a sample is a bandwidth that something carries whose limit can be known.
+func judgeable(s Sample) bool {
+	switch s.Metric {
+	case MetricBWAverage, MetricThroughput:
+		return s.Server != ""
+	case MetricCopyBandwidth:
+		e, err := EngineByName(s.Test)
+		return err == nil && e.Copies()
+	}
+	return false
 }
 
 // quoted leaves the samples of the size that stands for a test.
@@ -213,6 +232,10 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 	e, err := EngineByName(s.Test)
 	if err != nil {
 		j.Text = "no expectation: the test is not known"
+		return j
+	}
+	if s.Metric == MetricCopyBandwidth {
+		judgeCopies(&j, w)
 		return j
 	}
 	r := route{Way: w, engine: e, bytes: s.Bytes, flows: 1, iperf: s.Metric == MetricThroughput}

@@ -2,9 +2,11 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +103,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		}(), verdict: VerdictNoCause, bound: 196.03, says: []string{"91.2 % of the wire", "no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, load of the host"}},
 		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps", https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the
 		// lines of dmesg on the slot): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
-		// 20*1448/1538 = 18.83. The GPU host that was found to run PCIe at Gen 2 by its bandwidth was published without a figure; this stands for it.
+		// 20*1448/1538 = 18.83. The GPU host that was found to run PCIe at Gen 2 by its bandwidth is among the copies of TestJudgementsOfRecordedCopies.
 		{name: "PCIe Gen 2", test: "iperf3", value: 13.90, way: both(Side{Device: "ixgbe", Rate: 20, MTU: 1500, PCI: pcie(5, 4, 8)}), verdict: VerdictExplained, bound: 14.629,
 			causes: []string{"PCIe Gen 2 x4 link"}, says: []string{"95.0 % of the PCIe link, which carries 14.63 Gb/s", "5 GT/s x4 (Gen 2)", "the card can do 5 GT/s x8 (Gen 2)", "lspci -vv -s 0000:41:00.0"}},
 		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "can only reach to about 13Gbps" with iperf3, LnkSta: Width x2 (downgraded)
@@ -153,6 +155,217 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Copies to and from GPUs that others published, good and bad ones. What the limits come to is computed here by hand.
+func TestJudgementsOfRecordedCopies(t *testing.T) {
+	// A virtual machine with one GPU. The link as it is first, then what the card can do.
+	gpu := func(gts float64, width int, mostGTs float64, mostWidth int) Way {
+		l := PCILink{Address: "0000:06:00.0", Link: topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: &mostGTs, MaxWidth: &mostWidth}}
+		return Way{Client: Side{Node: "vm00", GPUs: []GPULink{{l, new(1)}}}}
+	}
+	far, free := gpu(16, 16, 16, 16), gpu(16, 16, 16, 16)
+	far.Client.MemoryNodes, free.Client.MemoryNodes = []int{0}, []int{0, 1}
+	two := gpu(16, 16, 16, 16)
+	two.Client.GPUs = append(two.Client.GPUs, gpu(16, 4, 16, 16).Client.GPUs[0])
+	two.Client.GPUs[1].Address = "0000:07:00.0"
+	stolen := gpu(16, 16, 16, 16)
+	stolen.Client.Steal, stolen.HostCPUs = new(0.25), 64
+	for _, tt := range []struct {
+		name    string // whose run it was
+		value   float64
+		way     Way
+		verdict string
+		bound   float64 // GB/s, by hand
+		causes  []string
+		says    []string
+	}{
+		// An RTX 5090 in a virtual machine on an EPYC Rome, "about 5 GB/s" both ways where 4090 and 4080 reach 22 to 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit 8476fab).
+		// Its author writes later that it looked like PCIe Gen 2, which 5 GB/s need at least: 5*16*8/10/8 = 8, *256/280 = 7.314.
+		{name: "RTX 5090 at Gen 2", value: 5, way: gpu(5, 16, 32, 16), verdict: VerdictShort, bound: 7.314, causes: []string{"PCIe Gen 2 x16 link"},
+			says: []string{"68.3 % of the PCIe link, which carries 7.31 GB/s (5 GT/s x16 (Gen 2)", "; at its best: 57.6", "the GPU at 0000:06:00.0 on vm00 had 5 GT/s x16 (Gen 2) after the copies", "the card can do 32 GT/s x16 (Gen 5)", "current_link_speed while it copies"}},
+		// What its README shows of the link is 2.5 GT/s, which carries 4 GB/s at most: nobody read it during the copies.
+		{name: "the same, its link read when it was idle", value: 5, way: gpu(2.5, 16, 32, 16), verdict: VerdictShort, bound: 57.614, causes: []string{"PCIe Gen 2 link"},
+			says: []string{"8.6 % of the PCIe link at its best, which carries 57.61 GB/s", "it was faster before", "fits 5 GT/s x16 (Gen 2), which carries 7.31 GB/s"}},
+		// "After retrain about 24 GB/s (Gen4 platform ceiling)", the same source: 16*16*128/130/8 = 31.508, *256/280 = 28.807.
+		{name: "the same, trained again", value: 24, way: gpu(16, 16, 32, 16), verdict: VerdictExplained, bound: 28.807, causes: []string{"PCIe Gen 4 x16 link"},
+			says: []string{"83.3 % of the PCIe link, which carries 28.81 GB/s (16 GT/s x16 (Gen 4)", "; at its best: 57.61 GB/s (32 GT/s x16 (Gen 5))"}},
+		{name: "RTX 4080, the slower end", value: 22, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807, says: []string{"76.3 % of the PCIe link, which carries 28.81 GB/s"}},
+		{name: "RTX 4090, the faster end", value: 26, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807},
+		{name: "the same, its link read when it was idle: no harm done", value: 26, way: gpu(2.5, 16, 16, 16), verdict: VerdictWire, bound: 28.807, says: []string{"90.2 %"}},
+		// nvbandwidth 0.8 on eight A100-SXM4 (https://forums.developer.nvidia.com/t/352186).
+		{name: "A100", value: 24.81, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807, says: []string{"86.1 %"}},
+		// From here on the figure is the bad run's, and what is told of the machine is not: nobody published a run with it.
+		{name: "few lanes", value: 5, way: gpu(16, 4, 16, 16), verdict: VerdictShort, bound: 7.202, causes: []string{"PCIe Gen 4 x4 link"}},
+		{name: "one of two GPUs has few lanes", value: 5, way: two, verdict: VerdictShort, bound: 7.202, causes: []string{"PCIe Gen 4 x4 link"}, says: []string{"the GPU at 0000:07:00.0"}},
+		{name: "memory of the other NUMA node", value: 5, way: far, verdict: VerdictShort, bound: 28.807, causes: []string{"wrong NUMA node"},
+			says: []string{"0000:06:00.0 is on NUMA node 1 of vm00, and the memory was taken from node 0", "measure with --numa 1, or without --cpu and --numa"}},
+		{name: "memory of any NUMA node", value: 5, way: free, verdict: VerdictShort, bound: 28.807, causes: []string{"wrong NUMA node"}, says: []string{"from node 0, 1"}},
+		{name: "stolen time", value: 5, way: stolen, verdict: VerdictShort, bound: 28.807, causes: []string{"contention for CPUs"}},
+		{name: "nothing explains it", value: 5, way: gpu(16, 16, 16, 16), verdict: VerdictNoCause, bound: 28.807,
+			says: []string{"17.3 % of the PCIe link", "no cause was found in what is known: PCIe link, NUMA nodes; not known: stolen CPU time, load of the host"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, test := range []string{"gpu_bandwidth_h2d", "gpu_bandwidth_d2h"} {
+				all := Judge([]Sample{{Run: "2", Test: test, Client: "vm00", Metric: MetricCopyBandwidth, Value: tt.value}}, func(_, _, _ string) Way { return tt.way })
+				if len(all) != 1 {
+					t.Fatalf("%d judgements", len(all))
+				}
+				j := all[0]
+				if j.Verdict != tt.verdict || math.Abs(j.Bound-tt.bound) > 0.0005*tt.bound {
+					t.Errorf("verdict %q, bound %.5g, want %q and %.5g", j.Verdict, j.Bound, tt.verdict, tt.bound)
+				}
+				var causes []string
+				text := j.Text
+				for _, c := range j.Causes {
+					causes = append(causes, c.What)
+					text += "\n" + c.Evidence + "\n" + c.Fix
+				}
+				if diff := cmp.Diff(tt.causes, causes); diff != "" {
+					t.Errorf("causes (-want +got):\n%s", diff)
+				}
+				for _, s := range tt.says {
+					if !strings.Contains(text, s) {
+						t.Errorf("does not say %q:\n%s", s, text)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Of copies whose link is not known nothing is said, nor of those within a GPU.
+func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
+	known := func(_, _, _ string) Way {
+		return Way{Client: Side{Node: "vm00", GPUs: []GPULink{{PCILink: pcie(16, 16, 16)}}}}
+	}
+	copied := Sample{Test: "gpu_bandwidth_h2d", Client: "vm00", Metric: MetricCopyBandwidth, Value: 5}
+	within, failed := copied, copied
+	within.Test, failed.Error = "gpu_bandwidth_local", "no result"
+	for _, j := range [][]Judgement{
+		Judge([]Sample{copied}, func(_, _, _ string) Way { return Way{Client: Side{Node: "vm00"}} }),
+		Judge([]Sample{within, failed}, known),
+	} {
+		if len(j) != 0 {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+// copyShare is what it says: published copies of good links reach it, and none is above what is refused.
+func TestPublishedCopiesAreAShareOfTheLink(t *testing.T) {
+	for _, tt := range []struct{ gts, published float64 }{
+		{16, 22}, {16, 26}, {16, 24.81}, // see TestJudgementsOfRecordedCopies
+		{32, 54.70}, {32, 57.04}, // a virtual function of an MI350X (6erun/vcpu_benchmarks, generate_report.py, commit 8476fab)
+	} {
+		l := pcie(tt.gts, 16, 16)
+		if share := tt.published / l.carries(); share < copyShare || tt.published > l.lineRate() {
+			t.Errorf("%g GB/s over %v is %.3f of what it carries", tt.published, l, share)
+		}
+	}
+}
+
+func TestCopiesAboveTheLinkAreNoResult(t *testing.T) {
+	h2d := mustEngine(t, "gpu_bandwidth_h2d")
+	figure := func(v float64) []Figure { return []Figure{{Metric: MetricCopyBandwidth, Value: v, Unit: UnitGBps}} }
+	idle := pcie(2.5, 16, 16)
+	idle.MaxSpeedGTs = new(16.0)
+	for _, tt := range []struct {
+		name  string
+		e     Engine
+		value float64
+		links []GPULink
+		want  string
+	}{
+		{"a good figure of an idle link", h2d, 26, []GPULink{{PCILink: idle}}, ""},
+		{"as much as its line code allows", h2d, 31.5, []GPULink{{PCILink: idle}}, ""},
+		{"more than that", h2d, 31.6, []GPULink{{PCILink: idle}},
+			"31.6 GB/s is more than the link of the GPU at 0000:41:00.0 can carry: 31.51 GB/s with 16 GT/s x16 (Gen 4), before any header: it went another way, or was measured wrongly"},
+		{"the slowest of two GPUs", h2d, 26, []GPULink{{PCILink: idle}, {PCILink: pcie(8, 16, 16)}}, "can carry: 15.75 GB/s with 8 GT/s x16 (Gen 3)"},
+		{"nothing is known", h2d, 400, nil, ""},
+		{"within a GPU", mustEngine(t, "gpu_bandwidth_local"), 2000, []GPULink{{PCILink: idle}}, ""},
+	} {
+		err := checkCopies(tt.e, tt.links, figure(tt.value))
+		var bad *BadResultError
+		if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &bad) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// The Runner reads the links before it copies, and refuses what they cannot carry with its reason; of a node with NVLink to its GPU, or that tells nothing, it takes what was measured.
+func TestTheRunnerHoldsCopiesAgainstTheLinks(t *testing.T) {
+	const ids, links = "00000009:01:00.0\n", `pci/0009:01:00.0/current_link_speed 2.5 GT/s PCIe
+pci/0009:01:00.0/current_link_width 16
+pci/0009:01:00.0/max_link_speed 32.0 GT/s PCIe
+pci/0009:01:00.0/max_link_width 16
+`
+	const x86, arm = "nvidia NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n", "nvidia NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  550.54.15\n"
+	for _, tt := range []struct{ name, ids, says, want string }{
+		{"x86-64", ids, x86 + links, "269.33 GB/s is more than the link of the GPU at 0009:01:00.0 can carry: 63.02 GB/s with 32 GT/s x16 (Gen 5)"},
+		{"Grace, which the output is of", ids, arm + links, ""},
+		{"no driver's line", ids, links, ""},
+		{"another GPU", "00000000:01:00.0\n", x86 + links, ""},
+		{"a virtual GPU has no link", ids, x86 + "pci/0009:01:00.0/current_link_speed Unknown\npci/0009:01:00.0/current_link_width 0\n", ""},
+		{"nothing that is known", ids, x86 + "pci/0009:01:00.0/numa_node x\n", ""},
+	} {
+		lab := scripted{
+			"sh -c nvidia-smi -L": {Stdout: []byte("GPU 0: NVIDIA GH200 480GB (UUID: a)\n")}, "nvbandwidth -l": {Stdout: []byte("0, host_to_device_memcpy_ce:\n")},
+			"nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader": {Stdout: []byte(tt.ids)}, "sh -c " + linksScript: {Stdout: []byte(tt.says)},
+			"nvbandwidth -t host_to_device_memcpy_ce": {Stdout: readFile(t, "testdata/nvbandwidth/superbench-gh200.log")},
+		}
+		samples, err := (&Runner{Exec: serverless{lab}, Retries: -1}).RunLocal(t.Context(), mustEngine(t, "gpu_bandwidth_h2d"), n2, Options{})
+		if err != nil || len(samples) != 1 {
+			t.Fatalf("%s: %d samples, error %v", tt.name, len(samples), err)
+		}
+		if s := samples[0]; tt.want == "" && (s.Error != "" || s.Value != 269.33) || !strings.Contains(s.Error, tt.want) {
+			t.Errorf("%s: %+v, want %s", tt.name, s, tt.want)
+		}
+	}
+}
+
+// linksScript is run by a real shell, whatever this machine has: it may have no GPU, and what it prints is always what facts knows.
+func TestTheScriptOfLinksPrintsFacts(t *testing.T) {
+	out, err := exec.Command("sh", "-c", linksScript).Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if _, err := facts.Parse(out); err != nil {
+		t.Errorf("%v in\n%s", err, out)
+	}
+}
+
+func TestACopySideIsWhatANodeSaysOfItself(t *testing.T) {
+	node, err := facts.Parse([]byte(`nvidia NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build
+node/0/cpus 0,1
+node/1/cpus 2,3
+pci/0000:c1:00.0/numa_node 1
+pci/0000:c1:00.0/current_link_speed 5.0 GT/s PCIe
+pci/0000:c1:00.0/current_link_width 16
+pci/0000:c1:00.0/max_link_speed 32.0 GT/s PCIe
+pci/0000:c1:00.0/max_link_width 16
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		place  Place
+		memory []int
+	}{{Place{}, nil}, {Place{CPUs: "0-1"}, []int{0}}, {Place{CPUs: "1-2"}, []int{0, 1}}, {Place{CPUs: "0-1", Memory: "1"}, []int{1}}} {
+		s := CopySideOf(Endpoint{Node: "vm00"}, tt.place, "00000000:C1:00.0\n", node)
+		if len(s.GPUs) != 1 || s.GPUs[0].String() != "5 GT/s x16 (Gen 2)" || *s.GPUs[0].NUMANode != 1 || !slices.Equal(s.MemoryNodes, tt.memory) {
+			t.Errorf("%+v: %+v", tt.place, s)
+		}
+	}
+	for _, ids := range []string{"", "00000000:C2:00.0\n", "00000000:C1:00.0\n00000000:C2:00.0\n", "[N/A]\n"} {
+		if s := CopySideOf(Endpoint{Node: "vm00"}, Place{}, ids, node); s.GPUs != nil {
+			t.Errorf("GPUs %q: %+v", ids, s)
+		}
+	}
+	if s := CopySideOf(Endpoint{Node: "vm00"}, Place{Memory: "1"}, "00000000:C1:00.0\n", nil); s.GPUs != nil || s.MemoryNodes != nil {
+		t.Errorf("a node that says nothing: %+v", s)
 	}
 }
 
@@ -300,6 +513,43 @@ func TestJudgementsAreSound(t *testing.T) {
 			t.Errorf("verdict %q with %d causes: %s", j.Verdict, len(j.Causes), j.Text)
 		}
 		if (j.Verdict == VerdictWire) != (j.Wire > 0 && s.Value >= WireShare*j.Wire) {
+			t.Errorf("%g of %g is %q", s.Value, j.Wire, j.Verdict)
+		}
+		for _, c := range j.Causes {
+			if c.What == "" || c.Evidence == "" || c.Fix == "" || c.Ceiling < 0 {
+				t.Errorf("a cause says too little: %+v", c)
+			}
+		}
+	})
+}
+
+// The same of copies, whatever the links are read as.
+func TestJudgementsOfCopiesAreSound(t *testing.T) {
+	d2h := mustEngine(t, "gpu_bandwidth_d2h")
+	rapid.Check(t, func(t *rapid.T) {
+		var gpus []GPULink
+		for range rapid.IntRange(1, 3).Draw(t, "GPUs") {
+			speed, width := rapid.SampledFrom([]float64{2.5, 5, 8, 16, 32}), rapid.SampledFrom([]int{1, 4, 8, 16})
+			l := PCILink{Address: "0000:41:00.0", Link: topology.Link{SpeedGTs: new(speed.Draw(t, "speed")), Width: new(width.Draw(t, "width")), MaxSpeedGTs: new(speed.Draw(t, "best speed")),
+				MaxWidth: new(width.Draw(t, "best width"))}}
+			gpus = append(gpus, GPULink{l, rapid.SampledFrom([]*int{nil, new(-1), new(0), new(1)}).Draw(t, "node")})
+		}
+		w := Way{Client: Side{Node: "a", GPUs: gpus, MemoryNodes: rapid.SampledFrom([][]int{nil, {0}, {0, 1}}).Draw(t, "memory")}, Load: rapid.Float64Range(0, 99).Draw(t, "load"), HostCPUs: rapid.IntRange(0, 64).Draw(t, "CPUs")}
+		s := Sample{Test: d2h.Name, Client: "a", Metric: MetricCopyBandwidth, Value: rapid.Float64Range(0.001, 70).Draw(t, "value")}
+		if checkCopies(d2h, gpus, []Figure{{Metric: s.Metric, Value: s.Value}}) != nil {
+			return // no sample
+		}
+		j := Judge([]Sample{s}, func(_, _, _ string) Way { return w })[0]
+		if _, err := json.Marshal(j); err != nil {
+			t.Fatal(err)
+		}
+		if j.Wire <= 0 || j.Bound > j.Wire*(1+1e-9) {
+			t.Errorf("the link carries %g, and at its best %g", j.Bound, j.Wire)
+		}
+		if named := j.Verdict == VerdictExplained || j.Verdict == VerdictShort; named != (len(j.Causes) > 0) || j.Text == "" {
+			t.Errorf("verdict %q with %d causes: %s", j.Verdict, len(j.Causes), j.Text)
+		}
+		if (j.Verdict == VerdictWire) != (s.Value >= copyShare*j.Wire) {
 			t.Errorf("%g of %g is %q", s.Value, j.Wire, j.Verdict)
 		}
 		for _, c := range j.Causes {

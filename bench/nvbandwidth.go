@@ -17,16 +17,19 @@ func nvbandwidthEngine(name, about, testcase string) Engine {
 var nvbandwidthEngines = []Engine{
 	nvbandwidthEngine("gpu_bandwidth_h2d", "copies from the node's memory to a GPU's, of the slowest GPU", "host_to_device_memcpy_ce"),
 	nvbandwidthEngine("gpu_bandwidth_d2h", "copies from a GPU's memory to the node's, of the slowest GPU", "device_to_host_memcpy_ce"),
-	nvbandwidthEngine("gpu_bandwidth_local", "copies within a GPU's memory, of the slowest GPU: no placement of CPUs or memory moves it", "device_local_copy"),
+	nvbandwidthEngine("gpu_bandwidth_local", "copies within a GPU's memory, of the slowest GPU: no placement of CPUs or memory moves it", deviceLocal),
 }
+
+// deviceLocal is the test case whose copies do not leave a GPU.
+const deviceLocal = "device_local_copy"
 
 type nvbandwidth struct {
 	nothing
 	testcase string
 }
 
-// prepare looks whether there is a GPU, and whether the release has the test case: device_local_copy came late.
-func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, _ *Options) error {
+// prepare looks whether there is a GPU, whether the release has the test case (device_local_copy came late), and over which links it copies.
+func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
 	count, err := gpus(ctx, ask, ep.Node)
 	if err != nil {
 		return err
@@ -41,7 +44,10 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, _ *
 	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) }), n.testcase) {
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a later release", n.testcase)}
 	}
-	return nil
+	if n.testcase != deviceLocal {
+		o.GPUs, err = gpuLinks(ctx, ask, ep.Node)
+	}
+	return err
 }
 
 // client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are nearest to each GPU.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -495,7 +496,7 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	if parseErr != nil {
 		return nil, parseErr
 	}
-	if err := m.wire().check(m.engine, figures); err != nil {
+	if err := cmp.Or(m.wire().check(m.engine, figures), checkCopies(m.engine, m.opts.GPUs, figures)); err != nil {
 		return nil, err
 	}
 	return figures, nil

@@ -41,17 +41,29 @@ func newWays(lab factReader, emulated bool, opts bench.Options, findings []check
 
 // watch measures by run, and keeps what there was to know of the way meanwhile.
 func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.Endpoint, run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
-	if w.emulated || e.Local {
+	if w.emulated || e.Local && !e.Copies() {
 		return run()
 	}
-	before := map[string]*facts.CPUTime{client.Node: w.cpuTime(ctx, client.Node), server.Node: w.cpuTime(ctx, server.Node)}
+	before := map[string]*facts.CPUTime{client.Node: w.cpuTime(ctx, client.Node)}
+	if !e.Local {
+		before[server.Node] = w.cpuTime(ctx, server.Node)
+	}
 	samples, err := run()
 	if err != nil || len(samples) == 0 {
 		return samples, err
 	}
-	way := bench.Way{Client: w.side(ctx, e, client), Server: w.side(ctx, e, server), HostCPUs: runtime.NumCPU()}
+	way := bench.Way{HostCPUs: runtime.NumCPU()}
+	if e.Local {
+		way.Client = w.copySide(ctx, client)
+	} else {
+		way.Client, way.Server = w.side(ctx, e, client), w.side(ctx, e, server)
+	}
 	for _, s := range []*bench.Side{&way.Client, &way.Server} {
-		if b, a := before[s.Node], w.cpuTime(ctx, s.Node); b != nil && a != nil {
+		b := before[s.Node]
+		if b == nil {
+			continue
+		}
+		if a := w.cpuTime(ctx, s.Node); a != nil {
 			s.Steal = bench.Steal(*b, *a)
 		}
 	}
@@ -86,16 +98,31 @@ func (w *ways) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) benc
 		node, _ = w.lab.Facts(ctx, ep.Node) // nil: nothing is known
 		w.nodes[ep.Node] = node
 	}
-	place := ep.Place
-	if place == (bench.Place{}) {
-		place = bench.Place{CPUs: w.opts.CPU, Memory: w.opts.NUMA}
-	}
-	s := bench.SideOf(ep, place, node)
+	s := bench.SideOf(ep, w.place(ep), node)
 	s.IBMTU = w.ibMTU[ep.Node+" "+ep.Device]
 	if gpu, ok := e.GPU(); ok && node != nil {
 		s.GPU = w.gpu(ctx, node, ep.Node, gpu)
 	}
 	return s
+}
+
+// place is where the tool ran on a node.
+func (w *ways) place(ep bench.Endpoint) bench.Place {
+	if ep.Place != (bench.Place{}) {
+		return ep.Place
+	}
+	return bench.Place{CPUs: w.opts.CPU, Memory: w.opts.NUMA}
+}
+
+// copySide is what is known of a node that has just copied to or from its GPUs. Links are read anew: a driver lowers the speed of one that is idle.
+func (w *ways) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
+	var ids string
+	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})
+	if err == nil && out.ExitCode == 0 {
+		ids = string(out.Stdout)
+	}
+	node, _ := w.lab.Facts(ctx, ep.Node) // nil: nothing is known
+	return bench.CopySideOf(ep, w.place(ep), ids, node)
 }
 
 // gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/facts"
 )
 
-// aLab is two nodes with cards. /proc/stat of a node goes on by 3 s of work and 1 s of stolen time with each look.
+// aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of work and 1 s of stolen time with each look.
 type aLab struct {
 	looks map[string]int
 	asked []string
@@ -36,7 +36,8 @@ func (l *aLab) Facts(_ context.Context, node string) (*facts.Node, error) {
 	if l.deaf {
 		return nil, errors.New("it does not answer")
 	}
-	return facts.Parse([]byte(`net/eth1/mtu 4200
+	return facts.Parse([]byte(`nvidia NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build
+net/eth1/mtu 4200
 rdma/mlx5_0/1/gid/3 0000:0000:0000:0000:0000:ffff:0a00:0001 eth1 RoCE v2
 rdma/mlx5_0/pci 0000:41:00.0
 node/0/cpus 0,1
@@ -45,6 +46,10 @@ pci/0000:41:00.0/numa_node 0
 pci/0000:41:00.0/current_link_speed 5.0 GT/s PCIe
 pci/0000:41:00.0/current_link_width 8
 pci/0000:c1:00.0/numa_node 1
+pci/0000:c1:00.0/current_link_speed 2.5 GT/s PCIe
+pci/0000:c1:00.0/current_link_width 16
+pci/0000:c1:00.0/max_link_speed 16.0 GT/s PCIe
+pci/0000:c1:00.0/max_link_width 16
 `))
 }
 
@@ -91,5 +96,41 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 	failed := errors.New("ended")
 	if _, err := newWays(lab, false, bench.Options{}, nil).watch(t.Context(), e, at("vm01"), at("vm00"), func() ([]bench.Sample, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Errorf("the error of the measurement is lost: %v", err)
+	}
+}
+
+func TestWhatIsKnownOfCopies(t *testing.T) {
+	engine := func(name string) bench.Engine {
+		e, err := bench.EngineByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
+	lab := &aLab{looks: map[string]int{}}
+	w := newWays(lab, false, bench.Options{CPU: "2-3"}, nil)
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_h2d"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil {
+		t.Fatal(err)
+	}
+	way := w.way("vm01", "", "r")
+	if c := way.Client; len(c.GPUs) != 1 || c.GPUs[0].String() != "2.5 GT/s x16 (Gen 1)" || len(c.MemoryNodes) != 1 || c.MemoryNodes[0] != 1 || c.Steal == nil || *c.Steal != 0.25 || way.HostCPUs == 0 {
+		t.Errorf("%+v", way)
+	}
+	for _, asked := range lab.asked {
+		if !strings.HasPrefix(asked, "vm01 ") {
+			t.Errorf("asked %q", asked)
+		}
+	}
+	// Copies within a GPU are held against nothing, and nothing is asked for them.
+	lab = &aLab{looks: map[string]int{}}
+	w = newWays(lab, false, bench.Options{}, nil)
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
+		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
+	}
+	// A node that does not answer stops nothing.
+	w = newWays(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil || w.way("vm01", "", "r").Client.GPUs != nil {
+		t.Errorf("%v; knows %+v", err, w.runs)
 	}
 }
