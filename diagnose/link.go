@@ -47,7 +47,7 @@ func linkRules() []rule {
 				"it can do.",
 			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, max_link_speed (of the device and of the port above it)",
 				"/sys/bus/pci/devices/*/driver", "/sys/bus/pci/devices/*/power_state"},
-			Means: "The link trained at a lower speed, or fell back after errors. At 2.5 GT/s copies to a GPU were seen at 5 GB/s instead of 22 to 26.\n\n" +
+			Means: "The link trained at a lower speed, or fell back after errors. Copies to a GPU whose link had come up low were published at about 5 GB/s instead of 22 to 26; at 2.5 GT/s sixteen lanes carry no more than 4.\n\n" +
 				"Four things look alike, and are told apart:\n\n" +
 				"1. The slot is the limit: the port's own maximum is the current speed. That is RL001.\n\n" +
 				"2. A GPU saves power: its driver (nvidia, nouveau, amdgpu, radeon, i915, xe) lowers the speed while it is idle, at full width. That is " +
