@@ -33,7 +33,7 @@ const (
 	maxBytes        = 1 << 23   // the largest size of -a, and of the buffers an emulated node has memory for
 	allSizesBytes   = 1<<24 - 2 // what one iteration of -a moves: 2 + 4 + ... + 2^23
 	quickBytes      = 64 << 10
-	leastIterations = 20    // fewer say nothing about a bandwidth
+	leastIterations = 20    // of all queue pairs and both directions together; fewer say nothing about a bandwidth
 	mostIterations  = 10000 // more do not make a figure of an emulated NIC better
 	maxPairs        = 16384 // perftest's own
 )
@@ -241,7 +241,7 @@ func (p perftest) size(ep Endpoint, o Options) int64 {
 	return 0
 }
 
-// iterations returns how many messages of each size to exchange.
+// iterations returns how many messages of each size to exchange, by each queue pair and each way.
 func (p perftest) iterations(o Options) int {
 	if o.Iterations != 0 {
 		return o.Iterations
@@ -265,12 +265,14 @@ func (p perftest) iterations(o Options) int {
 	} else {
 		messages /= 5 // messages of a bandwidth test overlap
 	}
-	if p.pairs > 1 {
-		messages, moved = messages*float64(p.pairs), moved*float64(p.pairs)
+	flows := max(1, p.pairs) // each makes as many iterations
+	if p.both {
+		flows *= 2
 	}
+	messages, moved = messages*float64(flows), moved*float64(flows)
 	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
 	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
-	return max(leastIterations, min(n, mostIterations))
+	return max(minIterations, leastIterations/flows, min(n, mostIterations))
 }
 
 func (p perftest) check(client, server Endpoint, o Options) error {

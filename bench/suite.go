@@ -24,10 +24,12 @@ func Suites() []string {
 	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
 }
 
-// variants belong to suite rdma beside the engines of the catalogue: every operation with every transport that it may have, and memory of GPUs.
+// variants belong to suite rdma beside the engines of the catalogue: every operation with every transport that it may have; several queue pairs, both ways at once and for a time, of writes alone, since
+// another operation takes as long and tells little more of the way; and memory of GPUs.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
+	"ib_write_bw/q4", "ib_write_bw/bidi", "ib_write_bw/timed",
 	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
 }
 

@@ -19,7 +19,7 @@ func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 		{"ib_send_bw/ud", "ib_send_bw/ud", "-n 4150 -u 18 -s 4096 -c UD"},
 		{"ib_send_lat/ud", "ib_send_lat/ud", "-n 1000 -u 18 -s 2 -c UD"},
 		{"ib_atomic_bw", "ib_atomic_bw", "-n 4990 -u 18"},
-		{"ib_write_bw/bidi/q4/uc", "ib_write_bw/uc/q4/bidi", "-n 90 -u 18 -s 65536 -c UC -q 4 -b"},
+		{"ib_write_bw/bidi/q4/uc", "ib_write_bw/uc/q4/bidi", "-n 40 -u 18 -s 65536 -c UC -q 4 -b"},
 		{"ib_read_bw/timed", "ib_read_bw/timed", "-D 2 -u 18 -s 65536"},
 		{"ib_send_lat/timed", "ib_send_lat/timed", "-D 2 -u 18 -s 2"},
 		{"ib_write_bw/imm", "ib_write_bw/imm", "-n 350 -u 18 -s 65536 --write_with_imm"},
@@ -156,6 +156,37 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 					t.Errorf("%s is not in it", e.Name)
 				}
 			}
+		}
+	}
+}
+
+// What else the published table of perftest's options asks for: all sizes, several queue pairs, both ways and a duration, each by its argument.
+func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
+	engines, err := Suite(SuiteRDMA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ name, args string }{
+		{"ib_write_bw", "-n 20 -u 18 -a"},
+		{"ib_write_bw/q4", "-n 10 -u 18 -a -q 4"},
+		{"ib_write_bw/bidi", "-n 10 -u 18 -a -b"},
+		{"ib_write_bw/timed", "-D 5 -u 18 -s 65536"},
+	} {
+		e := mustEngine(t, want.name)
+		_, args, _ := strings.Cut(strings.Join(e.Server(n1, Options{Port: 20000}), " "), " -p 20000 ")
+		if !slices.Contains(engines, e) || args != want.args {
+			t.Errorf("%s: in it: %v; runs with %s, want %s", e.Name, slices.Contains(engines, e), args, want.args)
+		}
+	}
+	// On the slowest nodes four queue pairs send no more in all than one, or the test would run into its time limit.
+	args := mustEngine(t, "ib_write_bw/q4").Server(n1, Options{Accelerator: Nested})
+	if i := slices.Index(args, "-n"); args[i+1] != "5" {
+		t.Errorf("%q, want 5 iterations of each queue pair", args)
+	}
+	// Without a suite nothing takes longer for it.
+	for _, e := range Engines() {
+		if strings.Contains(e.Name, "/") {
+			t.Errorf("%s is run where nothing is asked for", e.Name)
 		}
 	}
 }
