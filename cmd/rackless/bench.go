@@ -161,19 +161,26 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	data := reportData(ctx, r, findings, samples)
 	data.Judgements, data.Beside = bench.Judge(samples, known.way), bench.BesidePublished(samples)
 	data.Distributions = report.Distributions(samples)
-	// What was measured is printed even where it cannot be kept: on a full disk.
+	return a.show(d, data, f)
+}
+
+// show keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
+func (a *app) show(d rack.Dirs, data report.Data, f benchFlags) error {
 	dir, unsaved := saveResults(d, data)
+	if unsaved != nil {
+		unsaved = fmt.Errorf("the figures above are not kept: %w", unsaved)
+	}
 	if f.output == "json" {
-		return errors.Join(bench.WriteSamples(a.out, samples), unsaved, faults(samples))
+		return errors.Join(bench.WriteSamples(a.out, data.Samples), unsaved, faults(data.Samples))
 	}
 	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: f.all}); err != nil {
-		return err
+		return errors.Join(err, unsaved)
 	}
 	if unsaved != nil {
-		return errors.Join(fmt.Errorf("the figures above are not kept: %w", unsaved), faults(samples))
+		return errors.Join(unsaved, faults(data.Samples))
 	}
 	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
-	return faults(samples)
+	return faults(data.Samples)
 }
 
 // faults returns the exit status for failed measurements, which have been printed.

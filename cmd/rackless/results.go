@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/rack"
@@ -43,24 +45,25 @@ func saveResults(d rack.Dirs, data report.Data) (string, error) {
 	if err := os.Chmod(work, 0o755); err != nil {
 		return "", err
 	}
-	write := func(name string, fill func(f *os.File) error) error {
-		f, err := os.Create(filepath.Join(work, name))
-		if err != nil {
-			return err
-		}
-		return errors.Join(fill(f), f.Close())
-	}
-	err = errors.Join(
-		write(samplesFile, func(f *os.File) error { return bench.WriteSamples(f, data.Samples) }),
-		write(reportFile, func(f *os.File) error {
-			e := json.NewEncoder(f)
+	for _, file := range []struct {
+		name string
+		fill func(w io.Writer) error
+	}{
+		{samplesFile, func(w io.Writer) error { return bench.WriteSamples(w, data.Samples) }},
+		{reportFile, func(w io.Writer) error {
+			e := json.NewEncoder(w)
 			e.SetIndent("", " ")
 			return e.Encode(data)
-		}),
-		write(pageFile, func(f *os.File) error { return report.Page(f, data) }),
-	)
-	if err != nil {
-		return "", fmt.Errorf("results: %w", err)
+		}},
+		{pageFile, func(w io.Writer) error { return report.Page(w, data) }},
+	} {
+		err := writeResult(filepath.Join(work, file.name), file.fill)
+		switch {
+		case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+			return "", fmt.Errorf("results: %w; free space there, or set RACKLESS_DATA to a directory with more", err)
+		case err != nil:
+			return "", fmt.Errorf("results: %w", err)
+		}
 	}
 	name := data.Generated.UTC().Format(resultTime)
 	for i := 0; ; i++ { // two measurements that end in the same second
@@ -76,6 +79,15 @@ func saveResults(d rack.Dirs, data report.Data) (string, error) {
 			return "", fmt.Errorf("results: %w", err)
 		}
 	}
+}
+
+// writeResult writes one file of a result. What could not be written may show only when it is closed.
+func writeResult(path string, fill func(w io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fill(f), f.Close())
 }
 
 // A result is one stored measurement.
