@@ -1,6 +1,13 @@
 package diagnose
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rackless/rackless/topology"
@@ -165,5 +172,67 @@ func TestTheEvidenceOfASlowLinkHasTheFormOfTheFiles(t *testing.T) {
 		"/sys/bus/pci/devices/0000:20:03.1: max_link_speed=16.0 GT/s; /sys/bus/pci/devices/0000:21:00.0: driver=vfio-pci"
 	if got[0].Evidence != want || got[0].Subject != gpu1 || got[0].Severity != Warning {
 		t.Errorf("got %s %s %q, want warning %s %q", got[0].Severity, got[0].Subject, got[0].Evidence, gpu1, want)
+	}
+}
+
+// Published advice wrote 0x0060 to Link Control 2, whose target speed of 0 is reserved, and did not ask for training: the link stayed as it was. Ours writes a speed that there is, and nothing beside
+// it, and then the retrain bit.
+func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
+	write := regexp.MustCompile(`CAP_EXP\+([0-9a-f]+)\.[bwl]=([0-9a-f]+)(?::([0-9a-f]+))?`)
+	number := func(s string) uint64 {
+		n, err := strconv.ParseUint(s, 16, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const (
+		control, control2 = "10", "30" // registers of the PCI Express capability
+		targetSpeed       = 0xf
+		retrain           = 0x20
+	)
+	found := 0
+	for _, c := range Catalogue() {
+		trained := true
+		for _, m := range write.FindAllStringSubmatch(c.Fix, -1) {
+			if m[3] == "" {
+				t.Errorf("%s: %s has no mask, and writes bits that are somebody else's", c.ID, m[0])
+				continue
+			}
+			value, mask := number(m[2]), number(m[3])
+			switch m[1] {
+			case control2:
+				found++
+				if speed := value & mask; mask != targetSpeed || speed < 1 || speed > 6 {
+					t.Errorf("%s: %s is no target speed", c.ID, m[0])
+				}
+				trained = false
+			case control:
+				trained = value == retrain && mask == retrain
+			}
+		}
+		if !trained {
+			t.Errorf("%s: a target speed is written, and the link is not trained again", c.ID)
+		}
+	}
+	if found == 0 {
+		t.Error("no advice sets a target speed: is it written in another way?")
+	}
+}
+
+// Nothing here writes to a link itself: a reader decides, with no tenant on the card.
+func TestNoPackageWritesConfigurationSpace(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte(`"setpci"`)) {
+			t.Errorf("%s runs setpci", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

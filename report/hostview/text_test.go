@@ -227,3 +227,24 @@ func TestLongListsOfNamesSayHowManyMore(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// The memory of a machine is never that of its first node: it is what the kernel says of all, or the sum, or not known.
+func TestMemoryIsThatOfAllNodes(t *testing.T) {
+	const gib = 1 << 30
+	nodes := []topology.NUMANode{{ID: 0, MemoryBytes: new(uint64(64 * gib))}, {ID: 1, MemoryBytes: new(uint64(192 * gib))}}
+	half := []topology.NUMANode{nodes[0], {ID: 1}}
+	for _, tt := range []struct {
+		name string
+		host topology.Host
+		want string
+	}{
+		{"as the kernel says", topology.Host{Memory: topology.Memory{TotalBytes: new(uint64(250 * gib))}, NUMANodes: nodes}, "250 GiB memory"},
+		{"the sum", topology.Host{NUMANodes: nodes}, "256 GiB memory"},
+		{"one node does not say", topology.Host{NUMANodes: half}, ""},
+		{"nobody says", topology.Host{}, ""},
+	} {
+		if got := newView(NewDocument(&tt.host, nil)).memoryText(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

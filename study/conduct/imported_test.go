@@ -84,6 +84,58 @@ func TestImportedRepeatsEndInVerdicts(t *testing.T) {
 	}
 }
 
+// What the suite's own report was fooled by: it compares with the first configuration by the alphabet, and its "local" and "remote" STREAM bind memory alone, so that threads of all nodes run in both.
+func TestTrapsOfVCPUBenchmarks(t *testing.T) {
+	t.Parallel()
+	stream := func(triad float64) *fstest.MapFile {
+		return &fstest.MapFile{Data: fmt.Appendf(nil, "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n", triad, triad, triad, triad)}
+	}
+	fsys := fstest.MapFS{}
+	for i := range 10 {
+		noise := 1 + 0.01*float64(i%3-1)
+		for level, factor := range map[string]float64{"all": 2, "Cores": 3, "default": 1, "pin": 1, "pin-numa": 4} {
+			dir := fmt.Sprintf("h200/%s/%d/", level, i+1)
+			fsys[dir+"stream.txt"] = stream(50000 * factor * noise)
+			fsys[dir+"stream_numa_local.txt"] = stream(10000 * factor * noise)
+			fsys[dir+"stream_numa_remote.txt"] = stream(7000 * factor * noise)
+		}
+	}
+	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}}, importer.Options{Name: "vcpu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r := kept(t, all)
+	with := map[string]stats.Verdict{}
+	for _, c := range append(r.Comparisons, r.Controls...) {
+		if c.A != "default" || c.Test != "stream" {
+			t.Errorf("%s: %s is compared with %s", c.Test, c.B, c.A)
+		}
+		with[c.B] = c.Judged.Verdict
+	}
+	want := map[string]stats.Verdict{"all": stats.Better, "Cores": stats.Better, "pin": stats.Equivalent, "pin+numa": stats.Better}
+	for level, v := range want {
+		if with[level] != v {
+			t.Errorf("%s: %q, want %q", level, with[level], v)
+		}
+	}
+	if len(with) != len(want) {
+		t.Errorf("compared with default: %v, want %v", with, want)
+	}
+	if words := strings.Join(r.Words, "\n"); strings.Contains(words, "stream_numa") {
+		t.Errorf("words:\n%s", words)
+	}
+	// What is not compared is kept: it says how fast the memory of each guest node is.
+	kept := map[string]int{}
+	for _, run := range all[0].Runs {
+		for _, x := range run.Samples {
+			kept[x.Test]++
+		}
+	}
+	if kept["stream_numa_local"] == 0 || kept["stream_numa_local"] != kept["stream"] || kept["stream_numa_remote"] != kept["stream"] {
+		t.Errorf("figures by test: %v", kept)
+	}
+}
+
 func TestOneImportedRunDecidesNothing(t *testing.T) {
 	t.Parallel()
 	_, r := kept(t, placements(t, 1))

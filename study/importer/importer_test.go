@@ -326,6 +326,39 @@ func TestLevelsCanBeNamed(t *testing.T) {
 	}
 }
 
+// Others are compared with the first level, and that is default where there is one, whatever sorts before it.
+func TestDefaultIsTheFirstLevel(t *testing.T) {
+	t.Parallel()
+	tree, logs := map[string]string{}, map[string]string{}
+	for _, level := range []string{"all", "cores", "default", "hugepages"} {
+		suite(tree, level, 1000, 1000, 12.3, 1)
+		logs[level+"/run1.txt"] = testdata(t, perftestLog)
+	}
+	for _, s := range []*importer.Study{one(t, importer.Options{}, files("r", tree)), one(t, importer.Options{}, files("r", logs))} {
+		if f := s.Spec.Factors[0]; !slices.Equal(f.Levels, []string{"default", "all", "cores", "hugepages"}) {
+			t.Errorf("%s: factor %+v", s.Spec.Imported, f)
+		}
+	}
+}
+
+// The suite's report takes the memory of the first guest node for the machine's: an import takes none from there.
+func TestTheMemoryOfOneGuestNodeIsNotTakenForAll(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{}
+	suite(tree, "default", 1000, 1000, 12.3, 2)
+	tree["default/numa_topology.txt"] = "available: 2 nodes (0-1)\nnode 0 cpus: 0 1\nnode 0 size: 4321 MB\nnode 0 free: 4000 MB\nnode 1 cpus: 2 3\nnode 1 size: 8765 MB\nnode 1 free: 8000 MB\n"
+	s := one(t, importer.Options{}, files("r", tree))
+	text := fmt.Sprint(s.Environment)
+	if !strings.Contains(text, "guest NUMA nodes, default, repeat 1 2") {
+		t.Errorf("the nodes are not counted: %s", text)
+	}
+	for _, size := range []string{"4321", "8765"} {
+		if strings.Contains(text, size) {
+			t.Errorf("the memory of one node is told: %s", text)
+		}
+	}
+}
+
 func TestOtherLogs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, file, text, format, test, metric, want string }{
