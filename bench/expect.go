@@ -380,7 +380,11 @@ func (r *route) linkCauses(j *Judgement) []Cause {
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
-		flows, fix := "1 queue pair", fmt.Sprintf("measure with several: %s/q%d", r.engine.Name, 4*n)
+		several := r.engine.Name
+		if r.engine.Tool != toolPerftest {
+			several = "ib_write_bw"
+		}
+		flows, fix := "1 queue pair", fmt.Sprintf("measure with several: %s/q%d", several, 4*n)
 		switch {
 		case r.iperf:
 			flows, fix = "1 TCP connection", fmt.Sprintf("measure with several: iperf3 -P %d", 4*n)

@@ -116,6 +116,9 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		{name: "the same with isolated CPUs: no harm done, so none is named", test: "iperf3", value: 24.1, way: contended, verdict: VerdictWire, bound: 24.469},
 		{name: "two bytes", test: "ib_write_bw", bytes: 2, value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 2), way: both(cx4), verdict: VerdictShort, bound: 0.4902,
 			causes: []string{"small messages", "wrong NUMA node"}},
+		// No one has published puts of UCX on such a machine; they are held against what writes are.
+		{name: "puts of UCX on the bond", test: "ucx_put_bw", bytes: 65536, value: 195.05, way: both(h20), verdict: VerdictExplained, bound: 196.03, causes: []string{"one flow on a bond"}, says: []string{"measure with several: ib_write_bw/q8"}},
+		{name: "MPI, which chooses its way", test: "osu_bw", bytes: 65536, value: 20, way: both(Side{Device: "mlx5_0", Rate: 25, IBMTU: 4096}), verdict: VerdictNone, says: []string{"no expectation: the headers of osu_bw on the wire are not known, nor is a PCIe link"}},
 		{name: "nothing is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{}), verdict: VerdictNone, says: []string{"neither the rate of the port nor its PCIe link is known"}},
 		{name: "only the rate is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{Rate: 25}), verdict: VerdictNoCause, bound: 24.503, says: []string{"which is nothing but the port's rate"}},
 	} {

@@ -30,8 +30,11 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 		return 0
 	}
 	p, ok := e.plugin.(perftest)
+	if u, isUCX := e.plugin.(ucx); isUCX {
+		p, ok = perftest{operation: "write", bandwidth: u.bandwidth}, true // its puts are RDMA writes: see ucxEngines
+	}
 	if !ok || !p.bandwidth {
-		return 0
+		return 0 // MPI chooses its own way: RDMA, TCP or another, with headers of its own
 	}
 	packets := (bytes + int64(w.MTU) - 1) / int64(w.MTU)
 	overhead := packets * (packetBytes + ipv4Bytes)

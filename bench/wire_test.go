@@ -103,3 +103,42 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 		t.Errorf("nothing is known of the wire: %v", err)
 	}
 }
+
+// What UCX puts are RDMA writes. MPI chooses its own way, so that only the rate of the port bounds it; of libfabric there is a latency alone.
+func TestOtherToolsAreBoundByTheWireToo(t *testing.T) {
+	w := Wire{Rate: 25, MTU: 4096}
+	if got, want := w.Limit(mustEngine(t, "ucx_put_bw"), 65536), w.Limit(mustEngine(t, "ib_write_bw"), 65536); got != want {
+		t.Errorf("puts: %g, and writes %g", got, want)
+	}
+	for _, name := range []string{"ucx_put_lat", "fi_pingpong", "osu_bw", "osu_bibw"} {
+		if got := w.Limit(mustEngine(t, name), 65536); got != 0 {
+			t.Errorf("%s: %g, and its headers are not known", name, got)
+		}
+	}
+	bandwidth := func(v float64) Figure {
+		return Figure{Metric: MetricBWAverage, Bytes: 65536, Value: v, Unit: UnitGbps}
+	}
+	latency := func(us float64) Figure {
+		return Figure{Metric: MetricLatencyAverage, Bytes: 65536, Value: us, Unit: UnitUsec}
+	}
+	for _, tt := range []struct {
+		engine    string
+		good, bad Figure
+		want      string
+	}{
+		{"ucx_put_bw", bandwidth(24.5), bandwidth(24.7), "24.7 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is 24.5 Gb/s"},
+		{"osu_bw", bandwidth(25), bandwidth(26), "26 Gb/s is more than a link of 25 Gb/s carries"},
+		{"osu_bibw", bandwidth(50), bandwidth(51), "51 Gb/s is more than a link of 25 Gb/s carries"},
+		{"ucx_put_lat", latency(22), latency(20), "latency_average of 20 us is less than the 20.97 us that a link of 25 Gb/s takes to carry the message"},
+		{"fi_pingpong", latency(22), latency(20), "is less than the 20.97 us"},
+		{"osu_latency", latency(22), latency(20), "is less than the 20.97 us"},
+	} {
+		e := mustEngine(t, tt.engine)
+		if err := w.check(e, []Figure{tt.good}); err != nil {
+			t.Errorf("%s: %v", tt.engine, err)
+		}
+		if err := w.check(e, []Figure{tt.bad}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.engine, err, tt.want)
+		}
+	}
+}
