@@ -52,6 +52,23 @@ func TestExpectationsAreShown(t *testing.T) {
 	}
 }
 
+// Copies to and from GPUs are judged in their own unit, and on one node.
+func TestExpectationsOfCopiesAreShown(t *testing.T) {
+	d := hardware(1.07)
+	d.Judgements = []bench.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth, Value: 5, Verdict: bench.VerdictShort, Wire: 57.614, Bound: 7.314,
+		Text: "68.3 % of the PCIe link, which carries 7.31 GB/s", Causes: []bench.Cause{{What: "PCIe Gen 2 x16 link", Evidence: "the card can do 32 GT/s x16 (Gen 5)", Fix: "train the link again", Ceiling: 7.314}}}}
+	text := strings.Join(strings.Fields(onTerminal(t, d, TerminalOptions{})), " ")
+	if want := "- gpu_bandwidth_h2d, vm01: 5 GB/s; 68.3 % of the PCIe link, which carries 7.31 GB/s 1. PCIe Gen 2 x16 link: the card can do"; !strings.Contains(text, want) {
+		t.Errorf("the terminal does not say %q:\n%s", want, text)
+	}
+	page := render(t, d)
+	for _, want := range []string{"gpu_bandwidth_h2d, vm01", "<strong>PCIe Gen 2 x16 link</strong>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
 func TestDistributions(t *testing.T) {
 	s := bench.Sample{Test: "ib_write_lat", Client: "a", Server: "b", Bytes: 2, Metric: bench.MetricLatencyTypical, Value: 1}
 	for i := range 10000 {
