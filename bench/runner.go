@@ -64,6 +64,9 @@ type Runner struct {
 	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
 	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
 
+	// KeepPrinted leaves with each measurement what its programs printed, see Sample.Printed: a latency test that lists every latency prints some 100 KiB.
+	KeepPrinted bool
+
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
 
 	mu      sync.Mutex
@@ -237,8 +240,11 @@ func (m *measurement) progress(p Progress) {
 
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
-	for _, f := range figures {
+	for i, f := range figures {
 		s := base
+		if i > 0 {
+			s.Printed = nil // that of the first is of them all
+		}
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
 		s.Value, s.Unit, s.Derived, s.Latencies = f.Value, f.Unit, f.Derived, f.Latencies
 		if f.Unit == UnitGbps {
@@ -308,8 +314,11 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	var client ended
 	var served Output
 	defer func() {
-		if err != nil {
+		switch {
+		case err != nil:
 			base.Output = m.transcript(client.out, served)
+		case m.KeepPrinted:
+			base.Printed = printed(client.out, served)
 		}
 	}()
 	clientArgs, serverArgs := m.commands(opts)
@@ -500,6 +509,16 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 		return nil, err
 	}
 	return figures, nil
+}
+
+// printed is what the programs of an attempt printed, without the streams that they left empty.
+func printed(client, server Output) (all []Stream) {
+	for _, s := range []Stream{{"client stdout", client.Stdout}, {"client stderr", client.Stderr}, {"server stdout", server.Stdout}, {"server stderr", server.Stderr}} {
+		if len(s.Text) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // maxOutput bounds how much of a stream of a failed measurement is kept, in bytes.

@@ -345,6 +345,35 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
+// What the programs of a good measurement printed is kept where that is asked for: byte by byte, once, and of the attempt that gave the figures.
+func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
+	table := readFile(t, "testdata/"+goodBW)
+	newLab := func() *fakeLab {
+		return &fakeLab{
+			clients: []command{fails(1, "nothing\n", ""), func(context.Context) (Output, error) {
+				time.Sleep(2 * time.Second)
+				return Output{Stdout: table, Stderr: []byte("a \xff warning\n")}, nil
+			}},
+			servers: []command{func(ctx context.Context) (Output, error) { // ends when it is killed, after the client
+				<-ctx.Done()
+				return Output{Stdout: []byte(" the server's table \n\n")}, ctx.Err()
+			}},
+			listening: map[string]bool{"4E20": true, "4E21": true},
+		}
+	}
+	samples, _ := measure(t, newLab(), func(r *Runner) { r.KeepPrinted = true })
+	want := []Stream{{"client stdout", table}, {"client stderr", []byte("a \xff warning\n")}, {"server stdout", []byte(" the server's table \n\n")}}
+	if diff := cmp.Diff(want, samples[0].Printed); diff != "" || samples[0].Attempt != 2 {
+		t.Errorf("attempt %d (-want +got):\n%s", samples[0].Attempt, diff)
+	}
+	if slices.ContainsFunc(samples[1:], func(s Sample) bool { return s.Printed != nil }) {
+		t.Error("it is kept with more than the first sample")
+	}
+	if samples, _ := measure(t, newLab(), nil); samples[0].Printed != nil {
+		t.Errorf("unasked it keeps %q", samples[0].Printed)
+	}
+}
+
 // A measurement that is to take ten minutes has them, and the limit beyond.
 func TestALongMeasurementIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

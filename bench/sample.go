@@ -27,6 +27,9 @@ type Sample struct {
 	// Latencies are all of them, in us and in the order of time: on the sample of the median, where Options.Raw asked for them. They are not part of a line of samples.jsonl.
 	Latencies []float64 `json:"-"`
 
+	// Printed is all that the programs printed in the attempt that gave the figure, where Runner.KeepPrinted asks for it: on the first sample of an invocation. It is no part of a line either.
+	Printed []Stream `json:"-"`
+
 	Tool          string    `json:"tool"`              // e.g. "perftest", "iperf3"
 	Version       string    `json:"version,omitempty"` // the tool's version on the client
 	Command       string    `json:"command"`           // the client's command line, quoted for a shell; empty where it did not come to that
@@ -41,6 +44,12 @@ type Sample struct {
 	Error         string    `json:"error,omitempty"`
 	// Output is what client and server had printed in each attempt, where the measurement failed; of a stream with more than 16 KiB, its beginning and its end.
 	Output string `json:"output,omitempty"`
+}
+
+// A Stream is what one program of an invocation printed to one of its streams, byte by byte.
+type Stream struct {
+	Name string // "client stdout", "client stderr", "server stdout" or "server stderr"
+	Text []byte
 }
 
 // Metrics, with the unit each is reported in.

@@ -338,14 +338,18 @@ func rows(samples []bench.Sample) []store.Sample {
 	seen := map[string]bool{}
 	for _, s := range samples {
 		var raw json.RawMessage
+		var printed []store.Stream
 		if !seen[s.Run] {
 			seen[s.Run] = true
 			raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
+			for _, p := range s.Printed {
+				printed = append(printed, store.Stream(p))
+			}
 		}
 		if s.Error != "" {
 			continue // in the run's error
 		}
-		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw})
+		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw, Printed: printed})
 	}
 	return out
 }

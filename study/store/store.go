@@ -34,6 +34,7 @@ type DB struct {
 	sql    *sql.DB
 	path   string
 	insert *sql.Stmt // rowsAtOnce values; nil of a DB for questions alone
+	old    bool      // a file, opened for questions alone, that has no table output
 
 	mu     sync.Mutex
 	series map[series]int64 // those that are known to be in the file; they never leave it
@@ -120,7 +121,22 @@ var migrations = []string{
 
 	`ALTER TABLE study ADD COLUMN survey TEXT; -- JSON: nodes, machine and checks of the lab, as the first run found it
 	`,
+
+	`CREATE TABLE output (
+		run    INTEGER NOT NULL,
+		n      INTEGER NOT NULL, -- of the invocation
+		stream TEXT NOT NULL,    -- 'client stdout' and so on
+		data   BLOB NOT NULL,    -- what was printed there, byte by byte, in gzip's format
+		PRIMARY KEY (run, n, stream),
+		FOREIGN KEY (run, n) REFERENCES invocation(run, n) ON DELETE CASCADE
+	) STRICT;`,
 }
+
+// readable is the oldest version of the schema that can be asked without being brought up to date: what came later are tables that files without them have nothing for.
+const readable = 3
+
+// outputSince is the version with which the table output came.
+const outputSince = 4
 
 // Open opens the file at a path, and makes it if need be. Files of older versions of rackless are brought up to date; one of a newer version is an error.
 func Open(ctx context.Context, path string) (*DB, error) {
@@ -185,6 +201,9 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	case have > len(migrations):
 		return fmt.Errorf("its schema has version %d, and this rackless knows %d: it was written by a newer one", have, len(migrations))
 	case have == len(migrations):
+		return nil
+	case readOnly && have >= readable:
+		d.old = have < outputSince
 		return nil
 	case readOnly:
 		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date", have, len(migrations))
@@ -344,6 +363,8 @@ type Sample struct {
 	Value  float64
 	Unit   string
 	Raw    json.RawMessage // nil on all but the first of an invocation
+	// Printed is what the programs of the invocation printed, where Raw is set. It is written by End, and read back by Invocations.
+	Printed []Stream
 }
 
 // A Histogram is the latencies of one measurement.
@@ -454,6 +475,9 @@ func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples [
 	for i, x := range samples {
 		if x.Raw != nil {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i, string(x.Raw)); err != nil {
+				return err
+			}
+			if err := insertStreams(ctx, tx, run, i, x.Printed); err != nil {
 				return err
 			}
 		}

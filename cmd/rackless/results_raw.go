@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study/store"
+)
+
+func newResultsRawCmd(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "raw RUN",
+		Short: "Print what the tools of a run printed, as it came",
+		Long: `Prints of each start of a tool in a run the command lines and then what client and server printed, each stream after a line that
+names it; of one that failed, the reason and what there was. RUN is its number: the column run of the view sample, and id of the
+table run. Runs that were imported, or made by early releases of rackless, kept nothing of it.`,
+		Example: `  rackless results query "SELECT DISTINCT run, cell, status FROM sample WHERE study = 'contention'"
+  rackless results raw 17`,
+		Args: exactArgs(1, "the number of a run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || run < 1 {
+				return usagef(cmd, "run %q: want a number, as the column run of the view sample has them", args[0])
+			}
+			db, err := a.readStudies(cmd.Context(), path)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			all, err := db.Invocations(cmd.Context(), run)
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				return fmt.Errorf("run %d has started no tool", run)
+			}
+			for i, x := range all {
+				if i > 0 {
+					fmt.Fprintln(a.out)
+				}
+				if err := writeInvocation(a.out, x); err != nil {
+					return fmt.Errorf("run %d: %w", run, err)
+				}
+			}
+			return nil
+		},
+	}
+	dbFlag(cmd, &path)
+	return cmd
+}
+
+// writeInvocation writes how a tool was started and what it printed.
+func writeInvocation(w io.Writer, x store.Invocation) error {
+	var s bench.Sample
+	if err := json.Unmarshal(x.Raw, &s); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "== %s\n", s.Test)
+	for _, c := range []struct{ who, node, command string }{{"client", s.Client, s.Command}, {"server", s.Server, s.ServerCommand}} {
+		if c.command != "" {
+			fmt.Fprintf(&b, "%s on %s: %s\n", c.who, c.node, c.command)
+		}
+	}
+	if s.Error != "" {
+		fmt.Fprintf(&b, "failed: %s\n", s.Error)
+	}
+	switch {
+	case len(x.Printed) > 0:
+		for _, p := range x.Printed {
+			fmt.Fprintf(&b, "-- %s\n%s", p.Name, p.Text)
+			if !bytes.HasSuffix(p.Text, []byte("\n")) {
+				b.WriteByte('\n')
+			}
+		}
+	case s.Output != "":
+		b.WriteString(s.Output)
+	default:
+		b.WriteString("nothing of what it printed was kept\n")
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// A Stream is what a program of an invocation printed to one of its streams.
+type Stream struct {
+	Name string // "client stdout" and so on
+	Text []byte
+}
+
+// An Invocation is one start of a tool in a run.
+type Invocation struct {
+	N       int64           // of its first figure; below zero: it failed and has none
+	Raw     json.RawMessage // a sample as bench writes it
+	Printed []Stream        // in the order of their names; none of one that failed, whose Raw has it
+}
+
+// maxPrinted bounds what is unpacked of one stream. What a node prints has to fit into an answer of its agent, which is less.
+const maxPrinted = 256 << 20
+
+// insertStreams enters what the programs of an invocation printed. Lists of latencies shrink to well below a half (BenchmarkOutputs), and the fastest level is nearly as good at that
+// as the slow ones. gzip, because whoever asks the file in SQL has something at hand that reads it.
+func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []Stream) error {
+	for _, s := range streams {
+		var packed bytes.Buffer
+		w, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(s.Text); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO output (run, n, stream, data) VALUES (?, ?, ?, ?)", run, n, s.Name, packed.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Invocations returns the starts of tools of a run with what they printed: those that gave figures in their order, then those that failed. Files of early releases, and runs that
+// were imported, have nothing of what was printed.
+func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
+	var found bool
+	if err := d.sql.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM run WHERE id = ?)", run).Scan(&found); err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("%s has no run %d", d.path, run)
+	}
+	rows, err := d.sql.QueryContext(ctx, "SELECT n, raw FROM invocation WHERE run = ? ORDER BY n < 0, abs(n)", run)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []Invocation
+	for rows.Next() {
+		var x Invocation
+		var raw string
+		if err := rows.Scan(&x.N, &raw); err != nil {
+			return nil, err
+		}
+		x.Raw = json.RawMessage(raw)
+		all = append(all, x)
+	}
+	if err := rows.Err(); err != nil || d.old {
+		return all, err
+	}
+	for i := range all {
+		if all[i].Printed, err = d.streams(ctx, run, all[i].N); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (d *DB) streams(ctx context.Context, run, n int64) ([]Stream, error) {
+	rows, err := d.sql.QueryContext(ctx, "SELECT stream, data FROM output WHERE run = ? AND n = ? ORDER BY stream", run, n)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []Stream
+	for rows.Next() {
+		var s Stream
+		var packed []byte
+		if err := rows.Scan(&s.Name, &packed); err != nil {
+			return nil, err
+		}
+		if s.Text, err = unpack(packed); err != nil {
+			return nil, fmt.Errorf("run %d, %s: %w", run, s.Name, err)
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxPrinted+1))
+	if err == nil && len(text) > maxPrinted {
+		err = fmt.Errorf("more than %d MiB", maxPrinted>>20)
+	}
+	return text, err
+}
