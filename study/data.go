@@ -12,6 +12,13 @@ type Data struct {
 	Runs []Observation // in the order in which they were made
 }
 
+// Names of facts that a change of which may move figures: what each run keeps of them is in its HostState.
+const (
+	FactKernel     = "host kernel"
+	FactQEMU       = "QEMU"
+	FactNodeKernel = "kernel of the nodes"
+)
+
 // A Fact is one thing of what a study was made on.
 type Fact struct {
 	Name  string `json:"name"`
@@ -68,6 +75,7 @@ type HostState struct {
 	Governors []string  `json:"governors,omitempty"`      // the different ones, sorted
 	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest limit of frequency among all CPUs
 	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest of them
+	Turbo     string    `json:"turbo,omitempty"`          // whether CPUs may run faster than their nominal frequency: "on", "off", or "on some CPUs"
 	Throttles uint64    `json:"throttles"`                // thermal throttle events since the boot, of all cores
 	Steal     float64   `json:"steal_seconds"`            // CPU time that a hypervisor took, since the boot
 	Busy      float64   `json:"busy_seconds"`             // CPU time that was not idle, since the boot
@@ -77,6 +85,11 @@ type HostState struct {
 	Links     []string  `json:"links,omitempty"`          // speed and width of PCIe links of devices of the lab
 	Placed    []string  `json:"placed,omitempty"`         // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
 	Devices   []string  `json:"nodes_numa,omitempty"`     // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
+	// Versions of what a study may have been gone on with otherwise: of the host's kernel, of QEMU, of the nodes' kernel, and of rackless.
+	Kernel     string `json:"kernel,omitempty"`
+	QEMU       string `json:"qemu,omitempty"`
+	NodeKernel string `json:"node_kernel,omitempty"`
+	Rackless   string `json:"rackless,omitempty"`
 }
 
 // Direction of a metric.

@@ -194,6 +194,14 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 		{"one CPU is slowed", func(o *study.Observation) { o.Before.MinMHz = 1200 }, "the highest frequency of the slowest CPU is 1200 MHz in run 20, and was 3000 MHz"},
 		{"a CPU went offline", func(o *study.Observation) { o.Before.CPUs = 7 }, "7 CPUs are online in run 20, and were 8"},
 		{"another version of the tool", func(o *study.Observation) { o.Tools = map[string]string{"ib_write_lat": "perftest 24"} }, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
+		{"turbo", func(o *study.Observation) { o.Before.Turbo = "off" }, "turbo is off from run 20 on, and was on before"},
+		{"another kernel of the host", func(o *study.Observation) { o.Before.Kernel = "6.12" }, "the host's kernel is 6.12 from run 20 on, and was 6.1 before"},
+		{"another kernel of the nodes", func(o *study.Observation) { o.Before.NodeKernel = "6.12" }, "the nodes' kernel is 6.12 from run 20 on, and was 6.1 before"},
+		{"another QEMU", func(o *study.Observation) { o.Before.QEMU = "10.0" }, "QEMU is 10.0 from run 20 on, and was 7.2 before"},
+		{"another rackless", func(o *study.Observation) { o.Before.Rackless = "v0.2" }, "rackless is v0.2 from run 20 on, and was v0.1 before"},
+		{"versions that are not known", func(o *study.Observation) {
+			o.Before.Kernel, o.Before.QEMU, o.Before.Rackless, o.Before.Turbo = "", "", "", ""
+		}, ""},
 		{"a link trained again", func(o *study.Observation) { o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"} }, "a link was trained again"},
 		{"the host prepared anew with another plan", func(o *study.Observation) { o.Before.Placed = []string{"vm00 4-5"} }, "the plan has the nodes on CPUs \"vm00 4-5\" in run 20, and had them on \"vm00 2-3\""},
 		{"a device without a NUMA node in the node", func(o *study.Observation) { o.Before.Devices = []string{"vm00 mlx5_0 -1"} }, "vm00 mlx5_0: its NUMA node is not known in the node"},
@@ -202,7 +210,8 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 			t.Parallel()
 			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
 			for i := range d.Runs {
-				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, MinMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"}}
+				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, MinMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"},
+					Turbo: "on", Kernel: "6.1", NodeKernel: "6.1", QEMU: "7.2", Rackless: "v0.1"}
 				d.Runs[i].Tools = map[string]string{"ib_write_lat": "perftest 6"}
 			}
 			tt.change(&d.Runs[19])

@@ -226,6 +226,19 @@ func confounds(runs []Observation) []string {
 	}
 	var first *HostState
 	tools := map[string]string{}
+	// What a study goes on with otherwise, after a boot or weeks later, stays so: it is said once, of the first run that has it. of is "" or a cell, where only runs of one cell
+	// can be held against each other.
+	last, told := map[string]string{}, map[string]bool{}
+	changed := func(run int64, of, what, now string) {
+		was := last[of+what]
+		if change := what + now + was; now != "" && was != "" && now != was && !told[change] {
+			told[change] = true
+			add("%s is %s from run %d on, and was %s before", what, now, run, was)
+		}
+		if now != "" { // else it is not known, as of runs of early releases
+			last[of+what] = now
+		}
+	}
 	for _, o := range runs {
 		for _, test := range slices.Sorted(keys(o.Tools)) {
 			if have, ok := tools[test]; ok && have != o.Tools[test] {
@@ -253,6 +266,11 @@ func confounds(runs []Observation) []string {
 		if a, b := first.MinMHz, now.MinMHz; a > 0 && b > 0 && math.Abs(a-b) > 1 {
 			add("the highest frequency of the slowest CPU is %.0f MHz in run %d, and was %.0f MHz", b, o.Run, a)
 		}
+		changed(o.Run, "", "turbo", now.Turbo)
+		changed(o.Run, "", "the host's kernel", now.Kernel)
+		changed(o.Run, "", "QEMU", now.QEMU)
+		changed(o.Run, "", "rackless", now.Rackless)
+		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel) // a key of the lab file may give cells different ones
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)
 		}

@@ -179,7 +179,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	defer ui.close()
 	steps := &rack.Progress{Report: ui.event}
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
-	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Progress: func(p conduct.Progress) {
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Progress: func(p conduct.Progress) {
 		worked = true
 		studyProgress(steps, spec, p)
 	}}

@@ -3,6 +3,7 @@
 package conduct
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -58,6 +59,8 @@ type Conductor struct {
 	Spec  *study.Spec
 	Rig   Rig
 	Now   func() time.Time // nil: time.Now
+	// Rackless is the version that makes the runs, which a study that is gone on with may have changed.
+	Rackless string
 
 	Progress func(Progress) // told before and after each run; may be nil
 
@@ -302,6 +305,7 @@ func (c *Conductor) measure(ctx context.Context, settings map[string]string, loo
 	if before, err = c.Rig.State(loop); err != nil {
 		return nil, nil, nil, err
 	}
+	before.Rackless = c.Rackless
 	for _, m := range c.Spec.Measure {
 		got, err := c.Rig.Measure(ctx, m)
 		samples = append(samples, got...)
@@ -469,7 +473,30 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
 		d.Runs = append(d.Runs, *byID[id])
 	}
+	rec.versions()
 	return rec, nil
+}
+
+// versions gives the first run, where an early release made it, the versions that were kept for the whole study then, so that what goes on with others is seen.
+func (r *Record) versions() {
+	if len(r.Data.Runs) == 0 || r.Data.Spec.Imported != "" {
+		return
+	}
+	s := cmp.Or(r.Data.Runs[0].Before, r.Data.Runs[0].After)
+	if s == nil || s.Rackless != "" {
+		return
+	}
+	s.Rackless = r.Study.Rackless
+	for _, f := range r.Environment {
+		switch f.Name {
+		case study.FactKernel:
+			s.Kernel = cmp.Or(s.Kernel, f.Value)
+		case study.FactQEMU:
+			s.QEMU = cmp.Or(s.QEMU, f.Value)
+		case study.FactNodeKernel:
+			s.NodeKernel = cmp.Or(s.NodeKernel, f.Value)
+		}
+	}
 }
 
 var portFlag = regexp.MustCompile(` -p [0-9]+`)

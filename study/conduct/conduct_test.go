@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
@@ -29,6 +31,7 @@ type fakeRig struct {
 	apply   func(n int) error                                    // nil: fine; n counts from 1
 	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
 	state   func(n int, s *study.HostState)
+	facts   []study.Fact // nil: its accelerator
 	n       int
 }
 
@@ -70,6 +73,9 @@ func (f *fakeRig) State(loop float64) (*study.HostState, error) {
 }
 
 func (f *fakeRig) Environment() []study.Fact {
+	if f.facts != nil {
+		return f.facts
+	}
 	return []study.Fact{{Name: "accelerator", Value: "fake"}}
 }
 
@@ -411,5 +417,92 @@ func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	}
 	if got := statuses(t, c); got != "map[done:24 failed:1]" {
 		t.Errorf("after it went on: %s", got)
+	}
+}
+
+// A study that is gone on with after the machine was changed says so, once for each thing that is another one.
+func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		before func(*study.HostState) // of the runs before it was cut off
+		want   []string
+	}{
+		{"each run has its own", func(s *study.HostState) { s.Kernel, s.QEMU, s.NodeKernel = "6.1", "7.2", "6.1-cloud" }, []string{
+			"the host's kernel is 6.12 from run 6 on, and was 6.1 before", "QEMU is 10.0 from run 6 on, and was 7.2 before", "rackless is v2 from run 6 on, and was v1 before",
+			"the nodes' kernel is 6.12-cloud from run 6 on, and was 6.1-cloud before",
+		}},
+		{"early releases kept them for the first run", func(s *study.HostState) { s.Rackless = "" }, []string{
+			"the host's kernel is 6.12 from run 6 on, and was 6.0 before", "rackless is v2 from run 6 on, and was test before",
+		}},
+		{"nothing has changed but the boot", func(s *study.HostState) {
+			s.Kernel, s.QEMU, s.NodeKernel, s.Rackless = "6.12", "10.0", "6.12-cloud", "v2"
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "s.db")
+			c, f := again(t, path, text)
+			c.Rackless = "v1"
+			f.facts = []study.Fact{{Name: study.FactKernel, Value: "6.0"}}
+			f.state = func(_ int, s *study.HostState) { tt.before(s) }
+			ctx, cancel := context.WithCancel(t.Context())
+			f.apply = func(n int) error {
+				if n == 5 {
+					cancel()
+				}
+				return nil
+			}
+			if err := c.Run(ctx); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if tt.name != "each run has its own" { // what State leaves is what the run has
+				forget(t, c, tt.before)
+			}
+			c, f = again(t, path, text)
+			c.Rackless = "v2"
+			f.state = func(_ int, s *study.HostState) {
+				s.BootID, s.Kernel, s.QEMU, s.NodeKernel = "another", "6.12", "10.0", "6.12-cloud"
+			}
+			if err := c.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			rec, err := conduct.Load(t.Context(), c.DB, "fake")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := study.Analyse(rec.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, r.Confounds); diff != "" {
+				t.Errorf("confounds (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// forget changes the states of all runs in the file, as another version of rackless would have left them.
+func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
+	t.Helper()
+	runs, err := c.DB.Runs(t.Context(), c.Study.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runs {
+		s, err := study.ParseState(r.Before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s == nil {
+			continue
+		}
+		change(s)
+		if r.Before, err = json.Marshal(s); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DB.End(t.Context(), r, nil, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

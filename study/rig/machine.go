@@ -35,7 +35,7 @@ func (m machine) text(name string) string {
 
 // state reads what may move a figure without any factor having a part in it.
 func (m machine) state() (*study.HostState, error) {
-	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id")}
+	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id"), Kernel: m.text("proc/sys/kernel/osrelease")}
 	up, _, _ := strings.Cut(m.text("proc/uptime"), " ")
 	if v, err := strconv.ParseFloat(up, 64); err == nil { // left out if it cannot be read
 		s.Uptime = v
@@ -71,7 +71,36 @@ func (m machine) state() (*study.HostState, error) {
 		}
 	}
 	slices.Sort(s.Governors)
+	s.Turbo = m.turbo(dirs)
 	return s, nil
+}
+
+// turbo says whether CPUs may run faster than their nominal frequency; "" where the kernel does not.
+//
+// Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost File in sysfs"); amd-pstate.rst: with it each CPU has a file of its own.
+func (m machine) turbo(cpus []string) string {
+	const cpu = "sys/devices/system/cpu/"
+	said := map[string]string{"0": "off", "1": "on"}
+	switch m.text(cpu + "intel_pstate/no_turbo") {
+	case "0":
+		return "on"
+	case "1":
+		return "off"
+	}
+	if all := said[m.text(cpu+"cpufreq/boost")]; all != "" {
+		return all
+	}
+	turbo := ""
+	for _, dir := range cpus {
+		switch one := said[m.text(dir+"/cpufreq/boost")]; {
+		case one == "" || one == turbo:
+		case turbo == "":
+			turbo = one
+		default:
+			return "on some CPUs"
+		}
+	}
+	return turbo
 }
 
 // processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
@@ -102,6 +131,9 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 		}
 	}
 	s.Devices = r.devices
+	if r.rack != nil {
+		s.QEMU, s.NodeKernel = r.rack.State.QEMU, r.rack.State.Kernel
+	}
 	return s, nil
 }
 
@@ -159,14 +191,14 @@ func (r *Rig) Environment() []study.Fact {
 	} else {
 		add("protected CPUs", r.protected.String())
 	}
-	add("host kernel", r.machine.text("proc/sys/kernel/osrelease"))
+	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
 	if s.Emulated() {
 		how += " (emulated: not figures of hardware)"
 	}
 	add("accelerator", how)
-	add("QEMU", s.QEMU)
-	add("kernel of the nodes", s.Kernel)
+	add(study.FactQEMU, s.QEMU)
+	add(study.FactNodeKernel, s.Kernel)
 	for _, n := range r.lab.Nodes {
 		add("node "+n.Name, fmt.Sprintf("%d CPU, %s", n.CPUs, n.Memory))
 	}

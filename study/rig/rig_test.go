@@ -156,9 +156,11 @@ func TestTheStateOfAMachine(t *testing.T) {
 	const cpu = "sys/devices/system/cpu/"
 	m := machine{root: fstest.MapFS{
 		"proc/sys/kernel/random/boot_id":                  file("abc\n"),
+		"proc/sys/kernel/osrelease":                       file("6.1.0-53-amd64\n"),
 		"proc/uptime":                                     file("12.34 20.00\n"),
 		"proc/stat":                                       file("cpu  100 0 50 1000 0 0 0 25 0 0\n"),
 		cpu + "online":                                    file("0-1\n"),
+		cpu + "intel_pstate/no_turbo":                     file("1\n"),
 		cpu + "cpu0/cpufreq/scaling_governor":             file("powersave\n"),
 		cpu + "cpu1/cpufreq/scaling_governor":             file("performance\n"),
 		cpu + "cpu0/cpufreq/scaling_max_freq":             file("3000000\n"),
@@ -180,7 +182,7 @@ func TestTheStateOfAMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, MinMHz: 3000, Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
+	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, MinMHz: 3000, Turbo: "off", Kernel: "6.1.0-53-amd64", Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
 	if fmt.Sprintf("%+v", *s) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", *s, want)
 	}
@@ -189,6 +191,33 @@ func TestTheStateOfAMachine(t *testing.T) {
 	}
 	if got := m.processTime(8); got != 0 {
 		t.Errorf("a process that is gone used %v s", got)
+	}
+}
+
+func TestWhetherCPUsMayRunFaster(t *testing.T) {
+	t.Parallel()
+	const cpu = "sys/devices/system/cpu/"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string // below cpu
+		want  string
+	}{
+		{"intel_pstate lets them", map[string]string{"intel_pstate/no_turbo": "0\n"}, "on"},
+		{"intel_pstate keeps them from it", map[string]string{"intel_pstate/no_turbo": "1\n"}, "off"},
+		{"acpi-cpufreq lets them", map[string]string{"cpufreq/boost": "1\n"}, "on"},
+		{"acpi-cpufreq keeps them from it", map[string]string{"cpufreq/boost": "0\n"}, "off"},
+		{"amd-pstate keeps each from it", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "0\n"}, "off"},
+		{"amd-pstate lets one", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "1\n"}, "on some CPUs"},
+		{"the kernel says nothing", map[string]string{"online": "0-1\n"}, ""},
+		{"the kernel says something else", map[string]string{"cpufreq/boost": "perhaps\n"}, ""},
+	} {
+		root := fstest.MapFS{"proc/stat": {Data: []byte("cpu  100 0 50 1000 0 0 0 25 0 0\n")}}
+		for name, text := range tt.files {
+			root[cpu+name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if s, err := (machine{root: root}).state(); err != nil || s.Turbo != tt.want {
+			t.Errorf("%s: turbo %q, %v; want %q", tt.name, s.Turbo, err, tt.want)
+		}
 	}
 }
 
