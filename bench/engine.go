@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Names of the tools, as in Sample.Tool.
@@ -113,6 +114,12 @@ type teller interface {
 	versionIn(printed, told Output) string
 }
 
+// A laster is a plugin whose tool does not run for the seconds of the options.
+type laster interface {
+	// lasts is about how long a measurement takes.
+	lasts(o Options) time.Duration
+}
+
 // An asker runs a short command on a node, and remembers what it answered.
 type asker func(ctx context.Context, node string, argv ...string) (Output, error)
 
@@ -192,6 +199,18 @@ func (e Engine) Server(ep Endpoint, o Options) []string { return e.plugin.server
 // Client returns the command that the client's node runs, or the only node.
 func (e Engine) Client(client, server Endpoint, o Options) []string {
 	return e.plugin.client(client, server, o)
+}
+
+// startTime is about what a tool takes beyond the time that it measures for: it is started, connects and ends. Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
+const startTime = 200 * time.Millisecond
+
+// Lasts is about how long a measurement takes, to say beforehand what fits into a time. For tools that count messages it rests on what one costs on nodes of the accelerator in the
+// options, and may be wrong by a factor of two; load on the machine makes it longer.
+func (e Engine) Lasts(o Options) time.Duration {
+	if l, ok := e.plugin.(laster); ok {
+		return startTime + l.lasts(o)
+	}
+	return startTime + time.Duration(o.seconds())*time.Second
 }
 
 // Metrics returns what the engine measures, as in Sample.Metric.

@@ -246,11 +246,27 @@ func (p perftest) iterations(o Options) int {
 	if o.Iterations != 0 {
 		return o.Iterations
 	}
+	perIteration, budget := p.cost(o)
+	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
+	return max(minIterations, leastIterations/p.flows(), min(n, mostIterations))
+}
+
+// flows is how many streams share a measurement, each of which makes as many iterations.
+func (p perftest) flows() int {
+	n := max(1, p.pairs)
+	if p.both {
+		n *= 2
+	}
+	return n
+}
+
+// cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
+func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
 	cost, ok := costs[o.Accelerator]
 	if !ok {
 		cost = costs["tcg"]
 	}
-	budget := 5 * time.Second
+	budget = 5 * time.Second
 	if o.Quick {
 		budget = time.Second
 	}
@@ -265,14 +281,17 @@ func (p perftest) iterations(o Options) int {
 	} else {
 		messages /= 5 // messages of a bandwidth test overlap
 	}
-	flows := max(1, p.pairs) // each makes as many iterations
-	if p.both {
-		flows *= 2
+	messages, moved = messages*float64(p.flows()), moved*float64(p.flows())
+	return messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond, budget
+}
+
+// lasts counts the second that perftest takes on emulated nodes to make its queue pairs and to end.
+func (p perftest) lasts(o Options) time.Duration {
+	if p.timed {
+		return time.Second + time.Duration(o.seconds())*time.Second
 	}
-	messages, moved = messages*float64(flows), moved*float64(flows)
-	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
-	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
-	return max(minIterations, leastIterations/flows, min(n, mostIterations))
+	perIteration, _ := p.cost(o)
+	return time.Second + time.Duration(float64(p.iterations(o))*perIteration*float64(time.Second))
 }
 
 func (p perftest) check(client, server Endpoint, o Options) error {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 var (
@@ -179,6 +180,28 @@ func TestListeningPortsAreReadFromProc(t *testing.T) {
 	for _, garbage := range []string{"", "a b c 0A", "0: x:zz 0 0A", "0: :4E20 0 0a"} {
 		if listens([]byte(garbage), 20000) {
 			t.Errorf("%q: a listening port is seen", garbage)
+		}
+	}
+}
+
+func TestHowLongMeasurementsLast(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		test string
+		o    Options
+		want time.Duration
+	}{
+		{"iperf3", Options{}, 5200 * time.Millisecond},
+		{"iperf3", Options{Quick: true}, 2200 * time.Millisecond},
+		{"iperf3", Options{Seconds: 30}, 30200 * time.Millisecond},
+		{"ping", Options{Iterations: 100}, 20200 * time.Millisecond},
+		{"stress_stream", Options{Seconds: 1}, 6200 * time.Millisecond},
+		{"ib_read_bw/timed", Options{Bytes: 4096, Seconds: 10}, 11200 * time.Millisecond},
+		{"ib_write_lat", Options{Bytes: 2, Iterations: 1000, Accelerator: "tcg"}, 2200160 * time.Microsecond},
+		{"ib_write_lat", Options{Bytes: 2, Iterations: 1000, Accelerator: "kvm"}, 1300006 * time.Microsecond},
+	} {
+		if got := mustEngine(t, tt.test).Lasts(tt.o); got.Round(time.Microsecond) != tt.want {
+			t.Errorf("%s with %+v lasts %v, want %v", tt.test, tt.o, got, tt.want)
 		}
 	}
 }

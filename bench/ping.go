@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var pingEngines = []Engine{{
@@ -27,15 +28,22 @@ func (ping) check(_, _ Endpoint, o Options) error {
 	return nil
 }
 
-func (ping) client(_, server Endpoint, o Options) []string {
-	n := pingCount
+func (p ping) client(_, server Endpoint, o Options) []string {
+	return []string{"ping", "-c", strconv.Itoa(p.echoes(o)), "-i", "0.2", server.Addr.String()}
+}
+
+func (ping) echoes(o Options) int {
 	switch {
 	case o.Iterations > 0:
-		n = o.Iterations
+		return o.Iterations
 	case o.Quick:
-		n = pingQuickCount
+		return pingQuickCount
 	}
-	return []string{"ping", "-c", strconv.Itoa(n), "-i", "0.2", server.Addr.String()}
+	return pingCount
+}
+
+func (p ping) lasts(o Options) time.Duration {
+	return time.Duration(p.echoes(o)) * 200 * time.Millisecond
 }
 
 func (ping) version() []string { return []string{"ping", "-V"} }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var stressEngines = []Engine{{
@@ -72,6 +73,10 @@ func (stressStream) client(_, _ Endpoint, o Options) []string {
 		cache /= 2
 	}
 	return []string{"stress-ng", "--stream", strconv.Itoa(threads), "--stream-l3-size", strconv.FormatInt(cache>>20, 10) + "M", "-t", strconv.Itoa(max(leastSeconds, o.seconds())), "--metrics"}
+}
+
+func (stressStream) lasts(o Options) time.Duration {
+	return time.Duration(max(leastSeconds, o.seconds())) * time.Second
 }
 
 func (stressStream) version() []string { return []string{"stress-ng", "--version"} }

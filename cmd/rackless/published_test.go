@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/stats"
+	"github.com/rackless/rackless/study/store"
 )
 
 // madeLine is the only line of a report that is not the runs' doing.
@@ -52,6 +56,61 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 			}
 			if !doc.Emulated {
 				t.Error("it does not say that it is emulated")
+			}
+		})
+	}
+}
+
+// What is said beforehand of how long a run takes is right to a factor of two for the published studies, whose runs were made on TCG nodes.
+func TestHowLongRunsTakeIsEstimated(t *testing.T) {
+	a, _, _ := testApp(t)
+	d, err := a.dirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	raw, err := os.ReadFile("docs/studies/studies.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "studies.db") // a reader leaves files beside it
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, name := range []string{"contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+		t.Run(name, func(t *testing.T) {
+			file := "examples/studies/" + name + ".yaml"
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := study.Parse(file, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := exec.LookPath("stress-ng"); err != nil && os.Getenv("CI") == "" && bytes.Contains(text, []byte("cpu:2")) {
+				t.Skip(err)
+			}
+			r, err := a.studyRig(t.Context(), studyRunOptions{accel: "tcg"}, d, spec, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			estimate, err := r.Takes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			took, runs, err := conduct.Earlier(t.Context(), db, spec)
+			if err != nil || runs == 0 {
+				t.Fatalf("%d runs, %v", runs, err)
+			}
+			t.Logf("a run was estimated to take %v, and %d took %v on average", estimate, runs, took)
+			if estimate > 2*took || took > 2*estimate {
+				t.Errorf("estimate %v, and it took %v: more than a factor of two", estimate, took)
 			}
 		})
 	}

@@ -111,10 +111,13 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		return err
 	}
 	if o.dryRun {
-		if _, err := a.studyRig(ctx, o, d, spec, file); err != nil {
+		r, err := a.studyRig(ctx, o, d, spec, file)
+		if err != nil {
 			return err
 		}
-		a.printDesign(spec)
+		if err := a.printDesign(ctx, o, spec, r); err != nil {
+			return err
+		}
 		a.printOrder(spec)
 		return nil
 	}
@@ -128,7 +131,9 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		if err != nil {
 			return false, err
 		}
-		a.printDesign(spec)
+		if err := a.printDesign(ctx, o, spec, r); err != nil {
+			return false, err
+		}
 		return a.conductStudy(ctx, o, spec, text, r)
 	})
 }
@@ -259,7 +264,7 @@ func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labT
 }
 
 // printDesign says what is run, and what that can show.
-func (a *app) printDesign(s *study.Spec) {
+func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
 	cells, comparisons := s.Cells(), s.Comparisons()
 	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"), count(study.RunsPerCell*len(cells), "run"), s.Seed)
 	for _, f := range s.Factors {
@@ -271,25 +276,78 @@ func (a *app) printDesign(s *study.Spec) {
 	least := stats.MinBlocks(1-s.Confidence, comparisons)
 	if s.Blocks == 0 {
 		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least, count(comparisons, "comparison"))
-		fmt.Fprintln(a.out, "smallest effect that is found in 4 of 5 such studies:")
-		for _, blocks := range []int{least, 2 * least, 4 * least} {
-			fmt.Fprintf(a.out, "  with %d blocks: %s\n", blocks, smallestEffects(s, blocks))
-		}
-		return
+		return a.printEstimate(ctx, o, s, r, least)
 	}
 	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
 	if s.Blocks < least {
 		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
-		return
+		return nil
 	}
 	fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 such studies: %s\n", smallestEffects(s, s.Blocks))
 	if s.Budget > 0 {
 		fmt.Fprintf(a.out, "fewer blocks are made where %v do not hold them\n", s.Budget)
+		return a.printEstimate(ctx, o, s, r, least)
 	}
+	return nil
+}
+
+// printEstimate says for how many blocks a budget seems to suffice before any run has been made, and what so many can show.
+func (a *app) printEstimate(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig, least int) error {
+	run, how, err := a.estimateRun(ctx, o, s, r)
+	if err != nil {
+		return err
+	}
+	block := run * time.Duration(study.RunsPerCell*len(s.Cells()))
+	blocks := max(1, int(s.Budget/block)) // one that was begun is brought to its end
+	all := s.Blocks > 0 && blocks >= s.Blocks
+	if all {
+		blocks = s.Blocks
+	}
+	round := 100 * time.Millisecond
+	if run >= 10*time.Second {
+		round = time.Second
+	}
+	fmt.Fprintf(a.out, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget, count(blocks, "block"))
+	switch {
+	case blocks < least:
+		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: %d take about %v\n", least, (block * time.Duration(least)).Round(time.Second))
+	case !all: // else it has been said
+		fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 studies of %s: %s\n", count(blocks, "block"), smallestEffects(s, blocks))
+	}
+	return nil
+}
+
+// estimateRun returns about how long a run takes, and what that rests on.
+func (a *app) estimateRun(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) (run time.Duration, how string, err error) {
+	run, err = r.Takes()
+	if err != nil {
+		return 0, "", err
+	}
+	const byFile = "by what the study's file says of its tests"
+	path, err := a.dbPath(o.db)
+	if err != nil {
+		return 0, "", err
+	}
+	db, err := store.OpenReader(ctx, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return run, byFile, nil
+	}
+	if err != nil { // a file of an early release is brought up to date when the study begins
+		return run, fmt.Sprintf("%s; earlier runs cannot be read: %v", byFile, err), nil
+	}
+	mean, runs, err := conduct.Earlier(ctx, db, s)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return 0, "", err
+	}
+	if runs == 0 {
+		return run, byFile, nil
+	}
+	return mean, fmt.Sprintf("the mean of %s with these tests in %s", count(runs, "run"), path), nil
 }
 
 // smallestEffects says what a study with some blocks can show, for metrics that vary little and much.
 func smallestEffects(s *study.Spec, blocks int) string {
+	blocks = min(blocks, stats.MaxBlocks) // with more it is smaller still
 	var found []string
 	for _, spread := range []float64{0.01, 0.05, 0.2} {
 		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: s.Comparisons(), Seed: s.Seed}
