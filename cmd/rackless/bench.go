@@ -96,7 +96,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.StringVar(&f.serverNUMA, "server-numa", "", "NUMA nodes of the server's node to take memory from (default: as --numa)")
 	fs.IntVar(&f.warm, "warm-ups", 0, "measurements before each one, whose figures are dropped")
 	fs.DurationVar(&f.cool, "cool-down", 0, "wait before each measurement")
-	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed")
+	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
 	complete := func(values ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -119,6 +119,11 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	}
 	if f.warm < 0 || f.cool < 0 {
 		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.warm, f.cool))
+	}
+	if by, err := a.studyHolder(); err != nil {
+		return err
+	} else if by != nil && !f.anyway {
+		return fmt.Errorf("a study runs on this machine (%v): the two would measure each other, and its figures be spoilt; wait for it, or measure with --anyway all the same", by)
 	}
 	d, err := a.dirs()
 	if err != nil {

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -72,6 +74,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 			}
 			env.Defer(func() { nothingLeft(t, run) })
 			env.Setenv("RACKLESS_RUN", run)
+			env.Setenv(lockVariable, filepath.Base(run)) // scripts run studies at once, and beside those of other packages
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
@@ -97,6 +100,9 @@ func nothingLeft(t *testing.T, run string) {
 	}
 }
 
+// apps counts what testApp has made.
+var apps atomic.Int64
+
 // testApp is the program with its streams in memory, an empty home and no labs.
 func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	t.Helper()
@@ -107,7 +113,10 @@ func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	}
 	t.Cleanup(func() { in.Close() })
 	out, err = new(bytes.Buffer), new(bytes.Buffer)
-	env := map[string]string{"HOME": home, "RACKLESS_RUN": filepath.Join(home, "run"), "RACKLESS_CACHE": filepath.Join(home, "cache")}
+	env := map[string]string{
+		"HOME": home, "RACKLESS_RUN": filepath.Join(home, "run"), "RACKLESS_CACHE": filepath.Join(home, "cache"),
+		lockVariable: fmt.Sprintf("rackless-test-%d-%d", os.Getpid(), apps.Add(1)),
+	}
 	return &app{in: in, out: out, err: err, env: func(k string) string { return env[k] }, uid: os.Getuid()}, out, err
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
@@ -121,7 +120,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		a.printOrder(spec)
 		return nil
 	}
-	unlock, err := lockStudies(d)
+	unlock, err := a.lockStudies(d)
 	if err != nil {
 		return err
 	}
@@ -220,22 +219,6 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 		return err
 	}
 	return db.SetSurvey(ctx, s)
-}
-
-// lockStudies keeps two studies on one machine from measuring each other.
-func lockStudies(d rack.Dirs) (unlock func(), err error) {
-	if err := os.MkdirAll(d.Run, 0o700); err != nil {
-		return nil, err
-	}
-	l := flock.New(filepath.Join(d.Run, "study.lock"))
-	held, err := l.TryLock()
-	if err != nil {
-		return nil, err
-	}
-	if !held {
-		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for it, or end it", l.Path())
-	}
-	return func() { _ = l.Close() }, nil // the kernel takes the lock away in any case
 }
 
 // openStudy finds the study in the file, or adds it.

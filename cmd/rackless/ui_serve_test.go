@@ -300,7 +300,7 @@ func TestProgressOfStudies(t *testing.T) {
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("none runs (-want +got):\n%s", diff)
 	}
-	unlock, err := lockStudies(d)
+	unlock, err := a.lockStudies(d)
 	if err != nil {
 		t.Fatal(err)
 	}
