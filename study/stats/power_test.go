@@ -7,7 +7,7 @@ import (
 
 func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 	t.Parallel()
-	n := studies(300)
+	n := studies(1000)
 	t.Logf("share of %d studies that find an effect of the size that Detectable gives for a power of 80 %%", n)
 	for _, comparisons := range []int{1, 10} {
 		for _, blocks := range []int{6, 8, 10, 12, 13, 20, 40} {
@@ -33,9 +33,43 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 				}
 				share := float64(found) / float64(n)
 				t.Logf("%2d comparisons, %2d blocks, %-12s effect %.2f %%: found %.1f %%", comparisons, blocks, m.name, 100*effect, 100*share)
-				if share < 0.8-tolerance(0.8, n) && m.name != "skewed" {
+				if share < 0.8-tolerance(0.8, n) {
 					t.Errorf("%d blocks, %s: %.1f %% found, want 80 %%", blocks, m.name, 100*share)
 				}
+			}
+		}
+	}
+}
+
+// The promise is for noise of one form at both levels. Where only one level has a tail, block differences have it: away from "no effect" the effect is found nearly always, towards it
+// less often than promised. docs/statistics.md says so among the limits.
+func TestATailOfOneLevelIsTheLimitOfThePromise(t *testing.T) {
+	t.Parallel()
+	n := studies(1000)
+	for _, comparisons := range []int{1, 10} {
+		for _, blocks := range []int{6, 8, 10, 12, 13, 20, 40} {
+			effect := Power{Spread: 1, Scale: Difference, Comparisons: comparisons, Seed: 1}.Detectable(blocks)
+			if math.IsInf(effect, 1) {
+				continue
+			}
+			var shares [2]float64
+			for i, side := range []float64{1, -1} {
+				rng := newRand(uint64(blocks))
+				found := 0
+				for range n {
+					d := make([]float64, blocks)
+					for j := range d {
+						d[j] = effect + side*(rng.ExpFloat64()-1+0.3*rng.NormFloat64())/math.Sqrt(1.09)
+					}
+					if resample(d, 2000, rng.Uint64()).p*float64(comparisons) <= 0.05 {
+						found++
+					}
+				}
+				shares[i] = float64(found) / float64(n)
+			}
+			t.Logf("%2d comparisons, %2d blocks: found %5.1f %% with the tail on the effect's side, %.1f %% with it on the other", comparisons, blocks, 100*shares[0], 100*shares[1])
+			if shares[0] < 0.8-tolerance(0.8, n) || shares[1] < 0.7-tolerance(0.7, n) {
+				t.Errorf("%d comparisons, %d blocks: %.1f and %.1f %% found, want at least 80 and 70 %%", comparisons, blocks, 100*shares[0], 100*shares[1])
 			}
 		}
 	}
