@@ -211,7 +211,8 @@ func (a *analysis) gather(runs []Observation) {
 	}
 }
 
-// The control that every study has: a fixed piece of arithmetic on the host, timed before each run while nothing of the study runs. No factor can move it.
+// The control that every study has: a fixed piece of arithmetic on the host, timed in each run once the cell's settings hold, and before its load begins. The load is the one thing of a cell that may
+// move it. Early releases timed it before the settings were made, where it could not see what came with them.
 const (
 	floorTest   = "noise floor of the host"
 	floorMetric = "duration"
@@ -219,10 +220,17 @@ const (
 
 // figures are the values of a run, and its noise floor where one was measured.
 func (o *Observation) figures() []Value {
-	if o.Before == nil || o.Before.Loop <= 0 || len(o.Values) == 0 {
+	if o.Before == nil || len(o.Values) == 0 {
 		return o.Values
 	}
-	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: o.Before.Loop, Unit: "ms"})
+	loop := o.Before.CellLoop
+	if loop <= 0 {
+		loop = o.Before.Loop
+	}
+	if loop <= 0 {
+		return o.Values
+	}
+	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: loop, Unit: "ms"})
 }
 
 // settingsText writes the settings of a run in the order of the factors.

@@ -82,6 +82,7 @@ type HostState struct {
 	Own       float64   `json:"own_seconds"`              // of that, the nodes', the switch's and the load's
 	CPUs      int       `json:"cpus"`                     // online
 	Loop      float64   `json:"loop_ms,omitempty"`        // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
+	CellLoop  float64   `json:"cell_loop_ms,omitempty"`   // the same once the lab was led into the cell, before its load began: the control of every study
 	Links     []string  `json:"links,omitempty"`          // speed and width of PCIe links of devices of the lab
 	Placed    []string  `json:"placed,omitempty"`         // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
 	Devices   []string  `json:"nodes_numa,omitempty"`     // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"

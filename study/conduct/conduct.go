@@ -30,8 +30,10 @@ type Rig interface {
 	Loop(ctx context.Context) (float64, error)
 	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends there, before the run begins, and can be gone on with.
 	Ready(settings map[string]string) error
-	// Apply leads the machine into a cell.
+	// Apply leads the machine into a cell, but for its load.
 	Apply(ctx context.Context, settings map[string]string) error
+	// Load starts the load of the cell that was applied, if it has any. Rest ends it.
+	Load(ctx context.Context, settings map[string]string) error
 	// State reads what may move a figure without any factor having a part in it.
 	State(loop float64) (*study.HostState, error)
 	// Environment says what is measured on, once a cell has been applied.
@@ -291,7 +293,8 @@ func (c *Conductor) tell(p Progress) {
 
 // measure leads the rig into the cell and makes all tests. Its error is the run's.
 func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample, before, after *study.HostState, err error) {
-	if err := c.Rig.Apply(ctx, settings); err != nil {
+	inCell, err := c.enter(ctx, settings)
+	if err != nil {
 		return nil, nil, nil, fmt.Errorf("lead the lab into the cell: %w", err)
 	}
 	if c.Study.Environment == nil {
@@ -305,7 +308,7 @@ func (c *Conductor) measure(ctx context.Context, settings map[string]string, loo
 	if before, err = c.Rig.State(loop); err != nil {
 		return nil, nil, nil, err
 	}
-	before.Rackless = c.Rackless
+	before.Rackless, before.CellLoop = c.Rackless, inCell
 	for _, m := range c.Spec.Measure {
 		got, err := c.Rig.Measure(ctx, m)
 		samples = append(samples, got...)
@@ -317,6 +320,17 @@ func (c *Conductor) measure(ctx context.Context, settings map[string]string, loo
 		return samples, before, nil, err
 	}
 	return samples, before, after, c.Rig.Rest(ctx)
+}
+
+// enter leads the rig into the cell, and measures the noise floor there: once all that comes with the cell is so, and before the load begins, which alone may move it.
+func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop float64, err error) {
+	if err := c.Rig.Apply(ctx, settings); err != nil {
+		return 0, err
+	}
+	if loop, err = c.Rig.Loop(ctx); err != nil {
+		return 0, err
+	}
+	return loop, c.Rig.Load(ctx, settings)
 }
 
 func states(before, after *study.HostState) (b, a json.RawMessage, err error) {

@@ -31,7 +31,8 @@ type fakeRig struct {
 	apply   func(n int) error                                    // nil: fine; n counts from 1
 	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
 	state   func(n int, s *study.HostState)
-	facts   []study.Fact // nil: its accelerator
+	facts   []study.Fact                         // nil: its accelerator
+	loop    func(cell map[string]string) float64 // by the cell that the machine is in, which stays until the next is applied; nil: 10
 	n       int
 }
 
@@ -42,6 +43,9 @@ func (f *fakeRig) Rest(context.Context) error { f.loading = false; return nil }
 func (f *fakeRig) Loop(context.Context) (float64, error) {
 	if f.loading {
 		return 0, errors.New("the noise floor was measured under load")
+	}
+	if f.loop != nil {
+		return f.loop(f.cell), nil
 	}
 	return 10, nil
 }
@@ -55,12 +59,20 @@ func (f *fakeRig) Ready(settings map[string]string) error {
 
 func (f *fakeRig) Apply(_ context.Context, settings map[string]string) error {
 	f.n++
-	f.cell, f.loading = settings, true
+	f.cell = settings
 	f.at = f.at.Add(2 * time.Second)
 	f.applied = append(f.applied, fmt.Sprint(settings))
 	if f.apply != nil {
 		return f.apply(f.n)
 	}
+	return nil
+}
+
+func (f *fakeRig) Load(_ context.Context, settings map[string]string) error {
+	if fmt.Sprint(settings) != fmt.Sprint(f.cell) {
+		return errors.New("load of another cell than the one that was applied")
+	}
+	f.loading = true
 	return nil
 }
 
@@ -166,7 +178,7 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations), rec.Environment)
 	}
 	for _, o := range rec.Data.Runs {
-		if o.Before == nil || o.Before.Loop != 10 || o.After == nil || !o.After.At.After(o.Before.At) {
+		if o.Before == nil || o.Before.Loop != 10 || o.Before.CellLoop != 10 || o.After == nil || !o.After.At.After(o.Before.At) {
 			t.Errorf("run %d: the state of the host before it is %+v, and after it %+v", o.Run, o.Before, o.After)
 		}
 	}
@@ -503,6 +515,38 @@ func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 		}
 		if err := c.DB.End(t.Context(), r, nil, nil); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// What comes with a cell, and is not the factor's doing, is seen by the control that every study has. The noise floor before the run, which is that of the cell before, could not see it:
+// the cells before those of a level are drawn at random.
+func TestWhatComesWithACellMovesTheControl(t *testing.T) {
+	t.Parallel()
+	for _, moves := range []bool{false, true} {
+		c, f, _ := setUp(t, strings.Replace(text, "blocks: 6", "blocks: 8", 1))
+		runs := 0
+		f.loop = func(cell map[string]string) float64 {
+			runs++
+			ms := 10 + float64(runs*7%11)/100 // its own noise
+			if moves && cell["placement"] == "pin" {
+				ms *= 1.1 // less than what counts as disturbed
+			}
+			return ms
+		}
+		if err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := conduct.Load(t.Context(), c.DB, "fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := study.Analyse(rec.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Comparisons[0].Confounded; (len(got) > 0) != moves {
+			t.Errorf("what comes with the cell slows the machine: %v; confounded: %q", moves, got)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	return names[1], names[0], nil
 }
 
-// Apply leads lab and machine into a cell. The load runs when it returns.
+// Apply leads lab and machine into a cell, but for its load.
 func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	if err := r.Rest(ctx); err != nil {
 		return err
@@ -308,12 +308,16 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		if err := r.links(ctx, settings); err != nil {
 			return err
 		}
-		if err := r.place(settings[study.FactorPlacement] == variant.Pin); err != nil {
-			return err
-		}
+		return r.place(settings[study.FactorPlacement] == variant.Pin)
 	}
+	return nil
+}
+
+// Load starts the load of a cell that was applied. It runs when Load returns.
+func (r *Rig) Load(ctx context.Context, settings map[string]string) error {
 	cpus, outside := r.loadCPUs(settings[study.FactorIsolation])
 	if outside {
+		var err error
 		if r.dissolved, err = tune.MachinePartition().Dissolve(ctx, r.system()); err != nil {
 			return err
 		}
@@ -326,11 +330,11 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 		}
 		r.load = l
 	case kind == study.ContentionNetwork:
-		client, server, err := r.pair(l)
+		client, server, err := r.pair(r.lab)
 		if err != nil {
 			return err
 		}
-		r.load = startTraffic(r.rack, others(l, client, server))
+		r.load = startTraffic(r.rack, others(r.lab, client, server))
 	default:
 		return nil
 	}

@@ -49,7 +49,14 @@ func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := r.Apply(ctx, map[string]string{study.FactorContention: study.ContentionNetwork}); err != nil {
+	network := map[string]string{study.FactorContention: study.ContentionNetwork}
+	if err := r.Apply(ctx, network); err != nil {
+		t.Fatal(err)
+	}
+	if r.load != nil {
+		t.Error("there is load before the noise floor could be measured")
+	}
+	if err := r.Load(ctx, network); err != nil {
 		t.Fatal(err)
 	}
 	load := r.load.(*traffic)
