@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/internal/tally"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -138,7 +139,7 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 			return (100 + 10*float64(b)) * math.Exp(0.05*rng.NormFloat64())
 		}},
 	} {
-		alarms := 0
+		alarms, early := 0, 0
 		for i := range studies {
 			r := analyse(t, simulate(s, uint64(i+1), map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", tt.noise))
 			if r.Blocks != 10 {
@@ -148,9 +149,12 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 				return c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse
 			}) {
 				alarms++
+				if i < 200 {
+					early++
+				}
 			}
 		}
-		t.Logf("%s noise: %d of %d studies of a level against itself raised a false alarm", tt.name, alarms, studies)
+		tally.Logf(t, "%s noise: %d of %d studies of a level against itself raised a false alarm, %.1f %% (%d of the first %d)", tt.name, alarms, studies, 100*float64(alarms)/float64(studies), early, min(studies, 200))
 		if !testing.Short() && float64(alarms) > 0.05*float64(studies) {
 			t.Errorf("%s noise: %d of %d are more than 5 %%", tt.name, alarms, studies)
 		}

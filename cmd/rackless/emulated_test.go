@@ -140,7 +140,7 @@ func (e *emulated) awaitBoot(t *testing.T, old string) {
 
 // fingerprintScript prints everything of the host that prepare may change: files with their content, modes and owners, and values of the kernel. What a running
 // system changes by itself is left out, such as the slice that libvirtd brings along when somebody first asks it for domains, and its
-// empty directory of storage pools once it has had one. The drift of the clock that rackless emulate sets is none of prepare's. Of large files it is told when they were last
+// empty directory of storage pools once it has had one, and the CPUs of single interrupts, which irqbalance moves. The drift of the clock that rackless emulate sets is none of prepare's. Of large files it is told when they were last
 // written or renamed, which nothing can put back: to read them takes an emulated CPU seconds.
 const fingerprintScript = `
 find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
@@ -151,10 +151,6 @@ grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /s
 	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
 	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address \
 	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask /sys/fs/cgroup/*/cpuset.cpus /sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
-for of in /proc/irq/*/*/; do
-	irq=${of%/*/} name=${of%/}
-	read -r cpus <$irq/smp_affinity && echo "interrupts of ${name##*/} on $cpus"
-done | sort
 ip -o -d link show | sed -E 's/^[0-9]+: //; s/ state [A-Z]+ / /; s/,LOWER_UP|NO-CARRIER,//g' | sort
 ls /sys/bus/pci/devices
 find /sys/bus/pci/devices/*/driver /sys/bus/pci/devices/*/iommu_group -maxdepth 0 -printf '%p %l\n'

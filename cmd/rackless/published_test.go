@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/internal/tally"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/stats"
@@ -48,6 +49,9 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 			was, is := madeLine.ReplaceAllString(string(published), ""), madeLine.ReplaceAllString(now.String(), "")
 			if diff := diffLines(was, is); diff != "" {
 				t.Errorf("make publish-studies writes it anew (-published +now):\n%s", diff)
+			}
+			if strings.HasPrefix(name, "aa-") {
+				tally.Logf(t, "a real study of a level against itself: %d comparisons, over %d blocks", len(doc.Result.Comparisons), doc.Result.Blocks)
 			}
 			for _, c := range doc.Result.Comparisons {
 				if strings.HasPrefix(name, "aa-") && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {

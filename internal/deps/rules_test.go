@@ -152,6 +152,7 @@ var rules = map[string]rule{
 	"internal/planbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"}, why: "it makes problems for tests and benchmarks; who solves them is not its business"},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
+	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }

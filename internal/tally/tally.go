@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // Dir is the environment variable that names the directory for the counts. Where it is not set they are only logged.
@@ -18,9 +17,17 @@ var (
 	begun = map[string]bool{} // the files that this process writes to
 )
 
+// A T is what of a testing.TB is used.
+type T interface {
+	Helper()
+	Name() string
+	Log(args ...any)
+	Errorf(format string, args ...any)
+}
+
 // Logf logs a line of what the test counted, and adds it to the test's own file, whose lines of an earlier run go. So the counts of a test whose result go test takes from its
 // cache are those of the run that the result is of.
-func Logf(t testing.TB, format string, args ...any) {
+func Logf(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
 	t.Log(line)
