@@ -145,8 +145,11 @@ func (c *Conductor) Run(ctx context.Context) error {
 		if left == 0 {
 			continue
 		}
-		if b := c.Spec.Budget; b > 0 && len(c.took) > 0 {
-			need := time.Duration(float64(left) * mean(c.took) * float64(time.Second))
+		if b := c.Spec.Budget; b > 0 {
+			var need time.Duration // of a study none of whose runs counts so far nothing is known, but that the time is over one day
+			if len(c.took) > 0 {
+				need = time.Duration(float64(left) * mean(c.took) * float64(time.Second))
+			}
 			if used := spent + c.now().Sub(began); used+need > b {
 				return nil
 			}

@@ -411,6 +411,27 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	}
 }
 
+// On a machine that is never quiet a budget ends too, although no run has shown how long one takes.
+func TestABudgetEndsWhereNoRunCounts(t *testing.T) {
+	t.Parallel()
+	c, f, _ := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
+	f.state = func(_ int, s *study.HostState) { s.Busy = float64(s.At.Unix()) }
+	ctx, cancel := context.WithCancel(t.Context())
+	f.apply = func(n int) error {
+		if n > 100 {
+			cancel()
+		}
+		return nil
+	}
+	if err := c.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Three attempts at 4 runs of 10 s each are 120 s a block.
+	if got := statuses(t, c); got != "map[disturbed:24]" {
+		t.Errorf("got %s, want two blocks", got)
+	}
+}
+
 // A rig may find, before a run, that nothing can be measured: the study ends there, and the run is no attempt.
 func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	t.Parallel()
