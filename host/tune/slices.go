@@ -21,7 +21,8 @@ var hostSlices = []string{"system.slice", "user.slice", "init.scope"}
 //
 // They are drop-ins of systemd, not values in cgroup files: systemd owns those, and writes what its configuration says whenever it makes a cgroup. A drop-in is in force from the
 // first process of a boot on, its undo is to remove it, and nobody has to be asked what had been there. ("systemctl set-property --runtime" leaves an empty
-// setting behind when it is undone. systemd 252 takes drop-ins up on daemon-reload, removal too: seen in a virtual machine.)
+// setting behind when it is undone. systemd 252 takes drop-ins up on daemon-reload. Their removal it takes up, too, where the
+// kernel lets it: see [Unit.releaseSlice].)
 //
 // machine.slice becomes a partition where that leaves the host CPUs of its own: the kernel then keeps everything else off its CPUs, kernel threads and containers that are in no
 // slice of systemd's among them. It has QEMU's own threads as well, so that their CPUs are in it. It is a partition root, not an isolated one: isolated ones balance no load, and QEMU's

@@ -41,6 +41,42 @@ func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 	}
 }
 
+// A slice with processes keeps its limit when systemd takes it away: the kernel refuses an empty list.
+func TestASliceThatNobodyLimitsGetsAllCPUsBack(t *testing.T) {
+	t.Parallel()
+	const file = "sys/fs/cgroup/system.slice/cpuset.cpus"
+	op := &Unit{Slice: "system.slice", CPUs: topology.CPUs(3, 7)}
+	for _, tt := range []struct{ name, limit, asked, want string }{
+		{"the limit stayed", "3,7\n", "\n", "0-7"},
+		{"the limit went", "\n", "\n", "\n"},
+		{"it has all CPUs", "0-7\n", "\n", "0-7\n"},
+		{"somebody else limits it", "2-3\n", "2-3\n", "2-3\n"},
+		{"no controller", "", "\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.write("sys/devices/system/cpu/possible", "0-7\n")
+			if tt.limit != "" {
+				m.write(file, tt.limit)
+			}
+			s := m.system()
+			s.Run = func(_ context.Context, argv []string) ([]byte, error) {
+				if want := "systemctl show --property=AllowedCPUs --value -- system.slice"; strings.Join(argv, " ") != want {
+					t.Errorf("%q was run, want %s", argv, want)
+				}
+				return []byte(tt.asked), nil
+			}
+			if err := op.releaseSlice(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(m.root, file))
+			if string(got) != tt.want || (err != nil) != (tt.limit == "") {
+				t.Errorf("cpuset.cpus is %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestWhereThereAreNoCgroupsOfVersion2TheRestIsMade(t *testing.T) {
 	t.Parallel()
 	steps := pair(t, pairLab).steps(t, Options{NoReboot: true})

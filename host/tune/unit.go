@@ -105,7 +105,10 @@ func (u *Unit) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err := u.file().Restore(ctx, s, st.File); err != nil {
 		return err
 	}
-	return u.takeUp(ctx, s)
+	if err := u.takeUp(ctx, s); err != nil {
+		return err
+	}
+	return u.releaseSlice(ctx, s)
 }
 
 // takeUp has systemd read its configuration again, and restarts the service where it runs.
@@ -210,6 +213,35 @@ func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 		}
 		return nil
 	})
+}
+
+// releaseSlice lets the processes of a slice that nobody limits any more use all CPUs. systemd empties cpuset.cpus then, which the kernel refuses where the cgroup has processes (systemd 252 on
+// Linux 6.1: "No space left on device"); the limit would stay for as long as any unit needs the controller, the virtual machine of somebody else's for one.
+func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
+	file := cgroupRoot + u.Slice + "/cpuset.cpus"
+	if u.Slice == "" || !systemdRuns(s) || !s.Exists(file) {
+		return nil
+	}
+	// systemd answers after it has done what the reload left to do.
+	asked, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice)
+	if err != nil || strings.TrimSpace(string(asked)) != "" {
+		return err // others limit it, to which systemd has seen
+	}
+	limit, err := s.Value(file)
+	if err != nil || limit == "" {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the controller has gone, and the limit with it
+		}
+		return err
+	}
+	all, err := s.Value("/sys/devices/system/cpu/possible")
+	if err != nil || limit == all {
+		return err
+	}
+	if err := s.WriteValue(file, all); err != nil {
+		return fmt.Errorf("%s may use CPUs %s alone, and nobody asks for that any more: %w", u.Slice, limit, err)
+	}
+	return nil
 }
 
 // How long is waited for others to do what they were told, and how often is looked.
