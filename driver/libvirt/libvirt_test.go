@@ -137,6 +137,29 @@ func TestLifeOfALab(t *testing.T) {
 		}
 	})
 
+	t.Run("a domain that somebody else has pinned is shown and not touched", func(t *testing.T) {
+		pin := func(cpu string) {
+			t.Helper()
+			if _, err := d.Virsh("vcpupin", "pair.vm01", "0", cpu, "--config"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pin("1")
+		changes, err := c.Compare(ctx, specs)
+		want := []Change{
+			{Name: "pair.vm00", Action: Keep},
+			{Name: "pair.vm01", Action: Replace, Diff: []string{"- <vcpupin vcpu='0' cpuset='1'/>", "+ <vcpupin vcpu='0' cpuset='0'/>"}},
+		}
+		if diff := cmp.Diff(want, changes); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		pin("0")
+		changes, err = c.Compare(ctx, specs)
+		if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}}, changes); err != nil || diff != "" {
+			t.Errorf("pinned as it was: %v (-want +got):\n%s", err, diff)
+		}
+	})
+
 	agents := make([]*guest.Agent, len(specs))
 	var wg sync.WaitGroup
 	for i, s := range specs {

@@ -3,11 +3,14 @@ package libvirt
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/render/libvirtxml"
 )
 
 // A Spec is a domain as it is to be.
@@ -111,6 +114,16 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 			return nil, fmt.Errorf("domain %s: %w", s.Name, err)
 		}
 		same := bytes.Equal(plain, d.Node.Defined)
+		if same {
+			now, err := c.xml(ctx, d.UUID)
+			if err != nil {
+				return nil, err
+			}
+			if st.Diff, err = movedBy(now, plain); err != nil {
+				return nil, fmt.Errorf("domain %s: %w", s.Name, err)
+			}
+			same = len(st.Diff) == 0
+		}
 		switch st.active = d.State.Active(); {
 		case same && st.active:
 			st.Action = Keep
@@ -122,9 +135,12 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 			st.Action = Redefine
 		}
 		if !same {
-			st.Diff = unknownDiff
-			if d.Node.Defined != nil {
+			switch {
+			case len(st.Diff) > 0: // of what somebody else has changed
+			case d.Node.Defined != nil:
 				st.Diff = diffLines(d.Node.Defined, plain)
+			default:
+				st.Diff = unknownDiff
 			}
 			if st.before, err = c.xml(ctx, d.UUID); err != nil {
 				return nil, err
@@ -133,6 +149,27 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 		steps = append(steps, st)
 	}
 	return steps, nil
+}
+
+// movedBy returns how the place of a domain differs from what is wanted: with virsh anybody may have pinned it otherwise since, of which its mark says nothing. libvirt keeps the form
+// of just these elements.
+func movedBy(now, wanted []byte) ([]string, error) {
+	var places [2][]byte
+	for i, text := range [][]byte{now, wanted} {
+		d, err := libvirtxml.Unmarshal(text)
+		if err != nil {
+			return nil, err
+		}
+		places[i], err = libvirtxml.Marshal(struct {
+			XMLName  xml.Name             `xml:"domain"`
+			CPUTune  *libvirtxml.CPUTune  `xml:"cputune"`
+			NUMATune *libvirtxml.NUMATune `xml:"numatune"`
+		}{CPUTune: d.CPUTune, NUMATune: d.NUMATune})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return diffLines(places[0], places[1]), nil
 }
 
 // undoLimit bounds taking back what an Up has done.
