@@ -176,17 +176,24 @@ func (c *hostCheck) threads() {
 		c.unread(IDThreads, hostSubject, "none", evidence)
 		return
 	}
-	var foreign []string
+	var foreign, kernel []string // those of programs are named first: they can be moved
 	for i := range c.run.Threads {
 		t := &c.run.Threads[i]
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
 		}
 		here := t.Allowed.Overlaps(c.lab) && (t.Allowed.Contains(t.LastCPU) && c.lab.Contains(t.LastCPU) || t.Allowed.IsSubsetOf(c.lab))
-		if here {
-			foreign = append(foreign, fmt.Sprintf("%d %s (may use %s, last on %d)", t.TID, printable(t.Name), t.Allowed, t.LastCPU))
+		if !here {
+			continue
+		}
+		text := fmt.Sprintf("%d %s (may use %s, last on %d)", t.TID, printable(t.Name), t.Allowed, t.LastCPU)
+		if t.Kernel {
+			kernel = append(kernel, text)
+		} else {
+			foreign = append(foreign, text)
 		}
 	}
+	foreign = append(foreign, kernel...)
 	f := Finding{ID: IDThreads, Subject: hostSubject, Have: fmt.Sprintf("none of %s on the host", plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
 		f.Have = plural(len(foreign), "foreign thread") + ": " + few(foreign, 5)
