@@ -150,8 +150,8 @@ cat /proc/cmdline
 grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
 	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
 	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address \
-	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask /sys/fs/cgroup/*/cpuset.cpus /sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
-ip -o -d link show | sed -E 's/^[0-9]+: //; s/ state [A-Z]+ / /; s/,LOWER_UP|NO-CARRIER,//g' | sort
+	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask /sys/fs/cgroup/*.slice/cpuset.cpus.effective /sys/fs/cgroup/init.scope/cpuset.cpus.effective /sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
+ip -o -d link show | sed -E 's/^[0-9]+: //; s/ (state|qdisc) [a-zA-Z_]+//g; s/,LOWER_UP|NO-CARRIER,//g' | sort
 ls /sys/bus/pci/devices
 find /sys/bus/pci/devices/*/driver /sys/bus/pci/devices/*/iommu_group -maxdepth 0 -printf '%p %l\n'
 ls /sys/fs/cgroup | grep -v '^machine.slice$'
