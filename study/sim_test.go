@@ -110,6 +110,21 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 	}
 }
 
+// A factor with one level is held at it: nothing is compared by it, and everything is at it.
+func TestAFactorWithOneLevelIsHeld(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [\"cpu:2\"]\nmeasure: [{test: ib_write_bw, metrics: [bw_average]}]\nblocks: 8\n")
+	r := analyse(t, simulate(s, 1, twoMetrics, "Gb/s", func(cell map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+		if cell["contention"] != "cpu:2" {
+			t.Fatalf("cell %v", cell)
+		}
+		return 1 + 0.01*rng.NormFloat64()
+	}))
+	if len(r.Comparisons) != 1 || r.Comparisons[0].Factor != "placement" || r.Comparisons[0].Where != "contention=cpu:2" {
+		t.Errorf("%+v", r.Comparisons)
+	}
+}
+
 // A level compared with itself shows nothing: at most 5 % of studies may say otherwise, under each kind of noise. Of 200, a rate of 7 % would pass for 5 % one time in six, and
 // one of 4 % for more than 5 % one time in six.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {

@@ -42,7 +42,7 @@ type Spec struct {
 	Imported string `json:"imported,omitempty"`
 }
 
-// A Factor is what a study varies. The first level is the one that others are compared with.
+// A Factor is what a study varies. The first level is the one that others are compared with; a factor with one level alone is held at it.
 type Factor struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
@@ -322,6 +322,9 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 		}
 		s.Factors = append(s.Factors, f)
 	}
+	if !slices.ContainsFunc(s.Factors, func(f Factor) bool { return len(f.Levels) > 1 }) {
+		return fmt.Errorf("factors: all have one level, so that nothing can be compared: give %s another one", s.Factors[0].Name)
+	}
 	if s.Design == DesignHalf {
 		if len(s.Factors) < 3 {
 			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be told apart; it takes three or more, or design full", len(s.Factors))
@@ -391,8 +394,8 @@ func (s *Spec) joints(all []fileJoint) error {
 }
 
 func (f *Factor) check() error {
-	if len(f.Levels) < 2 || len(f.Levels) > maxLevels {
-		return fmt.Errorf("factor %s: %d levels, want 2 to %d", f.Name, len(f.Levels), maxLevels)
+	if len(f.Levels) < 1 || len(f.Levels) > maxLevels {
+		return fmt.Errorf("factor %s: %d levels, want 1 to %d", f.Name, len(f.Levels), maxLevels)
 	}
 	for i, l := range f.Levels {
 		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {

@@ -20,7 +20,7 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		{"a name with a blank", "name: a b\n" + rest, `name "a b": want small letters`},
 		{"no lab", "name: a\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pin]}\n", "lab: which lab file is measured is missing"},
 		{"no factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\n", "factors: nothing is varied"},
-		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n", "factor placement: 1 levels, want 2 to 16"},
+		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n", "factors: all have one level, so that nothing can be compared: give placement another one"},
 		{"no list", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: pin}\n", "factor placement: want a list of levels"},
 		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n", "factor colour: want placement, isolation"},
 		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n", "factor placement: level pinned: want one of default, pin,"},
