@@ -83,7 +83,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 	})
 }
 
-// nothingLeft fails if a lab outlived its script, and removes it.
+// nothingLeft fails if a lab or a host outlived its script, and ends it.
 func nothingLeft(t *testing.T, run string) {
 	left, err := driver.ProcessesUsing("", run)
 	if err != nil {
@@ -91,6 +91,9 @@ func nothingLeft(t *testing.T, run string) {
 	}
 	for _, p := range left {
 		t.Errorf("process %d still runs with %s in its arguments", p.PID, run)
+		if err := p.Kill(context.Background()); err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := rack.DownAll(context.Background(), rack.Dirs{Run: run}); err != nil {
 		t.Error(err)

@@ -31,7 +31,7 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	if err := os.WriteFile(db, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+	for _, name := range []string{"protected", "contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
 		t.Run(name, func(t *testing.T) {
 			published, err := os.ReadFile(filepath.Join(dir, name+".md"))
 			if err != nil {
@@ -86,7 +86,7 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for _, name := range []string{"contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+	for _, name := range []string{"protected", "contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
 		t.Run(name, func(t *testing.T) {
 			file := "examples/studies/" + name + ".yaml"
 			text, err := os.ReadFile(file)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
@@ -150,6 +151,9 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	began := time.Now()
 	r, err := rack.Up(ctx, d, l, o)
 	ui.close()
+	if _, changed := errors.AsType[*libvirt.ChangedError](err); changed {
+		return &exitError{exitFaults, fmt.Errorf("%w\n--recreate ends it, and starts it as it is to be", err)}
+	}
 	if err != nil {
 		return err
 	}

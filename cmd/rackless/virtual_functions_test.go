@@ -118,11 +118,11 @@ rackless up lab.yaml
 // foreignScript has a process of somebody else's among those that may run on the CPUs of the lab, and verifies that there is none.
 const foreignScript = `
 cd /sys/fs/cgroup/machine.slice && mkdir foreign
-cp /bin/sleep /run/intruder
-sh -c 'echo $$ >foreign/cgroup.procs; exec taskset -c 2-3 /run/intruder 600' & pid=$!
+cp /bin/sleep /root/intruder
+sh -c 'echo $$ >foreign/cgroup.procs; exec taskset -c 2-3 /root/intruder 600' & pid=$!
 sleep 2
 rackless verify parts --only RL206; echo "verify: status $?"
-kill $pid; wait; rmdir foreign; rm /run/intruder
+kill $pid; wait; rmdir foreign; rm /root/intruder
 `
 
 // whatDriftsIsSeen moves a pin and brings a foreign process, on the live host, and looks at what is said of it.
