@@ -58,6 +58,10 @@ func (b *bench) cases(kernel string) []*benchCase {
 			}
 			return b.down(ctx, "sixteen")
 		}},
+		{name: "host", what: "rackless emulate epyc-7551p --scale 4, 16 CPUs: from its template to the end of a command, and gone", run: b.host("epyc-7551p")},
+		{name: "host-small", what: "rackless emulate desktop --scale 4, 4 CPUs: from its template to the end of a command, and gone", run: b.host("desktop")},
+		{name: "host-cold", what: "rackless emulate --cold epyc-7551p --scale 4: GRUB, kernel and systemd until a command has ended, and gone", run: b.host("epyc-7551p", "--cold")},
+		{name: "host-small-cold", what: "rackless emulate --cold desktop --scale 4, the same", run: b.host("desktop", "--cold")},
 		{name: "floor-2", what: "two clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(2, false)},
 		{name: "floor-16", what: "16 clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(16, false)},
 		{name: "floor-16-rdma", what: "16 clones resumed by QMP and configured at their setup ports, no checks", run: b.floor(16, true)},
@@ -68,6 +72,14 @@ func (b *bench) cases(kernel string) []*benchCase {
 		fmt.Println("# no comparison with virtme-ng: pip install virtme-ng, and give --vng-kernel")
 	}
 	return cases
+}
+
+// host times a command in an emulated host that is there for it alone.
+func (b *bench) host(profile string, flags ...string) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		args := append([]string{"emulate", profile, "--scale", "4", "-n"}, flags...)
+		return b.rackless(ctx, b.cache, append(args, "--", "true")...)
+	}
 }
 
 // cold times a start with a cache that has the image and no template.
