@@ -110,10 +110,18 @@ type Pairing struct {
 	Joint *Joint
 }
 
-// Pairings returns what is compared: of each factor every level with the first, wherever the other factors are the same. Of half a design no two cells differ in one
+// Pairings returns what is compared: what the study asks for, and of each factor every level with the first, wherever the other factors are the same. Of half a design no two cells differ in one
 // factor alone, so each factor is compared over all cells: as many of them have each level of each other factor on both sides.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
+	for i := range s.Compare {
+		j := &s.Compare[i]
+		for _, c := range s.Cells() {
+			if slices.Equal(c, s.with(c, j.From)) {
+				all = append(all, Pairing{Where: c, Joint: j})
+			}
+		}
+	}
 	for i, f := range s.Factors {
 		if s.Design == DesignHalf {
 			all = append(all, Pairing{Factor: f.Name, B: 1})
@@ -122,14 +130,6 @@ func (s *Spec) Pairings() []Pairing {
 		for _, c := range s.Cells() {
 			if c[i] > 0 {
 				all = append(all, Pairing{Factor: f.Name, B: c[i], Where: c})
-			}
-		}
-	}
-	for i := range s.Compare {
-		j := &s.Compare[i]
-		for _, c := range s.Cells() {
-			if slices.Equal(c, s.with(c, j.From)) {
-				all = append(all, Pairing{Where: c, Joint: j})
 			}
 		}
 	}
