@@ -20,7 +20,7 @@ import (
 
 // everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
 // after which the other command turns round are at every sixth. The power is cut at every step, too, in one of its moments, and what goes on after a cut meets the next; the other
-// command turns round after one cut of each.
+// command turns round after one cut of each chain.
 var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round after every kill; and lead a study over boots: takes an hour")
 
 // cutSeed chooses the moments in which the power is cut: 0 or 1. Together they are both of each step.
@@ -116,8 +116,8 @@ func newSmall(t *testing.T, name, profile string) *small {
 	return h
 }
 
-// ofBoot is what of a fingerprint only a reboot changes.
-var ofBoot = regexp.MustCompile(`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):).*\n`)
+// ofBoot is what of a fingerprint only a reboot changes: a kernel that was booted with isolcpus keeps its work queues off those CPUs from the start.
+var ofBoot = regexp.MustCompile(`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
 
 // state is the host's fingerprint, but for what only a reboot changes.
 func (h *small) state(t *testing.T) string {
@@ -255,54 +255,47 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 	t.Run("prepare goes on", func(t *testing.T) {
 		t.Parallel()
 		h := bootCutHost(t, known.name, true)
-		n := h.chainOfCuts(t, cutPrepare, known.making)
+		n := h.chainOfCuts(t, cutPrepare, known.making, func(when string) {
+			h.rollback(t)
+			h.same(t, when+": after rollback", known.before)
+			tally.Logf(t, "%s; rollback turned round", when)
+		})
 		h.same(t, "prepared in spite of power cuts", known.prepared)
 		tally.Logf(t, "the power was cut at %d of %d steps of prepare, which went on", n, len(known.making))
-		at := h.cutSomewhere(t, cutRollback, known.takingBack)
-		h.mustPrepare(t)
-		h.same(t, at+": after prepare", known.prepared)
-		tally.Logf(t, "%s, and prepare turned round", at)
 	})
 	t.Run("rollback takes back", func(t *testing.T) {
 		t.Parallel()
-		n := known.chainOfCuts(t, cutRollback, known.takingBack)
+		n := known.chainOfCuts(t, cutRollback, known.takingBack, func(when string) {
+			known.mustPrepare(t)
+			known.same(t, when+": after prepare", known.prepared)
+			tally.Logf(t, "%s; prepare turned round", when)
+		})
 		known.same(t, "rolled back in spite of power cuts", known.before)
 		tally.Logf(t, "the power was cut at %d of %d steps of rollback, which went on", n, len(known.takingBack))
-		at := known.cutSomewhere(t, cutPrepare, known.making)
-		known.rollback(t)
-		known.same(t, at+": after rollback", known.before)
-		tally.Logf(t, "%s, and rollback turned round", at)
 	})
 }
 
-// cutSomewhere cuts the power at one step, in one of its moments, both by chance, and says where.
-func (h *cutHost) cutSomewhere(t *testing.T, command string, steps []string) string {
-	t.Helper()
-	step, phase := steps[rand.IntN(len(steps))], phases[rand.IntN(len(phases))]
-	at := fmt.Sprintf("the power was cut where %s of %q was %s", step, command, phase)
-	t.Log(at)
-	if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
-		t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
-	}
-	return at
-}
-
-// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end at last. It
-// returns how often it cut.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string) (cuts int) {
+// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end at last. After
+// one cut, chosen by chance, the other command turns round, and all is made again up to the next. It returns how often it cut.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn func(when string)) (cuts int) {
 	t.Helper()
 	seed := *cutSeed
 	if seed < 0 {
 		seed = rand.IntN(2)
 	}
-	t.Logf("with -cut-seed %d:", seed)
+	turnAt := rand.IntN(len(steps))
+	t.Logf("with -cut-seed %d, and the other command after cut %d:", seed, turnAt+1)
 	for i, step := range steps {
 		phase := phases[(i+seed)%2]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
 			t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
 		}
 		cuts++
-		t.Logf("%s: the power was cut where %s was %s", command, step, phase)
+		when := fmt.Sprintf("the power was cut in %q where %s was %s", command, step, phase)
+		t.Log(when)
+		if i == turnAt {
+			turn(when)
+		}
 	}
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
 		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, cuts, status, out)
