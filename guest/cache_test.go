@@ -324,6 +324,7 @@ func TestRecipeKey(t *testing.T) {
 		"packages":      func(r *Recipe) { r.Packages = r.Packages[1:] },
 		"programs":      func(r *Recipe) { r.Programs = append(r.Programs, "sh") },
 		"kept files":    func(r *Recipe) { r.Keep = nil },
+		"links":         func(r *Recipe) { r.Links[0].Target = "usr/lib/x" },
 		"modules":       func(r *Recipe) { r.Modules[0], r.Modules[1] = r.Modules[1], r.Modules[0] },
 		"optional ones": func(r *Recipe) { r.Optional = r.Optional[1:] },
 		"drivers":       func(r *Recipe) { r.Drivers = r.Drivers[1:] },
@@ -346,9 +347,17 @@ func initramfs(t *testing.T) []byte {
 	root := t.TempDir()
 	writeTree(t, root, map[string]string{
 		"usr/bin/busybox": string(elfFile(t, "", nil, "")), "usr/bin/dash": string(elfFile(t, loader, []string{"libc.so.6"}, "")),
-		"lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so", "usr/lib/ld.so": "loader", "lib/libc.so.6": "libc", "etc/x.d/b": "b", "etc/x.d/a": "a",
+		"lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so", "usr/lib/ld.so": "loader", "lib/libc.so.6": "libc", "etc/x.d/b": "b", "etc/x.d/a": "a", "etc/x.d/libc": "-> /lib/libc.so.6",
+		"usr/lib/alternatives/libold.so.1.16": "old",
 	})
-	r := Recipe{Programs: []string{"busybox", "dash"}, Keep: []string{"etc/x.d/*"}}
+	r := Recipe{Programs: []string{"busybox", "dash"}, Keep: []string{"etc/x.d/*", "usr/lib/libold.so.1"}, Links: []Link{
+		{Path: "usr/lib/libold.so.1", Target: "usr/lib/alternatives/libold.so.1.*"}, {Path: "usr/lib/libgone.so", Target: "usr/lib/gone/*"},
+	}}
+	for _, l := range r.Links {
+		if err := l.make(root); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var out bytes.Buffer
 	if err := writeInitramfs(&out, root, r, []module{{"base", []byte("1"), true}, {"rdma_rxe", []byte("2"), false}}, driverSet{
 		modules: []module{{"igb", []byte("3"), true}}, rows: []driverRow{{"pci:v00008086d000010C9sv*", []string{"dca", "igb"}}},
@@ -385,8 +394,8 @@ func TestInitramfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"init": "bin/busybox", "bin/busybox": "/usr/bin/busybox", "bin/sh": "/usr/bin/dash", "lib64/ld-linux-x86-64.so.2": "loader",
-		"lib/libc.so.6": "libc", "etc/x.d/a": "a", "lib/modules/load": "-base\nrdma_rxe\n", "lib/modules/rdma_rxe.ko": "2",
+		"init": "bin/busybox", "bin/busybox": "/usr/bin/busybox", "bin/sh": "/usr/bin/dash", "usr/lib/ld.so": "loader", "lib64/ld-linux-x86-64.so.2": "/usr/lib/ld.so",
+		"lib/libc.so.6": "libc", "etc/x.d/a": "a", "etc/x.d/libc": "/lib/libc.so.6", "usr/lib/libold.so.1": "old", "lib/modules/load": "-base\nrdma_rxe\n", "lib/modules/rdma_rxe.ko": "2",
 		"lib/modules/drivers": "pci:v00008086d000010C9sv* dca igb\n", "lib/modules/igb.ko.gz": string(packed),
 	} {
 		b := make([]byte, have[name].FileSize)

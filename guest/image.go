@@ -47,7 +47,7 @@ func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs
 // nothing in a throw-away guest: self-tests of the crypto code, mitigations, address randomisation. The kernel's check that timer interrupts arrive counts them
 // in a short busy loop, and panics where the machine below had no time for the guest just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works): QEMU's
 // timer is known to work.
-const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on"
+const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
 
 // Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
 type Options struct {
@@ -182,6 +182,11 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	if err := mergeUsr(root); err != nil {
 		return nil, err
 	}
+	for _, l := range r.Links {
+		if err := l.make(root); err != nil {
+			return nil, err
+		}
+	}
 
 	o.progress("extract the kernel")
 	kernel, modules, err := findKernel(kernelRoot, r)
@@ -248,6 +253,19 @@ func mergeUsr(root string) error {
 		}
 	}
 	return nil
+}
+
+// make makes the link in the build root.
+func (l Link) make(root string) error {
+	found, err := filepath.Glob(filepath.Join(root, l.Target))
+	if err != nil || len(found) != 1 {
+		return err
+	}
+	target, err := filepath.Rel(root, found[0])
+	if err != nil {
+		return err
+	}
+	return os.Symlink("/"+target, filepath.Join(root, l.Path))
 }
 
 // findKernel returns the paths of the kernel image and of its module directory.
@@ -336,11 +354,20 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	if err != nil {
 		return err
 	}
+	names := make(map[string]string) // of a file of the root, the first that it got in the image
 	for _, path := range slices.Concat(programs, kept) {
 		target, err := resolveIn(root, path) // through links, which lead to the root's files and never to the host's
 		if err != nil {
 			return err
 		}
+		// One library under two names must stay one: libmlx5 is linked to, and opened as a plug-in of libibverbs.
+		if first, ok := names[target]; ok {
+			if first != path {
+				add(path, cpio.Symlink(path, "/"+first))
+			}
+			continue
+		}
+		names[target] = path
 		b, err := os.ReadFile(filepath.Join(root, target)) // the guest gets it under the first name
 		if err != nil {
 			return err
@@ -375,17 +402,17 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		return err
 	}
 
-	var names strings.Builder
+	var order strings.Builder
 	for _, m := range load {
 		path := "lib/modules/" + m.Name + ".ko"
 		add(path, cpio.StaticFile(path, string(m.Data), 0o644))
 		if m.Optional {
-			names.WriteString("-")
+			order.WriteString("-")
 		}
-		names.WriteString(m.Name + "\n")
+		order.WriteString(m.Name + "\n")
 	}
 	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" }), "\n")+"\n", 0o644))
-	add("lib/modules/load", cpio.StaticFile("lib/modules/load", names.String(), 0o644))
+	add("lib/modules/load", cpio.StaticFile("lib/modules/load", order.String(), 0o644))
 	for _, m := range drivers.modules {
 		packed, err := pack(m.Data)
 		if err != nil {

@@ -23,11 +23,18 @@ type Recipe struct {
 	Packages []string `json:"packages"` // Debian packages, installed with their dependencies into the build root
 	Programs []string `json:"programs"` // names of programs in the packages that the image keeps, with the libraries that they need
 	Keep     []string `json:"keep"`     // glob patterns of further files that the image keeps (plug-ins, data)
+	Links    []Link   `json:"links"`    // links that the packages' scripts would make, which are not run
 	Modules  []string `json:"modules"`  // kernel modules to load at boot, in this order, with what they depend on
 	Optional []string `json:"optional"` // like Modules, but not every kernel has them: built in, or renamed
 	Drivers  []string `json:"drivers"`  // modules of hardware, kept packed and loaded where it is found; not every kernel has all
 
 	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless itself adds (guest/files)
+}
+
+// A Link is a symbolic link in the build root. It is made where one file matches Target, a glob pattern relative to the root; other releases of Debian need it not.
+type Link struct {
+	Path   string `json:"path"`
+	Target string `json:"target"`
 }
 
 // files are what rackless adds to the image, laid out as in the guest's root.
@@ -51,10 +58,10 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 		KernelDigest: kernelDigest,
 		Packages: []string{
 			"busybox-static", "dash", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf3", "iproute2",
-			"iputils-ping", "netbase", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump", "ucx-utils",
+			"iputils-ping", "libfabric-bin", "netbase", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils", "stress-ng", "tcpdump", "ucx-utils",
 		},
 		Programs: []string{
-			"bridge", "busybox", "dash", "devlink", "ethtool", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
+			"bridge", "busybox", "dash", "devlink", "ethtool", "fi_info", "fi_pingpong", "fping", "ib_atomic_bw", "ib_atomic_lat", "ib_read_bw", "ib_read_lat",
 			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong",
 			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "numactl", "numastat", "ping", "qemu-ga", "raw_ethernet_bw", "rdma",
 			"rping", "ss", "stress-ng", "tc", "tcpdump", "ucmatose", "ucx_info", "ucx_perftest",
@@ -63,6 +70,8 @@ func builtin(release, kernel, kernelDigest string) Recipe {
 			"usr/lib/*/ucx/libuct_ib.so.0", // opened by UCX by its name; the other transports are not needed
 			"usr/lib/*/libgcc_s.so.1",      // opened by the C library when a thread is cancelled, as rping does
 		},
+		// libfabric needs a library of InfiniPath cards, which Debian 12 chooses among "alternatives".
+		Links:    []Link{{Path: "usr/lib/libpsm_infinipath.so.1", Target: "usr/lib/libpsm1/libpsm_infinipath.so.1.*"}},
 		Modules:  []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
 		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet"},
 		// NICs that people pass through: those with RDMA, and those of common boards. Together 12 MB, packed 4.
