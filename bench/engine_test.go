@@ -41,6 +41,8 @@ func TestCommandLinesAreExactlyThese(t *testing.T) {
 		{"ib_atomic_lat", Options{Bytes: 64, Iterations: 77}, "ib_atomic_lat -d rxe0 -x 1 --report_gbits -F -p 20000 -n 77 -u 18", "ib_atomic_lat -d rxe1 -x 3 --report_gbits -F -p 20000 -n 77 -u 18 10.0.0.1"},
 		{"iperf3", Options{}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 5 --json"},
 		{"iperf3", Options{Quick: true}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 2 --json"},
+		{"fi_pingpong", Options{}, "fi_pingpong -p verbs -e msg -d rxe0 -I 60 -B 20000", "fi_pingpong -p verbs -e msg -d rxe1 -I 60 -P 20000 10.0.0.1"},
+		{"fi_pingpong", Options{Quick: true, Iterations: 7}, "fi_pingpong -p verbs -e msg -d rxe0 -I 7 -S 64 -B 20000", "fi_pingpong -p verbs -e msg -d rxe1 -I 7 -S 64 -P 20000 10.0.0.1"},
 		{"iperf3", Options{Seconds: 60}, "iperf3 -s -1 -p 20000", "iperf3 -c 10.0.0.1 -p 20000 -t 60 --json"},
 	}
 	for _, tt := range tests {

@@ -18,18 +18,30 @@ func (fiPingpong) check(client, server Endpoint, o Options) error {
 	return perftest{}.check(client, server, o)
 }
 
-func (fiPingpong) args(ep Endpoint, o Options) []string {
-	size := "all"
-	if o.Bytes != 0 {
-		size = strconv.FormatInt(o.Bytes, 10)
-	} else if o.Quick {
-		size = "64"
+// fiLargest is the largest of the six sizes that fi_pingpong takes by itself. With "-S all" there are 46, up to 6 MiB, and an emulated link takes minutes.
+const fiLargest = 1 << 20
+
+// size is the message size; 0 stands for the tool's own.
+func (fiPingpong) size(o Options) int64 {
+	if o.Bytes == 0 && o.Quick {
+		return 64
 	}
-	if o.Bytes == 0 {
-		o.Bytes = 1 << 20 // the largest of all
+	return o.Bytes
+}
+
+func (f fiPingpong) iterations(o Options) int {
+	if o.Bytes = f.size(o); o.Bytes == 0 {
+		o.Bytes = fiLargest
 	}
-	n := perftest{}.iterations(o)
-	return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(n), "-S", size}
+	return perftest{}.iterations(o)
+}
+
+func (f fiPingpong) args(ep Endpoint, o Options) []string {
+	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
+	if size := f.size(o); size != 0 {
+		args = append(args, "-S", strconv.FormatInt(size, 10))
+	}
+	return args
 }
 
 func (f fiPingpong) server(ep Endpoint, o Options) []string {
@@ -43,12 +55,29 @@ func (f fiPingpong) client(client, server Endpoint, o Options) []string {
 func (fiPingpong) version() []string { return []string{"fi_info", "--version"} }
 func (fiPingpong) metrics() []string { return []string{MetricLatencyAverage} }
 
-func (fiPingpong) parse(out Output, _ Options) ([]Figure, error) { return ParseFiPingpong(out.Stdout) }
+// parse puts what was asked for in the place of what the tool shortens: it prints 1k for 1500 iterations, and for 1100 bytes.
+func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
+	figures, err := ParseFiPingpong(out.Stdout)
+	if err != nil {
+		return nil, err
+	}
+	for i := range figures {
+		figures[i].Iterations = int64(f.iterations(o))
+	}
+	if size := f.size(o); size != 0 {
+		if len(figures) != 1 {
+			return nil, &BadResultError{Tool: toolFiPingpong, Reason: fmt.Sprintf("%d sizes, of one that was asked for", len(figures))}
+		}
+		figures[0].Bytes = size
+	}
+	return figures, nil
+}
 
 // fiTitles are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the way there and back.
 var fiTitles = []string{"bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}
 
-// ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one message at a time, with two decimals.
+// ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one message at a time, with two decimals. Nor is the row of messages without
+// content, which "-S all" begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut off after one or two digits.
 func ParseFiPingpong(output []byte) ([]Figure, error) {
 	var cols map[string]int
 	count := 0
@@ -86,6 +115,9 @@ func ParseFiPingpong(output []byte) ([]Figure, error) {
 		case len(fields) != count:
 			return nil, bad(fmt.Errorf("the row has %d fields, the header %d columns", len(fields), count))
 		default:
+			if fields[cols["bytes"]] == "0" {
+				continue
+			}
 			f, err := fiRow(cols, fields)
 			if err != nil {
 				return nil, bad(err)
@@ -124,8 +156,9 @@ func fiRow(cols map[string]int, fields []string) (Figure, error) {
 	return Figure{Metric: MetricLatencyAverage, Bytes: size, Iterations: sent, Value: v, Unit: UnitUsec}, nil
 }
 
-// fiNumber reads a number as fi_pingpong shortens it: 64, 4k, 1m. Of a size k is 1024, of a count 1000.
+// fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. Of a size k is 1024, of a count 1000.
 func fiNumber(text string, k int64) (int64, error) {
+	bad := fmt.Errorf("%q is no number of this tool", shorten(text))
 	unit := int64(1)
 	for i, suffix := range []string{"k", "m", "g"} {
 		if rest, ok := strings.CutSuffix(text, suffix); ok {
@@ -136,9 +169,18 @@ func fiNumber(text string, k int64) (int64, error) {
 			break
 		}
 	}
-	n, err := parseCount(text)
-	if err != nil || n > 1<<20 {
-		return 0, fmt.Errorf("%q is no number of this tool", shorten(text))
+	whole, tenths, fraction := strings.Cut(text, ".")
+	n, err := parseCount(whole)
+	if err != nil || n > 1<<20 || fraction && (unit == 1 || len(tenths) != 1) {
+		return 0, bad
 	}
-	return n * unit, nil
+	n *= unit
+	if fraction {
+		t, err := parseCount(tenths) // not 0, which the tool leaves out
+		if err != nil {
+			return 0, bad
+		}
+		n += t * unit / 10
+	}
+	return n, nil
 }

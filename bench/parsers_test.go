@@ -35,6 +35,9 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us", "latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
 		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us", "latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
 			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us", "latency_average 1048576 20 4481.3 us"}},
+		{"libfabric", "recorded-1.17.0-rxe-tcg-msg.txt", []string{"latency_average 64 60 882.28 us", "latency_average 256 60 1021.88 us", "latency_average 1024 60 728.88 us",
+			"latency_average 4096 60 827.76 us", "latency_average 65536 60 3536.18 us", "latency_average 1048576 60 28923.8 us"}},
+		{"libfabric", "recorded-1.17.0-rxe-tcg-1536.txt", []string{"latency_average 1536 1000 739.85 us"}},
 		{"osu", "synthetic-7.5-osu_latency-avg.txt", []string{"latency_average 1 0 1.61 us", "latency_average 2 0 1.6 us", "latency_average 4 0 1.62 us", "latency_average 8 0 1.65 us"}},
 		{"osu", "synthetic-7.5-osu_bibw-cuda-tail.txt", []string{"bw_average 32768 0 144 Gb/s", "bw_average 65536 0 160.004 Gb/s"}},
 		{"osu", "synthetic-7.3-osu_allreduce-full.txt", []string{"collective_time 4 1000 3.02 us", "collective_time 8 1000 3.04 us", "collective_time 16 1000 3.1 us"}},
@@ -52,6 +55,42 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// "-S all" begins with messages without content, has one and a half of each power of two, and ends with 6 MiB.
+func TestAllSizesOfFiPingpong(t *testing.T) {
+	figures, err := ParseFiPingpong(readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	for _, f := range figures {
+		sizes = append(sizes, f.Bytes)
+	}
+	want := []int64{1, 2, 3, 4, 6}
+	for size := int64(8); size <= 4<<20; size *= 2 {
+		want = append(want, size, size+size/2)
+	}
+	if diff := cmp.Diff(want, sizes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The tool shortens 1500 iterations to 1k: what was asked for is told.
+func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
+	e := mustEngine(t, "fi_pingpong")
+	out := Output{Stdout: readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-1536.txt")}
+	figures, err := e.plugin.parse(out, Options{Bytes: 1536, Iterations: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"latency_average 1536 1500 739.85 us"}, words(figures)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	out.Stdout = readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-msg.txt")
+	if _, err := e.plugin.parse(out, Options{Quick: true}); err == nil || !strings.Contains(err.Error(), "6 sizes, of one that was asked for") {
+		t.Errorf("six sizes for one: %v", err)
 	}
 }
 
@@ -180,6 +219,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"another column", "libfabric", fi, "usec/xfer", "nsec/xfer", "unknown layout: column usec/xfer is missing"},
 		{"a column more", "libfabric", fi, "Mxfers/sec", "Mxfers/sec  more", "unknown layout: there are more columns than known"},
 		{"another size", "libfabric", fi, "64k ", "64x ", `bytes: "64x" is no number of this tool`},
+		{"part of a byte", "libfabric", fi, "256 ", "2.5 ", `bytes: "2.5" is no number of this tool`},
+		{"hundredths", "libfabric", fi, "64k ", "1.25k ", `bytes: "1.25k" is no number of this tool`},
 		{"a line above the table", "libfabric", fi, "bytes ", "fi_getinfo(): -61\nbytes ", "a line above the table"},
 
 		{"rows that do not add up", "nvbandwidth", gh200, "369.36", "36.936", "the rows above add up to 1653.18"},

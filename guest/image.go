@@ -47,6 +47,9 @@ func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs
 // nothing in a throw-away guest: self-tests of the crypto code, mitigations, address randomisation. The kernel's check that timer interrupts arrive counts them
 // in a short busy loop, and panics where the machine below had no time for the guest just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works): QEMU's
 // timer is known to work.
+//
+// The kernel would unpack the image into a tmpfs of half the memory that is free beside the packed one, and boot without what no longer fits ("Initramfs unpacking failed:
+// write error"): less than 70 MB in a node with 256 MiB. A root of another kind than tmpfs is a ramfs, which has no limit (Linux, init/do_mounts.c, init_rootfs).
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
 
 // Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
