@@ -22,6 +22,15 @@ func effectText(c *Comparison) string {
 	return fmt.Sprintf("%s (%s to %s)", amount(e, e.Estimate, c.Unit), amount(e, e.Interval.Low, c.Unit), amount(e, e.Interval.High, c.Unit))
 }
 
+// BootstrapText writes the interval that the block bootstrap gives, for tables: "+8.0% to +16.5%". It is empty where there is none.
+func (c *Comparison) BootstrapText() string {
+	if c.Effect == nil || c.Effect.Bootstrap.Confidence == 0 {
+		return ""
+	}
+	e := c.Effect
+	return fmt.Sprintf("%s to %s", amount(e, e.Bootstrap.Low, c.Unit), amount(e, e.Bootstrap.High, c.Unit))
+}
+
 // amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to read.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {

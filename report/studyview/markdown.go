@@ -114,7 +114,7 @@ func (m *markdown) list(items []string) {
 }
 
 func (m *markdown) comparisons(all []study.Comparison) {
-	rows := [][]string{{"factor", "A", "B", "at", "metric", "value at A", "value at B", "effect of B (interval)", "p", "verdict"}, {"---", "---", "---", "---", "---", "---:", "---:", "---", "---:", "---"}}
+	rows := [][]string{{"factor", "A", "B", "at", "metric", "value at A", "value at B", "effect of B (interval)", "block bootstrap", "p", "verdict"}, {"---", "---", "---", "---", "---", "---:", "---:", "---", "---", "---:", "---"}}
 	for i := range all {
 		c := &all[i]
 		a, b := m.sides(c)
@@ -124,7 +124,7 @@ func (m *markdown) comparisons(all []study.Comparison) {
 		}
 		rows = append(rows, []string{
 			show.Markdown(c.Factor), show.Markdown(c.A), show.Markdown(c.B), show.Markdown(c.Where), show.Markdown(comparedName(c)),
-			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(pText(c)), show.Markdown(verdict),
+			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(c.BootstrapText()), show.Markdown(pText(c)), show.Markdown(verdict),
 		})
 	}
 	m.table(rows)

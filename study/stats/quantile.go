@@ -49,7 +49,7 @@ func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	e.Spread = deviation(d)
 	r := c.resample(estimate, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
-	e.setEstimate(estimate, r)
+	e.setEstimate(estimate, r, func(tail float64) Interval { return c.bootstrap(tail, q.Seed) })
 	for _, v := range d {
 		e.Differences = append(e.Differences, e.back(v))
 	}
