@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -289,6 +290,61 @@ func TestMeasuredMarks(t *testing.T) {
 	t.Logf("%d of %d marked", marked, n)
 	if c := s.portCounters("p1"); int(c.ECNMarked) != marked || marked > n-limit/104 || marked == 0 {
 		t.Errorf("%d marked, counted %d", marked, c.ECNMarked)
+	}
+}
+
+// Between Min and Max the share of marks grows with the queue, as asked: a link so slow that nothing leaves it lets each frame find a queue longer by the one before.
+func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
+	s, nodes := attachAll(t, 2, nil)
+	teach(t, nodes)
+	const (
+		size, parts = 100, 8
+		asked       = 0.4
+		frame       = prefixLen + size
+		n           = 6000
+		low, high   = n / 5 * frame, n / 5 * 4 * frame
+	)
+	s.set("p1", Link{Rate: MinRate, ECN: RED{low, high, asked}, Buffer: 2 * n * frame})
+	var frames [][]byte
+	for i := range n {
+		frames = append(frames, ipv4Frame(station(1), station(0), 2, size, uint32(i)))
+	}
+	nodes[0].send(frames...)
+	s.until("all wait", "p1", func(p PortCounters) bool { return p.QueueBytes >= (n-20)*frame })
+	s.set("p1", Link{})
+	var marked, of [parts]int
+	below, above := 0, 0
+	for i := range n {
+		got, err := nodes[1].receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := i * frame // it finds as much, less the few frames that have left
+		mark := 0
+		if got[minFrame+1]&ecnMask == ecnCE {
+			mark = 1
+		}
+		switch part := (found - low) * parts / (high - low); {
+		case found < low:
+			below += mark
+		case found >= high+10*frame && mark == 0:
+			above++
+		case found < high:
+			marked[part] += mark
+			of[part]++
+		}
+	}
+	if below > 0 || above > 0 {
+		t.Errorf("%d marked with a queue below Min, %d not marked above Max", below, above)
+	}
+	for part, m := range marked {
+		want := asked * (float64(part) + 0.5) / parts
+		got := float64(m) / float64(of[part])
+		t.Logf("queue at %d/%d of the way from Min to Max: asked %.1f %%, measured %.1f %% of %d", 2*part+1, 2*parts, 100*want, 100*got, of[part])
+		// Four standard errors: the random sequence is the seed's, so a run that passes passes again.
+		if math.Abs(got-want) > 4*math.Sqrt(want*(1-want)/float64(of[part]))+0.005 {
+			t.Errorf("part %d: asked %.1f %%, measured %.1f %%", part, 100*want, 100*got)
+		}
 	}
 }
 
