@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
@@ -381,14 +382,21 @@ func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, sam
 		}
 	}
 	for i, n := range r.Lab.Nodes {
-		node := report.Node{
-			Name: n.Name, Address: n.NICs[0].Addr.String(), MAC: n.NICs[0].MAC, MTU: r.Lab.Fabric.MTU, CPUs: n.CPUs, Memory: int64(n.Memory),
-			Accelerator: s.Nodes[i].Accelerator, Driver: s.Driver,
-		}
-		if ep, err := r.Endpoint(n.Name); err == nil { // else the node is shown without an RDMA device, and a finding says why
+		node := reportNode(r.Lab, n)
+		node.Accelerator, node.Driver = s.Nodes[i].Accelerator, s.Driver
+		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" { // else the node is shown without an RDMA device, and a finding says why
 			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
 		}
 		data.Nodes = append(data.Nodes, node)
 	}
 	return data
+}
+
+// reportNode is a node as its lab has it, known by its first NIC. One on a real host may have none.
+func reportNode(l *lab.Lab, n lab.Node) report.Node {
+	node := report.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
+	if len(n.NICs) > 0 {
+		node.Address, node.MAC, node.MTU = n.NICs[0].Addr.String(), n.NICs[0].MAC, l.Fabric.MTU
+	}
+	return node
 }

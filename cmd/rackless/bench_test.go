@@ -1,10 +1,15 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -34,5 +39,28 @@ func TestNUMANodesThatAllNodesHave(t *testing.T) {
 		if got := numaNodes(tt.nodes); !slices.Equal(got, tt.want) {
 			t.Errorf("got %v, want %v", got, tt.want)
 		}
+	}
+}
+
+// A node of a real host may have no NIC, for what is measured on one node alone.
+func TestAReportHasNodesWithoutNICs(t *testing.T) {
+	t.Parallel()
+	l, err := lab.Parse("lab.yaml", []byte("name: x\ndriver: libvirt\nnodes:\n  a: {cpus: 1, memory: 256MiB, nics: 0}\n  b: {cpus: 2, memory: 1GiB}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []report.Node{
+		{Name: "a", CPUs: 1, Memory: 256 << 20},
+		{Name: "b", CPUs: 2, Memory: 1 << 30, Address: l.Nodes[1].NICs[0].Addr.String(), MAC: l.Nodes[1].NICs[0].MAC, MTU: l.Fabric.MTU},
+	}
+	var data report.Data
+	for _, n := range l.Nodes {
+		data.Nodes = append(data.Nodes, reportNode(l, n))
+	}
+	if diff := cmp.Diff(want, data.Nodes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := report.Page(io.Discard, data); err != nil {
+		t.Error(err)
 	}
 }
