@@ -157,7 +157,26 @@ func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 	if err != nil {
 		return err
 	}
+	if err := r.within(p); err != nil {
+		return fmt.Errorf("factor %s: level %s: %w", study.FactorPlacement, settings[study.FactorPlacement], err)
+	}
 	return r.pagesThere(p)
+}
+
+// within says whether the kernel lets the nodes run on the CPUs that they are to be pinned to. The partition that prepare makes is of the CPUs of its plan, and nodes that change
+// places stay in it; one that has nobody to change places with is to go to CPUs of the host's, and does not get there.
+func (r *Rig) within(p *plan.Plan) error {
+	allowed, err := topology.ParseCPUSet(r.machine.text("sys/fs/cgroup/machine.slice/cpuset.cpus"))
+	if err != nil || allowed.IsEmpty() {
+		return nil // no cgroups of version 2, or libvirt's machines are not limited
+	}
+	for _, n := range p.Nodes {
+		if outside := topology.CPUs(n.VCPUs...).Difference(allowed); !n.Unpinned && !outside.IsEmpty() {
+			return fmt.Errorf("node %s would be on CPUs %s, and machine.slice has CPUs %s alone: give the lab another node of this size on another NUMA node, with which it changes places, "+
+				"or have the host booted with isolcpus, which makes no slices (rackless rollback, then rackless prepare without --no-reboot)", n.Name, outside, allowed)
+		}
+	}
+	return nil
 }
 
 // A BootError says that a run takes this host booted in another way: with the CPUs of the lab isolated, or with none of them isolated.

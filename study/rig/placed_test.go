@@ -140,6 +140,31 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	}
 }
 
+// The partition that prepare makes holds the CPUs of the plan: who is to be anywhere else is told before anything is measured, and not by QEMU in the middle of the study.
+func TestNodesStayWithinThePartition(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, cpus string
+		node       plan.Node
+		want       string // in the error; "" means that it can be
+	}{
+		{"as planned", "0-2", plan.Node{Name: "vm00", VCPUs: []int{1, 2}}, ""},
+		{"on a CPU of the host's", "0-2\n", plan.Node{Name: "vm00", VCPUs: []int{2, 6}}, "node vm00 would be on CPUs 6, and machine.slice has CPUs 0-2 alone: give the lab another node"},
+		{"pinned nowhere", "0-2", plan.Node{Name: "vm00", VCPUs: []int{2, 6}, Unpinned: true}, ""},
+		{"the slice is not limited", "\n", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},
+		{"there is no slice", "", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},
+	} {
+		root := fstest.MapFS{}
+		if tt.cpus != "" {
+			root["sys/fs/cgroup/machine.slice/cpuset.cpus"] = &fstest.MapFile{Data: []byte(tt.cpus)}
+		}
+		err := (&Rig{machine: machine{root: root}}).within(&plan.Plan{Nodes: []plan.Node{tt.node}})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
 // A link that is trained again between runs is seen; one of a GPU that only saves power is not.
 func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 	t.Parallel()
