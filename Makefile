@@ -74,9 +74,9 @@ test-fast: ## the tests that start no machine and no lab, in a few minutes
 	$(GO) vet ./...
 	$(GO) test -short ./...
 
-test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and a study over boots of one: takes an hour
+test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtEveryStep|TestAStudyGoesOnOverBoots' -v ./cmd/rackless -every-step
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtEveryStep|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestAStudyOfEveryPlacement makes a study of all levels of placement, and one of hugepages, in an emulated host with two NUMA nodes and two threads a core, and watches from beside what the
+// kernel says of the node's threads and memory. It is one of make test-faults, since each level starts a machine in a machine.
+func TestAStudyOfEveryPlacement(t *testing.T) {
+	if !*everyStep {
+		t.Skip("it takes a quarter of an hour: make test-faults")
+	}
+	t.Parallel()
+	h := newSmall(t, "levels", "testdata/faults/levels-host.yaml")
+	h.cpu = "" // CPU 0 is for QEMU alone once the host is prepared
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/levels-lab.yaml")
+	for _, name := range []string{"levels-study.yaml", "pages-study.yaml", "watch.sh"} {
+		h.putFile(t, "/root/"+name, "testdata/faults/"+name)
+	}
+	start := h.state(t)
+	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
+	for _, tt := range []struct {
+		study string
+		want  []string // what the kernel says at the levels, in no order, and besides what holds while nodes start
+	}{
+		{"levels-study.yaml", []string{
+			"CPU 0: 0-7 policy default pages 4 ", // default, on whichever NUMA node
+			"CPU 0: 2 policy default pages 4 ",   // pin
+			"CPU 0: 2 policy bind:0 pages 4 on N0",
+			"CPU 0: 2 CPU 1: 3 policy bind:0 pages 4 on N0",
+			"CPU 0: 4 policy bind:1 pages 4 on N1", // wrong-numa: the place of the other node
+		}},
+		{"pages-study.yaml", []string{"CPU 0: 2 policy bind:0 pages 4 on N0", "CPU 0: 2 policy bind:0 pages 2048 on N0"}},
+	} {
+		h.mustHost(t, "systemd-run --quiet --unit=watch --property=StandardOutput=truncate:/root/seen bash /root/watch.sh")
+		h.mustHost(t, "rackless study run "+tt.study)
+		h.mustHost(t, "systemctl stop watch")
+		name := strings.TrimSuffix(tt.study, "-study.yaml")
+		done := h.mustHost(t, `rackless results query "SELECT cell, status, count(*) AS runs FROM run JOIN study ON study.id = run.study WHERE study.name = '`+name+`' GROUP BY cell, status"`)
+		seen := h.mustHost(t, "sort -u /root/seen")
+		t.Logf("%s: the kernel said\n%s\nruns:\n%s", tt.study, seen, done)
+		for _, w := range tt.want {
+			if !strings.Contains("\n"+seen, "\n"+w) {
+				t.Errorf("%s: the kernel never said %q", tt.study, w)
+			}
+		}
+	}
+	h.mustHost(t, "rackless down levels && rackless rollback --yes")
+	if diff := diffLines(start, h.state(t)); diff != "" {
+		t.Errorf("the host is not as it was (-wanted +is):\n%s", diff)
+	}
+}
+
+// TestAStudyWhoseClockIsSet has somebody set the clock of an emulated host back while a study runs there: the runs in which that happens do not count, and are made again.
+func TestAStudyWhoseClockIsSet(t *testing.T) {
+	if !*everyStep {
+		t.Skip("it takes some minutes: make test-faults")
+	}
+	t.Parallel()
+	h := newSmall(t, "clock", "testdata/faults/host.yaml")
+	h.cpu = ""
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/boots-lab.yaml")
+	for _, name := range []string{"clock-study.yaml", "clock.sh"} {
+		h.putFile(t, "/root/"+name, "testdata/faults/"+name)
+	}
+	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes && rackless up lab.yaml")
+	h.mustHost(t, "systemd-run --quiet --unit=clock --setenv=HOME=/root sh /root/clock.sh")
+	h.mustHost(t, "rackless study run clock-study.yaml")
+	runs := h.mustHost(t, `rackless results query "SELECT run.status, count(*), max(error) FROM run JOIN study ON study.id = run.study WHERE study.name = 'clock' GROUP BY run.status ORDER BY run.status"`)
+	t.Logf("runs:\n%s", runs)
+	if !regexp.MustCompile(`(?m)^\s*disturbed +[12] +.*the clock went backwards`).MatchString(runs) || !regexp.MustCompile(`(?m)^\s*done +4 `).MatchString(runs) {
+		t.Errorf("want a run or two that were disturbed by the clock, and four that count:\n%s", runs)
+	}
+}
