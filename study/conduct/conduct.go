@@ -196,6 +196,26 @@ func (c *Conductor) tries(runs []*store.Run) map[place]int {
 	return n
 }
 
+// Outcome counts the runs that count, and those that were given up after MaxAttempts attempts: the blocks of the latter do not count.
+func (c *Conductor) Outcome(ctx context.Context) (done, givenUp int, err error) {
+	runs, err := c.DB.Runs(ctx, c.Study.ID)
+	if err != nil {
+		return 0, 0, err
+	}
+	counts := map[place]bool{}
+	for _, r := range runs {
+		if r.Status == store.Done {
+			counts[place{r.Block, r.Place}] = true
+		}
+	}
+	for p, n := range c.tries(runs) {
+		if !counts[p] && n >= MaxAttempts {
+			givenUp++
+		}
+	}
+	return len(counts), givenUp, nil
+}
+
 func mean(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {

@@ -300,6 +300,14 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 			if got := statuses(t, c); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
+			done, givenUp, err := c.Outcome(t.Context())
+			wantDone := 24
+			if tt.name == "always" {
+				wantDone = 0
+			}
+			if err != nil || done != wantDone || givenUp != 24-wantDone {
+				t.Errorf("%d runs count and %d were given up, want %d of 24 to count (%v)", done, givenUp, wantDone, err)
+			}
 		})
 	}
 }
