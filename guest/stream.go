@@ -32,16 +32,23 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 	}
 	base := "/run/rackless-" + NewMachineID()
 	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
+	// Once the command has ended and all that it wrote is read, tidying up changes nothing for the caller: a guest that the command switches off no longer answers to it.
+	ended := false
+	tidied := func(e error) {
+		if !ended {
+			err = errors.Join(err, e)
+		}
+	}
 	for _, f := range files {
 		if err := f.open(ctx, a, "w+"); err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, f.close(ctx, a)) }()
+		defer func() { tidied(f.close(ctx, a)) }()
 	}
 	defer func() {
 		// Not waited for: the answer that the caller wants is there.
 		rm := map[string]any{"path": "rm", "arg": []string{"-f", files[0].path, files[1].path}}
-		err = errors.Join(err, a.call(ctx, "guest-exec", rm, nil))
+		tidied(a.call(ctx, "guest-exec", rm, nil))
 	}()
 	c.Argv = append([]string{"sh", "-c", streamScript, files[0].path, files[1].path}, c.Argv...)
 	began := time.Now()
@@ -79,6 +86,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		if string(res.Stdout) == "none\n" {
 			return 127, ErrNoProgram
 		}
+		ended = true
 		return res.ExitCode, nil
 	}
 }
