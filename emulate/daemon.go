@@ -66,8 +66,8 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 }
 
-// answerLimit bounds an answer of a host's agent. While lab nodes boot in an emulated host on a busy machine, its agent has said nothing for two minutes and gone on; a host that
-// restarts or is off is noticed within a second, so that nobody waits as long for one that is gone.
+// answerLimit bounds an answer of a host's agent. While lab nodes booted in an emulated host, on a machine busy with other tests, one had said nothing for two minutes; whether it would
+// have gone on was not seen. A host that restarts or is off is noticed within about a second all the same.
 const answerLimit = 10 * time.Minute
 
 // agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and as QEMU does for it when it is reset. What cannot be found out is no.
