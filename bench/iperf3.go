@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // An Iperf3Result is what `iperf3 --json` printed on the client.
@@ -14,7 +15,8 @@ type Iperf3Result struct {
 	Version  string // e.g. "3.12"
 	Protocol string // "TCP" or "UDP"
 	Streams  int
-	Reverse  bool // the server sent
+	Reverse  bool      // the server sent
+	Started  time.Time // zero where the output does not say
 
 	Throughput  float64 // Gb/s that reached the receiver
 	Retransmits *int64  // segments the sender sent again; nil for UDP and where the system does not count them
@@ -33,6 +35,9 @@ func (r *Iperf3Result) Figures() []Figure {
 type iperf3Output struct {
 	Start struct {
 		Version   string `json:"version"`
+		Timestamp struct {
+			Seconds int64 `json:"timesecs"`
+		} `json:"timestamp"`
 		TestStart *struct {
 			Protocol   string `json:"protocol"`
 			NumStreams int    `json:"num_streams"`
@@ -84,6 +89,9 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 		Protocol: out.Start.TestStart.Protocol,
 		Streams:  out.Start.TestStart.NumStreams,
 		Reverse:  out.Start.TestStart.Reverse != 0,
+	}
+	if at := out.Start.Timestamp.Seconds; at > 0 {
+		res.Started = time.Unix(at, 0).UTC()
 	}
 	if out.Start.AcceptedConnection != nil {
 		// A server does not learn what the client received.

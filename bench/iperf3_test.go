@@ -4,20 +4,24 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
 	seven, eight, none := int64(7), int64(8), int64(0)
+	at := func(year int, month time.Month, day, hour, minute, second int) time.Time {
+		return time.Date(year, month, day, hour, minute, second, 0, time.UTC)
+	}
 	tests := []struct {
 		name, in string // in: a file, or the JSON itself
 		want     Iperf3Result
 	}{
-		{"3.0 TCP", "thiezn-3.0.11.json", Iperf3Result{Version: "3.0.11", Protocol: "TCP", Streams: 1, Throughput: 0.934268, Retransmits: &none}},
-		{"3.12 TCP", "recorded-3.12-tcp.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 1, Throughput: 28.32507950467354, Retransmits: &seven}},
-		{"3.12 UDP", "recorded-3.12-udp.json", Iperf3Result{Version: "3.12", Protocol: "UDP", Streams: 1, Throughput: 0.020175060994685642}},
-		{"3.12 reverse, two streams", "recorded-3.12-reverse-2streams.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 2, Reverse: true, Throughput: 29.260888007575822, Retransmits: &eight}},
+		{"3.0 TCP", "thiezn-3.0.11.json", Iperf3Result{Version: "3.0.11", Protocol: "TCP", Streams: 1, Started: at(2017, 6, 28, 15, 31, 28), Throughput: 0.934268, Retransmits: &none}},
+		{"3.12 TCP", "recorded-3.12-tcp.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 1, Started: at(2026, 11, 21, 20, 40, 59), Throughput: 28.32507950467354, Retransmits: &seven}},
+		{"3.12 UDP", "recorded-3.12-udp.json", Iperf3Result{Version: "3.12", Protocol: "UDP", Streams: 1, Started: at(2026, 11, 21, 20, 41, 1), Throughput: 0.020175060994685642}},
+		{"3.12 reverse, two streams", "recorded-3.12-reverse-2streams.json", Iperf3Result{Version: "3.12", Protocol: "TCP", Streams: 2, Reverse: true, Started: at(2026, 11, 21, 20, 41, 3), Throughput: 29.260888007575822, Retransmits: &eight}},
 		{
 			"early UDP prints what was sent, and a quarter of it was lost",
 			`{"start":{"version":"iperf 3.1.3","test_start":{"protocol":"UDP","num_streams":1,"reverse":0}},

@@ -237,7 +237,7 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	}
 	n := 0
 	for _, file := range files {
-		if strings.Contains(file, "-bad-") {
+		if strings.Contains(file, "mbw_mr") { // it has two figures in a row
 			continue
 		}
 		in := string(readFile(t, file))
@@ -267,8 +267,23 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 			n++
 		}
 	}
-	if want := 7*23 + 19 + 21; n != want { // all-reduce and all-to-all have fewer sizes
+	if want := 7*23 + 19 + 2*21; n != want { // collective operations have fewer sizes
 		t.Errorf("%d figures, want %d", n, want)
+	}
+}
+
+// A table of osu_mbw_mr says how many messages of all pairs came through: that and the bandwidth have to agree.
+func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
+	t.Parallel()
+	res, err := ParseOSU(readFile(t, "testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"))
+	if err != nil || res.Program != "osu_mbw_mr" || len(res.Figures) != 2*23 {
+		t.Fatalf("%+v, error %v", res, err)
+	}
+	for i := 0; i < len(res.Figures); i += 2 {
+		bw, rate := res.Figures[i], res.Figures[i+1]
+		if bw.Metric != MetricBWAverage || rate.Metric != MetricMessageRate || bw.Bytes != rate.Bytes || !near(bw.Value*1e3, 8*rate.Value*float64(rate.Bytes), 1e-3) {
+			t.Errorf("%+v and %+v", bw, rate)
+		}
 	}
 }
 

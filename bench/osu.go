@@ -12,19 +12,33 @@ import (
 // An OSUResult is the table of one of the OSU micro-benchmarks.
 type OSUResult struct {
 	Test        string // as the line above the table has it, e.g. "Allreduce Latency"
+	Program     string // that prints such a table, e.g. "osu_allreduce"
 	Version     string // of the OSU micro-benchmarks
 	First, Last int64  // sizes of the first and the last row; 0 is a size here, and has no figure
 	Figures     []Figure
 }
 
-// osuTests are the tests whose tables are read, with what they measure. The title of the column does not tell it: since 7.4 a latency is called as the time of a collective
-// operation is.
-var osuTests = map[string]string{
-	"Bandwidth":                MetricBWAverage,
-	"Bi-Directional Bandwidth": MetricBWAverage,
-	"Latency":                  MetricLatencyAverage,
-	"Allreduce Latency":        MetricCollectiveTime,
-	"All-to-All Personalized Exchange Latency": MetricCollectiveTime,
+// osuTests are the tests whose tables are read, by the name in the line above: the program, and what it measures. The title of the column does not tell it: since 7.4 a latency is
+// called as the time of a collective operation is. The sources of the releases 3.9 to 7 name them so.
+var osuTests = map[string]struct{ program, metric string }{
+	"Bandwidth":                                 {"osu_bw", MetricBWAverage},
+	"Bi-Directional Bandwidth":                  {"osu_bibw", MetricBWAverage},
+	"Multiple Bandwidth / Message Rate":         {"osu_mbw_mr", MetricBWAverage},
+	"Latency":                                   {"osu_latency", MetricLatencyAverage},
+	"Multi Latency":                             {"osu_multi_lat", MetricLatencyAverage},
+	"Multi Latency Test":                        {"osu_multi_lat", MetricLatencyAverage},
+	"Allgather Latency":                         {"osu_allgather", MetricCollectiveTime},
+	"Allgatherv Latency":                        {"osu_allgatherv", MetricCollectiveTime},
+	"Allreduce Latency":                         {"osu_allreduce", MetricCollectiveTime},
+	"All-to-All Personalized Exchange Latency":  {"osu_alltoall", MetricCollectiveTime},
+	"All-to-Allv Personalized Exchange Latency": {"osu_alltoallv", MetricCollectiveTime},
+	"Broadcast Latency":                         {"osu_bcast", MetricCollectiveTime},
+	"Gather Latency":                            {"osu_gather", MetricCollectiveTime},
+	"Gatherv Latency":                           {"osu_gatherv", MetricCollectiveTime},
+	"Reduce Latency":                            {"osu_reduce", MetricCollectiveTime},
+	"Reduce_scatter Latency":                    {"osu_reduce_scatter", MetricCollectiveTime},
+	"Scatter Latency":                           {"osu_scatter", MetricCollectiveTime},
+	"Scatterv Latency":                          {"osu_scatterv", MetricCollectiveTime},
 }
 
 // The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind MPI is where the buffers are.
@@ -33,8 +47,8 @@ var osuTitle = regexp.MustCompile(`(?m)^# OSU MPI(?:-[A-Z]+(?: MANAGED)?)? (\S.*
 // mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
 const mbToGb = 8e-3
 
-// ParseOSU reads the table of osu_latency, osu_bw, osu_bibw, osu_allreduce or osu_alltoall of releases 5 to 7 by its header row. Other programs may print lines above, below
-// and between the rows. A size that is not twice the one before shows that a row is missing; that some are missing at the end only the caller can know.
+// ParseOSU reads the table of a test between two ranks, between pairs of them, or of a collective operation, of releases 5 to 7 by its header row. Other programs may print lines
+// above, below and between the rows. A size that is not twice the one before shows that a row is missing; that some are missing at the end only the caller can know.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var titles []string
@@ -53,7 +67,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			err = errors.New("a second table")
 		case title != nil:
 			res.Test, res.Version = title[1], title[2]
-			if osuTests[res.Test] == "" {
+			if res.Program = osuTests[res.Test].program; res.Program == "" {
 				err = fmt.Errorf("a table of %q is not read", shorten(res.Test))
 			}
 		case strings.HasPrefix(line, "# Size "):
@@ -63,22 +77,23 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 		case titles == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
 			// Words of mpirun, or of what started it.
 		default:
-			var f Figure
-			f, err = osuRow(titles, fields, osuTests[res.Test])
+			var bytes int64
+			var figures []Figure
+			bytes, figures, err = osuRow(titles, fields, osuTests[res.Test].metric)
 			switch {
 			case err != nil:
-			case rows > 0 && f.Bytes != max(1, 2*res.Last):
-				err = fmt.Errorf("%d bytes come after %d: a row is missing", f.Bytes, res.Last)
+			case rows > 0 && bytes != max(1, 2*res.Last):
+				err = fmt.Errorf("%d bytes come after %d: a row is missing", bytes, res.Last)
 			case !strings.HasSuffix(line, "\n"):
 				err = errors.New("the output ends within a row")
 			}
 			if rows == 0 {
-				res.First = f.Bytes
+				res.First = bytes
 			}
-			res.Last = f.Bytes
+			res.Last = bytes
 			rows++
-			if f.Bytes > 0 {
-				res.Figures = append(res.Figures, f)
+			if bytes > 0 {
+				res.Figures = append(res.Figures, figures...)
 			}
 		}
 		if err != nil {
@@ -97,17 +112,20 @@ var errOSUData = errors.New("the data that arrived are not those that were sent"
 // osuMain are the titles of the column with what a test measures, by its unit; osuBeside are columns that options add. The averages of the fastest and of the slowest rank, which
 // -f adds, are neither the least nor the most of all iterations.
 var (
-	osuMain   = map[string][]string{UnitGbps: {"Bandwidth (MB/s)"}, UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
-	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size"}
+	osuMain   = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"}, UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
+	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size", osuRate}
 	osuTail   = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
+
+// osuRate is the title of the column of osu_mbw_mr that has the messages of all pairs in a second.
+const osuRate = "Messages/s"
 
 // osuHeader parts a header row into its titles, which have two blanks or more between them. One that is not known may be a new layout.
 func osuHeader(test, line string) ([]string, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")
 	}
-	main := osuMain[metricUnits[osuTests[test]]]
+	main := osuMain[metricUnits[osuTests[test].metric]]
 	var titles []string
 	figures := 0
 	for title := range strings.SplitSeq(line, "  ") {
@@ -130,22 +148,23 @@ func osuHeader(test, line string) ([]string, error) {
 	return titles, nil
 }
 
-func osuRow(titles, fields []string, metric string) (Figure, error) {
+// osuRow reads a row: its size, the figure of the metric, and the message rate where there is a column of it.
+func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figure, err error) {
 	if len(fields) != len(titles) {
-		return Figure{}, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
+		return 0, nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
 	}
 	unit := metricUnits[metric]
-	f := Figure{Metric: metric, Unit: unit}
+	var iterations int64
 	for i, title := range titles {
 		var v float64
 		var err error
 		switch title {
 		case "# Size":
-			if f.Bytes, err = strconv.ParseInt(fields[i], 10, 52); err != nil {
+			if bytes, err = strconv.ParseInt(fields[i], 10, 52); err != nil {
 				err = errors.New("not a size")
 			}
 		case "Iterations":
-			f.Iterations, err = parseCount(fields[i])
+			iterations, err = parseCount(fields[i])
 		case "Validation":
 			if fields[i] != "Pass" {
 				err = errOSUData
@@ -156,14 +175,19 @@ func osuRow(titles, fields []string, metric string) (Figure, error) {
 			}
 		}
 		if err != nil {
-			return Figure{}, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
+			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
 		}
-		if slices.Contains(osuMain[unit], title) {
-			f.Value = v
-			if unit == UnitGbps {
-				f.Value *= mbToGb
-			}
+		switch {
+		case title == osuRate:
+			figures = append(figures, Figure{Metric: MetricMessageRate, Value: v / 1e6, Unit: UnitMpps})
+		case slices.Contains(osuMain[unit], title) && unit == UnitGbps:
+			figures = append(figures, Figure{Metric: metric, Value: v * mbToGb, Unit: unit})
+		case slices.Contains(osuMain[unit], title):
+			figures = append(figures, Figure{Metric: metric, Value: v, Unit: unit})
 		}
 	}
-	return f, nil
+	for i := range figures {
+		figures[i].Bytes, figures[i].Iterations = bytes, iterations
+	}
+	return bytes, figures, nil
 }

@@ -114,7 +114,7 @@ func primary(test string) []string {
 		return []string{"latency_average"}
 	case strings.HasSuffix(name, "_lat"):
 		return []string{"latency_typical", "latency_p99"}
-	case strings.HasSuffix(name, "_bw"):
+	case strings.HasSuffix(name, "_bw"), name == "osu_mbw_mr":
 		return []string{"bw_average"}
 	}
 	return nil

@@ -103,7 +103,7 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 		}
 	}
 	text := strings.Join(r.Words, "\n")
-	for _, want := range []string{"With placement=pin instead of default, at contention=cpu:2, latency p99 of ib_write_lat falls by 3", "With placement=pin instead of default, at contention=idle, no change that matters (5%) in latency typical of ib_write_lat (+"} {
+	for _, want := range []string{"With placement=pin instead of default, at contention=cpu:2, latency typical of ib_write_lat falls by 3", "(better); latency p99 of ib_write_lat falls by 3", "With placement=pin instead of default, at contention=idle, no change that matters (5%) in latency typical of ib_write_lat (+"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

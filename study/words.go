@@ -64,13 +64,28 @@ func (c *Comparison) Text() string { return effectText(c) }
 // Name names the metric of a comparison, for tables.
 func (c *Comparison) Name() string { return c.name() }
 
+// sentences are what is said of comparisons, those of the same levels in one sentence, in the order in which the levels were met.
+type sentences struct {
+	order []string
+	said  map[string][]string
+}
+
+func (s *sentences) add(c *Comparison, format string, args ...any) {
+	k := with(c)
+	if s.said == nil {
+		s.said = map[string][]string{}
+	}
+	if s.said[k] == nil {
+		s.order = append(s.order, k)
+	}
+	s.said[k] = append(s.said[k], fmt.Sprintf(format, args...))
+}
+
 // words says what the study comes to: effects first, then what makes no difference, then how much is undecided. Noise is never retold as an effect.
 func (a *analysis) words() []string {
-	var effects, problems []string
+	var effects, equivalent sentences
+	var problems []string
 	undecided := 0
-	type same string // the levels and where
-	equivalent := map[same][]string{}
-	var order []same
 	for i := range a.result.Comparisons {
 		c := &a.result.Comparisons[i]
 		doubt := ""
@@ -83,20 +98,19 @@ func (a *analysis) words() []string {
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
-			k := same(with(c))
-			if equivalent[k] == nil {
-				order = append(order, k)
-			}
-			equivalent[k] = append(equivalent[k], fmt.Sprintf("%s (%s)", c.spoken(), effectText(c)))
+			equivalent.add(c, "%s (%s)", c.spoken(), effectText(c))
 		case c.Judged.Verdict == stats.Equivalent:
 			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c), c.spoken(), effectText(c), doubt))
 		default:
-			effects = append(effects, fmt.Sprintf("%s, %s %s by %s (%s)%s.", with(c), c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt))
+			effects.add(c, "%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt)
 		}
 	}
-	out := effects
-	for _, k := range order {
-		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin, strings.Join(equivalent[k], ", ")))
+	var out []string
+	for _, k := range effects.order {
+		out = append(out, fmt.Sprintf("%s, %s.", k, strings.Join(effects.said[k], "; ")))
+	}
+	for _, k := range equivalent.order {
+		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin, strings.Join(equivalent.said[k], ", ")))
 	}
 	out = append(out, problems...)
 	if undecided > 0 {

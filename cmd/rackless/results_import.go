@@ -35,7 +35,13 @@ func newResultsImportCmd(a *app) *cobra.Command {
   superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where its documentation has them
   perftest         logs of perftest, as text or JSON: a file is a repeat
   nccl-tests       logs of nccl-tests: a file is a repeat
+  iperf3           what the client prints with --json: a file is a repeat
+  osu              tables of the OSU micro-benchmarks: a file is a repeat
+  libfabric        tables of fi_pingpong: a file is a repeat
+  sysbench         logs of its CPU test: a file is a repeat
+  stream           tables of STREAM: a file is a repeat
   rackless         samples.jsonl of rackless bench: a file is a repeat
+  logs             logs of several of these tools beside each other: a file of each tool is a repeat
 
 The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that it is in. The first level is the
 one that others are compared with; default comes before all others. More PATHs of a vcpu-benchmarks tree are more repeats.

@@ -192,9 +192,9 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
-	var done, givenUp int
+	var outcomes map[int64]conduct.Outcome
 	if err == nil {
-		done, givenUp, err = c.Outcome(ctx)
+		outcomes, err = conduct.Outcomes(ctx, db)
 	}
 	// What was changed goes back also after Ctrl-C.
 	err = errors.Join(err, r.Close(), db.Close())
@@ -202,10 +202,11 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		return worked, fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
-	if givenUp > 0 {
-		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do not count\n", conduct.MaxAttempts, count(givenUp, "run"))
+	outcome := outcomes[s.ID]
+	if outcome.GivenUp > 0 {
+		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do not count\n", conduct.MaxAttempts, count(outcome.GivenUp, "run"))
 	}
-	if done == 0 && givenUp > 0 {
+	if outcome.Done == 0 && outcome.GivenUp > 0 {
 		return worked, &exitError{exitFaults, fmt.Errorf("no run of study %s counts: the report says why", spec.Name)}
 	}
 	return worked, nil

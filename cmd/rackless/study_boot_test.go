@@ -41,20 +41,13 @@ func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 // TestAStudyGoesOnOverBoots makes a study in an emulated host that takes it booted in two ways, and leads it from one to the other and back by itself: all runs are made, on the same CPUs, and
 // nothing of it is left on the host. It is one of make test-faults, since it boots a host three times, and a machine in it as often.
 func TestAStudyGoesOnOverBoots(t *testing.T) {
-	if !*everyStep {
-		t.Skip("it takes ten minutes: make test-faults")
-	}
-	t.Parallel()
-	h := newSmall(t, "boots", "testdata/faults/host.yaml")
-	h.cpu = "" // CPU 0 is for QEMU alone once the host is prepared
-	h.putFile(t, "/root/lab.yaml", "testdata/faults/boots-lab.yaml")
-	h.putFile(t, "/root/study.yaml", "testdata/faults/boots-study.yaml")
+	h := newStudyHost(t, "boots", "host.yaml", "boots-lab.yaml", "boots-study.yaml")
 	start := h.state(t)
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
-	if out, status := h.host(t, "rackless study run study.yaml"); status != exitReboot {
+	if out, status := h.host(t, "rackless study run boots-study.yaml"); status != exitReboot {
 		t.Fatalf("without --reboot: status %d\n%s", status, out)
 	}
-	h.host(t, "rackless study run study.yaml --reboot") // it is cut off by the boot
+	h.host(t, "rackless study run boots-study.yaml --reboot") // it is cut off by the boot
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(2 * time.Second) {
 		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study-boots.service && rackless study ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
 			break

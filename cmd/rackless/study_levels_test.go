@@ -6,19 +6,26 @@ import (
 	"testing"
 )
 
+// newStudyHost starts an emulated host for a study, with the lab file and what else it takes, all from testdata/faults. The test is one of make test-faults: it takes minutes.
+func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small {
+	t.Helper()
+	if !*everyStep {
+		t.Skip("it takes minutes: make test-faults")
+	}
+	t.Parallel()
+	h := newSmall(t, name, "testdata/faults/"+host)
+	h.cpu = "" // CPU 0 is for QEMU alone once the host is prepared
+	h.putFile(t, "/root/lab.yaml", "testdata/faults/"+lab)
+	for _, file := range files {
+		h.putFile(t, "/root/"+file, "testdata/faults/"+file)
+	}
+	return h
+}
+
 // TestAStudyOfEveryPlacement makes a study of all levels of placement, and one of hugepages, in an emulated host with two NUMA nodes and two threads a core, and watches from beside what the
 // kernel says of the node's threads and memory. It is one of make test-faults, since each level starts a machine in a machine.
 func TestAStudyOfEveryPlacement(t *testing.T) {
-	if !*everyStep {
-		t.Skip("it takes a quarter of an hour: make test-faults")
-	}
-	t.Parallel()
-	h := newSmall(t, "levels", "testdata/faults/levels-host.yaml")
-	h.cpu = "" // CPU 0 is for QEMU alone once the host is prepared
-	h.putFile(t, "/root/lab.yaml", "testdata/faults/levels-lab.yaml")
-	for _, name := range []string{"levels-study.yaml", "pages-study.yaml", "watch.sh"} {
-		h.putFile(t, "/root/"+name, "testdata/faults/"+name)
-	}
+	h := newStudyHost(t, "levels", "levels-host.yaml", "levels-lab.yaml", "levels-study.yaml", "pages-study.yaml", "watch.sh")
 	start := h.state(t)
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
 	for _, tt := range []struct {
@@ -55,16 +62,7 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 
 // TestAStudyWhoseClockIsSet has somebody set the clock of an emulated host back while a study runs there: the runs in which that happens do not count, and are made again.
 func TestAStudyWhoseClockIsSet(t *testing.T) {
-	if !*everyStep {
-		t.Skip("it takes some minutes: make test-faults")
-	}
-	t.Parallel()
-	h := newSmall(t, "clock", "testdata/faults/host.yaml")
-	h.cpu = ""
-	h.putFile(t, "/root/lab.yaml", "testdata/faults/boots-lab.yaml")
-	for _, name := range []string{"clock-study.yaml", "clock.sh"} {
-		h.putFile(t, "/root/"+name, "testdata/faults/"+name)
-	}
+	h := newStudyHost(t, "clock", "host.yaml", "boots-lab.yaml", "clock-study.yaml", "clock.sh")
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes && rackless up lab.yaml")
 	h.mustHost(t, "systemd-run --quiet --unit=clock --setenv=HOME=/root sh /root/clock.sh")
 	h.mustHost(t, "rackless study run clock-study.yaml")

@@ -238,15 +238,12 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As package conduct counts: an attempt that was cut off says nothing about the run.
-	err = ask(fmt.Sprintf(`SELECT study, count(*) FROM (SELECT study FROM run GROUP BY study, block, place HAVING sum(status = 'done') = 0
-		AND sum(status <> 'running' AND coalesce(error, '') NOT LIKE 'cut off:%%') >= %d) GROUP BY study`, conduct.MaxAttempts), func(r *runCount, v []any) error {
-		n, _ := v[1].(int64)
-		r.given = int(n)
-		return nil
-	})
+	outcomes, err := conduct.Outcomes(ctx, db)
 	if err != nil {
 		return nil, err
+	}
+	for id, o := range outcomes {
+		of(id).given = o.GivenUp
 	}
 	err = ask("SELECT study, cell, status, started FROM run WHERE id IN (SELECT max(id) FROM run GROUP BY study)", func(r *runCount, v []any) error {
 		started, _ := v[3].(string)

@@ -196,24 +196,27 @@ func (c *Conductor) tries(runs []*store.Run) map[place]int {
 	return n
 }
 
-// Outcome counts the runs that count, and those that were given up after MaxAttempts attempts: the blocks of the latter do not count.
-func (c *Conductor) Outcome(ctx context.Context) (done, givenUp int, err error) {
-	runs, err := c.DB.Runs(ctx, c.Study.ID)
-	if err != nil {
-		return 0, 0, err
-	}
-	counts := map[place]bool{}
-	for _, r := range runs {
-		if r.Status == store.Done {
-			counts[place{r.Block, r.Place}] = true
-		}
-	}
-	for p, n := range c.tries(runs) {
-		if !counts[p] && n >= MaxAttempts {
-			givenUp++
-		}
-	}
-	return len(counts), givenUp, nil
+// An Outcome counts what has come of the runs of a study.
+type Outcome struct {
+	Done    int // runs that count
+	GivenUp int // after MaxAttempts attempts: their blocks do not count
+}
+
+// Outcomes counts the runs of all studies, by the number of the study. SQL does it: a file of studies may be large, and counts are asked for every second.
+func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
+	// As the method tries counts.
+	question := fmt.Sprintf(`SELECT study, sum(done), sum(NOT done AND tries >= %d) FROM (
+		SELECT study, max(status = '%s') AS done, sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries FROM run GROUP BY study, block, place
+	) GROUP BY study`, MaxAttempts, store.Done, store.Running, cutOff)
+	all := make(map[int64]Outcome)
+	err := db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error {
+		id, _ := v[0].(int64) // all three are integers
+		done, _ := v[1].(int64)
+		givenUp, _ := v[2].(int64)
+		all[id] = Outcome{Done: int(done), GivenUp: int(givenUp)}
+		return nil
+	})
+	return all, err
 }
 
 func mean(v []float64) float64 {

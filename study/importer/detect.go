@@ -14,10 +14,16 @@ var (
 	perftestTitle = regexp.MustCompile(`(?m)^\s*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test\s*$`)
 	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+size\s+count\s.*\bbusbw\b`)
+	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
+	sysbenchHead  = regexp.MustCompile(`(?m)^sysbench [0-9]`)
+	libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
+	// iperf3's --json has no name of the tool but here; the title is that of -T.
+	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
+	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
 )
 
 // detect finds the format by the contents of the files. Files that no format knows do not speak against one that others have: a log of a tool that gave up may hold
-// nothing that tells it.
+// nothing that tells it. Logs of several tools are read together.
 func detect(files []*file) (string, error) {
 	if isVCPUBenchmarks(files) {
 		return VCPUBenchmarks, nil
@@ -30,8 +36,11 @@ func detect(files []*file) (string, error) {
 		case got == "":
 		case found == "":
 			found, by = got, f
-		case got != found:
-			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, found, f.name, got)
+		case got == found || found == Logs && isLog(got):
+		case isLog(got) && isLog(found):
+			found = Logs
+		default:
+			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, sniff(by.data), f.name, got)
 		}
 	}
 	if found == "" {
@@ -64,6 +73,9 @@ func sniff(data []byte) string {
 		if at := bytes.Index(trimmed, []byte("test_info")); at >= 0 && at < 200 {
 			return Perftest
 		}
+		if iperf3JSON.Match(trimmed) {
+			return Iperf3
+		}
 		return ""
 	}
 	switch {
@@ -71,6 +83,16 @@ func sniff(data []byte) string {
 		return NCCLTests
 	case perftestTitle.Match(data), perftestHead.Match(data):
 		return Perftest
+	case osuHead.Match(data):
+		return OSU
+	case sysbenchHead.Match(data):
+		return Sysbench
+	case libfabricHead.Match(data):
+		return Libfabric
+	case streamHead.Match(data):
+		return Stream
+	case iperf3Text.Match(data):
+		return Iperf3
 	}
 	return ""
 }

@@ -24,11 +24,21 @@ const (
 	Perftest       = "perftest"
 	Rackless       = "rackless"
 	NCCLTests      = "nccl-tests"
+	Iperf3         = "iperf3"
+	OSU            = "osu"
+	Libfabric      = "libfabric"
+	Sysbench       = "sysbench"
+	Stream         = "stream"
+	Logs           = "logs" // of several tools, each file by its contents
 )
 
 // Formats returns all formats, Auto first.
 func Formats() []string {
-	return []string{Auto, VCPUBenchmarks, SuperBench, Perftest, Rackless, NCCLTests}
+	formats := []string{Auto, VCPUBenchmarks, SuperBench}
+	for _, l := range logFormats {
+		formats = append(formats, l.name)
+	}
+	return append(formats, Logs)
 }
 
 // UnitUnknown is the unit of a figure whose unit its tool's documentation does not state. Such a figure is kept and never judged: whether more of it is better is not known
@@ -124,12 +134,12 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 			return nil, err
 		}
 	}
-	switch im.Format {
-	case VCPUBenchmarks:
+	switch {
+	case im.Format == VCPUBenchmarks:
 		err = im.vcpuBenchmarks()
-	case SuperBench:
+	case im.Format == SuperBench:
 		err = im.superBench()
-	case Perftest, Rackless, NCCLTests:
+	case im.Format == Logs, isLog(im.Format):
 		err = im.logs()
 	default:
 		err = fmt.Errorf("format %q: want one of %s", im.Format, strings.Join(Formats(), ", "))
@@ -406,8 +416,10 @@ func (im *importing) measures(s *Study) []study.Measure {
 		switch {
 		case im.Format == SuperBench:
 			m.Metrics = t.metrics // all that have a unit
-		case im.Format == NCCLTests || t.name == testNCCL && im.Format == VCPUBenchmarks:
+		case strings.HasPrefix(t.name, "nccl"):
 			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
+		case im.Format == Stream, im.Format == Logs && t.name == testStream:
+			m.Metrics = []string{"triad"} // the one that STREAM's results are ranked by
 		case im.Format == VCPUBenchmarks:
 			judged, ok := vcpuJudged[t.name]
 			if !ok {

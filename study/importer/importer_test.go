@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -364,6 +365,15 @@ func TestOtherLogs(t *testing.T) {
 	for _, tt := range []struct{ name, file, text, format, test, metric, want string }{
 		{"nccl-tests", "all_reduce.txt", testdata(t, ncclLog), importer.NCCLTests, "nccl_all_reduce", "bus_bandwidth", "1: 479.9 GB/s"},
 		{"old nccl-tests", "nccl-allgather-0.log", testdata(t, ncclOld), importer.NCCLTests, "nccl_all_gather", "bus_bandwidth", ""},
+		{"iperf3", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), importer.Iperf3, "iperf3", "throughput", ""},
+		{"iperf3, others", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.json"), importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
+		{"iperf3, UDP", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.json"), importer.Iperf3, "iperf3/udp", "throughput", ""},
+		{"iperf3 with a title", "x.json", strings.Replace(testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), "{", `{"title": "before",`, 1), importer.Iperf3, "iperf3", "throughput", ""},
+		{"OSU", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"), importer.OSU, "osu_latency", "latency_average", ""},
+		{"OSU, many pairs", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"), importer.OSU, "osu_mbw_mr", "bw_average", ""},
+		{"libfabric", "x.txt", testdata(t, "../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt"), importer.Libfabric, "fi_pingpong", "latency_average", ""},
+		{"sysbench", "x.txt", testdata(t, "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), importer.Sysbench, "sysbench_cpu", "events_per_second", ""},
+		{"STREAM", "x.log", testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log"), importer.Stream, "stream", "triad", ""},
 		{"perftest, all sizes", "x.log", testdata(t, perftestAll), importer.Perftest, "ib_write_bw", "bw_average", ""},
 		{"rackless", "samples.jsonl", `{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`, importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
 	} {
@@ -380,6 +390,44 @@ func TestOtherLogs(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// People keep the logs of all their tools side by side. What no tool printed is noted, and of each test the metric is compared that it is about.
+func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
+	t.Parallel()
+	tree := map[string]string{}
+	for _, level := range []string{"default", "pin"} {
+		tree[level+"/bw.txt"] = testdata(t, perftestLog)
+		tree[level+"/tcp.json"] = testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json")
+		tree[level+"/nccl-allreduce.txt"] = testdata(t, ncclLog)
+		tree[level+"/stream.log"] = testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultZen.log")
+		tree[level+"/rates.out"] = testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
+	}
+	tree["pin/notes.txt"] = "remember to reboot\n"
+	for _, format := range []string{importer.Auto, importer.Logs} {
+		s := one(t, importer.Options{Name: "a", Format: format}, files("r", tree))
+		if s.Spec.Imported != importer.Logs || len(s.Runs) != 2 {
+			t.Errorf("format %s, %d runs", s.Spec.Imported, len(s.Runs))
+		}
+		if got, want := failures(s), []string{"r/pin/notes.txt: a log of no known tool"}; !slices.Equal(got, want) {
+			t.Errorf("failures %q, want %q", got, want)
+		}
+		got := map[string]string{}
+		for _, m := range s.Spec.Measure {
+			got[m.Test] = fmt.Sprintf("%d%v", m.Bytes, m.Metrics)
+		}
+		want := map[string]string{"ib_write_bw": "0[]", "iperf3": "0[]", "nccl_all_reduce": "17179869184[bus_bandwidth]", "stream": "0[triad]", "osu_mbw_mr": "0[]"}
+		if !maps.Equal(got, want) {
+			t.Errorf("compared is %v, want %v", got, want)
+		}
+		for _, r := range s.Runs {
+			for _, x := range r.Samples {
+				if x.Test == "iperf3" && x.Version != "3.12" || x.Test == "osu_mbw_mr" && x.Version != "5.6.2" {
+					t.Errorf("version %q of %s", x.Version, x.Test)
+				}
+			}
+		}
 	}
 }
 
@@ -403,7 +451,10 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 	}{
 		{"no file", nil, importer.Options{}, "r: there is no file in it"},
 		{"no format", map[string]string{"a.txt": "hello"}, importer.Options{}, "r/a.txt: of no known format; if it is one of vcpu-benchmarks, superbench,"},
-		{"two formats", map[string]string{"a.txt": testdata(t, perftestLog), "b.txt": testdata(t, ncclLog)}, importer.Options{}, "r/a.txt is of format perftest, and r/b.txt of format nccl-tests: import them apart"},
+		{"two formats", map[string]string{"a.txt": testdata(t, perftestLog), "b.jsonl": testdata(t, superBench)}, importer.Options{}, "r/a.txt is of format perftest, and r/b.jsonl of format superbench: import them apart"},
+		{"logs and another format", map[string]string{"a.txt": testdata(t, perftestLog), "b.txt": testdata(t, ncclLog), "c.jsonl": testdata(t, superBench)}, importer.Options{}, "r/a.txt is of format perftest, and r/c.jsonl of format superbench: import them apart"},
+		{"iperf3's text", map[string]string{"a.txt": "Connecting to host 192.0.2.1, port 5201\n[  5] local 192.0.2.2 port 1 connected to 192.0.2.1 port 5201\n"}, importer.Options{}, "iperf3: r/a.txt:1: this is iperf3's text; what it prints with --json is read"},
+		{"sysbench's memory", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{}, "sysbench: r/a.txt:1: of sysbench its CPU test is read, and this is another"},
 		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"}, `format "csv": want one of auto,`},
 		{"too deep", map[string]string{deep: "x"}, importer.Options{}, "deeper than 6 directories"},
 		{"no figure", map[string]string{"a.txt": testdata(t, perftestBad)}, importer.Options{Format: importer.Perftest}, "1 files of format perftest hold no figure, so nothing is imported; the first: "},

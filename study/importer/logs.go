@@ -12,8 +12,34 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// logs reads formats in which a file is one repeat: raw logs of perftest and nccl-tests, and samples.jsonl. Its level is that of its source, else the first directory below
-// the source, else the source's own name. Repeats are numbered for each level and test: two tests of a level, a file each, are one run.
+// A logFormat is a format in which a file is what one run of a tool printed.
+type logFormat struct {
+	name string
+	// read enters the figures of a file, or why it has none, and returns the test's name. An error ends the import.
+	read func(f *file, o *outcome) (test string, err error)
+}
+
+var logFormats = []logFormat{
+	{Perftest, noError((*file).perftest)},
+	{NCCLTests, noError((*file).ncclTests)},
+	{Iperf3, noError((*file).iperf3)},
+	{OSU, noError((*file).osu)},
+	{Libfabric, noError((*file).libfabric)},
+	{Sysbench, noError((*file).sysbench)},
+	{Stream, noError((*file).stream)},
+	{Rackless, (*file).rackless},
+}
+
+func noError(read func(f *file, o *outcome) string) func(*file, *outcome) (string, error) {
+	return func(f *file, o *outcome) (string, error) { return read(f, o), nil }
+}
+
+func isLog(format string) bool {
+	return slices.ContainsFunc(logFormats, func(l logFormat) bool { return l.name == format })
+}
+
+// logs reads formats in which a file is one repeat. Its level is that of its source, else the first directory below the source, else the source's own name. Repeats are numbered
+// for each level and test: two tests of a level, a file each, are one run.
 func (im *importing) logs() error {
 	type series struct{ level, test string }
 	repeats := map[series]int{}
@@ -26,17 +52,18 @@ func (im *importing) logs() error {
 		if o.level == "" {
 			o.level = src.Base
 		}
+		format := im.Format
+		if format == Logs {
+			format = sniff(f.data)
+		}
 		test := ""
-		switch im.Format {
-		case Rackless:
-			if err := f.rackless(o); err != nil {
+		if i := slices.IndexFunc(logFormats, func(l logFormat) bool { return l.name == format }); i >= 0 {
+			var err error
+			if test, err = logFormats[i].read(f, o); err != nil {
 				return err
 			}
-			test = "samples"
-		case Perftest:
-			test = f.perftest(o)
-		case NCCLTests:
-			test = f.ncclTests(o)
+		} else {
+			o.failures = append(o.failures, fmt.Sprintf("%s: a log of no known tool", f.name))
 		}
 		for i := range o.samples {
 			o.samples[i].Origin = f.origin(o.level)
@@ -49,10 +76,10 @@ func (im *importing) logs() error {
 }
 
 // rackless reads samples.jsonl. A bad line spoils the file: rackless writes none.
-func (f *file) rackless(o *outcome) error {
+func (f *file) rackless(o *outcome) (string, error) {
 	samples, err := bench.ReadSamples(bytes.NewReader(f.data))
 	if err != nil {
-		return f.fail(0, "%v", err)
+		return "", f.fail(0, "%v", err)
 	}
 	for _, s := range samples {
 		if s.Error != "" {
@@ -64,7 +91,7 @@ func (f *file) rackless(o *outcome) error {
 			o.started = s.Started
 		}
 	}
-	return nil
+	return "samples", nil
 }
 
 // perftest reads a log and returns the test's name. A log that is no result is a failure of its test.
@@ -74,9 +101,7 @@ func (f *file) perftest(o *outcome) string {
 		err = f.fail(f.lastLine(), "the table is cut off: the line below it is missing, so rows and digits may be, too")
 	}
 	if err != nil {
-		test := perftestName(string(bytes.TrimSpace(perftestTitle.Find(f.data))))
-		o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
-		return test
+		return o.fail(f, perftestName(string(bytes.TrimSpace(perftestTitle.Find(f.data)))), err)
 	}
 	test := perftestName(res.Test)
 	switch res.Connection {
@@ -89,7 +114,7 @@ func (f *file) perftest(o *outcome) string {
 	if strings.Contains(res.Test, "Bidirectional") {
 		test += "/bidi"
 	}
-	o.add(test, "perftest", res.Figures())
+	o.add(test, "perftest", "", res.Figures())
 	if len(o.samples) == 0 {
 		o.failures = append(o.failures, fmt.Sprintf("%s: %s: no row has a figure", test, f.name))
 	}
@@ -111,10 +136,10 @@ func perftestName(title string) string {
 }
 
 // add enters the figures of a tool. A figure may round to zero where the tool prints few decimals, and bench has worked it out from another column then.
-func (o *outcome) add(test, tool string, figures []bench.Figure) {
+func (o *outcome) add(test, tool, version string, figures []bench.Figure) {
 	for _, x := range figures {
 		o.samples = append(o.samples, Sample{Sample: bench.Sample{
-			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value, Unit: x.Unit, Derived: x.Derived, Tool: tool, Attempt: 1,
+			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value, Unit: x.Unit, Derived: x.Derived, Tool: tool, Version: version, Attempt: 1,
 		}})
 	}
 }
@@ -138,9 +163,97 @@ func (f *file) ncclTests(o *outcome) string {
 	}
 	figures, err := bench.ParseNCCLTests(f.data)
 	if err != nil {
-		o.failures = append(o.failures, fmt.Sprintf("%s: %s: %v", test, f.name, err))
-		return test
+		return o.fail(f, test, err)
 	}
-	o.add(test, "nccl-tests", figures)
+	o.add(test, "nccl-tests", "", figures)
 	return test
+}
+
+// fail notes why a log is no result of a test.
+func (o *outcome) fail(f *file, test string, err error) string {
+	o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
+	return test
+}
+
+// iperf3 reads what the client printed with --json. Its name says what a plain run has not: UDP, the way back, several streams.
+func (f *file) iperf3(o *outcome) string {
+	if !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
+		return o.fail(f, "iperf3", f.fail(1, "this is iperf3's text; what it prints with --json is read"))
+	}
+	res, err := bench.ParseIperf3(bytes.NewReader(f.data))
+	if err != nil {
+		return o.fail(f, "iperf3", err)
+	}
+	test := "iperf3"
+	if res.Protocol == "UDP" {
+		test += "/udp"
+	}
+	if res.Reverse {
+		test += "/reverse"
+	}
+	if res.Streams > 1 {
+		test += "/streams" + strconv.Itoa(res.Streams)
+	}
+	o.started = res.Started
+	o.add(test, "iperf3", res.Version, res.Figures())
+	return test
+}
+
+// osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was cut off behind a row is not seen.
+func (f *file) osu(o *outcome) string {
+	res, err := bench.ParseOSU(f.data)
+	if err != nil {
+		return o.fail(f, "osu", err)
+	}
+	o.add(res.Program, "osu", res.Version, res.Figures)
+	return res.Program
+}
+
+// libfabric reads the table of fi_pingpong.
+func (f *file) libfabric(o *outcome) string {
+	figures, err := bench.ParseFiPingpong(f.data)
+	if err != nil {
+		return o.fail(f, "fi_pingpong", err)
+	}
+	o.add("fi_pingpong", "libfabric", "", figures)
+	return "fi_pingpong"
+}
+
+var (
+	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
+	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
+)
+
+// sysbench reads the result of its CPU test, by one thread or by several.
+func (f *file) sysbench(o *outcome) string {
+	test := "sysbench_cpu"
+	if sysbenchThreads.Match(f.data) {
+		test += "_single"
+	}
+	if !bytes.Contains(f.data, []byte("Prime numbers limit")) {
+		return o.fail(f, "sysbench", f.fail(1, "of sysbench its CPU test is read, and this is another"))
+	}
+	figures, err := sysbench(f)
+	if err != nil {
+		return o.fail(f, test, err)
+	}
+	version := ""
+	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
+		version = string(m[1])
+	}
+	o.add(test, "sysbench", version, figures)
+	return test
+}
+
+// testStream is the test of a log of STREAM.
+const testStream = "stream"
+
+// stream reads STREAM's table.
+func (f *file) stream(o *outcome) string {
+	figures, err := stream(f)
+	if err != nil {
+		return o.fail(f, testStream, err)
+	}
+	o.add(testStream, "STREAM", "", figures)
+	return testStream
 }

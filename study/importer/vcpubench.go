@@ -21,9 +21,6 @@ const (
 	vcpuMetadata = "metadata.json"
 )
 
-// testNCCL is the suite's test of nccl-tests.
-const testNCCL = "nccl_allreduce"
-
 // A vcpuTest reads what a program of the suite printed. An error has the line in its text.
 type vcpuTest struct {
 	tool  string
@@ -176,7 +173,7 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 		if strings.HasPrefix(x.Metric, "d2d_bw") {
 			name = testD2D
 		}
-		o.add(name, t.tool, []bench.Figure{x})
+		o.add(name, t.tool, "", []bench.Figure{x})
 	}
 	for i := from; i < len(o.samples); i++ {
 		o.samples[i].Origin = f.origin(config)

@@ -16,7 +16,7 @@ const metricLoad = "load_latency"
 func sysbench(f *file) ([]bench.Figure, error) { return bench.ParseSysbenchCPU(f.data, 0) }
 
 // streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
-var streamHead = regexp.MustCompile(`^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
+var streamHead = regexp.MustCompile(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
 
 // stream reads STREAM's table of four kernels. It is good once the program has checked its arrays.
 func stream(f *file) ([]bench.Figure, error) {
