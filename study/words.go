@@ -31,18 +31,29 @@ func (c *Comparison) BootstrapText() string {
 	return fmt.Sprintf("%s to %s", amount(e, e.Bootstrap.Low, c.Unit), amount(e, e.Bootstrap.High, c.Unit))
 }
 
-// amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to read.
+// amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to read, all numbers of an effect in the same way.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {
 		return plain(v, true) + " " + unit
 	}
-	switch {
-	case v >= 10:
-		return "x" + plain(v, false)
-	case v > 0 && v < 0.1:
+	if !large(e) || v <= 0 {
+		return fmt.Sprintf("%+.1f%%", 100*(v-1))
+	}
+	if v < 1 {
 		return "/" + plain(1/v, false)
 	}
-	return fmt.Sprintf("%+.1f%%", 100*(v-1))
+	return "x" + plain(v, false)
+}
+
+// large reports whether one of the numbers of an effect is above ten, or below a tenth.
+func large(e *stats.Effect) bool {
+	numbers := []float64{e.Estimate}
+	for _, i := range []stats.Interval{e.Interval, e.Bootstrap} {
+		if i.Confidence > 0 && i.Bounded() {
+			numbers = append(numbers, i.Low, i.High)
+		}
+	}
+	return slices.ContainsFunc(numbers, func(v float64) bool { return v > 0 && (v >= 10 || v < 0.1) })
 }
 
 // plain writes three significant digits without an exponent, but for what is far from 1.

@@ -501,7 +501,7 @@ func TestGPUDirect(t *testing.T) {
 	})
 	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
 	r := recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
-	wantChoice(t, r, recommend.PeerMemory, "loaded", recommend.MeasuredHere, "latency average of osu_latency/cuda: -9")
+	wantChoice(t, r, recommend.PeerMemory, "loaded", recommend.MeasuredHere, "latency average of osu_latency/cuda: /9")
 
 	s = parseStudy(t, "name: root\nfactors:\n  lab.defaults.gpus: [GPU4, GPU1]\nmeasure: [{test: osu_bw/cuda, metrics: [bw_average]}]\nblocks: 12\n")
 	d = simulate(s, 7, noise, func(cell map[string]string, _, _ string) (float64, string) {
