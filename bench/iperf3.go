@@ -90,8 +90,9 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 		Streams:  out.Start.TestStart.NumStreams,
 		Reverse:  out.Start.TestStart.Reverse != 0,
 	}
-	if at := out.Start.Timestamp.Seconds; at > 0 {
-		res.Started = time.Unix(at, 0).UTC()
+	// A year of five digits can be written neither as JSON nor into the file of studies, and no run began then.
+	if at := time.Unix(out.Start.Timestamp.Seconds, 0).UTC(); out.Start.Timestamp.Seconds > 0 && at.Year() < 10000 {
+		res.Started = at
 	}
 	if out.Start.AcceptedConnection != nil {
 		// A server does not learn what the client received.

@@ -29,6 +29,12 @@ func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
 			Iperf3Result{Version: "3.1.3", Protocol: "UDP", Streams: 1, Throughput: 0.75},
 		},
 		{
+			"a clock that is set to no time of ours",
+			`{"start":{"version":"iperf 3.17.1","timestamp":{"timesecs":9000000000000000000},"test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},
+			 "end":{"sum_received":{"bits_per_second":1e9}}}`,
+			Iperf3Result{Version: "3.17.1", Protocol: "TCP", Streams: 1, Throughput: 1},
+		},
+		{
 			"a system that counts no retransmits",
 			`{"start":{"version":"iperf 3.17.1","test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},
 			 "end":{"sum_sent":{"bits_per_second":2e9},"sum_received":{"bits_per_second":1e9}}}`,

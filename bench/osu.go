@@ -19,7 +19,7 @@ type OSUResult struct {
 }
 
 // osuTests are the tests whose tables are read, by the name in the line above: the program, and what it measures. The title of the column does not tell it: since 7.4 a latency is
-// called as the time of a collective operation is. The sources of the releases 3.9 to 7 name them so.
+// called as the time of a collective operation is. The names are those in its sources.
 var osuTests = map[string]struct{ program, metric string }{
 	"Bandwidth":                                 {"osu_bw", MetricBWAverage},
 	"Bi-Directional Bandwidth":                  {"osu_bibw", MetricBWAverage},

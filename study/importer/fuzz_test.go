@@ -113,6 +113,7 @@ func FuzzLogs(f *testing.F) {
 		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
 		"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt", "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt")
 	f.Add([]byte(`{"run":"1","test":"a","client":"a","metric":"loss","value":0,"unit":"%","tool":"ping","command":"c","accelerator":"tcg","started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`))
+	f.Add([]byte(`{"start":{"timestamp":{"timesecs":300000000000},"test_start":{"protocol":"TCP","num_streams":1}},"end":{"sum_received":{"bits_per_second":1e9}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, format := range importer.Formats() {
 			fsys := fstest.MapFS{"pin/1": &fstest.MapFile{Data: data}, "default/1": &fstest.MapFile{Data: data}}
