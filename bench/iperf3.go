@@ -61,6 +61,9 @@ type iperf3Sum struct {
 	LostPackets   int64   `json:"lost_packets"`
 }
 
+// yearTenThousand is the first second that can be written neither as JSON nor into the file of studies.
+const yearTenThousand = 253402300800
+
 // ParseIperf3 reads the output of `iperf3 --json` on the client, TCP or UDP. The throughput is what the
 // receiver counted: what the sender handed to its kernel says little on UDP. Anything that is not a good
 // result is a *BadResultError; iperf3's own message is its reason where there is one.
@@ -90,9 +93,8 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 		Streams:  out.Start.TestStart.NumStreams,
 		Reverse:  out.Start.TestStart.Reverse != 0,
 	}
-	// A year of five digits can be written neither as JSON nor into the file of studies, and no run began then.
-	if at := time.Unix(out.Start.Timestamp.Seconds, 0).UTC(); out.Start.Timestamp.Seconds > 0 && at.Year() < 10000 {
-		res.Started = at
+	if at := out.Start.Timestamp.Seconds; at > 0 && at < yearTenThousand {
+		res.Started = time.Unix(at, 0).UTC()
 	}
 	if out.Start.AcceptedConnection != nil {
 		// A server does not learn what the client received.
