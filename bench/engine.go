@@ -63,6 +63,8 @@ type Options struct {
 
 	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
 	Program string
+	// WithMPI are the nodes whose program was built with MPI, and has to be told that there is none. The Runner sets it.
+	WithMPI []string
 	// GPUs are the links that copies to and from GPUs go over. The Runner sets them, where they can be read.
 	GPUs []GPULink
 }

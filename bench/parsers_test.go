@@ -32,6 +32,7 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 		{"stress-ng", "recorded-0.15.06-tcg-stream.txt", []string{"memory_bandwidth 0 0 0.0550817 GB/s"}},
 		{"ucx", "recorded-1.13.1-rxe-tcg-put_lat.txt", []string{"latency_typical 8 300 3987.5 us", "latency_average 8 300 4460.24 us", "message_rate 8 300 0.000224 Mpps"}},
 		{"ucx", "recorded-1.13.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 200 0.0326317 Gb/s", "message_rate 8 200 6.3e-05 Mpps"}},
+		{"ucx", "recorded-1.18.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 1770 0.256104 Gb/s", "message_rate 8 1770 0.000489 Mpps"}},
 		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us", "latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
 		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us", "latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
 			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us", "latency_average 1048576 20 4481.3 us"}},
@@ -210,6 +211,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"another unit", "ucx", putLat, "latency (usec)", "latency (nsec)", `unknown layout: column "50.0%ile" below "latency (nsec)"`},
 		{"another percentile", "ucx", putLat, "50.0%ile", "99.9%ile", `unknown layout: column "99.9%ile" below "latency (usec)"`},
 		{"a field less", "ucx", putLat, "4460.238", "", "the row has 7 fields, the header 8 columns"},
+		{"no rate at all", "ucx", putBW, "     3.89 ", "     -nan ", `column bandwidth (MB/s) overall: value "-nan": not a decimal number`},
 		{"an error in the table", "ucx", putBW, "[thread 0]                65", "UCX ERROR x", "unknown line in the table"},
 		{"no iterations", "ucx", putLat, "  300 ", "    0 ", `column # iterations: value "0": not above zero`},
 

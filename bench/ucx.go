@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +47,24 @@ func (u ucx) check(client, server Endpoint, o Options) error {
 	return u.like().check(client, server, o)
 }
 
+// ucxMPI is the line of the help of a ucx_perftest that was built with MPI, as Debian 13's is. Such a one takes itself for one of two ranks of an MPI job unless it is told
+// otherwise, by an option that others refuse.
+var ucxMPI = regexp.MustCompile(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
+
+func (u ucx) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
+	o.WithMPI = nil
+	for _, ep := range []Endpoint{client, server} {
+		out, err := ask(ctx, ep.Node, "ucx_perftest", "-h")
+		if err != nil {
+			return err
+		}
+		if ucxMPI.Match(out.Stdout) || ucxMPI.Match(out.Stderr) {
+			o.WithMPI = append(o.WithMPI, ep.Node)
+		}
+	}
+	return nil
+}
+
 func (u ucx) args(ep Endpoint, o Options) []string {
 	o.Bytes = u.size(o)
 	n := u.like().iterations(o)
@@ -52,6 +73,9 @@ func (u ucx) args(ep Endpoint, o Options) []string {
 		args = append(args, "-t", "put_bw", "-D", "zcopy")
 	} else {
 		args = append(args, "-t", "put_lat")
+	}
+	if slices.Contains(o.WithMPI, ep.Node) {
+		args = append(args, "-P", "0")
 	}
 	return append(args, "-x", "rc_verbs", "-d", ep.Device+":1", "-p", strconv.Itoa(o.Port),
 		"-s", strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
@@ -184,6 +208,9 @@ func ucxRow(cols []column, fields []string, size int64) ([]Figure, error) {
 	var figures []Figure
 	iterations := int64(0)
 	for i, c := range cols {
+		if c.kind == columnOther && (fields[i] == "-nan" || fields[i] == "nan") {
+			continue // an average of what came after the last line, where nothing came
+		}
 		v, _, err := parseNumber(fields[i])
 		switch {
 		case err != nil:

@@ -100,6 +100,40 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	}
 }
 
+// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI; that of Debian 12 has all but the second, and refuses the option.
+func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	const without = "     -p <port>      TCP port to use for data exchange (13337)\n     -h             show this help message\n"
+	const with = "     -P <0|1>       disable/enable MPI mode (1)\n" + without
+	helps := map[string]string{n1.Node: without, n2.Node: with}
+	e := mustEngine(t, "ucx_put_lat")
+	o := Options{Port: 20001, WithMPI: []string{n1.Node}}
+	err := e.plugin.prepare(t.Context(), func(_ context.Context, node string, _ ...string) (Output, error) {
+		return Output{Stdout: []byte(helps[node])}, nil
+	}, n2, n1, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if client := strings.Join(e.plugin.client(n2, n1, o), " "); !strings.Contains(client, " -P 0 ") {
+		t.Errorf("client: %s", client)
+	}
+	if server := strings.Join(e.plugin.server(n1, o), " "); strings.Contains(server, " -P ") {
+		t.Errorf("server: %s", server)
+	}
+}
+
+// An average of ucx_perftest is of what came after its last line of progress: where nothing came it is 0/0, and the figures are good. UCX 1.18.1 printed this row.
+func TestAverageOfNothingOfUCXIsNoFailure(t *testing.T) {
+	t.Parallel()
+	whole := string(readFile(t, "testdata/ucx/recorded-1.18.1-rxe-tcg-put_bw.txt"))
+	row := "                        1770      5.000      -nan  2315.038        -nan      27.00        -nan         432\n"
+	at := strings.LastIndex(strings.TrimSuffix(whole, "\n"), "\n") + 1
+	figures, err := ParseUCX([]byte(whole[:at]+row), 65536)
+	if err != nil || len(figures) != 2 || !near(figures[0].Value, 27*mibToGb, 1e-9) || !near(figures[1].Value, 432e-6, 1e-9) {
+		t.Errorf("%+v, error %v", figures, err)
+	}
+}
+
 func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 	n := 0
 	for _, name := range Suites() {
