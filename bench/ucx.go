@@ -22,7 +22,6 @@ var ucxEngines = []Engine{
 }
 
 type ucx struct {
-	nothing
 	bandwidth bool
 }
 
