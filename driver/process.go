@@ -47,6 +47,7 @@ type stat struct {
 	start   uint64 // clock ticks after boot
 	state   byte
 	threads int
+	exiting bool // of the first thread
 }
 
 func procStat(pid int) (stat, error) {
@@ -65,9 +66,14 @@ func parseStat(b []byte) (stat, error) {
 	// The command in parentheses may hold anything, spaces and parentheses too: fields are counted from the last ')'.
 	i := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[i+1:]))
-	const stateField, threadsField, startField = 0, 20 - 3, 22 - 3 // proc(5) calls the first of them number 3
+	const stateField, flagsField, threadsField, startField = 0, 9 - 3, 20 - 3, 22 - 3 // proc(5) calls the first of them number 3
+	const pfExiting = 0x4                                                             // PF_EXITING in the kernel's include/linux/sched.h
 	if i < 0 || len(f) <= startField || len(f[stateField]) != 1 {
 		return stat{}, fmt.Errorf("unexpected %.80q", b)
+	}
+	flags, err := strconv.ParseUint(f[flagsField], 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("flags: %w", err)
 	}
 	threads, err := strconv.Atoi(f[threadsField])
 	if err != nil {
@@ -77,7 +83,8 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("start time: %w", err)
 	}
-	return stat{start, f[stateField][0], threads}, nil
+	state := f[stateField][0]
+	return stat{start, state, threads, flags&pfExiting != 0 || state == 'Z' || state == 'X'}, nil
 }
 
 // over reports whether a process has ended and waits for nothing but its parent. While other threads than the first, which alone shows as
@@ -94,6 +101,15 @@ func (p Process) Alive() bool {
 	}
 	s, err := procStat(p.PID)
 	return err == nil && s.start == p.StartTime && !s.over()
+}
+
+// Settle waits for the process to be gone if it is on its way out: it is alive until its files are closed, which takes a QEMU with its memory seconds on a busy machine, and
+// will never answer again. It returns at once where the process runs, or is gone.
+func (p Process) Settle(ctx context.Context) error {
+	if s, err := procStat(p.PID); err != nil || s.start != p.StartTime || !s.exiting {
+		return nil // Alive knows of those that are gone
+	}
+	return p.Wait(ctx)
 }
 
 // Signal sends sig to this very process and never to another that has its number: the kernel's handle (pidfd) is taken first and the

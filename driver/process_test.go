@@ -141,6 +141,9 @@ func TestZombieIsNotAlive(t *testing.T) {
 	if c.Alive() {
 		t.Error("a zombie is alive")
 	}
+	if err := c.Settle(limited(t)); err != nil {
+		t.Errorf("a zombie settles: %v", err)
+	}
 	if err := c.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("signal to a zombie: %v", err)
 	}
@@ -205,19 +208,23 @@ func TestStatWithAnyCommandName(t *testing.T) {
 }
 
 func TestParseStat(t *testing.T) {
-	const rest = " 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 %s 0 %s 1"
+	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 %s 1"
+	with := func(flags, command, state, threads, start string) []byte {
+		return []byte("7 (" + command + ") " + state + fmt.Sprintf(rest, flags, threads, start))
+	}
 	line := func(command, state, threads, start string) []byte {
-		return []byte("7 (" + command + ") " + state + fmt.Sprintf(rest, threads, start))
+		return with("4194560", command, state, threads, start)
 	}
 	for name, tt := range map[string]struct {
 		in   []byte
 		want stat
 		over bool
 	}{
-		"a process that sleeps":                    {line("qemu", "S", "5", "700"), stat{700, 'S', 5}, false},
-		"a command like a zombie":                  {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1}, false},
-		"a zombie":                                 {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1}, true},
-		"a first thread that waits for the others": {line("qemu", "Z", "3", "700"), stat{700, 'Z', 3}, false},
+		"a process that sleeps":                    {line("qemu", "S", "5", "700"), stat{700, 'S', 5, false}, false},
+		"a command like a zombie":                  {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1, false}, false},
+		"a zombie":                                 {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1, true}, true},
+		"a first thread that waits for the others": {line("qemu", "Z", "3", "700"), stat{700, 'Z', 3, true}, false},
+		"one that closes its files":                {with("4194564", "qemu", "R", "1", "700"), stat{700, 'R', 1, true}, false},
 	} {
 		if got, err := parseStat(tt.in); err != nil || got != tt.want || got.over() != tt.over {
 			t.Errorf("%s: got %v, over %v, %v", name, got, got.over(), err)
@@ -226,6 +233,7 @@ func TestParseStat(t *testing.T) {
 	for want, in := range map[string][]byte{
 		`unexpected "7 (qemu) S 1"`: []byte("7 (qemu) S 1"),
 		`unexpected ""`:             nil,
+		"flags: ":                   with("x", "qemu", "S", "5", "700"),
 		"number of threads: ":       line("qemu", "S", "many", "700"),
 		"start time: ":              line("qemu", "S", "5", "-1"),
 	} {

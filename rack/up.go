@@ -63,6 +63,9 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	u := &upper{dirs: d, lab: l, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
 	if !fresh {
+		if err := old.settle(ctx); err != nil {
+			return nil, err
+		}
 		u.changes = lab.Diff(old.Lab, l)
 		if len(u.changes) == 0 && old.Ready && old.whole() {
 			return newRack(d, old), nil
@@ -82,6 +85,26 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, errors.Join(err, u.undo(context.WithoutCancel(ctx), fresh))
 	}
 	return r, nil
+}
+
+// settleLimit is far more than a process takes to end on any machine.
+const settleLimit = time.Minute
+
+// settle waits for the processes that are on their way out: until they are gone they count as alive, and would be left as they are.
+func (s *State) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	if s.Daemon != nil {
+		if err := s.Daemon.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Nodes {
+		if err := n.Process.Settle(ctx); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return nil
 }
 
 // whole reports whether every process of the lab is there.
