@@ -213,6 +213,7 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		turned++
 	}
 	tenant.undisturbed(t, "all of that")
+	tenant.hadItsCPU(t)
 	tally.Logf(t, "%d kills in all: after %d the same command went on, after %d the other one turned round", kills+turned, kills, turned)
 }
 

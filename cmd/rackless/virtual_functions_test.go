@@ -11,8 +11,9 @@ import (
 	"github.com/rackless/rackless/check"
 )
 
-// tenantScript prints all that a tenant would notice a change of: its process, its definition, and where each of its threads may run. The last line is how long its
-// threads ran and waited for a CPU, in nanoseconds: what waits is what its guest is told as stolen.
+// tenantScript prints all that a tenant would notice a change of: its process, its definition, where each of its threads may run, and each thread of another virtual
+// machine that may run on its CPU, which is CPU 1. The last line is how long its threads ran and waited for a CPU, in nanoseconds: what waits is what its guest is told as
+// stolen.
 const tenantScript = `
 pid=$(cat /run/libvirt/qemu/tenant.pid)
 virsh domstate tenant
@@ -24,6 +25,13 @@ for t in /proc/$pid/task/*; do
 	esac
 done
 cat /proc/$pid/cgroup
+for p in /run/libvirt/qemu/*.pid; do
+	case $p in */driver.pid | */tenant.pid) continue ;; esac
+	for t in /proc/$(cat $p)/task/*; do
+		mask=$(awk '/^Cpus_allowed:/ {print $2}' $t/status 2>/dev/null)
+		[ -z "$mask" ] || [ $((0x${mask##*,} & 2)) = 0 ] || echo "on the tenant's CPU: $(cat $t/comm) of $p"
+	done
+done
 for t in /proc/$pid/task/*; do cat $t/schedstat; done | awk '{ran += $1; waited += $2} END {printf "ran %.0f waited %.0f\n", ran, waited}'
 `
 
@@ -31,7 +39,7 @@ for t in /proc/$pid/task/*; do cat $t/schedstat; done | awk '{ran += $1; waited 
 type tenant struct {
 	h           *small
 	notices     string
-	ran, waited int64 // ns
+	ran, waited time.Duration // since it was started
 }
 
 // newTenant starts the domain.
@@ -59,8 +67,7 @@ func (n *tenant) look(t *testing.T) {
 // mostStolen is the share of the time in which the tenant wants to run that it may wait for its CPU, which the host has for itself, too: a virtual CPU of the lab there would take half.
 const mostStolen = 0.4
 
-// undisturbed fails the test where something of the tenant is not as it was when it was last looked at, or where it has waited for its CPU too long since, which its guest is told as
-// stolen.
+// undisturbed fails the test where something of the tenant is not as it was when it was last looked at.
 func (n *tenant) undisturbed(t *testing.T, since string) {
 	t.Helper()
 	before := *n
@@ -68,11 +75,17 @@ func (n *tenant) undisturbed(t *testing.T, since string) {
 	if diff := diffLines(before.notices, n.notices); diff != "" {
 		t.Fatalf("after %s the tenant is not as it was (-before +after):\n%s", since, diff)
 	}
-	ran, waited := n.ran-before.ran, n.waited-before.waited
-	stolen := float64(waited) / float64(max(1, ran+waited))
-	t.Logf("%s: the tenant ran for %v and waited for %v, %.1f %%", since, time.Duration(ran), time.Duration(waited), 100*stolen)
-	if stolen > mostStolen {
-		t.Errorf("%s: %.0f %% of the tenant's time were stolen", since, 100*stolen)
+	t.Logf("%s: the tenant ran for %v and waited for %v", since, n.ran-before.ran, n.waited-before.waited)
+}
+
+// hadItsCPU fails the test where the tenant has waited for its CPU too long in all. It is no question for one command: a tenant that wants to run for half a second has waited
+// as long where this machine gives the emulated host's CPU to other tests once.
+func (n *tenant) hadItsCPU(t *testing.T) {
+	t.Helper()
+	stolen := n.waited.Seconds() / (n.ran + n.waited).Seconds()
+	t.Logf("the tenant ran for %v and waited for %v in all: %.1f %% were stolen", n.ran, n.waited, 100*stolen)
+	if !(stolen <= mostStolen) {
+		t.Errorf("%.0f %% of the tenant's time were stolen", 100*stolen)
 	}
 }
 
@@ -182,6 +195,7 @@ func TestVirtualFunctionsBesideATenant(t *testing.T) {
 		}
 		tenant.undisturbed(t, command)
 	}
+	tenant.hadItsCPU(t)
 	if diff := diffLines(before, h.state(t)); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}
