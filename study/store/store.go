@@ -18,7 +18,8 @@ import (
 	"sync"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Statuses of a run.
@@ -33,6 +34,8 @@ const (
 type DB struct {
 	sql    *sql.DB
 	path   string
+	url    string // of the path alone, as SQLite takes it
+	how    way
 	insert *sql.Stmt // rowsAtOnce values; nil of a DB for questions alone
 	old    bool      // a file, opened for questions alone, that has no table output
 
@@ -151,7 +154,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	return open(ctx, path, false)
+	return open(ctx, path, writer)
 }
 
 // OpenReader opens a file for questions alone: what is asked cannot change it.
@@ -159,35 +162,54 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
-	return open(ctx, path, true)
+	d, err := open(ctx, path, reader)
+	var coded *sqlite.Error
+	if errors.As(err, &coded) && coded.Code()&0xff == sqlite3.SQLITE_CANTOPEN {
+		// SQLite reads a file with a write-ahead log beside it, even an empty one, which a file system that is mounted read-only does not take.
+		if _, e := os.Lstat(path + "-wal"); errors.Is(e, os.ErrNotExist) {
+			return open(ctx, path, immutable)
+		}
+	}
+	return d, err
 }
 
-func open(ctx context.Context, path string, readOnly bool) (*DB, error) {
+// Ways to open a file.
+type way int
+
+const (
+	writer way = iota
+	reader
+	immutable // a reader of a file that nobody can write, which is not looked at for changes
+)
+
+func open(ctx context.Context, path string, how way) (*DB, error) {
 	// Names with "?" or "%" in them are paths too; a relative one would be taken for a host.
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
 	u := url.URL{Scheme: "file", Path: full}
+	d := &DB{path: path, url: u.String(), how: how, series: map[series]int64{}}
 	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
-	if readOnly {
+	if how == writer {
+		q.Add("_pragma", "journal_mode(WAL)")
+	} else {
 		q.Set("mode", "ro") // query_only alone could be switched off by the question itself
 		q.Add("_pragma", "query_only(1)")
-	} else {
-		q.Add("_pragma", "journal_mode(WAL)")
+	}
+	if how == immutable {
+		q.Set("immutable", "1")
 	}
 	u.RawQuery = q.Encode()
-	db, err := sql.Open("sqlite", u.String())
-	if err != nil {
+	if d.sql, err = sql.Open("sqlite", u.String()); err != nil {
 		return nil, err
 	}
-	d := &DB{sql: db, path: path, series: map[series]int64{}}
-	err = d.migrate(ctx, readOnly)
-	if err == nil && !readOnly {
-		d.insert, err = db.PrepareContext(ctx, insertValues(rowsAtOnce))
+	err = d.migrate(ctx, how != writer)
+	if err == nil && how == writer {
+		d.insert, err = d.sql.PrepareContext(ctx, insertValues(rowsAtOnce))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), d.Close())
 	}
 	return d, nil
 }
@@ -228,13 +250,22 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	return tx.Commit()
 }
 
-// Close closes the file.
+// Close closes the file. Where nobody else has it open, no log is beside it any more.
 func (d *DB) Close() error {
 	var err error
 	if d.insert != nil {
 		err = d.insert.Close()
 	}
-	return errors.Join(err, d.sql.Close())
+	err = errors.Join(err, d.sql.Close())
+	if log, e := os.Lstat(d.path + "-wal"); d.how == reader && e == nil && log.Size() == 0 {
+		// SQLite leaves the empty log that it makes for readers, and takes it away where the last one to close the file may write it. Where that cannot be done it stays, which
+		// harms nobody.
+		if w, err := sql.Open("sqlite", d.url); err == nil {
+			w.Exec("PRAGMA schema_version")
+			w.Close()
+		}
+	}
+	return err
 }
 
 // A Study is a study in the file.

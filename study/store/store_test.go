@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -119,8 +120,85 @@ func TestAQuestionCannotChangeAnything(t *testing.T) {
 	}
 }
 
-// When the last writer has closed the file, there is no log beside it any more.
+// When the last writer has closed the file, there is no log beside it any more, and none when it has been read.
 func TestAClosedFileIsRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newStudy(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := store.OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := store.OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []*store.DB{r, other} {
+			if _, err := d.Find(t.Context(), "one"); err != nil {
+				t.Error(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) != 1 || err != nil {
+		t.Errorf("%q, %v: a file that is read is to be the only one", files, err)
+	}
+}
+
+// A reader that closes does not take the log of a writer that goes on.
+func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	first, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.OpenReader(t.Context(), path) // before there is a log
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := open(t, path)
+	newStudy(t, db)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path + "-wal"); err != nil {
+		t.Error(err)
+	}
+	if _, err := db.Find(t.Context(), "one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file on a file system that is mounted read-only is read: nothing can be written beside it.
+func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
+	const inside = "RACKLESS_TEST_READ_ONLY" // a file on such a file system: the test, run in a mount namespace of its own
+	if path := os.Getenv(inside); path != "" {
+		r, err := store.OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if _, err := r.Find(t.Context(), "one"); err != nil {
+			t.Error(err)
+		}
+		return
+	}
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
 	db, err := store.Open(t.Context(), path)
@@ -131,13 +209,13 @@ func TestAClosedFileIsRead(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := store.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
+	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
+		t.Skipf("no mount namespaces for this user: %v: %s", err, out)
 	}
-	defer r.Close()
-	if _, err := r.Find(t.Context(), "one"); err != nil {
-		t.Error(err)
+	cmd := exec.Command("unshare", "-rm", "sh", "-c", `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run="^$3\$"`, "sh", filepath.Dir(path), os.Args[0], t.Name())
+	cmd.Env = append(os.Environ(), inside+"="+path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
