@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,20 +78,24 @@ func (ncclTests) parse(out Output, _ Options) ([]Figure, error) { return ParseNC
 var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "redop": true, "root": true, "time": true, "algbw": true, "busbw": true, "error": true, "#wrong": true}
 
 // ParseNCCLTests reads the table of any program of nccl-tests, by its header row: the bus bandwidth (GB/s of 10^9 bytes) and the time for different buffers, of each
-// size. A bandwidth that rounds to 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows.
+// size. A bandwidth that rounds to 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows and within them.
 func ParseNCCLTests(output []byte) ([]Figure, error) {
 	var titles []string
 	var figures []Figure
+	columns := 0 // that the rows have: all, or as the first row shows those for different buffers only
 	units, checked := false, false
+	var begun []string // fields of a row that a line of NCCL's log came into
+	logs := ncclLoggers(output)
 	number := 0
 	for line := range strings.Lines(string(output)) {
 		number++
+		line, logged := ncclLog(line, logs)
 		fields := strings.Fields(line)
 		bad := func(err error) error {
 			return &BadResultError{Tool: toolNCCLTests, Line: number, Text: shorten(line), Reason: err.Error()}
 		}
 		switch {
-		case len(fields) == 0 || strings.Contains(line, " NCCL INFO ") || strings.Contains(line, " NCCL WARN "):
+		case len(fields) == 0:
 		case fields[0] == "#" && len(fields) > 2 && fields[1] == "size":
 			if titles != nil {
 				return nil, bad(errors.New("a second table"))
@@ -105,6 +110,9 @@ func ParseNCCLTests(output []byte) ([]Figure, error) {
 			}
 			units = true
 		case strings.HasPrefix(line, "# Out of bounds values :"):
+			if len(begun) > 0 {
+				return nil, bad(fmt.Errorf("the row above has %d fields, the header %d columns", len(begun), len(titles)))
+			}
 			if fields[len(fields)-1] != "OK" {
 				return nil, bad(errors.New("the results of the collective are wrong"))
 			}
@@ -114,8 +122,18 @@ func ParseNCCLTests(output []byte) ([]Figure, error) {
 			// A program that starts others says so above the table.
 		case checked:
 			return nil, bad(errors.New("a line below the table"))
+		case logged:
+			begun = append(begun, fields...)
 		default:
-			row, err := ncclRow(titles, fields)
+			fields = ncclFields(titles, append(begun, fields...))
+			begun = nil
+			if columns == 0 {
+				columns = len(titles)
+				if half := ncclHalf(titles); len(fields) == half {
+					columns = half
+				}
+			}
+			row, err := ncclRow(titles[:columns], fields)
 			if err != nil {
 				return nil, bad(err)
 			}
@@ -147,6 +165,56 @@ func ncclHeader(titles []string) error {
 		return errors.New("unknown layout: size, error or #wrong is missing, or comes too often")
 	}
 	return nil
+}
+
+// A line of NCCL's log begins with "host:pid:tid [device] ".
+var (
+	ncclLogLine = regexp.MustCompile(`(?m)^(\S+?:\d+:)\d+ \[\d+\] (?:\S+ )?NCCL (?:INFO|WARN) `)
+	ncclLogMark = regexp.MustCompile(`:\d+:\d+ \[\d+\] `)
+)
+
+// maxHostName is the length of the longest name of a host in Linux, in bytes.
+const maxHostName = 64
+
+// ncclLoggers returns how the lines of NCCL's log begin in an output: "host:pid:".
+func ncclLoggers(output []byte) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range ncclLogLine.FindAllSubmatch(output, -1) {
+		all[string(m[1])] = true
+	}
+	return all
+}
+
+// ncclLog returns what stands in a line before NCCL's log, and whether the log is in it: a row is printed in pieces, and where NCCL_DEBUG asks for them log lines come in between,
+// with nothing to separate the host's name from the row.
+func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
+	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
+		return line, false
+	}
+	if mark := ncclLogMark.FindStringIndex(line); mark != nil {
+		pid := mark[0] + 1 + strings.IndexByte(line[mark[0]+1:], ':') + 1
+		for i := mark[0] - 1; i >= max(0, mark[0]-maxHostName) && line[i] > ' '; i-- {
+			if logs[line[i:pid]] {
+				return line[:i], true
+			}
+		}
+	}
+	return "", true
+}
+
+// ncclFields are the fields of a row with one for redop, which programs whose operation reduces nothing leave empty in old releases.
+func ncclFields(titles, fields []string) []string {
+	if at := slices.Index(titles, "redop"); at >= 0 && at < len(fields) {
+		if _, _, err := parseNumber(fields[at]); err == nil {
+			return slices.Insert(slices.Clone(fields), at, "")
+		}
+	}
+	return fields
+}
+
+// ncclHalf is the number of columns up to the end of the figures for different buffers.
+func ncclHalf(titles []string) int {
+	return 1 + slices.IndexFunc(titles, func(t string) bool { return t == "error" || t == "#wrong" })
 }
 
 func ncclRow(titles, fields []string) ([]Figure, error) {

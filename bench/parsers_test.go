@@ -95,7 +95,7 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, and with neither root nor redop. A parser that counted columns would take one for
+// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, with neither root nor redop, and with nothing in it. A parser that counted columns would take one for
 // another; of an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
 func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	for _, tt := range []struct {
@@ -107,6 +107,8 @@ func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	}{
 		{"superbench-ndv4-all_reduce.log", 59, 8589934592, 235.26, 63896},
 		{"superbench-ndv4-all_gather.log", 0, 8589934592, 223.39, 33646},
+		{"superbench-ndv4-alltoall.log", 54, 8589934592, 224.31, 33508},      // nothing is in its column redop
+		{"timez-2xa100-all_reduce-debug.txt", 22, 8589934592, 216.60, 39658}, // NCCL's log came into each row, twice
 		{"dgxc-h100-all_reduce.txt", 61, 17179869184, 479.90, 62648},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
@@ -172,6 +174,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		fi      = "libfabric/recorded-1.17.0-tcp-loopback.txt"
 		gh200   = "nvbandwidth/superbench-gh200.log"
 		h100    = "nccl-tests/dgxc-h100-all_reduce.txt"
+		debug   = "nccl-tests/timez-2xa100-all_reduce-debug.txt"
 		bw      = "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_bw.txt"
 		reduce  = "osu/synthetic-7.3-osu_allreduce-full.txt"
 		zip     = "7-zip/recorded-26.02-7z-2threads.txt"
@@ -243,6 +246,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"a bandwidth that its time does not give", "nccl-tests", h100, "272.71", "172.71", "4294967296 bytes in 15749 us are not 172.71 GB/s"},
 		{"a decimal comma", "nccl-tests", h100, "272.71", "272,71", `column algbw: value "272,71": not a decimal number`},
 		{"a time of zero", "nccl-tests", h100, "15749", "0", `column time: value "0": not above zero`},
+		{"a row that a log line cut in two, without its end", "nccl-tests", debug, "    39657  216.61  216.61      0\n", "", "the row above has 9 fields, the header 13 columns"},
+		{"a row that a log line cut in two, without its middle", "nccl-tests", debug, "    39658  216.60  216.60      0mew0", "mew0", "the row has 9 fields, the header 13 columns"},
 		{"a bandwidth of zero", "osu", bw, "3007.99", "   0.00", `column Bandwidth (MB/s): value "0.00": a value of zero is a failed measurement`},
 		{"no number", "osu", bw, "3007.99", "   -nan", `column Bandwidth (MB/s): value "-nan": not a decimal number`},
 		{"infinite", "osu", bw, "3007.99", "    inf", `column Bandwidth (MB/s): value "inf": not a decimal number`},

@@ -21,8 +21,9 @@ type PerftestResult struct {
 
 	Rows     []Row    // in the order printed; never empty
 	Warnings []string // lines such as "Conflicting CPU frequency values detected: ..."
-	// Complete is set when the line or bracket that closes the table was there. Without it the output was
-	// cut: rows may be missing and the last one may lack digits.
+	// Complete is set when the line or bracket that closes the table was there, or none is to be expected:
+	// a test that runs until it is ended (--run_infinitely) prints a row of the same size again and again.
+	// Without it the output was cut: rows may be missing and the last one may lack digits.
 	Complete bool
 }
 
@@ -111,6 +112,8 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 		}
 		switch {
 		case line == "":
+		case isTitle(line) && len(res.Rows) > 0:
+			return nil, bad(fmt.Errorf("another run begins"))
 		case isRuler(line):
 			// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
 			// also comes between the header row and the first row.
@@ -144,7 +147,23 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 		text, n := lastLine(output)
 		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the output ends without a row of figures"}
 	}
+	res.Complete = res.Complete || res.endless() && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil
+}
+
+// endless tells whether the rows are those of a test that runs until it is ended.
+func (r *PerftestResult) endless() bool {
+	for _, row := range r.Rows {
+		if row.Bytes != r.Rows[0].Bytes {
+			return false
+		}
+	}
+	return len(r.Rows) > 1
+}
+
+// isTitle tells whether a line names a test, as the first line of a run does.
+func isTitle(line string) bool {
+	return strings.HasSuffix(line, " Test") && !strings.Contains(line, ":")
 }
 
 func isRuler(line string) bool { return len(line) >= 3 && strings.Trim(line, "-") == "" }
@@ -185,7 +204,7 @@ func sameColumns(a, b []column) bool {
 // addFacts takes the facts out of a line above the table. Most lines hold two of them, e.g.
 // "Number of qps   : 1            Transport type : IB". The first value of a fact stays.
 func (r *PerftestResult) addFacts(line string) {
-	if r.Test == "" && strings.HasSuffix(line, " Test") && !strings.Contains(line, ":") {
+	if r.Test == "" && isTitle(line) {
 		r.Test = line
 	}
 	for key, set := range map[string]func(string){

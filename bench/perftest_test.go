@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -215,8 +216,37 @@ func TestPeakThatWasNotMeasuredIsAbsent(t *testing.T) {
 	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "BW peak won't be measured") {
 		t.Errorf("warnings %q", res.Warnings)
 	}
-	if res.Complete {
-		t.Error("the quoted table has no closing line and is called complete")
+}
+
+func TestATestThatRunsUntilItIsEndedIsClosedByNothing(t *testing.T) {
+	const file = "testdata/perftest/dgxspark-rdma_write_bw_test-client-0.txt"
+	in := string(readFile(t, file))
+	for _, tt := range []struct {
+		name, in string
+		rows     int
+		whole    bool
+	}{
+		{"as it is", in, 5, true},
+		{"cut off in its last row", strings.TrimSuffix(in, "55\n"), 5, false},
+		{"another size", strings.Replace(in, " 65536 ", " 32768 ", 1), 5, false},
+		{"one row", in[:strings.Index(in, " 65536 ")] + " 65536      882805           0.00               92.57                0.176554\n", 1, false},
+	} {
+		res, err := ParsePerftest(strings.NewReader(tt.in))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if len(res.Rows) != tt.rows || res.Complete != tt.whole {
+			t.Errorf("%s: %d rows, complete: %v", tt.name, len(res.Rows), res.Complete)
+		}
+	}
+}
+
+// A log of two runs has figures of two tests, of which the first one's title says nothing of the second's.
+func TestTwoRunsAreNotOne(t *testing.T) {
+	in := append(readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"), readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-read_bw-a.txt")...)
+	if _, err := ParsePerftest(bytes.NewReader(in)); err == nil || !strings.Contains(err.Error(), `"RDMA_Read BW Test": another run begins`) {
+		t.Errorf("error %v", err)
 	}
 }
 

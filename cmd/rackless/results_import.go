@@ -33,15 +33,18 @@ func newResultsImportCmd(a *app) *cobra.Command {
 
   vcpu-benchmarks  a tree RESULTS/GPU/CONFIG of 6erun/vcpu_benchmarks: CONFIG is a level of placement, each GPU a study of its own
   superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where its documentation has them
-  perftest         logs of perftest, as text or JSON: a file is a repeat
-  nccl-tests       logs of nccl-tests: a file is a repeat
-  iperf3           what the client prints with --json: a file is a repeat
-  osu              tables of the OSU micro-benchmarks: a file is a repeat
-  libfabric        tables of fi_pingpong: a file is a repeat
-  sysbench         logs of its CPU test: a file is a repeat
-  stream           tables of STREAM: a file is a repeat
+  perftest         logs of perftest, as text or JSON
+  nccl-tests       logs of nccl-tests
+  iperf3           what the client prints with --json
+  osu              tables of the OSU micro-benchmarks
+  libfabric        tables of fi_pingpong
+  sysbench         logs of its CPU test
+  stream           tables of STREAM
   rackless         samples.jsonl of rackless bench: a file is a repeat
-  logs             logs of several of these tools beside each other: a file of each tool is a repeat
+  logs             logs of several of these tools beside each other
+
+Of a tool's logs each run is a repeat, and a file may hold several runs, one after the other. Runs of other message sizes are parts
+of one repeat.
 
 The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that it is in. The first level is the
 one that others are compared with; default comes before all others. More PATHs of a vcpu-benchmarks tree are more repeats.

@@ -10,8 +10,10 @@ import (
 	"strings"
 )
 
+const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test[ \t]*\r?$`
+
 var (
-	perftestTitle = regexp.MustCompile(`(?m)^\s*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test\s*$`)
+	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
 	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+size\s+count\s.*\bbusbw\b`)
 	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
@@ -52,6 +54,9 @@ func detect(files []*file) (string, error) {
 // sniff tells a single file's format; "" where it cannot.
 func sniff(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
+	if rest, ok := bytes.CutPrefix(trimmed, []byte("[")); ok {
+		trimmed = bytes.TrimSpace(rest)
+	}
 	if bytes.HasPrefix(trimmed, []byte("{")) {
 		line, _, _ := bytes.Cut(trimmed, []byte("\n"))
 		var head struct {

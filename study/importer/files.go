@@ -27,7 +27,9 @@ type file struct {
 	name   string // for messages
 	rel    string // below the source; the name of the file where the source is one
 	data   []byte
-	sum    string // SHA-256 of data, hexadecimal
+	size   int    // bytes in the file: data is less where it is a run of several
+	sum    string // SHA-256 of all that the file holds, hexadecimal
+	above  int    // lines of the file above data, where data is a run of several
 }
 
 // dir returns the directories between the source and the file.
@@ -39,12 +41,15 @@ func (f *file) dir() []string {
 	return strings.Split(d, "/")
 }
 
-// fail is an error at a line of the file.
+// fail is an error at a line of data; 0 is none.
 func (f *file) fail(line int, format string, args ...any) error {
+	if line > 0 {
+		line += f.above
+	}
 	return &Error{File: f.name, Line: line, What: fmt.Sprintf(format, args...)}
 }
 
-// lastLine returns the number of the last line that is not blank.
+// lastLine returns the number of the last line of data that is not blank.
 func (f *file) lastLine() int {
 	return strings.Count(strings.TrimRight(string(f.data), " \t\r\n"), "\n") + 1
 }
@@ -93,6 +98,7 @@ func readAll(sources []Source) ([]*file, error) {
 			if f.data, err = read(src.FS, p); err != nil {
 				return nil, named(src, err)
 			}
+			f.size = len(f.data)
 			sum := sha256.Sum256(f.data)
 			f.sum = hex.EncodeToString(sum[:])
 			all = append(all, f)

@@ -393,6 +393,64 @@ func TestOtherLogs(t *testing.T) {
 	}
 }
 
+// A script that calls a tool again and again leaves one log. Each run is of its own test, and a run of another message size is part of the same repeat.
+func TestALogOfSeveralRuns(t *testing.T) {
+	t.Parallel()
+	bench := func(name string) string { return testdata(t, "../../bench/testdata/"+name) }
+	write, read, lat := bench("perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"), bench("perftest/recorded-6.06-rxe-tcg-read_bw-a.txt"), bench("perftest/recorded-6.06-rxe-tcg-write_lat.txt")
+	nccl, sysbench, osu, tcp := testdata(t, ncclLog), bench("sysbench/recorded-1.0.20-cpu-2threads.txt"), bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), bench("iperf3/recorded-3.12-tcp.json")
+	latency, pingpong, stream := bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt"), bench("libfabric/recorded-1.17.0-rxe-tcg-all.txt"), testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
+	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
+	cut := strings.TrimRight(write, "-\n") + "\n"
+	for _, tt := range []struct {
+		name, file, text string
+		runs             []string // repeat: tests with the number of their figures' sizes
+		failures         []string
+	}{
+		{"perftest, several tests", "x.log", write + read + write + lat, []string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
+		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"), []string{"1: ib_write_bw 2", "2: ib_write_bw 2"}, nil},
+		{"perftest, a size that failed", "x.log", sized("64") + strings.Replace(write, "65536 ", "Completion with error", 1) + sized("256"), []string{"1: ib_write_bw 2"}, []string{"x.log: read result of perftest, line "}},
+		{"perftest, a repeat that failed", "x.log", write + cut + write, []string{"1: ib_write_bw 1", "2: ", "3: ib_write_bw 1"}, []string{"the table is cut off"}},
+		{"perftest, client and server on one terminal, twice", "x.log", testdata(t, perftestAll) + testdata(t, perftestAll), []string{"1: ib_write_bw 23", "2: ib_write_bw 23"}, nil},
+		{"nccl-tests", "all_reduce.log", nccl + strings.Replace(nccl, "#wrong", "#other", 1) + nccl, []string{"1: nccl_all_reduce 32", "2: ", "3: nccl_all_reduce 32"}, []string{`unknown layout: column "#other"`}},
+		{"nccl-tests, a run for each size", "all_gather.txt", bench("nccl-tests/panlichen-8xv100-all_gather-27-runs.txt"), []string{"1: nccl_all_gather 27"}, nil},
+		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" + strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"}, []string{"x.txt:55: which collective"}},
+		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 23", "2: osu_bw 23"}, nil},
+		{"iperf3", "x.json", tcp + tcp, []string{"1: iperf3 1", "2: iperf3 1"}, nil},
+		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
+		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1), []string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},
+		{"STREAM", "x.log", stream + stream, []string{"1: stream 1", "2: stream 1"}, nil},
+		{"libfabric", "x.log", pingpong + pingpong, []string{"1: fi_pingpong 45", "2: fi_pingpong 45"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := one(t, importer.Options{Name: "a"}, files("d", map[string]string{tt.file: tt.text}))
+			var runs []string
+			for _, r := range s.Runs {
+				sizes := map[string]map[int64]bool{}
+				for _, x := range r.Samples {
+					if sizes[x.Test] == nil {
+						sizes[x.Test] = map[int64]bool{}
+					}
+					sizes[x.Test][x.Bytes] = true
+				}
+				var tests []string
+				for _, test := range slices.Sorted(maps.Keys(sizes)) {
+					tests = append(tests, fmt.Sprintf("%s %d", test, len(sizes[test])))
+				}
+				runs = append(runs, fmt.Sprintf("%d: %s", r.Block, strings.Join(tests, ", ")))
+			}
+			if !slices.Equal(runs, tt.runs) {
+				t.Errorf("runs %q, want %q", runs, tt.runs)
+			}
+			got := failures(s)
+			if !slices.EqualFunc(got, tt.failures, strings.Contains) {
+				t.Errorf("failures %q, want %q", got, tt.failures)
+			}
+		})
+	}
+}
+
 // People keep the logs of all their tools side by side. What no tool printed is noted, and of each test the metric is compared that it is about.
 func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 	t.Parallel()

@@ -12,23 +12,32 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A logFormat is a format in which a file is what one run of a tool printed.
+// A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
 type logFormat struct {
 	name string
-	// read enters the figures of a file, or why it has none, and returns the test's name. An error ends the import.
+	// read enters the figures of a run, or why it has none, and returns the test's name. An error ends the import.
 	read func(f *file, o *outcome) (test string, err error)
+	// start matches where a run begins; nil where a file is one in any case. What is JSON is cut into its objects.
+	start *regexp.Regexp
+	// sides tells whether what begins at one start and what begins at the next are one run after all; nil where they never are.
+	sides func(a, b []byte) bool
 }
 
 var logFormats = []logFormat{
-	{Perftest, noError((*file).perftest)},
-	{NCCLTests, noError((*file).ncclTests)},
-	{Iperf3, noError((*file).iperf3)},
-	{OSU, noError((*file).osu)},
-	{Libfabric, noError((*file).libfabric)},
-	{Sysbench, noError((*file).sysbench)},
-	{Stream, noError((*file).stream)},
-	{Rackless, (*file).rackless},
+	{Perftest, noError((*file).perftest), perftestStart, perftestSides},
+	{NCCLTests, noError((*file).ncclTests), ncclStart, nil},
+	{Iperf3, noError((*file).iperf3), anyJSON, nil},
+	{OSU, noError((*file).osu), osuHead, nil},
+	{Libfabric, noError((*file).libfabric), libfabricHead, nil},
+	{Sysbench, noError((*file).sysbench), sysbenchHead, nil},
+	{Stream, noError((*file).stream), streamStart, nil},
+	{Rackless, (*file).rackless, nil, nil},
 }
+
+var unknownLog = logFormat{read: noError(func(f *file, o *outcome) string {
+	o.failures = append(o.failures, f.name+": a log of no known tool")
+	return ""
+})}
 
 func noError(read func(f *file, o *outcome) string) func(*file, *outcome) (string, error) {
 	return func(f *file, o *outcome) (string, error) { return read(f, o), nil }
@@ -38,41 +47,104 @@ func isLog(format string) bool {
 	return slices.ContainsFunc(logFormats, func(l logFormat) bool { return l.name == format })
 }
 
-// logs reads formats in which a file is one repeat. Its level is that of its source, else the first directory below the source, else the source's own name. Repeats are numbered
-// for each level and test: two tests of a level, a file each, are one run.
+// logs reads formats in which a file is a run or several. The level of a run is that of its source, else the first directory below the source, else the source's own name.
 func (im *importing) logs() error {
-	type series struct{ level, test string }
-	repeats := map[series]int{}
+	type ofTest struct{ level, test string }
+	var order []ofTest
+	outcomes := map[ofTest][]*outcome{}
 	for _, f := range im.files {
 		src := im.sources[f.source]
-		o := &outcome{level: src.Level}
-		if dirs := f.dir(); o.level == "" && len(dirs) > 0 {
-			o.level = dirs[0]
+		level := src.Level
+		if dirs := f.dir(); level == "" && len(dirs) > 0 {
+			level = dirs[0]
 		}
-		if o.level == "" {
-			o.level = src.Base
+		if level == "" {
+			level = src.Base
 		}
 		format := im.Format
 		if format == Logs {
 			format = sniff(f.data)
 		}
-		test := ""
+		l := unknownLog
 		if i := slices.IndexFunc(logFormats, func(l logFormat) bool { return l.name == format }); i >= 0 {
-			var err error
-			if test, err = logFormats[i].read(f, o); err != nil {
+			l = logFormats[i]
+		}
+		runs, err := f.runs(l)
+		if err != nil {
+			return err
+		}
+		for _, run := range runs {
+			o := &outcome{level: level}
+			test, err := l.read(run, o)
+			if err != nil {
 				return err
 			}
-		} else {
-			o.failures = append(o.failures, fmt.Sprintf("%s: a log of no known tool", f.name))
+			for i := range o.samples {
+				o.samples[i].Origin = f.origin(level)
+			}
+			k := ofTest{level, test}
+			if outcomes[k] == nil {
+				order = append(order, k)
+			}
+			outcomes[k] = append(outcomes[k], o)
 		}
-		for i := range o.samples {
-			o.samples[i].Origin = f.origin(o.level)
-		}
-		repeats[series{o.level, test}]++
-		o.repeat = repeats[series{o.level, test}]
-		im.outcomes = append(im.outcomes, o)
+	}
+	for _, k := range order {
+		numberRepeats(outcomes[k])
+		im.outcomes = append(im.outcomes, outcomes[k]...)
 	}
 	return nil
+}
+
+// A series is what is compared: figures of a test with one message size.
+type series struct {
+	test  string
+	bytes int64
+}
+
+// numberRepeats numbers the runs of a test at a level. Runs of other message sizes are parts of one repeat, as a script leaves them that calls the tool for each size. One that
+// failed is a repeat too, unless no size came twice: then it was one of the sizes.
+func numberRepeats(runs []*outcome) {
+	swept := isSweep(runs)
+	repeats := map[series]int{}
+	last, failed := 0, 0
+	for _, o := range runs {
+		switch {
+		case len(o.samples) > 0:
+			o.repeat = failed + 1
+			for _, x := range o.samples {
+				o.repeat = max(o.repeat, repeats[series{x.Test, x.Bytes}]+1)
+			}
+			for _, x := range o.samples {
+				repeats[series{x.Test, x.Bytes}] = o.repeat
+			}
+		case swept:
+			o.repeat = 1
+		default:
+			o.repeat = last + 1
+			failed = o.repeat
+		}
+		last = max(last, o.repeat)
+	}
+}
+
+// isSweep tells whether several runs have figures, and no series is in two of them.
+func isSweep(runs []*outcome) bool {
+	in := map[series]*outcome{}
+	good := 0
+	for _, o := range runs {
+		if len(o.samples) > 0 {
+			good++
+		}
+		for _, x := range o.samples {
+			k := series{x.Test, x.Bytes}
+			if in[k] != nil && in[k] != o {
+				return false
+			}
+			in[k] = o
+		}
+	}
+	return good > 1
 }
 
 // rackless reads samples.jsonl. A bad line spoils the file: rackless writes none.
@@ -162,6 +234,9 @@ func (f *file) ncclTests(o *outcome) string {
 		test = "nccl_" + ncclOperations[i]
 	}
 	figures, err := bench.ParseNCCLTests(f.data)
+	if err == nil && test == "nccl-tests" && len(f.data) < f.size {
+		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: all_reduce.log would")
+	}
 	if err != nil {
 		return o.fail(f, test, err)
 	}
@@ -177,7 +252,7 @@ func (o *outcome) fail(f *file, test string, err error) string {
 
 // iperf3 reads what the client printed with --json. Its name says what a plain run has not: UDP, the way back, several streams.
 func (f *file) iperf3(o *outcome) string {
-	if !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
+	if iperf3Text.Match(f.data) {
 		return o.fail(f, "iperf3", f.fail(1, "this is iperf3's text; what it prints with --json is read"))
 	}
 	res, err := bench.ParseIperf3(bytes.NewReader(f.data))
@@ -222,6 +297,7 @@ func (f *file) libfabric(o *outcome) string {
 var (
 	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
 	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
+	sysbenchPrimes  = regexp.MustCompile(`(?m)^Prime numbers limit: ([0-9]+)\s*$`)
 )
 
 // sysbench reads the result of its CPU test, by one thread or by several.
@@ -230,8 +306,12 @@ func (f *file) sysbench(o *outcome) string {
 	if sysbenchThreads.Match(f.data) {
 		test += "_single"
 	}
-	if !bytes.Contains(f.data, []byte("Prime numbers limit")) {
+	primes := sysbenchPrimes.FindSubmatch(f.data)
+	if primes == nil {
 		return o.fail(f, "sysbench", f.fail(1, "of sysbench its CPU test is read, and this is another"))
+	}
+	if limit := string(primes[1]); limit != "10000" { // the default, which bench takes too: events of others take another time
+		test += "/primes" + limit
 	}
 	figures, err := sysbench(f)
 	if err != nil {

@@ -180,11 +180,15 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	}
 }
 
-// fileText is an error with the name of its file in front, once.
+// fileText is an error with the name of its file in front, once, and its line as the file counts them.
 func fileText(f *file, err error) string {
 	var own *Error
 	if errors.As(err, &own) {
 		return err.Error()
+	}
+	var bad *bench.BadResultError
+	if errors.As(err, &bad) && bad.Line > 0 {
+		bad.Line += f.above
 	}
 	return f.name + ": " + err.Error()
 }

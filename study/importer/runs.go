@@ -1,0 +1,94 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+)
+
+// runs cuts a log into the runs that are in it one after the other, as a script leaves them that calls a tool again and again. What stands above the first is with the first.
+func (f *file) runs(l logFormat) ([]*file, error) {
+	var cuts []int // where all runs but the first begin
+	switch {
+	case l.start == nil:
+		return []*file{f}, nil
+	case bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")), bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("[")):
+		return f.documents()
+	default:
+		for i, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
+			if i > 0 {
+				cuts = append(cuts, at[0])
+			}
+		}
+	}
+	if len(cuts) >= maxRepeats {
+		return nil, f.fail(0, "more than %d runs in one file: import them apart", maxRepeats)
+	}
+	var all []*file
+	from := 0
+	for _, cut := range append(cuts, len(f.data)) {
+		part := f.part(from, cut)
+		if n := len(all); n > 0 && l.sides != nil && l.sides(all[n-1].data, part.data) {
+			all[n-1] = f.part(from-len(all[n-1].data), cut)
+		} else {
+			all = append(all, part)
+		}
+		from = cut
+	}
+	return all, nil
+}
+
+// part is a run in the file, with lines numbered as in the file.
+func (f *file) part(from, to int) *file {
+	p := *f
+	p.data = f.data[from:to]
+	p.above = f.above + bytes.Count(f.data[:from], []byte("\n"))
+	return &p
+}
+
+// documents cuts a file of JSON into its objects, which may be in one array. A file that is no such JSON is one run, for the parser to say what is wrong with it.
+func (f *file) documents() ([]*file, error) {
+	at := bytes.IndexAny(f.data, "{[")
+	dec := json.NewDecoder(bytes.NewReader(f.data[at:]))
+	if f.data[at] == '[' {
+		dec.Token() // the bracket
+	}
+	var all []*file
+	for dec.More() {
+		var object json.RawMessage
+		err := dec.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || object[0] != '{' {
+			return []*file{f}, nil
+		}
+		if len(all) == maxRepeats {
+			return nil, f.fail(0, "more than %d runs in one file: import them apart", maxRepeats)
+		}
+		end := at + int(dec.InputOffset())
+		all = append(all, f.part(end-len(object), end))
+	}
+	if len(all) == 0 || len(all) == 1 && f.data[at] == '{' {
+		return []*file{f}, nil
+	}
+	return all, nil
+}
+
+// The first line of a run, with a ruler above it that is not the one that closes the run before. It is where a run ends that was cut off.
+var (
+	perftestStart = regexp.MustCompile(`(?m)^(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
+	// Newer releases say more above the line with the arguments.
+	ncclStart     = regexp.MustCompile(`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
+	streamStart   = regexp.MustCompile(`(?m)^STREAM version `)
+	anyJSON       = regexp.MustCompile(`^\{`)
+	perftestHeads = regexp.MustCompile(`(?m)^[ \t]*#bytes[ \t]+#iterations\b`)
+)
+
+// perftestSides tells whether two parts of a log are the client and the server of one run that print to one terminal: the first has but its title there when the second begins, and
+// the second has the header rows of both.
+func perftestSides(a, b []byte) bool {
+	return len(perftestHeads.FindAllIndex(a, 1)) == 0 && len(perftestHeads.FindAllIndex(b, 2)) == 2
+}
