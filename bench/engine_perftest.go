@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -361,21 +362,20 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 			return nil, err
 		}
 	}
-	var latencies []float64
-	table := out.Stdout
-	if p.raw(o) {
-		var err error
-		if table, latencies, err = splitRaw(out.Stdout); err != nil {
-			return nil, err
-		}
-	}
-	res, err := ParsePerftest(strings.NewReader(string(table)))
+	res, err := ParsePerftest(bytes.NewReader(out.Stdout))
 	if err != nil {
 		return nil, err
 	}
-	if !res.Complete {
+	reason := ""
+	switch {
+	case !res.Complete:
+		reason = "the table is cut off: the line that closes it is missing"
+	case p.raw(o) && len(res.Latencies) == 0:
+		reason = fmt.Sprintf("the list of latencies (%q) is missing", rawHeader)
+	}
+	if reason != "" {
 		text, n := lastLine(out.Stdout)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the table is cut off: the line that closes it is missing"}
+		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: reason}
 	}
 	want := []string{MetricBWAverage, MetricMessageRate}
 	switch {
@@ -396,11 +396,5 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 			}
 		}
 	}
-	figures := res.Figures()
-	for i := range figures {
-		if figures[i].Metric == MetricLatencyTypical {
-			figures[i].Latencies = latencies
-		}
-	}
-	return figures, nil
+	return res.Figures(), nil
 }

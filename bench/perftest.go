@@ -19,8 +19,10 @@ type PerftestResult struct {
 	QPs        int
 	Transport  string // "IB" also for RoCE; "IW" for iWARP
 
-	Rows     []Row    // in the order printed; never empty
-	Warnings []string // lines such as "Conflicting CPU frequency values detected: ..."
+	Rows []Row // in the order printed; never empty
+	// Latencies are all of them in us and in the order of time, where -U has listed those of the one row.
+	Latencies []float64 `json:",omitempty"`
+	Warnings  []string  // lines such as "Conflicting CPU frequency values detected: ..."
 	// Complete is set when the line or bracket that closes the table was there, or none is to be expected:
 	// a test that runs until it is ended (--run_infinitely) prints a row of the same size again and again.
 	// Without it the output was cut: rows may be missing and the last one may lack digits.
@@ -39,6 +41,11 @@ func (r *PerftestResult) Figures() []Figure {
 	var figures []Figure
 	for _, row := range r.Rows {
 		figures = append(figures, row.Figures...)
+	}
+	for i := range figures {
+		if figures[i].Metric == MetricLatencyTypical {
+			figures[i].Latencies = r.Latencies
+		}
 	}
 	return figures
 }
@@ -81,7 +88,7 @@ func perftestFailure(line string, number int) error {
 }
 
 // ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the server, as
-// text or as the JSON of --out_json. Columns are found by their titles. Bandwidth becomes Gb/s and latency us
+// text or as the JSON of --out_json, with the list of all latencies that -U adds to the text. Columns are found by their titles. Bandwidth becomes Gb/s and latency us
 // whatever the output used.
 //
 // Everything that is not a good result is a *BadResultError: a layout not known, a missing column, a cut row,
@@ -98,7 +105,11 @@ func ParsePerftest(r io.Reader) (*PerftestResult, error) {
 }
 
 func parsePerftestText(output []byte) (*PerftestResult, error) {
-	res := &PerftestResult{GIDIndex: -1}
+	output, latencies, err := splitRaw(output)
+	if err != nil {
+		return nil, err
+	}
+	res := &PerftestResult{GIDIndex: -1, Latencies: latencies}
 	var cols []column // nil until the header row
 	number := 0
 	for line := range strings.Lines(string(output)) {
@@ -117,6 +128,9 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 		case isRuler(line):
 			// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
 			// also comes between the header row and the first row.
+			if len(latencies) > 0 && len(res.Rows) > 1 {
+				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
+			}
 			res.Complete = res.Complete || len(res.Rows) > 0
 		case isWarning(line):
 			res.Warnings = append(res.Warnings, line)
@@ -146,6 +160,9 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	if len(res.Rows) == 0 {
 		text, n := lastLine(output)
 		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the output ends without a row of figures"}
+	}
+	if len(latencies) > 0 && len(res.Rows) > 1 {
+		return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
 	}
 	res.Complete = res.Complete || res.endless() && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil

@@ -14,10 +14,13 @@ func (p perftest) raw(o Options) bool { return o.Raw && !p.bandwidth && !p.timed
 // rawHeader begins the list that perftest prints with -U, between the header of the table and the table with its header once more.
 const rawHeader = "#, usec"
 
-// splitRaw takes the list of single latencies, in us, out of what perftest printed with -U. There is one less of them than iterations where perftest takes the time between
-// posts (all but atomics and reads by an event).
-func splitRaw(stdout []byte) (table []byte, latencies []float64, err error) {
-	lines := strings.SplitAfter(string(stdout), "\n")
+// splitRaw takes the list of single latencies, in us, out of what perftest printed with -U; without one there are none. There is one less of them than iterations where perftest
+// takes the time between posts (all but atomics and reads by an event). Lines of the table keep their numbers.
+func splitRaw(output []byte) (table []byte, latencies []float64, err error) {
+	if !bytes.Contains(output, []byte(rawHeader)) {
+		return output, nil, nil
+	}
+	lines := strings.SplitAfter(string(output), "\n")
 	at := -1
 	for i, line := range lines {
 		if strings.TrimSpace(line) == rawHeader {
@@ -28,8 +31,7 @@ func splitRaw(stdout []byte) (table []byte, latencies []float64, err error) {
 		}
 	}
 	if at < 1 {
-		text, n := lastLine(stdout)
-		return nil, nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: fmt.Sprintf("the list of latencies (%q) is missing", rawHeader)}
+		return output, nil, nil
 	}
 	i := at + 1
 	for ; i < len(lines); i++ {
@@ -61,6 +63,8 @@ func splitRaw(stdout []byte) (table []byte, latencies []float64, err error) {
 	for k, line := range lines {
 		if k < at-1 || k > i {
 			out.WriteString(line)
+		} else {
+			out.WriteByte('\n')
 		}
 	}
 	return out.Bytes(), latencies, nil

@@ -72,6 +72,10 @@ func mustArgs(t *testing.T, e Engine, o Options) []string {
 
 func TestAListOfLatenciesThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
+	e, err := EngineByName("ib_write_lat")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"no list", "#, usec\n1, 412.25\n2, 398.5\n3, 1207\n", "", "is missing"},
 		{"the clock was not calibrated", "2, 398.5", "2, inf", "no latency: above 0 and finite"},
@@ -90,7 +94,7 @@ func TestAListOfLatenciesThatIsNoneIsRefused(t *testing.T) {
 			if tt.name == "cut off" {
 				text = text[:strings.Index(text, "3, 12")+5]
 			}
-			_, _, err := splitRaw([]byte(text))
+			_, err := e.parse(Output{Stdout: []byte(text)}, Options{Raw: true})
 			var bad *BadResultError
 			if !errors.As(err, &bad) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
@@ -99,11 +103,20 @@ func TestAListOfLatenciesThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
+func TestATableWithAListKeepsItsLineNumbers(t *testing.T) {
+	t.Parallel()
+	_, err := ParsePerftest(strings.NewReader(strings.Replace(rawText, "672.58", "672,58", 1)))
+	var bad *BadResultError
+	if !errors.As(err, &bad) || bad.Line != 12 {
+		t.Errorf("got %v, want an error in line 12", err)
+	}
+}
+
 func FuzzSplitRaw(f *testing.F) {
 	f.Add([]byte(rawText))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		table, latencies, err := splitRaw(text)
-		if err == nil && (len(latencies) == 0 || len(table) >= len(text)) {
+		if err == nil && (len(latencies) == 0) != (len(table) == len(text)) {
 			t.Fatalf("%d latencies, and a table of %d of %d bytes", len(latencies), len(table), len(text))
 		}
 	})

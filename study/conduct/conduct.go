@@ -289,9 +289,11 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	if r.Before, r.After, err = states(before, after); err != nil {
 		return "", err
 	}
-	histograms, err := histograms(samples)
-	if err != nil {
-		return "", err
+	var histograms []store.Histogram
+	for i := range samples {
+		if histograms, err = appendHistogram(histograms, &samples[i]); err != nil {
+			return "", err
+		}
 	}
 	if r.Failed, err = failures(samples); err != nil {
 		return "", err
@@ -413,26 +415,19 @@ func failures(samples []bench.Sample) (all []json.RawMessage, err error) {
 	return all, nil
 }
 
-// histograms keeps the single latencies of the samples that have them.
-func histograms(samples []bench.Sample) ([]store.Histogram, error) {
-	var all []store.Histogram
-	for _, s := range samples {
-		if len(s.Latencies) == 0 {
-			continue
-		}
-		h := stats.NewHistogram()
-		for _, us := range s.Latencies {
-			if err := h.Record(us); err != nil {
-				return nil, fmt.Errorf("latencies of %s: %w", s.Test, err)
-			}
-		}
-		data, err := h.Encode()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, store.Histogram{Test: s.Test, Metric: "latency", Bytes: s.Bytes, Data: data})
+// appendHistogram keeps the single latencies of a sample that has them.
+func appendHistogram(all []store.Histogram, s *bench.Sample) ([]store.Histogram, error) {
+	if len(s.Latencies) == 0 {
+		return all, nil
 	}
-	return all, nil
+	h := stats.NewHistogram()
+	for _, us := range s.Latencies {
+		if err := h.Record(us); err != nil {
+			return nil, fmt.Errorf("latencies of %s: %w", s.Test, err)
+		}
+	}
+	data, err := h.Encode()
+	return append(all, store.Histogram{Test: s.Test, Metric: "latency", Bytes: s.Bytes, Data: data}), err
 }
 
 // A Record is a study as it is in the store.

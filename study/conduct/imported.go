@@ -50,6 +50,10 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 	}
 	seen := map[string]bool{}
 	for _, x := range r.Samples {
+		var err error
+		if out.Histograms, err = appendHistogram(out.Histograms, &x.Sample); err != nil {
+			return nil, err
+		}
 		s := store.Sample{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value, Unit: x.Unit}
 		if key := x.Run + "\x00" + x.Test; !seen[key] {
 			seen[key] = true

@@ -136,6 +136,55 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	}
 }
 
+// latencyLog is what ib_write_lat prints run after run, with the list of -U if asked for; the figures are made up, those of level pin a fifth lower.
+func latencyLog(level string, runs int, list bool) string {
+	factor := map[string]float64{"default": 1, "pin": 0.8}[level]
+	const ruler = "---------------------------------------------------------------------------------------\n"
+	const header = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+	var b strings.Builder
+	for run := range runs {
+		const n = 200
+		b.WriteString(ruler + "                    RDMA_Write Latency Test\n Connection type : RC\t\tUsing SRQ      : OFF\n" + ruler)
+		at := func(i int) float64 { return factor * (1 + float64(i)/n) * (1 + float64(run%3)/100) }
+		if list {
+			b.WriteString(header + "#, usec\n")
+			for i := range n {
+				fmt.Fprintf(&b, "%d, %.4f\n", i+1, at(i*7%n))
+			}
+			b.WriteString(ruler)
+		}
+		fmt.Fprintf(&b, "%s 2 %d %.2f %.2f %.2f %.2f 0.29 %.2f %.2f\n%s", header, n+1, at(0), at(n-1), at(n/2), at(n/2), at(n-3), at(n-1), ruler)
+	}
+	return b.String()
+}
+
+// Percentiles of logs that list every latency are those of all of them together. Where they do not, what each run had is compared, and that is said.
+func TestImportedLatenciesAreMerged(t *testing.T) {
+	t.Parallel()
+	for _, list := range []bool{true, false} {
+		fsys := fstest.MapFS{}
+		for _, level := range []string{"default", "pin"} {
+			fsys[level+"/lat.log"] = &fstest.MapFile{Data: []byte(latencyLog(level, 8, list))}
+		}
+		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "r", Base: "r"}}, importer.Options{Name: "lat"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, r := kept(t, all)
+		if len(r.Comparisons) != 2 {
+			t.Errorf("list %v: %d comparisons, want those of median and p99", list, len(r.Comparisons))
+		}
+		for _, c := range r.Comparisons {
+			if c.Effect == nil || c.Judged.Verdict != stats.Better || c.Effect.Blocks != 8 || c.Effect.Estimate < 0.78 || c.Effect.Estimate > 0.82 {
+				t.Errorf("list %v: %s: %+v", list, c.Metric, c.Effect)
+			}
+			if said := strings.Contains(strings.Join(c.Drift, "\n"), "percentile: it compares what each run had"); said == list {
+				t.Errorf("list %v: %s: %q", list, c.Metric, c.Drift)
+			}
+		}
+	}
+}
+
 func TestOneImportedRunDecidesNothing(t *testing.T) {
 	t.Parallel()
 	_, r := kept(t, placements(t, 1))

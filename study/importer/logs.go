@@ -211,7 +211,7 @@ func perftestName(title string) string {
 func (o *outcome) add(test, tool, version string, figures []bench.Figure) {
 	for _, x := range figures {
 		o.samples = append(o.samples, Sample{Sample: bench.Sample{
-			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value, Unit: x.Unit, Derived: x.Derived, Tool: tool, Version: version, Attempt: 1,
+			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value, Unit: x.Unit, Derived: x.Derived, Latencies: x.Latencies, Tool: tool, Version: version, Attempt: 1,
 		}})
 	}
 }

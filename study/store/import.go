@@ -18,10 +18,11 @@ type Made struct {
 	Runs  []*MadeRun
 }
 
-// A MadeRun is a run with its figures.
+// A MadeRun is a run with its figures, and the latencies that some of them come from.
 type MadeRun struct {
 	Run
-	Samples []Sample
+	Samples    []Sample
+	Histograms []Histogram
 }
 
 // AddAll adds studies with all their runs: all of them or none. A study whose name is taken is refused with [ErrTaken], or takes the place of the other one where replace is set.
@@ -70,6 +71,9 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 			}
 			maps.Copy(ids, known)
 			if err := d.insertSamples(ctx, tx, run.ID, run.Samples, ids); err != nil {
+				return err
+			}
+			if err := insertHistograms(ctx, tx, run.ID, run.Histograms); err != nil {
 				return err
 			}
 		}

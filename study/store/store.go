@@ -451,10 +451,8 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 			return err
 		}
 	}
-	for _, h := range histograms {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, ?)", r.ID, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
-			return err
-		}
+	if err := insertHistograms(ctx, tx, r.ID, histograms); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return err
@@ -462,6 +460,15 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.Copy(d.series, ids)
+	return nil
+}
+
+func insertHistograms(ctx context.Context, tx *sql.Tx, run int64, all []Histogram) error {
+	for _, h := range all {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, ?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
