@@ -89,11 +89,18 @@ func FuzzParseIperf3(f *testing.F) {
 
 // The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take another tool's output for its own.
 var parsers = map[string]func([]byte) ([]Figure, error){
-	"ping":       ParsePing,
-	"sysbench":   func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },
-	"stress-ng":  func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
-	"ucx":        func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
-	"libfabric":  ParseFiPingpong,
+	"ping":      ParsePing,
+	"sysbench":  func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },
+	"stress-ng": func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
+	"ucx":       func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
+	"libfabric": ParseFiPingpong,
+	"iperf3": func(in []byte) ([]Figure, error) {
+		res, err := ParseIperf3Text(in)
+		if err != nil {
+			return nil, err
+		}
+		return res.Figures(), nil
+	},
 	"nccl-tests": ParseNCCLTests,
 	"osu": func(in []byte) ([]Figure, error) {
 		res, err := ParseOSU(in)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
@@ -101,6 +102,66 @@ func TestIperf3OutputThatIsNoResultIsRefused(t *testing.T) {
 			}
 			if !strings.HasSuffix(err.Error(), tt.want) && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got  %s\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestIperf3TextOfSeveralReleases(t *testing.T) {
+	four, zero := int64(4), int64(0)
+	for _, tt := range []struct {
+		file string
+		want Iperf3Result
+	}{
+		{"recorded-3.12-tcp.txt", Iperf3Result{Protocol: "TCP", Streams: 1, Throughput: 18.5, Retransmits: &four}},
+		{"recorded-3.12-reverse-2streams.txt", Iperf3Result{Protocol: "TCP", Streams: 2, Reverse: true, Throughput: 19.3, Retransmits: &four}},
+		{"recorded-3.12-udp.txt", Iperf3Result{Protocol: "UDP", Streams: 1, Throughput: 0.0499}},
+		{"recorded-3.12-udp-2streams.txt", Iperf3Result{Protocol: "UDP", Streams: 2, Throughput: 8.2}},
+		{"synthetic-3.0-tcp.txt", Iperf3Result{Version: "3.0.11", Protocol: "TCP", Streams: 1, Throughput: 9.42, Retransmits: &zero}},
+		{"synthetic-3.0-udp.txt", Iperf3Result{Protocol: "UDP", Streams: 1, Throughput: 0.75 * 0.000_105}}, // a quarter of it was lost
+	} {
+		got, err := ParseIperf3Text(readFile(t, "testdata/iperf3/"+tt.file))
+		if err != nil {
+			t.Errorf("%s: %v", tt.file, err)
+			continue
+		}
+		if diff := cmp.Diff(&tt.want, got, cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.file, diff)
+		}
+	}
+}
+
+func TestIperf3TextThatIsNoResultIsRefused(t *testing.T) {
+	whole := string(readFile(t, "testdata/iperf3/recorded-3.12-tcp.txt"))
+	udp := string(readFile(t, "testdata/iperf3/synthetic-3.0-udp.txt"))
+	swap := func(in, old, new string) string {
+		if strings.Count(in, old) == 0 {
+			t.Fatalf("%q is not there", old)
+		}
+		return strings.Replace(in, old, new, 1)
+	}
+	for _, tt := range []struct{ name, in, want string }{
+		{"nothing", "", "the receiver's row is missing"},
+		{"ended before its time", string(readFile(t, "testdata/iperf3/recorded-3.12-bad-ended.txt")), "the receiver's row is missing, or has nothing in it: the test did not end"},
+		{"cut off", whole[:strings.LastIndex(whole, "[  5]")], "the receiver's row is missing"},
+		{"cut off in its last row", whole[:strings.Index(whole, "receiver")], "neither the sender's row nor the receiver's"},
+		{"given up", "Connecting to host 10.0.0.1, port 5201\niperf3: error - control socket has closed unexpectedly\n", `line 2 "iperf3: error - control socket has closed unexpectedly": iperf3 gave up`},
+		{"a server's", swap(whole, "Connecting to host 127.0.0.1, port 5999", "Accepted connection from 127.0.0.1, port 4"), "this is a server's output"},
+		{"two runs", whole + whole, `line 12 "Connecting to host 127.0.0.1, port 5999": another run begins`},
+		{"both ways", strings.ReplaceAll(whole, "[ ID] Interval", "[ ID][Role] Interval"), "not those of a test one way"},
+		{"a rate that its amount does not give", swap(whole, "2.01   sec  4.31 GBytes  18.5", "2.01   sec  4.31 GBytes  81.5"), "4.31 GBytes in 0.00 to 2.01 s are not 81.5 Gbits/sec"},
+		{"a decimal comma", strings.ReplaceAll(whole, "18.5", "18,5"), `value "18,5": not a decimal number`},
+		{"another unit", strings.ReplaceAll(whole, "Gbits/sec", "GBytes/sec"), `"18.5" "GBytes/sec" is no quantity of this column`},
+		{"retransmits below zero", swap(whole, "4             sender", "-4            sender"), `column Retr: value "-4"`},
+		{"no time", swap(whole, "0.00-2.01", "0.00-0.00"), "are not 18.5 Gbits/sec"},
+		{"more lost than sent", swap(udp, "4/16 (25%)", "17/16 (106%)"), `column Lost/Total: "17/16" is impossible`},
+		{"all lost", swap(udp, "4/16 (25%)", "16/16 (100%)"), "the test did not end"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseIperf3Text([]byte(tt.in))
+			var bad *BadResultError
+			if !errors.As(err, &bad) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %+v, error %v\nwant %s", got, err, tt.want)
 			}
 		})
 	}

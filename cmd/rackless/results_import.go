@@ -35,7 +35,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
   superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where its documentation has them
   perftest         logs of perftest, as text or JSON
   nccl-tests       logs of nccl-tests
-  iperf3           what the client prints with --json
+  iperf3           what the client prints, as text or with --json
   osu              tables of the OSU micro-benchmarks
   libfabric        tables of fi_pingpong
   sysbench         logs of its CPU test

@@ -117,7 +117,7 @@ func FuzzLogs(f *testing.F) {
 		}
 	}
 	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld, superBench, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
-		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
+		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/iperf3/recorded-3.12-udp.txt", "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
 		"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt", "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"} {
 		data, err := os.ReadFile(n)
 		if err != nil {

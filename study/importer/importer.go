@@ -263,10 +263,17 @@ func (im *importing) studies() ([]*Study, error) {
 func (im *importing) nothing() error {
 	for _, o := range im.outcomes {
 		if len(o.failures) > 0 {
-			return fmt.Errorf("%d files of format %s hold no figure, so nothing is imported; the first: %s", len(im.files), im.Format, o.failures[0])
+			return fmt.Errorf("no figure in %s of format %s, so nothing is imported; the first: %s", countOf(len(im.files)), im.Format, o.failures[0])
 		}
 	}
-	return fmt.Errorf("%d files of format %s hold no figure, so nothing is imported", len(im.files), im.Format)
+	return fmt.Errorf("no figure in %s of format %s, so nothing is imported", countOf(len(im.files)), im.Format)
+}
+
+func countOf(files int) string {
+	if files == 1 {
+		return "the one file"
+	}
+	return fmt.Sprintf("%d files", files)
 }
 
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {

@@ -26,7 +26,7 @@ type logFormat struct {
 var logFormats = []logFormat{
 	{Perftest, noError((*file).perftest), perftestStart, perftestSides},
 	{NCCLTests, noError((*file).ncclTests), ncclStart, nil},
-	{Iperf3, noError((*file).iperf3), anyJSON, nil},
+	{Iperf3, noError((*file).iperf3), iperf3Text, nil},
 	{OSU, noError((*file).osu), osuHead, nil},
 	{Libfabric, noError((*file).libfabric), libfabricHead, nil},
 	{Sysbench, noError((*file).sysbench), sysbenchHead, nil},
@@ -250,12 +250,15 @@ func (o *outcome) fail(f *file, test string, err error) string {
 	return test
 }
 
-// iperf3 reads what the client printed with --json. Its name says what a plain run has not: UDP, the way back, several streams.
+// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain run has not: UDP, the way back, several streams.
 func (f *file) iperf3(o *outcome) string {
+	var res *bench.Iperf3Result
+	var err error
 	if iperf3Text.Match(f.data) {
-		return o.fail(f, "iperf3", f.fail(1, "this is iperf3's text; what it prints with --json is read"))
+		res, err = bench.ParseIperf3Text(f.data)
+	} else {
+		res, err = bench.ParseIperf3(bytes.NewReader(f.data))
 	}
-	res, err := bench.ParseIperf3(bytes.NewReader(f.data))
 	if err != nil {
 		return o.fail(f, "iperf3", err)
 	}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	iperf3TextVersion = regexp.MustCompile(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
+	iperf3TextRow     = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
+)
+
+// Rates in bits are of 10^3, amounts of bytes of 2^10 (units.c).
+var (
+	iperf3Rates   = map[string]float64{"bits/sec": 1, "Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9, "Tbits/sec": 1e12}
+	iperf3Amounts = map[string]float64{"Bytes": 1, "KBytes": 1 << 10, "MBytes": 1 << 20, "GBytes": 1 << 30, "TBytes": 1 << 40}
+)
+
+// ParseIperf3Text reads what iperf3 prints on the client without --json, TCP or UDP, one way: the rows of the receiver and the sender below the intervals, by their header row.
+// Rates have three digits there.
+func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
+	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
+	if m := iperf3TextVersion.FindSubmatch(output); m != nil {
+		res.Version = string(m[1])
+	}
+	streams := map[string]bool{}
+	var titles []string // the second header row is that of the summary
+	headers, number := 0, 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		line = strings.TrimSpace(line)
+		bad := func(err error) error {
+			return &BadResultError{Tool: toolIperf3, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+		m := iperf3TextRow.FindStringSubmatch(line)
+		switch {
+		case strings.HasPrefix(line, "iperf3: "):
+			return nil, bad(errors.New("iperf3 gave up"))
+		case strings.HasPrefix(line, "Accepted connection from"):
+			return nil, bad(errors.New("this is a server's output; give the client's"))
+		case strings.HasPrefix(line, "Connecting to host ") && headers > 0:
+			return nil, bad(errors.New("another run begins"))
+		case strings.HasPrefix(line, "[ ID]"):
+			headers++
+			titles = strings.Fields(strings.TrimPrefix(line, "[ ID]"))
+			if len(titles) < 3 || titles[0] != "Interval" || titles[1] != "Transfer" || titles[2] != "Bandwidth" && titles[2] != "Bitrate" {
+				return nil, bad(errors.New("unknown layout: the columns are not those of a test one way"))
+			}
+		case headers == 2 && m != nil:
+			if m[1] != "SUM" {
+				streams[m[1]] = true
+			}
+			if err := res.addTextRow(titles, m); err != nil {
+				return nil, bad(err)
+			}
+		}
+	}
+	res.Streams = len(streams)
+	err := checkValue(MetricThroughput, res.Throughput)
+	if res.Throughput == 0 {
+		err = errors.New("the receiver's row is missing, or has nothing in it: the test did not end")
+	}
+	if err != nil {
+		text, n := lastLine(output)
+		return nil, &BadResultError{Tool: toolIperf3, Line: n, Text: text, Reason: err.Error()}
+	}
+	return res, nil
+}
+
+// addTextRow takes a row of the summary in. Of several streams the rows of the sum come last, and take the place of theirs.
+func (r *Iperf3Result) addTextRow(titles, m []string) error {
+	fields := strings.Fields(m[4])
+	if len(fields) < 4 {
+		return errors.New("want an amount and a rate")
+	}
+	rate, err := iperf3Quantity(fields[2], fields[3], iperf3Rates)
+	if err != nil {
+		return err
+	}
+	amount, err := iperf3Quantity(fields[0], fields[1], iperf3Amounts)
+	if err != nil {
+		return err
+	}
+	from, err1 := strconv.ParseFloat(m[2], 64)
+	to, err2 := strconv.ParseFloat(m[3], 64)
+	// Each has three digits, the time two behind the point.
+	if computed := amount * 8 / (to - from); err1 != nil || err2 != nil || rate > 0 && !(computed > 0.97*rate && computed < 1.03*rate) {
+		return fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2], fields[3])
+	}
+	lost := 0.0
+	if slices.Contains(titles, "Lost/Total") {
+		r.Protocol = "UDP"
+		if lost, err = iperf3Lost(fields[4:]); err != nil {
+			return err
+		}
+	}
+	switch last := fields[len(fields)-1]; {
+	case last == "sender" && slices.Contains(titles, "Retr"):
+		n, err := strconv.ParseInt(fields[4], 10, 64)
+		if err != nil || n < 0 || len(fields) != 6 {
+			return fmt.Errorf("column Retr: value %q is no number of segments", shorten(fields[4]))
+		}
+		r.Retransmits = &n
+	case last == "sender":
+	case last == "receiver":
+		r.Throughput = rate / 1e9
+	case r.Protocol == "UDP":
+		// Early releases print for UDP only what was sent and how much of it was lost.
+		r.Throughput = rate * (1 - lost) / 1e9
+	default:
+		return errors.New("neither the sender's row nor the receiver's")
+	}
+	return nil
+}
+
+// iperf3Lost reads the share of datagrams that were lost: "0.604 ms 1/382 (0.26%)".
+func iperf3Lost(fields []string) (float64, error) {
+	if len(fields) < 3 {
+		return 0, errors.New("column Lost/Total is missing")
+	}
+	lost, total, ok := strings.Cut(fields[2], "/")
+	a, err1 := strconv.ParseInt(lost, 10, 64)
+	b, err2 := strconv.ParseInt(total, 10, 64)
+	if !ok || err1 != nil || err2 != nil || a < 0 || b <= 0 || a > b {
+		return 0, fmt.Errorf("column Lost/Total: %q is impossible", shorten(fields[2]))
+	}
+	return float64(a) / float64(b), nil
+}
+
+func iperf3Quantity(value, unit string, units map[string]float64) (float64, error) {
+	v, _, err := parseNumber(value)
+	if err != nil {
+		return 0, fmt.Errorf("value %q: %w", shorten(value), err)
+	}
+	scale, ok := units[unit]
+	if !ok || v < 0 {
+		return 0, fmt.Errorf("%q %q is no quantity of this column", shorten(value), shorten(unit))
+	}
+	return v * scale, nil
+}
