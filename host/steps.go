@@ -88,6 +88,18 @@ func Kinds() change.Kinds {
 	return all
 }
 
+// Adopt enters into the journal what a boot with the kernel's arguments has brought, and prepare has not come to since, so that a rollback gives it back at once: pages.
+func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared) error {
+	if !ArgumentsInForce(j.Entries()) {
+		return nil
+	}
+	steps, err := tune.Steps(p.Plan, p.Lab, p.Host, tune.Options{NoReboot: p.Choices.NoReboot})
+	if err != nil {
+		return err
+	}
+	return change.Adopt(ctx, s, j, steps)
+}
+
 // ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries takes off the boot loader: they are in force until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
 	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return strings.HasPrefix(e.Op.Kind(), "kernel-args") })

@@ -444,6 +444,12 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		}
 	}
 	reboot := host.ArgumentsInForce(entries)
+	// A rollback needs no more than the journal: without the plan it leaves to the next boot what the last one brought.
+	if p, err := store.Load(); err == nil {
+		if err := host.Adopt(ctx, s, j, p); err != nil {
+			fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", err)
+		}
+	}
 	results, err := change.Rollback(ctx, s, j, a.stepProgress(form))
 	if err == nil {
 		err = store.Clear(j)

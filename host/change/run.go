@@ -219,6 +219,25 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
 	return j.event(s, eventDone, step.Op)
 }
 
+// Adopt enters into the journal what it knows nothing of, though a step that it knows of has brought it about: where the machine went down in the midst of [Make], and came back with
+// what that step is for, nobody has done so. [Rollback] takes it back then.
+func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
+	for i := range steps {
+		step := &steps[i]
+		if step.Before == nil || j.find(keyOf(step.Op)) != nil {
+			continue
+		}
+		state, err := step.Op.Read(ctx, s)
+		if err == nil && step.Op.Done(state) {
+			err = adopt(ctx, s, j, step)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.What, err)
+		}
+	}
+	return nil
+}
+
 // brief shortens a state for a message.
 func brief(state State) string {
 	const most = 200

@@ -134,15 +134,37 @@ func TestPagesThatABootWithThePlansArgumentsBroughtAreTakenBack(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m, p := newMachine(t), pair(t, pairLab)
-			m.write("proc/cmdline", tt.line+"\n")
-			m.pool(0, 1048576, tt.pages, tt.pages)
+			const pool = "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB"
+			p := pair(t, pairLab)
 			p.host.NUMANodes[0].Hugepages[1].Total = tt.had
-			results, err := m.prepare(p.steps(t, Options{NoReboot: !tt.boot}))
+			steps := p.steps(t, Options{NoReboot: !tt.boot})
+			booted := func() *machine {
+				m := newMachine(t)
+				m.write("proc/cmdline", tt.line+"\n")
+				m.pool(0, 1048576, tt.pages, tt.pages)
+				return m
+			}
+			t.Run("prepare was cut off before it came to them", func(t *testing.T) {
+				m := booted()
+				j, err := change.Open(m.journal, allKinds())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(change.Adopt(t.Context(), m.system(), j, steps), j.Close()); err != nil {
+					t.Fatal(err)
+				}
+				if err := m.rollback(); err != nil {
+					t.Fatal(err)
+				}
+				if after := strings.TrimSpace(m.read(pool[1:] + "/nr_hugepages")); after != tt.after {
+					t.Errorf("after a rollback there are %s pages, want %s", after, tt.after)
+				}
+			})
+			m := booted()
+			results, err := m.prepare(steps)
 			if err != nil {
 				t.Fatal(err)
 			}
-			const pool = "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB"
 			for _, r := range results {
 				if r.Subject == pool && r.Status != change.InPlace {
 					t.Errorf("%s, want %s", r.Status, change.InPlace)
