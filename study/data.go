@@ -12,6 +12,20 @@ type Data struct {
 	Runs []Observation // in the order in which they were made
 }
 
+// Began is when the first run was begun; zero where there is none, or that of some is not known, as of imported ones.
+func (d *Data) Began() time.Time {
+	var first time.Time
+	for i := range d.Runs {
+		switch at := d.Runs[i].Started; {
+		case at.IsZero():
+			return time.Time{}
+		case i == 0 || at.Before(first):
+			first = at
+		}
+	}
+	return first
+}
+
 // Names of facts that a change of which may move figures: what each run keeps of them is in its HostState.
 const (
 	FactKernel     = "host kernel"

@@ -98,7 +98,7 @@ func (m *markdown) write() {
 	if m.Repeat == "" && len(m.Commands) == 0 {
 		fmt.Fprintln(m, "No command was recorded.")
 	}
-	made := "Made " + show.Time(m.Generated)
+	made := "This report was made " + show.Time(m.Generated)
 	if m.Rackless != "" {
 		made += " by rackless " + m.Rackless
 	}

@@ -98,6 +98,9 @@ func (v *view) counts() string {
 	if d := time.Duration(v.Result.Seconds * float64(time.Second)); d > 0 {
 		s += ", in " + durationText(d)
 	}
+	if first := v.Data.Began(); !first.IsZero() {
+		s += ", begun " + show.Time(first)
+	}
 	return s + "."
 }
 
