@@ -98,11 +98,11 @@ func (m *markdown) write() {
 	if m.Repeat == "" && len(m.Commands) == 0 {
 		fmt.Fprintln(m, "No command was recorded.")
 	}
-	made := "This report was made " + show.Time(m.Generated)
+	made := "This report was made " + show.Time(m.Generated) + "."
 	if m.Rackless != "" {
-		made += " by rackless " + m.Rackless
+		made = "Recorded by rackless " + m.Rackless + ". " + made
 	}
-	fmt.Fprintf(m, "\n%s.\n", show.Markdown(made))
+	fmt.Fprintf(m, "\n%s\n", show.Markdown(made))
 }
 
 func (m *markdown) title(s string) { fmt.Fprintf(m, "\n## %s\n\n", s) }
