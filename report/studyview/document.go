@@ -20,8 +20,8 @@ type Document struct {
 	Environment []Fact       // host, kernel, versions: in the order in which they are shown
 	Commands    []Command    // that made the figures, each once
 	Repeat      string       // the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
-	Generated   time.Time // when the report was made
-	Rackless    string    // version that made the runs, or imported them
+	Generated   time.Time    // when the report was made
+	Rackless    string       // version that made the runs, or imported them
 }
 
 // A Fact is one thing of the environment.
