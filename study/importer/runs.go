@@ -83,7 +83,6 @@ var (
 	// Newer releases say more above the line with the arguments.
 	ncclStart     = regexp.MustCompile(`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
 	streamStart   = regexp.MustCompile(`(?m)^STREAM version `)
-	anyJSON       = regexp.MustCompile(`^\{`)
 	perftestHeads = regexp.MustCompile(`(?m)^[ \t]*#bytes[ \t]+#iterations\b`)
 )
 
