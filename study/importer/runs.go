@@ -81,13 +81,12 @@ func (f *file) documents() ([]*file, error) {
 var (
 	perftestStart = regexp.MustCompile(`(?m)^(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 	// Newer releases say more above the line with the arguments.
-	ncclStart     = regexp.MustCompile(`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
-	streamStart   = regexp.MustCompile(`(?m)^STREAM version `)
-	perftestHeads = regexp.MustCompile(`(?m)^[ \t]*#bytes[ \t]+#iterations\b`)
+	ncclStart   = regexp.MustCompile(`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
+	streamStart = regexp.MustCompile(`(?m)^STREAM version `)
 )
 
 // perftestSides tells whether two parts of a log are the client and the server of one run that print to one terminal: the first has but its title there when the second begins, and
 // the second has the header rows of both.
 func perftestSides(a, b []byte) bool {
-	return len(perftestHeads.FindAllIndex(a, 1)) == 0 && len(perftestHeads.FindAllIndex(b, 2)) == 2
+	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
 }
