@@ -133,7 +133,7 @@ func TestIperf3TextOfSeveralReleases(t *testing.T) {
 
 func TestIperf3TextThatIsNoResultIsRefused(t *testing.T) {
 	whole := string(readFile(t, "testdata/iperf3/recorded-3.12-tcp.txt"))
-	udp := string(readFile(t, "testdata/iperf3/synthetic-3.0-udp.txt"))
+	two, late, udp := string(readFile(t, "testdata/iperf3/recorded-3.12-reverse-2streams.txt")), string(readFile(t, "testdata/iperf3/recorded-3.12-udp.txt")), string(readFile(t, "testdata/iperf3/synthetic-3.0-udp.txt"))
 	swap := func(in, old, new string) string {
 		if strings.Count(in, old) == 0 {
 			t.Fatalf("%q is not there", old)
@@ -145,6 +145,10 @@ func TestIperf3TextThatIsNoResultIsRefused(t *testing.T) {
 		{"ended before its time", string(readFile(t, "testdata/iperf3/recorded-3.12-bad-ended.txt")), "the receiver's row is missing, or has nothing in it: the test did not end"},
 		{"cut off", whole[:strings.LastIndex(whole, "[  5]")], "the receiver's row is missing"},
 		{"cut off in its last row", whole[:strings.Index(whole, "receiver")], "neither the sender's row nor the receiver's"},
+		{"cut off before the sum", two[:strings.Index(two, "[SUM]   0.00-2.00   sec  4.49")], "the test did not end"},
+		{"cut off before the receiver's sum", two[:strings.LastIndex(two, "[SUM]")], "the test did not end"},
+		{"UDP, cut off in the sender's row", late[:strings.Index(late, "  sender")], "neither the sender's row nor the receiver's"},
+		{"UDP, cut off in the receiver's row", late[:strings.LastIndex(late, "eiver")], "neither the sender's row nor the receiver's"},
 		{"given up", "Connecting to host 10.0.0.1, port 5201\niperf3: error - control socket has closed unexpectedly\n", `line 2 "iperf3: error - control socket has closed unexpectedly": iperf3 gave up`},
 		{"a server's", swap(whole, "Connecting to host 127.0.0.1, port 5999", "Accepted connection from 127.0.0.1, port 4"), "this is a server's output"},
 		{"two runs", whole + whole, `line 12 "Connecting to host 127.0.0.1, port 5999": another run begins`},

@@ -12,6 +12,7 @@ import (
 
 var (
 	iperf3TextVersion = regexp.MustCompile(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
+	iperf3TextSent    = regexp.MustCompile(`(?m)^\[ *(?:\d+|SUM)\] Sent \d+ datagrams`)
 	iperf3TextRow     = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
 )
 
@@ -28,7 +29,9 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	if m := iperf3TextVersion.FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
-	streams := map[string]bool{}
+	streams, sum := map[string]bool{}, false
+	// Early releases print for UDP one row, of what was sent and how much of it was lost, with this line below. Later ones print a row of either end.
+	sent := iperf3TextSent.Match(output)
 	var titles []string // the second header row is that of the summary
 	headers, number := 0, 0
 	for line := range strings.Lines(string(output)) {
@@ -52,17 +55,20 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 				return nil, bad(errors.New("unknown layout: the columns are not those of a test one way"))
 			}
 		case headers == 2 && m != nil:
+			end, err := res.addTextRow(titles, m, sent)
+			if err != nil {
+				return nil, bad(err)
+			}
 			if m[1] != "SUM" {
 				streams[m[1]] = true
-			}
-			if err := res.addTextRow(titles, m); err != nil {
-				return nil, bad(err)
+			} else if end != "sender" {
+				sum = true
 			}
 		}
 	}
 	res.Streams = len(streams)
 	err := checkValue(MetricThroughput, res.Throughput)
-	if res.Throughput == 0 {
+	if res.Throughput == 0 || len(streams) > 1 && !sum {
 		err = errors.New("the receiver's row is missing, or has nothing in it: the test did not end")
 	}
 	if err != nil {
@@ -72,50 +78,49 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// addTextRow takes a row of the summary in. Of several streams the rows of the sum come last, and take the place of theirs.
-func (r *Iperf3Result) addTextRow(titles, m []string) error {
+// addTextRow takes a row of the summary in, and returns whose it is. Of several streams the rows of the sum come last, and take the place of theirs.
+func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
 	fields := strings.Fields(m[4])
 	if len(fields) < 4 {
-		return errors.New("want an amount and a rate")
+		return "", errors.New("want an amount and a rate")
 	}
 	rate, err := iperf3Quantity(fields[2], fields[3], iperf3Rates)
 	if err != nil {
-		return err
+		return "", err
 	}
 	amount, err := iperf3Quantity(fields[0], fields[1], iperf3Amounts)
 	if err != nil {
-		return err
+		return "", err
 	}
 	from, err1 := strconv.ParseFloat(m[2], 64)
 	to, err2 := strconv.ParseFloat(m[3], 64)
 	// Each has three digits, the time two behind the point.
 	if computed := amount * 8 / (to - from); err1 != nil || err2 != nil || rate > 0 && !(computed > 0.97*rate && computed < 1.03*rate) {
-		return fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2], fields[3])
+		return "", fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2], fields[3])
 	}
 	lost := 0.0
 	if slices.Contains(titles, "Lost/Total") {
 		r.Protocol = "UDP"
 		if lost, err = iperf3Lost(fields[4:]); err != nil {
-			return err
+			return "", err
 		}
 	}
-	switch last := fields[len(fields)-1]; {
-	case last == "sender" && slices.Contains(titles, "Retr"):
+	switch end = fields[len(fields)-1]; {
+	case end == "sender" && slices.Contains(titles, "Retr"):
 		n, err := strconv.ParseInt(fields[4], 10, 64)
 		if err != nil || n < 0 || len(fields) != 6 {
-			return fmt.Errorf("column Retr: value %q is no number of segments", shorten(fields[4]))
+			return "", fmt.Errorf("column Retr: value %q is no number of segments", shorten(fields[4]))
 		}
 		r.Retransmits = &n
-	case last == "sender":
-	case last == "receiver":
+	case end == "sender":
+	case end == "receiver":
 		r.Throughput = rate / 1e9
-	case r.Protocol == "UDP":
-		// Early releases print for UDP only what was sent and how much of it was lost.
+	case r.Protocol == "UDP" && sent:
 		r.Throughput = rate * (1 - lost) / 1e9
 	default:
-		return errors.New("neither the sender's row nor the receiver's")
+		return "", errors.New("neither the sender's row nor the receiver's")
 	}
-	return nil
+	return end, nil
 }
 
 // iperf3Lost reads the share of datagrams that were lost: "0.604 ms 1/382 (0.26%)".

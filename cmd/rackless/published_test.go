@@ -27,7 +27,7 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := filepath.Join(t.TempDir(), "studies.db") // a reader leaves files beside it
+	db := filepath.Join(t.TempDir(), "studies.db") // what is published is left alone
 	if err := os.WriteFile(db, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "studies.db") // a reader leaves files beside it
+	path := filepath.Join(t.TempDir(), "studies.db") // what is published is left alone
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -410,6 +410,7 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		failures         []string
 	}{
 		{"perftest, several tests", "x.log", write + read + write + lat, []string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
+		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write, []string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
 		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"), []string{"1: ib_write_bw 2", "2: ib_write_bw 2"}, nil},
 		{"perftest, a size that failed", "x.log", sized("64") + strings.Replace(write, "65536 ", "Completion with error", 1) + sized("256"), []string{"1: ib_write_bw 2"}, []string{"x.log: read result of perftest, line "}},
 		{"perftest, a repeat that failed", "x.log", write + cut + write, []string{"1: ib_write_bw 1", "2: ", "3: ib_write_bw 1"}, []string{"the table is cut off"}},

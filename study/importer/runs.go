@@ -3,30 +3,33 @@ package importer
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"regexp"
 )
 
 // runs cuts a log into the runs that are in it one after the other, as a script leaves them that calls a tool again and again. What stands above the first is with the first.
 func (f *file) runs(l logFormat) ([]*file, error) {
-	var cuts []int // where all runs but the first begin
-	switch {
-	case l.start == nil:
+	if l.start == nil {
 		return []*file{f}, nil
-	case bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")), bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("[")):
-		return f.documents()
-	default:
-		for i, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
-			if i > 0 {
-				cuts = append(cuts, at[0])
-			}
-		}
 	}
-	if len(cuts) >= maxRepeats {
+	all := f.documents()
+	if all == nil {
+		all = f.texts(l)
+	}
+	if len(all) > maxRepeats {
 		return nil, f.fail(0, "more than %d runs in one file: import them apart", maxRepeats)
 	}
+	return all, nil
+}
+
+// texts cuts a log of text where a run begins; after maxRepeats runs it stops to look.
+func (f *file) texts(l logFormat) []*file {
 	var all []*file
+	var cuts []int // where all runs but the first begin
+	for i, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
+		if i > 0 {
+			cuts = append(cuts, at[0])
+		}
+	}
 	from := 0
 	for _, cut := range append(cuts, len(f.data)) {
 		part := f.part(from, cut)
@@ -37,7 +40,7 @@ func (f *file) runs(l logFormat) ([]*file, error) {
 		}
 		from = cut
 	}
-	return all, nil
+	return all
 }
 
 // part is a run in the file, with lines numbered as in the file.
@@ -48,33 +51,32 @@ func (f *file) part(from, to int) *file {
 	return &p
 }
 
-// documents cuts a file of JSON into its objects, which may be in one array. A file that is no such JSON is one run, for the parser to say what is wrong with it.
-func (f *file) documents() ([]*file, error) {
+// documents cuts a file of JSON into its objects, which may be in one array; nil where it is no such JSON, or one object, for the parser to say what is wrong with it. After maxRepeats
+// runs it stops to look.
+func (f *file) documents() []*file {
 	at := bytes.IndexAny(f.data, "{[")
+	if at < 0 || len(bytes.TrimSpace(f.data[:at])) > 0 {
+		return nil
+	}
 	dec := json.NewDecoder(bytes.NewReader(f.data[at:]))
 	if f.data[at] == '[' {
-		dec.Token() // the bracket
+		if _, err := dec.Token(); err != nil {
+			return nil
+		}
 	}
 	var all []*file
-	for dec.More() {
+	for dec.More() && len(all) <= maxRepeats {
 		var object json.RawMessage
-		err := dec.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil || object[0] != '{' {
-			return []*file{f}, nil
-		}
-		if len(all) == maxRepeats {
-			return nil, f.fail(0, "more than %d runs in one file: import them apart", maxRepeats)
+		if err := dec.Decode(&object); err != nil || object[0] != '{' {
+			return nil
 		}
 		end := at + int(dec.InputOffset())
 		all = append(all, f.part(end-len(object), end))
 	}
-	if len(all) == 0 || len(all) == 1 && f.data[at] == '{' {
-		return []*file{f}, nil
+	if len(all) == 1 && f.data[at] == '{' {
+		return nil
 	}
-	return all, nil
+	return all
 }
 
 // The first line of a run, with a ruler above it that is not the one that closes the run before. It is where a run ends that was cut off.

@@ -120,11 +120,10 @@ func TestAQuestionCannotChangeAnything(t *testing.T) {
 	}
 }
 
-// When the last writer has closed the file, there is no log beside it any more, and none when it has been read.
-func TestAClosedFileIsRead(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "s.db")
+// closedFile returns the path of a file with one study, in a directory of its own, that nobody has open.
+func closedFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.db")
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +132,13 @@ func TestAClosedFileIsRead(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
+
+// When the last writer has closed the file, there is no log beside it any more, and none when it has been read.
+func TestAClosedFileIsRead(t *testing.T) {
+	t.Parallel()
+	path := closedFile(t)
 	for range 2 {
 		r, err := store.OpenReader(t.Context(), path)
 		if err != nil {
@@ -151,7 +157,7 @@ func TestAClosedFileIsRead(t *testing.T) {
 			}
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
 	if len(files) != 1 || err != nil {
 		t.Errorf("%q, %v: a file that is read is to be the only one", files, err)
 	}
@@ -200,15 +206,7 @@ func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "s.db")
-	db, err := store.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newStudy(t, db)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path := closedFile(t)
 	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
 		t.Skipf("no mount namespaces for this user: %v: %s", err, out)
 	}
