@@ -10,7 +10,8 @@ import (
 // askLimit is the time that a short command gets.
 const askLimit = 30 * time.Second
 
-// ask runs a short command on a node once, and remembers its answer. A node that does not answer is asked again the next time.
+// ask runs a short command on a node once, and remembers its answer. A node that does not answer is
+// asked again the next time.
 func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, error) {
 	key := strings.Join(append([]string{node}, argv...), "\x00")
 	r.mu.Lock()
@@ -34,7 +35,8 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	return out, nil
 }
 
-// told returns what the tool on the client's node answers when it is asked for its version; nothing where there is no way to ask.
+// told returns what the tool on the client's node answers when it is asked for its version; nothing
+// where there is no way to ask.
 func (m *measurement) told(ctx context.Context) (Output, error) {
 	argv := m.engine.plugin.version()
 	if argv == nil {
@@ -55,7 +57,8 @@ func (m *measurement) version(printed, told Output) string {
 func quote(argv []string) string {
 	words := make([]string, len(argv))
 	for i, w := range argv {
-		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") != "" {
+		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") !=
+			"" {
 			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 		words[i] = w

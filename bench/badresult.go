@@ -53,8 +53,9 @@ func lastLine(output []byte) (text string, number int) {
 	return "", 0
 }
 
-// firstWords returns the first line of a failed command's complaint that has words in it. Programs that start others say first what is wrong, and last how many
-// processes have gone; rulers stand around it.
+// firstWords returns the first line of a failed command's complaint that has words in it. Programs
+// that start others say first what is wrong, and last how many processes have gone; rulers stand
+// around it.
 func firstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {

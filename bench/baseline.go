@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// A Baseline is what a lab was measured to do, with how far a later measurement may be from it: bounds as ReFrame has them, a lower and an upper one for each figure.
+// A Baseline is what a lab was measured to do, with how far a later measurement may be from it:
+// bounds as ReFrame has them, a lower and an upper one for each figure.
 type Baseline struct {
 	Schema      string     `json:"schema"` // BaselineSchema
 	Lab         string     `json:"lab"`
@@ -36,7 +37,8 @@ type Expected struct {
 
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Lower and Upper are how far a figure may be below and above Value, as shares of it: 0.1 is 10 %. nil is no bound: nobody minds a lower latency.
+	// Lower and Upper are how far a figure may be below and above Value, as shares of it: 0.1 is 10
+	// %. nil is no bound: nobody minds a lower latency.
 	Lower *float64 `json:"lower,omitempty"`
 	Upper *float64 `json:"upper,omitempty"`
 }
@@ -53,14 +55,17 @@ func (e *Expected) key() baselineKey {
 
 // steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
 var steady = []string{
-	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage, MetricThroughput, MetricEventRate,
-	MetricMemoryBandwidth, MetricLoadLatency, MetricBusBandwidth, MetricCopyBandwidth, MetricCollectiveTime, MetricRating, MetricRatingCompress, MetricRatingDecompress,
+	MetricBWAverage, MetricMessageRate, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricTPSAverage,
+	MetricThroughput, MetricEventRate,
+	MetricMemoryBandwidth, MetricLoadLatency, MetricBusBandwidth, MetricCopyBandwidth, MetricCollectiveTime,
+	MetricRating, MetricRatingCompress, MetricRatingDecompress,
 }
 
 // DefaultTolerance is how far figures may be from a baseline where nothing else is said.
 const DefaultTolerance = 0.1
 
-// A Tolerance is how far a figure may be from its baseline, as shares of it: Bad to the bad side and no bound on the other, or Lower and Upper where those are not 0.
+// A Tolerance is how far a figure may be from its baseline, as shares of it: Bad to the bad side
+// and no bound on the other, or Lower and Upper where those are not 0.
 type Tolerance struct{ Bad, Lower, Upper float64 }
 
 func (t Tolerance) check() error {
@@ -93,15 +98,17 @@ func (t Tolerance) bounds(unit string) (lower, upper *float64) {
 	return lower, upper
 }
 
-// NewBaseline makes a baseline of a measurement: each figure that repeats, with its metric's tolerance, or else that of all. A measurement with a failure in it is no baseline.
-// Of several values of the same the median counts.
+// NewBaseline makes a baseline of a measurement: each figure that repeats, with its metric's
+// tolerance, or else that of all. A measurement with a failure in it is no baseline. Of several
+// values of the same the median counts.
 func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance) (*Baseline, error) {
 	if err := all.check(); err != nil {
 		return nil, err
 	}
 	for _, metric := range slices.Sorted(maps.Keys(byMetric)) {
 		if !slices.Contains(steady, metric) {
-			return nil, fmt.Errorf("tolerance of %s: a baseline has none; it has %s", metric, strings.Join(steady, ", "))
+			return nil, fmt.Errorf("tolerance of %s: a baseline has none; it has %s", metric,
+				strings.Join(steady, ", "))
 		}
 		if err := byMetric[metric].check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", metric, err)
@@ -111,7 +118,8 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 	values := map[baselineKey][]float64{}
 	for _, s := range samples {
 		if s.Error != "" {
-			return nil, fmt.Errorf("%s from %s failed: %s; a measurement with a failure is no baseline", s.Test, s.Client, s.Error)
+			return nil, fmt.Errorf("%s from %s failed: %s; a measurement with a failure is no baseline", s.Test,
+				s.Client, s.Error)
 		}
 		if !slices.Contains(steady, s.Metric) {
 			continue
@@ -154,13 +162,14 @@ type Deviation struct {
 // ErrOtherKind is returned where figures are compared that cannot be: emulated ones with those of hardware.
 var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be compared")
 
-// Check compares a measurement with the baseline, in the baseline's order. A figure that is missing, or that failed, is not OK. Figures that the baseline does not have are
-// left out.
+// Check compares a measurement with the baseline, in the baseline's order. A figure that is
+// missing, or that failed, is not OK. Figures that the baseline does not have are left out.
 func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
 	values, failed := map[baselineKey][]float64{}, map[baselineKey]string{}
 	for _, s := range samples {
 		if s.Emulated != b.Emulated {
-			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement", ErrOtherKind, b.Emulated, b.Lab, s.Emulated)
+			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement",
+				ErrOtherKind, b.Emulated, b.Lab, s.Emulated)
 		}
 		if s.Error != "" {
 			failed[baselineKey{test: s.Test, client: s.Client, server: s.Server}] = s.Error

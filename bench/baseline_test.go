@@ -10,7 +10,8 @@ import (
 
 func baselineSamples(bw, lat float64) []Sample {
 	one := func(test, metric, unit string, bytes int64, v float64) Sample {
-		return Sample{Run: test, Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes, Value: v, Unit: unit, Tool: toolPerftest, Accelerator: "kvm"}
+		return Sample{Run: test, Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes, Value: v,
+			Unit: unit, Tool: toolPerftest, Accelerator: "kvm"}
 	}
 	return []Sample{
 		one("ib_write_bw", MetricBWPeak, UnitGbps, 65536, 99), // does not repeat
@@ -30,7 +31,8 @@ func TestAMeasurementIsHeldAgainstItsBaseline(t *testing.T) {
 		t.Fatalf("%d figures, want 2: %+v", len(b.Figures), b.Figures)
 	}
 	failed := baselineSamples(24.5, 1.5)[:2]
-	failed = append(failed, Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Error: "no result within 3m0s"})
+	failed = append(failed, Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
+		Error: "no result within 3m0s"})
 	for _, tt := range []struct {
 		name    string
 		samples []Sample
@@ -43,7 +45,8 @@ func TestAMeasurementIsHeldAgainstItsBaseline(t *testing.T) {
 		{"later", baselineSamples(24.5, 1.8), "20.0% above, and 10% are allowed"},
 		{"one is missing", baselineSamples(24.5, 1.5)[:2], "it was not measured"},
 		{"one failed", failed, "it failed: no result within 3m0s"},
-		{"the median of three counts", append(append(baselineSamples(24.5, 1.5), baselineSamples(1, 99)...), baselineSamples(24.4, 1.51)...), ""},
+		{"the median of three counts", append(append(baselineSamples(24.5, 1.5), baselineSamples(1, 99)...),
+			baselineSamples(24.4, 1.51)...), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +79,8 @@ func TestAMeasurementIsHeldAgainstItsBaseline(t *testing.T) {
 
 func TestWhatIsNoBaseline(t *testing.T) {
 	t.Parallel()
-	if _, err := NewBaseline([]Sample{{Test: "iperf3", Client: "vm01", Error: "refused"}}, Tolerance{Bad: 0.1}, nil); err == nil || !strings.Contains(err.Error(), "iperf3 from vm01 failed: refused") {
+	if _, err := NewBaseline([]Sample{{Test: "iperf3", Client: "vm01", Error: "refused"}}, Tolerance{Bad: 0.1},
+		nil); err == nil || !strings.Contains(err.Error(), "iperf3 from vm01 failed: refused") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := NewBaseline(nil, Tolerance{Bad: 0.1}, nil); err == nil {
@@ -93,9 +97,11 @@ func TestWhatIsNoBaseline(t *testing.T) {
 		{"a bound below zero", "0.1", "-0.1", "upper -0.1: want a share of 0 or more"},
 		{"a value of nothing", `"value":1`, `"value":0`, "value 0: want a number above 0"},
 		{"no metric", `"metric":"m"`, `"metric":""`, "test, client and metric are needed"},
-		{"no figures", `{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}`, "", "it has no figures"},
+		{"no figures", `{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}`, "",
+			"it has no figures"},
 	} {
-		if _, err := ReadBaseline(strings.NewReader(strings.Replace(good, tt.old, tt.new, 1))); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := ReadBaseline(strings.NewReader(strings.Replace(good, tt.old, tt.new, 1))); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -129,10 +135,12 @@ func FuzzReadBaseline(f *testing.F) {
 	})
 }
 
-// Latency may swing where bandwidth may not, and a figure that is too good is suspicious: each metric has its own bounds.
+// Latency may swing where bandwidth may not, and a figure that is too good is suspicious: each
+// metric has its own bounds.
 func TestEachMetricHasItsTolerance(t *testing.T) {
 	t.Parallel()
-	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.5}, map[string]Tolerance{MetricBWAverage: {Lower: 0.02, Upper: 0.05}})
+	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.5},
+		map[string]Tolerance{MetricBWAverage: {Lower: 0.02, Upper: 0.05}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +166,9 @@ func TestEachMetricHasItsTolerance(t *testing.T) {
 			t.Errorf("%v Gb/s and %v us: got %q, want %q", tt.bandwidth, tt.latency, got, tt.want)
 		}
 	}
-	if _, err := NewBaseline(baselineSamples(1, 1), Tolerance{Bad: 0.1}, map[string]Tolerance{"latency_max": {Bad: 0.1}}); err == nil || !strings.Contains(err.Error(), "tolerance of latency_max: a baseline has none; it has bw_average,") {
+	if _, err := NewBaseline(baselineSamples(1, 1), Tolerance{Bad: 0.1},
+		map[string]Tolerance{"latency_max": {Bad: 0.1}}); err == nil || !strings.Contains(err.Error(),
+		"tolerance of latency_max: a baseline has none; it has bw_average,") {
 		t.Errorf("a metric that no baseline has: %v", err)
 	}
 }

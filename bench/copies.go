@@ -18,19 +18,23 @@ type GPULink struct {
 	NUMANode *int // -1: the firmware does not say
 }
 
-// copyShare is the part of a PCIe limit that copies of good links reach. Published on PCIe 4.0 x16, which carries 28.8 GB/s: 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and
-// 24.8 (A100), on PCIe 5.0 x16 54.7 and 57.0 of 57.6 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
+// copyShare is the part of a PCIe limit that copies of good links reach. Published on PCIe 4.0 x16,
+// which carries 28.8 GB/s: 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and 24.8 (A100),
+// on PCIe 5.0 x16 54.7 and 57.0 of 57.6 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
 const copyShare = 0.75
 
-// Copies reports whether an engine measures copies between a node's memory and its GPUs', which go over their PCIe links.
+// Copies reports whether an engine measures copies between a node's memory and its GPUs', which go
+// over their PCIe links.
 func (e Engine) Copies() bool {
 	n, ok := e.plugin.(nvbandwidth)
 	return ok && n.testcase != deviceLocal
 }
 
-// CopyLinks returns the links of a node's GPUs: busIDs is what nvidia-smi prints of them (pci.bus_id), and node what the node says of itself in full, which may be nil. It is nil where not
-// all of them are known, since the figure of copies is that of the slowest GPU, whichever that is; and on other processors than x86-64: those of NVIDIA and IBM
-// have NVLink to their GPUs, and copies do not go over PCIe there.
+// CopyLinks returns the links of a node's GPUs: busIDs is what nvidia-smi prints of them
+// (pci.bus_id), and node what the node says of itself in full, which may be nil. It is nil where
+// not all of them are known, since the figure of copies is that of the slowest GPU, whichever that
+// is; and on other processors than x86-64: those of NVIDIA and IBM have NVLink to their GPUs, and
+// copies do not go over PCIe there.
 func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 	if node == nil || !strings.Contains(node.NVIDIA, "x86_64") {
 		return nil
@@ -39,7 +43,8 @@ func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 	for id := range strings.FieldsSeq(busIDs) {
 		address := busAddress(id)
 		f := node.PCI[address]
-		if f == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil || f.Link.MaxSpeedGTs == nil || f.Link.MaxWidth == nil {
+		if f == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil || f.Link.MaxSpeedGTs == nil ||
+			f.Link.MaxWidth == nil {
 			return nil
 		}
 		all = append(all, GPULink{PCILink{Address: address, Link: f.Link}, f.NUMANode})
@@ -57,13 +62,15 @@ func busAddress(id string) string {
 	return fmt.Sprintf("%04x:%s", n, rest)
 }
 
-// CopySideOf gathers what is known of a node whose GPUs were copied to or from: see CopyLinks. place is where the tool ran.
+// CopySideOf gathers what is known of a node whose GPUs were copied to or from: see CopyLinks.
+// place is where the tool ran.
 func CopySideOf(ep Endpoint, place Place, busIDs string, node *facts.Node) Side {
 	s := Side{Node: ep.Node, GPUs: CopyLinks(busIDs, node)}
 	switch {
 	case node == nil:
 	case place.Memory != "":
-		if set, err := topology.ParseCPUSet(place.Memory); err == nil { // a list of NUMA nodes is written as one of CPUs
+		if set, err := topology.ParseCPUSet(place.Memory); err == nil {
+			// a list of NUMA nodes is written as one of CPUs
 			s.MemoryNodes = slices.Collect(set.All())
 		}
 	case place.CPUs != "":
@@ -82,7 +89,8 @@ func (l PCILink) best() PCILink {
 	return l
 }
 
-// lineRate is what a link carries in GB/s after its line code, with no header at all: how large packets are is not known, so that no figure up to here can be called impossible.
+// lineRate is what a link carries in GB/s after its line code, with no header at all: how large
+// packets are is not known, so that no figure up to here can be called impossible.
 func (l PCILink) lineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
 
 // slowest is the GPU whose link carries least, of all as they are or at their best.
@@ -90,7 +98,8 @@ func slowest(all []GPULink, as func(GPULink) float64) GPULink {
 	return slices.MinFunc(all, func(a, b GPULink) int { return cmp.Compare(as(a), as(b)) })
 }
 
-// checkCopies refuses copies that are faster than a GPU's link can be. The driver lowers the speed of an idle link: only what the card can do at its best bounds them.
+// checkCopies refuses copies that are faster than a GPU's link can be. The driver lowers the speed
+// of an idle link: only what the card can do at its best bounds them.
 func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
 	if !e.Copies() || len(gpus) == 0 {
 		return nil
@@ -99,14 +108,17 @@ func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
 	most := g.best()
 	for _, f := range figures {
 		if f.Metric == MetricCopyBandwidth && f.Value > most.lineRate() {
-			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, before any header: it went another way, or was measured wrongly",
-				f.Value, g.Address, most.lineRate(), most)}
+			return &BadResultError{Tool: e.Tool,
+				Reason: fmt.Sprintf("%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
+					"before any header: it went another way, or was measured wrongly",
+					f.Value, g.Address, most.lineRate(), most)}
 		}
 	}
 	return nil
 }
 
-// linksScript prints the links of a node's display functions and the line with which NVIDIA's driver names itself, as rackless-facts does, which not every node has.
+// linksScript prints the links of a node's display functions and the line with which NVIDIA's
+// driver names itself, as rackless-facts does, which not every node has.
 const linksScript = `read -r v </proc/driver/nvidia/version && echo "nvidia $v"
 for d in /sys/bus/pci/devices/*; do
 	read -r c <"$d/class" || continue
@@ -133,19 +145,22 @@ func gpuLinks(ctx context.Context, ask asker, node string) ([]GPULink, error) {
 	return CopyLinks(string(ids.Stdout), said), nil
 }
 
-// judgeCopies is judge of copies between a node's memory and its GPUs', all in GB/s. What carries them at its best is the link at what the card can do.
+// judgeCopies is judge of copies between a node's memory and its GPUs', all in GB/s. What carries
+// them at its best is the link at what the card can do.
 func judgeCopies(j *Judgement, w Way) {
 	side := &w.Client
 	best := slowest(side.GPUs, func(g GPULink) float64 { return g.best().carries() }).best()
 	now := slowest(side.GPUs, func(g GPULink) float64 { return g.carries() })
 	j.Wire, j.Bound = best.carries(), now.carries()
-	// The links were read after the copies. One that could not have carried them has become slow since, because the GPU was idle.
+	// The links were read after the copies. One that could not have carried them has become slow
+	// since, because the GPU was idle.
 	idle := j.Value > now.lineRate()
 	what, link := "the PCIe link", now.PCILink
 	if idle {
 		j.Bound, what, link = j.Wire, "the PCIe link at its best", best
 	}
-	j.Text = fmt.Sprintf("%s of %s, which carries %s GB/s (%v, headers of packets of %d bytes counted)", part(j.Value/j.Bound), what, gbps(j.Bound), link, maxPayload)
+	j.Text = fmt.Sprintf("%s of %s, which carries %s GB/s (%v, headers of packets of %d bytes counted)",
+		part(j.Value/j.Bound), what, gbps(j.Bound), link, maxPayload)
 	if j.Value >= copyShare*j.Wire {
 		j.Verdict = VerdictWire
 		return
@@ -166,25 +181,31 @@ func judgeCopies(j *Judgement, w Way) {
 	}
 }
 
-// copyLinkCauses is that the link of the slowest GPU is of a lower generation or narrower than the card's. What it was while it copied nobody has read.
+// copyLinkCauses is that the link of the slowest GPU is of a lower generation or narrower than the
+// card's. What it was while it copied nobody has read.
 func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 	best, down := now.trained()
 	if !down {
 		return nil
 	}
-	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
+	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, "+
+		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
 		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
-	evidence := fmt.Sprintf("the GPU at %s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the card can do %s", now.Address, side.Node, now.PCILink, gbps(now.carries()), maxPayload, best)
+	evidence := fmt.Sprintf("the GPU at %s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
+		"card can do %s", now.Address, side.Node, now.PCILink, gbps(now.carries()), maxPayload, best)
 	if !idle {
-		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width), Evidence: evidence, Fix: fix, Ceiling: now.carries()}}
+		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
+			Evidence: evidence, Fix: fix, Ceiling: now.carries()}}
 	}
 	for _, gts := range []float64{5, 8, 16, 32} {
 		width := max(*now.Width, *now.MaxWidth)
 		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {
 			continue
 		}
-		return []Cause{{What: fmt.Sprintf("PCIe Gen %d link", topology.Generation(gts)), Possible: true, Fix: fix, Evidence: fmt.Sprintf("%s; it was faster before, since a driver lowers the speed of an idle link, "+
-			"and what was copied fits %s, which carries %s GB/s", evidence, lanes(gts, width), gbps(PCIeLimit(gts, width)/8))}}
+		return []Cause{{What: fmt.Sprintf("PCIe Gen %d link", topology.Generation(gts)), Possible: true, Fix: fix,
+			Evidence: fmt.Sprintf("%s; it was faster before, since a driver lowers the speed of an idle link, "+
+				"and what was copied fits %s, which carries %s GB/s", evidence, lanes(gts, width),
+				gbps(PCIeLimit(gts, width)/8))}}
 	}
 	return nil
 }
@@ -192,12 +213,15 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 // copyPlaceCauses is memory that is far from a GPU.
 func copyPlaceCauses(side *Side) []Cause {
 	for _, g := range side.GPUs {
-		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 || slices.Equal(side.MemoryNodes, []int{*g.NUMANode}) {
+		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 || slices.Equal(side.MemoryNodes,
+			[]int{*g.NUMANode}) {
 			continue
 		}
 		return []Cause{{What: "wrong NUMA node", Possible: slices.Contains(side.MemoryNodes, *g.NUMANode),
-			Evidence: fmt.Sprintf("the GPU at %s is on NUMA node %d of %s, and the memory was taken from node %s", g.Address, *g.NUMANode, side.Node, numbers(side.MemoryNodes)),
-			Fix:      fmt.Sprintf("measure with --numa %d, or without --cpu and --numa: nvbandwidth then takes the CPUs that are nearest to each GPU", *g.NUMANode)}}
+			Evidence: fmt.Sprintf("the GPU at %s is on NUMA node %d of %s, and the memory was taken from node %s",
+				g.Address, *g.NUMANode, side.Node, numbers(side.MemoryNodes)),
+			Fix: fmt.Sprintf("measure with --numa %d, or without --cpu and --numa: nvbandwidth then takes the "+
+				"CPUs that are nearest to each GPU", *g.NUMANode)}}
 	}
 	return nil
 }
@@ -209,7 +233,9 @@ func copiesLooked(w Way) string {
 		what string
 		ok   bool
 	}{
-		{"NUMA nodes", !slices.ContainsFunc(w.Client.GPUs, func(g GPULink) bool { return g.NUMANode == nil || *g.NUMANode < 0 })},
+		{"NUMA nodes", !slices.ContainsFunc(w.Client.GPUs, func(g GPULink) bool {
+			return g.NUMANode == nil || *g.NUMANode < 0
+		})},
 		{"stolen CPU time", w.Client.Steal != nil}, {"load of the host", w.HostCPUs > 0},
 	} {
 		if x.ok {

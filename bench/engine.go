@@ -46,24 +46,32 @@ type Options struct {
 	// Iterations for each size, at least 5. 0 chooses as many as fit in a few seconds on nodes of the kind that
 	// Accelerator names. The p99.9 of n iterations rests on its n/1000 slowest samples.
 	Iterations int
-	Seconds    int // how long iperf3, sysbench and perftest with /timed run; 0 means 5, or 2 with Quick. stress-ng's stream needs 5 or more, and gets them.
+	// how long iperf3, sysbench and perftest with /timed run; 0 means 5, or 2 with Quick.
+	// stress-ng's stream needs 5 or more, and gets them.
+	Seconds int
 
 	// Raw asks perftest's latency tests for every single latency as well: see Sample.Latencies. It takes one size.
 	Raw bool
 
-	CPU  string // CPUs to run on, as taskset lists them ("0-3,8"); "": anywhere. It holds for both nodes, where their Endpoint has no Place.
+	// CPUs to run on, as taskset lists them ("0-3,8"); "": anywhere. It holds for both nodes, where
+	// their Endpoint has no Place.
+	CPU  string
 	NUMA string // NUMA nodes whose memory is taken, as numactl lists them ("0"); "": as the kernel chooses. As CPU.
 
-	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator; "" stands for the Runner's. It decides how many iterations are chosen, and how long a queue
-	// pair waits for an answer. Nested is for nodes in an emulated host, whatever executes them there.
+	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator; "" stands for the Runner's. It
+	// decides how many iterations are chosen, and how long a queue pair waits for an answer. Nested
+	// is for nodes in an emulated host, whatever executes them there.
 	Accelerator string
-	Port        int   // TCP port of this run, on the server. The Runner sets it.
-	Threads     int   // of the engines that load CPUs or GPUs, on one node. The Runner sets it: as many as the place has.
-	Memory      int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
+	Port        int // TCP port of this run, on the server. The Runner sets it.
+	// of the engines that load CPUs or GPUs, on one node. The Runner sets it: as many as the place
+	// has.
+	Threads int
+	Memory  int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
 
 	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
 	Program string
-	// WithMPI are the nodes whose program was built with MPI, and has to be told that there is none. The Runner sets it.
+	// WithMPI are the nodes whose program was built with MPI, and has to be told that there is
+	// none. The Runner sets it.
 	WithMPI []string
 	// GPUs are the links that copies to and from GPUs go over. The Runner sets them, where they can be read.
 	GPUs []GPULink
@@ -87,10 +95,11 @@ type Engine struct {
 type plugin interface {
 	// check refuses what the tool would refuse, before anything is started. It looks at values only.
 	check(client, server Endpoint, o Options) error
-	// prepare looks at the nodes: whether the tool can do what it is asked for, and what it finds to work with, which goes into o.
+	// prepare looks at the nodes: whether the tool can do what it is asked for, and what it finds
+	// to work with, which goes into o.
 	prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error
-	// server and client return the commands. A server ends by itself after one measurement, and listens on the TCP port of the options; a tool without one
-	// returns nil.
+	// server and client return the commands. A server ends by itself after one measurement, and
+	// listens on the TCP port of the options; a tool without one returns nil.
 	server(ep Endpoint, o Options) []string
 	client(client, server Endpoint, o Options) []string
 	// parse turns what the client printed into figures, and refuses what is none. The exit status is judged elsewhere.
@@ -101,8 +110,8 @@ type plugin interface {
 	metrics() []string
 }
 
-// A launcher is a plugin whose client command starts a program on both nodes, and puts each into its place itself: what holds a command in its place would hold
-// only what starts them.
+// A launcher is a plugin whose client command starts a program on both nodes, and puts each into
+// its place itself: what holds a command in its place would hold only what starts them.
 type launcher interface{ launches() }
 
 func (e Engine) launches() bool {
@@ -134,13 +143,16 @@ func (nothing) server(Endpoint, Options) []string                               
 func (nothing) version() []string                                                  { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines,
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
+	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines,
 	sevenZipEngines)
 
 // defaults are the engines of rackless bench without --suite: those that every image of ours has had.
-var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_atomic_lat", "iperf3"}
+var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
+	"ib_atomic_lat", "iperf3"}
 
-// Engines returns the engines that are run where none is asked for, in the order to run them in. All measure between two nodes.
+// Engines returns the engines that are run where none is asked for, in the order to run them in.
+// All measure between two nodes.
 func Engines() []Engine {
 	var out []Engine
 	for _, e := range catalogue {
@@ -154,7 +166,8 @@ func Engines() []Engine {
 // Catalogue returns all engines, in the order to run them in.
 func Catalogue() []Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Those of perftest and of memory take words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1".
+// EngineByName returns the engine with this name. Those of perftest and of memory take words after
+// slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1".
 func EngineByName(name string) (Engine, error) {
 	var names []string
 	base, words, varied := strings.Cut(name, "/")
@@ -195,7 +208,8 @@ func (e Engine) variant(words []string) (Engine, error) {
 	return e, nil
 }
 
-// Server returns the command that the server's node runs, nil where there is none. It ends by itself after one measurement.
+// Server returns the command that the server's node runs, nil where there is none. It ends by
+// itself after one measurement.
 func (e Engine) Server(ep Endpoint, o Options) []string { return e.plugin.server(ep, o) }
 
 // Client returns the command that the client's node runs, or the only node.
@@ -203,11 +217,13 @@ func (e Engine) Client(client, server Endpoint, o Options) []string {
 	return e.plugin.client(client, server, o)
 }
 
-// startTime is about what a tool takes beyond the time that it measures for: it is started, connects and ends. Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
+// startTime is about what a tool takes beyond the time that it measures for: it is started,
+// connects and ends. Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
 const startTime = 200 * time.Millisecond
 
-// Lasts is about how long a measurement takes, to say beforehand what fits into a time. For tools that count messages it rests on what one costs on nodes of the accelerator in the
-// options, and may be wrong by a factor of two; load on the machine makes it longer.
+// Lasts is about how long a measurement takes, to say beforehand what fits into a time. For tools
+// that count messages it rests on what one costs on nodes of the accelerator in the options, and
+// may be wrong by a factor of two; load on the machine makes it longer.
 func (e Engine) Lasts(o Options) time.Duration {
 	if l, ok := e.plugin.(laster); ok {
 		return startTime + l.lasts(o)
@@ -264,14 +280,17 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 	}
 	for _, f := range figures {
 		if !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != metricUnits[f.Metric] {
-			return nil, &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)}
+			return nil, &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("a figure %s in %s is none of %s", f.Metric,
+				f.Unit, e.Name)}
 		}
 	}
 	return figures, nil
 }
 
-// perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)", UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
-var versionLine = regexp.MustCompile(`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
+// perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
+// UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
+var versionLine = regexp.MustCompile(
+	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
 
 // parseVersion finds the version in what a tool printed when it was asked for it, or returns "".
 func parseVersion(output []byte) string {

@@ -6,7 +6,8 @@ import (
 )
 
 var iperf3Engines = []Engine{{
-	Name: "iperf3", Tool: toolIperf3, About: "TCP throughput from client to server, without RDMA", Suite: SuiteTCP, Program: "iperf3", Package: "iperf3", plugin: iperf3{},
+	Name: "iperf3", Tool: toolIperf3, About: "TCP throughput from client to server, without RDMA", Suite: SuiteTCP,
+	Program: "iperf3", Package: "iperf3", plugin: iperf3{},
 }}
 
 type iperf3 struct{ nothing }
@@ -16,7 +17,8 @@ func (iperf3) server(_ Endpoint, o Options) []string {
 }
 
 func (iperf3) client(_, server Endpoint, o Options) []string {
-	return []string{"iperf3", "-c", server.Addr.String(), "-p", strconv.Itoa(o.Port), "-t", strconv.Itoa(o.seconds()), "--json"}
+	return []string{"iperf3", "-c", server.Addr.String(), "-p", strconv.Itoa(o.Port), "-t", strconv.Itoa(o.seconds()),
+		"--json"}
 }
 
 func (iperf3) version() []string { return []string{"iperf3", "--version"} }

@@ -15,9 +15,11 @@ import (
 // Nested stands for an accelerator in Options: the host of the nodes is emulated itself.
 const Nested = "nested"
 
-// What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2 bytes to
-// the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and
-// 0.23 Gb/s; and on two nodes under the KVM of the emulated host of examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a machine with KVM has been measured: they only choose counts.
+// What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
+// bytes to the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x
+// 385 us and 0.23 Gb/s; and on two nodes under the KVM of the emulated host of
+// examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a
+// machine with KVM has been measured: they only choose counts.
 var costs = map[string]struct {
 	perMessage    time.Duration
 	bitsPerSecond float64
@@ -57,7 +59,8 @@ type perftest struct {
 
 func perftestEngine(operation, figure, about string) Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
-	return Engine{Name: p.program, Tool: toolPerftest, About: about, Suite: SuiteRDMA, Program: p.program, Package: "perftest", plugin: p}
+	return Engine{Name: p.program, Tool: toolPerftest, About: about, Suite: SuiteRDMA, Program: p.program,
+		Package: "perftest", plugin: p}
 }
 
 var perftestEngines = []Engine{
@@ -104,14 +107,16 @@ func (p *perftest) apply(word string) error {
 		}
 		m := gpuWord.FindStringSubmatch(word)
 		if m == nil {
-			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf", word)
+			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, "+
+				"cudaN, dmabuf", word)
 		}
 		p.gpu = m[1]
 	}
 	return nil
 }
 
-// permitted refuses what InfiniBand has not (InfiniBand Architecture Specification, volume 1, table 38 in 9.3), and what perftest has not.
+// permitted refuses what InfiniBand has not (InfiniBand Architecture Specification, volume 1, table
+// 38 in 9.3), and what perftest has not.
 func (p perftest) permitted() error {
 	switch {
 	case p.transport == "UC" && (p.operation == "read" || p.operation == "atomic"):
@@ -164,17 +169,22 @@ func (p perftest) metrics() []string {
 	if p.timed {
 		return []string{MetricLatencyAverage, MetricTPSAverage, MetricTPSPeak}
 	}
-	return []string{MetricLatencyMin, MetricLatencyMax, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyStdev, MetricLatencyP99, MetricLatencyP999}
+	return []string{MetricLatencyMin, MetricLatencyMax, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyStdev,
+		MetricLatencyP99, MetricLatencyP999}
 }
 
-// slowTimeout is the time that a queue pair on a slow node waits for an acknowledgement before it sends again, as perftest's -u takes it: 4.096 us * 2^18, about 1 s.
-// perftest's own 14 stands for 67 ms, and after eight of them a queue pair gives up ("Completion with error"). On nodes in an emulated host, where a ping takes 6 to
-// 60 ms, acknowledgements that were not lost came later than that.
+// slowTimeout is the time that a queue pair on a slow node waits for an acknowledgement before it
+// sends again, as perftest's -u takes it: 4.096 us * 2^18, about 1 s. perftest's own 14 stands for
+// 67 ms, and after eight of them a queue pair gives up ("Completion with error"). On nodes in an
+// emulated host, where a ping takes 6 to 60 ms, acknowledgements that were not lost came later than
+// that.
 const slowTimeout = 18
 
-// args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up over the CPU frequencies, which mean nothing on an emulated CPU.
+// args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up
+// over the CPU frequencies, which mean nothing on an emulated CPU.
 func (p perftest) args(ep Endpoint, o Options) []string {
-	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p", strconv.Itoa(o.Port)}
+	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
+		strconv.Itoa(o.Port)}
 	if p.timed {
 		args = append(args, "-D", strconv.Itoa(o.seconds()))
 	} else {
@@ -313,7 +323,8 @@ func (p perftest) check(client, server Endpoint, o Options) error {
 	return nil
 }
 
-// prepare asks the programs of both nodes whether they know the options that not all releases or builds have: perftest lists in its help what it was built with.
+// prepare asks the programs of both nodes whether they know the options that not all releases or
+// builds have: perftest lists in its help what it was built with.
 func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoint, _ *Options) error {
 	for _, need := range []struct {
 		needed       bool
@@ -331,9 +342,12 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 			if err != nil {
 				return err
 			}
-			words := strings.FieldsFunc(string(out.Stdout)+string(out.Stderr), func(r rune) bool { return strings.ContainsRune(" \t\n,=<[", r) })
+			words := strings.FieldsFunc(string(out.Stdout)+string(out.Stderr), func(r rune) bool {
+				return strings.ContainsRune(" \t\n,=<[", r)
+			})
 			if !slices.Contains(words, need.option) {
-				return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s has no %s: %s", p.program, need.option, need.what)}
+				return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s has no %s: %s", p.program, need.option,
+					need.what)}
 			}
 		}
 	}
@@ -346,13 +360,15 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 			return err
 		}
 		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits, by gpuWord
-			return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("nvidia-smi -L finds %d GPUs, and the test uses number %s, from 0", n, p.gpu)}
+			return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("nvidia-smi -L finds %d GPUs, and the test uses "+
+				"number %s, from 0", n, p.gpu)}
 		}
 	}
 	return nil
 }
 
-// parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run for, because its arguments are known.
+// parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run
+// for, because its arguments are known.
 func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
 	number := 0
@@ -383,7 +399,8 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	case p.timed:
 		want = []string{MetricLatencyAverage, MetricTPSAverage}
 	default:
-		want = []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99, MetricLatencyP999, MetricLatencyMax}
+		want = []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99,
+			MetricLatencyP999, MetricLatencyMax}
 	}
 	for _, row := range res.Rows {
 		has := make(map[string]bool)
@@ -392,7 +409,8 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 		}
 		for _, m := range want {
 			if !has[m] {
-				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes", p.name(), m, row.Bytes)}
+				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes",
+					p.name(), m, row.Bytes)}
 			}
 		}
 	}

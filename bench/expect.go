@@ -10,10 +10,12 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Way is what is known of the way between two nodes while something was measured. What is not known is zero or nil, and nothing is concluded from it.
+// A Way is what is known of the way between two nodes while something was measured. What is not
+// known is zero or nil, and nothing is concluded from it.
 type Way struct {
 	Client, Server Side
-	// Load is how many threads ran or wanted to on the host of the nodes (the first number of /proc/loadavg), and HostCPUs how many CPUs it has.
+	// Load is how many threads ran or wanted to on the host of the nodes (the first number of
+	// /proc/loadavg), and HostCPUs how many CPUs it has.
 	Load     float64
 	HostCPUs int
 }
@@ -34,7 +36,8 @@ type Side struct {
 	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
 	CPUNodes []int
 	GPU      *GPUMemory // where the tool used memory of a GPU
-	// GPUs are those of a node that copied to or from their memory, and MemoryNodes the NUMA nodes whose memory it took, where the tool was told.
+	// GPUs are those of a node that copied to or from their memory, and MemoryNodes the NUMA nodes
+	// whose memory it took, where the tool was told.
 	GPUs        []GPULink
 	MemoryNodes []int
 	Steal       *float64 // share of the time in which CPUs of the node had work and were not let run
@@ -54,17 +57,21 @@ type GPUMemory struct {
 
 // A Judgement holds a bandwidth against what the way carries: a Verdict, and where it falls short, why.
 type Judgement struct {
-	Test     string  `json:"test"`
-	Client   string  `json:"client"`
-	Server   string  `json:"server"`
-	Metric   string  `json:"metric"`
-	Bytes    int64   `json:"bytes,omitempty"`
-	Value    float64 `json:"gb_per_s"` // Gb/s, of copies to and from GPUs GB/s, as are all limits here; as measured, and of repeats the median
-	Verdict  string  `json:"verdict"`  // one of the Verdict constants
-	Text     string  `json:"text"`     // the verdict as a sentence
+	Test   string `json:"test"`
+	Client string `json:"client"`
+	Server string `json:"server"`
+	Metric string `json:"metric"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	// Gb/s, of copies to and from GPUs GB/s, as are all limits here; as measured, and of repeats
+	// the median
+	Value    float64 `json:"gb_per_s"`
+	Verdict  string  `json:"verdict"` // one of the Verdict constants
+	Text     string  `json:"text"`    // the verdict as a sentence
 	Emulated bool    `json:"emulated,omitempty"`
-	// Wire is what the link carries of payload at its best: with the largest MTU and all members of a bond. Bound is what the way carries as it is, the
-	// narrower of wire and PCIe link. Both have headers counted, and are 0 where not known. Of copies the one is the PCIe link at what the card can do, the other the link as it is.
+	// Wire is what the link carries of payload at its best: with the largest MTU and all members of
+	// a bond. Bound is what the way carries as it is, the narrower of wire and PCIe link. Both have
+	// headers counted, and are 0 where not known. Of copies the one is the PCIe link at what the
+	// card can do, the other the link as it is.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
 	Causes []Cause `json:"causes,omitempty"` // the likeliest first
@@ -83,37 +90,47 @@ type Cause struct {
 
 // Verdicts of a Judgement.
 const (
-	VerdictWire      = "wire"      // within WireShare of the wire; copies: as much of the PCIe link at its best as good links reach
-	VerdictExplained = "explained" // below, but within reach of what the way carries as it is: the causes with a ceiling say why
-	VerdictShort     = "short"     // below that, too: the causes are likely ones
-	VerdictNoCause   = "no cause"  // below, and nothing that is known explains it
-	VerdictNone      = "none"      // there is nothing to hold it against
+	// within WireShare of the wire; copies: as much of the PCIe link at its best as good links
+	// reach
+	VerdictWire = "wire"
+	// below, but within reach of what the way carries as it is: the causes with a ceiling say why
+	VerdictExplained = "explained"
+	VerdictShort     = "short"    // below that, too: the causes are likely ones
+	VerdictNoCause   = "no cause" // below, and nothing that is known explains it
+	VerdictNone      = "none"     // there is nothing to hold it against
 )
 
 // What counts as reached.
 const (
 	// WireShare is the part of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
 	WireShare = 0.98
-	// pcieShare is the part of a PCIe limit that is reached where the link is what limits. The limit counts the headers of packets. Flow control and acknowledgements
-	// take 8 to 10 % besides (R. Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018, section 3), and the NIC's own descriptors some.
+	// pcieShare is the part of a PCIe limit that is reached where the link is what limits. The
+	// limit counts the headers of packets. Flow control and acknowledgements take 8 to 10 % besides
+	// (R. Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018,
+	// section 3), and the NIC's own descriptors some.
 	pcieShare = 0.88
 	// stealShare is from where on stolen time is said to be a cause. A study counts such a run as disturbed.
 	stealShare = 0.02
-	// smallBytes is the largest message of which a port may carry fewer than the wire takes: published figures of 4 KiB are at 90 % of 100 Gb/s, those of 64 KiB at 98 %.
+	// smallBytes is the largest message of which a port may carry fewer than the wire takes:
+	// published figures of 4 KiB are at 90 % of 100 Gb/s, those of 64 KiB at 98 %.
 	smallBytes = 4096
 	// largestIBMTU is the largest payload of a packet that InfiniBand and RoCE know.
 	largestIBMTU = 4096
 )
 
-// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64 bits 16, check sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2;
-// 1 + 2 + 16 + 4 + 1 before PCIe 3). Their payload is at most what the whole way agrees on; 256 is what most machines have.
+// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64
+// bits 16, check sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2; 1 + 2 + 16 + 4 +
+// 1 before PCIe 3). Their payload is at most what the whole way agrees on; 256 is what most
+// machines have.
 const (
 	tlpBytes   = 24
 	maxPayload = 256
 )
 
-// PCIeLimit returns the payload in Gb/s that a PCIe link carries one way, with its line code (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on) and the headers of packets of 256
-// bytes counted; 0 where speed or width is not one of PCIe. A Gen 2 link of 4 lanes carries 14.6 Gb/s, a Gen 3 link of 8 lanes 57.6.
+// PCIeLimit returns the payload in Gb/s that a PCIe link carries one way, with its line code
+// (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on) and the headers of packets of 256 bytes counted;
+// 0 where speed or width is not one of PCIe. A Gen 2 link of 4 lanes carries 14.6 Gb/s, a Gen 3
+// link of 8 lanes 57.6.
 func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * maxPayload / (maxPayload + tlpBytes)
 }
@@ -144,7 +161,8 @@ func (l PCILink) trained() (best string, down bool) {
 	return lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
 }
 
-// tcpLimit is what a wire carries of TCP's payload: segments that fill the MTU, with time stamps, which Linux sends (RFC 7323).
+// tcpLimit is what a wire carries of TCP's payload: segments that fill the MTU, with time stamps,
+// which Linux sends (RFC 7323).
 func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
 	ip := ipv4Bytes
@@ -157,9 +175,12 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 	return rate * float64(mtu-ip-tcpBytes) / float64(mtu+ethernet)
 }
 
-// Judge holds the bandwidths of a lab against what their ways carry: one judgement for each test and pair of nodes, at the message size that reports quote (64 KiB, or else the
-// largest), and the copies between a node's memory and its GPUs' against their PCIe links. way returns what is known of a way; other samples of one node, failed ones, those without a
-// bandwidth, and copies over links that are not known are passed by. Emulated figures are held against nothing: the wire of soft RoCE is made up.
+// Judge holds the bandwidths of a lab against what their ways carry: one judgement for each test
+// and pair of nodes, at the message size that reports quote (64 KiB, or else the largest), and the
+// copies between a node's memory and its GPUs' against their PCIe links. way returns what is known
+// of a way; other samples of one node, failed ones, those without a bandwidth, and copies over
+// links that are not known are passed by. Emulated figures are held against nothing: the wire of
+// soft RoCE is made up.
 func Judge(samples []Sample, way func(client, server string, run string) Way) []Judgement {
 	type key struct{ test, client, server string }
 	var order []key
@@ -224,7 +245,8 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 	for _, x := range all {
 		values = append(values, x.Value)
 	}
-	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Value: medianOf(values), Emulated: s.Emulated, Verdict: VerdictNone}
+	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
+		Value: medianOf(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	if s.Emulated {
 		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
 		return j
@@ -295,7 +317,8 @@ func (r *route) judge(j *Judgement, resent float64) {
 		if pcie == 0 {
 			j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
 			if r.rate() > 0 {
-				j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link", r.engine.Name)
+				j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link",
+					r.engine.Name)
 			}
 			return
 		}
@@ -311,7 +334,8 @@ func (r *route) judge(j *Judgement, resent float64) {
 	}
 	if j.Value >= WireShare*j.Wire {
 		j.Verdict, j.Bound = VerdictWire, j.Wire
-		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s Gb/s (%s)", gbps(j.Value), gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s Gb/s (%s)", gbps(j.Value), gbps(j.Wire),
+			r.wireText(r.members(), largestIBMTU))
 		return
 	}
 	bounds := slices.Concat(r.linkCauses(j), r.pcieCauses(j, side, pcie))
@@ -327,7 +351,8 @@ func (r *route) judge(j *Judgement, resent float64) {
 		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
 		j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 		if known {
-			j.Text += fmt.Sprintf("; the wire at its best: %s Gb/s (%s)", gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+			j.Text += fmt.Sprintf("; the wire at its best: %s Gb/s (%s)", gbps(j.Wire),
+				r.wireText(r.members(), largestIBMTU))
 		}
 		return
 	}
@@ -335,7 +360,8 @@ func (r *route) judge(j *Judgement, resent float64) {
 	j.Verdict = VerdictShort
 	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 	if j.Bound == j.Wire {
-		j.Text = fmt.Sprintf("%s of the wire, which carries %s Gb/s (%s)", part(j.Value/j.Wire), gbps(j.Wire), r.wireText(r.members(), largestIBMTU))
+		j.Text = fmt.Sprintf("%s of the wire, which carries %s Gb/s (%s)", part(j.Value/j.Wire), gbps(j.Wire),
+			r.wireText(r.members(), largestIBMTU))
 	}
 	if len(j.Causes) == 0 {
 		j.Verdict = VerdictNoCause
@@ -375,8 +401,11 @@ func (r *route) linkCauses(j *Judgement) []Cause {
 			if r.Server.IBMTU < r.Client.IBMTU {
 				at = &r.Server
 			}
-			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c, Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
-				at.Device, at.Node, mtu, mtu, packetBytes+ipv4Bytes), Fix: "set the MTU of the network devices and of the switch to 4200 (in a lab file: fabric: {mtu: 4200}), which gives an IB MTU of 4096"})
+			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c,
+				Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
+					at.Device, at.Node, mtu, mtu, packetBytes+ipv4Bytes),
+				Fix: "set the MTU of the network devices and of the switch to 4200 (in a lab file: fabric: {mtu: " +
+					"4200}), which gives an IB MTU of 4096"})
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
@@ -391,7 +420,9 @@ func (r *route) linkCauses(j *Judgement) []Cause {
 		case r.flows > 1:
 			flows = fmt.Sprintf("%d queue pairs", r.flows)
 		}
-		out = append(out, Cause{What: "one flow on a bond", Ceiling: r.wire(used, largestIBMTU), Fix: fix, Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows, n, strings.Join(r.bond(), ", "))})
+		out = append(out, Cause{What: "one flow on a bond", Ceiling: r.wire(used, largestIBMTU), Fix: fix,
+			Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows, n,
+				strings.Join(r.bond(), ", "))})
 		if used > 1 {
 			out[len(out)-1].What = "few flows on a bond"
 		}
@@ -412,11 +443,13 @@ func (r *route) pcieCauses(j *Judgement, side *Side, limit float64) []Cause {
 		return nil
 	}
 	what := fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*side.PCI.SpeedGTs), *side.PCI.Width)
-	evidence := fmt.Sprintf("%s on %s (%s) has %v: %s Gb/s with packets of %d bytes", cmp.Or(side.Device, "the NIC"), side.Node, side.PCI.Address, side.PCI, gbps(limit), maxPayload)
+	evidence := fmt.Sprintf("%s on %s (%s) has %v: %s Gb/s with packets of %d bytes", cmp.Or(side.Device, "the NIC"),
+		side.Node, side.PCI.Address, side.PCI, gbps(limit), maxPayload)
 	fix := "put the card into a slot with more lanes or of a later generation"
 	if best, down := side.PCI.trained(); down {
 		evidence += ", and the card can do " + best
-		fix = fmt.Sprintf("compare LnkCap and LnkSta of the card and of every port above it (lspci -vv -s %s); seat the card anew, take another slot, or set the slot's speed in the firmware", side.PCI.Address)
+		fix = fmt.Sprintf("compare LnkCap and LnkSta of the card and of every port above it (lspci -vv -s %s); seat "+
+			"the card anew, take another slot, or set the slot's speed in the firmware", side.PCI.Address)
 	}
 	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
 }
@@ -426,8 +459,9 @@ func (r *route) sizeCauses() []Cause {
 	if r.iperf || r.bytes > smallBytes {
 		return nil
 	}
-	return []Cause{{What: "small messages", Evidence: fmt.Sprintf("messages of %d bytes: how many a NIC handles in a second limits, not the wire", r.bytes),
-		Fix: "measure with 64 KiB for a bandwidth, or look at the message rate"}}
+	return []Cause{{What: "small messages",
+		Evidence: fmt.Sprintf("messages of %d bytes: how many a NIC handles in a second limits, not the wire", r.bytes),
+		Fix:      "measure with 64 KiB for a bandwidth, or look at the message rate"}}
 }
 
 // placeCauses are memory and CPUs that are far from the NIC.
@@ -440,8 +474,9 @@ func (r *route) placeCauses() []Cause {
 		device := fmt.Sprintf("%s (%s) is on NUMA node %d of %s", s.Device, s.PCI.Address, *s.NUMANode, s.Node)
 		if g := s.GPU; g != nil && r.gpu {
 			if g.NUMANode >= 0 && g.NUMANode != *s.NUMANode {
-				out = append(out, Cause{What: "wrong NUMA node", Evidence: fmt.Sprintf("%s, and the memory of %s on node %d", device, g.Name, g.NUMANode),
-					Fix: fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on node %d", *s.NUMANode, g.NUMANode)})
+				out = append(out, Cause{What: "wrong NUMA node",
+					Evidence: fmt.Sprintf("%s, and the memory of %s on node %d", device, g.Name, g.NUMANode),
+					Fix:      fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on node %d", *s.NUMANode, g.NUMANode)})
 			}
 			continue
 		}
@@ -452,9 +487,13 @@ func (r *route) placeCauses() []Cause {
 		switch {
 		case len(s.CPUNodes) == 0:
 		case !slices.Contains(s.CPUNodes, *s.NUMANode):
-			out = append(out, Cause{What: "wrong NUMA node", Evidence: fmt.Sprintf("%s, and the tool ran on CPUs of node %s", device, numbers(s.CPUNodes)), Fix: "measure with " + fix})
+			out = append(out, Cause{What: "wrong NUMA node",
+				Evidence: fmt.Sprintf("%s, and the tool ran on CPUs of node %s", device, numbers(s.CPUNodes)),
+				Fix:      "measure with " + fix})
 		case len(s.CPUNodes) > 1:
-			out = append(out, Cause{What: "wrong NUMA node", Possible: true, Evidence: fmt.Sprintf("%s, and the tool was free to run on CPUs of nodes %s", device, numbers(s.CPUNodes)), Fix: "measure with " + fix})
+			out = append(out, Cause{What: "wrong NUMA node", Possible: true,
+				Evidence: fmt.Sprintf("%s, and the tool was free to run on CPUs of nodes %s", device,
+					numbers(s.CPUNodes)), Fix: "measure with " + fix})
 		}
 	}
 	return out
@@ -469,17 +508,20 @@ func (r *route) loadCauses() []Cause {
 	var evidence []string
 	for _, s := range []*Side{&r.Client, &r.Server} {
 		if s.Steal != nil && *s.Steal >= stealShare {
-			evidence = append(evidence, fmt.Sprintf("CPUs of %s had work and were not let run for %s of the time", s.Node, part(*s.Steal)))
+			evidence = append(evidence, fmt.Sprintf("CPUs of %s had work and were not let run for %s of the time",
+				s.Node, part(*s.Steal)))
 		}
 	}
 	if r.HostCPUs > 0 && r.Load >= float64(r.HostCPUs) {
-		evidence = append(evidence, fmt.Sprintf("%.4g threads wanted to run on the %d CPUs of the host", r.Load, r.HostCPUs))
+		evidence = append(evidence, fmt.Sprintf("%.4g threads wanted to run on the %d CPUs of the host", r.Load,
+			r.HostCPUs))
 	}
 	if len(evidence) == 0 {
 		return nil
 	}
 	return []Cause{{What: "contention for CPUs", Evidence: strings.Join(evidence, "; "),
-		Fix: "end what else runs there, or keep it off the CPUs of the nodes: pinning and isolation (rackless plan, rackless prepare)"}}
+		Fix: "end what else runs there, or keep it off the CPUs of the nodes: pinning and isolation (rackless plan, " +
+			"rackless prepare)"}}
 }
 
 // lossCauses are segments that did not arrive.
@@ -487,11 +529,13 @@ func lossCauses(resent float64) []Cause {
 	if resent == 0 {
 		return nil
 	}
-	return []Cause{{What: "loss", Evidence: fmt.Sprintf("TCP sent %g segments again", resent), Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
+	return []Cause{{What: "loss", Evidence: fmt.Sprintf("TCP sent %g segments again", resent),
+		Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
 }
 
-// rank puts the causes in order: first those whose ceiling explains at least half of what is missing, the lowest ceiling before the others; then what no arithmetic gives, a
-// fact before a possibility; then ceilings that explain little.
+// rank puts the causes in order: first those whose ceiling explains at least half of what is
+// missing, the lowest ceiling before the others; then what no arithmetic gives, a fact before a
+// possibility; then ceilings that explain little.
 func rank(all []Cause, j *Judgement) []Cause {
 	place := func(c Cause) float64 {
 		switch {

@@ -1,6 +1,7 @@
 package bench
 
-// A Published is a latency that somebody published of a link that was well set up, to set one's own beside. Cards, switches and CPUs differ: it is no limit and no verdict.
+// A Published is a latency that somebody published of a link that was well set up, to set one's own
+// beside. Cards, switches and CPUs differ: it is no limit and no verdict.
 type Published struct {
 	Test   string
 	Bytes  int64
@@ -19,7 +20,8 @@ var published = func() []Published {
 		{"ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22},
 		{"ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08},
 	} {
-		all = append(all, Published{p.test, 2, MetricLatencyTypical, p.typical, p.of}, Published{p.test, 2, MetricLatencyP99, p.p99, p.of}, Published{p.test, 2, MetricLatencyP999, p.p999, p.of})
+		all = append(all, Published{p.test, 2, MetricLatencyTypical, p.typical, p.of},
+			Published{p.test, 2, MetricLatencyP99, p.p99, p.of}, Published{p.test, 2, MetricLatencyP999, p.p999, p.of})
 	}
 	return all
 }()
@@ -36,7 +38,8 @@ type Beside struct {
 	Of        string  `json:"published_of"`
 }
 
-// BesidePublished sets measured latencies beside published ones of the same test, size and metric. Emulated ones are left out: there is nothing to compare.
+// BesidePublished sets measured latencies beside published ones of the same test, size and metric.
+// Emulated ones are left out: there is nothing to compare.
 func BesidePublished(samples []Sample) []Beside {
 	type key struct{ client, server string }
 	var out []Beside

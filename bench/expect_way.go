@@ -9,8 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// SideOf gathers what is known of one end: from its endpoint, and from what its node says of itself in full, which may be nil. place is where the tool ran. The active MTU
-// of the RDMA port and stolen time are not in there: they are the caller's to add.
+// SideOf gathers what is known of one end: from its endpoint, and from what its node says of itself
+// in full, which may be nil. place is where the tool ran. The active MTU of the RDMA port and
+// stolen time are not in there: they are the caller's to add.
 func SideOf(ep Endpoint, place Place, node *facts.Node) Side {
 	s := Side{Node: ep.Node, Device: ep.Device, Rate: ep.Wire.Rate, IPv6: ep.Wire.IPv6}
 	if node == nil {
@@ -57,7 +58,8 @@ func nodesOf(place Place, node *facts.Node) []int {
 	return all
 }
 
-// Steal is the share of the time in which a node's CPUs had work and were not let run, between two looks at its /proc/stat; nil where they did nothing.
+// Steal is the share of the time in which a node's CPUs had work and were not let run, between two
+// looks at its /proc/stat; nil where they did nothing.
 func Steal(before, after facts.CPUTime) *float64 {
 	steal, busy := after.Steal-before.Steal, after.Busy-before.Busy
 	if steal < 0 || busy < 0 || steal+busy == 0 {

@@ -15,7 +15,8 @@ type Figure struct {
 	Value      float64
 	Unit       string
 	Derived    bool // see Sample.Derived
-	// Latencies are all of them, in us and in the order of time, on the median of a test that was asked for them with Options.Raw.
+	// Latencies are all of them, in us and in the order of time, on the median of a test that was
+	// asked for them with Options.Raw.
 	Latencies []float64 `json:"-"`
 }
 
@@ -30,16 +31,20 @@ const (
 	UnitPercent  = "%"
 	UnitEvents   = "events/s"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
-	UnitMIPS     = "MIPS" // 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not those of the CPU
+	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not
+	// those of the CPU
+	UnitMIPS = "MIPS"
 )
 
 // metricUnits has the unit of each metric.
 var metricUnits = map[string]string{
 	MetricBWPeak: UnitGbps, MetricBWAverage: UnitGbps, MetricMessageRate: UnitMpps,
-	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec, MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
+	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec,
+	MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
 	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
 	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
-	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps, MetricCopyBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
+	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps,
+	MetricCopyBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
 	MetricRating: UnitMIPS, MetricRatingCompress: UnitMIPS, MetricRatingDecompress: UnitMIPS,
 }
 

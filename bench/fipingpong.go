@@ -8,7 +8,8 @@ import (
 )
 
 var fiPingpongEngines = []Engine{{
-	Name: "fi_pingpong", Tool: toolFiPingpong, About: "one-way latency of messages by libfabric over the RDMA device", Suite: SuiteRDMA, Program: "fi_pingpong", Package: "libfabric-bin",
+	Name: "fi_pingpong", Tool: toolFiPingpong, About: "one-way latency of messages by libfabric over the RDMA device",
+	Suite: SuiteRDMA, Program: "fi_pingpong", Package: "libfabric-bin",
 	plugin: fiPingpong{},
 }}
 
@@ -18,7 +19,8 @@ func (fiPingpong) check(client, server Endpoint, o Options) error {
 	return perftest{}.check(client, server, o)
 }
 
-// fiLargest is the largest of the six sizes that fi_pingpong takes by itself. With "-S all" there are 46, up to 6 MiB, and an emulated link takes minutes.
+// fiLargest is the largest of the six sizes that fi_pingpong takes by itself. With "-S all" there
+// are 46, up to 6 MiB, and an emulated link takes minutes.
 const fiLargest = 1 << 20
 
 // size is the message size; 0 stands for the tool's own.
@@ -55,7 +57,8 @@ func (f fiPingpong) client(client, server Endpoint, o Options) []string {
 func (fiPingpong) version() []string { return []string{"fi_info", "--version"} }
 func (fiPingpong) metrics() []string { return []string{MetricLatencyAverage} }
 
-// parse puts what was asked for in the place of what the tool shortens: it prints 1k for 1500 iterations, and for 1100 bytes.
+// parse puts what was asked for in the place of what the tool shortens: it prints 1k for 1500
+// iterations, and for 1100 bytes.
 func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 	figures, err := ParseFiPingpong(out.Stdout)
 	if err != nil {
@@ -66,7 +69,8 @@ func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 	}
 	if size := f.size(o); size != 0 {
 		if len(figures) != 1 {
-			return nil, &BadResultError{Tool: toolFiPingpong, Reason: fmt.Sprintf("%d sizes, of one that was asked for", len(figures))}
+			return nil, &BadResultError{Tool: toolFiPingpong, Reason: fmt.Sprintf("%d sizes, of one that was asked for",
+				len(figures))}
 		}
 		figures[0].Bytes = size
 	}
@@ -76,8 +80,10 @@ func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 // fiTitles are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the way there and back.
 var fiTitles = []string{"bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}
 
-// ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one message at a time, with two decimals. Nor is the row of messages without
-// content, which "-S all" begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut off after one or two digits.
+// ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one
+// message at a time, with two decimals. Nor is the row of messages without content, which "-S all"
+// begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut
+// off after one or two digits.
 func ParseFiPingpong(output []byte) ([]Figure, error) {
 	var cols map[string]int
 	count := 0
@@ -127,7 +133,8 @@ func ParseFiPingpong(output []byte) ([]Figure, error) {
 	}
 	if len(figures) == 0 || output[len(output)-1] != '\n' {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolFiPingpong, Line: n, Text: text, Reason: "the output ends without a whole row"}
+		return nil, &BadResultError{Tool: toolFiPingpong, Line: n, Text: text,
+			Reason: "the output ends without a whole row"}
 	}
 	return figures, nil
 }

@@ -87,7 +87,8 @@ func FuzzParseIperf3(f *testing.F) {
 	})
 }
 
-// The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take another tool's output for its own.
+// The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take
+// another tool's output for its own.
 var parsers = map[string]func([]byte) ([]Figure, error){
 	"ping":      ParsePing,
 	"sysbench":  func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },

@@ -145,5 +145,6 @@ func badJSON(output []byte, offset int64, err error) error {
 	}
 	offset = max(0, min(offset, int64(len(output))))
 	text, _ := lastLine(output[:offset])
-	return &BadResultError{Tool: toolIperf3, Line: 1 + bytes.Count(output[:offset], []byte("\n")), Text: text, Reason: reason}
+	return &BadResultError{Tool: toolIperf3, Line: 1 + bytes.Count(output[:offset], []byte("\n")), Text: text,
+		Reason: reason}
 }

@@ -18,19 +18,23 @@ var (
 
 // Rates in bits are of 10^3, amounts of bytes of 2^10 (units.c).
 var (
-	iperf3Rates   = map[string]float64{"bits/sec": 1, "Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9, "Tbits/sec": 1e12}
-	iperf3Amounts = map[string]float64{"Bytes": 1, "KBytes": 1 << 10, "MBytes": 1 << 20, "GBytes": 1 << 30, "TBytes": 1 << 40}
+	iperf3Rates = map[string]float64{"bits/sec": 1, "Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9,
+		"Tbits/sec": 1e12}
+	iperf3Amounts = map[string]float64{"Bytes": 1, "KBytes": 1 << 10, "MBytes": 1 << 20, "GBytes": 1 << 30,
+		"TBytes": 1 << 40}
 )
 
-// ParseIperf3Text reads what iperf3 prints on the client without --json, TCP or UDP, one way: the rows of the receiver and the sender below the intervals, by their header row.
-// Rates have three digits there.
+// ParseIperf3Text reads what iperf3 prints on the client without --json, TCP or UDP, one way: the
+// rows of the receiver and the sender below the intervals, by their header row. Rates have three
+// digits there.
 func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
 	if m := iperf3TextVersion.FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
 	streams, sum := map[string]bool{}, false
-	// Early releases print for UDP one row, of what was sent and how much of it was lost, with this line below. Later ones print a row of either end.
+	// Early releases print for UDP one row, of what was sent and how much of it was lost, with this
+	// line below. Later ones print a row of either end.
 	sent := iperf3TextSent.Match(output)
 	var titles []string // the second header row is that of the summary
 	headers, number := 0, 0
@@ -51,7 +55,8 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 		case strings.HasPrefix(line, "[ ID]"):
 			headers++
 			titles = strings.Fields(strings.TrimPrefix(line, "[ ID]"))
-			if len(titles) < 3 || titles[0] != "Interval" || titles[1] != "Transfer" || titles[2] != "Bandwidth" && titles[2] != "Bitrate" {
+			if len(titles) < 3 || titles[0] != "Interval" || titles[1] != "Transfer" || titles[2] != "Bandwidth" &&
+				titles[2] != "Bitrate" {
 				return nil, bad(errors.New("unknown layout: the columns are not those of a test one way"))
 			}
 		case headers == 2 && m != nil:
@@ -78,7 +83,8 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// addTextRow takes a row of the summary in, and returns whose it is. Of several streams the rows of the sum come last, and take the place of theirs.
+// addTextRow takes a row of the summary in, and returns whose it is. Of several streams the rows of
+// the sum come last, and take the place of theirs.
 func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
 	fields := strings.Fields(m[4])
 	if len(fields) < 4 {
@@ -95,8 +101,10 @@ func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, er
 	from, err1 := strconv.ParseFloat(m[2], 64)
 	to, err2 := strconv.ParseFloat(m[3], 64)
 	// Each has three digits, the time two behind the point.
-	if computed := amount * 8 / (to - from); err1 != nil || err2 != nil || rate > 0 && !(computed > 0.97*rate && computed < 1.03*rate) {
-		return "", fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2], fields[3])
+	if computed := amount * 8 / (to - from); err1 != nil || err2 != nil || rate > 0 &&
+		!(computed > 0.97*rate && computed < 1.03*rate) {
+		return "", fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2],
+			fields[3])
 	}
 	lost := 0.0
 	if slices.Contains(titles, "Lost/Total") {

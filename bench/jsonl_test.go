@@ -15,8 +15,10 @@ func goodSample() Sample {
 	return Sample{
 		Run: "20260102T030405.000000-1", Test: "ib_write_bw", Client: "n2", Server: "n1",
 		Metric: MetricBWAverage, Bytes: 65536, Iterations: 350, Value: 0.23, Unit: UnitGbps,
-		Tool: "perftest", Version: "6.06", Command: "ib_write_bw -d rxe0 '<&>' 10.0.0.1", ServerCommand: "ib_write_bw -d rxe0",
-		Accelerator: "tcg", Emulated: true, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 1.5, Attempt: 1,
+		Tool: "perftest", Version: "6.06", Command: "ib_write_bw -d rxe0 '<&>' 10.0.0.1",
+		ServerCommand: "ib_write_bw -d rxe0",
+		Accelerator:   "tcg", Emulated: true, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 1.5,
+		Attempt: 1,
 	}
 }
 
@@ -66,14 +68,26 @@ func TestSamplesThatWouldPublishNonsenseAreNotWritten(t *testing.T) {
 		change func(*Sample)
 		want   string
 	}{
-		{"not a number", func(s *Sample) { s.Value = math.NaN() }, "write samples: sample 2: bw_average NaN: the value is not a finite number"},
-		{"infinite", func(s *Sample) { s.Value = math.Inf(1) }, "write samples: sample 2: bw_average +Inf: the value is not a finite number"},
-		{"zero", func(s *Sample) { s.Value = 0 }, "write samples: sample 2: bw_average 0: a value of zero is a failed measurement"},
+		{"not a number", func(s *Sample) {
+			s.Value = math.NaN()
+		}, "write samples: sample 2: bw_average NaN: the value is not a finite number"},
+		{"infinite", func(s *Sample) {
+			s.Value = math.Inf(1)
+		}, "write samples: sample 2: bw_average +Inf: the value is not a finite number"},
+		{"zero", func(s *Sample) {
+			s.Value = 0
+		}, "write samples: sample 2: bw_average 0: a value of zero is a failed measurement"},
 		{"negative", func(s *Sample) { s.Value = -1 }, "write samples: sample 2: bw_average -1: the value is negative"},
-		{"no metric and no error", func(s *Sample) { s.Metric = "" }, "write samples: sample 2: metric or unit is empty and there is no error"},
-		{"an error and a value", func(s *Sample) { s.Error = "x" }, `write samples: sample 2: a failed measurement has a metric "bw_average" and a value 0.23`},
+		{"no metric and no error", func(s *Sample) {
+			s.Metric = ""
+		}, "write samples: sample 2: metric or unit is empty and there is no error"},
+		{"an error and a value", func(s *Sample) {
+			s.Error = "x"
+		}, `write samples: sample 2: a failed measurement has a metric "bw_average" and a value 0.23`},
 		{"no test", func(s *Sample) { s.Test = "" }, "write samples: sample 2: test is empty"},
-		{"seconds not a number", func(s *Sample) { s.Seconds = math.NaN() }, "write samples: sample 2: seconds NaN: the value is not a finite number"},
+		{"seconds not a number", func(s *Sample) {
+			s.Seconds = math.NaN()
+		}, "write samples: sample 2: seconds NaN: the value is not a finite number"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,8 +114,11 @@ func TestReadingNamesTheBadLine(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"a cut last line", good + good[:50], "read samples: line 2: unexpected end of JSON input"},
 		{"not JSON", good + "\nbw 5\n", "read samples: line 3: invalid character 'b' looking for beginning of value"},
-		{"a zero", strings.Replace(good, "0.23", "0", 1), "read samples: line 1: bw_average 0: a value of zero is a failed measurement"},
-		{"too large a number", good + strings.Replace(good, "0.23", "1e999", 1), "read samples: line 2: json: cannot unmarshal number 1e999 into Go struct field Sample.value of type float64"},
+		{"a zero", strings.Replace(good, "0.23", "0", 1),
+			"read samples: line 1: bw_average 0: a value of zero is a failed measurement"},
+		{"too large a number", good + strings.Replace(good, "0.23", "1e999", 1),
+			"read samples: line 2: json: cannot unmarshal number 1e999 into Go struct field Sample.value of " +
+				"type float64"},
 		{"another object", "{}\n", "read samples: line 1: test is empty"},
 	}
 	for _, tt := range tests {
@@ -137,7 +154,8 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestWriteErrorsAreReturned(t *testing.T) {
-	if err := WriteSamples(brokenWriter{}, []Sample{goodSample()}); err == nil || err.Error() != "write samples: disk full" {
+	if err := WriteSamples(brokenWriter{}, []Sample{goodSample()}); err == nil ||
+		err.Error() != "write samples: disk full" {
 		t.Errorf("error %v", err)
 	}
 }

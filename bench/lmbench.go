@@ -10,10 +10,12 @@ import (
 )
 
 // Where Debian and Ubuntu keep the programs of lmbench, none of them in the PATH.
-const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd /usr/lib/lmbench/bin/aarch64-linux-gnu/lat_mem_rd"
+const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd " +
+	"/usr/lib/lmbench/bin/aarch64-linux-gnu/lat_mem_rd"
 
 var lmbenchEngines = []Engine{{
-	Name: latMemRd, Tool: toolLMBench, About: "how long a load takes that waits for the one before it, by the size of what is read", Suite: SuiteMemory, Program: latMemRd, Others: lmbenchPlaces,
+	Name: latMemRd, Tool: toolLMBench, About: "how long a load takes that waits for the one before it, by the size " +
+		"of what is read", Suite: SuiteMemory, Program: latMemRd, Others: lmbenchPlaces,
 	Package: "lmbench (of Debian's non-free, Ubuntu's multiverse)", Local: true, plugin: memLatency{},
 }}
 
@@ -29,7 +31,8 @@ const (
 	leastChased    = 1
 )
 
-// latencyStride is the distance of loads in bytes: two cache lines, since processors fetch the neighbour of a line that they need.
+// latencyStride is the distance of loads in bytes: two cache lines, since processors fetch the
+// neighbour of a line that they need.
 const latencyStride = 128
 
 func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
@@ -42,18 +45,21 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 		return err
 	}
 	if o.Memory < leastChased<<20 || o.Memory < o.Bytes {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("half of the memory that is available is %d MiB; %d MiB are to be read", o.Memory>>20, max(leastChased<<20, o.Bytes)>>20)}
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("half of the memory that is available is %d MiB; %d "+
+			"MiB are to be read", o.Memory>>20, max(leastChased<<20, o.Bytes)>>20)}
 	}
 	return nil
 }
 
-// client measures each size once, on a ring in random order: runs are repeated, with their spread, and not what is within one.
+// client measures each size once, on a ring in random order: runs are repeated, with their spread,
+// and not what is within one.
 func (memLatency) client(_, _ Endpoint, o Options) []string {
 	program := o.Program
 	if program == "" {
 		program = latMemRd
 	}
-	return []string{program, "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10), strconv.Itoa(latencyStride)}
+	return []string{program, "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10),
+		strconv.Itoa(latencyStride)}
 }
 
 // chased is the largest size, in MiB: a power of two that fits into the memory.
@@ -84,7 +90,8 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 	}
 	if last, want := figures[len(figures)-1].Bytes, chased(o)<<20; last != want {
 		text, n := lastLine(out.Stderr)
-		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text, Reason: fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want)}
+		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text,
+			Reason: fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want)}
 	}
 	if o.Bytes == 0 {
 		return figures, nil
@@ -94,11 +101,14 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 			return []Figure{f}, nil
 		}
 	}
-	return nil, &BadResultError{Tool: toolLMBench, Reason: fmt.Sprintf("there is no figure for %d bytes: lat_mem_rd has powers of two and one and a half times those, from 512 bytes on", o.Bytes)}
+	return nil, &BadResultError{Tool: toolLMBench,
+		Reason: fmt.Sprintf("there is no figure for %d bytes: lat_mem_rd has powers of two and one and a half times "+
+			"those, from 512 bytes on", o.Bytes)}
 }
 
-// ParseLatMemRd reads what `lat_mem_rd` of lmbench 3 printed for one stride: a title, and then a size in MiB (2^20 bytes) and ns for each load, by growing sizes. A size is printed
-// with five decimals, and is a multiple of 512 bytes.
+// ParseLatMemRd reads what `lat_mem_rd` of lmbench 3 printed for one stride: a title, and then a
+// size in MiB (2^20 bytes) and ns for each load, by growing sizes. A size is printed with five
+// decimals, and is a multiple of 512 bytes.
 func ParseLatMemRd(output []byte) ([]Figure, error) {
 	var figures []Figure
 	titled := false
@@ -125,7 +135,8 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 			err = errors.New("the output ends within a row")
 		default:
 			var f Figure
-			if f, err = latMemRdRow(fields[0], fields[1]); err == nil && len(figures) > 0 && f.Bytes <= figures[len(figures)-1].Bytes {
+			if f, err = latMemRdRow(fields[0], fields[1]); err == nil && len(figures) > 0 &&
+				f.Bytes <= figures[len(figures)-1].Bytes {
 				err = errors.New("the size does not grow")
 			}
 			figures = append(figures, f)
@@ -136,7 +147,8 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 	}
 	if len(figures) == 0 {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text, Reason: "there is no row with a size and a time"}
+		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text,
+			Reason: "there is no row with a size and a time"}
 	}
 	return figures, nil
 }

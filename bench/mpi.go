@@ -11,16 +11,22 @@ import (
 )
 
 func osuEngine(p osu, about string) Engine {
-	return Engine{Name: p.program, Tool: toolOSU, About: about, Suite: SuiteMPI, Program: p.program, Package: "the OSU micro-benchmarks (5.4 or later), built with the nodes' MPI", plugin: p}
+	return Engine{Name: p.program, Tool: toolOSU, About: about, Suite: SuiteMPI, Program: p.program,
+		Package: "the OSU micro-benchmarks (5.4 or later), built with the nodes' MPI", plugin: p}
 }
 
 // All run with two ranks: 0 on the client, 1 on the server.
 var osuEngines = []Engine{
-	osuEngine(osu{program: "osu_bw", test: "Bandwidth", bandwidth: true}, "bandwidth of MPI messages from client to server, by message size"),
-	osuEngine(osu{program: "osu_bibw", test: "Bi-Directional Bandwidth", bandwidth: true, both: true}, "bandwidth of MPI messages that client and server send at once, by message size"),
-	osuEngine(osu{program: "osu_latency", test: "Latency"}, "one-way latency of MPI messages, by message size: half of the way there and back"),
-	osuEngine(osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true, word: 4}, "time of an MPI all-reduce over client and server, by message size"),
-	osuEngine(osu{program: "osu_alltoall", test: "All-to-All Personalized Exchange Latency", collective: true}, "time of an MPI all-to-all over client and server, by message size"),
+	osuEngine(osu{program: "osu_bw", test: "Bandwidth", bandwidth: true},
+		"bandwidth of MPI messages from client to server, by message size"),
+	osuEngine(osu{program: "osu_bibw", test: "Bi-Directional Bandwidth", bandwidth: true, both: true},
+		"bandwidth of MPI messages that client and server send at once, by message size"),
+	osuEngine(osu{program: "osu_latency", test: "Latency"},
+		"one-way latency of MPI messages, by message size: half of the way there and back"),
+	osuEngine(osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true, word: 4},
+		"time of an MPI all-reduce over client and server, by message size"),
+	osuEngine(osu{program: "osu_alltoall", test: "All-to-All Personalized Exchange Latency", collective: true},
+		"time of an MPI all-to-all over client and server, by message size"),
 }
 
 // An osu is one of the OSU micro-benchmarks, started by mpirun.
@@ -36,10 +42,11 @@ type osu struct {
 
 // Limits of the OSU micro-benchmarks, and of this package's choices.
 const (
-	osuWindow         = 64      // messages that a bandwidth test sends before it waits, once an iteration
-	osuLargest        = 1 << 22 // its own choice for messages
-	osuLargestOfAll   = 1 << 20 // its own choice for collective operations
-	osuSlowLargest    = 1 << 16 // on slow nodes: an iteration of 64 messages of 4 MiB would take more than a minute there
+	osuWindow       = 64      // messages that a bandwidth test sends before it waits, once an iteration
+	osuLargest      = 1 << 22 // its own choice for messages
+	osuLargestOfAll = 1 << 20 // its own choice for collective operations
+	// on slow nodes: an iteration of 64 messages of 4 MiB would take more than a minute there
+	osuSlowLargest    = 1 << 16
 	osuSlowSmallestBW = 1 << 10 // on slow nodes: the bandwidth of one byte is below 0.01 MB/s, which is printed as zero
 	osuQuickBytes     = 8       // for latency and collective operations
 	osuMostIterations = 10000   // its own choice for the latency of small messages
@@ -57,19 +64,22 @@ func (osu) check(_, _ Endpoint, o Options) error {
 	return nil
 }
 
-// prepare looks whether mpirun on the client starts a program on each of the two nodes. Not all of what can be wrong there ends with an error: Intel MPI and resource
-// managers may put both ranks on the client, and the figures would be those of its memory.
+// prepare looks whether mpirun on the client starts a program on each of the two nodes. Not all of
+// what can be wrong there ends with an error: Intel MPI and resource managers may put both ranks on
+// the client, and the figures would be those of its memory.
 func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
 	unfit := func(ep Endpoint, format string, args ...any) error {
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf(format, args...)}
 	}
 	if p.word > 0 && o.Bytes%p.word != 0 {
-		return unfit(client, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program, p.word, o.Bytes)
+		return unfit(client, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program, p.word,
+			o.Bytes)
 	}
 	var names []string
 	for _, ep := range []Endpoint{client, server} {
 		if !ep.Addr.Is4() {
-			return unfit(ep, "mpirun takes a host with an IPv4 address (a colon begins a number of processes); the node has %v", ep.Addr)
+			return unfit(ep, "mpirun takes a host with an IPv4 address (a colon begins a number of processes); the "+
+				"node has %v", ep.Addr)
 		}
 		out, err := ask(ctx, ep.Node, whichOf("mpirun")...)
 		if err != nil {
@@ -86,35 +96,42 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 	if client.Node == server.Node { // see Fits
 		return nil
 	}
-	out, err := ask(ctx, client.Node, "sh", "-c", "ssh -o BatchMode=yes -o ConnectTimeout=5 "+server.Addr.String()+" true")
+	out, err := ask(ctx, client.Node, "sh", "-c", "ssh -o BatchMode=yes -o ConnectTimeout=5 "+server.Addr.String()+
+		" true")
 	if err != nil {
 		return err
 	}
 	if out.ExitCode != 0 {
 		text, _ := lastLine(out.Stderr)
-		return unfit(client, "ssh to %s (%v) without a password does not work, and mpirun starts programs by it: exit status %d: %s", server.Node, server.Addr, out.ExitCode, text)
+		return unfit(client, "ssh to %s (%v) without a password does not work, and mpirun starts programs by it: "+
+			"exit status %d: %s", server.Node, server.Addr, out.ExitCode, text)
 	}
 	// The limit is below that of a short command, whose end would be no answer at all.
-	out, err = ask(ctx, client.Node, slices.Concat([]string{"timeout", "25"}, mpirun(client, server), []string{"-np", "2", "uname", "-n"})...)
+	out, err = ask(ctx, client.Node, slices.Concat([]string{"timeout", "25"}, mpirun(client, server),
+		[]string{"-np", "2", "uname", "-n"})...)
 	if err != nil {
 		return err
 	}
 	if out.ExitCode != 0 {
-		return unfit(client, "mpirun cannot start a program on %s: exit status %d: %s", server.Node, out.ExitCode, firstWords(out))
+		return unfit(client, "mpirun cannot start a program on %s: exit status %d: %s", server.Node, out.ExitCode,
+			firstWords(out))
 	}
 	lines := strings.Split(strings.ReplaceAll(string(out.Stdout), "\r", ""), "\n")
 	for i, ep := range []Endpoint{client, server} {
 		if !slices.Contains(lines, names[i]) {
-			return unfit(client, "mpirun started no program on %s: its host name %q is not among what two ranks printed: %q", ep.Node, names[i], shorten(string(out.Stdout)))
+			return unfit(client, "mpirun started no program on %s: its host name %q is not among what two ranks "+
+				"printed: %q", ep.Node, names[i], shorten(string(out.Stdout)))
 		}
 	}
 	return nil
 }
 
-// mpirun is what Open MPI, MPICH and Intel MPI have in common to start programs on two nodes: tried with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI
-// 2021.19, over ssh. MPICH takes one list of hosts and no second one, Intel MPI fills a host with ranks before it takes the next unless the variable says 1, and Open MPI
-// refuses to run as root, which commands on nodes do, without two variables, and release 5 without a home. Ranks are bound to nothing: Open MPI would bind each to
-// a core, and a sample that says "not pinned" would be wrong.
+// mpirun is what Open MPI, MPICH and Intel MPI have in common to start programs on two nodes: tried
+// with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.19, over ssh. MPICH
+// takes one list of hosts and no second one, Intel MPI fills a host with ranks before it takes the
+// next unless the variable says 1, and Open MPI refuses to run as root, which commands on nodes do,
+// without two variables, and release 5 without a home. Ranks are bound to nothing: Open MPI would
+// bind each to a core, and a sample that says "not pinned" would be wrong.
 func mpirun(client, server Endpoint) []string {
 	return []string{"env", mpiHome, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "I_MPI_PERHOST=1",
 		"mpirun", "--bind-to", "none", "-host", client.Addr.String() + "," + server.Addr.String()}
@@ -123,18 +140,21 @@ func mpirun(client, server Endpoint) []string {
 // mpiHome is the home of those who run commands on nodes. The guest agent sets none.
 const mpiHome = "HOME=/root"
 
-// client starts both ranks. What holds a rank in its place stands before its program: ranks do not inherit the place of mpirun on another node. Where the places differ,
-// each rank has a part of the command line to itself.
+// client starts both ranks. What holds a rank in its place stands before its program: ranks do not
+// inherit the place of mpirun on another node. Where the places differ, each rank has a part of the
+// command line to itself.
 func (p osu) client(client, server Endpoint, o Options) []string {
 	program := slices.Concat([]string{p.program}, p.args(o))
 	at := o.place(client)
 	if at == o.place(server) {
 		return slices.Concat(mpirun(client, server), []string{"-np", "2"}, at.wrap(program))
 	}
-	return slices.Concat(mpirun(client, server), []string{"-np", "1"}, at.wrap(program), []string{":", "-np", "1"}, o.place(server).wrap(program))
+	return slices.Concat(mpirun(client, server), []string{"-np", "1"}, at.wrap(program), []string{":", "-np", "1"},
+		o.place(server).wrap(program))
 }
 
-// args are the sizes, and how often: its own choice where the nodes are fast, else as many as fit. -x are the ones before, which do not count.
+// args are the sizes, and how often: its own choice where the nodes are fast, else as many as fit.
+// -x are the ones before, which do not count.
 func (p osu) args(o Options) []string {
 	first, last := p.sizes(o)
 	args := []string{"-m", strconv.FormatInt(first, 10) + ":" + strconv.FormatInt(last, 10)}
@@ -203,8 +223,9 @@ func (p osu) iterations(o Options) int {
 
 func (osu) version() []string { return []string{"env", mpiHome, "mpirun", "--version"} }
 
-// What mpirun says of itself: "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build
-// 20260929 (id: 1821d9b)".
+// What mpirun says of itself: "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of
+// MPICH below, "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id:
+// 1821d9b)".
 var mpiVersions = []struct {
 	name string
 	line *regexp.Regexp
@@ -214,7 +235,8 @@ var mpiVersions = []struct {
 	{"Intel MPI", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
 }
 
-// versionIn tells the release of the OSU micro-benchmarks and that of MPI: figures of one program over two libraries are two things.
+// versionIn tells the release of the OSU micro-benchmarks and that of MPI: figures of one program
+// over two libraries are two things.
 func (osu) versionIn(printed, told Output) string {
 	var words []string
 	if m := osuTitle.FindSubmatch(printed.Stdout); m != nil {
@@ -249,7 +271,8 @@ func (p osu) parse(out Output, o Options) ([]Figure, error) {
 	case res.Test != p.test:
 		err = fmt.Errorf("the table is one of %q, not of %q", res.Test, p.test)
 	case res.First > first || res.Last != last:
-		err = fmt.Errorf("the table is cut off: it has messages of %d to %d bytes, not of %d to %d", res.First, res.Last, first, last)
+		err = fmt.Errorf("the table is cut off: it has messages of %d to %d bytes, not of %d to %d", res.First,
+			res.Last, first, last)
 	}
 	if err != nil {
 		text, n := lastLine(out.Stdout)

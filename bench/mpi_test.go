@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const mpiStart = "env HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 mpirun --bind-to none -host 10.0.0.2,10.0.0.1 "
+const mpiStart = "env HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 mpirun " +
+	"--bind-to none -host 10.0.0.2,10.0.0.1 "
 
 func TestCommandLinesOfMPIHoldTheRanksAndNotMpirun(t *testing.T) {
 	for _, tt := range []struct {
@@ -24,29 +25,46 @@ func TestCommandLinesOfMPIHoldTheRanksAndNotMpirun(t *testing.T) {
 		want         string
 	}{
 		{"all sizes", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm"}, "-np 2 osu_latency -m 1:4194304"},
-		{"all sizes of a bandwidth", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm"}, "-np 2 osu_bw -m 1:4194304"},
-		{"all sizes of a collective operation", "osu_alltoall", Place{}, Place{}, Options{Accelerator: "kvm"}, "-np 2 osu_alltoall -m 1:1048576"},
-		{"all sizes of numbers", "osu_allreduce", Place{}, Place{}, Options{Accelerator: "kvm"}, "-np 2 osu_allreduce -m 4:1048576"},
-		{"quick", "osu_bibw", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true}, "-np 2 osu_bibw -m 65536:65536"},
-		{"a quick latency", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true}, "-np 2 osu_latency -m 8:8"},
-		{"one size", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, Bytes: 12}, "-np 2 osu_bw -m 12:12"},
-		{"iterations", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Iterations: 200}, "-np 2 osu_bw -m 1:4194304 -i 200 -x 20"},
-		{"few iterations", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Iterations: 3}, "-np 2 osu_bw -m 1:4194304 -i 3 -x 1"},
-		{"slow nodes", "osu_bw", Place{}, Place{}, Options{Accelerator: "tcg"}, "-np 2 osu_bw -m 1024:65536 -i 35 -x 3"},
-		{"a latency on slow nodes", "osu_latency", Place{}, Place{}, Options{}, "-np 2 osu_latency -m 1:65536 -i 545 -x 54"},
-		{"an emulated host", "osu_bibw", Place{}, Place{}, Options{Accelerator: Nested}, "-np 2 osu_bibw -m 1024:65536 -i 2 -x 1"},
-		{"quick on an emulated host", "osu_bw", Place{}, Place{}, Options{Accelerator: Nested, Quick: true}, "-np 2 osu_bw -m 65536:65536 -i 1 -x 1"},
+		{"all sizes of a bandwidth", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm"},
+			"-np 2 osu_bw -m 1:4194304"},
+		{"all sizes of a collective operation", "osu_alltoall", Place{}, Place{}, Options{Accelerator: "kvm"},
+			"-np 2 osu_alltoall -m 1:1048576"},
+		{"all sizes of numbers", "osu_allreduce", Place{}, Place{}, Options{Accelerator: "kvm"},
+			"-np 2 osu_allreduce -m 4:1048576"},
+		{"quick", "osu_bibw", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true},
+			"-np 2 osu_bibw -m 65536:65536"},
+		{"a quick latency", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true},
+			"-np 2 osu_latency -m 8:8"},
+		{"one size", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, Bytes: 12},
+			"-np 2 osu_bw -m 12:12"},
+		{"iterations", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Iterations: 200},
+			"-np 2 osu_bw -m 1:4194304 -i 200 -x 20"},
+		{"few iterations", "osu_bw", Place{}, Place{}, Options{Accelerator: "kvm", Iterations: 3},
+			"-np 2 osu_bw -m 1:4194304 -i 3 -x 1"},
+		{"slow nodes", "osu_bw", Place{}, Place{}, Options{Accelerator: "tcg"},
+			"-np 2 osu_bw -m 1024:65536 -i 35 -x 3"},
+		{"a latency on slow nodes", "osu_latency", Place{}, Place{}, Options{},
+			"-np 2 osu_latency -m 1:65536 -i 545 -x 54"},
+		{"an emulated host", "osu_bibw", Place{}, Place{}, Options{Accelerator: Nested},
+			"-np 2 osu_bibw -m 1024:65536 -i 2 -x 1"},
+		{"quick on an emulated host", "osu_bw", Place{}, Place{}, Options{Accelerator: Nested, Quick: true},
+			"-np 2 osu_bw -m 65536:65536 -i 1 -x 1"},
 
-		{"CPUs of both", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, CPU: "0-3"}, "-np 2 taskset -c 0-3 osu_latency -m 8:8"},
-		{"CPUs and memory of both", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, CPU: "2", NUMA: "1"}, "-np 2 taskset -c 2 numactl --membind=1 osu_latency -m 8:8"},
-		{"other CPUs on the server", "osu_allreduce", Place{CPUs: "0"}, Place{CPUs: "5", Memory: "1"}, Options{Accelerator: "kvm", Quick: true},
+		{"CPUs of both", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, CPU: "0-3"},
+			"-np 2 taskset -c 0-3 osu_latency -m 8:8"},
+		{"CPUs and memory of both", "osu_latency", Place{}, Place{}, Options{Accelerator: "kvm", Quick: true, CPU: "2",
+			NUMA: "1"}, "-np 2 taskset -c 2 numactl --membind=1 osu_latency -m 8:8"},
+		{"other CPUs on the server", "osu_allreduce", Place{CPUs: "0"}, Place{CPUs: "5", Memory: "1"},
+			Options{Accelerator: "kvm", Quick: true},
 			"-np 1 taskset -c 0 osu_allreduce -m 8:8 : -np 1 taskset -c 5 numactl --membind=1 osu_allreduce -m 8:8"},
-		{"CPUs on the server alone", "osu_latency", Place{}, Place{CPUs: "5"}, Options{Accelerator: "kvm", Quick: true}, "-np 1 osu_latency -m 8:8 : -np 1 taskset -c 5 osu_latency -m 8:8"},
+		{"CPUs on the server alone", "osu_latency", Place{}, Place{CPUs: "5"}, Options{Accelerator: "kvm", Quick: true},
+			"-np 1 osu_latency -m 8:8 : -np 1 taskset -c 5 osu_latency -m 8:8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			client, server := n2, n1
 			client.Place, server.Place = tt.client, tt.server
-			m := &measurement{Runner: &Runner{}, engine: mustEngine(t, tt.engine), client: client, server: server, opts: tt.opts}
+			m := &measurement{Runner: &Runner{}, engine: mustEngine(t, tt.engine), client: client, server: server,
+				opts: tt.opts}
 			got, onServer := m.commands(tt.opts)
 			if want := mpiStart + tt.want; strings.Join(got, " ") != want || onServer != nil {
 				t.Errorf("got  %s\nwant %s\nand none on the server: %q", strings.Join(got, " "), want, onServer)
@@ -76,8 +94,10 @@ const (
 
 func mpiCluster(changes cluster) cluster {
 	c := cluster{
-		"n1 uname -n": {Stdout: []byte("vm00\n")}, "n2 uname -n": {Stdout: []byte("vm01\n")}, sshN1: {}, tryMPI: {Stdout: []byte("vm00\nvm01\n")},
-		"n2 env HOME=/root mpirun --version": {Stdout: []byte("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n")},
+		"n1 uname -n": {Stdout: []byte("vm00\n")}, "n2 uname -n": {Stdout: []byte("vm01\n")}, sshN1: {},
+		tryMPI: {Stdout: []byte("vm00\nvm01\n")},
+		"n2 env HOME=/root mpirun --version": {Stdout: []byte("mpirun (Open MPI) 4.1.4\n\nReport bugs to " +
+			"http://www.open-mpi.org/community/help/\n")},
 	}
 	for key, out := range changes {
 		c[key] = out
@@ -93,7 +113,8 @@ func TestMPIIsMeasuredFromTheClient(t *testing.T) {
 		t.Fatalf("%d samples, the first %+v, error %v", len(samples), samples[:1], err)
 	}
 	s := samples[3]
-	if s.Metric != MetricLatencyAverage || s.Bytes != 8 || s.Value != 1.02 || s.Unit != "us" || s.Tool != "osu" || s.Version != "5.6.2, Open MPI 4.1.4" || "n2 "+s.Command != latency || s.ServerCommand != "" ||
+	if s.Metric != MetricLatencyAverage || s.Bytes != 8 || s.Value != 1.02 || s.Unit != "us" || s.Tool != "osu" ||
+		s.Version != "5.6.2, Open MPI 4.1.4" || "n2 "+s.Command != latency || s.ServerCommand != "" ||
 		s.Client != "n2" || s.Server != "n1" || s.Placement != "not pinned" {
 		t.Errorf("%+v", s)
 	}
@@ -109,20 +130,33 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 		changes      cluster
 		want         string
 	}{
-		{"no program on the server", "osu_latency", n1, Options{}, cluster{"n1 sh -c command -v osu_latency": {ExitCode: 127}},
-			"n1: osu_latency is not installed: install the OSU micro-benchmarks (5.4 or later), built with the nodes' MPI"},
-		{"no mpirun on the client", "osu_bw", n1, Options{}, cluster{"n2 sh -c command -v mpirun": {ExitCode: 127}}, "n2: mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes"},
-		{"no mpirun on the server", "osu_bw", n1, Options{}, cluster{"n1 sh -c command -v mpirun": {ExitCode: 127}}, "n1: mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes"},
-		{"no key", "osu_bw", n1, Options{}, cluster{sshN1: {ExitCode: 255, Stderr: []byte("root@10.0.0.1: Permission denied (publickey,password).\r\n")}},
-			"n2: ssh to n1 (10.0.0.1) without a password does not work, and mpirun starts programs by it: exit status 255: root@10.0.0.1: Permission denied (publickey,password)."},
-		{"no daemon on the server", "osu_bw", n1, Options{}, cluster{tryMPI: {ExitCode: 1, Stderr: []byte("bash: line 1: orted: command not found\n----------\nORTE was unable to reliably start one or more daemons.\n")}},
+		{"no program on the server", "osu_latency", n1, Options{},
+			cluster{"n1 sh -c command -v osu_latency": {ExitCode: 127}},
+			"n1: osu_latency is not installed: install the OSU micro-benchmarks (5.4 or later), built with the " +
+				"nodes' MPI"},
+		{"no mpirun on the client", "osu_bw", n1, Options{}, cluster{"n2 sh -c command -v mpirun": {ExitCode: 127}},
+			"n2: mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes"},
+		{"no mpirun on the server", "osu_bw", n1, Options{}, cluster{"n1 sh -c command -v mpirun": {ExitCode: 127}},
+			"n1: mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes"},
+		{"no key", "osu_bw", n1, Options{}, cluster{sshN1: {ExitCode: 255,
+			Stderr: []byte("root@10.0.0.1: Permission denied (publickey,password).\r\n")}},
+			"n2: ssh to n1 (10.0.0.1) without a password does not work, and mpirun starts programs by it: exit " +
+				"status 255: root@10.0.0.1: Permission denied (publickey,password)."},
+		{"no daemon on the server", "osu_bw", n1, Options{},
+			cluster{tryMPI: {ExitCode: 1, Stderr: []byte("bash: line 1: orted: command not found\n----------\nORTE " +
+				"was unable to reliably start one or more daemons.\n")}},
 			"n2: mpirun cannot start a program on n1: exit status 1: bash: line 1: orted: command not found"},
-		{"a ruler first", "osu_bw", n1, Options{}, cluster{tryMPI: {ExitCode: 213, Stderr: []byte("\n-----------\nThere are not enough slots available\n-----\n")}},
+		{"a ruler first", "osu_bw", n1, Options{},
+			cluster{tryMPI: {ExitCode: 213, Stderr: []byte("\n-----------\nThere are not enough slots " +
+				"available\n-----\n")}},
 			"n2: mpirun cannot start a program on n1: exit status 213: There are not enough slots available"},
 		{"both ranks on the client", "osu_bw", n1, Options{}, cluster{tryMPI: {Stdout: []byte("vm01\nvm01\n")}},
 			`n2: mpirun started no program on n1: its host name "vm00" is not among what two ranks printed: "vm01\nvm01"`},
-		{"IPv6", "osu_bw", v6, Options{}, nil, "n1: mpirun takes a host with an IPv4 address (a colon begins a number of processes); the node has fd00::1"},
-		{"half a number", "osu_allreduce", n1, Options{Bytes: 6}, nil, "n2: osu_allreduce works on numbers of 4 bytes: a message of 6 bytes is none"},
+		{"IPv6", "osu_bw", v6, Options{}, nil,
+			"n1: mpirun takes a host with an IPv4 address (a colon begins a number of processes); the node " +
+				"has fd00::1"},
+		{"half a number", "osu_allreduce", n1, Options{Bytes: 6}, nil,
+			"n2: osu_allreduce works on numbers of 4 bytes: a message of 6 bytes is none"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &Runner{Exec: serverless{mpiCluster(tt.changes)}, Accelerator: "kvm"}
@@ -144,16 +178,20 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 			t.Errorf("%+v is not refused", o)
 		}
 	}
-	if err := (&Runner{Exec: serverless{mpiCluster(nil)}}).Fits(t.Context(), mustEngine(t, "osu_bw"), Options{}, n1, n2); err != nil {
+	if err := (&Runner{Exec: serverless{mpiCluster(nil)}}).Fits(t.Context(), mustEngine(t, "osu_bw"), Options{}, n1,
+		n2); err != nil {
 		t.Errorf("nodes that have all: %v", err)
 	}
 }
 
 func TestAnMPIRunThatFailsSaysItsFirstWords(t *testing.T) {
-	const said = "--------------------------------------------------------------------------\nPMIX ERROR: UNREACHABLE\n\nmore\n---\n2 total processes failed to start\n"
-	r := &Runner{Exec: serverless{mpiCluster(cluster{latency: {ExitCode: 1, Stderr: []byte(said)}})}, Accelerator: "kvm", Retries: -1}
+	const said = "--------------------------------------------------------------------------\nPMIX ERROR: " +
+		"UNREACHABLE\n\nmore\n---\n2 total processes failed to start\n"
+	r := &Runner{Exec: serverless{mpiCluster(cluster{latency: {ExitCode: 1, Stderr: []byte(said)}})},
+		Accelerator: "kvm", Retries: -1}
 	samples, err := r.Run(t.Context(), mustEngine(t, "osu_latency"), n2, n1, Options{})
-	if want := "attempt 1: run osu_latency on n2: exit status 1: PMIX ERROR: UNREACHABLE"; err != nil || len(samples) != 1 || samples[0].Error != want {
+	if want := "attempt 1: run osu_latency on n2: exit status 1: PMIX ERROR: UNREACHABLE"; err != nil ||
+		len(samples) != 1 || samples[0].Error != want {
 		t.Errorf("got %+v, error %v, want %s", samples, err, want)
 	}
 }
@@ -163,8 +201,10 @@ func TestMPIsAreToldApartByTheirVersions(t *testing.T) {
 	for _, tt := range []struct{ name, told, want string }{
 		{"Open MPI", "mpirun (Open MPI) 5.0.11\n\nReport bugs to\n", "7.5, Open MPI 5.0.11"},
 		{"Open MPI by another name", "mpirun.openmpi (OpenRTE) 4.1.4\n", "7.5, Open MPI 4.1.4"},
-		{"MPICH", "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date:         Thu Apr  7\n", "7.5, MPICH 4.0.2"},
-		{"Intel MPI", "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\nCopyright 2003-2026, Intel Corporation.\n", "7.5, Intel MPI 2021.19.0"},
+		{"MPICH", "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date:       " +
+			"  Thu Apr  7\n", "7.5, MPICH 4.0.2"},
+		{"Intel MPI", "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\nCopyright " +
+			"2003-2026, Intel Corporation.\n", "7.5, Intel MPI 2021.19.0"},
 		{"none of them", "slurmstepd\n", "7.5"},
 	} {
 		if got := (osu{}).versionIn(table, Output{Stdout: []byte(tt.told)}); got != tt.want {
@@ -186,9 +226,11 @@ func TestBandwidthOfBothWaysMayBeTwiceTheLink(t *testing.T) {
 		}
 	}
 	// 4 MiB take 335 us at 100 Gb/s, whatever is done with them.
-	for _, tt := range []struct{ engine, metric string }{{"osu_latency", MetricLatencyAverage}, {"osu_allreduce", MetricCollectiveTime}, {"osu_alltoall", MetricCollectiveTime}} {
+	for _, tt := range []struct{ engine, metric string }{{"osu_latency", MetricLatencyAverage},
+		{"osu_allreduce", MetricCollectiveTime}, {"osu_alltoall", MetricCollectiveTime}} {
 		for us, good := range map[float64]bool{334.9: true, 300: false} {
-			if err := w.check(mustEngine(t, tt.engine), []Figure{{Metric: tt.metric, Bytes: 1 << 22, Value: us, Unit: UnitUsec}}); (err == nil) != good {
+			if err := w.check(mustEngine(t, tt.engine),
+				[]Figure{{Metric: tt.metric, Bytes: 1 << 22, Value: us, Unit: UnitUsec}}); (err == nil) != good {
 				t.Errorf("%s of %g us: %v", tt.engine, us, err)
 			}
 		}
@@ -229,7 +271,8 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// TestRowsOfOSUAreTheFiguresOfItsOutput holds the parser against a second way to read the same tables: every second word of what is between the header and the end.
+// TestRowsOfOSUAreTheFiguresOfItsOutput holds the parser against a second way to read the same
+// tables: every second word of what is between the header and the end.
 func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/osu/stackhpc-*gcc9-*-osu_*.txt")
 	if err != nil {
@@ -255,7 +298,8 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 			scale = 1000. / 8
 		}
 		if 2*len(res.Figures) != len(fields) || res.Version != "5.6.2" {
-			t.Errorf("%s: %d figures of release %s, want %d of 5.6.2", file, len(res.Figures), res.Version, len(fields)/2)
+			t.Errorf("%s: %d figures of release %s, want %d of 5.6.2", file, len(res.Figures), res.Version,
+				len(fields)/2)
 			continue
 		}
 		for i, f := range res.Figures {
@@ -281,7 +325,8 @@ func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 	}
 	for i := 0; i < len(res.Figures); i += 2 {
 		bw, rate := res.Figures[i], res.Figures[i+1]
-		if bw.Metric != MetricBWAverage || rate.Metric != MetricMessageRate || bw.Bytes != rate.Bytes || !near(bw.Value*1e3, 8*rate.Value*float64(rate.Bytes), 1e-3) {
+		if bw.Metric != MetricBWAverage || rate.Metric != MetricMessageRate || bw.Bytes != rate.Bytes ||
+			!near(bw.Value*1e3, 8*rate.Value*float64(rate.Bytes), 1e-3) {
 			t.Errorf("%+v and %+v", bw, rate)
 		}
 	}
@@ -291,8 +336,11 @@ func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 func TestNoCutTableOfOSUIsTakenByItsEngine(t *testing.T) {
 	kvm := Options{Accelerator: "kvm"}
 	for engine, file := range map[string]string{
-		"osu_bw": "stackhpc-ib-gcc9-impi-verbs-osu_bw.txt", "osu_latency": "stackhpc-ib-gcc9-impi-verbs-osu_latency.txt", "osu_bibw": "stackhpc-ib-gcc9-openmpi4-ucx-osu_bibw.txt",
-		"osu_allreduce": "stackhpc-ib-gcc9-openmpi4-ucx-osu_allreduce.txt", "osu_alltoall": "stackhpc-ib-gcc9-openmpi4-ucx-osu_alltoall.txt",
+		"osu_bw":        "stackhpc-ib-gcc9-impi-verbs-osu_bw.txt",
+		"osu_latency":   "stackhpc-ib-gcc9-impi-verbs-osu_latency.txt",
+		"osu_bibw":      "stackhpc-ib-gcc9-openmpi4-ucx-osu_bibw.txt",
+		"osu_allreduce": "stackhpc-ib-gcc9-openmpi4-ucx-osu_allreduce.txt",
+		"osu_alltoall":  "stackhpc-ib-gcc9-openmpi4-ucx-osu_alltoall.txt",
 	} {
 		e := mustEngine(t, engine)
 		whole := readFile(t, "testdata/osu/"+file)
@@ -310,25 +358,30 @@ func TestNoCutTableOfOSUIsTakenByItsEngine(t *testing.T) {
 				t.Errorf("%s reads the table of %s: error %v", other.Name, engine, err)
 			}
 		}
-		if _, err := e.parse(Output{Stdout: whole}, Options{Accelerator: "kvm", Quick: true}); err == nil || !strings.Contains(err.Error(), "the table is cut off: it has messages of ") {
+		if _, err := e.parse(Output{Stdout: whole}, Options{Accelerator: "kvm", Quick: true}); err == nil ||
+			!strings.Contains(err.Error(), "the table is cut off: it has messages of ") {
 			t.Errorf("%s with all sizes instead of one: %v", engine, err)
 		}
 	}
 }
 
 func TestLinesAroundATableOfOSUAreNoRows(t *testing.T) {
-	const table = "\n# OSU MPI Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n1                       1.00\n2                       2.00\n"
+	const table = "\n# OSU MPI Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n1           " +
+		"            1.00\n2                       2.00\n"
 	want, err := ParseOSU([]byte(table))
 	if err != nil || want.First != 1 || want.Last != 2 || want.Version != "7.5" || want.Test != "Bandwidth" {
 		t.Fatalf("%+v, error %v", want, err)
 	}
 	for name, in := range map[string]string{
-		"ReFrame":                "Lmod is automatically replacing \"gcc\" with \"intel\".\n" + table + "real    0m7.045s\n",
-		"a report":               "Starttime: 2024/06/17 18:50:26\n" + table + "2024/06/17 18:50:27 done\n",
-		"numbers above":          "2 slots, 2 ranks\n1  2\n" + table,
-		"mpirun between rows":    strings.Replace(table, "\n2  ", "\n[vm01:01234] shmem: mmap: an error occurred\n\n2  ", 1),
-		"a serial console":       strings.ReplaceAll(table, "\n", "\r\n"),
-		"the type below":         strings.Replace(table, "# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)", "# Size      Bandwidth (MB/s)\n# Datatype: MPI_CHAR.", 1),
+		"ReFrame": "Lmod is automatically replacing \"gcc\" with \"intel\".\n" + table +
+			"real    0m7.045s\n",
+		"a report":      "Starttime: 2024/06/17 18:50:26\n" + table + "2024/06/17 18:50:27 done\n",
+		"numbers above": "2 slots, 2 ranks\n1  2\n" + table,
+		"mpirun between rows": strings.Replace(table, "\n2  ",
+			"\n[vm01:01234] shmem: mmap: an error occurred\n\n2  ", 1),
+		"a serial console": strings.ReplaceAll(table, "\n", "\r\n"),
+		"the type below": strings.Replace(table, "# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)",
+			"# Size      Bandwidth (MB/s)\n# Datatype: MPI_CHAR.", 1),
 		"blanks behind each row": strings.ReplaceAll(table, "\n", "    \n"),
 	} {
 		got, err := ParseOSU([]byte(in))
@@ -348,7 +401,8 @@ func TestSuiteOfMPIIsMadeOfTwoRanks(t *testing.T) {
 		t.Fatalf("%d engines, error %v", len(engines), err)
 	}
 	for _, e := range engines {
-		if e.Local || !e.launches() || e.Server(n1, Options{}) != nil || !slices.Contains(e.Client(n2, n1, Options{}), e.Program) {
+		if e.Local || !e.launches() || e.Server(n1, Options{}) != nil || !slices.Contains(e.Client(n2, n1, Options{}),
+			e.Program) {
 			t.Errorf("%+v", e)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 var ncclEngines = []Engine{{
-	Name: "nccl_all_reduce", Tool: toolNCCLTests, About: "all-reduce over all GPUs of one node, by message size", Suite: SuiteGPU, Program: "all_reduce_perf",
+	Name: "nccl_all_reduce", Tool: toolNCCLTests, About: "all-reduce over all GPUs of one node, by message size",
+	Suite: SuiteGPU, Program: "all_reduce_perf",
 	Package: "nccl-tests, built with the node's CUDA", Local: true, plugin: ncclTests{},
 }}
 
@@ -41,7 +42,8 @@ func gpus(ctx context.Context, ask asker, node string) (int, error) {
 	return n, nil
 }
 
-// Newer releases of nccl-tests tell their version above the table, and NCCL its own where NCCL_DEBUG=VERSION asks for it.
+// Newer releases of nccl-tests tell their version above the table, and NCCL its own where
+// NCCL_DEBUG=VERSION asks for it.
 var ncclVersions = []struct {
 	name string
 	line *regexp.Regexp
@@ -66,19 +68,24 @@ func (ncclTests) client(_, _ Endpoint, o Options) []string {
 	if o.Quick {
 		largest = "64M"
 	}
-	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g", strconv.Itoa(max(1, o.Threads))}
+	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g",
+		strconv.Itoa(max(1, o.Threads))}
 }
 
 func (ncclTests) metrics() []string { return []string{MetricBusBandwidth, MetricCollectiveTime} }
 
 func (ncclTests) parse(out Output, _ Options) ([]Figure, error) { return ParseNCCLTests(out.Stdout) }
 
-// ncclColumns are the titles of nccl-tests' table. The figures come twice: first for different buffers ("out-of-place"), then for one ("in-place").
-// Releases before 2.11 have "error" in place of "#wrong", and no "root" where the operation has none.
-var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "redop": true, "root": true, "time": true, "algbw": true, "busbw": true, "error": true, "#wrong": true}
+// ncclColumns are the titles of nccl-tests' table. The figures come twice: first for different
+// buffers ("out-of-place"), then for one ("in-place"). Releases before 2.11 have "error" in place
+// of "#wrong", and no "root" where the operation has none.
+var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "redop": true, "root": true, "time": true,
+	"algbw": true, "busbw": true, "error": true, "#wrong": true}
 
-// ParseNCCLTests reads the table of any program of nccl-tests, by its header row: the bus bandwidth (GB/s of 10^9 bytes) and the time for different buffers, of each
-// size. A bandwidth that rounds to 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows and within them.
+// ParseNCCLTests reads the table of any program of nccl-tests, by its header row: the bus bandwidth
+// (GB/s of 10^9 bytes) and the time for different buffers, of each size. A bandwidth that rounds to
+// 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows and
+// within them.
 func ParseNCCLTests(output []byte) ([]Figure, error) {
 	var titles []string
 	var figures []Figure
@@ -111,7 +118,8 @@ func ParseNCCLTests(output []byte) ([]Figure, error) {
 			units = true
 		case strings.HasPrefix(line, "# Out of bounds values :"):
 			if len(begun) > 0 {
-				return nil, bad(fmt.Errorf("the row above has %d fields, the header %d columns", len(begun), len(titles)))
+				return nil, bad(fmt.Errorf("the row above has %d fields, the header %d columns", len(begun),
+					len(titles)))
 			}
 			if fields[len(fields)-1] != "OK" {
 				return nil, bad(errors.New("the results of the collective are wrong"))
@@ -142,7 +150,9 @@ func ParseNCCLTests(output []byte) ([]Figure, error) {
 	}
 	if !checked || len(figures) == 0 {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolNCCLTests, Line: n, Text: text, Reason: "the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"}
+		return nil, &BadResultError{Tool: toolNCCLTests, Line: n, Text: text,
+			Reason: "the table is cut off or empty: the line on values out of bounds is missing, or no row comes " +
+				"before it"}
 	}
 	return figures, nil
 }
@@ -185,8 +195,9 @@ func ncclLoggers(output []byte) map[string]bool {
 	return all
 }
 
-// ncclLog returns what stands in a line before NCCL's log, and whether the log is in it: a row is printed in pieces, and where NCCL_DEBUG asks for them log lines come in between,
-// with nothing to separate the host's name from the row.
+// ncclLog returns what stands in a line before NCCL's log, and whether the log is in it: a row is
+// printed in pieces, and where NCCL_DEBUG asks for them log lines come in between, with nothing to
+// separate the host's name from the row.
 func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
 		return line, false
@@ -202,7 +213,8 @@ func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	return "", true
 }
 
-// ncclFields are the fields of a row with one for redop, which programs whose operation reduces nothing leave empty in old releases.
+// ncclFields are the fields of a row with one for redop, which programs whose operation reduces
+// nothing leave empty in old releases.
 func ncclFields(titles, fields []string) []string {
 	if at := slices.Index(titles, "redop"); at >= 0 && at < len(fields) {
 		if _, _, err := parseNumber(fields[at]); err == nil {
@@ -254,12 +266,14 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 		return nil, nil
 	}
 	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
-	if computed := float64(size) / first["time"] / 1e3; computed > first["algbw"]*1.02+0.01 || computed < first["algbw"]*0.98-0.01 {
+	if computed := float64(size) / first["time"] / 1e3; computed > first["algbw"]*1.02+0.01 ||
+		computed < first["algbw"]*0.98-0.01 {
 		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, first["time"], first["algbw"])
 	}
 	figures := []Figure{{Metric: MetricCollectiveTime, Bytes: size, Value: first["time"], Unit: UnitUsec}}
 	if first["busbw"] > 0 {
-		figures = append(figures, Figure{Metric: MetricBusBandwidth, Bytes: size, Value: first["busbw"], Unit: UnitGBps})
+		figures = append(figures, Figure{Metric: MetricBusBandwidth, Bytes: size, Value: first["busbw"],
+			Unit: UnitGBps})
 	}
 	return figures, nil
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// onNUMA is an engine of one node that runs on the CPUs of one of its NUMA nodes, with the memory of the same or of another one.
+// onNUMA is an engine of one node that runs on the CPUs of one of its NUMA nodes, with the memory
+// of the same or of another one.
 type onNUMA struct {
 	plugin
 	cpus, memory int // NUMA nodes
@@ -18,11 +19,13 @@ type onNUMA struct {
 
 var numaWord = regexp.MustCompile(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 
-// onNUMA returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
+// onNUMA returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
+// memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
 func (e Engine) onNUMA(words []string) (Engine, error) {
 	m := numaWord.FindStringSubmatch(words[0])
 	if m == nil || len(words) > 1 {
-		return Engine{}, fmt.Errorf("%q: %s takes numaN, or numaN-M for the CPUs of NUMA node N and the memory of M", strings.Join(words, "/"), e.Name)
+		return Engine{}, fmt.Errorf("%q: %s takes numaN, or numaN-M for the CPUs of NUMA node N and the memory of M",
+			strings.Join(words, "/"), e.Name)
 	}
 	p := onNUMA{plugin: e.plugin}
 	p.cpus, _ = strconv.Atoi(m[1]) // at most four digits
@@ -42,8 +45,9 @@ func (p onNUMA) engine(e Engine) Engine {
 	return e
 }
 
-// ByNUMANode returns what measures the memory of each NUMA node of a machine that has several: from its own CPUs, and from those of the first one. Other engines, and all of them on a
-// machine with one NUMA node, are returned as they are.
+// ByNUMANode returns what measures the memory of each NUMA node of a machine that has several: from
+// its own CPUs, and from those of the first one. Other engines, and all of them on a machine with
+// one NUMA node, are returned as they are.
 func ByNUMANode(e Engine, nodes []int) []Engine {
 	if _, already := e.plugin.(onNUMA); already || e.Suite != SuiteMemory || len(nodes) < 2 {
 		return []Engine{e}
@@ -63,7 +67,8 @@ func ByNUMANode(e Engine, nodes []int) []Engine {
 
 func (p onNUMA) check(client, server Endpoint, o Options) error {
 	if client.Place != (Place{}) || o.CPU != "" || o.NUMA != "" {
-		return errors.New("its name says where it runs, and so do the CPUs or NUMA nodes that are asked for: leave one of them away")
+		return errors.New("its name says where it runs, and so do the CPUs or NUMA nodes that are asked for: leave " +
+			"one of them away")
 	}
 	return p.plugin.check(client, server, o)
 }

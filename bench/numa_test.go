@@ -13,7 +13,8 @@ func TestMemoryIsMeasuredByNUMANode(t *testing.T) {
 		want   string
 	}{
 		{"lat_mem_rd", []int{0, 1}, "lat_mem_rd/numa0 lat_mem_rd/numa1 lat_mem_rd/numa0-1"},
-		{"stress_stream", []int{3, 1, 2}, "stress_stream/numa3 stress_stream/numa1 stress_stream/numa2 stress_stream/numa1-3 stress_stream/numa1-2"},
+		{"stress_stream", []int{3, 1, 2}, "stress_stream/numa3 stress_stream/numa1 stress_stream/numa2 " +
+			"stress_stream/numa1-3 stress_stream/numa1-2"},
 		{"stress_stream", []int{0}, "stress_stream"},
 		{"stress_stream", nil, "stress_stream"},
 		{"stress_stream/numa1", []int{0, 1}, "stress_stream/numa1"},
@@ -33,7 +34,9 @@ func TestMemoryIsMeasuredByNUMANode(t *testing.T) {
 }
 
 func TestWhatIsNoNUMANodeIsRefused(t *testing.T) {
-	for _, name := range []string{"stress_stream/", "stress_stream/numa", "stress_stream/numa0-", "stress_stream/numa-1", "stress_stream/numa00000", "lat_mem_rd/numa0/numa1", "lat_mem_rd/node0", "sysbench_cpu/numa0"} {
+	for _, name := range []string{"stress_stream/", "stress_stream/numa", "stress_stream/numa0-",
+		"stress_stream/numa-1", "stress_stream/numa00000", "lat_mem_rd/numa0/numa1", "lat_mem_rd/node0",
+		"sysbench_cpu/numa0"} {
 		if e, err := EngineByName(name); err == nil {
 			t.Errorf("%s: %+v", name, e)
 		}
@@ -44,7 +47,8 @@ func TestWhatIsNoNUMANodeIsRefused(t *testing.T) {
 		ep   Endpoint
 		opts Options
 	}{{placed, Options{}}, {n2, Options{CPU: "0"}}, {n2, Options{NUMA: "0"}}} {
-		_, err := (&Runner{Exec: serverless{scripted{}}}).RunLocal(t.Context(), mustEngine(t, "stress_stream/numa0"), tt.ep, tt.opts)
+		_, err := (&Runner{Exec: serverless{scripted{}}}).RunLocal(t.Context(), mustEngine(t, "stress_stream/numa0"),
+			tt.ep, tt.opts)
 		if err == nil || !strings.Contains(err.Error(), "its name says where it runs") {
 			t.Errorf("%+v: %v", tt, err)
 		}

@@ -11,13 +11,17 @@ import (
 )
 
 func nvbandwidthEngine(name, about, testcase string) Engine {
-	return Engine{Name: name, Tool: toolNVBandwidth, About: about, Suite: SuiteGPU, Program: "nvbandwidth", Package: "nvbandwidth, built with the node's CUDA", Local: true, plugin: nvbandwidth{testcase: testcase}}
+	return Engine{Name: name, Tool: toolNVBandwidth, About: about, Suite: SuiteGPU, Program: "nvbandwidth",
+		Package: "nvbandwidth, built with the node's CUDA", Local: true, plugin: nvbandwidth{testcase: testcase}}
 }
 
 var nvbandwidthEngines = []Engine{
-	nvbandwidthEngine("gpu_bandwidth_h2d", "copies from the node's memory to a GPU's, of the slowest GPU", "host_to_device_memcpy_ce"),
-	nvbandwidthEngine("gpu_bandwidth_d2h", "copies from a GPU's memory to the node's, of the slowest GPU", "device_to_host_memcpy_ce"),
-	nvbandwidthEngine("gpu_bandwidth_local", "copies within a GPU's memory, of the slowest GPU: no placement of CPUs or memory moves it", deviceLocal),
+	nvbandwidthEngine("gpu_bandwidth_h2d", "copies from the node's memory to a GPU's, of the slowest GPU",
+		"host_to_device_memcpy_ce"),
+	nvbandwidthEngine("gpu_bandwidth_d2h", "copies from a GPU's memory to the node's, of the slowest GPU",
+		"device_to_host_memcpy_ce"),
+	nvbandwidthEngine("gpu_bandwidth_local", "copies within a GPU's memory, of the slowest GPU: no placement of CPUs "+
+		"or memory moves it", deviceLocal),
 }
 
 // deviceLocal is the test case whose copies do not leave a GPU.
@@ -28,7 +32,8 @@ type nvbandwidth struct {
 	testcase string
 }
 
-// prepare looks whether there is a GPU, whether the release has the test case (device_local_copy came late), and over which links it copies.
+// prepare looks whether there is a GPU, whether the release has the test case (device_local_copy
+// came late), and over which links it copies.
 func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
 	count, err := gpus(ctx, ask, ep.Node)
 	if err != nil {
@@ -41,8 +46,11 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) }), n.testcase) {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a later release", n.testcase)}
+	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), func(r rune) bool {
+		return strings.ContainsRune(" ,:\t\r\n", r)
+	}), n.testcase) {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a "+
+			"later release", n.testcase)}
 	}
 	if n.testcase != deviceLocal {
 		o.GPUs, err = gpuLinks(ctx, ask, ep.Node)
@@ -50,7 +58,8 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 	return err
 }
 
-// client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are nearest to each GPU.
+// client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are
+// nearest to each GPU.
 func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
 	args := []string{"nvbandwidth", "-t", n.testcase}
 	if o.place(ep) != (Place{}) {
@@ -75,8 +84,10 @@ func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
 	return ParseNVBandwidth(out.Stdout, n.testcase)
 }
 
-// ParseNVBandwidth reads the matrix that nvbandwidth 0.6 or later prints of a test case: a line "Running NAME.", one with what is copied and the unit, one that numbers the columns, the rows,
-// and the sum of all, which must be theirs. It returns the smallest, in GB/s of 10^9 bytes: the one that a GPU in a slow slot has.
+// ParseNVBandwidth reads the matrix that nvbandwidth 0.6 or later prints of a test case: a line
+// "Running NAME.", one with what is copied and the unit, one that numbers the columns, the rows,
+// and the sum of all, which must be theirs. It returns the smallest, in GB/s of 10^9 bytes: the one
+// that a GPU in a slow slot has.
 func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
 	const (
 		before = iota
@@ -91,7 +102,8 @@ func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
 		number++
 		fields := strings.Fields(line)
 		bad := func(format string, args ...any) ([]Figure, error) {
-			return nil, &BadResultError{Tool: toolNVBandwidth, Line: number, Text: shorten(line), Reason: fmt.Sprintf(format, args...)}
+			return nil, &BadResultError{Tool: toolNVBandwidth, Line: number, Text: shorten(line),
+				Reason: fmt.Sprintf(format, args...)}
 		}
 		switch {
 		case len(fields) == 2 && fields[0] == "Running" && fields[1] == testcase+".":
@@ -143,7 +155,8 @@ func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
 	}
 	if state != after {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolNVBandwidth, Line: n, Text: text, Reason: "the results of " + testcase + " are cut off or missing"}
+		return nil, &BadResultError{Tool: toolNVBandwidth, Line: n, Text: text, Reason: "the results of " + testcase +
+			" are cut off or missing"}
 	}
 	return []Figure{{Metric: MetricCopyBandwidth, Value: least, Unit: UnitGBps}}, nil
 }

@@ -18,8 +18,9 @@ type OSUResult struct {
 	Figures     []Figure
 }
 
-// osuTests are the tests whose tables are read, by the name in the line above: the program, and what it measures. The title of the column does not tell it: since 7.4 a latency is
-// called as the time of a collective operation is. The names are those in its sources.
+// osuTests are the tests whose tables are read, by the name in the line above: the program, and
+// what it measures. The title of the column does not tell it: since 7.4 a latency is called as the
+// time of a collective operation is. The names are those in its sources.
 var osuTests = map[string]struct{ program, metric string }{
 	"Bandwidth":                                 {"osu_bw", MetricBWAverage},
 	"Bi-Directional Bandwidth":                  {"osu_bibw", MetricBWAverage},
@@ -41,14 +42,17 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Scatterv Latency":                          {"osu_scatterv", MetricCollectiveTime},
 }
 
-// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind MPI is where the buffers are.
+// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
+// MPI is where the buffers are.
 var osuTitle = regexp.MustCompile(`(?m)^# OSU MPI(?:-[A-Z]+(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
 // mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
 const mbToGb = 8e-3
 
-// ParseOSU reads the table of a test between two ranks, between pairs of them, or of a collective operation, of releases 5 to 7 by its header row. Other programs may print lines
-// above, below and between the rows. A size that is not twice the one before shows that a row is missing; that some are missing at the end only the caller can know.
+// ParseOSU reads the table of a test between two ranks, between pairs of them, or of a collective
+// operation, of releases 5 to 7 by its header row. Other programs may print lines above, below and
+// between the rows. A size that is not twice the one before shows that a row is missing; that some
+// are missing at the end only the caller can know.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var titles []string
@@ -109,10 +113,12 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 
 var errOSUData = errors.New("the data that arrived are not those that were sent")
 
-// osuMain are the titles of the column with what a test measures, by its unit; osuBeside are columns that options add. The averages of the fastest and of the slowest rank, which
-// -f adds, are neither the least nor the most of all iterations.
+// osuMain are the titles of the column with what a test measures, by its unit; osuBeside are
+// columns that options add. The averages of the fastest and of the slowest rank, which -f adds, are
+// neither the least nor the most of all iterations.
 var (
-	osuMain   = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"}, UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
+	osuMain = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
+		UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
 	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size", osuRate}
 	osuTail   = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
@@ -120,7 +126,8 @@ var (
 // osuRate is the title of the column of osu_mbw_mr that has the messages of all pairs in a second.
 const osuRate = "Messages/s"
 
-// osuHeader parts a header row into its titles, which have two blanks or more between them. One that is not known may be a new layout.
+// osuHeader parts a header row into its titles, which have two blanks or more between them. One
+// that is not known may be a new layout.
 func osuHeader(test, line string) ([]string, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")
@@ -137,7 +144,8 @@ func osuHeader(test, line string) ([]string, error) {
 			return nil, fmt.Errorf("column %q appears twice", shorten(title))
 		case slices.Contains(main, title):
 			figures++
-		case (title == "# Size") != (titles == nil), title != "# Size" && !slices.Contains(osuBeside, title) && !osuTail.MatchString(title):
+		case (title == "# Size") != (titles == nil), title != "# Size" && !slices.Contains(osuBeside, title) &&
+			!osuTail.MatchString(title):
 			return nil, fmt.Errorf("unknown layout: column %q", shorten(title))
 		}
 		titles = append(titles, title)

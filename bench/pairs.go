@@ -50,7 +50,8 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 			pairs = pairs[:1] // the way back is the same pair
 		}
 	default:
-		return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s", plan, strings.Join([]string{PairsAll, PairsFirst, PairsRing}, ", "))
+		return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s", plan,
+			strings.Join([]string{PairsAll, PairsFirst, PairsRing}, ", "))
 	}
 	return pairs, nil
 }

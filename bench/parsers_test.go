@@ -24,28 +24,45 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 		parser, file string
 		want         []string // metric, bytes, iterations, value, unit
 	}{
-		{"ping", "recorded-iputils-20221126.txt", []string{"latency_min 0 5 2431 us", "latency_average 0 5 2668 us", "latency_max 0 5 3121 us", "latency_stdev 0 5 259 us", "loss 0 5 0 %"}},
-		{"ping", "recorded-busybox-1.35.txt", []string{"latency_min 0 5 2662 us", "latency_average 0 5 4545 us", "latency_max 0 5 6923 us", "loss 0 5 0 %"}},
+		{"ping", "recorded-iputils-20221126.txt", []string{"latency_min 0 5 2431 us", "latency_average 0 5 2668 us",
+			"latency_max 0 5 3121 us", "latency_stdev 0 5 259 us", "loss 0 5 0 %"}},
+		{"ping", "recorded-busybox-1.35.txt", []string{"latency_min 0 5 2662 us", "latency_average 0 5 4545 us",
+			"latency_max 0 5 6923 us", "loss 0 5 0 %"}},
 		{"sysbench", "recorded-1.0.20-cpu-2threads.txt", []string{"events_per_second 0 8867 4428.47 events/s"}},
 		{"sysbench", "synthetic-1.1-cpu.txt", []string{"events_per_second 0 10003 1000.25 events/s"}},
 		// (14.68 + 9.79 + 16.84 + 11.22) MiB/s.
 		{"stress-ng", "recorded-0.15.06-tcg-stream.txt", []string{"memory_bandwidth 0 0 0.0550817 GB/s"}},
-		{"ucx", "recorded-1.13.1-rxe-tcg-put_lat.txt", []string{"latency_typical 8 300 3987.5 us", "latency_average 8 300 4460.24 us", "message_rate 8 300 0.000224 Mpps"}},
-		{"ucx", "recorded-1.13.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 200 0.0326317 Gb/s", "message_rate 8 200 6.3e-05 Mpps"}},
-		{"ucx", "recorded-1.18.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 1770 0.256104 Gb/s", "message_rate 8 1770 0.000489 Mpps"}},
-		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us", "latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
-		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us", "latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
-			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us", "latency_average 1048576 20 4481.3 us"}},
-		{"libfabric", "recorded-1.17.0-rxe-tcg-msg.txt", []string{"latency_average 64 60 882.28 us", "latency_average 256 60 1021.88 us", "latency_average 1024 60 728.88 us",
-			"latency_average 4096 60 827.76 us", "latency_average 65536 60 3536.18 us", "latency_average 1048576 60 28923.8 us"}},
+		{"ucx", "recorded-1.13.1-rxe-tcg-put_lat.txt", []string{"latency_typical 8 300 3987.5 us",
+			"latency_average 8 300 4460.24 us", "message_rate 8 300 0.000224 Mpps"}},
+		{"ucx", "recorded-1.13.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 200 0.0326317 Gb/s",
+			"message_rate 8 200 6.3e-05 Mpps"}},
+		{"ucx", "recorded-1.18.1-rxe-tcg-put_bw.txt", []string{"bw_average 8 1770 0.256104 Gb/s",
+			"message_rate 8 1770 0.000489 Mpps"}},
+		{"ucx", "recorded-1.13.1-tcp-tcg-tag_lat.txt", []string{"latency_typical 8 500 1209.5 us",
+			"latency_average 8 500 1745.63 us", "message_rate 8 500 0.000573 Mpps"}},
+		{"libfabric", "recorded-1.17.0-tcp-loopback.txt", []string{"latency_average 64 20 6483.67 us",
+			"latency_average 256 20 1691.6 us", "latency_average 1024 20 3775.12 us",
+			"latency_average 4096 20 2327.9 us", "latency_average 65536 20 1388.4 us",
+			"latency_average 1048576 20 4481.3 us"}},
+		{"libfabric", "recorded-1.17.0-rxe-tcg-msg.txt", []string{"latency_average 64 60 882.28 us",
+			"latency_average 256 60 1021.88 us", "latency_average 1024 60 728.88 us",
+			"latency_average 4096 60 827.76 us", "latency_average 65536 60 3536.18 us",
+			"latency_average 1048576 60 28923.8 us"}},
 		{"libfabric", "recorded-1.17.0-rxe-tcg-1536.txt", []string{"latency_average 1536 1000 739.85 us"}},
-		{"osu", "synthetic-7.5-osu_latency-avg.txt", []string{"latency_average 1 0 1.61 us", "latency_average 2 0 1.6 us", "latency_average 4 0 1.62 us", "latency_average 8 0 1.65 us"}},
-		{"osu", "synthetic-7.5-osu_bibw-cuda-tail.txt", []string{"bw_average 32768 0 144 Gb/s", "bw_average 65536 0 160.004 Gb/s"}},
-		{"osu", "synthetic-7.3-osu_allreduce-full.txt", []string{"collective_time 4 1000 3.02 us", "collective_time 8 1000 3.04 us", "collective_time 16 1000 3.1 us"}},
-		{"lmbench", "synthetic-3.0-a9-4KiB.txt", []string{"load_latency 512 0 1.1 ns", "load_latency 1024 0 1.113 ns", "load_latency 2048 0 1.126 ns", "load_latency 3072 0 1.139 ns", "load_latency 4096 0 1.152 ns"}},
-		{"7-zip", "recorded-26.02-7z-2threads.txt", []string{"rating 0 0 3366 MIPS", "rating_compress 0 0 3745 MIPS", "rating_decompress 0 0 2987 MIPS"}},
-		{"7-zip", "recorded-26.02-7zz-md20-1thread.txt", []string{"rating 0 0 3302 MIPS", "rating_compress 0 0 3321 MIPS", "rating_decompress 0 0 3282 MIPS"}},
-		{"7-zip", "synthetic-16.02-8threads.txt", []string{"rating 0 0 20304 MIPS", "rating_compress 0 0 19394 MIPS", "rating_decompress 0 0 21215 MIPS"}},
+		{"osu", "synthetic-7.5-osu_latency-avg.txt", []string{"latency_average 1 0 1.61 us",
+			"latency_average 2 0 1.6 us", "latency_average 4 0 1.62 us", "latency_average 8 0 1.65 us"}},
+		{"osu", "synthetic-7.5-osu_bibw-cuda-tail.txt", []string{"bw_average 32768 0 144 Gb/s",
+			"bw_average 65536 0 160.004 Gb/s"}},
+		{"osu", "synthetic-7.3-osu_allreduce-full.txt", []string{"collective_time 4 1000 3.02 us",
+			"collective_time 8 1000 3.04 us", "collective_time 16 1000 3.1 us"}},
+		{"lmbench", "synthetic-3.0-a9-4KiB.txt", []string{"load_latency 512 0 1.1 ns", "load_latency 1024 0 1.113 ns",
+			"load_latency 2048 0 1.126 ns", "load_latency 3072 0 1.139 ns", "load_latency 4096 0 1.152 ns"}},
+		{"7-zip", "recorded-26.02-7z-2threads.txt", []string{"rating 0 0 3366 MIPS", "rating_compress 0 0 3745 MIPS",
+			"rating_decompress 0 0 2987 MIPS"}},
+		{"7-zip", "recorded-26.02-7zz-md20-1thread.txt", []string{"rating 0 0 3302 MIPS",
+			"rating_compress 0 0 3321 MIPS", "rating_decompress 0 0 3282 MIPS"}},
+		{"7-zip", "synthetic-16.02-8threads.txt", []string{"rating 0 0 20304 MIPS", "rating_compress 0 0 19394 MIPS",
+			"rating_decompress 0 0 21215 MIPS"}},
 	} {
 		t.Run(tt.parser+" "+tt.file, func(t *testing.T) {
 			got, err := parsers[tt.parser](readFile(t, "testdata/"+tt.parser+"/"+tt.file))
@@ -90,13 +107,15 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	out.Stdout = readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-msg.txt")
-	if _, err := e.plugin.parse(out, Options{Quick: true}); err == nil || !strings.Contains(err.Error(), "6 sizes, of one that was asked for") {
+	if _, err := e.plugin.parse(out, Options{Quick: true}); err == nil || !strings.Contains(err.Error(),
+		"6 sizes, of one that was asked for") {
 		t.Errorf("six sizes for one: %v", err)
 	}
 }
 
-// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, with neither root nor redop, and with nothing in it. A parser that counted columns would take one for
-// another; of an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
+// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, with neither
+// root nor redop, and with nothing in it. A parser that counted columns would take one for another;
+// of an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
 func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	for _, tt := range []struct {
 		file    string
@@ -145,7 +164,8 @@ func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 	} {
 		in := readFile(t, "testdata/nvbandwidth/"+tt.file)
 		got, err := ParseNVBandwidth(in, tt.testcase)
-		if want := []Figure{{Metric: MetricCopyBandwidth, Value: tt.want, Unit: UnitGBps}}; err != nil || !cmp.Equal(want, got) {
+		if want := []Figure{{Metric: MetricCopyBandwidth, Value: tt.want, Unit: UnitGBps}}; err != nil ||
+			!cmp.Equal(want, got) {
 			t.Errorf("%s: %v, error %v, want %v", tt.testcase, words(got), err, words(want))
 		}
 		if v := (nvbandwidth{}).versionIn(Output{Stdout: in}, Output{}); v != tt.version {
@@ -180,101 +200,151 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		zip     = "7-zip/recorded-26.02-7z-2threads.txt"
 	)
 	for _, tt := range []struct{ name, parser, file, old, replacement, want string }{
-		{"no echo came back", "ping", "ping/recorded-iputils-20221126-bad-none.txt", "", "", `line 4 "3 packets transmitted, 0 received, 100% packet loss, time 410ms": no echo came back`},
-		{"an echo came twice", "ping", iputils, "5 received,", "5 received, +1 duplicates,", "an echo came back twice: two nodes have the address, or the network has a loop"},
+		{"no echo came back", "ping", "ping/recorded-iputils-20221126-bad-none.txt", "", "",
+			`line 4 "3 packets transmitted, 0 received, 100% packet loss, time 410ms": no echo came back`},
+		{"an echo came twice", "ping", iputils, "5 received,", "5 received, +1 duplicates,",
+			"an echo came back twice: two nodes have the address, or the network has a loop"},
 		{"more echoes than sent", "ping", iputils, "5 received", "6 received", "more echoes came back than were sent"},
 		{"a decimal comma", "ping", iputils, "2.431", "2,431", `min: value "2,431" is not a decimal number`},
-		{"a time of zero", "ping", iputils, "2.431/2.668", "0.000/2.668", "min: a value of zero is a failed measurement"},
+		{"a time of zero", "ping", iputils, "2.431/2.668", "0.000/2.668",
+			"min: a value of zero is a failed measurement"},
 		{"not a number", "ping", iputils, "2.668", "nan", `avg: value "nan" is not a decimal number`},
 		{"another unit", "ping", iputils, "0.259 ms", "0.259 s", "unknown form of the times"},
 		{"another title", "ping", iputils, "avg/max", "med/max", `unknown title "med"`},
 		{"a title less", "ping", iputils, "min/avg/max/mdev", "min/avg/max", "3 titles and 4 times"},
 		{"times out of order", "ping", iputils, "2.431/2.668", "2.931/2.668", "the times are not in order"},
-		{"more below the summary", "ping", iputils, "rtt min", "ping: sendmsg: No buffer space\nrtt min", "unknown line below the summary"},
+		{"more below the summary", "ping", iputils, "rtt min", "ping: sendmsg: No buffer space\nrtt min",
+			"unknown line below the summary"},
 		{"another summary", "ping", iputils, "0% packet loss", "0% lost", "unknown form of the summary"},
 
-		{"a rate of zero", "sysbench", prime, "4428.47", "0.00", `value "0.00": a value of zero is a failed measurement`},
+		{"a rate of zero", "sysbench", prime, "4428.47", "0.00",
+			`value "0.00": a value of zero is a failed measurement`},
 		{"a decimal comma", "sysbench", prime, "4428.47", "4428,47", `value "4428,47": not a decimal number`},
-		{"a rate that its events do not give", "sysbench", prime, "4428.47", "8856.94", "8856.94 events a second do not agree with 8867 events in 2.0014 s"},
-		{"two rates", "sysbench", "sysbench/synthetic-1.1-cpu.txt", "1000.2500", "1100.2500", "the rate is printed as 1000.25 and as 1100.25"},
+		{"a rate that its events do not give", "sysbench", prime, "4428.47", "8856.94",
+			"8856.94 events a second do not agree with 8867 events in 2.0014 s"},
+		{"two rates", "sysbench", "sysbench/synthetic-1.1-cpu.txt", "1000.2500", "1100.2500",
+			"the rate is printed as 1000.25 and as 1100.25"},
 		{"minutes", "sysbench", prime, "2.0014s", "2.0014m", "the time is not in seconds"},
 		{"cut off", "sysbench", prime, "    execution time", "    exec", "the output is not whole: end is missing"},
-		{"without its rate", "sysbench", prime, "events per second", "events", "the output is not whole: rate is missing"},
+		{"without its rate", "sysbench", prime, "events per second", "events",
+			"the output is not whole: rate is missing"},
 
-		{"too short a run", "stress-ng", "stress-ng/recorded-0.15.06-tcg-bad-short.txt", "", "", "stress-ng measured nothing"},
-		{"a rate of zero", "stress-ng", stream, "14.68 MB", "0.00 MB", `value "0.00": a value of zero is a failed measurement`},
+		{"too short a run", "stress-ng", "stress-ng/recorded-0.15.06-tcg-bad-short.txt", "", "",
+			"stress-ng measured nothing"},
+		{"a rate of zero", "stress-ng", stream, "14.68 MB", "0.00 MB",
+			`value "0.00": a value of zero is a failed measurement`},
 		{"infinite", "stress-ng", stream, "14.68 MB", "inf MB", `value "inf": not a decimal number`},
 		{"another unit", "stress-ng", stream, "14.68 MB read", "14.68 GB read", "unknown form of a memory rate"},
 		{"an instance twice", "stress-ng", stream, "(instance 1)", "(instance 0)", "the instance comes a second time"},
-		{"cut off", "stress-ng", stream, "successful run", "succ", "the line that says that the run was completed is missing"},
-		{"a failed stressor", "stress-ng", stream, "stress-ng: metrc: [365] stressor", "stress-ng: fail:  [365] stream", "stress-ng measured nothing"},
+		{"cut off", "stress-ng", stream, "successful run", "succ",
+			"the line that says that the run was completed is missing"},
+		{"a failed stressor", "stress-ng", stream, "stress-ng: metrc: [365] stressor", "stress-ng: fail:  [365] stream",
+			"stress-ng measured nothing"},
 
-		{"a latency of zero", "ucx", putLat, "4460.238", "0.000", `column latency (usec) overall: value "0.000": a value of zero is a failed measurement`},
-		{"a decimal comma", "ucx", putLat, "4460.238", "4460,238", `column latency (usec) overall: value "4460,238": not a decimal number`},
-		{"another unit", "ucx", putLat, "latency (usec)", "latency (nsec)", `unknown layout: column "50.0%ile" below "latency (nsec)"`},
-		{"another percentile", "ucx", putLat, "50.0%ile", "99.9%ile", `unknown layout: column "99.9%ile" below "latency (usec)"`},
+		{"a latency of zero", "ucx", putLat, "4460.238", "0.000",
+			`column latency (usec) overall: value "0.000": a value of zero is a failed measurement`},
+		{"a decimal comma", "ucx", putLat, "4460.238", "4460,238",
+			`column latency (usec) overall: value "4460,238": not a decimal number`},
+		{"another unit", "ucx", putLat, "latency (usec)", "latency (nsec)",
+			`unknown layout: column "50.0%ile" below "latency (nsec)"`},
+		{"another percentile", "ucx", putLat, "50.0%ile", "99.9%ile",
+			`unknown layout: column "99.9%ile" below "latency (usec)"`},
 		{"a field less", "ucx", putLat, "4460.238", "", "the row has 7 fields, the header 8 columns"},
-		{"no rate at all", "ucx", putBW, "     3.89 ", "     -nan ", `column bandwidth (MB/s) overall: value "-nan": not a decimal number`},
-		{"an error in the table", "ucx", putBW, "[thread 0]                65", "UCX ERROR x", "unknown line in the table"},
+		{"no rate at all", "ucx", putBW, "     3.89 ", "     -nan ",
+			`column bandwidth (MB/s) overall: value "-nan": not a decimal number`},
+		{"an error in the table", "ucx", putBW, "[thread 0]                65", "UCX ERROR x",
+			"unknown line in the table"},
 		{"no iterations", "ucx", putLat, "  300 ", "    0 ", `column # iterations: value "0": not above zero`},
 
 		{"not all came back", "libfabric", fi, "=20", "=19", `#ack: "=19": not all messages came back`},
-		{"a time of zero", "libfabric", fi, "6483.67", "0.00", `usec/xfer: value "0.00": a value of zero is a failed measurement`},
+		{"a time of zero", "libfabric", fi, "6483.67", "0.00",
+			`usec/xfer: value "0.00": a value of zero is a failed measurement`},
 		{"a decimal comma", "libfabric", fi, "6483.67", "6483,67", `usec/xfer: value "6483,67": not a decimal number`},
 		{"another column", "libfabric", fi, "usec/xfer", "nsec/xfer", "unknown layout: column usec/xfer is missing"},
-		{"a column more", "libfabric", fi, "Mxfers/sec", "Mxfers/sec  more", "unknown layout: there are more columns than known"},
+		{"a column more", "libfabric", fi, "Mxfers/sec", "Mxfers/sec  more",
+			"unknown layout: there are more columns than known"},
 		{"another size", "libfabric", fi, "64k ", "64x ", `bytes: "64x" is no number of this tool`},
 		{"part of a byte", "libfabric", fi, "256 ", "2.5 ", `bytes: "2.5" is no number of this tool`},
 		{"hundredths", "libfabric", fi, "64k ", "1.25k ", `bytes: "1.25k" is no number of this tool`},
 		{"a line above the table", "libfabric", fi, "bytes ", "fi_getinfo(): -61\nbytes ", "a line above the table"},
 
 		{"rows that do not add up", "nvbandwidth", gh200, "369.36", "36.936", "the rows above add up to 1653.18"},
-		{"a bandwidth of zero", "nvbandwidth", gh200, "369.36", "  0.00", "column 0: a value of zero is a failed measurement"},
+		{"a bandwidth of zero", "nvbandwidth", gh200, "369.36", "  0.00",
+			"column 0: a value of zero is a failed measurement"},
 		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A", "column 0: not a decimal number"},
-		{"a column less than its header", "nvbandwidth", gh200, "369.36", "", "the row has 3 fields, the header 3 columns"},
-		{"another unit", "nvbandwidth", gh200, "GPU(column) bandwidth (GB/s)", "GPU(column) (ns)", "unknown layout: want the line that says what is copied, in GB/s"},
-		{"another header", "nvbandwidth", gh200, "           0         1         2", "           0         2", "unknown layout: want the numbers of the columns"},
-		{"another sum", "nvbandwidth", gh200, "SUM host_to_device_memcpy_ce", "SUM all", "unknown layout: want SUM, host_to_device_memcpy_ce and the sum"},
-		{"it comes twice", "nvbandwidth", gh200, "Running device_to_host_memcpy_ce.", "Running host_to_device_memcpy_ce.", "host_to_device_memcpy_ce comes a second time"},
-		{"another test case", "nvbandwidth", "nvbandwidth/synthetic-0.8-device_local_copy.txt", "", "", "the results of host_to_device_memcpy_ce are cut off or missing"},
-		{"wrong elements", "nccl-tests", h100, "477.24      0", "477.24      3", `column #wrong: value "3": elements of the result are wrong`},
+		{"a column less than its header", "nvbandwidth", gh200, "369.36", "",
+			"the row has 3 fields, the header 3 columns"},
+		{"another unit", "nvbandwidth", gh200, "GPU(column) bandwidth (GB/s)", "GPU(column) (ns)",
+			"unknown layout: want the line that says what is copied, in GB/s"},
+		{"another header", "nvbandwidth", gh200, "           0         1         2", "           0         2",
+			"unknown layout: want the numbers of the columns"},
+		{"another sum", "nvbandwidth", gh200, "SUM host_to_device_memcpy_ce", "SUM all",
+			"unknown layout: want SUM, host_to_device_memcpy_ce and the sum"},
+		{"it comes twice", "nvbandwidth", gh200, "Running device_to_host_memcpy_ce.",
+			"Running host_to_device_memcpy_ce.", "host_to_device_memcpy_ce comes a second time"},
+		{"another test case", "nvbandwidth", "nvbandwidth/synthetic-0.8-device_local_copy.txt", "", "",
+			"the results of host_to_device_memcpy_ce are cut off or missing"},
+		{"wrong elements", "nccl-tests", h100, "477.24      0", "477.24      3",
+			`column #wrong: value "3": elements of the result are wrong`},
 		{"values out of bounds", "nccl-tests", h100, "0 OK", "2 FAILED", "the results of the collective are wrong"},
-		{"cut off", "nccl-tests", h100, "# Out of bounds", "# Out", "the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"},
+		{"cut off", "nccl-tests", h100, "# Out of bounds", "# Out",
+			"the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it"},
 		{"another unit", "nccl-tests", h100, "(us)  (GB/s)", "(us)  (MB/s)", "unknown layout: other units"},
 		{"another column", "nccl-tests", h100, "  root  ", "  peer  ", `unknown layout: column "peer"`},
-		{"a column less than its header", "nccl-tests", h100, "sum      -1    13.67", "sum    13.67", "the row has 12 fields, the header 13 columns"},
-		{"a bandwidth that its time does not give", "nccl-tests", h100, "272.71", "172.71", "4294967296 bytes in 15749 us are not 172.71 GB/s"},
-		{"a decimal comma", "nccl-tests", h100, "272.71", "272,71", `column algbw: value "272,71": not a decimal number`},
+		{"a column less than its header", "nccl-tests", h100, "sum      -1    13.67", "sum    13.67",
+			"the row has 12 fields, the header 13 columns"},
+		{"a bandwidth that its time does not give", "nccl-tests", h100, "272.71", "172.71",
+			"4294967296 bytes in 15749 us are not 172.71 GB/s"},
+		{"a decimal comma", "nccl-tests", h100, "272.71", "272,71",
+			`column algbw: value "272,71": not a decimal number`},
 		{"a time of zero", "nccl-tests", h100, "15749", "0", `column time: value "0": not above zero`},
-		{"a row that a log line cut in two, without its end", "nccl-tests", debug, "    39657  216.61  216.61      0\n", "", "the row above has 9 fields, the header 13 columns"},
-		{"a row that a log line cut in two, without its middle", "nccl-tests", debug, "    39658  216.60  216.60      0mew0", "mew0", "the row has 9 fields, the header 13 columns"},
-		{"a bandwidth of zero", "osu", bw, "3007.99", "   0.00", `column Bandwidth (MB/s): value "0.00": a value of zero is a failed measurement`},
+		{"a row that a log line cut in two, without its end", "nccl-tests", debug, "    39657  216.61  216.61      0\n",
+			"", "the row above has 9 fields, the header 13 columns"},
+		{"a row that a log line cut in two, without its middle", "nccl-tests", debug,
+			"    39658  216.60  216.60      0mew0", "mew0", "the row has 9 fields, the header 13 columns"},
+		{"a bandwidth of zero", "osu", bw, "3007.99", "   0.00",
+			`column Bandwidth (MB/s): value "0.00": a value of zero is a failed measurement`},
 		{"no number", "osu", bw, "3007.99", "   -nan", `column Bandwidth (MB/s): value "-nan": not a decimal number`},
 		{"infinite", "osu", bw, "3007.99", "    inf", `column Bandwidth (MB/s): value "inf": not a decimal number`},
-		{"negative", "osu", bw, "3007.99", "-307.99", `column Bandwidth (MB/s): value "-307.99": the value is negative`},
-		{"a decimal comma", "osu", bw, "3007.99", "3007,99", `column Bandwidth (MB/s): value "3007,99": not a decimal number`},
+		{"negative", "osu", bw, "3007.99", "-307.99",
+			`column Bandwidth (MB/s): value "-307.99": the value is negative`},
+		{"a decimal comma", "osu", bw, "3007.99", "3007,99",
+			`column Bandwidth (MB/s): value "3007,99": not a decimal number`},
 		{"another unit", "osu", bw, "(MB/s)", "(GB/s)", `unknown layout: column "Bandwidth (GB/s)"`},
-		{"a latency in a table of a bandwidth", "osu", bw, "Bandwidth (MB/s)", "Latency (us)", `unknown layout: column "Latency (us)"`},
-		{"no column of its own", "osu", bw, "Bandwidth (MB/s)", "Iterations", "unknown layout: a test of Bandwidth has one column Bandwidth (MB/s) or MB/s"},
-		{"a column twice", "osu", reduce, "Max Latency(us)", "Min Latency(us)", `column "Min Latency(us)" appears twice`},
-		{"both titles of a latency", "osu", reduce, "Min Latency(us)", "   Latency (us)", "unknown layout: a test of Allreduce Latency has one column Latency (us) or Avg Latency(us)"},
-		{"no size", "osu", bw, "# Size      Bandwidth (MB/s)", "# Size Bandwidth (MB/s)", `unknown layout: column "# Size Bandwidth (MB/s)"`},
+		{"a latency in a table of a bandwidth", "osu", bw, "Bandwidth (MB/s)", "Latency (us)",
+			`unknown layout: column "Latency (us)"`},
+		{"no column of its own", "osu", bw, "Bandwidth (MB/s)", "Iterations",
+			"unknown layout: a test of Bandwidth has one column Bandwidth (MB/s) or MB/s"},
+		{"a column twice", "osu", reduce, "Max Latency(us)", "Min Latency(us)",
+			`column "Min Latency(us)" appears twice`},
+		{"both titles of a latency", "osu", reduce, "Min Latency(us)", "   Latency (us)",
+			"unknown layout: a test of Allreduce Latency has one column Latency (us) or Avg Latency(us)"},
+		{"no size", "osu", bw, "# Size      Bandwidth (MB/s)", "# Size Bandwidth (MB/s)",
+			`unknown layout: column "# Size Bandwidth (MB/s)"`},
 		{"a field more", "osu", bw, "3007.99", "3007.99 1", "the row has 3 fields, the header 2 columns"},
-		{"a row is missing", "osu", bw, "65536                3007.99\n", "", "131072 bytes come after 32768: a row is missing"},
-		{"a row that another line took", "osu", bw, "65536                3007.99\n", "[vm01:1] warn 65536 3007.99\n", "131072 bytes come after 32768: a row is missing"},
+		{"a row is missing", "osu", bw, "65536                3007.99\n", "",
+			"131072 bytes come after 32768: a row is missing"},
+		{"a row that another line took", "osu", bw, "65536                3007.99\n", "[vm01:1] warn 65536 3007.99\n",
+			"131072 bytes come after 32768: a row is missing"},
 		{"a size twice", "osu", bw, "131072 ", "65536  ", "65536 bytes come after 65536: a row is missing"},
-		{"a size beyond all", "osu", bw, "4194304 ", "9223372036854775807 ", `column # Size: value "9223372036854775807": not a size`},
+		{"a size beyond all", "osu", bw, "4194304 ", "9223372036854775807 ",
+			`column # Size: value "9223372036854775807": not a size`},
 		{"a second table", "osu", bw, "65536 ", "# OSU MPI Bandwidth Test v5.6.2\n65536 ", "a second table"},
 		{"a second header", "osu", bw, "65536 ", "# Size      Bandwidth (MB/s)\n65536 ", "a second table"},
 		{"no title", "osu", bw, "# OSU", "# MY", "the line above the table, which names the test, is missing"},
-		{"another test", "osu", "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_allgather.txt", "Allgather", "Barrier", `a table of "Barrier Latency" is not read`},
-		{"another unit of the rate", "osu", "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt", "Messages/s", "Messages/m", `unknown layout: column "Messages/m"`},
-		{"wrong data", "osu", reduce, "Pass", "Fail", `column Validation: value "Fail": the data that arrived are not those that were sent`},
-		{"wrong data at the end", "osu", bw, "65536 ", "DATA VALIDATION ERROR: osu_bw exited with status 1\n65536 ", "the data that arrived are not those that were sent"},
+		{"another test", "osu", "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_allgather.txt", "Allgather", "Barrier",
+			`a table of "Barrier Latency" is not read`},
+		{"another unit of the rate", "osu", "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt", "Messages/s",
+			"Messages/m", `unknown layout: column "Messages/m"`},
+		{"wrong data", "osu", reduce, "Pass", "Fail",
+			`column Validation: value "Fail": the data that arrived are not those that were sent`},
+		{"wrong data at the end", "osu", bw, "65536 ", "DATA VALIDATION ERROR: osu_bw exited with status 1\n65536 ",
+			"the data that arrived are not those that were sent"},
 		{"no iterations", "osu", reduce, " 1000 ", "    0 ", `column Iterations: value "0": not above zero`},
 		{"no table", "osu", bw, "# Size ", "# Sighs ", "there is no row of a table"},
 
-		{"killed", "7-zip", "7-zip/recorded-26.02-7z-bad-killed.txt", "", "", "the output is not whole: the line of the total is missing"},
+		{"killed", "7-zip", "7-zip/recorded-26.02-7z-bad-killed.txt", "", "",
+			"the output is not whole: the line of the total is missing"},
 		{"cut off", "7-zip", zip, "Tot:", "T", "the output is not whole: the line of the total is missing"},
 		{"a total that is none", "7-zip", zip, "3366", "3466", "the total of 3466 is not the average of 3745 and 2987"},
 		{"a rating of zero", "7-zip", zip, "3745", "   0", `value "0": a value of zero is a failed measurement`},
@@ -282,13 +352,17 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"negative", "7-zip", zip, "3745", "-745", `value "-745": the value is negative`},
 		{"another unit", "7-zip", zip, "MIPS   MIPS  |", "MIPS   GIPS  |", "unknown layout: other units"},
 		{"a column more", "7-zip", zip, "Tot:  ", "Tot: 1 ", "unknown layout, or a second table"},
-		{"a second table", "7-zip", zip, "Tot:", "Avr:      3593    87   4265   3745  |      34289    88   3393   2987\nTot:", "unknown layout, or a second table"},
-		{"a total above its averages", "7-zip", zip, "Avr:", "Tot:              87   3829   3366\nAvr:", "unknown layout, or a second table"},
+		{"a second table", "7-zip", zip, "Tot:", "Avr:      3593    87   4265   3745  |      34289    88   3393   " +
+			"2987\nTot:", "unknown layout, or a second table"},
+		{"a total above its averages", "7-zip", zip, "Avr:", "Tot:              87   3829   3366\nAvr:",
+			"unknown layout, or a second table"},
 		{"no memory", "7-zip", zip, "23:  ", "ERROR: Can't allocate required memory!\n23:  ", "7-Zip gave up"},
 		{"stopped", "7-zip", zip, "23:  ", "Break signaled\n23:  ", "7-Zip gave up"},
-		{"no number of threads", "7-zip", zip, "threads:      2\n\n", "threads:      x\n\n", `threads "x": not a whole number`},
+		{"no number of threads", "7-zip", zip, "threads:      2\n\n", "threads:      x\n\n",
+			`threads "x": not a whole number`},
 
-		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ", "the row has 4 fields, the header 13 columns"},
+		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ",
+			"the row has 4 fields, the header 13 columns"},
 	} {
 		t.Run(tt.parser+" "+tt.name, func(t *testing.T) {
 			in := string(readFile(t, "testdata/"+tt.file))
@@ -311,11 +385,14 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 	}
 }
 
-// TestNoPrefixOfATableGivesWrongFigures cuts outputs at every byte. Those that end with their last figure have a line end behind it.
+// TestNoPrefixOfATableGivesWrongFigures cuts outputs at every byte. Those that end with their last
+// figure have a line end behind it.
 func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 	for parser, file := range map[string]string{
-		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt", "stress-ng": "recorded-0.15.06-tcg-stream.txt",
-		"ucx": "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log", "nvbandwidth": "superbench-gh200.log", "7-zip": "recorded-26.02-7z-2threads.txt",
+		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt",
+		"stress-ng": "recorded-0.15.06-tcg-stream.txt",
+		"ucx":       "recorded-1.13.1-rxe-tcg-put_bw.txt", "nccl-tests": "superbench-ndv4-all_reduce.log",
+		"nvbandwidth": "superbench-gh200.log", "7-zip": "recorded-26.02-7z-2threads.txt",
 	} {
 		whole := readFile(t, "testdata/"+parser+"/"+file)
 		want, err := parsers[parser](whole)
@@ -331,13 +408,16 @@ func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 }
 
 func TestThreadsAndInstancesAreCounted(t *testing.T) {
-	if _, err := ParseSysbenchCPU(readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), 4); err == nil || !strings.HasSuffix(err.Error(), "2 threads ran, not 4") {
+	if _, err := ParseSysbenchCPU(readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), 4); err == nil ||
+		!strings.HasSuffix(err.Error(), "2 threads ran, not 4") {
 		t.Error(err)
 	}
-	if _, err := ParseStressStream(readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt"), 3); err == nil || !strings.HasSuffix(err.Error(), "2 instances have a memory rate, 3 ran") {
+	if _, err := ParseStressStream(readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt"), 3); err == nil ||
+		!strings.HasSuffix(err.Error(), "2 instances have a memory rate, 3 ran") {
 		t.Error(err)
 	}
-	const old = "stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\nstress-ng: info: [1] successful run completed in 6s\n"
+	const old = "stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\nstress-ng: " +
+		"info: [1] successful run completed in 6s\n"
 	if got, err := ParseStressStream([]byte(old), 1); err != nil || math.Abs(got[0].Value-1.048576) > 1e-9 {
 		t.Errorf("one rate for both: %v, %v", words(got), err)
 	}
@@ -348,10 +428,12 @@ func TestEchoesThatWereLostAreAFigure(t *testing.T) {
 	lab := &fakeLab{clients: []command{fails(1, in, "")}}
 	samples := run(t, lab, "ping", n2, n1, Options{Iterations: 5})
 	s := samples[len(samples)-1]
-	if s.Metric != MetricLoss || s.Value != 20 || s.Unit != "%" || s.Error != "" || s.Command != "ping -c 5 -i 0.2 10.0.0.1" || s.ServerCommand != "" {
+	if s.Metric != MetricLoss || s.Value != 20 || s.Unit != "%" || s.Error != "" ||
+		s.Command != "ping -c 5 -i 0.2 10.0.0.1" || s.ServerCommand != "" {
 		t.Errorf("%+v", s)
 	}
-	lab = &fakeLab{clients: []command{fails(1, string(readFile(t, "testdata/ping/recorded-iputils-20221126-bad-none.txt")), "")}}
+	lab = &fakeLab{clients: []command{fails(1,
+		string(readFile(t, "testdata/ping/recorded-iputils-20221126-bad-none.txt")), "")}}
 	samples = run(t, lab, "ping", n2, n1, Options{})
 	if len(samples) != 1 || !strings.Contains(samples[0].Error, "no echo came back") || samples[0].Attempt != 3 {
 		t.Errorf("%+v", samples)

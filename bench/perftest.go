@@ -87,9 +87,10 @@ func perftestFailure(line string, number int) error {
 	return nil
 }
 
-// ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the server, as
-// text or as the JSON of --out_json, with the list of all latencies that -U adds to the text. Columns are found by their titles. Bandwidth becomes Gb/s and latency us
-// whatever the output used.
+// ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the
+// server, as text or as the JSON of --out_json, with the list of all latencies that -U adds to the
+// text. Columns are found by their titles. Bandwidth becomes Gb/s and latency us whatever the
+// output used.
 //
 // Everything that is not a good result is a *BadResultError: a layout not known, a missing column, a cut row,
 // no row, a figure that is zero without being a rounded one, a line that says that the run failed.
@@ -129,7 +130,8 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 			// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
 			// also comes between the header row and the first row.
 			if len(latencies) > 0 && len(res.Rows) > 1 {
-				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
+				return nil, &BadResultError{Tool: toolPerftest,
+					Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
 			}
 			res.Complete = res.Complete || len(res.Rows) > 0
 		case isWarning(line):
@@ -159,10 +161,12 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	}
 	if len(res.Rows) == 0 {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the output ends without a row of figures"}
+		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text,
+			Reason: "the output ends without a row of figures"}
 	}
 	if len(latencies) > 0 && len(res.Rows) > 1 {
-		return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
+		return nil, &BadResultError{Tool: toolPerftest,
+			Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
 	}
 	res.Complete = res.Complete || res.endless() && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil

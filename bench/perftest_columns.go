@@ -67,7 +67,8 @@ func makePerftestColumns() []column {
 		scale float64
 	}{{"MB/sec", mibToGb}, {"MiB/sec", mibToGb}, {"Gb/sec", 1}} {
 		cols = append(cols,
-			column{title: "BW peak[" + u.name + "]", metric: MetricBWPeak, scale: u.scale, unit: UnitGbps, mayBeZero: true},
+			column{title: "BW peak[" + u.name + "]", metric: MetricBWPeak, scale: u.scale, unit: UnitGbps,
+				mayBeZero: true},
 			column{title: "BW average[" + u.name + "]", metric: MetricBWAverage, scale: u.scale, unit: UnitGbps},
 			column{title: "BW Port1[" + u.name + "]", kind: columnOther},
 			column{title: "BW Port2[" + u.name + "]", kind: columnOther},
@@ -162,7 +163,8 @@ func makeRow(cols []column, fields []string) (Row, error) {
 		if c.metric == MetricLatencyStdev && overflowed {
 			continue
 		}
-		f := Figure{Metric: c.metric, Bytes: row.Bytes, Iterations: row.Iterations, Value: cells[c.metric].value, Unit: c.unit}
+		f := Figure{Metric: c.metric, Bytes: row.Bytes, Iterations: row.Iterations, Value: cells[c.metric].value,
+			Unit: c.unit}
 		if f.Value == 0 {
 			if c.mayBeZero {
 				continue
@@ -233,7 +235,8 @@ func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bo
 // checkOrder refuses latencies that no sorted list of samples has.
 func checkOrder(cells map[string]cell) error {
 	last, lastMetric := 0.0, ""
-	for _, m := range []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyP99, MetricLatencyP999, MetricLatencyMax} {
+	for _, m := range []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyP99, MetricLatencyP999,
+		MetricLatencyMax} {
 		c, ok := cells[m]
 		if !ok {
 			continue

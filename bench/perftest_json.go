@@ -107,7 +107,8 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	}
 	for _, jr := range rows {
 		bad := func(reason error) error {
-			return &BadResultError{Tool: toolPerftest, Line: jr.line, Text: shorten(strings.Join(jr.vals, " ")), Reason: reason.Error()}
+			return &BadResultError{Tool: toolPerftest, Line: jr.line, Text: shorten(strings.Join(jr.vals, " ")),
+				Reason: reason.Error()}
 		}
 		seen := make(map[string]bool)
 		for i, c := range jr.cols {

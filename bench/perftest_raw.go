@@ -11,11 +11,13 @@ import (
 // raw reports whether the test lists every latency: those of one size, counted and not timed.
 func (p perftest) raw(o Options) bool { return o.Raw && !p.bandwidth && !p.timed }
 
-// rawHeader begins the list that perftest prints with -U, between the header of the table and the table with its header once more.
+// rawHeader begins the list that perftest prints with -U, between the header of the table and the
+// table with its header once more.
 const rawHeader = "#, usec"
 
-// splitRaw takes the list of single latencies, in us, out of what perftest printed with -U; without one there are none. There is one less of them than iterations where perftest
-// takes the time between posts (all but atomics and reads by an event). Lines of the table keep their numbers.
+// splitRaw takes the list of single latencies, in us, out of what perftest printed with -U; without
+// one there are none. There is one less of them than iterations where perftest takes the time
+// between posts (all but atomics and reads by an event). Lines of the table keep their numbers.
 func splitRaw(output []byte) (table []byte, latencies []float64, err error) {
 	if !bytes.Contains(output, []byte(rawHeader)) {
 		return output, nil, nil
@@ -25,7 +27,8 @@ func splitRaw(output []byte) (table []byte, latencies []float64, err error) {
 	for i, line := range lines {
 		if strings.TrimSpace(line) == rawHeader {
 			if at >= 0 {
-				return nil, nil, &BadResultError{Tool: toolPerftest, Line: i + 1, Text: rawHeader, Reason: "a second list of latencies"}
+				return nil, nil, &BadResultError{Tool: toolPerftest, Line: i + 1, Text: rawHeader,
+					Reason: "a second list of latencies"}
 			}
 			at = i
 		}
@@ -56,7 +59,8 @@ func splitRaw(output []byte) (table []byte, latencies []float64, err error) {
 		latencies = append(latencies, us)
 	}
 	if len(latencies) == 0 || i >= len(lines) || !strings.HasPrefix(lines[i], "-----") {
-		return nil, nil, &BadResultError{Tool: toolPerftest, Line: min(i, len(lines)), Text: "", Reason: "the list of latencies is cut off"}
+		return nil, nil, &BadResultError{Tool: toolPerftest, Line: min(i, len(lines)), Text: "",
+			Reason: "the list of latencies is cut off"}
 	}
 	// What is left is a table as without -U: the first header and the line behind the list go, too.
 	var out bytes.Buffer

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// rawText is the shape of what ib_write_lat of perftest 4.5 prints with -n 4 -s 2 -U, as recorded between two emulated nodes; the figures are made up.
+// rawText is the shape of what ib_write_lat of perftest 4.5 prints with -n 4 -s 2 -U, as recorded
+// between two emulated nodes; the figures are made up.
 const rawText = `---------------------------------------------------------------------------------------
                     RDMA_Write Latency Test
  Connection type : RC		Using SRQ      : OFF
@@ -49,7 +50,8 @@ func TestSingleLatenciesAreReadAndTheTableAsWithoutThem(t *testing.T) {
 	if !found {
 		t.Error("there is no median")
 	}
-	if args := strings.Join(mustArgs(t, e, Options{Raw: true, Port: 1, Bytes: 2}), " "); !strings.Contains(args, " -U") {
+	if args := strings.Join(mustArgs(t, e, Options{Raw: true, Port: 1, Bytes: 2}), " "); !strings.Contains(args,
+		" -U") {
 		t.Errorf("%s: want -U", args)
 	}
 	bw, err := EngineByName("ib_write_bw")

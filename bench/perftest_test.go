@@ -131,17 +131,28 @@ func TestFiguresOfPublishedTablesComeOutAsPrinted(t *testing.T) {
 		bytes  int64
 		want   Figure
 	}{
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 2, Figure{MetricBWAverage, 2, 1000, 0.082800, UnitGbps, derivedNot, nil}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWPeak, 65536, Figure{MetricBWPeak, 65536, 1000, 96.64, UnitGbps, derivedNot, nil}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 65536, Figure{MetricBWAverage, 65536, 1000, 96.63, UnitGbps, derivedNot, nil}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricMessageRate, 2, Figure{MetricMessageRate, 2, 1000, 5.175012, UnitMpps, derivedNot, nil}},
-		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 8388608, Figure{MetricBWAverage, 8388608, 1000, 96.15, UnitGbps, derivedNot, nil}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 2, Figure{MetricLatencyTypical, 2, 1000, 2.04, UnitUsec, derivedNot, nil}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP99, 2, Figure{MetricLatencyP99, 2, 1000, 2.28, UnitUsec, derivedNot, nil}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP999, 2, Figure{MetricLatencyP999, 2, 1000, 5.08, UnitUsec, derivedNot, nil}},
-		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 8388608, Figure{MetricLatencyTypical, 8388608, 1000, 706.95, UnitUsec, derivedNot, nil}},
-		{"synthetic-write_bw-cx4lx-25g.txt", MetricBWAverage, 1024, Figure{MetricBWAverage, 1024, 5000, 22.67, UnitGbps, derivedNot, nil}},
-		{"synthetic-write_bw-cx4lx-25g.txt", MetricMessageRate, 1048576, Figure{MetricMessageRate, 1048576, 5000, 0.002922, UnitMpps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 2, Figure{MetricBWAverage, 2, 1000, 0.082800, UnitGbps,
+			derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWPeak, 65536, Figure{MetricBWPeak, 65536, 1000, 96.64, UnitGbps,
+			derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 65536, Figure{MetricBWAverage, 65536, 1000, 96.63,
+			UnitGbps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricMessageRate, 2, Figure{MetricMessageRate, 2, 1000, 5.175012,
+			UnitMpps, derivedNot, nil}},
+		{"synthetic-send_bw-a-cx5-100g.txt", MetricBWAverage, 8388608, Figure{MetricBWAverage, 8388608, 1000, 96.15,
+			UnitGbps, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 2, Figure{MetricLatencyTypical, 2, 1000,
+			2.04, UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP99, 2, Figure{MetricLatencyP99, 2, 1000, 2.28,
+			UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyP999, 2, Figure{MetricLatencyP999, 2, 1000, 5.08,
+			UnitUsec, derivedNot, nil}},
+		{"synthetic-send_lat-a-cx5-100g-shorttitles.txt", MetricLatencyTypical, 8388608, Figure{MetricLatencyTypical,
+			8388608, 1000, 706.95, UnitUsec, derivedNot, nil}},
+		{"synthetic-write_bw-cx4lx-25g.txt", MetricBWAverage, 1024, Figure{MetricBWAverage, 1024, 5000, 22.67, UnitGbps,
+			derivedNot, nil}},
+		{"synthetic-write_bw-cx4lx-25g.txt", MetricMessageRate, 1048576, Figure{MetricMessageRate, 1048576, 5000,
+			0.002922, UnitMpps, derivedNot, nil}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file+" "+tt.metric, func(t *testing.T) {
@@ -169,7 +180,8 @@ func TestMegabytesAreMebibytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := figure(t, res.Figures(), MetricBWAverage, 65536); !near(got.Value, 23.4655, 1e-5) || got.Unit != UnitGbps {
+		if got := figure(t, res.Figures(), MetricBWAverage, 65536); !near(got.Value, 23.4655, 1e-5) ||
+			got.Unit != UnitGbps {
 			t.Errorf("%s: got %v %s, want 23.4655 Gb/s", unit, got.Value, got.Unit)
 		}
 	}
@@ -180,11 +192,16 @@ func TestHeaderFactsAreRead(t *testing.T) {
 		file string
 		want PerftestResult
 	}{
-		{"synthetic-write_bw-a-gbits-emulated.txt", PerftestResult{Test: "RDMA_Write BW Test", Device: "rxe0", LinkType: "Ethernet", MTU: 4096, GIDIndex: 1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
-		{"synthetic-write_bw-4qp-ib-mib.txt", PerftestResult{Test: "RDMA_Write BW Test", Device: "mlx5_0", LinkType: "IB", MTU: 4096, GIDIndex: -1, Connection: "RC", QPs: 4, Transport: "IB", Complete: true}},
-		{"synthetic-send_bw-a-ud-1.x.txt", PerftestResult{Test: "Send BW Test", MTU: 2048, GIDIndex: -1, Connection: "UD", Complete: true}},
-		{"synthetic-json-bare-a-gbits.json", PerftestResult{Test: "RDMA_Write BW Test", Device: "rxe0", LinkType: "Ethernet", MTU: 4096, GIDIndex: 1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
-		{"superbench-ib_loopback_all_sizes.log", PerftestResult{Test: "RDMA_Write BW Test", Device: "ib0", LinkType: "IB", MTU: 4096, GIDIndex: -1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
+		{"synthetic-write_bw-a-gbits-emulated.txt", PerftestResult{Test: "RDMA_Write BW Test", Device: "rxe0",
+			LinkType: "Ethernet", MTU: 4096, GIDIndex: 1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
+		{"synthetic-write_bw-4qp-ib-mib.txt", PerftestResult{Test: "RDMA_Write BW Test", Device: "mlx5_0",
+			LinkType: "IB", MTU: 4096, GIDIndex: -1, Connection: "RC", QPs: 4, Transport: "IB", Complete: true}},
+		{"synthetic-send_bw-a-ud-1.x.txt", PerftestResult{Test: "Send BW Test", MTU: 2048, GIDIndex: -1,
+			Connection: "UD", Complete: true}},
+		{"synthetic-json-bare-a-gbits.json", PerftestResult{Test: "RDMA_Write BW Test", Device: "rxe0",
+			LinkType: "Ethernet", MTU: 4096, GIDIndex: 1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
+		{"superbench-ib_loopback_all_sizes.log", PerftestResult{Test: "RDMA_Write BW Test", Device: "ib0",
+			LinkType: "IB", MTU: 4096, GIDIndex: -1, Connection: "RC", QPs: 1, Transport: "IB", Complete: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
@@ -205,7 +222,8 @@ func TestClientAndServerOnOneTerminalGiveAllRows(t *testing.T) {
 }
 
 func TestPeakThatWasNotMeasuredIsAbsent(t *testing.T) {
-	for _, file := range []string{"dgxspark-rdma_write_bw_test-client-0.txt", "synthetic-send_bw-a-mib-server.txt", "synthetic-write_bw-cx4lx-25g.txt"} {
+	for _, file := range []string{"dgxspark-rdma_write_bw_test-client-0.txt", "synthetic-send_bw-a-mib-server.txt",
+		"synthetic-write_bw-cx4lx-25g.txt"} {
 		for _, f := range parsePerftestFile(t, file).Figures() {
 			if f.Metric == MetricBWPeak {
 				t.Errorf("%s: %+v", file, f)
@@ -229,7 +247,8 @@ func TestATestThatRunsUntilItIsEndedIsClosedByNothing(t *testing.T) {
 		{"as it is", in, 5, true},
 		{"cut off in its last row", strings.TrimSuffix(in, "55\n"), 5, false},
 		{"another size", strings.Replace(in, " 65536 ", " 32768 ", 1), 5, false},
-		{"one row", in[:strings.Index(in, " 65536 ")] + " 65536      882805           0.00               92.57                0.176554\n", 1, false},
+		{"one row", in[:strings.Index(in, " 65536 ")] + " 65536      882805           0.00               92.57       " +
+			"         0.176554\n", 1, false},
 	} {
 		res, err := ParsePerftest(strings.NewReader(tt.in))
 		if err != nil {
@@ -244,8 +263,10 @@ func TestATestThatRunsUntilItIsEndedIsClosedByNothing(t *testing.T) {
 
 // A log of two runs has figures of two tests, of which the first one's title says nothing of the second's.
 func TestTwoRunsAreNotOne(t *testing.T) {
-	in := append(readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"), readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-read_bw-a.txt")...)
-	if _, err := ParsePerftest(bytes.NewReader(in)); err == nil || !strings.Contains(err.Error(), `"RDMA_Read BW Test": another run begins`) {
+	in := append(readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"),
+		readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-read_bw-a.txt")...)
+	if _, err := ParsePerftest(bytes.NewReader(in)); err == nil || !strings.Contains(err.Error(),
+		`"RDMA_Read BW Test": another run begins`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -320,7 +341,8 @@ func TestJSONTellsItsUnitByTheMessageRate(t *testing.T) {
 }
 
 func TestADeviationThatPerftestCannotComputeIsLeftOut(t *testing.T) {
-	const lat = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n"
+	const lat = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% " +
+		"percentile[usec] 99.9% percentile[usec]\n"
 	tests := []struct {
 		name, row string
 		stdev     float64 // 0: left out
@@ -329,7 +351,8 @@ func TestADeviationThatPerftestCannotComputeIsLeftOut(t *testing.T) {
 		// The first row is one that perftest 4.5 printed on a busy machine.
 		{"overflowed to no number", "2 70 7337.87 432216.41 112058.70 130256.97 -nan 432216.41 432216.41", 0, false},
 		{"overflowed to a number", "2 70 7337.87 432216.41 112058.70 130256.97 1234.50 432216.41 432216.41", 0, false},
-		{"the last square that fits", "2 70 20000.00 66340.00 20000.00 20000.00 5500.00 66340.00 66340.00", 5500, false},
+		{"the last square that fits", "2 70 20000.00 66340.00 20000.00 20000.00 5500.00 66340.00 66340.00", 5500,
+			false},
 		{"no number without a cause", "2 70 20000.00 66340.00 20000.00 20000.00 -nan 66340.00 66340.00", 0, true},
 		{"the average is no number", "2 70 7337.87 432216.41 112058.70 -nan -nan 432216.41 432216.41", 0, true},
 	}
@@ -361,41 +384,72 @@ func TestADeviationThatPerftestCannotComputeIsLeftOut(t *testing.T) {
 func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 	const (
 		bw  = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-		lat = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n"
+		lat = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% " +
+			"percentile[usec] 99.9% percentile[usec]\n"
 	)
 	tests := []struct{ name, in, want string }{
 		{"nothing", "", `read result of perftest: the output ends without a row of figures`},
-		{"a message instead of a table", "Did not detect devices\n Unable to find the Infiniband/RoCE device\n\n", `read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": the output ends without a row of figures`},
-		{"a header without rows", bw, `read result of perftest, line 1 "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": the output ends without a row of figures`},
-		{"a row of zeros", bw + " 2 1000 0.00 0.00 0.000000\n", `read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
-		{"a zero that is no rounding", bw + " 65536 1000 0.00 0.00 0.044000\n", `read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
-		{"a rate of zero that is no rounding", bw + " 2 1000 1.00 1.00 0.000000\n", `read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: a value of zero is a failed measurement`},
-		{"a figure that is not a number", bw + " 2 1000 nan nan nan\n", `read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan" is not a decimal number`},
-		{"an infinite figure", bw + " 2 1000 1.00 inf 0.1\n", `read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf" is not a decimal number`},
-		{"a figure too large for a float", bw + " 2 1000 1.00 1e999 0.1\n", `read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999" is not a decimal number`},
-		{"a negative figure", bw + " 2 1000 1.00 -1.00 0.1\n", `read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00" is not a finite number of zero or more`},
-		{"a size of zero", bw + " 0 1000 1.00 1.00 0.1\n", `read result of perftest, line 2 "0 1000 1.00 1.00 0.1": column #bytes: value "0" is not above zero`},
-		{"a fractional count", bw + " 2 10.5 1.00 1.00 0.1\n", `read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: value "10.5" is not a whole number`},
-		{"a row that is cut", bw + " 2 1000 1.00\n", `read result of perftest, line 2 "2 1000 1.00": the row has 3 fields, the header 5 columns`},
-		{"a line that is no row", bw + "segmentation fault\n", `read result of perftest, line 2 "segmentation fault": the row has 2 fields, the header 5 columns`},
-		{"a column not known", " #bytes #iterations BW peak[furlong] BW average[Gb/sec]\n", `read result of perftest, line 1 "#bytes #iterations BW peak[furlong] BW average[Gb/sec]": unknown layout: unknown column at "BW peak[furlong] BW average[Gb/sec]"`},
-		{"a column title that goes on", " #bytes #iterations MsgRate[Mpps]x\n", `read result of perftest, line 1 "#bytes #iterations MsgRate[Mpps]x": unknown layout: unknown column at "MsgRate[Mpps]x"`},
-		{"a column twice", " #bytes #iterations BW average[Gb/sec] BW average[MB/sec]\n", `read result of perftest, line 1 "#bytes #iterations BW average[Gb/sec] BW average[MB/sec]": unknown layout: column "BW average[MB/sec]" appears twice`},
-		{"no column of sizes", " #iterations BW average[Gb/sec]\n", `read result of perftest, line 1 "#iterations BW average[Gb/sec]": unknown layout: column #bytes or #iterations is missing`},
-		{"no column of results", " #bytes #iterations CPU_Util[%]\n", `read result of perftest, line 1 "#bytes #iterations CPU_Util[%]": unknown layout: neither a bandwidth nor a latency column`},
-		{"all samples instead of a summary", "#, usec\n1, 2.5\n", `read result of perftest, line 1 "#, usec": unknown layout: unknown column at "#, usec"`},
-		{"two tables", bw + " 2 1000 1.00 1.00 0.1\n" + lat, `read result of perftest, line 3 "` + strings.TrimSpace(lat) + `": a second table with other columns`},
-		{"latencies out of order", lat + " 2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00\n", `read result of perftest, line 2 "2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00": latency_max of 9 us is below latency_p99.9 of 10 us`},
-		{"a failed calibration", bw + "Correlation coefficient r^2: 0.83 < 0.9\n 2 1000 1.00 1.00 0.1\n", `read result of perftest, line 2 "Correlation coefficient r^2: 0.83 < 0.9": perftest could not calibrate the CPU clock and its figures mean nothing; run it again`},
-		{"a failed work request", bw + " Completion with error at client\n", `read result of perftest, line 2 "Completion with error at client": a work request failed; look at the state of the RDMA link`},
-		{"JSON that is cut", `{"results": {"MsgSize": 2`, `read result of perftest, line 1 "{\"results\": {\"MsgSize\": 2": the JSON is cut off`},
+		{"a message instead of a table", "Did not detect devices\n Unable to find the Infiniband/RoCE device\n\n",
+			`read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": the output ends without a row of figures`},
+		{"a header without rows", bw,
+			`read result of perftest, line 1 "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": the output ends without a row of figures`},
+		{"a row of zeros", bw + " 2 1000 0.00 0.00 0.000000\n",
+			`read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
+		{"a zero that is no rounding", bw + " 65536 1000 0.00 0.00 0.044000\n",
+			`read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
+		{"a rate of zero that is no rounding", bw + " 2 1000 1.00 1.00 0.000000\n",
+			`read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: a value of zero is a failed measurement`},
+		{"a figure that is not a number", bw + " 2 1000 nan nan nan\n",
+			`read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan" is not a decimal number`},
+		{"an infinite figure", bw + " 2 1000 1.00 inf 0.1\n",
+			`read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf" is not a decimal number`},
+		{"a figure too large for a float", bw + " 2 1000 1.00 1e999 0.1\n",
+			`read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999" is not a decimal number`},
+		{"a negative figure", bw + " 2 1000 1.00 -1.00 0.1\n",
+			`read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00" is not a finite number of zero or more`},
+		{"a size of zero", bw + " 0 1000 1.00 1.00 0.1\n",
+			`read result of perftest, line 2 "0 1000 1.00 1.00 0.1": column #bytes: value "0" is not above zero`},
+		{"a fractional count", bw + " 2 10.5 1.00 1.00 0.1\n",
+			`read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: value "10.5" is not a whole number`},
+		{"a row that is cut", bw + " 2 1000 1.00\n",
+			`read result of perftest, line 2 "2 1000 1.00": the row has 3 fields, the header 5 columns`},
+		{"a line that is no row", bw + "segmentation fault\n",
+			`read result of perftest, line 2 "segmentation fault": the row has 2 fields, the header 5 columns`},
+		{"a column not known", " #bytes #iterations BW peak[furlong] BW average[Gb/sec]\n",
+			`read result of perftest, line 1 "#bytes #iterations BW peak[furlong] BW average[Gb/sec]": unknown layout: unknown column at "BW peak[furlong] BW average[Gb/sec]"`},
+		{"a column title that goes on", " #bytes #iterations MsgRate[Mpps]x\n",
+			`read result of perftest, line 1 "#bytes #iterations MsgRate[Mpps]x": unknown layout: unknown column at "MsgRate[Mpps]x"`},
+		{"a column twice", " #bytes #iterations BW average[Gb/sec] BW average[MB/sec]\n",
+			`read result of perftest, line 1 "#bytes #iterations BW average[Gb/sec] BW average[MB/sec]": unknown layout: column "BW average[MB/sec]" appears twice`},
+		{"no column of sizes", " #iterations BW average[Gb/sec]\n",
+			`read result of perftest, line 1 "#iterations BW average[Gb/sec]": unknown layout: column #bytes or #iterations is missing`},
+		{"no column of results", " #bytes #iterations CPU_Util[%]\n",
+			`read result of perftest, line 1 "#bytes #iterations CPU_Util[%]": unknown layout: neither a bandwidth nor a latency column`},
+		{"all samples instead of a summary", "#, usec\n1, 2.5\n",
+			`read result of perftest, line 1 "#, usec": unknown layout: unknown column at "#, usec"`},
+		{"two tables", bw + " 2 1000 1.00 1.00 0.1\n" + lat, `read result of perftest, line 3 "` +
+			strings.TrimSpace(lat) + `": a second table with other columns`},
+		{"latencies out of order", lat + " 2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00\n",
+			`read result of perftest, line 2 "2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00": latency_max of 9 us is below latency_p99.9 of 10 us`},
+		{"a failed calibration", bw + "Correlation coefficient r^2: 0.83 < 0.9\n 2 1000 1.00 1.00 0.1\n",
+			`read result of perftest, line 2 "Correlation coefficient r^2: 0.83 < 0.9": perftest could not calibrate the CPU clock and its figures mean nothing; run it again`},
+		{"a failed work request", bw + " Completion with error at client\n",
+			`read result of perftest, line 2 "Completion with error at client": a work request failed; look at the state of the RDMA link`},
+		{"JSON that is cut", `{"results": {"MsgSize": 2`,
+			`read result of perftest, line 1 "{\"results\": {\"MsgSize\": 2": the JSON is cut off`},
 		{"JSON without results", `{"test_info": {"Mtu": 1024}}`, `read result of perftest: the JSON has no "results"`},
-		{"JSON with a figure not known", `{"results": {"MsgSize": 2, "BW_furlongs": 3}}`, `read result of perftest, line 1 "BW_furlongs": unknown layout: a figure with this name is not known`},
-		{"JSON with a row that is cut", `{"results": {"MsgSize": 2, "n_iterations": 5}}`, `read result of perftest, line 1 "2 5": MsgSize, n_iterations or the average is missing`},
-		{"JSON with a figure twice", `{"results": {"MsgSize": 2, "t_avg": 5, "t_avg": 6}}`, `read result of perftest, line 1 "2 5 6": t_avg appears twice in a row`},
-		{"JSON with a zero", `{"results": {"MsgSize": 2, "n_iterations": 5, "t_avg": 0.00}}`, `read result of perftest, line 1 "2 5 0.00": column t_avg: a value of zero is a failed measurement`},
-		{"JSON that closes too much", `{}}`, `read result of perftest, line 1 "}": unknown layout: a bracket that closes nothing`},
-		{"JSON too deep", strings.Repeat("{", 20), `read result of perftest, line 1 "{": unknown layout: nested too deep`},
+		{"JSON with a figure not known", `{"results": {"MsgSize": 2, "BW_furlongs": 3}}`,
+			`read result of perftest, line 1 "BW_furlongs": unknown layout: a figure with this name is not known`},
+		{"JSON with a row that is cut", `{"results": {"MsgSize": 2, "n_iterations": 5}}`,
+			`read result of perftest, line 1 "2 5": MsgSize, n_iterations or the average is missing`},
+		{"JSON with a figure twice", `{"results": {"MsgSize": 2, "t_avg": 5, "t_avg": 6}}`,
+			`read result of perftest, line 1 "2 5 6": t_avg appears twice in a row`},
+		{"JSON with a zero", `{"results": {"MsgSize": 2, "n_iterations": 5, "t_avg": 0.00}}`,
+			`read result of perftest, line 1 "2 5 0.00": column t_avg: a value of zero is a failed measurement`},
+		{"JSON that closes too much", `{}}`,
+			`read result of perftest, line 1 "}": unknown layout: a bracket that closes nothing`},
+		{"JSON too deep", strings.Repeat("{", 20),
+			`read result of perftest, line 1 "{": unknown layout: nested too deep`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -413,7 +467,8 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 
 func TestLinesBelowTheTableAreNotRead(t *testing.T) {
 	in := string(readFile(t, "testdata/perftest/synthetic-write_bw-4qp-ib-mib.txt"))
-	res, err := ParsePerftest(strings.NewReader(in + "deallocating GPU buffer 00007fdfc7e00000\n$ ls\n8 files\nn1:~#\n"))
+	res, err := ParsePerftest(strings.NewReader(in + "deallocating GPU buffer 00007fdfc7e00000\n$ ls\n8 " +
+		"files\nn1:~#\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

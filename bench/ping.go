@@ -10,7 +10,8 @@ import (
 )
 
 var pingEngines = []Engine{{
-	Name: "ping", Tool: toolPing, About: "time of an ICMP echo there and back, and how many are lost", Suite: SuiteTCP, Program: "ping", Package: "iputils-ping", plugin: ping{},
+	Name: "ping", Tool: toolPing, About: "time of an ICMP echo there and back, and how many are lost", Suite: SuiteTCP,
+	Program: "ping", Package: "iputils-ping", plugin: ping{},
 }}
 
 type ping struct{ nothing }
@@ -54,16 +55,19 @@ func (ping) metrics() []string {
 
 func (ping) parse(out Output, _ Options) ([]Figure, error) { return ParsePing(out.Stdout) }
 
-// Lines of ping. iputils says "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with "+2 errors" or "+1 duplicates" before the loss, and busybox
-// "3 packets transmitted, 3 packets received, 0% packet loss"; iputils "rtt min/avg/max/mdev = ..." and busybox "round-trip min/avg/max = ...".
+// Lines of ping. iputils says "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with
+// "+2 errors" or "+1 duplicates" before the loss, and busybox "3 packets transmitted, 3 packets
+// received, 0% packet loss"; iputils "rtt min/avg/max/mdev = ..." and busybox "round-trip
+// min/avg/max = ...".
 var (
 	pingCounts = regexp.MustCompile(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
 	pingLoss   = regexp.MustCompile(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
 	pingTimes  = regexp.MustCompile(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
-// ParsePing reads what ping of iputils or busybox printed. Times become us, and are those of the way there and back. That some echoes were lost is a result; that
-// none came back, or one twice, is a failure.
+// ParsePing reads what ping of iputils or busybox printed. Times become us, and are those of the
+// way there and back. That some echoes were lost is a result; that none came back, or one twice, is
+// a failure.
 func ParsePing(output []byte) ([]Figure, error) {
 	var sent, received int64
 	var times []Figure
@@ -134,7 +138,8 @@ func pingRow(line string, received int64) ([]Figure, error) {
 	if len(titles) != len(fields) {
 		return nil, fmt.Errorf("%d titles and %d times", len(titles), len(fields))
 	}
-	metric := map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax, "mdev": MetricLatencyStdev}
+	metric := map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax,
+		"mdev": MetricLatencyStdev}
 	value := make(map[string]float64)
 	var figures []Figure
 	for i, title := range titles {

@@ -37,7 +37,8 @@ func (o Options) place(ep Endpoint) Place {
 	return Place{CPUs: o.CPU, Memory: o.NUMA}
 }
 
-// ServerPlace is where the server runs: on other CPUs or memory than the options have for both nodes, where they are given. It is for Endpoint.Place.
+// ServerPlace is where the server runs: on other CPUs or memory than the options have for both
+// nodes, where they are given. It is for Endpoint.Place.
 func (o Options) ServerPlace(cpu, numa string) Place {
 	if cpu == "" && numa == "" {
 		return Place{}
@@ -94,7 +95,8 @@ func countList(list string) (int, error) {
 	return len(seen), nil
 }
 
-// verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not there, and the figure would be that of another place.
+// verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not
+// there, and the figure would be that of another place.
 func (p Place) verify(ctx context.Context, ask asker, node string) error {
 	if p == (Place{}) {
 		return nil
@@ -117,7 +119,8 @@ func (p Place) cpus(ctx context.Context, ask asker, node string) (int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(out.Stdout)))
 	if out.ExitCode != 0 || err != nil || n < 1 {
-		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("nothing can run with %v: %v", p, exitError(node, "nproc", out))}
+		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("nothing can run with %v: %v", p,
+			exitError(node, "nproc", out))}
 	}
 	return n, nil
 }

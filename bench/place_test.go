@@ -53,7 +53,8 @@ func run(t *testing.T, lab *fakeLab, engine string, client, server Endpoint, opt
 	var samples []Sample
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		samples, err = (&Runner{Exec: lab, Accelerator: "tcg", Emulated: true}).Run(t.Context(), mustEngine(t, engine), client, server, opts)
+		samples, err = (&Runner{Exec: lab, Accelerator: "tcg", Emulated: true}).Run(t.Context(), mustEngine(t, engine),
+			client, server, opts)
 		if err != nil {
 			t.Error(err)
 		}
@@ -69,7 +70,8 @@ func TestBothSidesAreHeldInTheirPlaceAndTheSampleSaysSo(t *testing.T) {
 	server := n1
 	server.Place = Place{CPUs: "2"}
 	s := run(t, lab, "ib_write_bw", n2, server, Options{CPU: "0-1"})[0]
-	if s.Error != "" || s.Placement != "client CPUs 0-1; server CPUs 2" || !strings.HasPrefix(s.Command, "taskset -c 0-1 ib_write_bw ") || !strings.HasPrefix(s.ServerCommand, "taskset -c 2 ib_write_bw ") {
+	if s.Error != "" || s.Placement != "client CPUs 0-1; server CPUs 2" || !strings.HasPrefix(s.Command,
+		"taskset -c 0-1 ib_write_bw ") || !strings.HasPrefix(s.ServerCommand, "taskset -c 2 ib_write_bw ") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -79,12 +81,16 @@ func TestAPlaceThatTheNodeDoesNotHaveIsRefusedOnce(t *testing.T) {
 		out  Output
 		want string
 	}{
-		"fewer CPUs":  {Output{Stdout: []byte("1\n")}, "attempt 1: n2: of CPUs 0-1 it has 1, not 2"},
-		"none of all": {Output{ExitCode: 1, Stderr: []byte("taskset: can't set pid 7's affinity: Invalid argument\n")}, "attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 1: taskset: can't set pid 7's affinity: Invalid argument"},
-		"nonsense":    {Output{Stdout: []byte("many\n")}, "attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 0: many"},
+		"fewer CPUs": {Output{Stdout: []byte("1\n")}, "attempt 1: n2: of CPUs 0-1 it has 1, not 2"},
+		"none of all": {Output{ExitCode: 1, Stderr: []byte("taskset: can't set pid 7's affinity: Invalid argument\n")},
+			"attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 1: taskset: can't set pid " +
+				"7's affinity: Invalid argument"},
+		"nonsense": {Output{Stdout: []byte("many\n")},
+			"attempt 1: n2: nothing can run with CPUs 0-1: run nproc on n2: exit status 0: many"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lab := &fakeLab{clients: []command{prints(t, goodBW)}, answers: map[string]Output{"n2 taskset -c 0-1 nproc": tt.out}}
+			lab := &fakeLab{clients: []command{prints(t, goodBW)},
+				answers: map[string]Output{"n2 taskset -c 0-1 nproc": tt.out}}
 			samples := run(t, lab, "ib_write_bw", n2, n1, Options{CPU: "0-1"})
 			if len(samples) != 1 || samples[0].Error != tt.want || samples[0].Attempt != 1 {
 				t.Errorf("got  %+v\nwant %s", samples, tt.want)
@@ -97,7 +103,8 @@ func TestAToolThatIsNotThereIsNamedWithItsPackage(t *testing.T) {
 	lab := &fakeLab{answers: map[string]Output{"n2 sh -c command -v sysbench": {ExitCode: 127}}}
 	samples := run(t, lab, "sysbench_cpu", n2, Endpoint{}, Options{})
 	const want = "attempt 1: n2: sysbench is not installed: install sysbench"
-	if len(samples) != 1 || samples[0].Error != want || samples[0].Server != "" || samples[0].Command != "" || lab.log != nil {
+	if len(samples) != 1 || samples[0].Error != want || samples[0].Server != "" || samples[0].Command != "" ||
+		lab.log != nil {
 		t.Errorf("got %+v and commands %q, want %s", samples, lab.log, want)
 	}
 	err := (&Runner{Exec: lab}).Fits(t.Context(), mustEngine(t, "sysbench_cpu"), Options{}, n2)
@@ -139,7 +146,8 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	stream := readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
 	chase := readFile(t, "testdata/lmbench/synthetic-3.0-a9-64MiB.txt")
 	oneGPU := Output{Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\n")}
-	localCopy := Output{Stdout: []byte("Index, Name:\n\tDescription\n=======================\n35, device_local_copy:\n\tCopies within a device\n")}
+	localCopy := Output{Stdout: []byte("Index, Name:\n\tDescription\n=======================\n35, " +
+		"device_local_copy:\n\tCopies within a device\n")}
 	for _, tt := range []struct {
 		engine  string
 		opts    Options
@@ -148,62 +156,86 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 	}{
 		{"sysbench_cpu", Options{Quick: true}, scripted{
 			"nproc": {Stdout: []byte("2\n")}, "sysbench --version": {Stdout: []byte("sysbench 1.0.20\n")},
-			"sysbench cpu --cpu-max-prime=10000 --threads=2 --time=2 run": {Stdout: readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt")},
+			"sysbench cpu --cpu-max-prime=10000 --threads=2 --time=2 run": {Stdout: readFile(t,
+				"testdata/sysbench/recorded-1.0.20-cpu-2threads.txt")},
 		}, "sysbench cpu --cpu-max-prime=10000 --threads=2 --time=2 run"},
 		{"stress_stream", Options{}, scripted{
-			"nproc": {Stdout: []byte("2\n")}, "cat /proc/meminfo": {Stdout: []byte("MemTotal: 211000 kB\nMemAvailable:   117000 kB\n")},
+			"nproc":               {Stdout: []byte("2\n")},
+			"cat /proc/meminfo":   {Stdout: []byte("MemTotal: 211000 kB\nMemAvailable:   117000 kB\n")},
 			"stress-ng --version": {Stdout: []byte("stress-ng, version 0.15.06 (gcc 12.2.0)\n")},
 			"stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics": {Stderr: stream},
 		}, "stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
-		{"stress_stream", Options{}, scripted{"nproc": {Stdout: []byte("64\n")}, "cat /proc/meminfo": {Stdout: []byte("MemAvailable:   117000 kB\n")}},
+		{"stress_stream", Options{}, scripted{"nproc": {Stdout: []byte("64\n")},
+			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   117000 kB\n")}},
 			"attempt 1: n2: stress-ng's stream needs 768 MiB for 64 CPUs; half of what is available is 57 MiB"},
 		{latMemRd, Options{Accelerator: "kvm", Quick: true}, scripted{
-			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
+			"cat /proc/meminfo":                   {Stdout: []byte("MemAvailable:   180000 kB\n")},
+			"lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
 		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
 		{latMemRd, Options{Accelerator: "kvm"}, scripted{
-			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 512 128": {Stderr: chase},
+			"cat /proc/meminfo":                    {Stdout: []byte("MemAvailable:   180000000 kB\n")},
+			"lat_mem_rd -P 1 -W 1 -N 1 -t 512 128": {Stderr: chase},
 		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, and not with 536870912`},
 		{latMemRd, Options{Bytes: 3 << 24}, scripted{
-			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   180000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
+			"cat /proc/meminfo":                   {Stdout: []byte("MemAvailable:   180000 kB\n")},
+			"lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
 		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
 		{latMemRd, Options{}, scripted{
-			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   9000 kB\n")}, "lat_mem_rd -P 1 -W 1 -N 1 -t 4 128": {Stderr: chase},
+			"cat /proc/meminfo":                  {Stdout: []byte("MemAvailable:   9000 kB\n")},
+			"lat_mem_rd -P 1 -W 1 -N 1 -t 4 128": {Stderr: chase},
 		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, and not with 4194304`},
 		{latMemRd, Options{}, scripted{"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   2000 kB\n")}},
 			"attempt 1: n2: half of the memory that is available is 0 MiB; 1 MiB are to be read"},
 		{"lat_mem_rd/numa0-1", Options{Accelerator: "kvm", Quick: true}, scripted{
-			"cat /sys/devices/system/node/node0/cpulist": {Stdout: []byte("0-3\n")}, "cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("\n")},
-			"taskset -c 0-3 numactl --membind=1 nproc":                               {Stdout: []byte("4\n")},
-			"cat /sys/devices/system/node/node1/meminfo":                             {Stdout: []byte("Node 1 MemFree:  180000 kB\nNode 1 Active(file):   10 kB\nNode 1 Inactive(file):  0 kB\n")},
+			"cat /sys/devices/system/node/node0/cpulist": {Stdout: []byte("0-3\n")},
+			"cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("\n")},
+			"taskset -c 0-3 numactl --membind=1 nproc":   {Stdout: []byte("4\n")},
+			"cat /sys/devices/system/node/node1/meminfo": {Stdout: []byte(
+				"Node 1 MemFree:  180000 kB\nNode 1 Active(file):   10 kB\nNode 1 Inactive(file):  0 kB\n")},
 			"taskset -c 0-3 numactl --membind=1 lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
 		}, "taskset -c 0-3 numactl --membind=1 lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
 		{"stress_stream/numa1", Options{}, scripted{
-			"cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("2-3\n")}, "taskset -c 2-3 numactl --membind=1 nproc": {Stdout: []byte("2\n")},
-			"cat /sys/devices/system/node/node1/meminfo": {Stdout: []byte("Node 1 MemTotal: 211000 kB\nNode 1 MemFree:        90000 kB\nNode 1 Active(file):    7000 kB\nNode 1 Inactive(file): 20000 kB\n")}, "stress-ng --version": {Stdout: []byte("stress-ng, version 0.15.06 (gcc 12.2.0)\n")},
+			"cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("2-3\n")},
+			"taskset -c 2-3 numactl --membind=1 nproc":   {Stdout: []byte("2\n")},
+			"cat /sys/devices/system/node/node1/meminfo": {Stdout: []byte("Node 1 MemTotal: 211000 kB\nNode 1 " +
+				"MemFree:        90000 kB\nNode 1 Active(file):    7000 kB\nNode 1 Inactive(file): 20000 kB\n")},
+			"stress-ng --version": {Stdout: []byte("stress-ng, version 0.15.06 (gcc 12.2.0)\n")},
 			"taskset -c 2-3 numactl --membind=1 stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics": {Stderr: stream},
 		}, "taskset -c 2-3 numactl --membind=1 stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
-		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {ExitCode: 1}}, "attempt 1: n2: it has no NUMA node 3"},
-		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {Stdout: []byte("\n")}}, "attempt 1: n2: its NUMA node 3 has no CPUs"},
-		{"gpu_bandwidth_local", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
+		{"stress_stream/numa3", Options{}, scripted{"cat /sys/devices/system/node/node3/cpulist": {ExitCode: 1}},
+			"attempt 1: n2: it has no NUMA node 3"},
+		{"stress_stream/numa3", Options{},
+			scripted{"cat /sys/devices/system/node/node3/cpulist": {Stdout: []byte("\n")}},
+			"attempt 1: n2: its NUMA node 3 has no CPUs"},
+		{"gpu_bandwidth_local", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}},
+			"attempt 1: n2: nvidia-smi -L finds no GPU"},
 		{"gpu_bandwidth_local", Options{}, scripted{
-			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": {Stdout: []byte("Index, Name:\n\tDescription\n=======================\n0, host_to_device_memcpy_ce:\n\tHost to device CE memcpy\n")},
+			"sh -c nvidia-smi -L": oneGPU,
+			"nvbandwidth -l": {Stdout: []byte("Index, Name:\n\tDescription\n=======================\n0, " +
+				"host_to_device_memcpy_ce:\n\tHost to device CE memcpy\n")},
 		}, "attempt 1: n2: its nvbandwidth has no test case device_local_copy: it takes a later release"},
 		{"gpu_bandwidth_local", Options{}, scripted{
 			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": localCopy,
-			"nvbandwidth -t device_local_copy": {Stdout: readFile(t, "testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
+			"nvbandwidth -t device_local_copy": {Stdout: readFile(t,
+				"testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
 		}, "nvbandwidth -t device_local_copy"},
 		{"gpu_bandwidth_local", Options{NUMA: "1"}, scripted{
-			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": localCopy, "numactl --membind=1 nproc": {Stdout: []byte("4\n")},
-			"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": {Stdout: readFile(t, "testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
+			"sh -c nvidia-smi -L": oneGPU, "nvbandwidth -l": localCopy,
+			"numactl --membind=1 nproc": {Stdout: []byte("4\n")},
+			"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": {Stdout: readFile(t,
+				"testdata/nvbandwidth/synthetic-0.8-device_local_copy.txt")},
 		}, "numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity"},
-		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}}, "attempt 1: n2: nvidia-smi -L finds no GPU"},
+		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}},
+			"attempt 1: n2: nvidia-smi -L finds no GPU"},
 		{"nccl_all_reduce", Options{}, scripted{
 			"sh -c nvidia-smi -L": {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
-			"env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t, "testdata/nccl-tests/dgxc-h100-all_reduce.txt")},
+			"env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t,
+				"testdata/nccl-tests/dgxc-h100-all_reduce.txt")},
 		}, "env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2"},
 	} {
 		t.Run(tt.engine+" "+tt.command, func(t *testing.T) {
-			samples, err := (&Runner{Exec: serverless{tt.lab}, Retries: -1}).RunLocal(t.Context(), mustEngine(t, tt.engine), n2, tt.opts)
+			samples, err := (&Runner{Exec: serverless{tt.lab}, Retries: -1}).RunLocal(t.Context(),
+				mustEngine(t, tt.engine), n2, tt.opts)
 			if err != nil || len(samples) == 0 {
 				t.Fatalf("%d samples, error %v", len(samples), err)
 			}
@@ -211,9 +243,12 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 			if got := s.Error + s.Command; s.Error != tt.command && got != tt.command {
 				t.Errorf("got %s, want %s", got, tt.command)
 			}
-			placement := map[string]string{"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": "memory of NUMA node 1"}[tt.command]
-			placement = cmp.Or(placement, map[string]string{"lat_mem_rd/numa0-1": "CPUs 0-3, memory of NUMA node 1", "stress_stream/numa1": "CPUs 2-3, memory of NUMA node 1"}[tt.engine])
-			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Test != tt.engine || s.Placement != cmp.Or(placement, "not pinned") {
+			placement := map[string]string{
+				"numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity": "memory of NUMA node 1"}[tt.command]
+			placement = cmp.Or(placement, map[string]string{"lat_mem_rd/numa0-1": "CPUs 0-3, memory of NUMA node 1",
+				"stress_stream/numa1": "CPUs 2-3, memory of NUMA node 1"}[tt.engine])
+			if s.Server != "" || s.ServerCommand != "" || s.Client != "n2" || s.Test != tt.engine ||
+				s.Placement != cmp.Or(placement, "not pinned") {
 				t.Errorf("%+v", s)
 			}
 		})

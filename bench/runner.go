@@ -13,15 +13,17 @@ import (
 
 // An Executor runs commands on nodes.
 type Executor interface {
-	// Exec runs argv on a node and returns when it has ended. Ending ctx kills the command; Exec returns soon
-	// after, with an error and with what had been printed. A command that ran and failed is not an error: its status is in the output.
+	// Exec runs argv on a node and returns when it has ended. Ending ctx kills the command; Exec
+	// returns soon after, with an error and with what had been printed. A command that ran and
+	// failed is not an error: its status is in the output.
 	Exec(ctx context.Context, node string, argv []string) (Output, error)
 }
 
 // Nodes are what a Runner measures on.
 type Nodes interface {
 	Executor
-	// Serve is Exec for a server: its end is of no interest before awaited is closed, and looks at whether it has come would only disturb what it serves.
+	// Serve is Exec for a server: its end is of no interest before awaited is closed, and looks at
+	// whether it has come would only disturb what it serves.
 	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
 	// ReadFile returns what a file of a node holds. It takes next to nothing from what runs there.
 	ReadFile(ctx context.Context, node, path string) ([]byte, error)
@@ -56,15 +58,19 @@ type Runner struct {
 	Accelerator string // what executes the nodes' CPUs: "kvm" or "tcg"
 	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
 
-	Retries     int           // more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
-	TimeLimit   time.Duration // for one try of the client, beyond the time that it is to measure for; 0 means DefaultTimeLimit
+	// more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
+	Retries int
+	// for one try of the client, beyond the time that it is to measure for; 0 means
+	// DefaultTimeLimit
+	TimeLimit   time.Duration
 	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
 	FirstPort   int           // 0 means DefaultFirstPort
 
 	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
 	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
 
-	// KeepPrinted leaves with each measurement what its programs printed, see Sample.Printed: a latency test that lists every latency prints some 100 KiB.
+	// KeepPrinted leaves with each measurement what its programs printed, see Sample.Printed: a
+	// latency test that lists every latency prints some 100 KiB.
 	KeepPrinted bool
 
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
@@ -118,7 +124,8 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		return nil, fmt.Errorf("measure %s: first port %d; give 1 to %d", engine.Name, r.FirstPort, 1<<16-portCount)
 	}
 	if r.WarmUps < 0 || r.CoolDown < 0 {
-		return nil, fmt.Errorf("measure %s: %d warm-ups, cool-down of %v: both are 0 or more", engine.Name, r.WarmUps, r.CoolDown)
+		return nil, fmt.Errorf("measure %s: %d warm-ups, cool-down of %v: both are 0 or more", engine.Name, r.WarmUps,
+			r.CoolDown)
 	}
 	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
 	if err := engine.check(client, server, opts); err != nil {
@@ -180,7 +187,8 @@ func (m *measurement) nodes() []Endpoint {
 	return []Endpoint{m.client, m.server}
 }
 
-// prepare finds out whether the nodes can run the engine where they are asked to. An *UnfitError is final: trying again would not help.
+// prepare finds out whether the nodes can run the engine where they are asked to. An *UnfitError is
+// final: trying again would not help.
 func (m *measurement) prepare(ctx context.Context) error {
 	for _, ep := range m.nodes() {
 		if err := m.installed(ctx, m.engine, ep.Node); err != nil {
@@ -294,7 +302,8 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure; of one that failed, what the programs printed.
+// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure;
+// of one that failed, what the programs printed.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
 	unprepared := m.prepare(ctx)
 	opts := m.opts
@@ -399,7 +408,8 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Program, m.server.Node, port, limit)
+			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Program,
+				m.server.Node, port, limit)
 			if lastErr != nil {
 				err = fmt.Errorf("%w; the last look failed: %w", err, lastErr)
 			}
@@ -408,7 +418,8 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	}
 }
 
-// listening looks whether the server listens on a TCP port, which does not use up the one connection that a server of perftest takes.
+// listening looks whether the server listens on a TCP port, which does not use up the one
+// connection that a server of perftest takes.
 func (m *measurement) listening(ctx context.Context, port int) (bool, error) {
 	b, err := m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp")
 	if err != nil || listens(b, port) {
@@ -428,7 +439,8 @@ func (m *measurement) serverEnded(e ended, when string) error {
 
 // runClient runs the client within the time limit. A server that fails meanwhile leaves it only a little time,
 // as perftest's client can wait for ever for a server that is gone.
-func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended, serverEarly error) {
+func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
+	serverEarly error) {
 	limit := m.TimeLimit
 	if limit == 0 {
 		limit = DefaultTimeLimit
@@ -513,7 +525,8 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 
 // printed is what the programs of an attempt printed, without the streams that they left empty.
 func printed(client, server Output) (all []Stream) {
-	for _, s := range []Stream{{"client stdout", client.Stdout}, {"client stderr", client.Stderr}, {"server stdout", server.Stdout}, {"server stderr", server.Stderr}} {
+	for _, s := range []Stream{{"client stdout", client.Stdout}, {"client stderr", client.Stderr},
+		{"server stdout", server.Stdout}, {"server stderr", server.Stderr}} {
 		if len(s.Text) > 0 {
 			all = append(all, s)
 		}
@@ -539,9 +552,11 @@ func (m *measurement) transcript(client, server Output) string {
 		}
 		text := x.text
 		if len(text) > maxOutput {
-			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput, text[len(text)-maxOutput/2:])
+			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput,
+				text[len(text)-maxOutput/2:])
 		}
-		fmt.Fprintf(&b, "%s on %s, %s:\n%s\n", x.who, x.node, x.stream, strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\n"))
+		fmt.Fprintf(&b, "%s on %s, %s:\n%s\n", x.who, x.node, x.stream,
+			strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\n"))
 	}
 	return b.String()
 }

@@ -156,7 +156,8 @@ func measure(t *testing.T, lab *fakeLab, change func(*Runner)) ([]Sample, []stri
 	var progress []string
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runner{Exec: lab, Accelerator: "tcg", Emulated: true, Progress: func(p Progress) {
-			progress = append(progress, fmt.Sprintf("%s %s-%s %d done=%v retry=%v failed=%v", p.Engine, p.Client, p.Server, p.Attempt, p.Done, p.Retry, p.Err != nil))
+			progress = append(progress, fmt.Sprintf("%s %s-%s %d done=%v retry=%v failed=%v", p.Engine, p.Client,
+				p.Server, p.Attempt, p.Done, p.Retry, p.Err != nil))
 		}}
 		if change != nil {
 			change(r)
@@ -180,7 +181,8 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 		t.Fatalf("%d samples, want 23 sizes of 3 figures: %+v", len(samples), samples)
 	}
 	want := Sample{
-		Test: "ib_write_bw", Client: "n2", Server: "n1", Metric: MetricBWPeak, Bytes: 2, Iterations: 20, Value: 0.000081, Unit: UnitGbps,
+		Test: "ib_write_bw", Client: "n2", Server: "n1", Metric: MetricBWPeak, Bytes: 2, Iterations: 20,
+		Value: 0.000081, Unit: UnitGbps,
 		Tool: "perftest", Version: "6.06",
 		Command:       "ib_write_bw -d rxe1 -x 3 --report_gbits -F -p 20000 -n 20 -u 18 -a 10.0.0.1",
 		ServerCommand: "ib_write_bw -d rxe0 -x 1 --report_gbits -F -p 20000 -n 20 -u 18 -a",
@@ -195,7 +197,8 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 			t.Fatalf("sample %+v: %v", s, s.check())
 		}
 	}
-	wantProgress := []string{"ib_write_bw n2-n1 1 done=false retry=false failed=false", "ib_write_bw n2-n1 1 done=true retry=false failed=false"}
+	wantProgress := []string{"ib_write_bw n2-n1 1 done=false retry=false failed=false",
+		"ib_write_bw n2-n1 1 done=true retry=false failed=false"}
 	if diff := cmp.Diff(wantProgress, progress); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
@@ -204,12 +207,14 @@ func TestAGoodMeasurementGivesASampleForEachFigure(t *testing.T) {
 func TestAFigureIsHeldAgainstTheWire(t *testing.T) {
 	measured := func(rate float64) []Sample {
 		var samples []Sample
-		lab := &fakeLab{clients: []command{prints(t, goodBW)}, version: Output{Stdout: []byte("Version: 6.06\n"), ExitCode: 1}}
+		lab := &fakeLab{clients: []command{prints(t, goodBW)}, version: Output{Stdout: []byte("Version: 6.06\n"),
+			ExitCode: 1}}
 		synctest.Test(t, func(t *testing.T) {
 			client, server := n2, n1
 			client.Wire, server.Wire = Wire{Rate: 100, MTU: 4096}, Wire{Rate: rate, MTU: 4096}
 			var err error
-			if samples, err = (&Runner{Exec: lab, Accelerator: "kvm", Retries: -1}).Run(t.Context(), mustEngine(t, "ib_write_bw"), client, server, Options{}); err != nil {
+			if samples, err = (&Runner{Exec: lab, Accelerator: "kvm", Retries: -1}).Run(t.Context(),
+				mustEngine(t, "ib_write_bw"), client, server, Options{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -251,26 +256,39 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 		seconds float64
 	}{
 		{"the calibration fails each time", &fakeLab{clients: []command{miscalibrated(t)}}, 0, calibration, 0},
-		{"the calibration fails and nothing is tried again", &fakeLab{clients: []command{miscalibrated(t)}}, -1, calibration, 0},
-		{"the client prints zeros only", &fakeLab{clients: []command{prints(t, "perftest/synthetic-bad-zeros.txt")}}, -1,
+		{"the calibration fails and nothing is tried again", &fakeLab{clients: []command{miscalibrated(t)}}, -1,
+			calibration, 0},
+		{"the client prints zeros only", &fakeLab{clients: []command{prints(t, "perftest/synthetic-bad-zeros.txt")}},
+			-1,
 			`read result of perftest, line 23 "65536      350           0.000000            0.000000            0.000000": column BW average[Gb/sec]: a value of zero is a failed measurement`, 2},
-		{"the client prints the infinities of a failed calibration", &fakeLab{clients: []command{prints(t, "perftest/recorded-6.06-rxe-tcg-bad-calibration-write_lat.txt")}}, -1,
+		{"the client prints the infinities of a failed calibration",
+			&fakeLab{clients: []command{prints(t, "perftest/recorded-6.06-rxe-tcg-bad-calibration-write_lat.txt")}}, -1,
 			`read result of perftest, line 22 "2       1000          inf            inf          inf      \t       inf         \t-nan   \t\tinf     \t\tinf": column t_min[usec]: value "inf" is not a decimal number`, 2},
 		{"the client prints garbage", &fakeLab{clients: []command{fails(0, "\x00\xff!\nnot a table\n", "")}}, 0,
 			`read result of perftest, line 2 "not a table": the output ends without a row of figures`, 0},
 		{"the table is cut off", &fakeLab{clients: []command{prints(t, "perftest/synthetic-bad-cut-table.txt")}}, 1,
 			`read result of perftest, line 24 "131072     350              0.24               0.23   \t\t   0.000219": the table is cut off: the line that closes it is missing`, 2},
-		{"the client cannot connect", &fakeLab{clients: []command{fails(1, "", "Couldn't connect to 10.0.0.1:20000\n Unable to open file descriptor for socket connection\n")}}, -1,
+		{"the client cannot connect", &fakeLab{clients: []command{fails(1, "",
+			"Couldn't connect to 10.0.0.1:20000\n Unable to open file descriptor for socket connection\n")}}, -1,
 			`run ib_write_bw on n2: exit status 1: Unable to open file descriptor for socket connection`, 0},
-		{"the client fails without a word", &fakeLab{clients: []command{fails(139, "", "")}}, -1, `run ib_write_bw on n2: exit status 139`, 0},
-		{"the client hangs", &fakeLab{clients: []command{hangs}}, 1, `run ib_write_bw on n2: no result within 3m5s`, 185},
-		{"the node does not answer", &fakeLab{clients: []command{func(context.Context) (Output, error) { return Output{}, errors.New("agent of n2: broken pipe") }}}, -1,
+		{"the client fails without a word", &fakeLab{clients: []command{fails(139, "", "")}}, -1,
+			`run ib_write_bw on n2: exit status 139`, 0},
+		{"the client hangs", &fakeLab{clients: []command{hangs}}, 1, `run ib_write_bw on n2: no result within 3m5s`,
+			185},
+		{"the node does not answer", &fakeLab{clients: []command{func(context.Context) (Output, error) {
+			return Output{}, errors.New("agent of n2: broken pipe")
+		}}}, -1,
 			`run ib_write_bw on n2: agent of n2: broken pipe`, 0},
-		{"the server ends at once", &fakeLab{clients: []command{hangs}, servers: []command{fails(1, "", " Unable to find the Infiniband/RoCE device\n")}}, 0,
+		{"the server ends at once", &fakeLab{clients: []command{hangs},
+			servers: []command{fails(1, "", " Unable to find the Infiniband/RoCE device\n")}}, 0,
 			`server ended before it listened: run ib_write_bw on n1: exit status 1: Unable to find the Infiniband/RoCE device`, 0},
-		{"the server's node does not answer", &fakeLab{clients: []command{hangs}, servers: []command{func(context.Context) (Output, error) { return Output{}, errors.New("no agent") }}}, 0,
+		{"the server's node does not answer", &fakeLab{clients: []command{hangs},
+			servers: []command{func(context.Context) (Output, error) {
+				return Output{}, errors.New("no agent")
+			}}}, 0,
 			`server ib_write_bw on n1 ended before it listened: no agent`, 0},
-		{"the server never listens", &fakeLab{clients: []command{hangs}, deaf: true}, -1, `wait for ib_write_bw on n1: TCP port 20000 does not listen after 30s`, 0},
+		{"the server never listens", &fakeLab{clients: []command{hangs}, deaf: true}, -1,
+			`wait for ib_write_bw on n1: TCP port 20000 does not listen after 30s`, 0},
 		{"the server's ports cannot be read", &fakeLab{clients: []command{hangs}, noProc: errors.New("no cat")}, -1,
 			`wait for ib_write_bw on n1: TCP port 20000 does not listen after 30s; the last look failed: no cat`, 0},
 	}
@@ -300,7 +318,8 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			}
 			// The client starts when the server listens.
 			reached := !strings.Contains(tt.want, " listen")
-			if s.Attempt != attempts || s.Metric != "" || s.Value != 0 || (s.Command != "") != reached || s.ServerCommand == "" || !s.Emulated || s.check() != nil {
+			if s.Attempt != attempts || s.Metric != "" || s.Value != 0 || (s.Command != "") != reached ||
+				s.ServerCommand == "" || !s.Emulated || s.check() != nil {
 				t.Errorf("sample %+v: %v", s, s.check())
 			}
 			if s.Seconds != tt.seconds {
@@ -335,7 +354,8 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	const server = "server on n1, stderr:\nthe server's last words\n"
 	want := "attempt 1:\nclient on n2, stdout:\nline one\nline two\nclient on n2, stderr:\na complaint\n" + server +
 		"\nattempt 2:\nclient on n2, stdout:\nhalf a table?\n" + server +
-		"\nattempt 3:\nclient on n2, stdout:\nbegins" + long[:maxOutput/2-6] + "\n(10 bytes are left out)\n" + long[:maxOutput/2-4] + "ends\n" + server
+		"\nattempt 3:\nclient on n2, stdout:\nbegins" + long[:maxOutput/2-6] + "\n(10 bytes are left out)\n" +
+		long[:maxOutput/2-4] + "ends\n" + server
 	if diff := cmp.Diff(want, samples[0].Output); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -345,7 +365,8 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// What the programs of a good measurement printed is kept where that is asked for: byte by byte, once, and of the attempt that gave the figures.
+// What the programs of a good measurement printed is kept where that is asked for: byte by byte,
+// once, and of the attempt that gave the figures.
 func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	table := readFile(t, "testdata/"+goodBW)
 	newLab := func() *fakeLab {
@@ -362,7 +383,8 @@ func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 		}
 	}
 	samples, _ := measure(t, newLab(), func(r *Runner) { r.KeepPrinted = true })
-	want := []Stream{{"client stdout", table}, {"client stderr", []byte("a \xff warning\n")}, {"server stdout", []byte(" the server's table \n\n")}}
+	want := []Stream{{"client stdout", table}, {"client stderr", []byte("a \xff warning\n")},
+		{"server stdout", []byte(" the server's table \n\n")}}
 	if diff := cmp.Diff(want, samples[0].Printed); diff != "" || samples[0].Attempt != 2 {
 		t.Errorf("attempt %d (-want +got):\n%s", samples[0].Attempt, diff)
 	}
@@ -447,7 +469,8 @@ func TestAnEndedContextStopsTheMeasurement(t *testing.T) {
 }
 
 func TestEachNodeIsAskedForItsVersionOnce(t *testing.T) {
-	lab := &fakeLab{clients: []command{prints(t, goodBW)}, version: Output{Stdout: []byte("Version: 6.06\n"), ExitCode: 1}}
+	lab := &fakeLab{clients: []command{prints(t, goodBW)}, version: Output{Stdout: []byte("Version: 6.06\n"),
+		ExitCode: 1}}
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runner{Exec: lab}
 		for range 3 {
@@ -470,7 +493,8 @@ func TestEachNodeIsAskedForItsVersionOnce(t *testing.T) {
 
 func TestIperf3RunsAndTellsItsOwnReason(t *testing.T) {
 	refused := string(readFile(t, "testdata/iperf3/recorded-3.12-refused.json"))
-	lab := &fakeLab{clients: []command{fails(1, refused, ""), prints(t, "iperf3/recorded-3.12-tcp.json")}, version: Output{Stdout: []byte("iperf 3.12 (cJSON 1.7.15)\n")}}
+	lab := &fakeLab{clients: []command{fails(1, refused, ""), prints(t, "iperf3/recorded-3.12-tcp.json")},
+		version: Output{Stdout: []byte("iperf 3.12 (cJSON 1.7.15)\n")}}
 	synctest.Test(t, func(t *testing.T) {
 		var reason error
 		r := &Runner{Exec: lab, Accelerator: "kvm", Progress: func(p Progress) {
@@ -483,10 +507,12 @@ func TestIperf3RunsAndTellsItsOwnReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		var exit *ExitError
-		if !errors.As(reason, &exit) || exit.Code != 1 || !strings.HasSuffix(reason.Error(), "read result of iperf3: unable to connect to server: Connection refused") {
+		if !errors.As(reason, &exit) || exit.Code != 1 || !strings.HasSuffix(reason.Error(),
+			"read result of iperf3: unable to connect to server: Connection refused") {
 			t.Errorf("reason of the first attempt: %v", reason)
 		}
-		if len(samples) != 2 || samples[0].Metric != MetricThroughput || samples[1].Metric != MetricRetransmits || samples[1].Version != "3.12" {
+		if len(samples) != 2 || samples[0].Metric != MetricThroughput || samples[1].Metric != MetricRetransmits ||
+			samples[1].Version != "3.12" {
 			t.Errorf("samples %+v", samples)
 		}
 	})
@@ -499,14 +525,30 @@ func TestBadArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		change func(client, server *Endpoint, o *Options, r *Runner)
 		want   string
 	}{
-		{"one node", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) { *c = *s }, `measure ib_write_bw from "n1" to "n1": client and server are both node "n1"`},
-		{"no address", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) { s.Addr = Endpoint{}.Addr }, `measure iperf3 from "n2" to "n1": node "n1" has no address`},
-		{"no device", "ib_read_lat", func(c, s *Endpoint, o *Options, r *Runner) { c.Device = "" }, `measure ib_read_lat from "n2" to "n1": node "n2" has no RDMA device ("") or no GID index (3)`},
-		{"no GID index", "ib_read_lat", func(c, s *Endpoint, o *Options, r *Runner) { s.GIDIndex = -1 }, `measure ib_read_lat from "n2" to "n1": node "n1" has no RDMA device ("rxe0") or no GID index (-1)`},
-		{"too few iterations", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) { o.Iterations = 4 }, `measure ib_write_bw from "n2" to "n1": 4 iterations; perftest takes 5 to 100000000`},
-		{"too large a message", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) { o.Bytes = 1 << 24 }, `measure ib_write_bw from "n2" to "n1": message size 16777216; give 1 to 8388608 bytes`},
-		{"a duration below zero", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) { o.Seconds = -1 }, `measure iperf3 from "n2" to "n1": duration of -1 s is below zero`},
-		{"ports that do not exist", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) { r.FirstPort = 65000 }, `measure iperf3: first port 65000; give 1 to 57536`},
+		{"one node", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) {
+			*c = *s
+		}, `measure ib_write_bw from "n1" to "n1": client and server are both node "n1"`},
+		{"no address", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) {
+			s.Addr = Endpoint{}.Addr
+		}, `measure iperf3 from "n2" to "n1": node "n1" has no address`},
+		{"no device", "ib_read_lat", func(c, s *Endpoint, o *Options, r *Runner) {
+			c.Device = ""
+		}, `measure ib_read_lat from "n2" to "n1": node "n2" has no RDMA device ("") or no GID index (3)`},
+		{"no GID index", "ib_read_lat", func(c, s *Endpoint, o *Options, r *Runner) {
+			s.GIDIndex = -1
+		}, `measure ib_read_lat from "n2" to "n1": node "n1" has no RDMA device ("rxe0") or no GID index (-1)`},
+		{"too few iterations", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) {
+			o.Iterations = 4
+		}, `measure ib_write_bw from "n2" to "n1": 4 iterations; perftest takes 5 to 100000000`},
+		{"too large a message", "ib_write_bw", func(c, s *Endpoint, o *Options, r *Runner) {
+			o.Bytes = 1 << 24
+		}, `measure ib_write_bw from "n2" to "n1": message size 16777216; give 1 to 8388608 bytes`},
+		{"a duration below zero", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) {
+			o.Seconds = -1
+		}, `measure iperf3 from "n2" to "n1": duration of -1 s is below zero`},
+		{"ports that do not exist", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) {
+			r.FirstPort = 65000
+		}, `measure iperf3: first port 65000; give 1 to 57536`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,42 +7,52 @@ import "time"
 // A Sample is one figure with everything needed to judge and to repeat it: one line of samples.jsonl.
 // A failed measurement is a Sample too: Error is set, Metric is empty and Value means nothing.
 type Sample struct {
-	Run        string `json:"run"`                  // groups the samples of one invocation of a tool, unique in a result file
-	Test       string `json:"test"`                 // the engine's name, e.g. "ib_write_bw"
-	Client     string `json:"client"`               // node that ran Command
-	Server     string `json:"server"`               // node that ran ServerCommand, or that answered; empty where one node was measured
+	// groups the samples of one invocation of a tool, unique in a result file
+	Run    string `json:"run"`
+	Test   string `json:"test"`   // the engine's name, e.g. "ib_write_bw"
+	Client string `json:"client"` // node that ran Command
+	// node that ran ServerCommand, or that answered; empty where one node was measured
+	Server     string `json:"server"`
 	Metric     string `json:"metric,omitempty"`     // one of the Metric constants
 	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 where the tool has none (iperf3)
 	Iterations int64  `json:"iterations,omitempty"` // as the tool printed it; 0 where it prints none
 
 	Value float64 `json:"value"` // in Unit; finite and, but for counts of events such as retransmits, above zero
 	Unit  string  `json:"unit,omitempty"`
-	// Limit is what the wire carries of payload with messages of this size, in Unit; 0 where that is not known, as with soft RoCE. See Wire.
+	// Limit is what the wire carries of payload with messages of this size, in Unit; 0 where that
+	// is not known, as with soft RoCE. See Wire.
 	Limit float64 `json:"limit,omitempty"`
 
 	// Derived tells that the tool printed 0 because the figure is smaller than its last decimal, and that
 	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).
 	Derived bool `json:"derived,omitempty"`
 
-	// Latencies are all of them, in us and in the order of time: on the sample of the median, where Options.Raw asked for them. They are not part of a line of samples.jsonl.
+	// Latencies are all of them, in us and in the order of time: on the sample of the median, where
+	// Options.Raw asked for them. They are not part of a line of samples.jsonl.
 	Latencies []float64 `json:"-"`
 
-	// Printed is all that the programs printed in the attempt that gave the figure, where Runner.KeepPrinted asks for it: on the first sample of an invocation. It is no part of a line either.
+	// Printed is all that the programs printed in the attempt that gave the figure, where
+	// Runner.KeepPrinted asks for it: on the first sample of an invocation. It is no part of a line
+	// either.
 	Printed []Stream `json:"-"`
 
-	Tool          string    `json:"tool"`              // e.g. "perftest", "iperf3"
-	Version       string    `json:"version,omitempty"` // the tool's version on the client
-	Command       string    `json:"command"`           // the client's command line, quoted for a shell; empty where it did not come to that
-	ServerCommand string    `json:"server_command,omitempty"`
-	Placement     string    `json:"placement,omitempty"` // where client and server were held: "not pinned", or CPUs and NUMA nodes
-	WarmUps       int       `json:"warm_ups,omitempty"`  // measurements made just before, whose figures were dropped
-	Accelerator   string    `json:"accelerator"`         // "kvm" or "tcg": what executed the nodes' CPUs
-	Emulated      bool      `json:"emulated"`            // true if the RDMA device or the CPU was emulated: not a figure of hardware
-	Started       time.Time `json:"started"`
-	Seconds       float64   `json:"seconds"` // wall time of the invocation
-	Attempt       int       `json:"attempt"` // 1 for the first try
-	Error         string    `json:"error,omitempty"`
-	// Output is what client and server had printed in each attempt, where the measurement failed; of a stream with more than 16 KiB, its beginning and its end.
+	Tool    string `json:"tool"`              // e.g. "perftest", "iperf3"
+	Version string `json:"version,omitempty"` // the tool's version on the client
+	// the client's command line, quoted for a shell; empty where it did not come to that
+	Command       string `json:"command"`
+	ServerCommand string `json:"server_command,omitempty"`
+	// where client and server were held: "not pinned", or CPUs and NUMA nodes
+	Placement   string `json:"placement,omitempty"`
+	WarmUps     int    `json:"warm_ups,omitempty"` // measurements made just before, whose figures were dropped
+	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": what executed the nodes' CPUs
+	// true if the RDMA device or the CPU was emulated: not a figure of hardware
+	Emulated bool      `json:"emulated"`
+	Started  time.Time `json:"started"`
+	Seconds  float64   `json:"seconds"` // wall time of the invocation
+	Attempt  int       `json:"attempt"` // 1 for the first try
+	Error    string    `json:"error,omitempty"`
+	// Output is what client and server had printed in each attempt, where the measurement failed;
+	// of a stream with more than 16 KiB, its beginning and its end.
 	Output string `json:"output,omitempty"`
 }
 

@@ -11,14 +11,16 @@ import (
 	"strings"
 )
 
-// The program is called 7z by p7zip and by later packages of 7-Zip, 7zz by 7-Zip itself, and 7zr where only its own format is built in.
+// The program is called 7z by p7zip and by later packages of 7-Zip, 7zz by 7-Zip itself, and 7zr
+// where only its own format is built in.
 const (
 	sevenZipProgram = "7z"
 	sevenZipOthers  = "7zz 7zr"
 )
 
 var sevenZipEngines = []Engine{{
-	Name: "7zip", Tool: tool7Zip, About: "compressing and decompressing by one thread a CPU: integers, caches and memory", Suite: SuiteApps, Program: sevenZipProgram, Others: sevenZipOthers,
+	Name: "7zip", Tool: tool7Zip, About: "compressing and decompressing by one thread a CPU: integers, caches " +
+		"and memory", Suite: SuiteApps, Program: sevenZipProgram, Others: sevenZipOthers,
 	Package: "7zip or p7zip-full", Local: true, plugin: sevenZip{},
 }}
 
@@ -30,13 +32,15 @@ const (
 	sevenZipSmallest = 22
 )
 
-// sevenZipBytes is at least what two threads take with a dictionary of 2^log bytes: it says 65, 227 and 444 MiB of itself for 22, 24 and 25.
+// sevenZipBytes is at least what two threads take with a dictionary of 2^log bytes: it says 65, 227
+// and 444 MiB of itself for 22, 24 and 25.
 func sevenZipBytes(threads, log int) int64 {
 	pairs := int64(threads+1) / 2
 	return pairs * (14<<log + 10<<20)
 }
 
-// prepare counts the CPUs, and finds the memory that may be taken. By itself 7-Zip takes what fits into all memory of the node, and not into what is left of it.
+// prepare counts the CPUs, and finds the memory that may be taken. By itself 7-Zip takes what fits
+// into all memory of the node, and not into what is left of it.
 func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
 	out, err := ask(ctx, ep.Node, whichOf(sevenZipProgram+" "+sevenZipOthers)...)
 	if err != nil {
@@ -52,7 +56,8 @@ func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Optio
 		return err
 	}
 	if need := sevenZipBytes(o.Threads, sevenZipSmallest); o.Memory < need {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("7-Zip's benchmark needs %d MiB for %d CPUs; half of what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("7-Zip's benchmark needs %d MiB for %d CPUs; half of "+
+			"what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
 	}
 	return nil
 }
@@ -96,8 +101,9 @@ var (
 	sevenZipTotal   = regexp.MustCompile(`^Tot:((?:\s+\S+){3})$`)
 )
 
-// Parse7Zip reads the ratings that `7z b` of 16.02 and later printed: the averages over all dictionaries of compressing and decompressing, and of the two. It refuses another number
-// of threads than asked for; 0 takes any. The total must be the average that it is said to be.
+// Parse7Zip reads the ratings that `7z b` of 16.02 and later printed: the averages over all
+// dictionaries of compressing and decompressing, and of the two. It refuses another number of
+// threads than asked for; 0 takes any. The total must be the average that it is said to be.
 func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 	var rating [3]float64 // in all, compressing, decompressing
 	ran := int64(0)
@@ -107,10 +113,12 @@ func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 		number++
 		ended := strings.HasSuffix(line, "\n")
 		line = strings.TrimSpace(line)
-		average, total, count := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line), sevenZipThreads.FindStringSubmatch(line)
+		average, total, count := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line),
+			sevenZipThreads.FindStringSubmatch(line)
 		var err error
 		switch {
-		case strings.HasPrefix(line, "ERROR:"), strings.HasPrefix(line, "System ERROR"), strings.HasPrefix(line, "Break signaled"):
+		case strings.HasPrefix(line, "ERROR:"), strings.HasPrefix(line, "System ERROR"),
+			strings.HasPrefix(line, "Break signaled"):
 			err = errors.New("7-Zip gave up")
 		case count != nil:
 			if ran != 0 {

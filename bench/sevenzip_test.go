@@ -17,28 +17,39 @@ func TestSevenZipLoadsAllCPUsWithinTheMemoryThatIsLeft(t *testing.T) {
 		lab  cluster
 		want string // command or reason
 	}{
-		{"much memory", Options{}, cluster{"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md25": {Stdout: output}}, "7z b -mmt2 -md25"},
-		{"half of it is too little for the largest", Options{}, cluster{"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("600000"), "n2 7z b -mmt2 -md24": {Stdout: output}}, "7z b -mmt2 -md24"},
-		{"quick", Options{Quick: true}, cluster{"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md22": {Stdout: output}}, "7z b -mmt2 -md22"},
-		{"an emulated CPU", Options{Accelerator: "tcg"}, cluster{"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md22": {Stdout: output}}, "7z b -mmt2 -md22"},
+		{"much memory", Options{}, cluster{"n2 nproc": {Stdout: []byte("2\n")},
+			"n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md25": {Stdout: output}}, "7z b -mmt2 -md25"},
+		{"half of it is too little for the largest", Options{}, cluster{"n2 nproc": {Stdout: []byte("2\n")},
+			"n2 cat /proc/meminfo": available("600000"), "n2 7z b -mmt2 -md24": {Stdout: output}}, "7z b -mmt2 -md24"},
+		{"quick", Options{Quick: true}, cluster{"n2 nproc": {Stdout: []byte("2\n")},
+			"n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md22": {Stdout: output}}, "7z b -mmt2 -md22"},
+		{"an emulated CPU", Options{Accelerator: "tcg"}, cluster{"n2 nproc": {Stdout: []byte("2\n")},
+			"n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt2 -md22": {Stdout: output}}, "7z b -mmt2 -md22"},
 		{"7-Zip by its own name", Options{Quick: true}, cluster{
-			"n2 " + which: {Stdout: []byte("/usr/bin/7zz\n")}, "n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 7zz b -mmt2 -md22": {Stdout: output},
+			"n2 " + which: {Stdout: []byte("/usr/bin/7zz\n")}, "n2 nproc": {Stdout: []byte("2\n")},
+			"n2 cat /proc/meminfo": available("9000000"), "n2 7zz b -mmt2 -md22": {Stdout: output},
 		}, "7zz b -mmt2 -md22"},
 		{"two of many CPUs", Options{CPU: "0,4"}, cluster{
-			"n2 taskset -c 0,4 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 taskset -c 0,4 7z b -mmt2 -md25": {Stdout: output},
+			"n2 taskset -c 0,4 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"),
+			"n2 taskset -c 0,4 7z b -mmt2 -md25": {Stdout: output},
 		}, "taskset -c 0,4 7z b -mmt2 -md25"},
-		{"no program", Options{}, cluster{"n2 " + which: {ExitCode: 127}}, "attempt 1: n2: 7z is not installed: install 7zip or p7zip-full"},
-		{"too little memory", Options{}, cluster{"n2 nproc": {Stdout: []byte("3\n")}, "n2 cat /proc/meminfo": available("200000")},
+		{"no program", Options{}, cluster{"n2 " + which: {ExitCode: 127}},
+			"attempt 1: n2: 7z is not installed: install 7zip or p7zip-full"},
+		{"too little memory", Options{}, cluster{"n2 nproc": {Stdout: []byte("3\n")},
+			"n2 cat /proc/meminfo": available("200000")},
 			"attempt 1: n2: 7-Zip's benchmark needs 132 MiB for 3 CPUs; half of what is available is 97 MiB"},
-		{"another number of threads", Options{}, cluster{"n2 nproc": {Stdout: []byte("4\n")}, "n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt4 -md25": {Stdout: output}},
+		{"another number of threads", Options{}, cluster{"n2 nproc": {Stdout: []byte("4\n")},
+			"n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt4 -md25": {Stdout: output}},
 			`attempt 1: read result of 7-zip, line 29 "Tot:              87   3829   3366": 2 threads ran, not 4`},
 		{"it gave up", Options{}, cluster{
 			"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"),
-			"n2 7z b -mmt2 -md25": {Stdout: []byte("22: \n"), Stderr: []byte("\n\nERROR: Can't allocate required memory!\n"), ExitCode: 8},
+			"n2 7z b -mmt2 -md25": {Stdout: []byte("22: \n"),
+				Stderr: []byte("\n\nERROR: Can't allocate required memory!\n"), ExitCode: 8},
 		}, "attempt 1: run 7z on n2: exit status 8: ERROR: Can't allocate required memory!"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			samples, err := (&Runner{Exec: serverless{tt.lab}, Accelerator: "kvm", Retries: -1}).RunLocal(t.Context(), mustEngine(t, "7zip"), n2, tt.opts)
+			samples, err := (&Runner{Exec: serverless{tt.lab}, Accelerator: "kvm", Retries: -1}).RunLocal(t.Context(),
+				mustEngine(t, "7zip"), n2, tt.opts)
 			if err != nil || len(samples) == 0 {
 				t.Fatalf("%d samples, error %v", len(samples), err)
 			}
@@ -49,7 +60,8 @@ func TestSevenZipLoadsAllCPUsWithinTheMemoryThatIsLeft(t *testing.T) {
 				}
 				return
 			}
-			if s.Error != "" || s.Command != tt.want || s.Metric != MetricRating || s.Value != 3366 || s.Unit != "MIPS" || s.Version != "26.02" || len(samples) != 3 {
+			if s.Error != "" || s.Command != tt.want || s.Metric != MetricRating || s.Value != 3366 ||
+				s.Unit != "MIPS" || s.Version != "26.02" || len(samples) != 3 {
 				t.Errorf("got %+v, want %s", s, tt.want)
 			}
 		})

@@ -11,7 +11,8 @@ import (
 )
 
 var stressEngines = []Engine{{
-	Name: "stress_stream", Tool: toolStressNG, About: "memory bandwidth of all CPUs together, by the four loops of STREAM", Suite: SuiteMemory, Program: "stress-ng", Package: "stress-ng",
+	Name: "stress_stream", Tool: toolStressNG, About: "memory bandwidth of all CPUs together, by the four loops " +
+		"of STREAM", Suite: SuiteMemory, Program: "stress-ng", Package: "stress-ng",
 	Local: true, plugin: stressStream{},
 }}
 
@@ -23,10 +24,13 @@ const (
 	streamPerCache = 12
 	mostCache      = 32 << 20
 	leastCache     = 1 << 20
-	leastSeconds   = 6 // "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled as well
+	// "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled
+	// as well
+	leastSeconds = 6
 )
 
-// prepare counts the CPUs and finds arrays that fit: with the size that stress-ng takes from a large host's cache, it has ended small nodes for want of memory.
+// prepare counts the CPUs and finds arrays that fit: with the size that stress-ng takes from a
+// large host's cache, it has ended small nodes for want of memory.
 func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
 	var err error
 	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
@@ -36,16 +40,20 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 		return err
 	}
 	if need := int64(o.Threads) * streamPerCache * leastCache; o.Memory < need {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("stress-ng's stream needs %d MiB for %d CPUs; half of what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("stress-ng's stream needs %d MiB for %d CPUs; half of "+
+			"what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
 	}
 	return nil
 }
 
-// halfOfAvailable returns the bytes of memory that a tool may take in a place of a node: the other half is for the rest of it.
+// halfOfAvailable returns the bytes of memory that a tool may take in a place of a node: the other
+// half is for the rest of it.
 func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int64, error) {
 	file, counts := "/proc/meminfo", []string{"MemAvailable"}
-	if _, err := strconv.Atoi(p.Memory); err == nil { // a NUMA node says what is free, and what of its page cache can be taken back
-		file, counts = "/sys/devices/system/node/node"+p.Memory+"/meminfo", []string{"MemFree", "Active(file)", "Inactive(file)"}
+	if _, err := strconv.Atoi(p.Memory); err == nil {
+		// a NUMA node says what is free, and what of its page cache can be taken back
+		file, counts = "/sys/devices/system/node/node"+p.Memory+"/meminfo", []string{"MemFree", "Active(file)",
+			"Inactive(file)"}
 	}
 	out, err := ask(ctx, node, "cat", file)
 	if err != nil {
@@ -53,7 +61,8 @@ func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int6
 	}
 	available := int64(0)
 	for _, count := range counts {
-		m := regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?` + regexp.QuoteMeta(count) + `:\s+([0-9]+) kB$`).FindSubmatch(out.Stdout)
+		m := regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?` + regexp.QuoteMeta(count) + `:\s+([0-9]+) kB$`).FindSubmatch(
+			out.Stdout)
 		if m == nil {
 			return 0, &UnfitError{Node: node, Reason: file + " does not tell how much memory is available"}
 		}
@@ -72,7 +81,8 @@ func (stressStream) client(_, _ Endpoint, o Options) []string {
 	for cache > leastCache && cache*streamPerCache*int64(threads) > o.Memory {
 		cache /= 2
 	}
-	return []string{"stress-ng", "--stream", strconv.Itoa(threads), "--stream-l3-size", strconv.FormatInt(cache>>20, 10) + "M", "-t", strconv.Itoa(max(leastSeconds, o.seconds())), "--metrics"}
+	return []string{"stress-ng", "--stream", strconv.Itoa(threads), "--stream-l3-size", strconv.FormatInt(cache>>20,
+		10) + "M", "-t", strconv.Itoa(max(leastSeconds, o.seconds())), "--metrics"}
 }
 
 func (stressStream) lasts(o Options) time.Duration {
@@ -88,11 +98,13 @@ func (stressStream) parse(out Output, o Options) ([]Figure, error) {
 }
 
 // The rates of an instance. Releases up to 0.14 print one rate for reads and writes together.
-var streamRate = regexp.MustCompile(`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
+var streamRate = regexp.MustCompile(
+	`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
 
-// ParseStressStream adds up what the instances of `stress-ng --stream` printed: bytes read and written a second, in GB/s of 10^9 bytes. What it calls MB is 2^20 bytes:
-// its loops read 48 and write 32 bytes for 4 floating-point operations, and 46.07 and 30.71 MB/s are printed with 4.03 Mflop/s. All instances must be there; 0 takes
-// any number.
+// ParseStressStream adds up what the instances of `stress-ng --stream` printed: bytes read and
+// written a second, in GB/s of 10^9 bytes. What it calls MB is 2^20 bytes: its loops read 48 and
+// write 32 bytes for 4 floating-point operations, and 46.07 and 30.71 MB/s are printed with 4.03
+// Mflop/s. All instances must be there; 0 takes any number.
 func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 	total := 0.0
 	seen := make(map[string]bool)
@@ -127,7 +139,8 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 				}
 				total += v * (1 << 20) / 1e9
 			}
-		case strings.Contains(line, "too short to determine memory rate"), strings.Contains(line, "stress-ng: fail:"), strings.Contains(line, "unsuccessful"):
+		case strings.Contains(line, "too short to determine memory rate"), strings.Contains(line, "stress-ng: fail:"),
+			strings.Contains(line, "unsuccessful"):
 			return nil, bad("stress-ng measured nothing")
 		case strings.Contains(line, "successful run completed"):
 			ended = true

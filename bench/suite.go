@@ -24,8 +24,10 @@ func Suites() []string {
 	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
 }
 
-// variants belong to suite rdma beside the engines of the catalogue: every operation with every transport that it may have; several queue pairs, both ways at once and for a time, of writes alone, since
-// another operation takes as long and tells little more of the way; and memory of GPUs.
+// variants belong to suite rdma beside the engines of the catalogue: every operation with every
+// transport that it may have; several queue pairs, both ways at once and for a time, of writes
+// alone, since another operation takes as long and tells little more of the way; and memory of
+// GPUs.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
@@ -33,7 +35,8 @@ var variants = []string{
 	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
 }
 
-// Suite returns the engines of a suite, in the order to run them in. Not every node has the tools of all: see Runner.Fits.
+// Suite returns the engines of a suite, in the order to run them in. Not every node has the tools
+// of all: see Runner.Fits.
 func Suite(name string) ([]Engine, error) {
 	if !slices.Contains(Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(Suites(), ", "))
@@ -57,8 +60,9 @@ func Suite(name string) ([]Engine, error) {
 	return out, nil
 }
 
-// Fits tells why nodes cannot run an engine, or nil: a program or what it needs is not there. It looks, and measures nothing. Each node is looked at as the client of
-// the one before it, as in the plans of Pairs, and the first as its own: what has to be between two nodes is looked for there.
+// Fits tells why nodes cannot run an engine, or nil: a program or what it needs is not there. It
+// looks, and measures nothing. Each node is looked at as the client of the one before it, as in the
+// plans of Pairs, and the first as its own: what has to be between two nodes is looked for there.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
 	for i, ep := range nodes {
 		if err := r.installed(ctx, e, ep.Node); err != nil {
@@ -75,7 +79,8 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 	return nil
 }
 
-// whichOf is the command that prints the path of the first of some programs that a node has, and fails where it has none.
+// whichOf is the command that prints the path of the first of some programs that a node has, and
+// fails where it has none.
 func whichOf(names string) []string {
 	return []string{"sh", "-c", "command -v " + strings.Join(strings.Fields(names), " || command -v ")}
 }

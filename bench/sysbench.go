@@ -9,7 +9,8 @@ import (
 )
 
 func sysbenchEngine(name, about string, all bool) Engine {
-	return Engine{Name: name, Tool: toolSysbench, About: about, Suite: SuiteCPU, Program: "sysbench", Package: "sysbench", Local: true, plugin: sysbench{all: all}}
+	return Engine{Name: name, Tool: toolSysbench, About: about, Suite: SuiteCPU, Program: "sysbench",
+		Package: "sysbench", Local: true, plugin: sysbench{all: all}}
 }
 
 var sysbenchEngines = []Engine{
@@ -35,7 +36,8 @@ func (s sysbench) client(_, _ Endpoint, o Options) []string {
 	if s.all {
 		threads = max(1, o.Threads)
 	}
-	return []string{"sysbench", "cpu", "--cpu-max-prime=10000", "--threads=" + strconv.Itoa(threads), "--time=" + strconv.Itoa(o.seconds()), "run"}
+	return []string{"sysbench", "cpu", "--cpu-max-prime=10000", "--threads=" + strconv.Itoa(threads),
+		"--time=" + strconv.Itoa(o.seconds()), "run"}
 }
 
 func (sysbench) version() []string { return []string{"sysbench", "--version"} }
@@ -45,12 +47,14 @@ func (sysbench) parse(out Output, o Options) ([]Figure, error) {
 	return ParseSysbenchCPU(out.Stdout, o.Threads)
 }
 
-// ParseSysbenchCPU reads what `sysbench cpu run` of 1.0 or 1.1 printed, and refuses another number of threads than asked for; 0 takes any. The rate must agree with
-// the number of events and the time, which are printed apart from it.
+// ParseSysbenchCPU reads what `sysbench cpu run` of 1.0 or 1.1 printed, and refuses another number
+// of threads than asked for; 0 takes any. The rate must agree with the number of events and the
+// time, which are printed apart from it.
 func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 	// Values by their titles; 1.1 prints the time under another one, and the rate a second time.
 	title := map[string]string{
-		"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time", "time elapsed": "time",
+		"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time",
+		"time elapsed":           "time",
 		"total number of events": "events", "execution time (avg/stddev)": "end",
 	}
 	values := make(map[string]float64)
@@ -91,7 +95,8 @@ func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 		text, n := lastLine(output)
 		return nil, &BadResultError{Tool: toolSysbench, Line: n, Text: text, Reason: err.Error()}
 	}
-	return []Figure{{Metric: MetricEventRate, Iterations: int64(values["events"]), Value: values["rate"], Unit: UnitEvents}}, nil
+	return []Figure{{Metric: MetricEventRate, Iterations: int64(values["events"]), Value: values["rate"],
+		Unit: UnitEvents}}, nil
 }
 
 func sysbenchFault(values map[string]float64, threads int) error {
@@ -110,7 +115,8 @@ func sysbenchFault(values map[string]float64, threads int) error {
 		return fmt.Errorf("the rate is printed as %g and as %g", values["rate"], eps)
 	}
 	if computed := values["events"] / values["time"]; computed < 0.9*values["rate"] || computed > 1.1*values["rate"] {
-		return fmt.Errorf("%g events a second do not agree with %g events in %g s", values["rate"], values["events"], values["time"])
+		return fmt.Errorf("%g events a second do not agree with %g events in %g s", values["rate"], values["events"],
+			values["time"])
 	}
 	return nil
 }

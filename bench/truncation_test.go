@@ -83,7 +83,8 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 		"WARNING: BW peak won't be measured in this run.",
 		"Warning: Large message requested and CQ moderation enabled",
 	} {
-		in := " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n" + warning + "\n 65536 350 0.24 0.23 0.000439\n"
+		in := " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n" + warning +
+			"\n 65536 350 0.24 0.23 0.000439\n"
 		res, err := ParsePerftest(bytes.NewReader([]byte(in)))
 		if err != nil {
 			t.Errorf("%s: %v", warning, err)
@@ -95,8 +96,9 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 	}
 }
 
-// TestDigitsOfAnotherLocaleAreNoOtherFigures writes the decimal points of all recorded outputs as German and French do, which a parser that stops at the comma takes for whole
-// numbers. What is left is refused, or the figures were whole.
+// TestDigitsOfAnotherLocaleAreNoOtherFigures writes the decimal points of all recorded outputs as
+// German and French do, which a parser that stops at the comma takes for whole numbers. What is
+// left is refused, or the figures were whole.
 func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
 	point := regexp.MustCompile(`([0-9])\.([0-9])`)
 	for dir, parse := range localeParsers() {

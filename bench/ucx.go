@@ -11,11 +11,14 @@ import (
 )
 
 func ucxEngine(name, about string, bandwidth bool) Engine {
-	return Engine{Name: name, Tool: toolUCX, About: about, Suite: SuiteRDMA, Program: "ucx_perftest", Package: "ucx-utils", plugin: ucx{bandwidth: bandwidth}}
+	return Engine{Name: name, Tool: toolUCX, About: about, Suite: SuiteRDMA, Program: "ucx_perftest",
+		Package: "ucx-utils", plugin: ucx{bandwidth: bandwidth}}
 }
 
-// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the same device as ib_write_bw and ib_write_lat. The upper layer (UCP)
-// sets its connections up with datagrams, and gives up on nodes as slow as emulated ones ("UD endpoint: unhandled timeout error").
+// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the
+// same device as ib_write_bw and ib_write_lat. The upper layer (UCP) sets its connections up with
+// datagrams, and gives up on nodes as slow as emulated ones ("UD endpoint: unhandled timeout
+// error").
 var ucxEngines = []Engine{
 	ucxEngine("ucx_put_bw", "bandwidth of puts by UCX over the RDMA device", true),
 	ucxEngine("ucx_put_lat", "one-way latency of puts by UCX over the RDMA device", false),
@@ -46,8 +49,9 @@ func (u ucx) check(client, server Endpoint, o Options) error {
 	return u.like().check(client, server, o)
 }
 
-// ucxMPI is the line of the help of a ucx_perftest that was built with MPI, as Debian 13's is. Such a one takes itself for one of two ranks of an MPI job unless it is told
-// otherwise, by an option that others refuse.
+// ucxMPI is the line of the help of a ucx_perftest that was built with MPI, as Debian 13's is. Such
+// a one takes itself for one of two ranks of an MPI job unless it is told otherwise, by an option
+// that others refuse.
 var ucxMPI = regexp.MustCompile(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
 func (u ucx) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
@@ -107,28 +111,33 @@ func (u ucx) parse(out Output, o Options) ([]Figure, error) {
 		}
 	}
 	if len(figures) != len(u.metrics()) {
-		return nil, &BadResultError{Tool: toolUCX, Reason: fmt.Sprintf("the table has not all of %s", strings.Join(u.metrics(), ", "))}
+		return nil, &BadResultError{Tool: toolUCX, Reason: fmt.Sprintf("the table has not all of %s",
+			strings.Join(u.metrics(), ", "))}
 	}
 	return figures, nil
 }
 
-// ucxColumns are the columns of ucx_perftest by group and title. The overall figures are of the whole run, the averages of what came after the last line. What it calls
-// MB is 2^20 bytes: 148 messages of 65536 bytes a second are printed as 9.26.
+// ucxColumns are the columns of ucx_perftest by group and title. The overall figures are of the
+// whole run, the averages of what came after the last line. What it calls MB is 2^20 bytes: 148
+// messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
-	"latency (usec)/50.0%ile":      {kind: columnFigure, metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
-	"latency (usec)/average":       {kind: columnOther},
-	"latency (usec)/overall":       {kind: columnFigure, metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
-	"overhead (usec)/50.0%ile":     {kind: columnOther},
-	"overhead (usec)/average":      {kind: columnOther},
-	"overhead (usec)/overall":      {kind: columnOther},
-	"bandwidth (MB/s)/average":     {kind: columnOther},
-	"bandwidth (MB/s)/overall":     {kind: columnFigure, metric: MetricBWAverage, scale: mibToGb, unit: UnitGbps, mayBeZero: true},
+	"latency (usec)/50.0%ile":  {kind: columnFigure, metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
+	"latency (usec)/average":   {kind: columnOther},
+	"latency (usec)/overall":   {kind: columnFigure, metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
+	"overhead (usec)/50.0%ile": {kind: columnOther},
+	"overhead (usec)/average":  {kind: columnOther},
+	"overhead (usec)/overall":  {kind: columnOther},
+	"bandwidth (MB/s)/average": {kind: columnOther},
+	"bandwidth (MB/s)/overall": {kind: columnFigure, metric: MetricBWAverage, scale: mibToGb, unit: UnitGbps,
+		mayBeZero: true},
 	"message rate (msg/s)/average": {kind: columnOther},
-	"message rate (msg/s)/overall": {kind: columnFigure, metric: MetricMessageRate, scale: 1e-6, unit: UnitMpps, mayBeZero: true},
-	"/# iterations":                {kind: columnIterations},
+	"message rate (msg/s)/overall": {kind: columnFigure, metric: MetricMessageRate, scale: 1e-6, unit: UnitMpps,
+		mayBeZero: true},
+	"/# iterations": {kind: columnIterations},
 }
 
-// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only one. The table does not tell the message size.
+// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only
+// one. The table does not tell the message size.
 func ParseUCX(output []byte, size int64) ([]Figure, error) {
 	var cols []column
 	var groups string // the header row above the titles
@@ -167,7 +176,8 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 	// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
 	if figures == nil || output[len(output)-1] != '\n' {
 		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolUCX, Line: n, Text: text, Reason: "the output ends without a whole row of results"}
+		return nil, &BadResultError{Tool: toolUCX, Line: n, Text: text,
+			Reason: "the output ends without a whole row of results"}
 	}
 	return figures, nil
 }

@@ -25,7 +25,8 @@ func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 		{"ib_write_bw/imm", "ib_write_bw/imm", "-n 350 -u 18 -s 65536 --write_with_imm"},
 		{"ib_write_lat/imm", "ib_write_lat/imm", "-n 1000 -u 18 -s 2 --write_with_imm"},
 		{"ib_atomic_lat/cas", "ib_atomic_lat/cas", "-n 1000 -u 18 -A CMP_AND_SWAP"},
-		{"ib_write_bw/dmabuf/cuda1", "ib_write_bw/cuda1/dmabuf", "-n 350 -u 18 -s 65536 --use_cuda=1 --use_cuda_dmabuf"},
+		{"ib_write_bw/dmabuf/cuda1", "ib_write_bw/cuda1/dmabuf",
+			"-n 350 -u 18 -s 65536 --use_cuda=1 --use_cuda_dmabuf"},
 	} {
 		e := mustEngine(t, tt.name)
 		if e.Name != tt.canonical || mustEngine(t, e.Name) != e {
@@ -63,14 +64,17 @@ func TestVariantsThatDoNotExistAreRefused(t *testing.T) {
 	other := n2
 	other.Wire.MTU = 4096
 	_, err := (&Runner{}).Run(t.Context(), mustEngine(t, "ib_send_bw/ud"), other, wide, Options{Bytes: 1025})
-	if err == nil || !strings.HasSuffix(err.Error(), "message size 1025; a datagram (UD) is one packet, of at most 1024 bytes here") {
+	if err == nil || !strings.HasSuffix(err.Error(),
+		"message size 1025; a datagram (UD) is one packet, of at most 1024 bytes here") {
 		t.Errorf("a datagram larger than a packet: %v", err)
 	}
 }
 
 func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
-	const old = "  -b, --bidirectional  Measure\n      --use_hugepages  Use Hugepages instead of contig, memalign allocations.\n"
-	const newer = old + "      --write_with_imm  use write-with-immediate verb instead of write\n      --use_cuda=<cuda device id>  Use CUDA\n"
+	const old = "  -b, --bidirectional  Measure\n      --use_hugepages  Use Hugepages instead of contig, memalign " +
+		"allocations.\n"
+	const newer = old + "      --write_with_imm  use write-with-immediate verb instead of write\n      " +
+		"--use_cuda=<cuda device id>  Use CUDA\n"
 	ask := func(help string) asker {
 		return func(_ context.Context, _ string, argv ...string) (Output, error) {
 			if slices.Contains(argv, "nvidia-smi -L") {
@@ -82,11 +86,14 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	for _, tt := range []struct{ name, help, want string }{
 		{"ib_write_bw", old, ""},
 		{"ib_write_bw/imm", newer, ""},
-		{"ib_write_bw/imm", old, "n2: ib_write_bw has no --write_with_imm: writes with immediate data need a later perftest"},
+		{"ib_write_bw/imm", old, "n2: ib_write_bw has no --write_with_imm: writes with immediate data need a later " +
+			"perftest"},
 		{"ib_write_bw/cuda0", newer, ""},
-		{"ib_write_bw/cuda0", old, "n2: ib_write_bw has no --use_cuda: memory of a GPU needs a perftest that was built with CUDA"},
+		{"ib_write_bw/cuda0", old, "n2: ib_write_bw has no --use_cuda: memory of a GPU needs a perftest that was " +
+			"built with CUDA"},
 		{"ib_write_bw/cuda1", newer, "n2: nvidia-smi -L finds 1 GPUs, and the test uses number 1, from 0"},
-		{"ib_write_bw/cuda0/dmabuf", newer, "n2: ib_write_bw has no --use_cuda_dmabuf: dma-buf needs a later perftest, built with CUDA"},
+		{"ib_write_bw/cuda0/dmabuf", newer, "n2: ib_write_bw has no --use_cuda_dmabuf: dma-buf needs a later " +
+			"perftest, built with CUDA"},
 	} {
 		err := mustEngine(t, tt.name).plugin.prepare(t.Context(), ask(tt.help), n2, n1, &Options{})
 		if got := ""; err != nil {
@@ -100,10 +107,12 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	}
 }
 
-// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI; that of Debian 12 has all but the second, and refuses the option.
+// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI; that of Debian 12
+// has all but the second, and refuses the option.
 func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	t.Parallel()
-	const without = "     -p <port>      TCP port to use for data exchange (13337)\n     -h             show this help message\n"
+	const without = "     -p <port>      TCP port to use for data exchange (13337)\n     -h             show this " +
+		"help message\n"
 	const with = "     -P <0|1>       disable/enable MPI mode (1)\n" + without
 	helps := map[string]string{n1.Node: without, n2.Node: with}
 	e := mustEngine(t, "ucx_put_lat")
@@ -122,14 +131,17 @@ func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	}
 }
 
-// An average of ucx_perftest is of what came after its last line of progress: where nothing came it is 0/0, and the figures are good. UCX 1.18.1 printed this row.
+// An average of ucx_perftest is of what came after its last line of progress: where nothing came it
+// is 0/0, and the figures are good. UCX 1.18.1 printed this row.
 func TestAverageOfNothingOfUCXIsNoFailure(t *testing.T) {
 	t.Parallel()
 	whole := string(readFile(t, "testdata/ucx/recorded-1.18.1-rxe-tcg-put_bw.txt"))
-	row := "                        1770      5.000      -nan  2315.038        -nan      27.00        -nan         432\n"
+	row := "                        1770      5.000      -nan  2315.038        -nan      27.00        -nan      " +
+		"   432\n"
 	at := strings.LastIndex(strings.TrimSuffix(whole, "\n"), "\n") + 1
 	figures, err := ParseUCX([]byte(whole[:at]+row), 65536)
-	if err != nil || len(figures) != 2 || !near(figures[0].Value, 27*mibToGb, 1e-9) || !near(figures[1].Value, 432e-6, 1e-9) {
+	if err != nil || len(figures) != 2 || !near(figures[0].Value, 27*mibToGb, 1e-9) || !near(figures[1].Value, 432e-6,
+		1e-9) {
 		t.Errorf("%+v, error %v", figures, err)
 	}
 }
@@ -143,13 +155,15 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 		}
 		if name == SuiteAll {
 			if n != len(engines) || n != len(Catalogue())+len(variants) {
-				t.Errorf("the suites have %d engines, all has %d, and there are %d", n, len(engines), len(Catalogue())+len(variants))
+				t.Errorf("the suites have %d engines, all has %d, and there are %d", n, len(engines), len(Catalogue())+
+					len(variants))
 			}
 			continue
 		}
 		n += len(engines)
 	}
-	if _, err := Suite("disk"); err == nil || err.Error() != `find suite "disk": unknown; use one of rdma, tcp, cpu, memory, gpu, mpi, apps, all` {
+	if _, err := Suite("disk"); err == nil ||
+		err.Error() != `find suite "disk": unknown; use one of rdma, tcp, cpu, memory, gpu, mpi, apps, all` {
 		t.Errorf("a suite that is not there: %v", err)
 	}
 	var names []string
@@ -177,7 +191,8 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []struct{ test, transports string }{
-		{"ib_send", "rc uc ud"}, {"ib_write", "rc uc"}, {"ib_read", "rc"}, {"ib_atomic", "rc"}, {"ib_write imm", "rc"}, {"ib_atomic cas", "rc"},
+		{"ib_send", "rc uc ud"}, {"ib_write", "rc uc"}, {"ib_read", "rc"}, {"ib_atomic", "rc"}, {"ib_write imm", "rc"},
+		{"ib_atomic cas", "rc"},
 	} {
 		operation, word, _ := strings.Cut(want.test, " ")
 		for _, figure := range []string{"_bw", "_lat"} {
@@ -194,7 +209,8 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	}
 }
 
-// What else the published table of perftest's options asks for: all sizes, several queue pairs, both ways and a duration, each by its argument.
+// What else the published table of perftest's options asks for: all sizes, several queue pairs,
+// both ways and a duration, each by its argument.
 func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
 	engines, err := Suite(SuiteRDMA)
 	if err != nil {
@@ -237,7 +253,8 @@ func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
 	}
 }
 
-// A figure whose tool's version is not known cannot be compared: each engine can tell one, but for those whose tools tell nothing.
+// A figure whose tool's version is not known cannot be compared: each engine can tell one, but for
+// those whose tools tell nothing.
 func TestEveryToolTellsItsVersion(t *testing.T) {
 	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
 	for _, e := range Catalogue() {
@@ -250,13 +267,16 @@ func TestEveryToolTellsItsVersion(t *testing.T) {
 
 func TestEnginesOfTheWrongShapeAreRefused(t *testing.T) {
 	r := &Runner{}
-	if _, err := r.Run(t.Context(), mustEngine(t, "sysbench_cpu"), n2, n1, Options{}); err == nil || err.Error() != `measure sysbench_cpu on "n2": this engine measures one node; use RunLocal` {
+	if _, err := r.Run(t.Context(), mustEngine(t, "sysbench_cpu"), n2, n1, Options{}); err == nil ||
+		err.Error() != `measure sysbench_cpu on "n2": this engine measures one node; use RunLocal` {
 		t.Error(err)
 	}
-	if _, err := r.RunLocal(t.Context(), mustEngine(t, "iperf3"), n2, Options{}); err == nil || err.Error() != `measure iperf3 from "n2" to "": this engine measures between two nodes; use Run` {
+	if _, err := r.RunLocal(t.Context(), mustEngine(t, "iperf3"), n2, Options{}); err == nil ||
+		err.Error() != `measure iperf3 from "n2" to "": this engine measures between two nodes; use Run` {
 		t.Error(err)
 	}
-	if _, err := r.Run(t.Context(), mustEngine(t, "ping"), n2, n1, Options{CPU: "0;x"}); err == nil || !strings.HasSuffix(err.Error(), `CPUs "0;x": "0;x" is no number or range below 4096`) {
+	if _, err := r.Run(t.Context(), mustEngine(t, "ping"), n2, n1, Options{CPU: "0;x"}); err == nil ||
+		!strings.HasSuffix(err.Error(), `CPUs "0;x": "0;x" is no number or range below 4096`) {
 		t.Error(err)
 	}
 }

@@ -2,7 +2,8 @@ package bench
 
 import "fmt"
 
-// A Wire is the slowest link between two nodes. The zero value is one that nothing is known of, or that is none: what soft RoCE says of its rate is made up.
+// A Wire is the slowest link between two nodes. The zero value is one that nothing is known of, or
+// that is none: what soft RoCE says of its rate is made up.
 type Wire struct {
 	Rate  float64 // Gb/s of one link, as the port says; 0: not known
 	Links int     // those of a bond, over which different flows go; 0 and 1: one
@@ -12,8 +13,9 @@ type Wire struct {
 
 // Bytes that a RoCE v2 packet takes on an Ethernet beside its payload.
 const (
-	// Preamble and start of frame 8, MAC header 14, check sequence 4, gap to the next frame 12 (IEEE 802.3); UDP 8; base transport header 12 and invariant CRC 4
-	// (InfiniBand Architecture Specification, volume 1, 9.2 and annex A17).
+	// Preamble and start of frame 8, MAC header 14, check sequence 4, gap to the next frame 12
+	// (IEEE 802.3); UDP 8; base transport header 12 and invariant CRC 4 (InfiniBand Architecture
+	// Specification, volume 1, 9.2 and annex A17).
 	packetBytes = 8 + 14 + 4 + 12 + 8 + 12 + 4
 	ipv4Bytes   = 20
 	ipv6Bytes   = 40
@@ -23,8 +25,10 @@ const (
 	immBytes    = 4  // immediate data: in the last packet of a write with it
 )
 
-// Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's operation; 0 where it is not known. Payload is padded to four bytes. With
-// 25 Gb/s and an MTU of 4096 it is 24.51 Gb/s, which is what a ConnectX-4 Lx reaches. Of a bond it is what all links together carry.
+// Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's
+// operation; 0 where it is not known. Payload is padded to four bytes. With 25 Gb/s and an MTU of
+// 4096 it is 24.51 Gb/s, which is what a ConnectX-4 Lx reaches. Of a bond it is what all links
+// together carry.
 func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
@@ -85,18 +89,21 @@ func (e Engine) sendsBothWays() bool {
 	return false
 }
 
-// rounding is by how much a good figure may be above the limit: clocks of both sides differ, and the figures are rounded.
+// rounding is by how much a good figure may be above the limit: clocks of both sides differ, and
+// the figures are rounded.
 const rounding = 0.005
 
-// check refuses figures that no wire of this rate allows: an average bandwidth that is above its limit, and a latency below the time that the message's bits take. A peak may
-// be above: it is between any two completions, which come in batches.
+// check refuses figures that no wire of this rate allows: an average bandwidth that is above its
+// limit, and a latency below the time that the message's bits take. A peak may be above: it is
+// between any two completions, which come in batches.
 func (w Wire) check(e Engine, figures []Figure) error {
 	for _, f := range figures {
 		bad := func(format string, args ...any) error {
 			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...)}
 		}
 		if limit := w.Limit(e, f.Bytes); f.Metric == MetricBWAverage && limit > 0 && f.Value > limit*(1+rounding) {
-			return bad("%g Gb/s with messages of %d bytes is more than %s carries with an MTU of %d, which is %.4g Gb/s: it went another way, or was measured wrongly",
+			return bad("%g Gb/s with messages of %d bytes is more than %s carries with an MTU of %d, which is %.4g "+
+				"Gb/s: it went another way, or was measured wrongly",
 				f.Value, f.Bytes, w.text(), w.MTU, limit)
 		}
 		if w.Rate <= 0 || e.Local {
@@ -107,17 +114,21 @@ func (w Wire) check(e Engine, figures []Figure) error {
 			most *= 2
 		}
 		if f.Unit == UnitGbps && f.Metric != MetricBWPeak && f.Value > most*(1+rounding) {
-			return bad("%g Gb/s is more than %s carries: it went another way, or was measured wrongly", f.Value, w.text())
+			return bad("%g Gb/s is more than %s carries: it went another way, or was measured wrongly", f.Value,
+				w.text())
 		}
-		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev && f.Value < least*(1-rounding) {
-			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message: it went another way, or was measured wrongly", f.Metric, f.Value, least, w.Rate)
+		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev &&
+			f.Value < least*(1-rounding) {
+			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message: it "+
+				"went another way, or was measured wrongly", f.Metric, f.Value, least, w.Rate)
 		}
 	}
 	return nil
 }
 
-// leastLatency returns the microseconds that the bits of a message take on the wire, with nothing for cable, switch and NIC: once for what is one way or comes back
-// without payload, twice for an echo.
+// leastLatency returns the microseconds that the bits of a message take on the wire, with nothing
+// for cable, switch and NIC: once for what is one way or comes back without payload, twice for an
+// echo.
 func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	times := 1.0
 	if _, ok := e.plugin.(ping); ok {

@@ -16,7 +16,8 @@ func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 		want     float64 // limit, to four digits
 		least    float64 // part of it that was reached
 	}{
-		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between two virtual machines.
+		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between
+		// two virtual machines.
 		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 1 << 20, 24.51, 24.51, 0.999},
 		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 64 << 10, 24.50, 24.50, 0.999},
 		{"ib_write_bw", Wire{Rate: 25, MTU: 4096}, 4096, 24.40, 24.42, 0.999},
@@ -29,10 +30,12 @@ func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 	} {
 		got := tt.wire.Limit(mustEngine(t, tt.engine), tt.bytes)
 		if math.Abs(got/tt.want-1) > 0.0005 {
-			t.Errorf("%s of %d bytes at %g Gb/s: limit %.5g, want %.4g", tt.engine, tt.bytes, tt.wire.Rate, got, tt.want)
+			t.Errorf("%s of %d bytes at %g Gb/s: limit %.5g, want %.4g", tt.engine, tt.bytes, tt.wire.Rate, got,
+				tt.want)
 		}
 		if part := tt.measured / got; part > 1+rounding || part < tt.least {
-			t.Errorf("%s of %d bytes at %g Gb/s: measured %g, which is %.4f of the limit", tt.engine, tt.bytes, tt.wire.Rate, tt.measured, part)
+			t.Errorf("%s of %d bytes at %g Gb/s: measured %g, which is %.4f of the limit", tt.engine, tt.bytes,
+				tt.wire.Rate, tt.measured, part)
 		}
 	}
 }
@@ -75,14 +78,17 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 	e := mustEngine(t, "ib_write_bw")
 	w := Wire{Rate: 25, MTU: 4096}
 	good := []Figure{
-		{Metric: MetricBWPeak, Bytes: 65536, Value: 26, Unit: UnitGbps}, {Metric: MetricBWAverage, Bytes: 65536, Value: 24.5, Unit: UnitGbps},
+		{Metric: MetricBWPeak, Bytes: 65536, Value: 26, Unit: UnitGbps}, {Metric: MetricBWAverage, Bytes: 65536,
+			Value: 24.5, Unit: UnitGbps},
 		{Metric: MetricMessageRate, Bytes: 65536, Value: 0.0467, Unit: UnitMpps},
 	}
 	if err := w.check(e, good); err != nil {
 		t.Error(err)
 	}
 	err := w.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}})
-	if err == nil || !strings.Contains(err.Error(), "31 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is 24.5 Gb/s") {
+	if err == nil || !strings.Contains(err.Error(),
+		"31 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is "+
+			"24.5 Gb/s") {
 		t.Errorf("31 Gb/s: %v", err)
 	}
 	// What bench advises on a bond, ib_write_bw/q8, goes over both links.
@@ -96,18 +102,22 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 		t.Errorf("410 Gb/s over two links of 200: %v", err)
 	}
 	single := slower(bond, Wire{Rate: 200, MTU: 4096})
-	if err := single.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 390, Unit: UnitGbps}}); err == nil {
+	if err := single.check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 390, Unit: UnitGbps}}); err ==
+		nil {
 		t.Error("390 Gb/s from a bond to a single link is taken")
 	}
-	if err := (Wire{}).check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}}); err != nil {
+	if err := (Wire{}).check(e, []Figure{{Metric: MetricBWAverage, Bytes: 65536, Value: 31, Unit: UnitGbps}}); err !=
+		nil {
 		t.Errorf("nothing is known of the wire: %v", err)
 	}
 }
 
-// What UCX puts are RDMA writes. MPI chooses its own way, so that only the rate of the port bounds it; of libfabric there is a latency alone.
+// What UCX puts are RDMA writes. MPI chooses its own way, so that only the rate of the port bounds
+// it; of libfabric there is a latency alone.
 func TestOtherToolsAreBoundByTheWireToo(t *testing.T) {
 	w := Wire{Rate: 25, MTU: 4096}
-	if got, want := w.Limit(mustEngine(t, "ucx_put_bw"), 65536), w.Limit(mustEngine(t, "ib_write_bw"), 65536); got != want {
+	if got, want := w.Limit(mustEngine(t, "ucx_put_bw"), 65536), w.Limit(mustEngine(t, "ib_write_bw"),
+		65536); got != want {
 		t.Errorf("puts: %g, and writes %g", got, want)
 	}
 	for _, name := range []string{"ucx_put_lat", "fi_pingpong", "osu_bw", "osu_bibw"} {
@@ -126,10 +136,13 @@ func TestOtherToolsAreBoundByTheWireToo(t *testing.T) {
 		good, bad Figure
 		want      string
 	}{
-		{"ucx_put_bw", bandwidth(24.5), bandwidth(24.7), "24.7 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, which is 24.5 Gb/s"},
+		{"ucx_put_bw", bandwidth(24.5), bandwidth(24.7),
+			"24.7 Gb/s with messages of 65536 bytes is more than a link of 25 Gb/s carries with an MTU of 4096, " +
+				"which is 24.5 Gb/s"},
 		{"osu_bw", bandwidth(25), bandwidth(26), "26 Gb/s is more than a link of 25 Gb/s carries"},
 		{"osu_bibw", bandwidth(50), bandwidth(51), "51 Gb/s is more than a link of 25 Gb/s carries"},
-		{"ucx_put_lat", latency(22), latency(20), "latency_average of 20 us is less than the 20.97 us that a link of 25 Gb/s takes to carry the message"},
+		{"ucx_put_lat", latency(22), latency(20), "latency_average of 20 us is less than the 20.97 us that a link of " +
+			"25 Gb/s takes to carry the message"},
 		{"fi_pingpong", latency(22), latency(20), "is less than the 20.97 us"},
 		{"osu_latency", latency(22), latency(20), "is less than the 20.97 us"},
 	} {

@@ -16,18 +16,21 @@ func Groups() []diagnose.Group {
 		diagnose.Findings(),
 		{
 			Title: "A host against its plan",
-			About: "Made by `rackless verify` on the host that a plan is for, or on a snapshot of it, which shows all but what runs (threads, interrupts,\n" +
+			About: "Made by `rackless verify` on the host that a plan is for, or on a snapshot of it, which shows " +
+				"all but what runs (threads, interrupts,\n" +
 				"control groups, mounts).",
 			Checks: hostChecks(),
 		},
 		{
-			Title:  "Virtual machines against their plan",
-			About:  "Made by `rackless verify` from /proc of the host while the lab runs: what is in force, not what was asked for.",
+			Title: "Virtual machines against their plan",
+			About: "Made by `rackless verify` from /proc of the host while the lab runs: what is in force, not what " +
+				"was asked for.",
 			Checks: domainChecks(),
 		},
 		{
-			Title:  "Nodes",
-			About:  "Made by `rackless verify` from inside of the nodes. Those on what a guest sees of its host need a plan.",
+			Title: "Nodes",
+			About: "Made by `rackless verify` from inside of the nodes. Those on what a guest sees of its host " +
+				"need a plan.",
 			Checks: nodeChecks(),
 		},
 	}
@@ -62,7 +65,8 @@ func LabIDs() []string {
 	return []string{IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDReach, IDTraffic}
 }
 
-// Lookup returns the identifier of the check of this package that is called so, "link-mtu" or "RL402", and whether there is one.
+// Lookup returns the identifier of the check of this package that is called so, "link-mtu" or
+// "RL402", and whether there is one.
 func Lookup(name string) (id string, ok bool) {
 	c, ok := diagnose.Find(catalogued(), name)
 	return c.Name, ok
@@ -77,7 +81,8 @@ func Code(id string) string {
 // Silent reports whether a finding says that a node did not answer, so that its checks could not be made.
 func Silent(f Finding) bool { return f.Title == titleAnswers }
 
-// Explain returns the long text on the check of the catalogue with the given ID or name, for a terminal, and whether there is one.
+// Explain returns the long text on the check of the catalogue with the given ID or name, for a
+// terminal, and whether there is one.
 func Explain(name string) (string, bool) {
 	c, ok := diagnose.Find(Catalogue(), name)
 	if !ok {

@@ -47,10 +47,12 @@ func TestEveryCheckOfAPlanOrALabIsExplained(t *testing.T) {
 	titles := map[string]bool{}
 	for _, c := range catalogued() {
 		if !code.MatchString(c.ID) || !name.MatchString(c.Name) || titles[c.Title] {
-			t.Errorf("%s, %q, %q: want a code of verify, a name in lower case, and a title of its own", c.ID, c.Name, c.Title)
+			t.Errorf("%s, %q, %q: want a code of verify, a name in lower case, and a title of its own", c.ID, c.Name,
+				c.Title)
 		}
 		titles[c.Title] = true
-		for what, s := range map[string]string{"title": c.Title, "summary": c.Summary, "meaning": c.Means, "fix": c.Fix} {
+		for what, s := range map[string]string{"title": c.Title, "summary": c.Summary, "meaning": c.Means,
+			"fix": c.Fix} {
 			if strings.TrimSpace(s) == "" || s != strings.TrimRight(s, " \n") {
 				t.Errorf("%s: the %s is empty or ends with a blank: %q", c.ID, what, s)
 			}
@@ -65,7 +67,8 @@ func TestEveryCheckOfAPlanOrALabIsExplained(t *testing.T) {
 		}
 		byCode, ok1 := Explain(c.ID)
 		byName, ok2 := Explain(c.Name)
-		if !ok1 || !ok2 || byCode != byName || !strings.HasPrefix(byCode, c.ID+"  "+c.Title+"\nName: "+c.Name+"\n") || !strings.Contains(byCode, "\nHOLDS WHEN\n") {
+		if !ok1 || !ok2 || byCode != byName || !strings.HasPrefix(byCode, c.ID+"  "+c.Title+"\nName: "+c.Name+"\n") ||
+			!strings.Contains(byCode, "\nHOLDS WHEN\n") {
 			t.Errorf("%s and %s are explained by %q and %q", c.ID, c.Name, byCode, byName)
 		}
 	}
@@ -82,7 +85,8 @@ func TestEveryCheckOfAPlanOrALabIsExplained(t *testing.T) {
 
 // Scripts depend on these.
 func TestIdentifiersOfTheChecksOfALabStay(t *testing.T) {
-	want := []string{"link", "link-mtu", "address", "rdma-port", "rdma-active-mtu", "rdma-gid", "identity", "reach", "rdma-traffic"}
+	want := []string{"link", "link-mtu", "address", "rdma-port", "rdma-active-mtu", "rdma-gid", "identity", "reach",
+		"rdma-traffic"}
 	if diff := cmp.Diff(want, LabIDs()); diff != "" {
 		t.Error(diff)
 	}
@@ -106,7 +110,8 @@ func TestLinksOfThePageLeadToItsSections(t *testing.T) {
 	}
 	for _, c := range Catalogue() {
 		if sections[c.ID] != 1 || strings.Count(page, "| ["+c.ID+"](#") != 1 {
-			t.Errorf("%s has %d sections and %d lines in the tables", c.ID, sections[c.ID], strings.Count(page, "| ["+c.ID+"](#"))
+			t.Errorf("%s has %d sections and %d lines in the tables", c.ID, sections[c.ID],
+				strings.Count(page, "| ["+c.ID+"](#"))
 		}
 	}
 	for _, word := range regexp.MustCompile(`RL\d{3}`).FindAllString(page, -1) {

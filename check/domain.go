@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Domain is what is known of the virtual machine of a lab node: from libvirt which thread is which, from the kernel what is in force.
+// A Domain is what is known of the virtual machine of a lab node: from libvirt which thread is
+// which, from the kernel what is in force.
 type Domain struct {
 	Node  string // of the plan
 	Name  string // as messages call it: libvirt's "LAB.NODE"
@@ -37,15 +38,16 @@ type Pins struct {
 	MemoryNodes *topology.CPUSet // and nodeset
 }
 
-// Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as it is known, and may be nil; it is not compared.
-// It is pure.
+// Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as
+// it is known, and may be nil; it is not compared. It is pure.
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []Finding {
 	var out []Finding
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
 		if k < 0 {
-			out = append(out, Finding{ID: IDDomain, Subject: n.Name, Status: Failed, Have: "no such domain", Want: running, Evidence: "virsh list --all",
+			out = append(out, Finding{ID: IDDomain, Subject: n.Name, Status: Failed, Have: "no such domain",
+				Want: running, Evidence: "virsh list --all",
 				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
 			continue
 		}
@@ -64,14 +66,17 @@ type domainCheck struct {
 }
 
 func (c *domainCheck) findings() []Finding {
-	f := Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running, Evidence: "virsh domstate " + c.d.Name,
-		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name + ".log"}
+	f := Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running,
+		Evidence: "virsh domstate " + c.d.Name,
+		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name +
+			".log"}
 	switch {
 	case c.d.State != running || c.d.PID == 0:
 		c.judge(false, f)
 		return c.out // of what does not run nothing else can be said
 	case c.d.Process == nil:
-		f.Status, f.Have, f.Fix = Unknown, running+", and its process cannot be looked at", "run rackless verify as root"
+		f.Status, f.Have, f.Fix = Unknown, running+", and its process cannot be looked at",
+			"run rackless verify as root"
 		c.out = append(c.out, f)
 		return c.out
 	}
@@ -119,7 +124,8 @@ func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/stat
 
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
-	f := Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s", plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
+	f := Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s",
+		plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
 	if len(c.d.VCPUs) == 0 {
 		c.unknown(f, "which threads are virtual CPUs is not known")
 		return
@@ -176,7 +182,8 @@ func (c *domainCheck) pinned(f Finding, threads []*facts.Thread, want topology.C
 
 func (c *domainCheck) emulator() {
 	want := c.emulatorPin()
-	f := Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(), Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
+	f := Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
 		return // a plan that leaves the host no core has no place for them
 	}
@@ -194,8 +201,9 @@ func (c *domainCheck) emulator() {
 	c.pinned(f, threads, want)
 }
 
-// emulatorPin is what the definition is to have. Of a host that is not known it cannot be told which housekeeping CPUs are beside the memory: then a definition that has those of the
-// plan is believed.
+// emulatorPin is what the definition is to have. Of a host that is not known it cannot be told
+// which housekeeping CPUs are beside the memory: then a definition that has those of the plan is
+// believed.
 func (c *domainCheck) emulatorPin() topology.CPUSet {
 	if h := c.host.h; h == nil || len(h.NUMANodes) == 0 {
 		if c.d.Pins != nil && c.d.Pins.Emulator != nil && c.n.EmulatorCPUs.IsSubsetOf(*c.d.Pins.Emulator) {
@@ -210,7 +218,8 @@ func (c *domainCheck) iothreads() {
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
 		return
 	}
-	f := Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(), Fix: "virsh iothreadpin " + c.d.Name + " 1 " + want.String() + " --live --config"}
+	f := Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+		Fix: "virsh iothreadpin " + c.d.Name + " 1 " + want.String() + " --live --config"}
 	var threads []*facts.Thread
 	for _, tid := range c.d.IOThreads {
 		if t := c.thread(tid); t != nil {
@@ -229,8 +238,9 @@ func (c *domainCheck) pins() {
 	if c.d.Pins == nil {
 		return
 	}
-	f := Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan", Evidence: "virsh dumpxml " + c.d.Name,
-		Fix: "define the domain of the plan again (domains/" + c.n.Name + ".xml), shut the node down and start it"}
+	f := Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan",
+		Evidence: "virsh dumpxml " + c.d.Name,
+		Fix:      "define the domain of the plan again (domains/" + c.n.Name + ".xml), shut the node down and start it"}
 	var wrong []string
 	differs := func(what string, have *topology.CPUSet, want topology.CPUSet) {
 		switch {
@@ -279,20 +289,24 @@ func (c *domainCheck) pins() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// guestMemory returns the mappings that are the guest's memory. Each of its cells is one mapping of just its size, if need be all in one. Where there is none
-// of that size the largest are taken until they make up the whole; ok is false where they do not.
+// guestMemory returns the mappings that are the guest's memory. Each of its cells is one mapping of
+// just its size, if need be all in one. Where there is none of that size the largest are taken
+// until they make up the whole; ok is false where they do not.
 func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok bool) {
 	var candidates []facts.Mapping
 	for _, m := range all {
 		// What is in an ordinary file is a library or a disk, and no memory of the guest.
-		memory := m.File == "" || m.Huge || strings.HasPrefix(m.File, "/memfd:") || strings.HasPrefix(m.File, "/dev/zero") || strings.HasPrefix(m.File, "/dev/shm/")
+		memory := m.File == "" || m.Huge || strings.HasPrefix(m.File, "/memfd:") ||
+			strings.HasPrefix(m.File, "/dev/zero") || strings.HasPrefix(m.File, "/dev/shm/")
 		if memory && m.Bytes > 0 {
 			candidates = append(candidates, m)
 		}
 	}
-	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU sets on a guest's memory alone, then those that are in use.
+	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU
+	// sets on a guest's memory alone, then those that are in use.
 	slices.SortStableFunc(candidates, func(a, b facts.Mapping) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge), compareBool(a.Policy != "default", b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge), compareBool(a.Policy != "default",
+			b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
 	})
 	sizes := [][]uint64{{n.MemoryBytes}}
 	cells := []uint64{}
@@ -353,7 +367,8 @@ func (c *domainCheck) memory() {
 		page = max(page, m.PageBytes)
 	}
 	nodes := Finding{ID: IDMemoryNodes, Subject: c.n.Name, Want: nodesText(want), Evidence: evidence,
-		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name + " has to say strict"}
+		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name +
+			" has to say strict"}
 	pages := Finding{ID: IDMemoryPages, Subject: c.n.Name, Want: "pages of " + sizeText(page), Evidence: evidence,
 		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
@@ -439,7 +454,8 @@ func amount(bytes uint64) string {
 // vfio checks which devices QEMU holds.
 func (c *domainCheck) vfio() {
 	f := Finding{ID: IDVFIOHeld, Subject: c.n.Name, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
-		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name + " shows the hostdevs in force"}
+		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name +
+			" shows the hostdevs in force"}
 	groups := map[string]bool{} // device files
 	for _, id := range c.n.Devices {
 		a, err := c.host.address(id)

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// started returns virtual machines as libvirt starts them of a plan: a thread for each virtual CPU, QEMU's own and one for I/O; a mapping for each
-// cell; the groups of its devices open.
+// started returns virtual machines as libvirt starts them of a plan: a thread for each virtual CPU,
+// QEMU's own and one for I/O; a mapping for each cell; the groups of its devices open.
 func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	t.Helper()
 	var all []Domain
@@ -22,7 +22,8 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 		pid := 5000 + 1000*i
 		emulator := p.EmulatorPin(n, h)
 		d := Domain{Node: n.Name, Name: p.Lab + "." + n.Name, State: "running", PID: pid, IOThreads: []int{pid + 1},
-			Pins: &Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: &emulator, IOThreads: &n.IOThreadCPUs, MemoryMode: "strict"}}
+			Pins: &Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: &emulator, IOThreads: &n.IOThreadCPUs,
+				MemoryMode: "strict"}}
 		proc := &facts.Process{PID: pid, VFIO: []string{}, Threads: []facts.Thread{
 			{PID: pid, TID: pid, Name: "qemu-system-x86", Allowed: emulator},
 			{PID: pid, TID: pid + 1, Name: "IO iothread1", Allowed: n.IOThreadCPUs},
@@ -32,7 +33,8 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 			tid := pid + 100 + k
 			d.VCPUs = append(d.VCPUs, tid)
 			d.Pins.VCPUs[k] = topology.CPUs(cpu)
-			proc.Threads = append(proc.Threads, facts.Thread{PID: pid, TID: tid, Name: fmt.Sprintf("CPU %d/KVM", k), Allowed: topology.CPUs(cpu), LastCPU: cpu})
+			proc.Threads = append(proc.Threads, facts.Thread{PID: pid, TID: tid, Name: fmt.Sprintf("CPU %d/KVM", k),
+				Allowed: topology.CPUs(cpu), LastCPU: cpu})
 		}
 		proc.Mappings = memoryOf(n)
 		nodes := topology.CPUSet{}
@@ -53,11 +55,14 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	return all
 }
 
-// memoryOf returns the mappings of a QEMU with the memory of a lab node where the plan has it: each cell its own, and around them what QEMU has besides.
+// memoryOf returns the mappings of a QEMU with the memory of a lab node where the plan has it: each
+// cell its own, and around them what QEMU has besides.
 func memoryOf(n *plan.Node) []facts.Mapping {
 	all := []facts.Mapping{
-		{Start: 0x1000, Bytes: 1 << 20, Policy: "default", File: "/usr/bin/qemu-system-x86_64", Pages: map[int]uint64{3: 50}, PageBytes: 4096},
-		{Start: 0x2000, Bytes: 128 << 20, Policy: "default", Anon: true, Pages: map[int]uint64{3: 5}, PageBytes: 4096}, // a heap
+		{Start: 0x1000, Bytes: 1 << 20, Policy: "default", File: "/usr/bin/qemu-system-x86_64",
+			Pages: map[int]uint64{3: 50}, PageBytes: 4096},
+		// a heap
+		{Start: 0x2000, Bytes: 128 << 20, Policy: "default", Anon: true, Pages: map[int]uint64{3: 5}, PageBytes: 4096},
 	}
 	left := map[int]uint64{}
 	for _, m := range n.Memory {
@@ -65,7 +70,8 @@ func memoryOf(n *plan.Node) []facts.Mapping {
 	}
 	page := n.Memory[0].PageBytes
 	for i, cell := range n.Cells {
-		m := facts.Mapping{Start: uint64(i+1) << 40, Bytes: cell.Bytes, Policy: "bind:0", Huge: page > 0, Anon: true, PageBytes: max(page, 4096), Pages: map[int]uint64{}}
+		m := facts.Mapping{Start: uint64(i+1) << 40, Bytes: cell.Bytes, Policy: "bind:0", Huge: page > 0, Anon: true,
+			PageBytes: max(page, 4096), Pages: map[int]uint64{}}
 		rest := cell.Bytes
 		for _, node := range cell.NUMANodes {
 			take := min(rest, left[node])
@@ -79,35 +85,53 @@ func memoryOf(n *plan.Node) []facts.Mapping {
 
 func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 	ram := func(d *Domain) *facts.Mapping { return &d.Process.Mappings[2] }
-	thread := func(d *Domain, i int) *facts.Thread { return &d.Process.Threads[i] } // 0 main, 1 I/O, 2 vhost, then virtual CPUs
+	// 0 main, 1 I/O, 2 vhost, then virtual CPUs
+	thread := func(d *Domain, i int) *facts.Thread { return &d.Process.Threads[i] }
 	tests := []struct {
 		name   string
 		change func(c *planCase, d *Domain)
 		want   []string
 	}{
 		{"all is as planned", func(c *planCase, d *Domain) {}, nil},
-		{"it does not run", func(c *planCase, d *Domain) { d.State, d.PID, d.Process = "shut off", 0, nil }, []string{"failed domain-running | vm00 | shut off"}},
-		{"it is paused", func(c *planCase, d *Domain) { d.State = "paused" }, []string{"failed domain-running | vm00 | paused"}},
-		{"its process cannot be looked at", func(c *planCase, d *Domain) { d.Process = nil }, []string{"unknown domain-running | vm00 | running, and its process cannot"}},
-		{"it is another lab node's", func(c *planCase, d *Domain) { d.Node = "vm07" }, []string{"failed domain-running | vm00 | no such domain"}},
+		{"it does not run", func(c *planCase, d *Domain) {
+			d.State, d.PID, d.Process = "shut off", 0, nil
+		}, []string{"failed domain-running | vm00 | shut off"}},
+		{"it is paused", func(c *planCase, d *Domain) {
+			d.State = "paused"
+		}, []string{"failed domain-running | vm00 | paused"}},
+		{"its process cannot be looked at", func(c *planCase, d *Domain) {
+			d.Process = nil
+		}, []string{"unknown domain-running | vm00 | running, and its process cannot"}},
+		{"it is another lab node's", func(c *planCase, d *Domain) {
+			d.Node = "vm07"
+		}, []string{"failed domain-running | vm00 | no such domain"}},
 		{"a virtual CPU floats", func(c *planCase, d *Domain) { thread(d, 3).Allowed = topology.CPURange(2, 7) },
 			[]string{"failed vcpu-affinity | vm00 | 27 of 28 on their CPU: virtual CPU 0 may use 2-7, not just "}},
 		{"two virtual CPUs are swapped", func(c *planCase, d *Domain) {
 			thread(d, 3).Allowed, thread(d, 4).Allowed = thread(d, 4).Allowed, thread(d, 3).Allowed
 		}, []string{"failed vcpu-affinity | vm00 | 26 of 28 on their CPU"}},
-		{"a virtual CPU is missing", func(c *planCase, d *Domain) { d.VCPUs, d.Process.Threads = d.VCPUs[:27], d.Process.Threads[:30] },
+		{"a virtual CPU is missing", func(c *planCase, d *Domain) {
+			d.VCPUs, d.Process.Threads = d.VCPUs[:27], d.Process.Threads[:30]
+		},
 			[]string{"failed vcpu-affinity | vm00 | 27 of 28 on their CPU: virtual CPU 27 is not there"}},
 		{"one more than planned", func(c *planCase, d *Domain) {
 			d.VCPUs = append(d.VCPUs, 5999)
 			d.Process.Threads = append(d.Process.Threads, facts.Thread{PID: 5000, TID: 5999})
 		}, []string{"failed vcpu-affinity | vm00 | 27 of 28 on their CPU: virtual CPU 28 is not in the plan"}},
-		{"a thread has ended meanwhile", func(c *planCase, d *Domain) { d.Process.Threads = slices.Delete(d.Process.Threads, 3, 4) },
+		{"a thread has ended meanwhile", func(c *planCase, d *Domain) {
+			d.Process.Threads = slices.Delete(d.Process.Threads, 3, 4)
+		},
 			[]string{"failed vcpu-affinity | vm00 | 27 of 28 on their CPU: thread 5100 of virtual CPU 0 is not there"}},
 		{"which threads are virtual CPUs is not known", func(c *planCase, d *Domain) { d.VCPUs = nil },
-			[]string{"unknown vcpu-affinity | vm00 | which threads", "unknown emulator-affinity | vm00 | which threads"}},
-		{"QEMU is where its virtual CPUs are", func(c *planCase, d *Domain) { thread(d, 2).Allowed = topology.CPURange(0, 63) },
+			[]string{"unknown vcpu-affinity | vm00 | which threads",
+				"unknown emulator-affinity | vm00 | which threads"}},
+		{"QEMU is where its virtual CPUs are", func(c *planCase, d *Domain) {
+			thread(d, 2).Allowed = topology.CPURange(0, 63)
+		},
 			[]string{"failed emulator-affinity | vm00 | 5002 vhost-5000 may use 0-63"}},
-		{"the I/O thread is not pinned", func(c *planCase, d *Domain) { thread(d, 1).Allowed = topology.CPURange(0, 63) },
+		{"the I/O thread is not pinned", func(c *planCase, d *Domain) {
+			thread(d, 1).Allowed = topology.CPURange(0, 63)
+		},
 			[]string{"failed iothread-affinity | vm00 | 5001 IO iothread1 may use 0-63"}},
 		{"the I/O thread is gone", func(c *planCase, d *Domain) { d.IOThreads = []int{4999} },
 			[]string{"unknown iothread-affinity | vm00 | threads of I/O threads are not there"}},
@@ -120,7 +144,9 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 			d.Pins.Emulator, d.Pins.MemoryMode = nil, "preferred"
 		}, []string{"failed domain-pins | vm00 | vcpupin 1 1-2, not "}},
 		{"the definition is not known", func(c *planCase, d *Domain) { d.Pins = nil }, nil},
-		{"numatune is for other nodes", func(c *planCase, d *Domain) { d.Pins.MemoryNodes = new(topology.CPUs(1)) }, []string{"failed domain-pins | vm00 | numatune nodeset 1, not "}},
+		{"numatune is for other nodes", func(c *planCase, d *Domain) {
+			d.Pins.MemoryNodes = new(topology.CPUs(1))
+		}, []string{"failed domain-pins | vm00 | numatune nodeset 1, not "}},
 		{"a study has left it unpinned", func(c *planCase, d *Domain) {
 			c.p.Nodes[0].Unpinned, c.p.Nodes[0].Unbound = true, true
 			c.p.Nodes[0].EmulatorCPUs, c.p.Nodes[0].IOThreadCPUs = topology.CPUSet{}, topology.CPUSet{}
@@ -178,18 +204,29 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 		}, []string{"failed memory-pages | vm00 | 32 GiB in pages of 4 KiB"}},
 		{"memory cannot be read", func(c *planCase, d *Domain) {
 			d.Process.Mappings, d.Process.Unread = nil, []string{"/proc/5000/numa_maps: permission denied"}
-		}, []string{"unknown memory-nodes | vm00 | no memory as large as the guest's is to be seen: /proc/5000/numa_maps: permission denied", "unknown memory-pages"}},
-		{"a device was unplugged", func(c *planCase, d *Domain) { d.Process.VFIO = d.Process.VFIO[1:] }, []string{"failed vfio-held | vm00 | /dev/vfio/"}},
-		{"it holds one of somebody else", func(c *planCase, d *Domain) { d.Process.VFIO = append(d.Process.VFIO, "/dev/vfio/999999") }, []string{"failed vfio-held | vm00 | "}},
-		{"it holds none", func(c *planCase, d *Domain) { d.Process.VFIO = []string{} }, []string{"failed vfio-held | vm00 | no device"}},
+		}, []string{"unknown memory-nodes | vm00 | no memory as large as the guest's is to be seen: " +
+			"/proc/5000/numa_maps: permission denied", "unknown memory-pages"}},
+		{"a device was unplugged", func(c *planCase, d *Domain) {
+			d.Process.VFIO = d.Process.VFIO[1:]
+		}, []string{"failed vfio-held | vm00 | /dev/vfio/"}},
+		{"it holds one of somebody else", func(c *planCase, d *Domain) {
+			d.Process.VFIO = append(d.Process.VFIO, "/dev/vfio/999999")
+		}, []string{"failed vfio-held | vm00 | "}},
+		{"it holds none", func(c *planCase, d *Domain) {
+			d.Process.VFIO = []string{}
+		}, []string{"failed vfio-held | vm00 | no device"}},
 		{"it holds them by iommufd", func(c *planCase, d *Domain) {
 			d.Process.VFIO = nil
 			for i := range c.p.Nodes[0].Devices {
 				d.Process.VFIO = append(d.Process.VFIO, fmt.Sprintf("/dev/vfio/devices/vfio%d", i))
 			}
 		}, nil},
-		{"it holds one too few by iommufd", func(c *planCase, d *Domain) { d.Process.VFIO = []string{"/dev/vfio/devices/vfio0"} }, []string{"failed vfio-held | vm00 | /dev/vfio/devices/vfio0"}},
-		{"its open files cannot be read", func(c *planCase, d *Domain) { d.Process.VFIO = nil }, []string{"unknown vfio-held | vm00 | its open files cannot be read"}},
+		{"it holds one too few by iommufd", func(c *planCase, d *Domain) {
+			d.Process.VFIO = []string{"/dev/vfio/devices/vfio0"}
+		}, []string{"failed vfio-held | vm00 | /dev/vfio/devices/vfio0"}},
+		{"its open files cannot be read", func(c *planCase, d *Domain) {
+			d.Process.VFIO = nil
+		}, []string{"unknown vfio-held | vm00 | its open files cannot be read"}},
 		{"the group of a device is not known", func(c *planCase, d *Domain) {
 			a, _ := topology.ParsePCIAddr(c.p.Nodes[0].Devices[0])
 			find(c.h, a).IOMMUGroup = nil
@@ -222,7 +259,8 @@ func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	got := Domains(c.p, c.h, domains)
 	matches(t, notOK(got), nil)
 	i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDMemoryNodes })
-	if want := fmt.Sprintf("3 MiB on node %d: 3 MiB of 32 GiB touched so far", n.Memory[0].NUMANode); got[i].Have != want {
+	if want := fmt.Sprintf("3 MiB on node %d: 3 MiB of 32 GiB touched so far",
+		n.Memory[0].NUMANode); got[i].Have != want {
 		t.Errorf("have %q, want %q", got[i].Have, want)
 	}
 	if slices.ContainsFunc(got, func(f Finding) bool { return f.ID == IDMemoryPages && f.Subject == "vm00" }) {
@@ -233,7 +271,8 @@ func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 // In what real QEMUs map, the guest's memory is found by its size; see facts/testdata/README.md.
 func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 	const size = 64 << 20
-	for name, file := range map[string]string{"qemu-huge": `/memfd:memory-backend-memfd\040(deleted)`, "qemu-plain": "", "qemu-shared": `/memfd:memory-backend-memfd\040(deleted)`} {
+	for name, file := range map[string]string{"qemu-huge": `/memfd:memory-backend-memfd\040(deleted)`, "qemu-plain": "",
+		"qemu-shared": `/memfd:memory-backend-memfd\040(deleted)`} {
 		t.Run(name, func(t *testing.T) {
 			read := func(suffix string) string {
 				b, err := os.ReadFile(filepath.Join("..", "facts", "testdata", name+suffix))
@@ -255,7 +294,8 @@ func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 					t.Errorf("got %+v, %v", got, ok)
 				}
 			}
-			// Of a size that no mapping has, the largest are it, up to the whole; of one that is larger than all, nothing is claimed.
+			// Of a size that no mapping has, the largest are it, up to the whole; of one that is
+			// larger than all, nothing is claimed.
 			if got, ok := guestMemory(all, &plan.Node{MemoryBytes: size - 4096}); !ok || len(got) != 1 {
 				t.Errorf("of another size: %d mappings, %v", len(got), ok)
 			}

@@ -62,7 +62,8 @@ type fakeNode struct {
 	listens  chan struct{} // closed by the server when it listens
 }
 
-// newFakeLab returns a healthy lab. Its nodes are the recorded one with their own names, numbers and addresses, and with a device a NIC.
+// newFakeLab returns a healthy lab. Its nodes are the recorded one with their own names, numbers
+// and addresses, and with a device a NIC.
 func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	t.Helper()
 	f := &fakeLab{lab: l, nodes: map[string]*fakeNode{}, pairs: map[string]int{}}
@@ -74,8 +75,10 @@ func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 			guid := mac[0] + mac[1] + ":" + mac[2] + "ff:fe" + mac[3] + ":" + mac[4] + mac[5]
 			four := nic.Addr.Addr().As4()
 			own += strings.NewReplacer(
-				"hostname vm00", "hostname "+n.Name, "machine-id ", fmt.Sprintf("machine-id %d", i), "uuid ", fmt.Sprintf("uuid %d", i),
-				"eth0", nic.Name, "rxe0", "rxe"+strconv.Itoa(k), "52:54:00:ca:ee:be", nic.MAC, "5054:00ff:feca:eebe", guid,
+				"hostname vm00", "hostname "+n.Name, "machine-id ", fmt.Sprintf("machine-id %d", i), "uuid ",
+				fmt.Sprintf("uuid %d", i),
+				"eth0", nic.Name, "rxe0", "rxe"+strconv.Itoa(k), "52:54:00:ca:ee:be", nic.MAC, "5054:00ff:feca:eebe",
+				guid,
 				"ffff:0a00:0001", fmt.Sprintf("ffff:%02x%02x:%02x%02x", four[0], four[1], four[2], four[3]),
 			).Replace(text)
 		}
@@ -163,7 +166,8 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 	}
 	f.count(node, 41)
 	f.count(peer, 41)
-	return bench.Output{Stdout: []byte("163840 bytes in 0.15 seconds = 8.86 Mbit/sec\n20 iters in 0.15 seconds = 7397.05 usec/iter\n")}, nil
+	return bench.Output{Stdout: []byte("163840 bytes in 0.15 seconds = 8.86 Mbit/sec\n20 iters in 0.15 seconds = " +
+		"7397.05 usec/iter\n")}, nil
 }
 
 // enter notes that a side runs on a node, and that it is not the only one.
@@ -184,7 +188,8 @@ func (f *fakeLab) enter(node string) (leave func()) {
 func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, d := range f.nodes[node].facts.RDMA { // the first of its devices, which is named after nothing where it is a card's
+	// the first of its devices, which is named after nothing where it is a card's
+	for _, d := range f.nodes[node].facts.RDMA {
 		if _, soft := d.Counters[counterSent]; soft {
 			d.Counters[counterSent] += packets
 			d.Counters[counterReceived] += packets

@@ -1,6 +1,7 @@
-// Package check compares what is live with what it should be: a host with its plan ([Host]), virtual machines with theirs ([Domains]), what guests see of
-// the host ([Guests]), and nodes with their lab ([Lab]). Each check has its place in the catalogue: what is read, what is expected, the fix.
-// It knows nothing of how things got the way they are.
+// Package check compares what is live with what it should be: a host with its plan ([Host]),
+// virtual machines with theirs ([Domains]), what guests see of the host ([Guests]), and nodes with
+// their lab ([Lab]). Each check has its place in the catalogue: what is read, what is expected, the
+// fix. It knows nothing of how things got the way they are.
 //
 // What could not be read is Unknown: nothing is claimed of it, and it is not OK.
 package check

@@ -13,8 +13,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Guests compares what nodes see of themselves with the plan. nodes are by name, and nil or missing where a node does not answer. h tells what the
-// devices are and what their links can do; it is not compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
+// Guests compares what nodes see of themselves with the plan. nodes are by name, and nil or missing
+// where a node does not answer. h tells what the devices are and what their links can do; it is not
+// compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
 // those of NICs, which have names. It is pure.
 func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []Finding {
 	host := newHostCheck(p, h, nil, nil)
@@ -23,7 +24,8 @@ func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []Find
 		n := &p.Nodes[i]
 		f := nodes[n.Name]
 		if f == nil {
-			out = append(out, unread(IDGuestCPUs, n.Name, titleAnswers, "guest agent", "it does not answer", "virsh list shows whether it runs, and whether its guest agent does"))
+			out = append(out, unread(IDGuestCPUs, n.Name, titleAnswers, "guest agent", "it does not answer",
+				"virsh list shows whether it runs, and whether its guest agent does"))
 			continue
 		}
 		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f}
@@ -82,7 +84,8 @@ func (c *guestCheck) siblings() {
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
-	f := Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU + "cpu*/topology/core_id, physical_package_id"}
+	f := Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU +
+		"cpu*/topology/core_id, physical_package_id"}
 	if threads > 1 {
 		f.Want = fmt.Sprintf("every %d CPUs from 0 on a core", threads)
 	}
@@ -111,8 +114,9 @@ func (c *guestCheck) siblings() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// memorySlack is how much less than its cell a NUMA node of a guest may have: the firmware's and the kernel's part, which is reserved before memory is counted.
-// An eighth and 256 MiB hold a crash kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
+// memorySlack is how much less than its cell a NUMA node of a guest may have: the firmware's and
+// the kernel's part, which is reserved before memory is counted. An eighth and 256 MiB hold a crash
+// kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
 func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
 
 func (c *guestCheck) numa() {
@@ -149,10 +153,12 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d has CPUs %s", cell.Cell, list(n.CPUs)))
 		}
 		if !slices.Equal(n.Distances, cell.Distances) {
-			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances, cell.Distances))
+			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances,
+				cell.Distances))
 		}
 		if n.Memory > cell.Bytes || n.Memory+memorySlack(cell.Bytes) < cell.Bytes {
-			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(n.Memory), amount(cell.Bytes)))
+			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(n.Memory),
+				amount(cell.Bytes)))
 		}
 	}
 	f.Have = strings.Join(have, ", ")
@@ -163,7 +169,8 @@ func (c *guestCheck) numa() {
 }
 
 func cellCPUs(cell *plan.Cell) topology.CPUSet {
-	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 || cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
+	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
+		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
 		return topology.CPUSet{}
 	}
 	return topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
@@ -198,7 +205,8 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
 }
 
-// functions returns what the guest has of a kind, by address. A display of the machine's own, or its paravirtual NIC, is of another vendor.
+// functions returns what the guest has of a kind, by address. A display of the machine's own, or
+// its paravirtual NIC, is of another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*facts.PCIFunction {
 	var all []*facts.PCIFunction
 	for _, a := range slices.Sorted(maps.Keys(c.f.PCI)) {
@@ -246,8 +254,10 @@ func (c *guestCheck) devices() {
 	for i := range c.n.Cards {
 		if _, _, ok := c.cardKind(&c.n.Cards[i]); !ok && !c.elsewhere {
 			id := c.n.Cards[i].ID
-			c.out = append(c.out, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id, Status: Unknown, Have: "the host does not tell what it is",
-				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)", Fix: "make a new plan from the machine as it is"})
+			c.out = append(c.out, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id, Status: Unknown,
+				Have:     "the host does not tell what it is",
+				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)",
+				Fix:      "make a new plan from the machine as it is"})
 		}
 	}
 	for _, kind := range order {
@@ -256,9 +266,11 @@ func (c *guestCheck) devices() {
 			want += c.members(card, kind)
 		}
 		have := len(c.functions(kind))
-		c.judge(have == want, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(), Have: strconv.Itoa(have), Want: strconv.Itoa(want),
+		c.judge(have == want, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
+			Have: strconv.Itoa(have), Want: strconv.Itoa(want),
 			Evidence: "/sys/bus/pci/devices/*/class, vendor",
-			Fix:      inNode("dmesg | grep -i -e BAR -e pci") + "; the domain may be of an older plan, or the firmware's window too small for the BARs"})
+			Fix: inNode("dmesg | grep -i -e BAR -e pci") +
+				"; the domain may be of an older plan, or the firmware's window too small for the BARs"})
 	}
 	if c.n.GuestNUMA {
 		c.deviceNodes(order, cards)
@@ -279,7 +291,9 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		if card.Cell == nil {
 			continue
 		}
-		f := Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device", Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node", Fix: fix}
+		f := Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device",
+			Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node",
+			Fix: fix}
 		d := c.f.Net[nic.Name]
 		ok := false
 		switch {
@@ -318,7 +332,8 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		}
 		slices.Sort(want)
 		slices.Sort(have)
-		c.judge(slices.Equal(want, have), Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(), Have: nodeList(have), Want: nodeList(want),
+		c.judge(slices.Equal(want, have), Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
+			Have: nodeList(have), Want: nodeList(want),
 			Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
 	}
 }
@@ -335,7 +350,8 @@ func nodeList(nodes []int) string {
 	return "node " + strings.Join(words, ", ")
 }
 
-// links checks the links of whole cards. Functions of a kind are compared from the best to the worst, because a guest does not know the host's addresses.
+// links checks the links of whole cards. Functions of a kind are compared from the best to the
+// worst, because a guest does not know the host's addresses.
 func (c *guestCheck) links() {
 	order, cards := c.kinds()
 	for _, kind := range order {
@@ -360,8 +376,11 @@ func (c *guestCheck) links() {
 		}
 		slices.SortStableFunc(want, worseLink)
 		slices.SortStableFunc(have, worseLink)
-		f := Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have), Want: linkTexts(want),
-			Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width", Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start the node"}
+		f := Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have),
+			Want:     linkTexts(want),
+			Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width",
+			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start " +
+				"the node"}
 		if len(have) == 0 {
 			c.unknown(f)
 			continue
@@ -412,11 +431,14 @@ func linkTexts(all []*topology.Link) string {
 
 // gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
 func (c *guestCheck) gpuDirect() {
-	if c.f.NVIDIA == "" || len(c.f.RDMA) == 0 || len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
+	if c.f.NVIDIA == "" || len(c.f.RDMA) == 0 ||
+		len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
 		return
 	}
-	f := Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem", Want: "nvidia_peermem, or NVIDIA's open driver", Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
-		Fix: inNode("modprobe nvidia-peermem")}
+	f := Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem",
+		Want:     "nvidia_peermem, or NVIDIA's open driver",
+		Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
+		Fix:      inNode("modprobe nvidia-peermem")}
 	// The open driver exports dma-buf; the closed one does not for RDMA.
 	open := strings.Contains(c.f.NVIDIA, "Open Kernel Module")
 	switch {

@@ -17,9 +17,11 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		cpus := topology.CPURange(0, len(n.VCPUs)-1)
-		f := &facts.Node{CPUs: &cpus, Cores: map[int]facts.Core{}, NUMA: map[int]*facts.NUMANode{}, Net: map[string]*facts.NetDevice{},
+		f := &facts.Node{CPUs: &cpus, Cores: map[int]facts.Core{}, NUMA: map[int]*facts.NUMANode{},
+			Net:  map[string]*facts.NetDevice{},
 			RDMA: map[string]*facts.RDMADevice{}, PCI: map[string]*facts.PCIFunction{
-				"0000:00:01.0": {Class: "0x030000", Vendor: "0x1234"}, // the machine's own display, and its management NIC
+				// the machine's own display, and its management NIC
+				"0000:00:01.0": {Class: "0x030000", Vendor: "0x1234"},
 				"0000:00:02.0": {Class: "0x020000", Vendor: "0x1af4"},
 			}}
 		threads := 1
@@ -31,7 +33,8 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 		}
 		if n.GuestNUMA {
 			for _, c := range n.Cells {
-				f.NUMA[c.Cell] = &facts.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances, Memory: c.Bytes - c.Bytes/50}
+				f.NUMA[c.Cell] = &facts.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances,
+					Memory: c.Bytes - c.Bytes/50}
 			}
 		} else {
 			f.NUMA[0] = &facts.NUMANode{CPUs: cpus, Distances: []int{10}, Memory: n.MemoryBytes - n.MemoryBytes/50}
@@ -65,7 +68,8 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 func twoCells(t *testing.T) *planCase {
 	t.Helper()
 	h := exampleHost(t, "epyc-7551p.ttar")
-	p, ok := planned(t, h, "cells.yaml", []byte("name: cells\nhost: {reserve: {cores: 4}}\nnodes:\n  vm: {count: 2, cpus: 28, memory: 32GiB, gpus: 1, nics: 1, smt: on, guest_numa: on}\n"))
+	p, ok := planned(t, h, "cells.yaml", []byte("name: cells\nhost: {reserve: {cores: 4}}\nnodes:\n  vm: {count: 2, "+
+		"cpus: 28, memory: 32GiB, gpus: 1, nics: 1, smt: on, guest_numa: on}\n"))
 	if !ok || !p.Nodes[0].GuestNUMA || len(p.Nodes[0].Cells) != 2 || !p.Nodes[0].SMT {
 		t.Fatalf("the plan is not what this test is about: %v", ok)
 	}
@@ -81,7 +85,9 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 		want   []string
 	}{
 		{"all is as planned", func(c *planCase, f *facts.Node) {}, nil},
-		{"a CPU is missing", func(c *planCase, f *facts.Node) { f.CPUs = new(topology.CPURange(0, 26)) }, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
+		{"a CPU is missing", func(c *planCase, f *facts.Node) {
+			f.CPUs = new(topology.CPURange(0, 26))
+		}, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
 		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs = nil }, []string{"unknown guest-cpus"}},
 		{"no siblings, as on AMD without topoext", func(c *planCase, f *facts.Node) {
 			for cpu := range f.Cores {
@@ -93,38 +99,67 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 				f.Cores[cpu] = facts.Core{ID: cpu % 14}
 			}
 		}, []string{"failed guest-siblings | vm00 | 14 cores; not as in the plan: 0,14, "}},
-		{"cores are not known", func(c *planCase, f *facts.Node) { clear(f.Cores) }, []string{"unknown guest-siblings"}},
-		{"one NUMA node only", func(c *planCase, f *facts.Node) { delete(f.NUMA, 1) }, []string{"failed guest-numa | vm00 | node 0 with CPUs "}},
-		{"a NUMA node too many", func(c *planCase, f *facts.Node) { f.NUMA[2] = &facts.NUMANode{} }, []string{"failed guest-numa | vm00 | "}},
-		{"NUMA nodes are not known", func(c *planCase, f *facts.Node) { clear(f.NUMA) }, []string{"unknown guest-numa"}},
-		{"cells with the host's numbers", func(c *planCase, f *facts.Node) { f.NUMA[0].CPUs, f.NUMA[1].CPUs = f.NUMA[1].CPUs, f.NUMA[0].CPUs },
+		{"cores are not known", func(c *planCase, f *facts.Node) {
+			clear(f.Cores)
+		}, []string{"unknown guest-siblings"}},
+		{"one NUMA node only", func(c *planCase, f *facts.Node) {
+			delete(f.NUMA, 1)
+		}, []string{"failed guest-numa | vm00 | node 0 with CPUs "}},
+		{"a NUMA node too many", func(c *planCase, f *facts.Node) {
+			f.NUMA[2] = &facts.NUMANode{}
+		}, []string{"failed guest-numa | vm00 | "}},
+		{"NUMA nodes are not known", func(c *planCase, f *facts.Node) {
+			clear(f.NUMA)
+		}, []string{"unknown guest-numa"}},
+		{"cells with the host's numbers", func(c *planCase, f *facts.Node) {
+			f.NUMA[0].CPUs, f.NUMA[1].CPUs = f.NUMA[1].CPUs, f.NUMA[0].CPUs
+		},
 			[]string{"failed guest-numa"}},
-		{"distances of the default", func(c *planCase, f *facts.Node) { f.NUMA[0].Distances = []int{10, 20} }, []string{"failed guest-numa"}},
-		{"memory is elsewhere", func(c *planCase, f *facts.Node) { f.NUMA[0].Memory = 4 << 30 }, []string{"failed guest-numa"}},
-		{"more memory than its cell", func(c *planCase, f *facts.Node) { f.NUMA[0].Memory = 40 << 30 }, []string{"failed guest-numa"}},
+		{"distances of the default", func(c *planCase, f *facts.Node) {
+			f.NUMA[0].Distances = []int{10, 20}
+		}, []string{"failed guest-numa"}},
+		{"memory is elsewhere", func(c *planCase, f *facts.Node) {
+			f.NUMA[0].Memory = 4 << 30
+		}, []string{"failed guest-numa"}},
+		{"more memory than its cell", func(c *planCase, f *facts.Node) {
+			f.NUMA[0].Memory = 40 << 30
+		}, []string{"failed guest-numa"}},
 		{"the GPU has no room", func(c *planCase, f *facts.Node) { delete(f.PCI, gpu) },
-			[]string{"failed guest-devices | vm00 GPU of vendor 0x10de | 0", "failed guest-device-node | vm00 GPU of vendor 0x10de | none", "unknown guest-link | vm00 GPU"}},
+			[]string{"failed guest-devices | vm00 GPU of vendor 0x10de | 0",
+				"failed guest-device-node | vm00 GPU of vendor 0x10de | none", "unknown guest-link | vm00 GPU"}},
 		{"one NIC more", func(c *planCase, f *facts.Node) { f.PCI["0000:30:00.0"] = f.PCI[nic] },
 			[]string{"failed guest-devices | vm00 NIC of vendor 0x15b3 | 2", "failed guest-link | vm00 NIC"}},
 		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { f.PCI[gpu].NUMANode = new(-1) },
 			[]string{"failed guest-device-node | vm00 GPU of vendor 0x10de | node -1"}},
-		{"the NIC is on the other node", func(c *planCase, f *facts.Node) { f.Net["eth0"].NUMANode = new(1 - *f.Net["eth0"].NUMANode) },
+		{"the NIC is on the other node", func(c *planCase, f *facts.Node) {
+			f.Net["eth0"].NUMANode = new(1 - *f.Net["eth0"].NUMANode)
+		},
 			[]string{"failed guest-device-node | vm00 eth0 | node "}},
-		{"the NIC of the name is paravirtual", func(c *planCase, f *facts.Node) { f.Net["eth0"].PCI = "" }, []string{"failed guest-device-node | vm00 eth0 | not on a card"}},
-		{"there is no NIC of the name", func(c *planCase, f *facts.Node) { delete(f.Net, "eth0") }, []string{"failed guest-device-node | vm00 eth0 | no such device"}},
-		{"the NIC's node is not known", func(c *planCase, f *facts.Node) { f.Net["eth0"].NUMANode = nil }, []string{"unknown guest-device-node | vm00 eth0"}},
+		{"the NIC of the name is paravirtual", func(c *planCase, f *facts.Node) {
+			f.Net["eth0"].PCI = ""
+		}, []string{"failed guest-device-node | vm00 eth0 | not on a card"}},
+		{"there is no NIC of the name", func(c *planCase, f *facts.Node) {
+			delete(f.Net, "eth0")
+		}, []string{"failed guest-device-node | vm00 eth0 | no such device"}},
+		{"the NIC's node is not known", func(c *planCase, f *facts.Node) {
+			f.Net["eth0"].NUMANode = nil
+		}, []string{"unknown guest-device-node | vm00 eth0"}},
 		{"the NIC's link fell to Gen 1", func(c *planCase, f *facts.Node) { f.PCI[nic].Link.SpeedGTs = new(2.5) },
 			[]string{"failed guest-link | vm00 NIC of vendor 0x15b3 | 2.5 GT/s x8"}},
 		{"the GPU is idle", func(c *planCase, f *facts.Node) { f.PCI[gpu].Link.SpeedGTs = new(2.5) }, nil},
-		{"the GPU has lost lanes", func(c *planCase, f *facts.Node) { f.PCI[gpu].Link.Width = new(8) }, []string{"failed guest-link | vm00 GPU of vendor 0x10de | 8 GT/s x8"}},
+		{"the GPU has lost lanes", func(c *planCase, f *facts.Node) {
+			f.PCI[gpu].Link.Width = new(8)
+		}, []string{"failed guest-link | vm00 GPU of vendor 0x10de | 8 GT/s x8"}},
 		{"no way from NIC to GPU memory", func(c *planCase, f *facts.Node) {
 			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54", &facts.RDMADevice{}
 		}, []string{"failed gpudirect | vm00 | nvidia without nvidia_peermem"}},
 		{"the way of the module", func(c *planCase, f *facts.Node) {
-			f.NVIDIA, f.RDMA["mlx5_0"], f.Modules = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54", &facts.RDMADevice{}, []string{"nvidia_peermem"}
+			f.NVIDIA, f.RDMA["mlx5_0"], f.Modules = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54",
+				&facts.RDMADevice{}, []string{"nvidia_peermem"}
 		}, nil},
 		{"the way of the open driver", func(c *planCase, f *facts.Node) {
-			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86", &facts.RDMADevice{}
+			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86",
+				&facts.RDMADevice{}
 		}, nil},
 	}
 	for _, tt := range tests {
@@ -143,7 +178,8 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 		deviceOf(t, c.p, c.h, c.p.Nodes[1].Cards[0].ID).Class = nil
 		got := Guests(c.p, c.h, nodes)
 		wellFormed(t, got)
-		matches(t, notOK(got), []string{"unknown guest-devices | vm01 0000:21:00.0 | the host does not tell what it is"})
+		matches(t, notOK(got), []string{"unknown guest-devices | vm01 0000:21:00.0 | the host does not tell " +
+			"what it is"})
 	})
 	t.Run("the host is elsewhere", func(t *testing.T) {
 		c := twoCells(t)
@@ -164,11 +200,14 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	c := twoCells(t)
 	nodes := seen(t, c.p, c.h)
-	nodes["vm00"].NVIDIA, nodes["vm00"].RDMA["mlx5_0"], nodes["vm00"].Modules = "x", &facts.RDMADevice{}, []string{"nvidia_peermem"}
+	nodes["vm00"].NVIDIA, nodes["vm00"].RDMA["mlx5_0"], nodes["vm00"].Modules = "x", &facts.RDMADevice{},
+		[]string{"nvidia_peermem"}
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
 	for _, id := range IDs() {
 		vf := id == IDVFs || id == IDPF // of the other example
-		if made := slices.ContainsFunc(all, func(f Finding) bool { return f.ID == id }); !made && !vf && !slices.Contains(LabIDs(), id) {
+		if made := slices.ContainsFunc(all, func(f Finding) bool {
+			return f.ID == id
+		}); !made && !vf && !slices.Contains(LabIDs(), id) {
 			t.Errorf("%s is not made", id)
 		}
 	}
@@ -187,9 +226,11 @@ func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 		dev  *facts.RDMADevice
 	}{
 		{"soft RoCE by its name", soft, map[string]*facts.RDMADevice{"rxe0": {}}, "rxe0", &facts.RDMADevice{}},
-		{"soft RoCE by its parent", soft, map[string]*facts.RDMADevice{"rxe7": {Parent: "eth0"}}, "rxe7", &facts.RDMADevice{Parent: "eth0"}},
+		{"soft RoCE by its parent", soft, map[string]*facts.RDMADevice{"rxe7": {Parent: "eth0"}}, "rxe7",
+			&facts.RDMADevice{Parent: "eth0"}},
 		{"a card's by its GIDs", card, map[string]*facts.RDMADevice{"mlx5_0": {}, "mlx5_1": ofGID}, "mlx5_1", ofGID},
-		{"a card's beside a stranger called rxe0", card, map[string]*facts.RDMADevice{"rxe0": {Parent: "eth9"}, "mlx5_1": ofGID}, "mlx5_1", ofGID},
+		{"a card's beside a stranger called rxe0", card, map[string]*facts.RDMADevice{"rxe0": {Parent: "eth9"},
+			"mlx5_1": ofGID}, "mlx5_1", ofGID},
 		{"none", soft, nil, "rxe0", nil},
 		{"none of a card", card, map[string]*facts.RDMADevice{"mlx5_0": {}}, "RDMA device of eth0", nil},
 		{"no such NIC", nil, nil, "rxe0", nil},
@@ -232,7 +273,8 @@ func TestANodeWithoutANICIsInNoRing(t *testing.T) {
 	l := testLab(t, 3, 1)
 	l.Nodes[1].NICs = nil
 	f := newFakeLab(t, l)
-	got := traffic(t.Context(), l, []*facts.Node{f.nodes["vm00"].facts, f.nodes["vm01"].facts, f.nodes["vm02"].facts}, nil, f)
+	got := traffic(t.Context(), l, []*facts.Node{f.nodes["vm00"].facts, f.nodes["vm01"].facts, f.nodes["vm02"].facts},
+		nil, f)
 	if len(got) != 1 || got[0].Subject != "vm00 -> vm02" || got[0].Status != OK {
 		t.Errorf("got %+v", got)
 	}

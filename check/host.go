@@ -14,8 +14,9 @@ import (
 
 // Host compares a host, as it was just read and not nil, with what the plan wants it to be. It is pure.
 //
-// run is what runs on it; nil where that is not known, as of a snapshot: checks that rest on it alone are then left out. own are the processes of the
-// lab's own virtual machines, whose threads Domains judges.
+// run is what runs on it; nil where that is not known, as of a snapshot: checks that rest on it
+// alone are then left out. own are the processes of the lab's own virtual machines, whose threads
+// Domains judges.
 //
 // A fact that the host does not tell makes its check Unknown, never OK.
 func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []Finding {
@@ -69,9 +70,12 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	return c
 }
 
-// cpuSet returns a list as a set. A plan may be from a file: numbers that no kernel has are left out, and miss where they are looked for.
+// cpuSet returns a list as a set. A plan may be from a file: numbers that no kernel has are left
+// out, and miss where they are looked for.
 func cpuSet(list []int) topology.CPUSet {
-	return topology.CPUs(slices.DeleteFunc(slices.Clone(list), func(c int) bool { return c < 0 || c >= topology.MaxCPUs })...)
+	return topology.CPUs(slices.DeleteFunc(slices.Clone(list), func(c int) bool {
+		return c < 0 || c >= topology.MaxCPUs
+	})...)
 }
 
 func (c *hostCheck) add(f Finding) {
@@ -133,11 +137,13 @@ func (c *hostCheck) cpus() {
 		c.unread(IDHostCPUs, hostSubject, list(all), file)
 		return
 	}
-	f := Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) + " among them", Evidence: file}
+	f := Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) + " among them",
+		Evidence: file}
 	missing := all.Difference(c.h.CPUs.Online)
 	if !missing.IsEmpty() {
 		f.Have += "; missing: " + missing.String()
-		f.Fix = fmt.Sprintf("echo 1 > %scpu%d/online, and so on for %s; if the machine has changed, make a new plan", fileCPU, missing.Min(), missing)
+		f.Fix = fmt.Sprintf("echo 1 > %scpu%d/online, and so on for %s; if the machine has changed, make a new plan",
+			fileCPU, missing.Min(), missing)
 	}
 	c.judge(missing.IsEmpty(), f)
 }
@@ -154,7 +160,8 @@ func (c *hostCheck) kernelArgs() {
 				continue // the way without a reboot cannot have it
 			}
 		}
-		f := Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline", Fix: "start the kernel with " + arg}
+		f := Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline",
+			Fix: "start the kernel with " + arg}
 		if c.h.Kernel.Cmdline == nil {
 			c.unread(IDKernelArgs, arg, arg, "/proc/cmdline")
 			continue
@@ -179,7 +186,8 @@ func (c *hostCheck) kernelArgs() {
 			}
 		case "iommu", "iommu.passthrough":
 			if id, kind := c.hostDomain(); !ok && kind == "identity" {
-				ok, f.Have, f.Evidence = true, "devices of the host are passed through without it", fmt.Sprintf("/sys/kernel/iommu_groups/%d/type", id)
+				ok, f.Have, f.Evidence = true, "devices of the host are passed through without it",
+					fmt.Sprintf("/sys/kernel/iommu_groups/%d/type", id)
 			}
 		}
 		c.judge(ok, f)
@@ -228,10 +236,13 @@ func (c *hostCheck) governor() {
 			other[core.Governor] = other[core.Governor].Union(core.CPUs)
 		}
 	}
-	f := Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence, Fix: "cpupower frequency-set -g performance"}
+	f := Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence,
+		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
 		// A kernel that scales no frequencies has no such files; inspect lists those that it could not read.
-		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool { return strings.Contains(u.Path, "scaling_governor") }) || len(c.h.Cores) == 0 {
+		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
+			return strings.Contains(u.Path, "scaling_governor")
+		}) || len(c.h.Cores) == 0 {
 			c.unread(IDGovernor, hostSubject, f.Want, evidence)
 			return
 		}
@@ -268,7 +279,8 @@ func (c *hostCheck) iommu() {
 		}
 	}
 	c.judge(*c.h.IOMMU.Enabled, Finding{ID: IDIOMMU, Subject: hostSubject, Have: have, Want: "on", Evidence: evidence,
-		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless explain RL020 has more"})
+		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless " +
+			"explain RL020 has more"})
 }
 
 // links returns what is wrong with the links of the host's devices, by address of the device.

@@ -18,9 +18,10 @@ type grouping struct {
 	how  string          // in words
 }
 
-// group finds which of the CPUs cpus are kept by control groups: those of a partition, which the kernel lets nobody else use, and those that every
-// populated group at the top but that of the guests is kept off. Threads that are in no group below the root are not seen here; foreign-threads sees
-// them.
+// group finds which of the CPUs cpus are kept by control groups: those of a partition, which the
+// kernel lets nobody else use, and those that every populated group at the top but that of the
+// guests is kept off. Threads that are in no group below the root are not seen here;
+// foreign-threads sees them.
 func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	var g grouping
 	var how []string
@@ -36,7 +37,8 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	var others topology.CPUSet
 	var names []string
 	for _, cg := range all {
-		if strings.Contains(cg.Path, "/") || cg.Path == guestGroup || !cg.Populated || cg.Partition == "root" || cg.Partition == "isolated" {
+		if strings.Contains(cg.Path, "/") || cg.Path == guestGroup || !cg.Populated || cg.Partition == "root" ||
+			cg.Partition == "isolated" {
 			continue
 		}
 		others = others.Union(cg.CPUs)
@@ -93,7 +95,8 @@ func (c *hostCheck) isolation() {
 	f := Finding{ID: IDIsolated, Subject: hostSubject, Have: have, Want: list(c.lab), Evidence: evidence}
 	if !missing.IsEmpty() {
 		f.Have += "; not isolated: " + missing.String()
-		f.Fix = fmt.Sprintf("start the kernel with isolcpus=managed_irq,domain,%s, or without a reboot libexec/cpuset.sh start of what rackless plan LAB.yaml --out DIR writes", c.whole)
+		f.Fix = fmt.Sprintf("start the kernel with isolcpus=managed_irq,domain,%s, or without a reboot "+
+			"libexec/cpuset.sh start of what rackless plan LAB.yaml --out DIR writes", c.whole)
 		if c.run == nil {
 			f.Fix += "; control groups are not in a snapshot: verify on the host itself sees those too"
 		}
@@ -102,7 +105,8 @@ func (c *hostCheck) isolation() {
 
 	// A sibling that is a CPU of another lab node is isolated with that one.
 	missing = siblings.Difference(force)
-	f = Finding{ID: IDSiblings, Subject: hostSubject, Have: "every sibling is one of the plan, or isolated", Want: list(siblings) + " isolated",
+	f = Finding{ID: IDSiblings, Subject: hostSubject, Have: "every sibling is one of the plan, or isolated",
+		Want:     list(siblings) + " isolated",
 		Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
 	if siblings.IsEmpty() {
 		f.Want = "whole cores"
@@ -118,7 +122,8 @@ func (c *hostCheck) isolation() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// bootCPU keeps the kernel's time: it takes this one off nohz_full by itself (tick_nohz_init in kernel/time/tick-sched.c).
+// bootCPU keeps the kernel's time: it takes this one off nohz_full by itself (tick_nohz_init in
+// kernel/time/tick-sched.c).
 const bootCPU = 0
 
 func (c *hostCheck) noHzFull() {
@@ -129,23 +134,30 @@ func (c *hostCheck) noHzFull() {
 	}
 	want, err := topology.ParseCPUSet(strings.TrimPrefix(c.p.KernelArgs[i], "nohz_full="))
 	if err != nil {
-		c.add(Finding{ID: IDNoHzFull, Subject: hostSubject, Status: Unknown, Have: err.Error(), Evidence: "the plan: kernel_args", Fix: "make the plan again"})
+		c.add(Finding{ID: IDNoHzFull, Subject: hostSubject, Status: Unknown, Have: err.Error(),
+			Evidence: "the plan: kernel_args", Fix: "make the plan again"})
 		return
 	}
 	if c.isolatedByGroups() && len(c.asked("nohz_full")) == 0 {
-		c.judge(true, Finding{ID: IDNoHzFull, Subject: hostSubject, Have: "the tick stays: control groups isolate the CPUs, and cannot stop it",
+		c.judge(true, Finding{ID: IDNoHzFull, Subject: hostSubject,
+			Have: "the tick stays: control groups isolate the CPUs, and cannot stop it",
 			Want: "no more than control groups can do", Evidence: "/sys/fs/cgroup/*/cpuset.cpus.effective, " + file})
 		return
 	}
 	if c.h.CPUs.NoHzFull == nil {
-		// The file is there in every kernel that can stop the tick, beside that of isolated CPUs. inspect lists what it could not read.
+		// The file is there in every kernel that can stop the tick, beside that of isolated CPUs.
+		// inspect lists what it could not read.
 		_, known := c.isolatedByKernel()
-		if !known || slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool { return strings.HasSuffix(u.Path, "cpu/nohz_full") }) {
+		if !known || slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
+			return strings.HasSuffix(u.Path, "cpu/nohz_full")
+		}) {
 			c.unread(IDNoHzFull, hostSubject, list(want), file)
 			return
 		}
-		c.judge(false, Finding{ID: IDNoHzFull, Subject: hostSubject, Have: "the kernel cannot stop the tick: there is no such file", Want: list(want), Evidence: file,
-			Fix: "start a kernel that is built with CONFIG_NO_HZ_FULL, or isolate by control groups, which leave the tick on"})
+		c.judge(false, Finding{ID: IDNoHzFull, Subject: hostSubject,
+			Have: "the kernel cannot stop the tick: there is no such file", Want: list(want), Evidence: file,
+			Fix: "start a kernel that is built with CONFIG_NO_HZ_FULL, or isolate by control groups, which leave " +
+				"the tick on"})
 		return
 	}
 	have := *c.h.CPUs.NoHzFull
@@ -161,10 +173,12 @@ func (c *hostCheck) noHzFull() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// ofTheMachine reports whether a thread is one of the kernel's that follow a NUMA node or an interrupt. Those of a node work only when memory of that node runs out or is
-// in pieces; those of an interrupt run where it is served, which another check says.
+// ofTheMachine reports whether a thread is one of the kernel's that follow a NUMA node or an
+// interrupt. Those of a node work only when memory of that node runs out or is in pieces; those of
+// an interrupt run where it is served, which another check says.
 func ofTheMachine(t *facts.Thread) bool {
-	return t.Kernel && (strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "kcompactd") || strings.HasPrefix(t.Name, "irq/"))
+	return t.Kernel && (strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "kcompactd") ||
+		strings.HasPrefix(t.Name, "irq/"))
 }
 
 func (c *hostCheck) threads() {
@@ -182,7 +196,8 @@ func (c *hostCheck) threads() {
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
 		}
-		here := t.Allowed.Overlaps(c.lab) && (t.Allowed.Contains(t.LastCPU) && c.lab.Contains(t.LastCPU) || t.Allowed.IsSubsetOf(c.lab))
+		here := t.Allowed.Overlaps(c.lab) && (t.Allowed.Contains(t.LastCPU) && c.lab.Contains(t.LastCPU) ||
+			t.Allowed.IsSubsetOf(c.lab))
 		if !here {
 			continue
 		}
@@ -194,16 +209,19 @@ func (c *hostCheck) threads() {
 		}
 	}
 	foreign = append(foreign, kernel...)
-	f := Finding{ID: IDThreads, Subject: hostSubject, Have: fmt.Sprintf("none of %s on the host", plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
+	f := Finding{ID: IDThreads, Subject: hostSubject, Have: fmt.Sprintf("none of %s on the host",
+		plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
 		f.Have = plural(len(foreign), "foreign thread") + ": " + few(foreign, 5)
-		f.Fix = "taskset -cp with CPUs of the host, or stop them; of a service set AllowedCPUs= or CPUAffinity= in its unit"
+		f.Fix = "taskset -cp with CPUs of the host, or stop them; of a service set AllowedCPUs= or CPUAffinity= in " +
+			"its unit"
 	}
 	c.judge(len(foreign) == 0, f)
 }
 
-// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines: "vhost-4711" before Linux 6.4, which made
-// such threads those of QEMU. Domains cannot see them, and libvirt pins them with the emulator.
+// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual
+// machines: "vhost-4711" before Linux 6.4, which made such threads those of QEMU. Domains cannot
+// see them, and libvirt pins them with the emulator.
 func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	return t.Kernel && slices.ContainsFunc(c.own, func(pid int) bool { return t.Name == fmt.Sprintf("vhost-%d", pid) })
 }
@@ -223,7 +241,8 @@ func (c *hostCheck) interrupts() {
 	var foreign []string
 	n := 0
 	if c.run == nil {
-		// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that none is listed says nothing.
+		// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that
+		// none is listed says nothing.
 		isolated, ok := c.isolatedByKernel()
 		if !ok || !c.lab.IsSubsetOf(isolated) {
 			c.unread(IDInterrupts, hostSubject, "none on "+list(c.lab), evidence)
@@ -232,10 +251,12 @@ func (c *hostCheck) interrupts() {
 		for i := range c.h.IRQs {
 			q := &c.h.IRQs[i]
 			// The count is of all CPUs: one that may be served elsewhere proves nothing.
-			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 || c.forGuest(q.Device) {
+			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
+				c.forGuest(q.Device) {
 				continue
 			}
-			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, printable(q.Device), q.CPUs, *q.Count))
+			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, printable(q.Device), q.CPUs,
+				*q.Count))
 		}
 		n = len(c.h.IRQs)
 	} else {
@@ -250,21 +271,24 @@ func (c *hostCheck) interrupts() {
 				served += q.Counts[cpu]
 			}
 			if served > 0 && !c.forGuest(q.Action) {
-				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number, printable(q.Action), q.CPUs.Intersect(c.lab), served))
+				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number, printable(q.Action),
+					q.CPUs.Intersect(c.lab), served))
 			}
 		}
 		n = len(c.run.Interrupts)
 	}
-	f := Finding{ID: IDInterrupts, Subject: hostSubject, Have: fmt.Sprintf("none of %s", plural(n, "interrupt")), Want: "none on " + list(c.lab), Evidence: evidence}
+	f := Finding{ID: IDInterrupts, Subject: hostSubject, Have: fmt.Sprintf("none of %s", plural(n, "interrupt")),
+		Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
 		f.Have = plural(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
-		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
+		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot " +
+			"be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
 	}
 	c.judge(len(foreign) == 0, f)
 }
 
-// forGuest reports whether an interrupt is that of a device in a virtual machine: its action is "vfio-msix[0](0000:41:00.0)", or its owner is a function
-// with a driver of VFIO.
+// forGuest reports whether an interrupt is that of a device in a virtual machine: its action is
+// "vfio-msix[0](0000:41:00.0)", or its owner is a function with a driver of VFIO.
 func (c *hostCheck) forGuest(what string) bool {
 	if strings.HasPrefix(what, "vfio") {
 		return true
@@ -287,7 +311,8 @@ func (c *hostCheck) workqueues() {
 		return
 	}
 	over := c.run.Workqueues.Intersect(c.lab)
-	f := Finding{ID: IDWorkqueues, Subject: hostSubject, Have: list(*c.run.Workqueues), Want: "none of " + list(c.lab), Evidence: file}
+	f := Finding{ID: IDWorkqueues, Subject: hostSubject, Have: list(*c.run.Workqueues), Want: "none of " + list(c.lab),
+		Evidence: file}
 	if !over.IsEmpty() {
 		f.Fix = "write the mask of CPUs " + list(c.run.Workqueues.Difference(c.whole)) + " to " + file
 	}

@@ -12,12 +12,14 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// isVFIO reports whether a driver hands devices to virtual machines: vfio-pci, or a vendor's variant of it (mlx5_vfio_pci, nvgrace-gpu-vfio-pci).
+// isVFIO reports whether a driver hands devices to virtual machines: vfio-pci, or a vendor's
+// variant of it (mlx5_vfio_pci, nvgrace-gpu-vfio-pci).
 func isVFIO(driver string) bool {
 	return strings.Contains(strings.ReplaceAll(driver, "_", "-"), "vfio-pci")
 }
 
-// address returns the function that the plan names: "0000:41:00.0", or "0000:41:00.0/vf3", which has an address once it exists.
+// address returns the function that the plan names: "0000:41:00.0", or "0000:41:00.0/vf3", which
+// has an address once it exists.
 func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	name, vf, isVF := strings.Cut(id, "/vf")
 	a, err := topology.ParsePCIAddr(name)
@@ -77,7 +79,9 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 			fix = "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"
 		}
 		// Each of its checks says so when it is asked for alone.
-		for _, f := range []Finding{{ID: IDDevice, Want: "there"}, {ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"}, {ID: IDVFIO, Want: "vfio-pci"}} {
+		for _, f := range []Finding{{ID: IDDevice, Want: "there"},
+			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},
+			{ID: IDVFIO, Want: "vfio-pci"}} {
 			f.Subject, f.Have, f.Fix, f.Evidence = subject, have, fix, "/sys/bus/pci/devices"
 			c.judge(false, f)
 		}
@@ -86,8 +90,10 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 	c.present(n, id, d)
 	c.group(subject, d, ours, seen)
 
-	f := Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci", Evidence: sysPCI(a) + "/driver",
-		Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml --out DIR writes; by hand: echo vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; "+
+	f := Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci",
+		Evidence: sysPCI(a) + "/driver",
+		Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml --out DIR writes; by hand: echo "+
+			"vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; "+
 			"echo %[2]s > /sys/bus/pci/drivers_probe", sysPCI(a), a)}
 	if d.Driver == "" && !d.DriverKnown {
 		c.unread(IDVFIO, subject, f.Want, f.Evidence)
@@ -99,9 +105,12 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 // present checks that a function answers, and is where the plan counted with it.
 func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 	f := Finding{ID: IDDevice, Subject: n.Name + " " + id, Have: "there", Want: "there", Evidence: sysPCI(d.Address)}
-	i := slices.IndexFunc(n.Cards, func(k plan.NodeDevice) bool { return k.ID == id || slices.Contains(k.Functions, id) })
+	i := slices.IndexFunc(n.Cards, func(k plan.NodeDevice) bool {
+		return k.ID == id || slices.Contains(k.Functions, id)
+	})
 	if d.Dead {
-		f.Have, f.Fix = "every register reads as ones: it hangs, or has fallen off the bus", "reset it, or start the host cold; rackless explain RL030 and following have more"
+		f.Have, f.Fix = "every register reads as ones: it hangs, or has fallen off the bus",
+			"reset it, or start the host cold; rackless explain RL030 and following have more"
 		c.judge(false, f)
 		return
 	}
@@ -127,8 +136,9 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
-			c.judge(false, Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want, Evidence: sysPCI(d.Address) + "/iommu_group",
-				Fix: "turn the IOMMU on: rackless explain RL213"})
+			c.judge(false, Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
+				Evidence: sysPCI(d.Address) + "/iommu_group",
+				Fix:      "turn the IOMMU on: rackless explain RL213"})
 			return
 		}
 		c.unread(IDGroup, subject, want, sysPCI(d.Address)+"/iommu_group")
@@ -156,7 +166,8 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	switch {
 	case len(blocked) > 0:
 		f.Have = fmt.Sprintf("group %d is not viable: %s", id, few(blocked, 4))
-		f.Fix = "bind them to vfio-pci too if the host can do without them, or put the card into another slot; rackless explain RL022"
+		f.Fix = "bind them to vfio-pci too if the host can do without them, or put the card into another slot; " +
+			"rackless explain RL022"
 	case others > 0:
 		f.Have = fmt.Sprintf("group %d: %s more, none on a driver of the host", id, plural(others, "function"))
 	}
@@ -170,12 +181,15 @@ func (c *hostCheck) link(subject, id string, wrong map[string]diagnose.Finding) 
 	if err != nil || d == nil {
 		return // device says so
 	}
-	if slices.ContainsFunc(c.h.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a }) {
+	if slices.ContainsFunc(c.h.GPUs, func(g topology.GPU) bool {
+		return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a
+	}) {
 		return // an emulated one that has no link
 	}
 	evidence := sysPCI(a) + "/current_link_speed, current_link_width"
 	if w, bad := wrong[a.String()]; bad {
-		c.judge(false, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title, Want: "what the device and its port can both do", Evidence: w.Evidence,
+		c.judge(false, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title,
+			Want: "what the device and its port can both do", Evidence: w.Evidence,
 			Fix: w.Fix + "; rackless explain " + w.ID})
 		return
 	}
@@ -183,7 +197,8 @@ func (c *hostCheck) link(subject, id string, wrong map[string]diagnose.Finding) 
 		c.unread(IDPCIeLink, subject, "what the device and its port can both do", evidence)
 		return
 	}
-	c.judge(true, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link), Want: "what the device and its port can both do", Evidence: evidence})
+	c.judge(true, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
+		Want: "what the device and its port can both do", Evidence: evidence})
 }
 
 // linkText writes the speed and the lanes of a link: "8 GT/s x16".
@@ -198,7 +213,8 @@ func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)
 		d := c.pci[a]
-		f := Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count), Evidence: sysPCI(a) + "/sriov_numvfs",
+		f := Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count), Evidence: sysPCI(a) +
+			"/sriov_numvfs",
 			Fix: "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}
 		switch {
 		case err != nil || d == nil:
@@ -212,7 +228,8 @@ func (c *hostCheck) virtualFunctions() {
 			if total := d.SRIOV.Total; total != nil {
 				f.Have += fmt.Sprintf(" of %d", *total)
 				if *total < want.Count {
-					f.Fix = "raise NUM_OF_VFS in the NIC's firmware (firmware/nic.sh), start the host cold, then " + f.Fix
+					f.Fix = "raise NUM_OF_VFS in the NIC's firmware (firmware/nic.sh), start the host cold, then " +
+						f.Fix
 				}
 			}
 			c.judge(*d.SRIOV.Enabled >= want.Count, f)
@@ -233,8 +250,10 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 		if strings.Contains(p.PhysPort, "vf") || strings.Contains(p.PhysPort, "sf") {
 			continue // stands for a virtual function in the host's switch
 		}
-		f := Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State, "not known"), Want: want,
-			Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed", Fix: "ip link set " + p.Name + " up; without a carrier see ethtool " + p.Name + " and the cable"}
+		f := Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State, "not known"),
+			Want:     want,
+			Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed", Fix: "ip link set " + p.Name +
+				" up; without a carrier see ethtool " + p.Name + " and the cable"}
 		up := p.State == "up"
 		if p.Carrier != nil {
 			f.Have += map[bool]string{true: ", carrier", false: ", no carrier"}[*p.Carrier]

@@ -27,8 +27,8 @@ func sizeText(bytes uint64) string {
 	return fmt.Sprintf("%d bytes", bytes)
 }
 
-// pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says what the host has in their place; why is empty where
-// the host does not tell.
+// pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says
+// what the host has in their place; why is empty where the host does not tell.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
 	i := slices.IndexFunc(c.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == node })
 	switch {
@@ -59,7 +59,8 @@ func (c *hostCheck) up(node string) bool {
 func (c *hostCheck) hugepages() {
 	for _, want := range c.p.Hugepages {
 		subject := fmt.Sprintf("node %d", want.NUMANode)
-		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode, want.PageBytes>>10)
+		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
+			want.PageBytes>>10)
 		unit := " of " + sizeText(want.PageBytes)
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
@@ -69,13 +70,16 @@ func (c *hostCheck) hugepages() {
 					c.unread(id, subject, fmt.Sprint(need)+unit, dir)
 					continue
 				}
-				c.judge(false, Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d", need) + unit, Evidence: dir,
+				c.judge(false, Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d", need) +
+					unit, Evidence: dir,
 					Fix: "make a new plan from the machine as it is; pages of 1 GiB need the CPU flag pdpe1gb"})
 			}
 			continue
 		}
-		c.judge(have.Total >= uint64(need), Finding{ID: IDHugepages, Subject: subject, Have: fmt.Sprint(have.Total) + unit, Want: fmt.Sprintf("at least %d", need) + unit,
-			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
+		c.judge(have.Total >= uint64(need), Finding{ID: IDHugepages, Subject: subject, Have: fmt.Sprint(have.Total) +
+			unit, Want: fmt.Sprintf("at least %d", need) + unit,
+			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
+				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 
 		var missing int64
 		for i := range c.p.Nodes {
@@ -83,8 +87,10 @@ func (c *hostCheck) hugepages() {
 				missing += pagesOn(n, want)
 			}
 		}
-		f := Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit, Evidence: dir + "free_hugepages",
-			Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in hugetlbfs that nobody has open can be removed"}
+		f := Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit,
+			Evidence: dir + "free_hugepages",
+			Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in hugetlbfs that nobody has open can " +
+				"be removed"}
 		if have.Free == nil {
 			c.unread(IDHugepagesFree, subject, f.Want, f.Evidence)
 			continue
@@ -122,7 +128,8 @@ func (c *hostCheck) hugetlbfs() {
 			continue
 		}
 		f := Finding{ID: IDHugetlbfs, Subject: subject, Have: "no hugetlbfs", Want: want, Evidence: "/proc/mounts",
-			Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o pagesize=%[1]dM hugetlbfs /dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
+			Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o pagesize=%[1]dM hugetlbfs "+
+				"/dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
 		ok := false
 		for _, m := range c.run.HugeMounts {
 			f.Have = fmt.Sprintf("%s has pages of %s", m.Path, sizeText(m.PageBytes))

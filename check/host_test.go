@@ -25,7 +25,8 @@ func contextOf(t fataler) context.Context {
 }
 
 func TestAPreparedHostPassesEveryCheck(t *testing.T) {
-	for name, c := range map[string]*planCase{"two nodes with GPU and NIC": epyc(t), "eight nodes with virtual functions": r740(t)} {
+	for name, c := range map[string]*planCase{"two nodes with GPU and NIC": epyc(t),
+		"eight nodes with virtual functions": r740(t)} {
 		t.Run(name, func(t *testing.T) {
 			got := c.host()
 			wellFormed(t, got)
@@ -70,11 +71,13 @@ func TestAHostMadeToThePlanPasses(t *testing.T) {
 		} else if name == hosts[1] && rapid.Bool().Draw(t, "vfs") {
 			device = "vfs: 1"
 		}
-		text := fmt.Sprintf("name: some\nhugepages: %s\nworkload: %s\nnodes:\n  vm: {count: %d, cpus: %d, memory: %dGiB, %s, smt: %s, guest_numa: %s}\n",
+		text := fmt.Sprintf("name: some\nhugepages: %s\nworkload: %s\nnodes:\n  vm: {count: %d, cpus: %d, memory: "+
+			"%dGiB, %s, smt: %s, guest_numa: %s}\n",
 			rapid.SampledFrom([]string{"auto", "1GiB", "2MiB", "off"}).Draw(t, "pages"),
 			rapid.SampledFrom([]string{"rdma-latency", "gpu-compute", "cpu-bandwidth", "mixed"}).Draw(t, "workload"),
 			count, 2*rapid.IntRange(1, 6).Draw(t, "cpus"), rapid.IntRange(1, 24).Draw(t, "memory"), device,
-			rapid.SampledFrom([]string{"auto", "on", "off"}).Draw(t, "smt"), rapid.SampledFrom([]string{"auto", "on", "off"}).Draw(t, "numa"))
+			rapid.SampledFrom([]string{"auto", "on", "off"}).Draw(t, "smt"),
+			rapid.SampledFrom([]string{"auto", "on", "off"}).Draw(t, "numa"))
 		p, ok := planned(t, h, "some.yaml", []byte(text))
 		if !ok {
 			t.Skip("does not fit")
@@ -112,17 +115,24 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		change func(c *planCase)
 		want   []string // "status id | subject | have", of which a part is enough
 	}{
-		{"a CPU is offline", epyc, func(c *planCase) { c.h.CPUs.Online = c.h.CPUs.Online.Difference(topology.CPUs(40, 41)) },
+		{"a CPU is offline", epyc, func(c *planCase) {
+			c.h.CPUs.Online = c.h.CPUs.Online.Difference(topology.CPUs(40, 41))
+		},
 			[]string{"failed host-cpus | host | 0-39,42-63; missing: 40-41"}},
 		{"nothing isolates", epyc, func(c *planCase) { c.h.CPUs.Isolated = cpus("") },
 			[]string{"failed isolated | host | nothing isolates them; not isolated: 1-22,24-29,33-54,56-61"}},
-		{"nothing isolates, and the plan leaves siblings idle", r740, func(c *planCase) { c.h.CPUs.Isolated = cpus("") },
-			[]string{"failed isolated | host | nothing isolates them; not isolated: ", "failed isolated-siblings | host | siblings that are not isolated: "}},
+		{"nothing isolates, and the plan leaves siblings idle", r740, func(c *planCase) {
+			c.h.CPUs.Isolated = cpus("")
+		},
+			[]string{"failed isolated | host | nothing isolates them; not isolated: ",
+				"failed isolated-siblings | host | siblings that are not isolated: "}},
 		{"which CPUs are isolated is not known", epyc, func(c *planCase) { c.h.CPUs.Isolated = nil },
 			[]string{"unknown isolated | host | not known", "unknown isolated-siblings | host | not known"}},
 		{"nothing is known of its CPUs", epyc, func(c *planCase) { c.h.CPUs = topology.CPUStates{} },
 			[]string{"unknown host-cpus", "unknown isolated | host", "unknown isolated-siblings", "unknown nohz-full"}},
-		{"a list that ends too early", epyc, func(c *planCase) { c.h.CPUs.Isolated = new(c.h.CPUs.Isolated.Difference(topology.CPUs(8))) },
+		{"a list that ends too early", epyc, func(c *planCase) {
+			c.h.CPUs.Isolated = new(c.h.CPUs.Isolated.Difference(topology.CPUs(8)))
+		},
 			[]string{"failed isolated | host | the kernel isolates"}},
 		{"a sibling is not isolated", r740, func(c *planCase) {
 			idle := given(c.p, c.h)
@@ -131,7 +141,9 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 			}
 			c.h.CPUs.Isolated = new(c.h.CPUs.Isolated.Difference(topology.CPUs(idle.Min())))
 		}, []string{"failed isolated-siblings | host | siblings that are not isolated: "}},
-		{"the tick is on", epyc, func(c *planCase) { c.h.CPUs.NoHzFull = cpus("") }, []string{"failed nohz-full | host | none; the tick is on 1-22,24-29,33-54,56-61"}},
+		{"the tick is on", epyc, func(c *planCase) {
+			c.h.CPUs.NoHzFull = cpus("")
+		}, []string{"failed nohz-full | host | none; the tick is on 1-22,24-29,33-54,56-61"}},
 		{"a kernel that cannot stop the tick", epyc, func(c *planCase) { c.h.CPUs.NoHzFull = nil },
 			[]string{"failed nohz-full | host | the kernel cannot stop the tick"}},
 		{"nohz_full cannot be read", epyc, func(c *planCase) {
@@ -156,16 +168,21 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		{"the command line is not known", epyc, func(c *planCase) { c.h.Kernel.Cmdline = nil },
 			[]string{"unknown kernel-args | iommu=pt | not known", "unknown kernel-args | rcu_nocbs="}},
 		{"a program was put on a CPU of a node", epyc, func(c *planCase) {
-			c.run.Threads = append(c.run.Threads, facts.Thread{PID: 4711, TID: 4712, Name: "stress-ng\x1b[2J", Allowed: topology.CPUs(8), LastCPU: 8})
+			c.run.Threads = append(c.run.Threads, facts.Thread{PID: 4711, TID: 4712, Name: "stress-ng\x1b[2J",
+				Allowed: topology.CPUs(8), LastCPU: 8})
 		}, []string{"failed foreign-threads | host | 1 foreign thread: 4712 stress-ng?[2J (may use 8, last on 8)"}},
 		{"a program that may go everywhere has gone there", epyc, func(c *planCase) {
-			c.run.Threads = append(c.run.Threads, facts.Thread{PID: 4711, TID: 4711, Name: "make", Allowed: c.h.CPUs.Online, LastCPU: 9})
+			c.run.Threads = append(c.run.Threads, facts.Thread{PID: 4711, TID: 4711, Name: "make",
+				Allowed: c.h.CPUs.Online, LastCPU: 9})
 		}, []string{"failed foreign-threads | host | 1 foreign thread: 4711 make (may use 0-63, last on 9)"}},
 		{"threads are not known", epyc, func(c *planCase) { c.run.Threads = nil }, []string{"unknown foreign-threads"}},
 		{"an interrupt is served there", epyc, func(c *planCase) {
-			c.run.Interrupts = append(c.run.Interrupts, facts.Interrupt{Number: 130, CPUs: topology.CPUs(0, 8), Counts: map[int]uint64{8: 18823}, Action: "mlx5_comp0"})
+			c.run.Interrupts = append(c.run.Interrupts, facts.Interrupt{Number: 130, CPUs: topology.CPUs(0, 8),
+				Counts: map[int]uint64{8: 18823}, Action: "mlx5_comp0"})
 		}, []string{"failed interrupts | host | 1 foreign interrupt: 130 mlx5_comp0 on 8 (18823 served there)"}},
-		{"interrupts are not known", epyc, func(c *planCase) { c.run.Interrupts = nil }, []string{"unknown interrupts"}},
+		{"interrupts are not known", epyc, func(c *planCase) {
+			c.run.Interrupts = nil
+		}, []string{"unknown interrupts"}},
 		{"in a snapshot an interrupt can be served nowhere else", epyc, func(c *planCase) {
 			c.run = nil
 			c.h.IRQs = []topology.IRQ{{Number: 130, CPUs: topology.CPUs(8), Count: new(uint64(7)), Device: "nvme0q9"},
@@ -173,8 +190,12 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 				{Number: 132, CPUs: topology.CPUs(0, 8), Count: new(uint64(9)), Device: "nvme0q7"},
 				{Number: 133, CPUs: topology.CPUs(8), Count: new(uint64(9)), Device: c.p.Nodes[0].Devices[0]}}
 		}, []string{"failed interrupts | host | 1 foreign interrupt: 130 nvme0q9 on 8 (7 served)"}},
-		{"work queues may use all CPUs", epyc, func(c *planCase) { c.run.Workqueues = &c.h.CPUs.Online }, []string{"failed workqueues | host | 0-63"}},
-		{"work queues are not known", epyc, func(c *planCase) { c.run.Workqueues = nil }, []string{"unknown workqueues"}},
+		{"work queues may use all CPUs", epyc, func(c *planCase) {
+			c.run.Workqueues = &c.h.CPUs.Online
+		}, []string{"failed workqueues | host | 0-63"}},
+		{"work queues are not known", epyc, func(c *planCase) {
+			c.run.Workqueues = nil
+		}, []string{"unknown workqueues"}},
 		{"the governor saves power", epyc, func(c *planCase) {
 			for i := range c.h.Cores {
 				c.h.Cores[i].Governor = "powersave"
@@ -199,22 +220,30 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		}, nil},
 		{"there is no such NUMA node", epyc, func(c *planCase) {
 			c.h.NUMANodes = slices.DeleteFunc(c.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == 3 })
-		}, []string{"failed hugepages | node 3 | the host has no NUMA node 3", "failed hugepages-free | node 3 | the host has no NUMA node 3"}},
+		}, []string{"failed hugepages | node 3 | the host has no NUMA node 3",
+			"failed hugepages-free | node 3 | the host has no NUMA node 3"}},
 		{"the kernel has no pages of the size", epyc, func(c *planCase) {
 			c.h.NUMANodes[2].Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20}}
-		}, []string{"failed hugepages | node 2 | no pages of that size", "failed hugepages-free | node 2 | no pages of that size"}},
+		}, []string{"failed hugepages | node 2 | no pages of that size",
+			"failed hugepages-free | node 2 | no pages of that size"}},
 		{"pages are not known", epyc, func(c *planCase) { c.h.NUMANodes[2].Hugepages = nil },
 			[]string{"unknown hugepages | node 2 | not known", "unknown hugepages-free | node 2 | not known"}},
 		{"no hugetlbfs of the size", epyc, func(c *planCase) { c.run.HugeMounts = c.run.HugeMounts[:1] },
 			[]string{"failed hugetlbfs | pages of 1 GiB | /dev/hugepages has pages of 2 MiB"}},
 		{"mounts are not known", epyc, func(c *planCase) { c.run.HugeMounts = nil }, []string{"unknown hugetlbfs"}},
-		{"the IOMMU is off", epyc, func(c *planCase) { c.h.IOMMU.Enabled = new(false) }, []string{"failed iommu | host | off"}},
+		{"the IOMMU is off", epyc, func(c *planCase) {
+			c.h.IOMMU.Enabled = new(false)
+		}, []string{"failed iommu | host | off"}},
 		{"the IOMMU is not known", epyc, func(c *planCase) { c.h.IOMMU.Enabled = nil }, []string{"unknown iommu"}},
 		{"a card is gone", epyc, func(c *planCase) {
 			gone := c.p.Nodes[0].Cards[0].ID
 			c.h.PCI = slices.DeleteFunc(c.h.PCI, func(d topology.PCIDevice) bool { return d.Address.String() == gone })
-		}, []string{"failed device | vm00 0000:06:00.0 | not there", "failed iommu-group | vm00 0000:06:00.0 | not there", "failed vfio-driver | vm00 0000:06:00.0 | not there"}},
-		{"a card hangs", epyc, func(c *planCase) { c.device(t, 0, 0).Dead = true }, []string{"failed device | vm00 0000:06:00.0 | every register reads as ones"}},
+		}, []string{"failed device | vm00 0000:06:00.0 | not there",
+			"failed iommu-group | vm00 0000:06:00.0 | not there",
+			"failed vfio-driver | vm00 0000:06:00.0 | not there"}},
+		{"a card hangs", epyc, func(c *planCase) {
+			c.device(t, 0, 0).Dead = true
+		}, []string{"failed device | vm00 0000:06:00.0 | every register reads as ones"}},
 		{"a card is in another slot", epyc, func(c *planCase) { c.device(t, 0, 0).NUMANode = new(3) },
 			[]string{"failed device | vm00 0000:06:00.0 | there, on NUMA node 3"}},
 		{"the host does not tell where a card is", epyc, func(c *planCase) { c.device(t, 0, 0).NUMANode = nil },
@@ -223,23 +252,33 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 			[]string{"failed vfio-driver | vm00 0000:06:00.1 | snd_hda_intel"}},
 		{"a stranger in the group", epyc, func(c *planCase) {
 			group := c.device(t, 0, 0).IOMMUGroup
-			c.h.PCI = append(c.h.PCI, topology.PCIDevice{Address: topology.PCIAddr{Bus: 0x77}, IOMMUGroup: group, Driver: "xhci_hcd", DriverKnown: true})
+			c.h.PCI = append(c.h.PCI, topology.PCIDevice{Address: topology.PCIAddr{Bus: 0x77}, IOMMUGroup: group,
+				Driver: "xhci_hcd", DriverKnown: true})
 		}, []string{"failed iommu-group | vm00 0000:06:00.0 | group "}},
 		{"a stranger in the group without a driver", epyc, func(c *planCase) {
 			group := c.device(t, 0, 0).IOMMUGroup
-			c.h.PCI = append(c.h.PCI, topology.PCIDevice{Address: topology.PCIAddr{Bus: 0x77}, IOMMUGroup: group, DriverKnown: true})
+			c.h.PCI = append(c.h.PCI, topology.PCIDevice{Address: topology.PCIAddr{Bus: 0x77}, IOMMUGroup: group,
+				DriverKnown: true})
 		}, nil},
-		{"no driver is bound", epyc, func(c *planCase) { c.device(t, 1, 0).Driver = "" }, []string{"failed vfio-driver | vm01 0000:21:00.0 | no driver"}},
+		{"no driver is bound", epyc, func(c *planCase) {
+			c.device(t, 1, 0).Driver = ""
+		}, []string{"failed vfio-driver | vm01 0000:21:00.0 | no driver"}},
 		{"a vendor's own driver of VFIO", r740, func(c *planCase) { c.device(t, 1, 0).Driver = "mlx5_vfio_pci" }, nil},
-		{"the driver is not known", epyc, func(c *planCase) { c.device(t, 1, 0).Driver, c.device(t, 1, 0).DriverKnown = "", false },
+		{"the driver is not known", epyc, func(c *planCase) {
+			c.device(t, 1, 0).Driver, c.device(t, 1, 0).DriverKnown = "", false
+		},
 			[]string{"unknown vfio-driver | vm01 0000:21:00.0"}},
 		{"a NIC's link is narrow", epyc, func(c *planCase) {
 			c.h.System.InVM, c.h.Provenance.Emulated = new(false), false
 			c.nic(t).Link.Width = new(4)
 		},
 			[]string{"failed pcie-link | vm00 0000:41:00.0 | 8 GT/s x4: PCIe link width below what both ends can do"}},
-		{"a link is not known", epyc, func(c *planCase) { c.nic(t).Link = nil }, []string{"unknown pcie-link | vm00 0000:41:00.0"}},
-		{"a GPU's link is not known", epyc, func(c *planCase) { c.device(t, 0, 0).Link = nil }, []string{"unknown pcie-link | vm00 0000:06:00.0"}},
+		{"a link is not known", epyc, func(c *planCase) {
+			c.nic(t).Link = nil
+		}, []string{"unknown pcie-link | vm00 0000:41:00.0"}},
+		{"a GPU's link is not known", epyc, func(c *planCase) {
+			c.device(t, 0, 0).Link = nil
+		}, []string{"unknown pcie-link | vm00 0000:06:00.0"}},
 		{"a stand-in for a GPU has no link", epyc, func(c *planCase) {
 			c.device(t, 0, 0).Link = nil
 			for i := range c.h.GPUs {
@@ -247,9 +286,12 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 			}
 		}, nil},
 		{"virtual functions are gone after a boot", r740, func(c *planCase) {
-			pf := find(c.h, *c.h.NICs[slices.IndexFunc(c.h.NICs, func(n topology.NIC) bool { return n.ID() == c.p.VFs[0].PF })].Address)
+			pf := find(c.h, *c.h.NICs[slices.IndexFunc(c.h.NICs, func(n topology.NIC) bool {
+				return n.ID() == c.p.VFs[0].PF
+			})].Address)
 			pf.SRIOV.Enabled, pf.SRIOV.VFs = new(0), nil
-		}, []string{"failed device | vm0", "failed iommu-group | vm0", "failed vfio-driver | vm0", "failed sriov-vfs | 0000:3b:00.0 | 0 of "}},
+		}, []string{"failed device | vm0", "failed iommu-group | vm0", "failed vfio-driver | vm0",
+			"failed sriov-vfs | 0000:3b:00.0 | 0 of "}},
 		{"the port has no carrier", r740, func(c *planCase) {
 			i := slices.IndexFunc(c.h.NICs, func(n topology.NIC) bool { return n.ID() == c.p.VFs[0].PF })
 			c.h.NICs[i].Ports[0].State, c.h.NICs[i].Ports[0].Carrier = "down", new(false)
@@ -326,23 +368,31 @@ func TestIsolationByControlGroups(t *testing.T) {
 		{"the other slices are kept to the host's CPUs", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
 			return groups(keep, c.h.CPUs.Online, "member")
 		}, nil, "control groups: init.scope, system.slice, user.slice may use "},
-		{"an isolated partition", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup { return groups(keep, lab, "isolated") }, nil,
+		{"an isolated partition", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
+			return groups(keep, lab, "isolated")
+		}, nil,
 			"machine.slice is a partition (isolated) with "},
-		{"a partition that balances load inside", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup { return groups(keep, lab, "root") }, nil,
+		{"a partition that balances load inside", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
+			return groups(keep, lab, "root")
+		}, nil,
 			"machine.slice is a partition (root) with "},
 		{"a partition that the kernel does not keep", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
 			return groups(c.h.CPUs.Online, lab, "isolated invalid (Cpu list in cpuset.cpus not exclusive)")
-		}, []string{"failed isolated | host | nothing isolates them", "failed nohz-full", "failed kernel-args | rcu_nocbs="}, ""},
+		}, []string{"failed isolated | host | nothing isolates them", "failed nohz-full",
+			"failed kernel-args | rcu_nocbs="}, ""},
 		{"one slice may use all", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
 			g := groups(keep, c.h.CPUs.Online, "member")
 			g[5].CPUs = c.h.CPUs.Online
 			return g
-		}, []string{"failed isolated | host | nothing isolates them", "failed nohz-full", "failed kernel-args | rcu_nocbs="}, ""},
+		}, []string{"failed isolated | host | nothing isolates them", "failed nohz-full",
+			"failed kernel-args | rcu_nocbs="}, ""},
 		{"a sibling is left to the host", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
 			return groups(keep.Union(topology.CPUs(40)), lab.Difference(topology.CPUs(40)), "isolated")
-		}, []string{"failed isolated | host | control groups: ", "failed nohz-full", "failed kernel-args | rcu_nocbs="}, ""},
+		}, []string{"failed isolated | host | control groups: ", "failed nohz-full", "failed kernel-args | rcu_nocbs="},
+			""},
 		{"no groups at all", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup { return nil },
-			[]string{"failed isolated | host | nothing isolates them", "failed nohz-full", "failed kernel-args | rcu_nocbs="}, ""},
+			[]string{"failed isolated | host | nothing isolates them", "failed nohz-full",
+				"failed kernel-args | rcu_nocbs="}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -359,7 +409,9 @@ func TestIsolationByControlGroups(t *testing.T) {
 	}
 	c := epyc(t)
 	got := c.host()
-	if i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDIsolated }); !strings.HasPrefix(got[i].Have, "the kernel isolates 1-22") {
+	if i := slices.IndexFunc(got, func(f Finding) bool {
+		return f.ID == IDIsolated
+	}); !strings.HasPrefix(got[i].Have, "the kernel isolates 1-22") {
 		t.Errorf("in force: %q", got[i].Have)
 	}
 }
@@ -370,7 +422,8 @@ func TestThreadsOfTheLabAreNotForeign(t *testing.T) {
 	c.run.Threads = append(c.run.Threads,
 		facts.Thread{PID: 5000, TID: 5001, Name: "CPU 0/KVM", Allowed: topology.CPUs(lab.Min()), LastCPU: lab.Min()},
 		facts.Thread{PID: 5002, TID: 5002, Name: "vhost-5000", Kernel: true, Allowed: lab, LastCPU: lab.Min()},
-		facts.Thread{PID: 5003, TID: 5003, Name: "vhost-5000", Allowed: lab, LastCPU: lab.Min()}) // not the kernel's: it only calls itself so
+		// not the kernel's: it only calls itself so
+		facts.Thread{PID: 5003, TID: 5003, Name: "vhost-5000", Allowed: lab, LastCPU: lab.Min()})
 	c.own = []int{5000}
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 1 foreign thread: 5003 vhost-5000"})
 	c.own = nil
@@ -381,11 +434,13 @@ func TestThreadsOfAnInterruptOrANUMANodeAreNotForeign(t *testing.T) {
 	c := epyc(t)
 	lab := topology.CPUs(c.p.Nodes[0].VCPUs...)
 	for _, name := range []string{"kswapd1", "kcompactd3", "irq/25-pciehp"} {
-		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 140, TID: 140, Name: name, Kernel: true, Allowed: lab, LastCPU: lab.Min()})
+		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 140, TID: 140, Name: name, Kernel: true, Allowed: lab,
+			LastCPU: lab.Min()})
 	}
 	matches(t, notOK(c.host()), nil)
 	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs that only call themselves so
-		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 141, TID: 141, Name: name, Allowed: lab, LastCPU: lab.Min()})
+		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 141, TID: 141, Name: name, Allowed: lab,
+			LastCPU: lab.Min()})
 	}
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 2 foreign threads: 141 kswapd1"})
 }
@@ -400,16 +455,20 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 	p.Nodes[0].Devices = []string{"", "x/vf", "0000:41:00.0/vf999999999999999999999", "/vf-1", "0000:ff:1f.7"}
 	p.Nodes[0].Memory = []plan.NodeMemory{{NUMANode: -1, Bytes: 1 << 63, PageBytes: 3}}
 	p.Nodes[1].Cards = []plan.NodeDevice{{ID: "?", Kind: "vf"}, {}}
-	p.Hugepages = append(p.Hugepages, plan.Hugepages{NUMANode: -1, PageBytes: 0, Count: -5}, plan.Hugepages{NUMANode: 0, PageBytes: 1 << 30, Count: -1 << 63, Held: -1})
+	p.Hugepages = append(p.Hugepages, plan.Hugepages{NUMANode: -1, PageBytes: 0, Count: -5},
+		plan.Hugepages{NUMANode: 0, PageBytes: 1 << 30, Count: -1 << 63, Held: -1})
 	p.VFs = []plan.PFCount{{PF: "", Count: -1}, {PF: "0000:41:00.0", Count: 1 << 30}}
 	p.KernelArgs = []string{"", "=", "nohz_full=x", "rcu_nocbs=", "iommu", "intel_iommu=on=on"}
 	for _, run := range []*facts.Running{nil, {}, c.run} {
 		wellFormed(t, Host(p, c.h, run))
 		wellFormed(t, Host(p, &topology.Host{}, run))
 	}
-	wellFormed(t, Domains(p, c.h, []Domain{{Node: "vm00", State: "running", PID: 1, VCPUs: []int{1}, Process: &facts.Process{}}}))
-	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Cores: map[int]facts.Core{0: {}, 1 << 40: {}, -1: {}}, NUMA: map[int]*facts.NUMANode{1: {}}}}))
-	wellFormed(t, Guests(&plan.Plan{Nodes: []plan.Node{{Name: "vm00"}}}, &topology.Host{}, map[string]*facts.Node{"vm00": {}}))
+	wellFormed(t, Domains(p, c.h, []Domain{{Node: "vm00", State: "running", PID: 1, VCPUs: []int{1},
+		Process: &facts.Process{}}}))
+	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Cores: map[int]facts.Core{0: {}, 1 << 40: {}, -1: {}},
+		NUMA: map[int]*facts.NUMANode{1: {}}}}))
+	wellFormed(t, Guests(&plan.Plan{Nodes: []plan.Node{{Name: "vm00"}}}, &topology.Host{},
+		map[string]*facts.Node{"vm00": {}}))
 }
 
 // The running machine is one more host: what is read of it can be judged, whatever comes of it.

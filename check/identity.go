@@ -12,8 +12,9 @@ import (
 // noMAC is what devices without an address, such as tunnels, have in its place.
 const noMAC = "00:00:00:00:00:00"
 
-// identity checks that nothing is shared that must differ: nodes are copies of one template until they are told who they are. What two
-// devices of one node share, such as a VLAN its parent's MAC, is no fault.
+// identity checks that nothing is shared that must differ: nodes are copies of one template until
+// they are told who they are. What two devices of one node share, such as a VLAN its parent's MAC,
+// is no fault.
 func identity(l *lab.Lab, nodes []*facts.Node) Finding {
 	type seen struct{ what, value string }
 	owner := make(map[seen]string) // the first node that had it
@@ -54,8 +55,10 @@ func identity(l *lab.Lab, nodes []*facts.Node) Finding {
 	slices.Sort(shared) // maps have no order
 	shared = slices.Compact(shared)
 	f := Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes", Status: OK,
-		Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
-		Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, /proc/sys/kernel/random/uuid, /sys/class/net, /sys/class/infiniband of every node"}
+		Have: fmt.Sprintf("%d nodes, nothing shared", known),
+		Want: "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
+		Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, /proc/sys/kernel/random/uuid, /sys/class/net, " +
+			"/sys/class/infiniband of every node"}
 	switch {
 	case len(shared) > 0:
 		f.Status, f.Have = Failed, strings.Join(shared, "; ")

@@ -24,8 +24,9 @@ const titleAnswers = "node answers"
 // atOnce is how many nodes are read at the same time: under emulation more of them only wait for each other.
 const atOnce = 4
 
-// Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the nodes. only names the checks to make; none
-// means all. An error means that checking itself was broken off; a node that does not answer is a finding.
+// Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the
+// nodes. only names the checks to make; none means all. An error means that checking itself was
+// broken off; a node that does not answer is a finding.
 func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]Finding, error) {
 	wanted := func(ids ...string) bool {
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })

@@ -48,7 +48,8 @@ func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if want := []string{"read the nodes", "reach every peer at full MTU", "send RDMA messages around the ring"}; !slices.Equal(did, want) {
+	if want := []string{"read the nodes", "reach every peer at full MTU",
+		"send RDMA messages around the ring"}; !slices.Equal(did, want) {
 		t.Errorf("progress %q, want %q", did, want)
 	}
 	if got := checkLab(t, newFakeLab(t, testLab(t, 2, 1))); len(got) != len(want) {
@@ -80,58 +81,83 @@ func TestFaultsOfANode(t *testing.T) {
 		{"the link is up and nothing is at its other end", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.facts.Net["eth0"].OperState, n.facts.Net["eth0"].Carrier = "down", "0"
 		}, []string{
-			"link | vm01 eth0 | failed | operstate down, carrier 0 | the switch does not hold this port: rackless fabric pair shows it, rackless up LAB.yaml starts a dead switch again",
-			noTraffic("vm01 eth0: link up: operstate down, carrier 0", "the switch does not hold this port: rackless fabric pair shows it, rackless up LAB.yaml starts a dead switch again"),
+			"link | vm01 eth0 | failed | operstate down, carrier 0 | the switch does not hold this port: rackless " +
+				"fabric pair shows it, rackless up LAB.yaml starts a dead switch again",
+			noTraffic("vm01 eth0: link up: operstate down, carrier 0",
+				"the switch does not hold this port: rackless fabric pair shows it, rackless up LAB.yaml starts a "+
+					"dead switch again"),
 		}},
 		{"the MTU is 1500, so the IB MTU is 1024 and pings do not fit", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.facts.Net["eth0"].MTU = 1500
-			n.devinfo = func(string) (bench.Output, error) { return prints(0, recorded(t, "ibv_devinfo-mtu1500.txt"), "") }
+			n.devinfo = func(string) (bench.Output, error) {
+				return prints(0, recorded(t, "ibv_devinfo-mtu1500.txt"), "")
+			}
 			n.fping = func([]string) (bench.Output, error) {
 				return prints(1, recorded(t, "fping-too-long.stdout"), recorded(t, "fping-too-long.stderr"))
 			}
 		}, []string{
 			"link-mtu | vm01 eth0 | failed | 1500 | in the node: ip link set eth0 mtu 4200",
 			"rdma-active-mtu | vm01 rxe0 | failed | 1024 | in the node: ip link set eth0 mtu 4200",
-			"reach | vm01 | failed | 0 of 1, silent: vm00 (10.0.0.1); message too long for eth0 | in the node: ip link set eth0 mtu 4200",
+			"reach | vm01 | failed | 0 of 1, silent: vm00 (10.0.0.1); message too long for eth0 | in the node: ip " +
+				"link set eth0 mtu 4200",
 			noTraffic("vm01 eth0: link MTU: 1500", "in the node: ip link set eth0 mtu 4200"),
 		}},
 		{"the MAC address is another", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			f.lab.Nodes[1].NICs[0].MAC = "52:54:00:00:00:01"
 			n.facts.Net["eth0"].MAC = "52:54:00:00:00:99"
 		}, []string{
-			"address | vm01 eth0 | failed | 52:54:00:00:00:99 | in the node: ip link set eth0 address 52:54:00:00:00:01",
+			"address | vm01 eth0 | failed | 52:54:00:00:00:99 | in the node: ip link set eth0 address " +
+				"52:54:00:00:00:01",
 		}},
-		{"the network device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) { delete(n.facts.Net, "eth0") }, []string{
-			"link | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices when they are made",
-			"link-mtu | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices when they are made",
-			"address | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices when they are made",
-			noTraffic("vm01 eth0: link up: no such device", "rackless down pair, then up: nodes get their devices when they are made"),
+		{"the network device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) {
+			delete(n.facts.Net, "eth0")
+		}, []string{
+			"link | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices when " +
+				"they are made",
+			"link-mtu | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices " +
+				"when they are made",
+			"address | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices " +
+				"when they are made",
+			noTraffic("vm01 eth0: link up: no such device",
+				"rackless down pair, then up: nodes get their devices when they are made"),
 		}},
-		{"the RDMA device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) { delete(n.facts.RDMA, "rxe0") }, []string{
+		{"the RDMA device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) {
+			delete(n.facts.RDMA, "rxe0")
+		}, []string{
 			"rdma-port | vm01 rxe0 | failed | no such device | " + addRXE0,
 			"rdma-active-mtu | vm01 rxe0 | unknown | no such device | " + addRXE0,
 			"rdma-gid | vm01 rxe0 | unknown | no such device | " + addRXE0,
 			noTraffic("vm01 rxe0: RDMA port active: no such device", addRXE0),
 		}},
-		{"the port's state has no number", func(t *testing.T, f *fakeLab, n *fakeNode) { n.facts.RDMA["rxe0"].State = "INIT" }, []string{
+		{"the port's state has no number", func(t *testing.T, f *fakeLab, n *fakeNode) {
+			n.facts.RDMA["rxe0"].State = "INIT"
+		}, []string{
 			"rdma-port | vm01 rxe0 | failed | INIT on Ethernet | in the node: ip link set eth0 up",
 			noTraffic("vm01 rxe0: RDMA port active: INIT on Ethernet", "in the node: ip link set eth0 up"),
 		}},
-		{"the port is InfiniBand", func(t *testing.T, f *fakeLab, n *fakeNode) { n.facts.RDMA["rxe0"].LinkLayer = "InfiniBand" }, []string{
+		{"the port is InfiniBand", func(t *testing.T, f *fakeLab, n *fakeNode) {
+			n.facts.RDMA["rxe0"].LinkLayer = "InfiniBand"
+		}, []string{
 			"rdma-port | vm01 rxe0 | failed | ACTIVE on InfiniBand | in the node: ip link set eth0 up",
 			noTraffic("vm01 rxe0: RDMA port active: ACTIVE on InfiniBand", "in the node: ip link set eth0 up"),
 		}},
 		{"ibv_devinfo knows no such device", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.devinfo = func(string) (bench.Output, error) { return prints(255, "", recorded(t, "ibv_devinfo-missing.stderr")) }
+			n.devinfo = func(string) (bench.Output, error) {
+				return prints(255, "", recorded(t, "ibv_devinfo-missing.stderr"))
+			}
 		}, []string{
-			"rdma-active-mtu | vm01 rxe0 | unknown | exit status 255, no active_mtu in the output: IB device 'rxe7' wasn't found | in the node: ibv_devinfo -d rxe0; dmesg",
-			noTraffic("vm01 rxe0: active IB MTU: exit status 255, no active_mtu in the output: IB device 'rxe7' wasn't found", "in the node: ibv_devinfo -d rxe0; dmesg"),
+			"rdma-active-mtu | vm01 rxe0 | unknown | exit status 255, no active_mtu in the output: IB device 'rxe7' " +
+				"wasn't found | in the node: ibv_devinfo -d rxe0; dmesg",
+			noTraffic("vm01 rxe0: active IB MTU: exit status 255, no active_mtu in the output: IB device 'rxe7' "+
+				"wasn't found", "in the node: ibv_devinfo -d rxe0; dmesg"),
 		}},
 		{"ibv_devinfo prints another layout", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.devinfo = func(string) (bench.Output, error) { return prints(0, "hca_id: rxe0\n\tactive_mtu:\n", "") }
 		}, []string{
-			"rdma-active-mtu | vm01 rxe0 | unknown | exit status 0, no active_mtu in the output | in the node: ibv_devinfo -d rxe0; dmesg",
-			noTraffic("vm01 rxe0: active IB MTU: exit status 0, no active_mtu in the output", "in the node: ibv_devinfo -d rxe0; dmesg"),
+			"rdma-active-mtu | vm01 rxe0 | unknown | exit status 0, no active_mtu in the output | in the node: " +
+				"ibv_devinfo -d rxe0; dmesg",
+			noTraffic("vm01 rxe0: active IB MTU: exit status 0, no active_mtu in the output",
+				"in the node: ibv_devinfo -d rxe0; dmesg"),
 		}},
 		{"ibv_devinfo cannot be run", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.devinfo = func(string) (bench.Output, error) { return bench.Output{}, errSilent }
@@ -148,17 +174,22 @@ func TestFaultsOfANode(t *testing.T) {
 		{"the address has a GID of RoCE v1 only", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.facts.RDMA["rxe0"].GIDs[1].Type = "IB/RoCE v1"
 		}, []string{
-			"rdma-gid | vm01 rxe0 | failed | only IB/RoCE v1 | in the node: rdma link delete rxe0, then rdma link add rxe0 type rxe netdev eth0",
-			noTraffic("vm01 rxe0: RoCE v2 GID of 10.0.0.2: only IB/RoCE v1", "in the node: rdma link delete rxe0, then rdma link add rxe0 type rxe netdev eth0"),
+			"rdma-gid | vm01 rxe0 | failed | only IB/RoCE v1 | in the node: rdma link delete rxe0, then rdma link " +
+				"add rxe0 type rxe netdev eth0",
+			noTraffic("vm01 rxe0: RoCE v2 GID of 10.0.0.2: only IB/RoCE v1",
+				"in the node: rdma link delete rxe0, then rdma link add rxe0 type rxe netdev eth0"),
 		}},
 		{"the node does not answer at all", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			n.factsErr = errSilent
 			n.fping = func([]string) (bench.Output, error) { return bench.Output{}, errSilent }
 		}, []string{
-			"link | vm01 | unknown | " + errSilent.Error() + " | rackless ls shows whether it runs; rackless up LAB.yaml starts it again",
-			"identity | lab pair | unknown | 1 of 2 nodes answer, nothing shared between them | rackless ls shows which node does not run; rackless up LAB.yaml starts it again",
+			"link | vm01 | unknown | " + errSilent.Error() + " | rackless ls shows whether it runs; rackless up " +
+				"LAB.yaml starts it again",
+			"identity | lab pair | unknown | 1 of 2 nodes answer, nothing shared between them | rackless ls shows " +
+				"which node does not run; rackless up LAB.yaml starts it again",
 			"reach | vm01 | unknown | " + errSilent.Error() + " | " + again,
-			noTraffic("vm01: node answers: "+errSilent.Error(), "rackless ls shows whether it runs; rackless up LAB.yaml starts it again"),
+			noTraffic("vm01: node answers: "+errSilent.Error(),
+				"rackless ls shows whether it runs; rackless up LAB.yaml starts it again"),
 		}},
 	}
 	for _, tt := range tests {
@@ -179,7 +210,8 @@ func TestALinkThatLagsBehindItsCarrierIsReadAgainForAWhile(t *testing.T) {
 		want []string
 	}{
 		{"it follows within a second", time.Second, nil},
-		{"it never follows", time.Hour, []string{"link | vm01 eth0 | failed | operstate unknown, carrier 1 | in the node: ip link set eth0 up"}},
+		{"it never follows", time.Hour, []string{"link | vm01 eth0 | failed | operstate unknown, carrier 1 | in the " +
+			"node: ip link set eth0 up"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,7 +274,8 @@ func TestTheGIDIsFoundWhereverItIsAndUsed(t *testing.T) {
 	if len(faults(got)) > 0 {
 		t.Errorf("not ok: %q", faults(got))
 	}
-	if got[1].Have != "index 3" || !strings.Contains(got[1].Evidence, "2: ::ffff:10.0.0.2 IB/RoCE v1 eth0; 3: ::ffff:10.0.0.2 RoCE v2 eth0") {
+	if got[1].Have != "index 3" || !strings.Contains(got[1].Evidence,
+		"2: ::ffff:10.0.0.2 IB/RoCE v1 eth0; 3: ::ffff:10.0.0.2 RoCE v2 eth0") {
 		t.Errorf("got %+v", got[1])
 	}
 	if !strings.Contains(got[2].Evidence, " -g 1 ") { // the client's is where it always was
@@ -291,14 +324,17 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 		runs []string // programs
 	}{
 		{[]string{IDLink}, []string{"link of vm00 eth0", "link of vm01 eth0"}, nil},
-		{[]string{IDMTU, IDAddress}, []string{"link-mtu of vm00 eth0", "address of vm00 eth0", "link-mtu of vm01 eth0", "address of vm01 eth0"}, nil},
+		{[]string{IDMTU, IDAddress}, []string{"link-mtu of vm00 eth0", "address of vm00 eth0", "link-mtu of vm01 eth0",
+			"address of vm01 eth0"}, nil},
 		{[]string{IDPort}, []string{"rdma-port of vm00 rxe0", "rdma-port of vm01 rxe0"}, nil},
-		{[]string{IDIBMTU}, []string{"rdma-active-mtu of vm00 rxe0", "rdma-active-mtu of vm01 rxe0"}, []string{"ibv_devinfo"}},
+		{[]string{IDIBMTU}, []string{"rdma-active-mtu of vm00 rxe0", "rdma-active-mtu of vm01 rxe0"},
+			[]string{"ibv_devinfo"}},
 		{[]string{IDGID}, []string{"rdma-gid of vm00 rxe0", "rdma-gid of vm01 rxe0"}, nil},
 		{[]string{IDIdentity}, []string{"identity of lab pair"}, nil},
 		{[]string{IDReach}, []string{"reach of vm00", "reach of vm01"}, []string{"fping"}},
 		{[]string{IDTraffic}, []string{"rdma-traffic of vm00 -> vm01"}, []string{"ibv_devinfo", "ibv_rc_pingpong"}},
-		{[]string{IDTraffic, IDLink}, []string{"link of vm00 eth0", "link of vm01 eth0", "rdma-traffic of vm00 -> vm01"}, []string{"ibv_devinfo", "ibv_rc_pingpong"}},
+		{[]string{IDTraffic, IDLink}, []string{"link of vm00 eth0", "link of vm01 eth0",
+			"rdma-traffic of vm00 -> vm01"}, []string{"ibv_devinfo", "ibv_rc_pingpong"}},
 	}
 	names := func(all []Finding) []string {
 		var out []string
@@ -364,9 +400,17 @@ func TestIdentity(t *testing.T) {
 		want string                    // what is shared; "" for nothing
 	}{
 		{"nothing is shared", func(a, b, c *facts.Node) {}, ""},
-		{"two have one host name", func(a, b, c *facts.Node) { b.Hostname = "vm00" }, "vm00 and vm01 have host name vm00"},
-		{"two have one machine-id", func(a, b, c *facts.Node) { b.MachineID = "1"; c.MachineID = "1" }, "vm01 and vm02 have machine-id 1"},
-		{"two have one random state", func(a, b, c *facts.Node) { a.UUID = "5a5a"; c.UUID = "5a5a" }, "vm00 and vm02 have random UUID 5a5a"},
+		{"two have one host name", func(a, b, c *facts.Node) {
+			b.Hostname = "vm00"
+		}, "vm00 and vm01 have host name vm00"},
+		{"two have one machine-id", func(a, b, c *facts.Node) {
+			b.MachineID = "1"
+			c.MachineID = "1"
+		}, "vm01 and vm02 have machine-id 1"},
+		{"two have one random state", func(a, b, c *facts.Node) {
+			a.UUID = "5a5a"
+			c.UUID = "5a5a"
+		}, "vm00 and vm02 have random UUID 5a5a"},
 		{"all have one random state", func(a, b, c *facts.Node) { a.UUID = "5a5a"; b.UUID = "5a5a"; c.UUID = "5a5a" },
 			"vm00 and vm01 have random UUID 5a5a; vm00 and vm02 have random UUID 5a5a"},
 		{"two have one MAC", func(a, b, c *facts.Node) {
@@ -376,7 +420,9 @@ func TestIdentity(t *testing.T) {
 			"vm00 and vm01 have MAC 52:54:00:00:00:01"},
 		{"two have one node GUID", func(a, b, c *facts.Node) { b.RDMA["rxe0"].NodeGUID = a.RDMA["rxe0"].NodeGUID },
 			"vm00 and vm01 have node GUID 5054:00ff:fe00:0001"},
-		{"two have one address", func(a, b, c *facts.Node) { b.RDMA["rxe0"].GIDs[1].GID = netip.MustParseAddr("::ffff:10.0.0.1") },
+		{"two have one address", func(a, b, c *facts.Node) {
+			b.RDMA["rxe0"].GIDs[1].GID = netip.MustParseAddr("::ffff:10.0.0.1")
+		},
 			"vm00 and vm01 have GID ::ffff:10.0.0.1 RoCE v2"},
 		{"what is shared is named in one order", func(a, b, c *facts.Node) {
 			b.UUID = a.UUID
@@ -388,12 +434,17 @@ func TestIdentity(t *testing.T) {
 			b.MachineID = "y"
 		},
 			"vm00 and vm01 have host name vm00; vm00 and vm01 have machine-id y; vm00 and vm01 have random UUID x"},
-		{"two devices of one node may share a MAC", func(a, b, c *facts.Node) { a.Net["vlan5"] = a.Net["eth0"]; a.RDMA["rxe1"] = a.RDMA["rxe0"] }, ""},
+		{"two devices of one node may share a MAC", func(a, b, c *facts.Node) {
+			a.Net["vlan5"] = a.Net["eth0"]
+			a.RDMA["rxe1"] = a.RDMA["rxe0"]
+		}, ""},
 		{"tunnels have no MAC", func(a, b, c *facts.Node) {
 			a.Net["sit0"] = &facts.NetDevice{MAC: noMAC}
 			b.Net["sit0"] = &facts.NetDevice{MAC: noMAC}
 		}, ""},
-		{"what the kernel does not say is not shared", func(a, b, c *facts.Node) { a.UUID, b.UUID, c.UUID = "", "", "" }, ""},
+		{"what the kernel does not say is not shared", func(a, b, c *facts.Node) {
+			a.UUID, b.UUID, c.UUID = "", "", ""
+		}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

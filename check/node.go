@@ -18,7 +18,8 @@ import (
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node, []Finding) {
 	f, err := settledFacts(ctx, n, r)
 	if err != nil {
-		return nil, []Finding{unread(IDLink, n.Name, titleAnswers, "guest agent", err.Error(), "rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
+		return nil, []Finding{unread(IDLink, n.Name, titleAnswers, "guest agent", err.Error(),
+			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
 	var out []Finding
 	for i, nic := range n.NICs {
@@ -33,13 +34,15 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	return f, out
 }
 
-// settleLimit is how long operstate may lag behind the carrier: the kernel (net/core/link_watch.c) brings it up to date at most once a second.
+// settleLimit is how long operstate may lag behind the carrier: the kernel (net/core/link_watch.c)
+// brings it up to date at most once a second.
 const (
 	settleLimit = 2 * time.Second
 	settlePause = 200 * time.Millisecond
 )
 
-// settledFacts reads a node, again while a link has its carrier and its operstate does not know it yet, as right after the node came up.
+// settledFacts reads a node, again while a link has its carrier and its operstate does not know it
+// yet, as right after the node came up.
 func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
@@ -65,8 +68,9 @@ type rdmaDevice struct {
 	card              bool // the NIC is a card with a driver, and not one for which soft RoCE makes a device
 }
 
-// rdmaDeviceOf finds the device of a NIC: the one that says so, or has GIDs of it. Where there is none it has the name that nodes give to soft RoCE
-// devices, which they make one for each NIC, in order; a card's device has a name of its own.
+// rdmaDeviceOf finds the device of a NIC: the one that says so, or has GIDs of it. Where there is
+// none it has the name that nodes give to soft RoCE devices, which they make one for each NIC, in
+// order; a card's device has a name of its own.
 func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index)}
 	if f == nil {
@@ -89,8 +93,8 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 	return dev
 }
 
-// linkFindings checks one network device. One that is missing fails all of its checks, so that each of them says so when it is asked for
-// alone.
+// linkFindings checks one network device. One that is missing fails all of its checks, so that each
+// of them says so when it is asked for alone.
 func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding {
 	const (
 		wantState = "operstate up, carrier 1"
@@ -99,7 +103,8 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding
 	subject := node + " " + nic.Name
 	dir := "/sys/class/net/" + nic.Name
 	state, mtu, mac := missing, missing, missing
-	fixState, fixMTU, fixMAC := inNode("ip link set %s up", nic.Name), inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU), inNode("ip link set %s address %s", nic.Name, nic.MAC)
+	fixState, fixMTU, fixMAC := inNode("ip link set %s up", nic.Name), inNode("ip link set %s mtu %d", nic.Name,
+		l.Fabric.MTU), inNode("ip link set %s address %s", nic.Name, nic.MAC)
 	if d := f.Net[nic.Name]; d == nil {
 		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
 		fixMTU, fixMAC = fixState, fixState
@@ -109,7 +114,8 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding
 			state += ", carrier " + d.Carrier
 		}
 		if d.Carrier == "0" { // up, but nothing at the other end
-			fixState = fmt.Sprintf("the switch does not hold this port: rackless fabric %s shows it, rackless up LAB.yaml starts a dead switch again", l.Name)
+			fixState = fmt.Sprintf("the switch does not hold this port: rackless fabric %s shows it, rackless up "+
+				"LAB.yaml starts a dead switch again", l.Name)
 		}
 	}
 	return []Finding{
@@ -122,13 +128,15 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding
 // inNode is a fix that is a command to run in the node.
 func inNode(format string, args ...any) string { return "in the node: " + fmt.Sprintf(format, args...) }
 
-// add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that it cannot load reads as if the
-// network device were missing.
+// add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that
+// it cannot load reads as if the network device were missing.
 func (d *rdmaDevice) add(nic lab.NIC) string {
 	if d.card {
-		return inNode("load the RDMA part of the driver of %s (modprobe mlx5_ib, bnxt_re, irdma, ...), bring the link up, and give it its address", nic.Name)
+		return inNode("load the RDMA part of the driver of %s (modprobe mlx5_ib, bnxt_re, irdma, ...), bring the "+
+			"link up, and give it its address", nic.Name)
 	}
-	return inNode("rdma link add %s type rxe netdev %s (modprobe crc32_generic if it says \"No such file or directory\")", d.name, nic.Name)
+	return inNode("rdma link add %s type rxe netdev %s (modprobe crc32_generic if it says \"No such file or "+
+		"directory\")", d.name, nic.Name)
 }
 
 func portFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
@@ -141,7 +149,8 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 	if _, name, ok := strings.Cut(state, ": "); ok { // "4: ACTIVE"
 		state = name
 	}
-	return judge(IDPort, subject, "RDMA port active", state+" on "+d.LinkLayer, want, "/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer",
+	return judge(IDPort, subject, "RDMA port active", state+" on "+d.LinkLayer, want, "/sys/class/infiniband/"+d.name+
+		"/ports/1/state, link_layer",
 		inNode("ip link set %s up", nic.Name))
 }
 
@@ -169,7 +178,8 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 		return unread(IDIBMTU, subject, title, command, why, inNode("%s; dmesg", command))
 	}
 	// The kernel derives it from the link's MTU at once, so what is wrong here is the link.
-	return judge(IDIBMTU, subject, title, mtu, strconv.Itoa(l.Fabric.RDMAPayload()), command+": active_mtu", inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
+	return judge(IDIBMTU, subject, title, mtu, strconv.Itoa(l.Fabric.RDMAPayload()), command+": active_mtu",
+		inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
 }
 
 // activeMTU picks "4096" out of ibv_devinfo's "active_mtu:  4096 (5)".
@@ -186,7 +196,8 @@ func activeMTU(devinfo string) (string, bool) {
 
 func gidFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 	addr := nic.Addr.Addr()
-	f := Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(), Status: OK, Want: "a RoCE v2 entry for the address"}
+	f := Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(), Status: OK,
+		Want: "a RoCE v2 entry for the address"}
 	if d.RDMADevice == nil {
 		f.Status, f.Have, f.Evidence, f.Fix = Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
 		return f
@@ -203,9 +214,11 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 	f.Status, f.Have, f.Fix = Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.RDMADevice, addr); ok {
 		// The address is there: adding it again is refused, but a device made anew reads it again.
-		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name, d.name, nic.Name)
+		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
+			d.name, nic.Name)
 		if d.card {
-			f.Fix = inNode("cma_roce_mode -d %s -p 1 shows what the port speaks; the driver or its firmware has RoCE v2 off", d.name)
+			f.Fix = inNode("cma_roce_mode -d %s -p 1 shows what the port speaks; the driver or its firmware has "+
+				"RoCE v2 off", d.name)
 		}
 	}
 	return f

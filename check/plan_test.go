@@ -63,7 +63,8 @@ func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Pla
 	if err != nil {
 		return nil, false
 	}
-	return plan.Assemble(h, l, problem, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped}), true
+	return plan.Assemble(h, l, problem, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped}), true
 }
 
 // prepare changes a host to what a plan wants, as the scripts of package render do and a reboot.
@@ -88,8 +89,11 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	for _, want := range p.Hugepages {
 		for i := range h.NUMANodes {
 			if n := &h.NUMANodes[i]; n.ID == want.NUMANode {
-				n.Hugepages = slices.DeleteFunc(n.Hugepages, func(p topology.HugepagePool) bool { return p.SizeBytes == want.PageBytes })
-				n.Hugepages = append(n.Hugepages, topology.HugepagePool{SizeBytes: want.PageBytes, Total: uint64(want.Count + want.Held), Free: new(uint64(want.Count))})
+				n.Hugepages = slices.DeleteFunc(n.Hugepages, func(p topology.HugepagePool) bool {
+					return p.SizeBytes == want.PageBytes
+				})
+				n.Hugepages = append(n.Hugepages, topology.HugepagePool{SizeBytes: want.PageBytes,
+					Total: uint64(want.Count + want.Held), Free: new(uint64(want.Count))})
 			}
 		}
 	}
@@ -140,9 +144,11 @@ func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	node, vendor := pf.NUMANode, pf.Vendor
 	for i := range want.Count {
 		// Real ones follow the offset of the PF; which address it is does not matter here.
-		at := topology.PCIAddr{Domain: a.Domain, Bus: a.Bus, Device: uint8(10 + i/8 + 8*int(a.Function)), Function: uint8(i % 8)}
+		at := topology.PCIAddr{Domain: a.Domain, Bus: a.Bus, Device: uint8(10 + i/8 + 8*int(a.Function)),
+			Function: uint8(i % 8)}
 		pf.SRIOV.VFs = append(pf.SRIOV.VFs, topology.VF{Index: i, Address: &at})
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, PF: &a, Class: new(topology.ID24(0x020000)), Vendor: vendor, NUMANode: node,
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, PF: &a, Class: new(topology.ID24(0x020000)),
+			Vendor: vendor, NUMANode: node,
 			IOMMUGroup: new(5000 + int(a.Function)*100 + i), Driver: "mlx5_core", DriverKnown: true})
 		pf = find(h, a) // it may have moved
 	}
@@ -192,8 +198,10 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 			{PID: 900, TID: 901, Name: "dockerd", Allowed: keep, LastCPU: busy.Min()},
 		},
 		Interrupts: []facts.Interrupt{
-			{Number: 24, CPUs: topology.CPUs(keep.Min()), Counts: map[int]uint64{keep.Min(): 4711, busy.Min(): 3}, Action: "nvme0q1"},
-			{Number: 25, CPUs: busy, Counts: map[int]uint64{keep.Min(): 4711}, Action: "nvme0q2"}, // managed: it is used by nobody there
+			{Number: 24, CPUs: topology.CPUs(keep.Min()), Counts: map[int]uint64{keep.Min(): 4711, busy.Min(): 3},
+				Action: "nvme0q1"},
+			// managed: it is used by nobody there
+			{Number: 25, CPUs: busy, Counts: map[int]uint64{keep.Min(): 4711}, Action: "nvme0q2"},
 			{Number: 26, CPUs: busy, Counts: map[int]uint64{busy.Min(): 99}, Action: "vfio-msix[0](0000:41:00.0)"},
 		},
 		Cgroups: []facts.Cgroup{
@@ -202,7 +210,8 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 			{Path: "system.slice", CPUs: h.CPUs.Online, Partition: "member", Populated: true},
 		},
 		Workqueues: &keep,
-		HugeMounts: []facts.HugeMount{{Path: "/dev/hugepages", PageBytes: 2 << 20}, {Path: "/dev/hugepages1G", PageBytes: 1 << 30}},
+		HugeMounts: []facts.HugeMount{{Path: "/dev/hugepages", PageBytes: 2 << 20},
+			{Path: "/dev/hugepages1G", PageBytes: 1 << 30}},
 	}
 	return run
 }

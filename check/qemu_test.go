@@ -19,7 +19,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// need returns the path of a program, and skips the test where it is not installed. Continuous integration has all of them, so there it is a failure.
+// need returns the path of a program, and skips the test where it is not installed. Continuous
+// integration has all of them, so there it is a failure.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -45,8 +46,10 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qmp")
 	var said strings.Builder
-	cmd := exec.Command(need(t, "qemu-system-x86_64", "qemu-system-x86"), "-S", "-nodefaults", "-display", "none", "-accel", "tcg,tb-size=32",
-		"-machine", "q35,memory-backend=ram0", "-m", "96", "-smp", "2", "-object", memory+",id=ram0,size=96M,prealloc=on,host-nodes=0,policy=bind",
+	cmd := exec.Command(need(t, "qemu-system-x86_64", "qemu-system-x86"), "-S", "-nodefaults", "-display", "none",
+		"-accel", "tcg,tb-size=32",
+		"-machine", "q35,memory-backend=ram0", "-m", "96", "-smp", "2", "-object",
+		memory+",id=ram0,size=96M,prealloc=on,host-nodes=0,policy=bind",
 		"-object", "iothread,id=io1", "-qmp", "unix:"+socket+",server=on,wait=off")
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
@@ -121,7 +124,8 @@ func TestARealVirtualMachine(t *testing.T) {
 	hasNUMA := err == nil
 	const huge = 2 << 20
 	memory, page := "memory-backend-ram", uint64(0)
-	if free, err := os.ReadFile("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages"); err == nil && len(strings.TrimSpace(string(free))) > 2 {
+	if free, err := os.ReadFile("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages"); err ==
+		nil && len(strings.TrimSpace(string(free))) > 2 {
 		// There are hundreds, which this test may borrow some of; it sets none aside.
 		memory, page = "memory-backend-memfd,hugetlb=on,hugetlbsize=2M", huge
 	}
@@ -139,13 +143,18 @@ func TestARealVirtualMachine(t *testing.T) {
 	}
 	pin(t, q.vcpus[1], cpus[1])
 	const size = 96 << 20
-	p := &plan.Plan{Lab: "real", Nodes: []plan.Node{{Name: "vm00", VCPUs: cpus, EmulatorCPUs: topology.CPUs(cpus[0]), IOThreadCPUs: topology.CPUs(cpus[0]),
-		MemoryBytes: size, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: size, PageBytes: page}}, Cells: []plan.Cell{{Bytes: size, VCPUs: 2, NUMANodes: []int{0}}}}}}
+	p := &plan.Plan{Lab: "real", Nodes: []plan.Node{{Name: "vm00", VCPUs: cpus, EmulatorCPUs: topology.CPUs(cpus[0]),
+		IOThreadCPUs: topology.CPUs(cpus[0]),
+		MemoryBytes:  size, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: size, PageBytes: page}},
+		Cells: []plan.Cell{{Bytes: size, VCPUs: 2, NUMANodes: []int{0}}}}}}
 	judge := func() []string {
-		d := Domain{Node: "vm00", Name: "real.vm00", State: "running", PID: q.pid, VCPUs: q.vcpus, IOThreads: q.iothreads, Process: process()}
+		d := Domain{Node: "vm00", Name: "real.vm00", State: "running", PID: q.pid, VCPUs: q.vcpus,
+			IOThreads: q.iothreads, Process: process()}
 		got := Domains(p, &topology.Host{}, []Domain{d})
 		wellFormed(t, got)
-		return notOK(slices.DeleteFunc(got, func(f Finding) bool { return !hasNUMA && (f.ID == IDMemoryNodes || f.ID == IDMemoryPages) }))
+		return notOK(slices.DeleteFunc(got, func(f Finding) bool {
+			return !hasNUMA && (f.ID == IDMemoryNodes || f.ID == IDMemoryPages)
+		}))
 	}
 	matches(t, judge(), nil)
 

@@ -15,7 +15,8 @@ import (
 // ipv4Headers is what ping's payload leaves of an MTU: 20 bytes of IPv4 and 8 of ICMP.
 const ipv4Headers = 28
 
-// reachTimeout is how long a ping may take, in milliseconds: on a busy emulated lab answers take long, and three lost ones are no accident.
+// reachTimeout is how long a ping may take, in milliseconds: on a busy emulated lab answers take
+// long, and three lost ones are no accident.
 const reachTimeout = 1000
 
 // PingPayload returns the payload in bytes of a ping that fills the lab's MTU.
@@ -32,7 +33,8 @@ func Peers(l *lab.Lab, but ...lab.Node) []netip.Addr {
 	return peers
 }
 
-// Reach pings every node from every other at the full MTU with fragmentation forbidden, one process a node, and returns one finding a node.
+// Reach pings every node from every other at the full MTU with fragmentation forbidden, one process
+// a node, and returns one finding a node.
 func Reach(ctx context.Context, l *lab.Lab, r Reader) []Finding {
 	out := make([]Finding, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) { out[i] = ReachFrom(ctx, l, i, r) })
@@ -49,7 +51,8 @@ func Reach(ctx context.Context, l *lab.Lab, r Reader) []Finding {
 //
 // -a, which prints nothing but the addresses that answer, would hide "Message too long".
 func reachCommand(l *lab.Lab) []string {
-	return []string{"fping", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b", strconv.Itoa(PingPayload(l))}
+	return []string{"fping", "-M", "-r", "3", "-t", strconv.Itoa(reachTimeout), "-i", "1", "-b",
+		strconv.Itoa(PingPayload(l))}
 }
 
 // ReachFrom is Reach for the one node with that index.
@@ -57,7 +60,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	me := l.Nodes[from]
 	peers := Peers(l, me)
 	argv := reachCommand(l)
-	f := Finding{ID: IDReach, Code: codeReach, Subject: me.Name, Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
+	f := Finding{ID: IDReach, Code: codeReach, Subject: me.Name,
+		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
 	if len(peers) == 0 {
 		f.Have = "no peers"
@@ -89,7 +93,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 		for _, a := range addrsOf(n) {
 			alive, ok := said[a.String()]
 			if !ok { // the exit status of wrong arguments is that of a silent peer
-				f.Status, f.Have = Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a, res.ExitCode, bytes.TrimSpace(res.Stderr))
+				f.Status, f.Have = Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a, res.ExitCode,
+					bytes.TrimSpace(res.Stderr))
 				f.Fix = inNode("%s", f.Evidence)
 				return f
 			}
@@ -104,7 +109,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	}
 	f.Status = Failed
 	f.Have += ", silent: " + strings.Join(silent, ", ")
-	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: rackless fabric " + l.Name
+	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
+		"rackless fabric " + l.Name
 	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
 		var fixes []string
 		for _, nic := range nics {

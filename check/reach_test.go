@@ -14,7 +14,8 @@ import (
 
 func TestReachFrom(t *testing.T) {
 	const (
-		fabric  = "see the findings of these nodes; if they have none, whether the switch holds their ports: rackless fabric pair"
+		fabric = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
+			"rackless fabric pair"
 		command = "fping -M -r 3 -t 1000 -i 1 -b 4172 10.0.0.2"
 		badSize = "fping: data size 99999 not valid, must be lower than 65488\n"
 	)
@@ -28,15 +29,19 @@ func TestReachFrom(t *testing.T) {
 	}{
 		{"every peer answers", 3, 0, "10.0.0.2 is alive\n10.0.0.3 is alive\n", "", OK, "2 of 2", ""},
 		{"answers come in another order", 3, 0, "10.0.0.3 is alive\n10.0.0.2 is alive\n", "", OK, "2 of 2", ""},
-		{"a peer is silent", 3, 1, "@fping-silent.stdout", "@fping-silent.stderr", Failed, "1 of 2, silent: vm02 (10.0.0.3)", fabric},
-		{"the silent are named in the lab's order", 3, 1, "10.0.0.3 is unreachable\n10.0.0.2 is unreachable\n", "", Failed,
+		{"a peer is silent", 3, 1, "@fping-silent.stdout", "@fping-silent.stderr", Failed,
+			"1 of 2, silent: vm02 (10.0.0.3)", fabric},
+		{"the silent are named in the lab's order", 3, 1, "10.0.0.3 is unreachable\n10.0.0.2 is unreachable\n", "",
+			Failed,
 			"0 of 2, silent: vm01 (10.0.0.2), vm02 (10.0.0.3)", fabric},
-		{"the node's own MTU is too small", 2, 1, "10.0.0.2 is unreachable\n", "10.0.0.2: error while sending ping: Message too long\n", Failed,
+		{"the node's own MTU is too small", 2, 1, "10.0.0.2 is unreachable\n",
+			"10.0.0.2: error while sending ping: Message too long\n", Failed,
 			"0 of 1, silent: vm01 (10.0.0.2); message too long for eth0", "in the node: ip link set eth0 mtu 4200"},
 		{"fping refuses its arguments with the status of a silent peer", 2, 1, "", badSize, Unknown,
 			"fping says nothing of 10.0.0.2: exit status 1: " + strings.TrimSpace(badSize), "in the node: " + command},
 		{"fping cannot open a socket", 2, 4, "", "fping: can't create socket (must run as root?)\n", Unknown,
-			"fping says nothing of 10.0.0.2: exit status 4: fping: can't create socket (must run as root?)", "in the node: " + command},
+			"fping says nothing of 10.0.0.2: exit status 4: fping: can't create socket (must run as root?)",
+			"in the node: " + command},
 		{"fping says something of others only", 3, 0, "10.0.0.2 is alive\n", "", Unknown,
 			"fping says nothing of 10.0.0.3: exit status 0: ", "in the node: " + command + " ..."},
 	}
@@ -56,8 +61,10 @@ func TestReachFrom(t *testing.T) {
 				return prints(tt.code, read(tt.stdout), read(tt.stderr))
 			}
 			got := ReachFrom(t.Context(), f.lab, 0, f)
-			want := Finding{ID: IDReach, Code: codeReach, Subject: "vm00", Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
-				Want: map[int]string{2: "1 of 1", 3: "2 of 2"}[tt.nodes], Evidence: command + map[int]string{3: " ..."}[tt.nodes], Fix: tt.fix}
+			want := Finding{ID: IDReach, Code: codeReach, Subject: "vm00",
+				Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
+				Want: map[int]string{2: "1 of 1", 3: "2 of 2"}[tt.nodes], Evidence: command +
+					map[int]string{3: " ..."}[tt.nodes], Fix: tt.fix}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -72,7 +79,8 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 		{"the first", line("10.0.0.2"), "eth0"},
 		{"the second", line("10.0.1.2") + line("10.0.1.3"), "eth1"},
 		{"both", line("10.0.1.2") + line("10.0.0.2"), "eth0, eth1"},
-		{"another complaint", "ICMP Host Unreachable from 10.0.0.1 for ICMP Echo sent to 10.0.0.3\n10.0.0.3: error while sending ping: No route to host\n", ""},
+		{"another complaint", "ICMP Host Unreachable from 10.0.0.1 for ICMP Echo sent to 10.0.0.3\n10.0.0.3: error " +
+			"while sending ping: No route to host\n", ""},
 		{"an address that no NIC has a way to", line("192.0.2.1"), ""},
 		{"no address", "fping: Message too long\n", ""},
 	}
@@ -89,14 +97,16 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 		return prints(1, "10.0.0.2 is unreachable\n10.0.1.2 is unreachable\n", line("10.0.1.2")+line("10.0.0.2"))
 	}
 	got := ReachFrom(t.Context(), f.lab, 0, f)
-	if got.Fix != "in the node: ip link set eth0 mtu 4200; ip link set eth1 mtu 4200" || !strings.HasSuffix(got.Have, "; message too long for eth0, eth1") {
+	if got.Fix != "in the node: ip link set eth0 mtu 4200; ip link set eth1 mtu 4200" || !strings.HasSuffix(got.Have,
+		"; message too long for eth0, eth1") {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestPeersAreAllAddressesOfTheOthers(t *testing.T) {
 	l := testLab(t, 3, 2)
-	want := []netip.Addr{l.Nodes[0].NICs[0].Addr.Addr(), l.Nodes[0].NICs[1].Addr.Addr(), l.Nodes[2].NICs[0].Addr.Addr(), l.Nodes[2].NICs[1].Addr.Addr()}
+	want := []netip.Addr{l.Nodes[0].NICs[0].Addr.Addr(), l.Nodes[0].NICs[1].Addr.Addr(), l.Nodes[2].NICs[0].Addr.Addr(),
+		l.Nodes[2].NICs[1].Addr.Addr()}
 	if diff := cmp.Diff(want, Peers(l, lab.Node{Name: "vm01"}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

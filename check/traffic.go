@@ -14,7 +14,8 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Names of the counters of packets sent and received: those of rxe, in hw_counters, and those that cards have for a port.
+// Names of the counters of packets sent and received: those of rxe, in hw_counters, and those that
+// cards have for a port.
 const (
 	counterSent      = "sent_pkts"
 	counterReceived  = "rcvd_pkts"
@@ -29,9 +30,10 @@ const (
 	connectPause    = 100 * time.Millisecond
 )
 
-// traffic sends RDMA messages from every node to the next, the last to the first, between their first NICs, and checks that both devices
-// counted them. Where what is known of a node says that they cannot get through they are not sent: the kernel tries for ever to send what
-// its link does not take.
+// traffic sends RDMA messages from every node to the next, the last to the first, between their
+// first NICs, and checks that both devices counted them. Where what is known of a node says that
+// they cannot get through they are not sent: the kernel tries for ever to send what its link does
+// not take.
 func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Finding, r Reader) []Finding {
 	var members []int // a node without a NIC is in no ring
 	for i := range l.Nodes {
@@ -56,8 +58,9 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Findi
 	return out
 }
 
-// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which no node is in two pairs: the even ones,
-// the odd ones, and with an odd number of nodes the last one alone, since both its neighbours in the ring are even or odd with it.
+// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which
+// no node is in two pairs: the even ones, the odd ones, and with an odd number of nodes the last
+// one alone, since both its neighbours in the ring are even or odd with it.
 func ringTurns(n int) [][]int {
 	switch {
 	case n < 2:
@@ -91,12 +94,14 @@ func (t *trafficCheck) command(dev string, gid int) []string {
 		"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
 }
 
-// A packet that goes to a wrong MAC reaches another RDMA device, which knows no such queue pair and drops it without a word, while ping
-// is answered from there all the same.
-const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " + IDIBMTU
+// A packet that goes to a wrong MAC reaches another RDMA device, which knows no such queue pair and
+// drops it without a word, while ping is answered from there all the same.
+const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " +
+	IDIBMTU
 
 func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, known []Finding) Finding {
-	f := Finding{ID: IDTraffic, Subject: t.client.Name + " -> " + t.server.Name, Title: "RDMA messages get through and are counted", Status: OK,
+	f := Finding{ID: IDTraffic, Subject: t.client.Name + " -> " + t.server.Name,
+		Title: "RDMA messages get through and are counted", Status: OK,
 		Want: fmt.Sprintf("%d messages of 4096 bytes each way, counters of both nodes move", trafficMessages)}
 	outcome := func(status Status, have, fix string) Finding {
 		f.Status, f.Have, f.Fix = status, have, fix
@@ -130,7 +135,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 	case err != nil:
 		return outcome(Unknown, err.Error(), fixUnread)
 	case res.ExitCode != 0:
-		return outcome(Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr))), fixCompare)
+		return outcome(Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr))),
+			fixCompare)
 	}
 	after, err := t.counters(ctx)
 	if err != nil {
@@ -145,7 +151,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = Failed
-			f.Fix = "the messages went another way than through " + sides[i].name + ": look at rdma statistic show in the node"
+			f.Fix = "the messages went another way than through " + sides[i].name +
+				": look at rdma statistic show in the node"
 		}
 	}
 	f.Have = strings.Join(moved, "; ")
@@ -155,8 +162,9 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 // errServerEnded is in the error of an exchange of which the server gave up first.
 var errServerEnded = errors.New("the server ended")
 
-// exchange runs the two sides until the client has ended, which it does with an error where its server does not listen yet: then it is
-// started again. When exchange returns neither of them runs, so that their nodes are free for the next pair.
+// exchange runs the two sides until the client has ended, which it does with an error where its
+// server does not listen yet: then it is started again. When exchange returns neither of them runs,
+// so that their nodes are free for the next pair.
 func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (res bench.Output, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan string, 1)
@@ -230,7 +238,8 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			received, ok2 = d.PortCounters[portCounterRcved]
 		}
 		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("%s: %s has no counters %s and %s, nor %s and %s", n.Name, d.name, counterSent, counterReceived, portCounterSent, portCounterRcved)
+			return nil, fmt.Errorf("%s: %s has no counters %s and %s, nor %s and %s", n.Name, d.name, counterSent,
+				counterReceived, portCounterSent, portCounterRcved)
 		}
 		out = append(out, packetCount{sent, received})
 	}

@@ -51,7 +51,8 @@ func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	}
 }
 
-// Here the pairs run as they do in a lab, all that may at once, and every one of them waits until the others had time to start.
+// Here the pairs run as they do in a lab, all that may at once, and every one of them waits until
+// the others had time to start.
 func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8, 9} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
@@ -95,8 +96,9 @@ func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T
 func TestTraffic(t *testing.T) {
 	const (
 		again   = "rackless ls shows whether the nodes run"
-		compare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see rdma-gid and rdma-active-mtu"
-		other   = "the messages went another way than through rxe0: look at rdma statistic show in the node"
+		compare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see rdma-gid and " +
+			"rdma-active-mtu"
+		other = "the messages went another way than through rxe0: look at rdma statistic show in the node"
 	)
 	tests := []struct {
 		name      string
@@ -123,8 +125,11 @@ func TestTraffic(t *testing.T) {
 			}
 		}, Failed, "vm00: no end within 30s", compare},
 		{"the server cannot listen", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
-			server.server = func(context.Context) (bench.Output, error) { return prints(1, "", "Couldn't listen to port 18700\n") }
-		}, Failed, "vm01: the server ended: exit status 1: Couldn't listen to port 18700", "in the node: ibv_devinfo -d rxe0; dmesg"},
+			server.server = func(context.Context) (bench.Output, error) {
+				return prints(1, "", "Couldn't listen to port 18700\n")
+			}
+		}, Failed, "vm01: the server ended: exit status 1: Couldn't listen to port 18700",
+			"in the node: ibv_devinfo -d rxe0; dmesg"},
 		{"the server's node does not run it", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			server.server = func(context.Context) (bench.Output, error) { return bench.Output{}, errSilent }
 		}, Failed, "vm01: the server ended: " + errSilent.Error(), "in the node: ibv_devinfo -d rxe0; dmesg"},
@@ -154,7 +159,8 @@ func TestTraffic(t *testing.T) {
 				return bench.Output{}, nil
 			}
 		}, Failed, "vm00 sent 41, received 41 packets; vm01 sent 19, received 19 packets", other},
-		{"a counter goes back, since the device was made anew", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
+		{"a counter goes back, since the device was made anew", func(t *testing.T, f *fakeLab, client,
+			server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -180,7 +186,8 @@ func TestTraffic(t *testing.T) {
 		}, Unknown, "vm00 has no rxe0", again},
 		{"the device has no counters", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			delete(server.facts.RDMA["rxe0"].Counters, counterReceived)
-		}, Unknown, "vm01: rxe0 has no counters sent_pkts and rcvd_pkts, nor port_xmit_packets and port_rcv_packets", again},
+		}, Unknown, "vm01: rxe0 has no counters sent_pkts and rcvd_pkts, nor port_xmit_packets and port_rcv_packets",
+			again},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,9 +199,11 @@ func TestTraffic(t *testing.T) {
 				if len(got) != 1 {
 					t.Fatalf("got %d findings", len(got))
 				}
-				want := Finding{ID: IDTraffic, Code: "RL409", Subject: "vm00 -> vm01", Title: "RDMA messages get through and are counted", Status: tt.status,
+				want := Finding{ID: IDTraffic, Code: "RL409", Subject: "vm00 -> vm01",
+					Title: "RDMA messages get through and are counted", Status: tt.status,
 					Have: tt.have, Want: "20 messages of 4096 bytes each way, counters of both nodes move", Fix: tt.fix,
-					Evidence: "ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -s 4096 -n 20 -p 18700 10.0.0.2; /sys/class/infiniband/rxe0/ports/1/hw_counters"}
+					Evidence: "ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -s 4096 -n 20 -p 18700 10.0.0.2; " +
+						"/sys/class/infiniband/rxe0/ports/1/hw_counters"}
 				if diff := cmp.Diff(want, got[0]); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}

@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per switch the ports that redirect.
+// acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per
+// switch the ports that redirect.
 func acsRedirect(v *view) []Finding {
 	if v.virtual {
 		return nil
@@ -58,16 +59,19 @@ func acsRedirect(v *view) []Finding {
 		}
 		out = append(out, Finding{Severity: Warning, Subject: join(f.ports),
 			Evidence: few(facts, 4, "; "),
-			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() + " goes up to the root complex and back instead of across the " +
+			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
+				" goes up to the root complex and back instead of across the " +
 				"switch: slower, and shared by all below it",
-			Fix: "if the host or one tenant uses all devices of the switch, turn ACS off on these ports (firmware, or setpci -s PORT ECAP_ACS+6.w=0000 " +
+			Fix: "if the host or one tenant uses all devices of the switch, turn ACS off on these ports (firmware, " +
+				"or setpci -s PORT ECAP_ACS+6.w=0000 " +
 				"after each boot); if tenants share the switch, leave it and use ATS with Direct Translated P2P"})
 	}
 	return out
 }
 
-// redirectingPorts returns the nearest bridge above both devices, when it is inside a switch, and the ports on the way between them that redirect
-// peer-to-peer requests. There are none where a device is kept for virtual machines, or where translated requests go directly.
+// redirectingPorts returns the nearest bridge above both devices, when it is inside a switch, and
+// the ports on the way between them that redirect peer-to-peer requests. There are none where a
+// device is kept for virtual machines, or where translated requests go directly.
 func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
 	if a.SameDevice(b) {
 		return top, nil

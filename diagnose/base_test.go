@@ -7,8 +7,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// base is a machine that was prepared well: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node 1, a ConnectX-4 Lx with
-// two ports on node 2 and one on node 3, and two tenants that have a GPU each. What is wrong with it is what its makers could not change: cards of
+// base is a machine that was prepared well: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on
+// node 0 and one on node 1, a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two
+// tenants that have a GPU each. What is wrong with it is what its makers could not change: cards of
 // Gen4 in slots of Gen3, and GPUs and NICs on different nodes.
 //
 // Synthetic, after the published description of the machine. It is not completed: cases change it first.
@@ -16,16 +17,19 @@ func base() *topology.Host {
 	const isolated = "2-29,34-61"
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "epyc-7551p"},
-		System: topology.System{Vendor: "Supermicro", Product: "H11SSL-i", Arch: "x86_64", CPUModel: "AMD EPYC 7551P 32-Core Processor",
-			InVM: new(false)},
+		System: topology.System{Vendor: "Supermicro", Product: "H11SSL-i", Arch: "x86_64",
+			CPUModel: "AMD EPYC 7551P 32-Core Processor",
+			InVM:     new(false)},
 		Packages: []topology.Package{{ID: 0, CPUs: cpus("0-63")}},
 		CPUs: topology.CPUStates{Present: new(cpus("0-63")), Online: cpus("0-63"), Offline: new(cpus("")),
 			Isolated: new(cpus(isolated)), NoHzFull: new(cpus(isolated)), SMT: "on"},
 		Memory: topology.Memory{TotalBytes: new(uint64(256 * gib)),
-			Hugepages:   []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))}, {SizeBytes: gib, Total: 64, Free: new(uint64(0))}},
+			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))},
+				{SizeBytes: gib, Total: 64, Free: new(uint64(0))}},
 			DefaultHuge: new(uint64(gib)), SwapKnown: true, NUMABalancing: "0", THP: "madvise", KSM: "0"},
 		Kernel: topology.Kernel{Release: "6.12.0",
-			Cmdline: new("BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 ro iommu=pt isolcpus=" + isolated + " nohz_full=" + isolated + " rcu_nocbs=" + isolated +
+			Cmdline: new("BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 ro iommu=pt isolcpus=" + isolated + " nohz_full=" +
+				isolated + " rcu_nocbs=" + isolated +
 				" default_hugepagesz=1G hugepagesz=1G hugepages=64"),
 			Modules: []string{"mlx5_core", "mlx5_ib", "vfio", "vfio_pci"}, ModulesKnown: true},
 		IOMMU:   topology.IOMMU{Enabled: new(true), Units: []string{"ivhd0", "ivhd1", "ivhd2", "ivhd3"}},
@@ -46,10 +50,12 @@ func base() *topology.Host {
 		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: n,
 			CPUs:        cpus(fmt.Sprintf("%d-%d,%d-%d", 8*n, 8*n+7, 8*n+32, 8*n+39)),
 			MemoryBytes: new(uint64(64 * gib)), Distances: distances,
-			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))}, {SizeBytes: gib, Total: 16, Free: new(uint64(0))}}})
+			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))},
+				{SizeBytes: gib, Total: 16, Free: new(uint64(0))}}})
 	}
 	for c := range 32 {
-		h.Cores = append(h.Cores, topology.Core{OSID: new(c), Package: new(0), NUMANode: new(c / 8), CPUs: topology.CPUs(c, c+32), Governor: "performance"})
+		h.Cores = append(h.Cores, topology.Core{OSID: new(c), Package: new(0), NUMANode: new(c / 8),
+			CPUs: topology.CPUs(c, c+32), Governor: "performance"})
 	}
 	basePCI(h)
 	baseNICs(h)
@@ -61,10 +67,13 @@ const gib = 1 << 30
 
 func basePCI(h *topology.Host) {
 	port := func(addr, root string, node int, bus uint8, gts float64, lanes int) {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Root: root, Class: new(topology.ID24(0x060400)),
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Root: root,
+			Class:  new(topology.ID24(0x060400)),
 			Vendor: new(topology.ID16(0x1022)), NUMANode: new(node), Driver: "pcieport", DriverKnown: true,
-			Link:   &topology.Link{SpeedGTs: new(gts), Width: new(lanes), MaxSpeedGTs: new(gts), MaxWidth: new(lanes)},
-			Bridge: &topology.Bridge{Secondary: bus, Subordinate: bus, Port: "root port"}, IOMMUGroup: new(100 + int(bus))})
+			Link: &topology.Link{SpeedGTs: new(gts), Width: new(lanes), MaxSpeedGTs: new(gts),
+				MaxWidth: new(lanes)},
+			Bridge:     &topology.Bridge{Secondary: bus, Subordinate: bus, Port: "root port"},
+			IOMMUGroup: new(100 + int(bus))})
 	}
 	port("0000:00:01.1", "pci0000:00", 0, 0x06, 8, 16)
 	port("0000:00:01.3", "pci0000:00", 0, 0x01, 5, 4)
@@ -75,27 +84,34 @@ func basePCI(h *topology.Host) {
 	port("0000:40:03.1", "pci0000:40", 2, 0x41, 8, 8)
 	port("0000:60:03.1", "pci0000:60", 3, 0x61, 8, 8)
 
-	function := func(addr, parent string, node, class, vendor, device int, name, driver string, group int) *topology.PCIDevice {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)), Class: new(topology.ID24(class)),
+	function := func(addr, parent string, node, class, vendor, device int, name, driver string,
+		group int) *topology.PCIDevice {
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)),
+			Class:  new(topology.ID24(class)),
 			Vendor: new(topology.ID16(vendor)), Device: new(topology.ID16(device)), DeviceName: name,
-			NUMANode: new(node), LocalCPUs: new(h.NUMANodes[node].CPUs), Driver: driver, DriverKnown: true, IOMMUGroup: new(group),
+			NUMANode: new(node), LocalCPUs: new(h.NUMANodes[node].CPUs), Driver: driver, DriverKnown: true,
+			IOMMUGroup:   new(group),
 			ResetMethods: []string{"flr", "bus"}, ResetKnown: true, PowerState: "D0", D3Cold: new(true)})
 		return &h.PCI[len(h.PCI)-1]
 	}
 	link := func(d *topology.PCIDevice, gts float64, lanes int, maxGTs float64, maxLanes int) {
-		d.Link = &topology.Link{SpeedGTs: new(gts), Width: new(lanes), MaxSpeedGTs: new(maxGTs), MaxWidth: new(maxLanes)}
+		d.Link = &topology.Link{SpeedGTs: new(gts), Width: new(lanes), MaxSpeedGTs: new(maxGTs),
+			MaxWidth: new(maxLanes)}
 	}
 	for i, at := range []struct {
 		bus, port string
 		node      int
 	}{{"0000:06:00", "0000:00:01.1", 0}, {"0000:21:00", "0000:20:03.1", 1}} {
-		g := function(at.bus+".0", at.port, at.node, 0x030000, 0x10de, 0x2204, "GA102 [GeForce RTX 3090]", "vfio-pci", 10+i)
+		g := function(at.bus+".0", at.port, at.node, 0x030000, 0x10de, 0x2204, "GA102 [GeForce RTX 3090]", "vfio-pci",
+			10+i)
 		link(g, 8, 16, 16, 16)
 		// A window as large as the memory, and small enough for any guest.
-		g.BARs = []topology.BAR{{Index: 0, SizeBytes: 16 << 20}, {Index: 1, SizeBytes: 16 * gib, Prefetchable: true, Bits64: true},
+		g.BARs = []topology.BAR{{Index: 0, SizeBytes: 16 << 20}, {Index: 1, SizeBytes: 16 * gib, Prefetchable: true,
+			Bits64: true},
 			{Index: 3, SizeBytes: 32 << 20, Prefetchable: true, Bits64: true}}
 		g.BootVGA = new(false)
-		a := function(at.bus+".1", at.port, at.node, 0x040300, 0x10de, 0x1aef, "GA102 High Definition Audio Controller", "vfio-pci", 10+i)
+		a := function(at.bus+".1", at.port, at.node, 0x040300, 0x10de, 0x1aef, "GA102 High Definition Audio Controller",
+			"vfio-pci", 10+i)
 		link(a, 8, 16, 16, 16)
 		h.GPUs = append(h.GPUs, topology.GPU{Address: new(g.Address), MemoryBytes: new(uint64(16 * gib))})
 	}
@@ -104,14 +120,17 @@ func basePCI(h *topology.Host) {
 		node      int
 	}{{"0000:41:00", "0000:40:03.1", 2}, {"0000:61:00", "0000:60:03.1", 3}} {
 		for f := range 2 {
-			n := function(fmt.Sprintf("%s.%d", at.bus, f), at.port, at.node, 0x020000, 0x15b3, 0x1015, "MT27710 Family [ConnectX-4 Lx]", "mlx5_core", 20+2*i+f)
+			n := function(fmt.Sprintf("%s.%d", at.bus, f), at.port, at.node, 0x020000, 0x15b3, 0x1015,
+				"MT27710 Family [ConnectX-4 Lx]", "mlx5_core", 20+2*i+f)
 			link(n, 8, 8, 8, 8)
 			n.SRIOV = &topology.SRIOV{Total: new(8), Enabled: new(0), VFs: []topology.VF{}}
 		}
 	}
-	nvme := function("0000:22:00.0", "0000:20:01.1", 1, 0x010802, 0x144d, 0xa808, "NVMe SSD Controller SM981/PM981", "nvme", 30)
+	nvme := function("0000:22:00.0", "0000:20:01.1", 1, 0x010802, 0x144d, 0xa808, "NVMe SSD Controller SM981/PM981",
+		"nvme", 30)
 	link(nvme, 8, 4, 8, 4)
-	eth := function("0000:01:00.0", "0000:00:01.3", 0, 0x020000, 0x8086, 0x1521, "I350 Gigabit Network Connection", "igb", 31)
+	eth := function("0000:01:00.0", "0000:00:01.3", 0, 0x020000, 0x8086, 0x1521, "I350 Gigabit Network Connection",
+		"igb", 31)
 	link(eth, 5, 4, 5, 4)
 	bmc := function("0000:02:00.0", "0000:00:01.5", 0, 0x030000, 0x1a03, 0x2000, "ASPEED Graphics Family", "ast", 32)
 	bmc.BootVGA = new(true)
@@ -131,14 +150,16 @@ func baseNICs(h *topology.Host) {
 			}
 		}
 		h.NICs = append(h.NICs, topology.NIC{Address: new(address(addr)), Ports: []topology.Netdev{port},
-			Devices: []topology.RDMADevice{{Name: rdma, NodeType: "1: CA", NodeGUID: "506b:4b03:0043:fe3a", Ports: []topology.RDMAPort{rp}}}})
+			Devices: []topology.RDMADevice{{Name: rdma, NodeType: "1: CA", NodeGUID: "506b:4b03:0043:fe3a",
+				Ports: []topology.RDMAPort{rp}}}})
 	}
 	nic("0000:41:00.0", "enp65s0f0np0", "mlx5_0", true, "0000:0000:0000:0000:0000:ffff:0a00:0001")
 	nic("0000:41:00.1", "enp65s0f1np1", "mlx5_1", false, "")
 	nic("0000:61:00.0", "enp97s0f0np0", "mlx5_2", true, "0000:0000:0000:0000:0000:ffff:0a00:0002")
 	nic("0000:61:00.1", "enp97s0f1np1", "mlx5_3", false, "")
 	h.NICs = append(h.NICs, topology.NIC{Address: new(address("0000:01:00.0")),
-		Ports: []topology.Netdev{{Name: "eno1", MTU: new(1500), SpeedMbps: new(int64(1000)), State: "up", Carrier: new(true)}}})
+		Ports: []topology.Netdev{{Name: "eno1", MTU: new(1500), SpeedMbps: new(int64(1000)), State: "up",
+			Carrier: new(true)}}})
 }
 
 func baseTenants(h *topology.Host) {
@@ -146,9 +167,11 @@ func baseTenants(h *topology.Host) {
 		{"vm00", "2-7,34-39,16-23,48-55", "0,2", "0,32", "0000:06:00"},
 		{"vm01", "8-15,40-47,24-29,56-61", "1,3", "30,62", "0000:21:00"},
 	} {
-		tenant := topology.Tenant{Name: t.name, State: "running", VCPUs: 28, EmulatorCPUs: new(cpus(t.emulator)), MemoryBytes: new(uint64(32 * gib)),
-			Hugepages: new(uint64(gib)), MemoryNodes: new(cpus(t.nodes)), MemoryMode: "strict",
-			Devices: []topology.TenantDevice{{PCI: address(t.gpu + ".0"), Managed: true}, {PCI: address(t.gpu + ".1"), Managed: true}}}
+		tenant := topology.Tenant{Name: t.name, State: "running", VCPUs: 28, EmulatorCPUs: new(cpus(t.emulator)),
+			MemoryBytes: new(uint64(32 * gib)),
+			Hugepages:   new(uint64(gib)), MemoryNodes: new(cpus(t.nodes)), MemoryMode: "strict",
+			Devices: []topology.TenantDevice{{PCI: address(t.gpu + ".0"), Managed: true}, {PCI: address(t.gpu + ".1"),
+				Managed: true}}}
 		for c := range cpus(t.cpus).All() {
 			tenant.Pins = append(tenant.Pins, topology.Pin{VCPU: len(tenant.Pins), CPUs: topology.CPUs(c)})
 		}
@@ -162,18 +185,23 @@ func laptop() *topology.Host {
 		Provenance: topology.Provenance{Kind: topology.SourceLive, ThisSystem: true},
 		System:     topology.System{Vendor: "LENOVO", Arch: "x86_64", InVM: new(false)},
 		NUMANodes:  []topology.NUMANode{{ID: 0, CPUs: cpus("0-7"), MemoryBytes: new(uint64(16 * gib))}},
-		CPUs: topology.CPUStates{Present: new(cpus("0-7")), Online: cpus("0-7"), Offline: new(cpus("")), Isolated: new(cpus("")),
+		CPUs: topology.CPUStates{Present: new(cpus("0-7")), Online: cpus("0-7"), Offline: new(cpus("")),
+			Isolated: new(cpus("")),
 			NoHzFull: new(cpus("")), SMT: "on"},
 		Memory: topology.Memory{TotalBytes: new(uint64(16 * gib)), DefaultHuge: new(uint64(2 << 20)),
 			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))}},
-			Swap:      []topology.Swap{{Path: "/dev/nvme0n1p3", SizeBytes: 8 * gib}}, SwapKnown: true, NUMABalancing: "0", THP: "always", KSM: "0"},
+			Swap:      []topology.Swap{{Path: "/dev/nvme0n1p3", SizeBytes: 8 * gib}}, SwapKnown: true,
+			NUMABalancing: "0", THP: "always", KSM: "0"},
 		Kernel: topology.Kernel{Cmdline: new("quiet splash"), ModulesKnown: true},
 		IOMMU:  topology.IOMMU{Enabled: new(true)},
 		PCI: []topology.PCIDevice{
-			{Address: address("0000:00:02.0"), Root: "pci0000:00", Class: new(topology.ID24(0x030000)), Vendor: new(topology.VendorIntel),
+			{Address: address("0000:00:02.0"), Root: "pci0000:00", Class: new(topology.ID24(0x030000)),
+				Vendor: new(topology.VendorIntel),
 				Driver: "i915", DriverKnown: true, IOMMUGroup: new(0), BootVGA: new(true), ResetKnown: true},
-			{Address: address("0000:00:1f.0"), Root: "pci0000:00", Class: new(topology.ID24(0x060100)), IOMMUGroup: new(5)},
-			{Address: address("0000:00:1f.6"), Root: "pci0000:00", Class: new(topology.ID24(0x020000)), Vendor: new(topology.VendorIntel),
+			{Address: address("0000:00:1f.0"), Root: "pci0000:00", Class: new(topology.ID24(0x060100)),
+				IOMMUGroup: new(5)},
+			{Address: address("0000:00:1f.6"), Root: "pci0000:00", Class: new(topology.ID24(0x020000)),
+				Vendor: new(topology.VendorIntel),
 				Driver: "e1000e", DriverKnown: true, IOMMUGroup: new(5)},
 		},
 		Routes: []topology.Route{{Family: "ipv4", Netdev: "eno1", PCI: []string{"0000:00:1f.6"}}},
@@ -225,7 +253,9 @@ func cmdline(h *topology.Host, line string) { h.Kernel.Cmdline = &line }
 
 // without removes the functions below a bus prefix, such as "0000:06:".
 func without(h *topology.Host, prefix string) {
-	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return d.Address.String()[:len(prefix)] == prefix })
+	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool {
+		return d.Address.String()[:len(prefix)] == prefix
+	})
 	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return g.ID()[:len(prefix)] == prefix })
 	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return n.ID()[:len(prefix)] == prefix })
 }

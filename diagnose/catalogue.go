@@ -5,19 +5,24 @@ import (
 	"strings"
 )
 
-// A Check explains one kind of finding: those of this package, and those of package check, which compares a plan with what is live.
+// A Check explains one kind of finding: those of this package, and those of package check, which
+// compares a plan with what is live.
 type Check struct {
-	ID    string // "RL" and three digits; never used again for anything else
-	Name  string // of checks of a plan or a lab, also by this they are called: "link-mtu"; empty of findings of this package
+	ID string // "RL" and three digits; never used again for anything else
+	// of checks of a plan or a lab, also by this they are called: "link-mtu"; empty of findings of
+	// this package
+	Name  string
 	Title string // what a finding says, in a few words; of a check by name, what is checked
 	// Severity is the worst that its findings can have, Also what they can have instead.
 	Severity Severity
 	Also     []Severity
 	Summary  string   // when it is found; of a check by name, when it holds
 	Reads    []string // files, below the root of the machine, and commands
-	Means    string   // what it means, and how it is told from what looks alike; paragraphs are separated by an empty line
-	Fix      string   // how to mend it; lines that begin with four spaces are commands
-	Sources  []string // "owner/repository#number" of reports by users, and names of documents
+	// what it means, and how it is told from what looks alike; paragraphs are separated by an empty
+	// line
+	Means   string
+	Fix     string   // how to mend it; lines that begin with four spaces are commands
+	Sources []string // "owner/repository#number" of reports by users, and names of documents
 }
 
 // A rule is a check with the function that finds it. The function sets neither ID nor, as a rule, Title.
@@ -26,7 +31,8 @@ type rule struct {
 	find func(*view) []Finding
 }
 
-// rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at run time, and the order is written here.
+// rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
+// run time, and the order is written here.
 func rules() []rule {
 	return slices.Concat(
 		linkRules(),      // RL00x
@@ -53,7 +59,8 @@ func Catalogue() []Check {
 	return checks
 }
 
-// Find returns the check with the given ID or name, and whether all has it. Case does not matter, and "3" and "RL3" stand for "RL003".
+// Find returns the check with the given ID or name, and whether all has it. Case does not matter,
+// and "3" and "RL3" stand for "RL003".
 func Find(all []Check, id string) (Check, bool) {
 	id = strings.TrimSpace(id)
 	want := ""

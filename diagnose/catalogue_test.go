@@ -39,11 +39,13 @@ func TestEveryCheckIsExplained(t *testing.T) {
 		}
 		found, ok := Find(Catalogue(), c.ID)
 		text := found.Text()
-		if !ok || !strings.HasPrefix(text, c.ID+"  "+c.Title+"\n") || !strings.HasSuffix(text, "\n") || strings.HasSuffix(text, "\n\n") {
+		if !ok || !strings.HasPrefix(text, c.ID+"  "+c.Title+"\n") || !strings.HasSuffix(text, "\n") ||
+			strings.HasSuffix(text, "\n\n") {
 			t.Errorf("%s: %q, %v", c.ID, text, ok)
 		}
 		for line := range strings.Lines(text) {
-			if len(line) > terminalWidth+1 && strings.Contains(strings.TrimSpace(line), " ") && !strings.HasPrefix(line, "  ") {
+			if len(line) > terminalWidth+1 && strings.Contains(strings.TrimSpace(line), " ") && !strings.HasPrefix(line,
+				"  ") {
 				t.Errorf("%s: line of %d bytes: %q", c.ID, len(line), line)
 			}
 		}
@@ -100,11 +102,12 @@ func TestLinksOfThePageLeadToItsSections(t *testing.T) {
 func TestSourcesBecomeLinks(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"kubevirt/kubevirt#6718":                 "[kubevirt/kubevirt#6718](https://github.com/kubevirt/kubevirt/issues/6718)",
-		"EPYC lab":                               "EPYC lab",
-		"a/b/c#1":                                "a/b/c#1",
-		"owner/repo#x":                           "owner/repo#x",
-		"owner/repo#12 (what it says)":           "[owner/repo#12](https://github.com/owner/repo/issues/12) (what it says)",
+		"kubevirt/kubevirt#6718": "[kubevirt/kubevirt#6718](https://github.com/kubevirt/kubevirt/issues/6718)",
+		"EPYC lab":               "EPYC lab",
+		"a/b/c#1":                "a/b/c#1",
+		"owner/repo#x":           "owner/repo#x",
+		"owner/repo#12 (what it says)": "[owner/repo#12](https://github.com/owner/repo/issues/12) (what " +
+			"it says)",
 		"Documentation/networking/bonding.rst":   "Documentation/networking/bonding.rst",
 		"EPYC lab (64 pages, owner/repo#1 says)": "EPYC lab (64 pages, owner/repo#1 says)",
 	} {

@@ -20,8 +20,9 @@ func (p param) String() string {
 	return p.name
 }
 
-// parameters splits the command line of h as the kernel does: at blanks outside double quotes. "--" ends the kernel's parameters; the rest is
-// init's. Where the line itself is not known, the parameters that a reader has listed stand in.
+// parameters splits the command line of h as the kernel does: at blanks outside double quotes. "--"
+// ends the kernel's parameters; the rest is init's. Where the line itself is not known, the
+// parameters that a reader has listed stand in.
 //
 // Source: next_arg in lib/cmdline.c and Documentation/admin-guide/kernel-parameters.rst.
 func parameters(h *topology.Host) []param {
@@ -73,8 +74,9 @@ func cmdlineIs(list ...param) string {
 // Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=; io_queue is an older name of managed_irq.
 var isolcpusFlags = map[string]bool{"nohz": true, "domain": true, "managed_irq": true, "io_queue": true}
 
-// isolationList takes apart the value of isolcpus or nohz_full: flags, then a CPU list. known is false where the list cannot be understood.
-// "all" and "N" (the last CPU) are taken when the CPUs that are present are known.
+// isolationList takes apart the value of isolcpus or nohz_full: flags, then a CPU list. known is
+// false where the list cannot be understood. "all" and "N" (the last CPU) are taken when the CPUs
+// that are present are known.
 func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet, known bool) {
 	items := strings.Split(value, ",")
 	for len(items) > 0 && isolcpusFlags[items[0]] {
@@ -103,8 +105,9 @@ type hugeAsk struct {
 	written []param        // what asked for them
 }
 
-// hugeAsks reads hugepagesz, hugepages and default_hugepagesz. A hugepages= after a hugepagesz= is of that size; one before any is of the default
-// size, which is what default_hugepagesz= says, else what the machine has.
+// hugeAsks reads hugepagesz, hugepages and default_hugepagesz. A hugepages= after a hugepagesz= is
+// of that size; one before any is of the default size, which is what default_hugepagesz= says, else
+// what the machine has.
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {

@@ -15,9 +15,12 @@ func cpuRules() []rule {
 			ID: "RL050", Title: "isolation splits cores",
 			Severity: Warning,
 			Summary:  "Of the threads of a core one is isolated and another is not.",
-			Reads:    []string{"/sys/devices/system/cpu/isolated", "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"},
-			Means: "Threads of a core share its execution units and its first caches. The one that is not isolated takes all the noise that isolation " +
-				"was meant to keep away, and gives it to its sibling. Lists written by hand often forget the second half: on a machine with 32 cores " +
+			Reads: []string{"/sys/devices/system/cpu/isolated",
+				"/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"},
+			Means: "Threads of a core share its execution units and its first caches. The one that is not isolated " +
+				"takes all the noise that isolation " +
+				"was meant to keep away, and gives it to its sibling. Lists written by hand often forget the second " +
+				"half: on a machine with 32 cores " +
 				"and 64 threads the sibling of CPU 2 is mostly 34, not 3.",
 			Fix: "Isolate whole cores. The finding has the siblings that are missing. On an EPYC 7551P: " +
 				"`isolcpus=2-29,34-61`.",
@@ -26,26 +29,38 @@ func cpuRules() []rule {
 		{Check{
 			ID: "RL051", Title: "interrupts on isolated CPUs",
 			Severity: Warning,
-			Summary:  "Interrupts that have been served are bound to isolated CPUs. Those of devices given to virtual machines (vfio) do not count.",
-			Reads:    []string{"/sys/devices/system/cpu/isolated", "/proc/irq/*/effective_affinity_list", "/proc/interrupts"},
-			Means: "isolcpus keeps the scheduler away, not interrupts. Each one stops the virtual CPU for some microseconds. Drivers spread the queues of " +
-				"NICs and NVMe drives over all CPUs, isolated ones too. Some of these interrupts are managed by the kernel (NVMe, some NICs): their " +
+			Summary: "Interrupts that have been served are bound to isolated CPUs. Those of devices given to " +
+				"virtual machines (vfio) do not count.",
+			Reads: []string{"/sys/devices/system/cpu/isolated", "/proc/irq/*/effective_affinity_list",
+				"/proc/interrupts"},
+			Means: "isolcpus keeps the scheduler away, not interrupts. Each one stops the virtual CPU for some " +
+				"microseconds. Drivers spread the queues of " +
+				"NICs and NVMe drives over all CPUs, isolated ones too. Some of these interrupts are managed by the " +
+				"kernel (NVMe, some NICs): their " +
 				"affinity cannot be written.",
-			Fix: "For interrupts in general: irqbalance with IRQBALANCE_BANNED_CPULIST, or write the list of the other CPUs to " +
-				"`/proc/irq/N/smp_affinity_list`. For NIC queues: fewer queues (`ethtool -L NETDEV combined N`). For managed ones: " +
+			Fix: "For interrupts in general: irqbalance with IRQBALANCE_BANNED_CPULIST, or write the list of the " +
+				"other CPUs to " +
+				"`/proc/irq/N/smp_affinity_list`. For NIC queues: fewer queues (`ethtool -L NETDEV combined N`). For " +
+				"managed ones: " +
 				"`isolcpus=managed_irq,domain,LIST` on the command line.",
-			Sources: []string{"Irqbalance/irqbalance#122", "Irqbalance/irqbalance#275", "Documentation/admin-guide/kernel-parameters.txt (isolcpus)"},
+			Sources: []string{"Irqbalance/irqbalance#122", "Irqbalance/irqbalance#275",
+				"Documentation/admin-guide/kernel-parameters.txt (isolcpus)"},
 		}, busyIsolated},
 		{Check{
 			ID: "RL052", Title: "isolation asked for is not in force",
 			Severity: Warning,
 			Summary:  "isolcpus or nohz_full on the command line names CPUs that the kernel does not list as such.",
-			Reads:    []string{"/proc/cmdline", "/sys/devices/system/cpu/isolated", "/sys/devices/system/cpu/nohz_full"},
-			Means: "The list was not understood as a whole, or the kernel lacks CONFIG_NO_HZ_FULL, or nohz_full and isolcpus differ where they must match, or a second " +
-				"isolcpus was ignored. isolcpus=managed_irq,LIST without the word domain isolates from interrupts only. CPU 0 is left out: the kernel " +
-				"takes the boot CPU off nohz_full to keep time.\n\nThe other way round, CPUs that are isolated and not on the command line, is what " +
+			Reads: []string{"/proc/cmdline", "/sys/devices/system/cpu/isolated",
+				"/sys/devices/system/cpu/nohz_full"},
+			Means: "The list was not understood as a whole, or the kernel lacks CONFIG_NO_HZ_FULL, or nohz_full and " +
+				"isolcpus differ where they must match, or a second " +
+				"isolcpus was ignored. isolcpus=managed_irq,LIST without the word domain isolates from interrupts " +
+				"only. CPU 0 is left out: the kernel " +
+				"takes the boot CPU off nohz_full to keep time.\n\nThe other way round, CPUs that are isolated and " +
+				"not on the command line, is what " +
 				"cpuset partitions and tuned do, and is fine.",
-			Fix:     "Look at the first lines of `dmesg` for Housekeeping and isolcpus. Write the list once, with flags that contain domain, or without flags.",
+			Fix: "Look at the first lines of `dmesg` for Housekeeping and isolcpus. Write the list once, with " +
+				"flags that contain domain, or without flags.",
 			Sources: []string{"redhat-performance/tuned#98", "kernel/sched/isolation.c"},
 		}, notInForce},
 		{Check{
@@ -53,9 +68,11 @@ func cpuRules() []rule {
 			Severity: Warning,
 			Summary:  "isolcpus=, nohz_full=, rcu_nocbs= or irqaffinity= without CPUs.",
 			Reads:    []string{"/proc/cmdline"},
-			Means: "A tool wrote the parameter and had no CPUs for it. The kernel warns and goes on, so nothing is isolated, although the " +
+			Means: "A tool wrote the parameter and had no CPUs for it. The kernel warns and goes on, so nothing is " +
+				"isolated, although the " +
 				"parameter is there to be seen.",
-			Fix:     "Take the parameter off, or give it CPUs: with tuned, set isolated_cores in the profile's variables.",
+			Fix: "Take the parameter off, or give it CPUs: with tuned, set isolated_cores in the profile's " +
+				"variables.",
 			Sources: []string{"redhat-performance/tuned#294"},
 		}, emptyList},
 		{Check{
@@ -63,10 +80,13 @@ func cpuRules() []rule {
 			Severity: Warning, Also: []Severity{Info},
 			Summary: "Cores have another scaling governor. A warning on a host that serves labs.",
 			Reads:   []string{"/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"},
-			Means: "Other governors raise the clock only after load was seen. Latency of short messages and the first seconds of each run suffer, and " +
-				"results vary: a factor of 2 in latency by the governor alone has been reported. perftest then warns of conflicting CPU frequency " +
+			Means: "Other governors raise the clock only after load was seen. Latency of short messages and the " +
+				"first seconds of each run suffer, and " +
+				"results vary: a factor of 2 in latency by the governor alone has been reported. perftest then warns " +
+				"of conflicting CPU frequency " +
 				"values.\n\nWith intel_pstate the governor called powersave does raise the clock; it still starts low.",
-			Fix:     "`cpupower frequency-set -g performance`, or `tuned-adm profile latency-performance`. On vSphere: power policy High Performance.",
+			Fix: "`cpupower frequency-set -g performance`, or `tuned-adm profile latency-performance`. On " +
+				"vSphere: power policy High Performance.",
 			Sources: []string{"open-mpi/ompi#3003", "linux-rdma/perftest#82", "NVIDIA/nccl-tests#374", "vSphere study"},
 		}, governors},
 		{Check{
@@ -74,10 +94,13 @@ func cpuRules() []rule {
 			Severity: Info,
 			Summary:  "smt/control is off or forceoff, on a processor that has several threads per core.",
 			Reads:    []string{"/sys/devices/system/cpu/smt/control"},
-			Means: "Each core has one CPU. That is a choice: fewer side channels and steadier latency for less throughput. Plans and lists made for the " +
-				"machine with SMT do not fit: CPU numbers above the number of cores are missing. Virtual machines with threads=2 would see siblings " +
+			Means: "Each core has one CPU. That is a choice: fewer side channels and steadier latency for less " +
+				"throughput. Plans and lists made for the " +
+				"machine with SMT do not fit: CPU numbers above the number of cores are missing. Virtual machines " +
+				"with threads=2 would see siblings " +
 				"that are none; exposing true siblings is worth 2 to 3%.",
-			Fix:     "`echo on > /sys/devices/system/cpu/smt/control` (not possible from forceoff), or take nosmt off the command line, or leave it.",
+			Fix: "`echo on > /sys/devices/system/cpu/smt/control` (not possible from forceoff), or take nosmt " +
+				"off the command line, or leave it.",
 			Sources: []string{"kubevirt/kubevirt#11749", "pinning study"},
 		}, smtOff},
 		{Check{
@@ -85,7 +108,8 @@ func cpuRules() []rule {
 			Severity: Warning,
 			Summary:  "The command line is as long as x86 and Arm kernels take, 2048 bytes with the ending zero.",
 			Reads:    []string{"/proc/cmdline"},
-			Means: "What is beyond the limit is lost without a word, and the last parameter may be cut in half: a list of CPUs then names fewer of them. " +
+			Means: "What is beyond the limit is lost without a word, and the last parameter may be cut in half: a " +
+				"list of CPUs then names fewer of them. " +
 				"Mostly a list was written CPU by CPU. GRUB's environment block has 1024 bytes and fails before that.",
 			Fix:     "Write ranges (2-29,34-61), and take parameters off that are not needed.",
 			Sources: []string{"redhat-performance/tuned#514"},
@@ -117,7 +141,8 @@ func splitCores(v *view) []Finding {
 		c := &v.Cores[i]
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
-			split = append(split, at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c.CPUs.Min()), c.CPUs.String()))
+			split = append(split, at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+				c.CPUs.Min()), c.CPUs.String()))
 		}
 	}
 	if missing.IsEmpty() {
@@ -129,8 +154,9 @@ func splitCores(v *view) []Finding {
 		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()}}
 }
 
-// forGuest reports whether an interrupt is that of a device in a virtual machine, which is served where its virtual CPUs are. The reader names
-// the function that owns it, or the kernel's action, "vfio-msix[0](0000:41:00.0)".
+// forGuest reports whether an interrupt is that of a device in a virtual machine, which is served
+// where its virtual CPUs are. The reader names the function that owns it, or the kernel's action,
+// "vfio-msix[0](0000:41:00.0)".
 func (v *view) forGuest(q *topology.IRQ) bool {
 	if strings.HasPrefix(q.Device, "vfio") {
 		return true
@@ -157,7 +183,8 @@ func irqFact(q *topology.IRQ) string {
 	if what == "" {
 		what = "device not known"
 	}
-	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number), fmt.Sprintf("%s (%s, %d served)", q.CPUs, what, served(q)))
+	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number), fmt.Sprintf("%s (%s, %d served)", q.CPUs,
+		what, served(q)))
 }
 
 func busyIsolated(v *view) []Finding {
@@ -192,7 +219,8 @@ func busyIsolated(v *view) []Finding {
 	return []Finding{{Severity: Warning, Subject: hit.String(),
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(facts, 4, "; ")),
 		Consequence: plural(len(busy), "interrupt") + " stop work on isolated CPUs",
-		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool -L), or use " +
+		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
+			"-L), or use " +
 			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"}}
 }
 
@@ -217,7 +245,8 @@ func notInForce(v *view) []Finding {
 		out = append(out, Finding{Severity: Warning, Subject: missing.String(),
 			Evidence:    all(cmdlineIs(p), at(file, cpuList(*have))),
 			Consequence: name + " has no effect on these CPUs: the host works on them",
-			Fix:         "look for Housekeeping and isolcpus in dmesg; write the list once, without flags or with domain among them"})
+			Fix: "look for Housekeeping and isolcpus in dmesg; write the list once, without flags or with " +
+				"domain among them"})
 	}
 	check("isolcpus", "/sys/devices/system/cpu/isolated", v.CPUs.Isolated, func(flags []string) bool {
 		return len(flags) == 0 || slices.Contains(flags, "domain")
@@ -255,7 +284,8 @@ func governors(v *view) []Finding {
 	var out []Finding
 	for _, g := range slices.Sorted(maps.Keys(cpus)) {
 		out = append(out, Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
-			Evidence:    at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) + moreCPUs(cpus[g]),
+			Evidence: at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) +
+				moreCPUs(cpus[g]),
 			Consequence: "the clock rises only after load was seen: short messages take longer, and results vary",
 			Fix:         "cpupower frequency-set -g performance"})
 	}
@@ -275,7 +305,8 @@ func smtOff(v *view) []Finding {
 	}
 	return []Finding{{Severity: Info, Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT),
 		Consequence: "one CPU per core: steadier, with less throughput; lists made for the machine with SMT do not fit",
-		Fix:         "leave it if it is meant; else echo on > /sys/devices/system/cpu/smt/control, or take nosmt off the command line"}}
+		Fix: "leave it if it is meant; else echo on > /sys/devices/system/cpu/smt/control, or take nosmt off " +
+			"the command line"}}
 }
 
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
@@ -290,7 +321,8 @@ func longCmdline(v *view) []Finding {
 	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
 		return nil
 	}
-	return []Finding{{Severity: Warning, Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
+	return []Finding{{Severity: Warning, Subject: "host", Evidence: at("/proc/cmdline",
+		fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
 		Consequence: "what is beyond the limit of the kernel was lost, and the last parameter may be cut in half",
 		Fix:         "write CPU lists as ranges, and take off what is not needed"}}
 }

@@ -1,15 +1,17 @@
-// Package diagnose says what is wrong with a machine: it looks at a topology.Host and returns findings, each with what was read, what follows
-// from it and how to mend it.
+// Package diagnose says what is wrong with a machine: it looks at a topology.Host and returns
+// findings, each with what was read, what follows from it and how to mend it.
 //
 // It is pure: no I/O, no clock, no globals. The same host gives the same findings in the same order.
 //
 // # What is claimed
 //
-// A fact that was not read is not a fault: no rule fires on an absent field. A rule that cannot tell two causes apart says so in its finding.
-// Link and firmware rules are silent in virtual machines, whose PCI Express links and reset methods are those of an emulator.
+// A fact that was not read is not a fault: no rule fires on an absent field. A rule that cannot
+// tell two causes apart says so in its finding. Link and firmware rules are silent in virtual
+// machines, whose PCI Express links and reset methods are those of an emulator.
 //
 // # Rules
 //
-// A rule is a [Check], which explains it, and a function that finds it, side by side in one table per theme (link.go, iommu.go, ...).
-// docs/checks.md is made from the same tables, and from those of package check, which adds to the catalogue.
+// A rule is a [Check], which explains it, and a function that finds it, side by side in one table
+// per theme (link.go, iommu.go, ...). docs/checks.md is made from the same tables, and from those
+// of package check, which adds to the catalogue.
 package diagnose

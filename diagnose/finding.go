@@ -32,8 +32,9 @@ func (s Severity) rank() int {
 type Finding struct {
 	ID       string   `json:"id"` // of the Check that explains it: "RL003"
 	Severity Severity `json:"severity"`
-	// Subject is what the finding is about: a PCI address, the name of a device, bond or tenant, a CPU list in the kernel's format, "node 1",
-	// or "host". Several addresses or names are separated by commas, without spaces.
+	// Subject is what the finding is about: a PCI address, the name of a device, bond or tenant, a
+	// CPU list in the kernel's format, "node 1", or "host". Several addresses or names are
+	// separated by commas, without spaces.
 	Subject string `json:"subject"`
 	Title   string `json:"title"`
 	// Evidence is what was read and where: "PATH: name=value name=value", with "; " between places.
@@ -42,8 +43,8 @@ type Finding struct {
 	Fix         string `json:"fix"`
 }
 
-// Host returns what is wrong with h, the worst first, then by ID and subject. It is nil when nothing is. h should have been completed
-// (topology.Host.Complete); it is not changed.
+// Host returns what is wrong with h, the worst first, then by ID and subject. It is nil when
+// nothing is. h should have been completed (topology.Host.Complete); it is not changed.
 func Host(h *topology.Host) []Finding {
 	v := newView(h)
 	var out []Finding
@@ -56,7 +57,8 @@ func Host(h *topology.Host) []Finding {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Subject, b.Subject))
+		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(a.ID, b.ID),
+			cmp.Compare(a.Subject, b.Subject))
 	})
 	return out
 }

@@ -14,7 +14,8 @@ func noIOMMU(h *topology.Host) {
 	}
 }
 
-// acs makes the downstream ports of the switch of pcieSwitch redirect, and both devices below it GPU and NIC of the host.
+// acs makes the downstream ports of the switch of pcieSwitch redirect, and both devices below it
+// GPU and NIC of the host.
 func acs(h *topology.Host, a topology.ACS) {
 	pcieSwitch(h, 8, 16)
 	g := dev(h, "0000:09:00.0")
@@ -26,27 +27,42 @@ func acs(h *topology.Host, a topology.ACS) {
 
 func iommuCases() []testCase {
 	return []testCase{
-		{id: "RL020", found: true, name: "off, with cards to give away", set: func(h *topology.Host) { noIOMMU(h); cmdline(h, "quiet") }},
-		{id: "RL020", found: true, name: "asked for and not there", set: func(h *topology.Host) { noIOMMU(h); cmdline(h, "intel_iommu=on iommu=pt") }},
+		{id: "RL020", found: true, name: "off, with cards to give away", set: func(h *topology.Host) {
+			noIOMMU(h)
+			cmdline(h, "quiet")
+		}},
+		{id: "RL020", found: true, name: "asked for and not there", set: func(h *topology.Host) {
+			noIOMMU(h)
+			cmdline(h, "intel_iommu=on iommu=pt")
+		}},
 		{id: "RL020", found: true, name: "asked for in a virtual machine", set: func(h *topology.Host) {
 			noIOMMU(h)
 			cmdline(h, "intel_iommu=on")
 			h.System.InVM = new(true)
 		}},
-		{id: "RL020", found: true, name: "switched off on the command line", set: func(h *topology.Host) { noIOMMU(h); cmdline(h, "intel_iommu=off") }},
+		{id: "RL020", found: true, name: "switched off on the command line", set: func(h *topology.Host) {
+			noIOMMU(h)
+			cmdline(h, "intel_iommu=off")
+		}},
 		{id: "RL020", found: true, name: "off on a laptop", from: laptop, set: noIOMMU},
 		{id: "RL020", found: false, name: "on"},
-		{id: "RL020", found: false, name: "not known", set: func(h *topology.Host) { noIOMMU(h); h.IOMMU.Enabled = nil }},
+		{id: "RL020", found: false, name: "not known", set: func(h *topology.Host) {
+			noIOMMU(h)
+			h.IOMMU.Enabled = nil
+		}},
 		{id: "RL020", found: false, name: "virtual machine that asks for none", set: func(h *topology.Host) {
 			noIOMMU(h)
 			cmdline(h, "quiet")
 			h.System.InVM = new(true)
 		}},
 
-		{id: "RL021", found: true, name: "GPU and drive in one group", set: func(h *topology.Host) { dev(h, nvme).IOMMUGroup = new(11) }},
-		{id: "RL021", found: false, name: "GPU and drive in one group of a virtual machine", set: func(h *topology.Host) {
-			dev(h, nvme).IOMMUGroup, h.System.InVM = new(11), new(true)
+		{id: "RL021", found: true, name: "GPU and drive in one group", set: func(h *topology.Host) {
+			dev(h, nvme).IOMMUGroup = new(11)
 		}},
+		{id: "RL021", found: false, name: "GPU and drive in one group of a virtual machine",
+			set: func(h *topology.Host) {
+				dev(h, nvme).IOMMUGroup, h.System.InVM = new(11), new(true)
+			}},
 		{id: "RL021", found: true, name: "GPU and drive in one group of an emulated host", set: func(h *topology.Host) {
 			dev(h, nvme).IOMMUGroup, h.System.InVM, h.System.Vendor = new(11), new(true), topology.VendorEmulated
 		}},
@@ -55,23 +71,43 @@ func iommuCases() []testCase {
 			vf.Address, vf.PF, vf.SRIOV = address("0000:41:01.0"), new(address(nic0)), nil
 			h.PCI = append(h.PCI, vf)
 		}},
-		{id: "RL021", found: true, name: "ordinary NIC with a chipset device", from: laptop, set: func(h *topology.Host) {
-			h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:02:00.0"), Class: new(topology.ID24(0x020000)), IOMMUGroup: new(7)},
-				topology.PCIDevice{Address: address("0000:03:00.0"), Class: new(topology.ID24(0x0c0330)), IOMMUGroup: new(7)})
+		{id: "RL021", found: true, name: "ordinary NIC with a chipset device", from: laptop,
+			set: func(h *topology.Host) {
+				h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:02:00.0"),
+					Class: new(topology.ID24(0x020000)), IOMMUGroup: new(7)},
+					topology.PCIDevice{Address: address("0000:03:00.0"), Class: new(topology.ID24(0x0c0330)),
+						IOMMUGroup: new(7)})
+			}},
+		{id: "RL021", found: false, name: "GPU with its audio, and the bridge above", set: func(h *topology.Host) {
+			dev(h, "0000:00:01.1").IOMMUGroup = new(10)
 		}},
-		{id: "RL021", found: false, name: "GPU with its audio, and the bridge above", set: func(h *topology.Host) { dev(h, "0000:00:01.1").IOMMUGroup = new(10) }},
-		{id: "RL021", found: false, name: "sound and USB of the chipset share a group", from: laptop, set: func(h *topology.Host) {
-			h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:00:14.0"), Class: new(topology.ID24(0x0c0330)), IOMMUGroup: new(7)},
-				topology.PCIDevice{Address: address("0000:00:1b.0"), Class: new(topology.ID24(0x040300)), IOMMUGroup: new(7)})
+		{id: "RL021", found: false, name: "sound and USB of the chipset share a group", from: laptop,
+			set: func(h *topology.Host) {
+				h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:00:14.0"),
+					Class: new(topology.ID24(0x0c0330)), IOMMUGroup: new(7)},
+					topology.PCIDevice{Address: address("0000:00:1b.0"), Class: new(topology.ID24(0x040300)),
+						IOMMUGroup: new(7)})
+			}},
+
+		{id: "RL022", found: true, name: "the GPU's audio kept its driver", set: func(h *topology.Host) {
+			dev(h, "0000:06:00.1").Driver = "snd_hda_intel"
+		}},
+		{id: "RL022", found: true, name: "a drive of the host is in the GPU's group", set: func(h *topology.Host) {
+			dev(h, nvme).IOMMUGroup = new(11)
+		}},
+		{id: "RL022", found: false, name: "the audio has no driver", set: func(h *topology.Host) {
+			dev(h, "0000:06:00.1").Driver = ""
+		}},
+		{id: "RL022", found: false, name: "a bridge on pcieport is in the group", set: func(h *topology.Host) {
+			dev(h, "0000:00:01.1").IOMMUGroup = new(10)
+		}},
+		{id: "RL022", found: false, name: "another vfio driver", set: func(h *topology.Host) {
+			dev(h, "0000:06:00.1").Driver = "nvgrace_gpu_vfio_pci"
 		}},
 
-		{id: "RL022", found: true, name: "the GPU's audio kept its driver", set: func(h *topology.Host) { dev(h, "0000:06:00.1").Driver = "snd_hda_intel" }},
-		{id: "RL022", found: true, name: "a drive of the host is in the GPU's group", set: func(h *topology.Host) { dev(h, nvme).IOMMUGroup = new(11) }},
-		{id: "RL022", found: false, name: "the audio has no driver", set: func(h *topology.Host) { dev(h, "0000:06:00.1").Driver = "" }},
-		{id: "RL022", found: false, name: "a bridge on pcieport is in the group", set: func(h *topology.Host) { dev(h, "0000:00:01.1").IOMMUGroup = new(10) }},
-		{id: "RL022", found: false, name: "another vfio driver", set: func(h *topology.Host) { dev(h, "0000:06:00.1").Driver = "nvgrace_gpu_vfio_pci" }},
-
-		{id: "RL023", found: true, name: "GPU and NIC below one switch", set: func(h *topology.Host) { acs(h, topology.ACS{RequestRedirect: true}) }},
+		{id: "RL023", found: true, name: "GPU and NIC below one switch", set: func(h *topology.Host) {
+			acs(h, topology.ACS{RequestRedirect: true})
+		}},
 		{id: "RL023", found: true, name: "direct translation without ATS in a device", set: func(h *topology.Host) {
 			acs(h, topology.ACS{RequestRedirect: true, DirectTranslated: true})
 			dev(h, "0000:0a:00.0").ATS = new(false)
@@ -80,23 +116,36 @@ func iommuCases() []testCase {
 			acs(h, topology.ACS{RequestRedirect: true, DirectTranslated: true})
 			dev(h, "0000:0a:00.0").ATS = new(true)
 		}},
-		{id: "RL023", found: false, name: "ports do not redirect", set: func(h *topology.Host) { acs(h, topology.ACS{SourceValidation: true}) }},
+		{id: "RL023", found: false, name: "ports do not redirect", set: func(h *topology.Host) {
+			acs(h, topology.ACS{SourceValidation: true})
+		}},
 		{id: "RL023", found: false, name: "the GPU is kept for a virtual machine", set: func(h *topology.Host) {
 			acs(h, topology.ACS{RequestRedirect: true})
 			dev(h, "0000:09:00.0").Driver = "vfio-pci"
 		}},
-		{id: "RL023", found: false, name: "root ports redirect, which is not on the way inside a switch", set: func(h *topology.Host) {
-			for _, p := range []string{"0000:00:01.1", "0000:20:03.1", "0000:40:03.1", "0000:60:03.1"} {
-				dev(h, p).ACS = &topology.ACS{RequestRedirect: true}
-			}
+		{id: "RL023", found: false, name: "root ports redirect, which is not on the way inside a switch",
+			set: func(h *topology.Host) {
+				for _, p := range []string{"0000:00:01.1", "0000:20:03.1", "0000:40:03.1", "0000:60:03.1"} {
+					dev(h, p).ACS = &topology.ACS{RequestRedirect: true}
+				}
+			}},
+
+		{id: "RL024", found: true, name: "override on the command line", set: func(h *topology.Host) {
+			cmdline(h, "quiet pcie_acs_override=downstream,multifunction")
+		}},
+		{id: "RL024", found: false, name: "another PCI parameter", set: func(h *topology.Host) {
+			cmdline(h, "pci=realloc")
 		}},
 
-		{id: "RL024", found: true, name: "override on the command line", set: func(h *topology.Host) { cmdline(h, "quiet pcie_acs_override=downstream,multifunction") }},
-		{id: "RL024", found: false, name: "another PCI parameter", set: func(h *topology.Host) { cmdline(h, "pci=realloc") }},
-
-		{id: "RL025", found: true, name: "NIC of the host", set: func(h *topology.Host) { reserve(h, 20, "0x00000000bdf6f000 0x00000000bdf7efff direct") }},
-		{id: "RL025", found: true, name: "GPU of a tenant", set: func(h *topology.Host) { reserve(h, 10, "0x00000000bdf6f000 0x00000000bdf7efff direct") }},
-		{id: "RL025", found: false, name: "relaxable region", set: func(h *topology.Host) { reserve(h, 20, "0x00000000bdf6f000 0x00000000bdf7efff direct-relaxable") }},
+		{id: "RL025", found: true, name: "NIC of the host", set: func(h *topology.Host) {
+			reserve(h, 20, "0x00000000bdf6f000 0x00000000bdf7efff direct")
+		}},
+		{id: "RL025", found: true, name: "GPU of a tenant", set: func(h *topology.Host) {
+			reserve(h, 10, "0x00000000bdf6f000 0x00000000bdf7efff direct")
+		}},
+		{id: "RL025", found: false, name: "relaxable region", set: func(h *topology.Host) {
+			reserve(h, 20, "0x00000000bdf6f000 0x00000000bdf7efff direct-relaxable")
+		}},
 		{id: "RL025", found: false, name: "group of the management controller's screen", set: func(h *topology.Host) {
 			reserve(h, 32, "0x00000000bdf6f000 0x00000000bdf7efff direct")
 		}},
@@ -104,5 +153,6 @@ func iommuCases() []testCase {
 }
 
 func reserve(h *topology.Host, group int, line string) {
-	h.IOMMU.Groups = slices.Concat(h.IOMMU.Groups, []topology.IOMMUGroup{{ID: group, Reserved: []string{line, "0x00000000fee00000 0x00000000feefffff msi"}}})
+	h.IOMMU.Groups = slices.Concat(h.IOMMU.Groups,
+		[]topology.IOMMUGroup{{ID: group, Reserved: []string{line, "0x00000000fee00000 0x00000000feefffff msi"}}})
 }

@@ -13,70 +13,101 @@ func linkRules() []rule {
 		{Check{
 			ID: "RL001", Title: "PCIe slot is smaller than the card",
 			Severity: Warning, Also: []Severity{Info},
-			Summary: "The port above a GPU, NIC or drive can do fewer lanes or a lower speed than the device itself. A warning when the slot cannot " +
+			Summary: "The port above a GPU, NIC or drive can do fewer lanes or a lower speed than the device itself. " +
+				"A warning when the slot cannot " +
 				"carry the NIC's rate, or gives a GPU less than half of its link.",
-			Reads: []string{"/sys/bus/pci/devices/*/max_link_speed, max_link_width (of the device and of the port above it)"},
-			Means: "A link runs at what the weaker end can do. Here the weaker end is the board: the slot has fewer lanes, is wired to fewer than it " +
+			Reads: []string{"/sys/bus/pci/devices/*/max_link_speed, max_link_width (of the device and of the port " +
+				"above it)"},
+			Means: "A link runs at what the weaker end can do. Here the weaker end is the board: the slot has fewer " +
+				"lanes, is wired to fewer than it " +
 				"has room for, or is of an older PCIe generation. Nothing is broken, and no setting changes it.\n\n" +
 				"The other way round, a device that can do less than its slot, is normal and gives no finding.\n\n" +
-				"What a link carries one way: 8 GT/s (Gen3) about 0.98 GB/s a lane, 16 GT/s (Gen4) 1.97, 32 GT/s (Gen5) 3.94. A 100 Gb/s port needs " +
+				"What a link carries one way: 8 GT/s (Gen3) about 0.98 GB/s a lane, 16 GT/s (Gen4) 1.97, 32 GT/s " +
+				"(Gen5) 3.94. A 100 Gb/s port needs " +
 				"12.5 GB/s: sixteen lanes of Gen3 or eight of Gen4.",
-			Fix: "Move the card to a slot with more lanes or of a newer generation: the board's manual has the table, and " +
-				"`rackless inspect` shows what each root port can do. Look in the firmware set-up for a slot that is split (bifurcation x4x4x4x4) " +
-				"or held at an older generation. A riser of an older generation also limits the port as the kernel sees it.",
-			Sources: []string{"tenstorrent/tt-smi#67", "nokyan/resources#512", "pinning study (a host at Gen2 speed, found only by its bandwidth)"},
+			Fix: "Move the card to a slot with more lanes or of a newer generation: the board's manual has the " +
+				"table, and " +
+				"`rackless inspect` shows what each root port can do. Look in the firmware set-up for a slot that is " +
+				"split (bifurcation x4x4x4x4) " +
+				"or held at an older generation. A riser of an older generation also limits the port as the kernel " +
+				"sees it.",
+			Sources: []string{"tenstorrent/tt-smi#67", "nokyan/resources#512",
+				"pinning study (a host at Gen2 speed, found only by its bandwidth)"},
 		}, slotLimited},
 		{Check{
 			ID: "RL002", Title: "PCIe link width below what both ends can do",
 			Severity: Warning,
-			Summary:  "A GPU, NIC, drive or switch runs with fewer lanes than both the device and the port above it can do.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_width, max_link_width (of the device and of the port above it)",
+			Summary: "A GPU, NIC, drive or switch runs with fewer lanes than both the device and the port above " +
+				"it can do.",
+			Reads: []string{"/sys/bus/pci/devices/*/current_link_width, max_link_width (of the device and of the " +
+				"port above it)",
 				"/sys/bus/pci/devices/*/power_state"},
-			Means: "Width is agreed on once, when the link trains. It does not change to save power, so a narrow link is a fault or a wiring: a dirty " +
-				"or badly seated card, a damaged riser or cable, a slot that shares its lanes with another one that is in use, or bifurcation in the " +
+			Means: "Width is agreed on once, when the link trains. It does not change to save power, so a narrow " +
+				"link is a fault or a wiring: a dirty " +
+				"or badly seated card, a damaged riser or cable, a slot that shares its lanes with another one that " +
+				"is in use, or bifurcation in the " +
 				"firmware.\n\nHalf the lanes are half the bandwidth in both directions.",
-			Fix: "Power off, take the card out, clean its contacts, seat it again. Try without a riser. Look in the board's manual for slots or M.2 " +
-				"sockets that take lanes from this slot, and in the firmware for bifurcation. If another card trains in full in the same slot, the " +
+			Fix: "Power off, take the card out, clean its contacts, seat it again. Try without a riser. Look in the " +
+				"board's manual for slots or M.2 " +
+				"sockets that take lanes from this slot, and in the firmware for bifurcation. If another card trains " +
+				"in full in the same slot, the " +
 				"card is at fault.",
 			Sources: []string{"tenstorrent/tt-smi#67", "nokyan/resources#512"},
 		}, narrowLink},
 		{Check{
 			ID: "RL003", Title: "PCIe link speed below what both ends can do",
 			Severity: Warning,
-			Summary: "A NIC, drive, switch, or a GPU that no driver manages, runs its link at a lower speed than both the device and the port above " +
+			Summary: "A NIC, drive, switch, or a GPU that no driver manages, runs its link at a lower speed than " +
+				"both the device and the port above " +
 				"it can do.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, max_link_speed (of the device and of the port above it)",
+			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, max_link_speed (of the device and of the " +
+				"port above it)",
 				"/sys/bus/pci/devices/*/driver", "/sys/bus/pci/devices/*/power_state"},
-			Means: "The link trained at a lower speed, or fell back after errors. Copies to a GPU whose link had come up low were published at about 5 GB/s instead of 22 to 26; at 2.5 GT/s sixteen lanes carry no more than 4.\n\n" +
+			Means: "The link trained at a lower speed, or fell back after errors. Copies to a GPU whose link had " +
+				"come up low were published at about 5 GB/s instead of 22 to 26; at 2.5 GT/s sixteen lanes carry no " +
+				"more than 4.\n\n" +
 				"Four things look alike, and are told apart:\n\n" +
 				"1. The slot is the limit: the port's own maximum is the current speed. That is RL001.\n\n" +
-				"2. A GPU saves power: its driver (nvidia, nouveau, amdgpu, radeon, i915, xe) lowers the speed while it is idle, at full width. That is " +
+				"2. A GPU saves power: its driver (nvidia, nouveau, amdgpu, radeon, i915, xe) lowers the speed while " +
+				"it is idle, at full width. That is " +
 				"RL004, a note. NICs and drives do not do that.\n\n" +
-				"3. AMD's and Intel's cards have a switch of their own, and the GPU behind it always shows the switch's inner link. The true link is " +
+				"3. AMD's and Intel's cards have a switch of their own, and the GPU behind it always shows the " +
+				"switch's inner link. The true link is " +
 				"that of the card's upstream port: that one is judged, and the inner one is not.\n\n" +
-				"4. Nobody manages the link: a GPU without a driver, or on vfio-pci with no machine running. Some cards come out of reset slow and " +
-				"are raised by the driver in the guest; others stay slow. On some EPYC boards a reset by VFIO retrains the link at the lowest speed, and " +
+				"4. Nobody manages the link: a GPU without a driver, or on vfio-pci with no machine running. Some " +
+				"cards come out of reset slow and " +
+				"are raised by the driver in the guest; others stay slow. On some EPYC boards a reset by VFIO " +
+				"retrains the link at the lowest speed, and " +
 				"the guest runs with it. Look again while the tenant runs.",
-			Fix: "Seat the card again; try without a riser. In the firmware set the slot's speed to the generation that the card has, not to Auto. To " +
-				"train again without a reboot, with no driver and no tenant using the card: write the target speed into the Link Control 2 register " +
+			Fix: "Seat the card again; try without a riser. In the firmware set the slot's speed to the generation " +
+				"that the card has, not to Auto. To " +
+				"train again without a reboot, with no driver and no tenant using the card: write the target speed " +
+				"into the Link Control 2 register " +
 				"of the port above, and set the retrain bit in its Link Control register:\n\n" +
-				"    setpci -s PORT CAP_EXP+30.w=4:f    # target: 1 2.5, 2 5, 3 8, 4 16, 5 32 GT/s\n    setpci -s PORT CAP_EXP+10.w=20:20  # train again\n\n" +
+				"    setpci -s PORT CAP_EXP+30.w=4:f    # target: 1 2.5, 2 5, 3 8, 4 16, 5 32 GT/s\n    setpci -s " +
+				"PORT CAP_EXP+10.w=20:20  # train again\n\n" +
 				"Then read current_link_speed again. If it falls back, look at the error counters in " +
 				"`/sys/bus/pci/devices/*/aer_dev_correctable`: the signal is bad.",
-			Sources: []string{"6erun: its README and utils/qemu_hook.sh (EPYC; retrain at the root port before the guest's driver loads)", "open-mpi/hwloc#653",
+			Sources: []string{"6erun: its README and utils/qemu_hook.sh (EPYC; retrain at the root port before the " +
+				"guest's driver loads)", "open-mpi/hwloc#653",
 				"ilya-zlobintsev/LACT#334", "tinygrad/open-gpu-kernel-modules#6", "pinning study"},
 		}, slowLink},
 		{Check{
 			ID: "RL004", Title: "PCIe link speed is low, probably to save power",
 			Severity: Info,
-			Summary: "A GPU's link is slow at full width, and there is a reason for it: a driver that lowers the speed at idle, a tenant that runs " +
+			Summary: "A GPU's link is slow at full width, and there is a reason for it: a driver that lowers the " +
+				"speed at idle, a tenant that runs " +
 				"with it, or a function that sleeps.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, current_link_width", "/sys/bus/pci/devices/*/driver",
+			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, current_link_width",
+				"/sys/bus/pci/devices/*/driver",
 				"/sys/bus/pci/devices/*/power_state", "virsh dumpxml DOMAIN"},
-			Means: "Drivers of GPUs lower the link to 2.5 GT/s within seconds of idleness and raise it when work arrives. A check that calls this a " +
-				"fault is wrong most of the time, so this is a note. It is not proof of health either: only the speed under load is.",
+			Means: "Drivers of GPUs lower the link to 2.5 GT/s within seconds of idleness and raise it when work " +
+				"arrives. A check that calls this a " +
+				"fault is wrong most of the time, so this is a note. It is not proof of health either: only the " +
+				"speed under load is.",
 			Fix: "Read the speed while the GPU copies, for instance during nvbandwidth or rocm-bandwidth-test:\n\n" +
-				"    cat /sys/bus/pci/devices/ADDRESS/current_link_speed\n    nvidia-smi --query-gpu=pcie.link.gen.gpucurrent,pcie.link.gen.gpumax --format=csv\n\n" +
+				"    cat /sys/bus/pci/devices/ADDRESS/current_link_speed\n    nvidia-smi " +
+				"--query-gpu=pcie.link.gen.gpucurrent,pcie.link.gen.gpumax --format=csv\n\n" +
 				"If it stays low under load, see RL003.",
 			Sources: []string{"open-mpi/hwloc#653", "ilya-zlobintsev/LACT#334", "tinygrad/open-gpu-kernel-modules#6"},
 		}, sleepyLink},
@@ -87,7 +118,9 @@ func linkRules() []rule {
 type judged struct {
 	dev  *topology.PCIDevice // whose link it is: a device, or the upstream port of a switch
 	link *topology.Link
-	end  *topology.PCIDevice // the device that uses it alone: dev, or what is behind a card's own switch; nil for a switch with several devices
+	// the device that uses it alone: dev, or what is behind a card's own switch; nil for a switch
+	// with several devices
+	end *topology.PCIDevice
 
 	speed, width       float64 // what both ends can do, 0 where not even the device's maximum is known
 	hasPortSpeed       bool    // speed takes the port into account
@@ -103,8 +136,8 @@ func (j *judged) subject() string {
 	return j.dev.Address.String()
 }
 
-// links returns the links to judge, by address: those of GPUs, NICs, drives and accelerators, and of switches. Virtual machines have none: what an
-// emulator says of its links means nothing.
+// links returns the links to judge, by address: those of GPUs, NICs, drives and accelerators, and
+// of switches. Virtual machines have none: what an emulator says of its links means nothing.
 func (v *view) links() []judged {
 	if v.virtual {
 		return nil
@@ -112,7 +145,8 @@ func (v *view) links() []judged {
 	var out []judged
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		// All functions of a device share the link: the first speaks for them. A function in D3cold answers reads with ones.
+		// All functions of a device share the link: the first speaks for them. A function in D3cold
+		// answers reads with ones.
 		first := i == 0 || !v.PCI[i-1].Address.SameDevice(d.Address)
 		if d.Link == nil || d.PF != nil || d.Dead || d.PowerState == "D3cold" || !first {
 			continue
@@ -167,7 +201,8 @@ const (
 	subNVMe     = 0x0108
 )
 
-// onlyDevice returns the first function of the device below a bridge when there is exactly one device, however deep; nil otherwise.
+// onlyDevice returns the first function of the device below a bridge when there is exactly one
+// device, however deep; nil otherwise.
 func (v *view) onlyDevice(bridge topology.PCIAddr) *topology.PCIDevice {
 	var found *topology.PCIDevice
 	queue, seen := []topology.PCIAddr{bridge}, map[topology.PCIAddr]bool{bridge: true}
@@ -192,11 +227,13 @@ func (v *view) onlyDevice(bridge topology.PCIAddr) *topology.PCIDevice {
 	return found
 }
 
-// behindOwnSwitch reports whether d is a GPU behind a switch of its maker that serves it alone: a switch on the card, whose inner link is not a
-// PCIe link in truth. Its upstream port is judged instead.
+// behindOwnSwitch reports whether d is a GPU behind a switch of its maker that serves it alone: a
+// switch on the card, whose inner link is not a PCIe link in truth. Its upstream port is judged
+// instead.
 func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 	up := v.tree.Ancestors(d.Address)
-	if !d.IsGPU() || d.Vendor == nil || len(up) < 2 || up[1].Link == nil || up[1].Bridge == nil || up[1].Bridge.Port != "upstream port" {
+	if !d.IsGPU() || d.Vendor == nil || len(up) < 2 || up[1].Link == nil || up[1].Bridge == nil ||
+		up[1].Bridge.Port != "upstream port" {
 		return false
 	}
 	port := up[0]
@@ -211,7 +248,8 @@ func speed(s *float64) float64 {
 	return *s
 }
 
-// width returns a number of lanes, 0 for what is none: the kernel shows 0, 63 or 255 for links that are down or no links.
+// width returns a number of lanes, 0 for what is none: the kernel shows 0, 63 or 255 for links that
+// are down or no links.
 func width(w *int) float64 {
 	if w == nil || !slices.Contains([]int{1, 2, 4, 8, 12, 16, 32}, *w) {
 		return 0
@@ -235,7 +273,8 @@ func (j *judged) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.width }
 // managers are drivers that lower the speed of an idle GPU's link.
 var managers = []string{"nvidia", "nouveau", "amdgpu", "radeon", "i915", "xe"}
 
-// excuse says why a slow link need not be a fault; "" when nothing explains it. A link that is also narrow has trained badly, whatever the driver.
+// excuse says why a slow link need not be a fault; "" when nothing explains it. A link that is also
+// narrow has trained badly, whatever the driver.
 func (v *view) excuse(j *judged) string {
 	e := j.end
 	switch {
@@ -300,16 +339,19 @@ func slowLink(v *view) []Finding {
 			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
 				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), j.portSpeed()),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
-			Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or train the link again at %s "+
+			Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or "+
+				"train the link again at %s "+
 				"with nothing using the card; then read current_link_speed again", j.port()),
 		}
 		if e := j.end; e != nil && e.IsGPU() {
 			f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 			switch {
 			case isVFIO(e.Driver):
-				f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the GPU; if it stays low, " + f.Fix
+				f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
+					"GPU; if it stays low, " + f.Fix
 			case e.Driver == "":
-				f.Fix = "bind the GPU's driver and read the speed again under load: some cards are raised by it; if it stays low, " + f.Fix
+				f.Fix = "bind the GPU's driver and read the speed again under load: some cards are raised by it; if " +
+					"it stays low, " + f.Fix
 			}
 		}
 		if j.end == nil {
@@ -335,10 +377,12 @@ func sleepyLink(v *view) []Finding {
 			facts = append(facts, "power_state="+j.end.PowerState)
 		}
 		out = append(out, Finding{Severity: Info, Subject: j.subject(),
-			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed), speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))),
+			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
+				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))),
 				j.portSpeed(), at(pci(j.end.Address), facts...)),
 			Consequence: "probably none: " + why,
-			Fix:         "nothing to do yet; read current_link_speed while the device is busy: it should be " + strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
+			Fix: "nothing to do yet; read current_link_speed while the device is busy: it should be " +
+				strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
 		})
 	}
 	return out
@@ -351,10 +395,12 @@ func narrowLink(v *view) []Finding {
 			continue
 		}
 		out = append(out, Finding{Severity: Warning, Subject: j.subject(),
-			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth), widthFact("max_link_width", width(j.link.MaxWidth))),
+			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
+				widthFact("max_link_width", width(j.link.MaxWidth))),
 				j.portWidth()),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
-			Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of the slot at %s in the firmware "+
+			Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
+				"the slot at %s in the firmware "+
 				"and the board's manual", j.port()),
 		})
 	}
@@ -381,7 +427,8 @@ func slotLimited(v *view) []Finding {
 		f := Finding{Severity: Info, Subject: j.subject(),
 			Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
 			Consequence: carries(j.speed, j.width, devSpeed, devWidth),
-			Fix:         "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation",
+			Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer " +
+				"generation",
 		}
 		carried := topology.LinkGBps(j.speed, int(j.width))
 		if e := j.end; e != nil {

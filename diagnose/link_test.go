@@ -38,7 +38,8 @@ func amdCard(h *topology.Host, gts float64, lanes int, driver string) {
 	without(h, "0000:21:")
 	h.Tenants = nil
 	bridge := func(addr, parent, port string, bus uint8, l *topology.Link) {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)), Class: new(topology.ID24(0x060400)),
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)),
+			Class:  new(topology.ID24(0x060400)),
 			Vendor: new(topology.VendorAMD), NUMANode: new(1), Driver: "pcieport", DriverKnown: true, Link: l,
 			Bridge: &topology.Bridge{Secondary: bus, Subordinate: 0x25, Port: port}})
 	}
@@ -47,17 +48,21 @@ func amdCard(h *topology.Host, gts float64, lanes int, driver string) {
 	bridge("0000:24:00.0", "0000:23:00.0", "downstream port", 0x25,
 		&topology.Link{SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)})
 	// The inner link looks slow; it is none.
-	h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:25:00.0"), Parent: new(address("0000:24:00.0")), Class: new(topology.ID24(0x030000)),
-		Vendor: new(topology.VendorAMD), DeviceName: "Navi 31 [Radeon RX 7900 XTX]", NUMANode: new(1), Driver: driver, DriverKnown: true,
-		Link: &topology.Link{SpeedGTs: new(2.5), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)}})
+	h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:25:00.0"), Parent: new(address("0000:24:00.0")),
+		Class:  new(topology.ID24(0x030000)),
+		Vendor: new(topology.VendorAMD), DeviceName: "Navi 31 [Radeon RX 7900 XTX]", NUMANode: new(1), Driver: driver,
+		DriverKnown: true,
+		Link:        &topology.Link{SpeedGTs: new(2.5), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)}})
 }
 
 // pcieSwitch puts a switch with two NICs below the free port of node 0; its link upwards is the given one.
 func pcieSwitch(h *topology.Host, gts float64, lanes int) {
 	slot(h, "0000:00:03.1", 8, 16)
 	bridge := func(addr, parent, port string, bus, last uint8) *topology.PCIDevice {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)), Class: new(topology.ID24(0x060400)),
-			Vendor: new(topology.ID16(0x10b5)), NUMANode: new(0), Bridge: &topology.Bridge{Secondary: bus, Subordinate: last, Port: port},
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address(parent)),
+			Class:  new(topology.ID24(0x060400)),
+			Vendor: new(topology.ID16(0x10b5)), NUMANode: new(0), Bridge: &topology.Bridge{Secondary: bus,
+				Subordinate: last, Port: port},
 			Link: &topology.Link{SpeedGTs: new(8.0), Width: new(16), MaxSpeedGTs: new(8.0), MaxWidth: new(16)}})
 		return &h.PCI[len(h.PCI)-1]
 	}
@@ -66,8 +71,10 @@ func pcieSwitch(h *topology.Host, gts float64, lanes int) {
 	bridge("0000:08:00.0", "0000:07:00.0", "downstream port", 9, 9)
 	bridge("0000:08:01.0", "0000:07:00.0", "downstream port", 0x0a, 0x0a)
 	for i, addr := range []string{"0000:09:00.0", "0000:0a:00.0"} {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr), Parent: new(address([]string{"0000:08:00.0", "0000:08:01.0"}[i])),
-			Class: new(topology.ID24(0x020000)), Vendor: new(topology.VendorMellanox), NUMANode: new(0), Driver: "mlx5_core", DriverKnown: true,
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: address(addr),
+			Parent: new(address([]string{"0000:08:00.0", "0000:08:01.0"}[i])),
+			Class:  new(topology.ID24(0x020000)), Vendor: new(topology.VendorMellanox), NUMANode: new(0),
+			Driver: "mlx5_core", DriverKnown: true,
 			Link: &topology.Link{SpeedGTs: new(8.0), Width: new(16), MaxSpeedGTs: new(8.0), MaxWidth: new(16)}})
 	}
 }
@@ -75,7 +82,10 @@ func pcieSwitch(h *topology.Host, gts float64, lanes int) {
 func linkCases() []testCase {
 	return []testCase{
 		{id: "RL001", found: true, name: "GPUs of Gen4 in slots of Gen3", set: nil},
-		{id: "RL001", found: true, name: "the slot has a quarter of the GPU's lanes", set: func(h *topology.Host) { slot(h, "0000:00:01.1", 8, 4); train(h, gpu0, 8, 4) }},
+		{id: "RL001", found: true, name: "the slot has a quarter of the GPU's lanes", set: func(h *topology.Host) {
+			slot(h, "0000:00:01.1", 8, 4)
+			train(h, gpu0, 8, 4)
+		}},
 		{id: "RL001", found: true, name: "the slot cannot carry both ports of the NIC", set: func(h *topology.Host) {
 			slot(h, "0000:40:03.1", 5, 4)
 			train(h, nic0, 5, 4)
@@ -95,31 +105,41 @@ func linkCases() []testCase {
 			}
 		}},
 
-		{id: "RL002", found: true, name: "GPU with half of its lanes", set: func(h *topology.Host) { train(h, gpu0, 8, 8) }},
-		{id: "RL002", found: true, name: "NVMe drive with one lane below a port that is not known", set: func(h *topology.Host) {
-			train(h, nvme, 8, 1)
-			dev(h, "0000:20:01.1").Link = nil
+		{id: "RL002", found: true, name: "GPU with half of its lanes", set: func(h *topology.Host) {
+			train(h, gpu0, 8, 8)
 		}},
-		{id: "RL002", found: false, name: "the slot has no more lanes", set: func(h *topology.Host) { slot(h, "0000:00:01.1", 8, 8); train(h, gpu0, 8, 8) }},
+		{id: "RL002", found: true, name: "NVMe drive with one lane below a port that is not known",
+			set: func(h *topology.Host) {
+				train(h, nvme, 8, 1)
+				dev(h, "0000:20:01.1").Link = nil
+			}},
+		{id: "RL002", found: false, name: "the slot has no more lanes", set: func(h *topology.Host) {
+			slot(h, "0000:00:01.1", 8, 8)
+			train(h, gpu0, 8, 8)
+		}},
 		{id: "RL002", found: false, name: "the width of a device without power", set: func(h *topology.Host) {
 			train(h, gpu0, 2.5, 1)
 			dev(h, gpu0).PowerState = "D3cold"
 		}},
 		{id: "RL002", found: false, name: "a screen of a management controller", set: func(h *topology.Host) {
-			dev(h, "0000:02:00.0").Link = &topology.Link{SpeedGTs: new(2.5), Width: new(1), MaxSpeedGTs: new(5.0), MaxWidth: new(4)}
+			dev(h, "0000:02:00.0").Link = &topology.Link{SpeedGTs: new(2.5), Width: new(1), MaxSpeedGTs: new(5.0),
+				MaxWidth: new(4)}
 		}},
 
-		{id: "RL003", found: true, name: "GPU at 2.5 GT/s on vfio-pci with its tenant shut off", set: func(h *topology.Host) {
-			train(h, gpu1, 2.5, 16)
-			slot(h, "0000:20:03.1", 16, 16)
-			tenant(h, "vm01").State = "shut off"
-		}},
+		{id: "RL003", found: true, name: "GPU at 2.5 GT/s on vfio-pci with its tenant shut off",
+			set: func(h *topology.Host) {
+				train(h, gpu1, 2.5, 16)
+				slot(h, "0000:20:03.1", 16, 16)
+				tenant(h, "vm01").State = "shut off"
+			}},
 		{id: "RL003", found: true, name: "GPU without a driver", set: func(h *topology.Host) {
 			train(h, gpu0, 2.5, 16)
 			dev(h, gpu0).Driver = ""
 			h.Tenants = nil
 		}},
-		{id: "RL003", found: true, name: "NIC, with a driver that could manage nothing", set: func(h *topology.Host) { train(h, nic0, 5, 8) }},
+		{id: "RL003", found: true, name: "NIC, with a driver that could manage nothing", set: func(h *topology.Host) {
+			train(h, nic0, 5, 8)
+		}},
 		{id: "RL003", found: true, name: "NIC below a port that is not known", set: func(h *topology.Host) {
 			train(h, nic0, 5, 8)
 			dev(h, "0000:40:03.1").Link = nil
@@ -129,30 +149,52 @@ func linkCases() []testCase {
 			dev(h, gpu0).Driver = "nvidia"
 			h.Tenants = nil
 		}},
-		{id: "RL003", found: true, name: "AMD card on vfio-pci: its upstream port is slow", set: func(h *topology.Host) { amdCard(h, 2.5, 16, "vfio-pci") }},
-		{id: "RL003", found: true, name: "switch with two NICs", set: func(h *topology.Host) { pcieSwitch(h, 2.5, 16) }},
-		{id: "RL003", found: false, name: "the slot can do no more", set: func(h *topology.Host) { slot(h, "0000:40:03.1", 5, 8); train(h, nic0, 5, 8) }},
-		{id: "RL003", found: false, name: "AMD card: only its inner link is slow", set: func(h *topology.Host) { amdCard(h, 8, 16, "vfio-pci") }},
+		{id: "RL003", found: true, name: "AMD card on vfio-pci: its upstream port is slow",
+			set: func(h *topology.Host) {
+				amdCard(h, 2.5, 16, "vfio-pci")
+			}},
+		{id: "RL003", found: true, name: "switch with two NICs", set: func(h *topology.Host) {
+			pcieSwitch(h, 2.5, 16)
+		}},
+		{id: "RL003", found: false, name: "the slot can do no more", set: func(h *topology.Host) {
+			slot(h, "0000:40:03.1", 5, 8)
+			train(h, nic0, 5, 8)
+		}},
+		{id: "RL003", found: false, name: "AMD card: only its inner link is slow", set: func(h *topology.Host) {
+			amdCard(h, 8, 16, "vfio-pci")
+		}},
 		{id: "RL003", found: false, name: "switch at full speed", set: func(h *topology.Host) { pcieSwitch(h, 8, 16) }},
-		{id: "RL003", found: false, name: "virtual machine, whose links an emulator makes up", set: func(h *topology.Host) { train(h, nic0, 2.5, 1); h.System.InVM = new(true) }},
+		{id: "RL003", found: false, name: "virtual machine, whose links an emulator makes up",
+			set: func(h *topology.Host) {
+				train(h, nic0, 2.5, 1)
+				h.System.InVM = new(true)
+			}},
 		{id: "RL003", found: false, name: "virtual function", set: func(h *topology.Host) {
 			train(h, nic0, 2.5, 1)
 			dev(h, nic0).PF = new(address("0000:41:00.1"))
 		}},
-		{id: "RL003", found: false, name: "the speed is not known", set: func(h *topology.Host) { dev(h, nic0).Link.SpeedGTs = nil }},
+		{id: "RL003", found: false, name: "the speed is not known", set: func(h *topology.Host) {
+			dev(h, nic0).Link.SpeedGTs = nil
+		}},
 
 		{id: "RL004", found: true, name: "GPU on the nvidia driver at 2.5 GT/s", set: func(h *topology.Host) {
 			train(h, gpu0, 2.5, 16)
 			dev(h, gpu0).Driver = "nvidia"
 			h.Tenants = nil
 		}},
-		{id: "RL004", found: true, name: "GPU of a tenant that runs", set: func(h *topology.Host) { train(h, gpu0, 2.5, 16) }},
-		{id: "RL004", found: true, name: "AMD card on amdgpu", set: func(h *topology.Host) { amdCard(h, 2.5, 16, "amdgpu") }},
+		{id: "RL004", found: true, name: "GPU of a tenant that runs", set: func(h *topology.Host) {
+			train(h, gpu0, 2.5, 16)
+		}},
+		{id: "RL004", found: true, name: "AMD card on amdgpu", set: func(h *topology.Host) {
+			amdCard(h, 2.5, 16, "amdgpu")
+		}},
 		{id: "RL004", found: true, name: "sleeping drive", set: func(h *topology.Host) {
 			train(h, nvme, 2.5, 4)
 			dev(h, nvme).PowerState = "D3hot"
 		}},
-		{id: "RL004", found: false, name: "drive that is awake", set: func(h *topology.Host) { train(h, nvme, 2.5, 4) }},
+		{id: "RL004", found: false, name: "drive that is awake", set: func(h *topology.Host) {
+			train(h, nvme, 2.5, 4)
+		}},
 		{id: "RL004", found: false, name: "GPU at full speed", set: nil},
 	}
 }
@@ -169,14 +211,16 @@ func TestTheEvidenceOfASlowLinkHasTheFormOfTheFiles(t *testing.T) {
 		t.Fatalf("got %d findings, want 1", len(got))
 	}
 	const want = "/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s max_link_speed=16.0 GT/s; " +
-		"/sys/bus/pci/devices/0000:20:03.1: max_link_speed=16.0 GT/s; /sys/bus/pci/devices/0000:21:00.0: driver=vfio-pci"
+		"/sys/bus/pci/devices/0000:20:03.1: max_link_speed=16.0 GT/s; /sys/bus/pci/devices/0000:21:00.0: " +
+		"driver=vfio-pci"
 	if got[0].Evidence != want || got[0].Subject != gpu1 || got[0].Severity != Warning {
 		t.Errorf("got %s %s %q, want warning %s %q", got[0].Severity, got[0].Subject, got[0].Evidence, gpu1, want)
 	}
 }
 
-// Published advice wrote 0x0060 to Link Control 2, whose target speed of 0 is reserved, and did not ask for training: the link stayed as it was. Ours writes a speed that there is, and nothing beside
-// it, and then the retrain bit.
+// Published advice wrote 0x0060 to Link Control 2, whose target speed of 0 is reserved, and did not
+// ask for training: the link stayed as it was. Ours writes a speed that there is, and nothing
+// beside it, and then the retrain bit.
 func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
 	write := regexp.MustCompile(`CAP_EXP\+([0-9a-f]+)\.[bwl]=([0-9a-f]+)(?::([0-9a-f]+))?`)
 	number := func(s string) uint64 {

@@ -13,45 +13,63 @@ func localityRules() []rule {
 		{Check{
 			ID: "RL010", Title: "NUMA node of a device is not known",
 			Severity: Warning, Also: []Severity{Info},
-			Summary: "On a machine with several NUMA nodes a GPU, NIC or NVMe drive does not say which one it is attached to. A note when the node " +
+			Summary: "On a machine with several NUMA nodes a GPU, NIC or NVMe drive does not say which one it is " +
+				"attached to. A note when the node " +
 				"could be taken from the bridge above or the local CPUs.",
 			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/bus/pci/devices/*/local_cpulist"},
-			Means: "The kernel has the node of a device from the firmware (ACPI _PXM of the host bridge). When the firmware does not say, numa_node is " +
+			Means: "The kernel has the node of a device from the firmware (ACPI _PXM of the host bridge). When the " +
+				"firmware does not say, numa_node is " +
 				"-1 and everything that places work near a device is guessing: libvirt, NCCL, MPI, interrupts.\n\n" +
-				"In a virtual machine it means that the devices stand on the root bus, which belongs to no node. Training was seen to be slower for it.",
-			Fix: "Update the firmware and report it to the maker of the board. Until then pin by hand: find the node by measuring bandwidth from each " +
-				"(`numactl -N N`), or by `nvidia-smi topo -m`. Writing to numa_node works and taints the kernel; rackless does not do it.\n\n" +
-				"For a virtual machine: one pcie-expander-bus per guest NUMA cell, with `<target><node>`, and each device behind a root port on the " +
+				"In a virtual machine it means that the devices stand on the root bus, which belongs to no node. " +
+				"Training was seen to be slower for it.",
+			Fix: "Update the firmware and report it to the maker of the board. Until then pin by hand: find the node " +
+				"by measuring bandwidth from each " +
+				"(`numactl -N N`), or by `nvidia-smi topo -m`. Writing to numa_node works and taints the kernel; " +
+				"rackless does not do it.\n\n" +
+				"For a virtual machine: one pcie-expander-bus per guest NUMA cell, with `<target><node>`, and each " +
+				"device behind a root port on the " +
 				"expander of its node.",
-			Sources: []string{"tensorflow/tensorflow#58428", "NVIDIA/cuCascade#119", "jaypipes/ghw#65", "kubernetes-sigs/dra-driver-nvidia-gpu#1165",
+			Sources: []string{"tensorflow/tensorflow#58428", "NVIDIA/cuCascade#119", "jaypipes/ghw#65",
+				"kubernetes-sigs/dra-driver-nvidia-gpu#1165",
 				"kubevirt/kubevirt#13926", "OpenNebula/one#7077"},
 		}, unknownNode},
 		{Check{
 			ID: "RL011", Title: "GPU and its nearest NIC are on different NUMA nodes",
 			Severity: Warning,
 			Summary:  "The nearest NIC for RDMA is attached to another NUMA node than the GPU (path class SYS).",
-			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/max_link_width",
+			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/devices/pci*/** (the tree of bridges)",
+				"/sys/bus/pci/devices/*/max_link_width",
 				"nvidia-smi topo -m (where the machine is known by it)"},
-			Means: "What the NIC sends from GPU memory crosses the interconnect between the NUMA nodes. With sixteen lanes of Gen4 that is usually 12 to " +
-				"22 GB/s and 8 to 15 us instead of 26 to 30 GB/s and 1 to 2 us below one switch. On a machine with eight H20, RDMA writes from GPUs " +
+			Means: "What the NIC sends from GPU memory crosses the interconnect between the NUMA nodes. With sixteen " +
+				"lanes of Gen4 that is usually 12 to " +
+				"22 GB/s and 8 to 15 us instead of 26 to 30 GB/s and 1 to 2 us below one switch. On a machine with " +
+				"eight H20, RDMA writes from GPUs " +
 				"of the NIC's own node reached 176 to 195 Gb/s, from those of the other node 119 to 124.\n\n" +
 				"GPUDirect RDMA asks for more: GPU and NIC below one root complex.",
-			Fix: "Move the NIC (or the GPU) to a slot of the other's node. The finding names a root port that is free there, or a card that could change " +
+			Fix: "Move the NIC (or the GPU) to a slot of the other's node. The finding names a root port that is " +
+				"free there, or a card that could change " +
 				"places, as far as the PCI tree shows; whether a slot is soldered to it, the board's manual says.\n\n" +
-				"If cards cannot be moved, give GPU and NIC to different jobs, or let NCCL use NVLink within the machine and only the near NICs outside. " +
-				"In a virtual machine the tree is made up: build it like the host's (pcie-expander-bus per node), or give NCCL the host's tree with " +
+				"If cards cannot be moved, give GPU and NIC to different jobs, or let NCCL use NVLink within the " +
+				"machine and only the near NICs outside. " +
+				"In a virtual machine the tree is made up: build it like the host's (pcie-expander-bus per node), or " +
+				"give NCCL the host's tree with " +
 				"NCCL_TOPO_FILE.",
-			Sources: []string{"H20 guide (195 to 119 Gb/s, table of classes)", "GPUDirect manual (one PCIe root complex)", "NVIDIA/nccl#1464"},
+			Sources: []string{"H20 guide (195 to 119 Gb/s, table of classes)",
+				"GPUDirect manual (one PCIe root complex)", "NVIDIA/nccl#1464"},
 		}, farNIC},
 		{Check{
 			ID: "RL012", Title: "GPU and its nearest NIC are below different root complexes",
 			Severity: Info,
-			Summary:  "The nearest NIC for RDMA is on the GPU's NUMA node, but below another PCIe root complex (path class NODE).",
-			Reads:    []string{"/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/numa_node"},
-			Means: "Traffic between them crosses the processor from one host bridge to another. Usual figures for Gen4 x16 are 18 to 25 GB/s and 4 to 6 " +
-				"us, against 26 to 30 GB/s and 1 to 2 us below one switch. Measurements differ: on one H20 machine a GPU of class NODE was as fast " +
+			Summary: "The nearest NIC for RDMA is on the GPU's NUMA node, but below another PCIe root complex (path " +
+				"class NODE).",
+			Reads: []string{"/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/numa_node"},
+			Means: "Traffic between them crosses the processor from one host bridge to another. Usual figures for " +
+				"Gen4 x16 are 18 to 25 GB/s and 4 to 6 " +
+				"us, against 26 to 30 GB/s and 1 to 2 us below one switch. Measurements differ: on one H20 machine a " +
+				"GPU of class NODE was as fast " +
 				"as one of class PIX. So measure before moving cards.",
-			Fix: "Measure with `ib_write_bw --use_cuda=N`, N being each GPU in turn. If it is slow, move the NIC to a port of the GPU's root complex: the " +
+			Fix: "Measure with `ib_write_bw --use_cuda=N`, N being each GPU in turn. If it is slow, move the NIC to " +
+				"a port of the GPU's root complex: the " +
 				"finding names one, if there is one.",
 			Sources: []string{"H20 guide (GPU0 is NODE and reaches 195 Gb/s)", "GPUDirect manual"},
 		}, otherRoot},
@@ -59,11 +77,15 @@ func localityRules() []rule {
 			ID: "RL013", Title: "NIC is slower than usual for the GPU",
 			Severity: Info,
 			Summary:  "The nearest NIC for RDMA runs at a lower rate than what machines with this GPU usually have.",
-			Reads:    []string{"/sys/class/net/*/speed", "/sys/class/infiniband/*/ports/*/rate", "the model of the GPU (pci.ids, nvidia-smi)"},
-			Means: "Usual pairings: RTX 4090 100 Gb/s, L40S and RTX 6000 Ada 200, A100 200, H20 200, H100 and GH200 400, H200 400 (or 800), B200 800. " +
-				"Ports of one card count together. Collectives across machines are then bound by the network sooner than on other machines of the " +
+			Reads: []string{"/sys/class/net/*/speed", "/sys/class/infiniband/*/ports/*/rate",
+				"the model of the GPU (pci.ids, nvidia-smi)"},
+			Means: "Usual pairings: RTX 4090 100 Gb/s, L40S and RTX 6000 Ada 200, A100 200, H20 200, H100 and GH200 " +
+				"400, H200 400 (or 800), B200 800. " +
+				"Ports of one card count together. Collectives across machines are then bound by the network sooner " +
+				"than on other machines of the " +
 				"kind; work inside one machine does not notice.",
-			Fix: "Nothing to do unless jobs span machines. First see whether the link runs at the NIC's full rate: `ethtool NETDEV`, the cable, the " +
+			Fix: "Nothing to do unless jobs span machines. First see whether the link runs at the NIC's full rate: " +
+				"`ethtool NETDEV`, the cable, the " +
 				"port of the switch.",
 			Sources: []string{"H20 guide (table of pairings)"},
 		}, slowNIC},
@@ -80,7 +102,8 @@ func unknownNode(v *view) []Finding {
 	}
 	fix := "update the firmware; until then find the node by measuring (numactl -N N) and pin by hand"
 	if v.virtual {
-		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root port on it"
+		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root " +
+			"port on it"
 	}
 	unknown := "numa_node=-1"
 	if !v.fromFiles() {
@@ -107,9 +130,10 @@ func unknownNode(v *view) []Finding {
 	var out []Finding
 	if len(inherited) > 0 {
 		out = append(out, Finding{Severity: Info, Subject: strings.Join(inherited, ","),
-			Evidence:    first + moreDevices(inherited),
-			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place work anywhere",
-			Fix:         fix})
+			Evidence: first + moreDevices(inherited),
+			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place " +
+				"work anywhere",
+			Fix: fix})
 	}
 	if len(lost) > 0 {
 		out = append(out, Finding{Severity: Warning, Subject: strings.Join(lost, ","),
@@ -135,8 +159,9 @@ type pairing struct {
 	via topology.PathClass // over PCIe
 }
 
-// pairings returns every GPU that computes with its nearest NIC, where the path is known. Among equally near cards the one with the fewest GPUs is
-// taken: two GPUs that are far from two NICs are two cases, not one NIC to move twice.
+// pairings returns every GPU that computes with its nearest NIC, where the path is known. Among
+// equally near cards the one with the fewest GPUs is taken: two GPUs that are far from two NICs are
+// two cases, not one NIC to move twice.
 func (v *view) pairings() []pairing {
 	ids := make([]string, len(v.fabric))
 	cards := make([]int, len(v.fabric)) // index of the first function of the same card
@@ -196,8 +221,9 @@ func gpuIDs(group []pairing) string {
 	return strings.Join(ids, ",")
 }
 
-// place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of two nodes. -1 is a node that is not known. On a
-// machine that is known by its matrix alone there is one remedy for all, so nodes do not matter.
+// place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of
+// two nodes. -1 is a node that is not known. On a machine that is known by its matrix alone there
+// is one remedy for all, so nodes do not matter.
 type place struct{ gpu, nic int }
 
 func placeOf(p pairing) place {
@@ -225,9 +251,10 @@ func farNIC(v *view) []Finding {
 	for _, group := range by(far, placeOf) {
 		p := group[0]
 		out = append(out, Finding{Severity: Warning, Subject: gpuIDs(group),
-			Evidence:    v.pathEvidence(p),
-			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" + v.usual(p, topology.PathSYS, topology.PathPIX),
-			Fix:         v.betterSlot(p)})
+			Evidence: v.pathEvidence(p),
+			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" +
+				v.usual(p, topology.PathSYS, topology.PathPIX),
+			Fix: v.betterSlot(p)})
 	}
 	return out
 }
@@ -243,9 +270,11 @@ func otherRoot(v *view) []Finding {
 	for _, group := range by(other, placeOf) {
 		p := group[0]
 		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
-			Evidence:    v.pathEvidence(p),
-			Consequence: "transfers between GPU and NIC cross from one host bridge to another" + v.usual(p, topology.PathNODE, topology.PathPIX),
-			Fix:         "measure it first: on some machines this is as fast as one switch; if it is slow, " + v.betterSlot(p)})
+			Evidence: v.pathEvidence(p),
+			Consequence: "transfers between GPU and NIC cross from one host bridge to another" +
+				v.usual(p, topology.PathNODE, topology.PathPIX),
+			Fix: "measure it first: on some machines this is as fast as one switch; if it is slow, " +
+				v.betterSlot(p)})
 	}
 	return out
 }
@@ -277,7 +306,8 @@ func (v *view) usual(p pairing, now, better topology.PathClass) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf(": usually %g to %g GB/s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g us (expected for these links, not measured)",
+	return fmt.Sprintf(": usually %g to %g GB/s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g "+
+		"us (expected for these links, not measured)",
 		have.GBpsMin, have.GBpsMax, have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
 }
 
@@ -321,8 +351,9 @@ var usualRates = []struct {
 	{"6000 Ada", 200}, {"RTX 4090", 100},
 }
 
-// usualRate returns the usual rate for a model, with the name that it is known by. A name counts as a word: "GA100 [A100 SXM4 40GB]" is an A100,
-// "GB200" is no B200. GPUs of laptops share names with cards and are not meant.
+// usualRate returns the usual rate for a model, with the name that it is known by. A name counts as
+// a word: "GA100 [A100 SXM4 40GB]" is an A100, "GB200" is no B200. GPUs of laptops share names with
+// cards and are not meant.
 func usualRate(model string) (name string, gbps float64) {
 	if strings.Contains(model, "Laptop") || strings.Contains(model, "Mobile") {
 		return "", 0
@@ -377,9 +408,12 @@ func slowNIC(v *view) []Finding {
 			where = "/sys/class/net/" + p.nic.Netdevs[0]
 		}
 		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
-			Evidence:    all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model), at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
-			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across machines wait for the network sooner", k.mbps/1000, k.model, usual),
-			Fix:         "nothing unless jobs span machines; then see whether the link runs at the full rate of NIC, cable and switch"})
+			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
+				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
+			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+
+				"machines wait for the network sooner", k.mbps/1000, k.model, usual),
+			Fix: "nothing unless jobs span machines; then see whether the link runs at the full rate of NIC, " +
+				"cable and switch"})
 	}
 	return out
 }

@@ -31,19 +31,21 @@ func rename(h *topology.Host, model string) {
 
 func localityCases() []testCase {
 	return []testCase{
-		{id: "RL010", found: true, name: "GPU and NIC without a node, nor a bridge that has one", set: func(h *topology.Host) {
-			for _, a := range []string{gpu0, "0000:00:01.1", nic0, "0000:40:03.1"} {
-				dev(h, a).NUMANode = nil
-				dev(h, a).LocalCPUs = new(cpus("0-63"))
-			}
-		}},
+		{id: "RL010", found: true, name: "GPU and NIC without a node, nor a bridge that has one",
+			set: func(h *topology.Host) {
+				for _, a := range []string{gpu0, "0000:00:01.1", nic0, "0000:40:03.1"} {
+					dev(h, a).NUMANode = nil
+					dev(h, a).LocalCPUs = new(cpus("0-63"))
+				}
+			}},
 		{id: "RL010", found: true, name: "node taken from the bridge above", set: func(h *topology.Host) {
 			dev(h, gpu0).NUMANode, dev(h, gpu0).LocalCPUs = nil, new(cpus("0-63"))
 		}},
-		{id: "RL010", found: true, name: "node taken from the local CPUs in a virtual machine", set: func(h *topology.Host) {
-			dev(h, gpu0).NUMANode = nil
-			h.System.InVM = new(true)
-		}},
+		{id: "RL010", found: true, name: "node taken from the local CPUs in a virtual machine",
+			set: func(h *topology.Host) {
+				dev(h, gpu0).NUMANode = nil
+				h.System.InVM = new(true)
+			}},
 		{id: "RL010", found: true, name: "hwloc does not know either", set: func(h *topology.Host) {
 			h.Provenance.Kind = topology.SourceHwloc
 			dev(h, gpu0).NUMANode, dev(h, gpu0).LocalCPUs = nil, new(cpus("0-63"))
@@ -78,18 +80,27 @@ func localityCases() []testCase {
 			without(h, "0000:00:03.1")
 			slot(h, "0000:20:01.1", 8, 8)
 		}},
-		{id: "RL011", found: true, name: "no free port and nothing to swap", set: func(h *topology.Host) { without(h, "0000:00:03.1"); without(h, "0000:22:") }},
-		{id: "RL011", found: true, name: "virtual machine, whose slots nobody can change", set: func(h *topology.Host) { h.System.Hypervisor = "kvm" }},
+		{id: "RL011", found: true, name: "no free port and nothing to swap", set: func(h *topology.Host) {
+			without(h, "0000:00:03.1")
+			without(h, "0000:22:")
+		}},
+		{id: "RL011", found: true, name: "virtual machine, whose slots nobody can change", set: func(h *topology.Host) {
+			h.System.Hypervisor = "kvm"
+		}},
 		{id: "RL011", found: true, name: "dump that does not list empty ports", set: func(h *topology.Host) {
 			h.Provenance.Kind = topology.SourceHwloc
 			without(h, "0000:00:03.1")
 		}},
 		{id: "RL011", found: true, name: "matrix without a PCI tree", from: h20},
 		{id: "RL011", found: false, name: "NIC on the GPU's root complex", set: together},
-		{id: "RL011", found: false, name: "the only NICs are not for RDMA", set: func(h *topology.Host) { without(h, "0000:41:"); without(h, "0000:61:") }},
+		{id: "RL011", found: false, name: "the only NICs are not for RDMA", set: func(h *topology.Host) {
+			without(h, "0000:41:")
+			without(h, "0000:61:")
+		}},
 		{id: "RL011", found: false, name: "the node of the NICs is not known", set: func(h *topology.Host) {
 			for i := range h.PCI {
-				if d := &h.PCI[i]; d.Address.Bus == 0x41 || d.Address.Bus == 0x61 || d.Address.Bus == 0x40 || d.Address.Bus == 0x60 {
+				if d := &h.PCI[i]; d.Address.Bus == 0x41 || d.Address.Bus == 0x61 || d.Address.Bus == 0x40 ||
+					d.Address.Bus == 0x60 {
 					d.NUMANode, d.LocalCPUs = nil, nil
 				}
 			}
@@ -108,7 +119,8 @@ func localityCases() []testCase {
 				d := &h.PCI[i]
 				d.NUMANode, d.LocalCPUs = new(0), nil
 				if d.Address == address("0000:09:00.0") { // a GPU, and the port beside it is empty
-					d.Class, d.Vendor, d.DeviceName = new(topology.ID24(0x030200)), new(topology.VendorNVIDIA), "GA100 [A100 PCIe 80GB]"
+					d.Class, d.Vendor, d.DeviceName = new(topology.ID24(0x030200)), new(topology.VendorNVIDIA),
+						"GA100 [A100 PCIe 80GB]"
 				}
 			}
 			without(h, "0000:0a:")
@@ -118,7 +130,9 @@ func localityCases() []testCase {
 		{id: "RL012", found: false, name: "below one root complex", set: together},
 		{id: "RL012", found: false, name: "on different nodes, which is RL011"},
 
-		{id: "RL013", found: true, name: "25 Gb/s beside an H100", set: func(h *topology.Host) { rename(h, "GH100 [H100 PCIe]") }},
+		{id: "RL013", found: true, name: "25 Gb/s beside an H100", set: func(h *topology.Host) {
+			rename(h, "GH100 [H100 PCIe]")
+		}},
 		{id: "RL013", found: true, name: "100 Gb/s beside an A100, by a matrix", from: func() *topology.Host {
 			h := h20()
 			for i := range h.GPUs {

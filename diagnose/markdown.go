@@ -36,8 +36,8 @@ func items(indent string, list []string) string {
 	return b.String()
 }
 
-// wrap breaks paragraphs at the given width. Paragraphs that begin with four spaces are commands and stay as they are. The result ends with a
-// newline.
+// wrap breaks paragraphs at the given width. Paragraphs that begin with four spaces are commands
+// and stay as they are. The result ends with a newline.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	for i, paragraph := range strings.Split(text, "\n\n") {
@@ -80,7 +80,8 @@ const intro = `<!-- Made by go generate ./check from the catalogues in packages 
 
 # Checks
 
-What ` + "`rackless inspect`" + ` looks for on a host, and what ` + "`rackless verify`" + ` compares with a plan or a lab. ` + "`rackless explain RL003`" + ` prints
+What ` + "`rackless inspect`" + ` looks for on a host, and what ` + "`rackless verify`" +
+	` compares with a plan or a lab. ` + "`rackless explain RL003`" + ` prints
 one entry of this page; checks of verify have a name as well, and ` + "`rackless explain link-mtu`" + ` does the same.
 
 | severity | says |
@@ -115,7 +116,8 @@ type Group struct {
 func Findings() Group {
 	return Group{
 		Title: "A host by itself",
-		About: `Found by ` + "`rackless inspect`" + `. Each finding has the severity, what it is about, what was read and where, what follows from it, and
+		About: `Found by ` + "`rackless inspect`" +
+			`. Each finding has the severity, what it is about, what was read and where, what follows from it, and
 the fix for this machine.
 
 What could not be read gives no finding. In a virtual machine the checks of links, of the IOMMU and of resets are silent, because they would judge
@@ -202,11 +204,13 @@ func anchor(heading string) string {
 	}, strings.ToLower(heading))
 }
 
-// link turns "owner/repository#number" into a link to the thread, also with a remark in brackets after it; anything else stays.
+// link turns "owner/repository#number" into a link to the thread, also with a remark in brackets
+// after it; anything else stays.
 func link(source string) string {
 	thread, remark, hasRemark := strings.Cut(source, " (")
 	repository, number, ok := strings.Cut(thread, "#")
-	if !ok || strings.Count(repository, "/") != 1 || strings.Contains(thread, " ") || strings.Trim(number, "0123456789") != "" {
+	if !ok || strings.Count(repository, "/") != 1 || strings.Contains(thread, " ") ||
+		strings.Trim(number, "0123456789") != "" {
 		return source
 	}
 	out := fmt.Sprintf("[%s](https://github.com/%s/issues/%s)", thread, repository, number)

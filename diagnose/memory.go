@@ -15,12 +15,17 @@ func memoryRules() []rule {
 			ID: "RL040", Title: "fewer hugepages than asked for",
 			Severity: Warning,
 			Summary:  "A pool has fewer pages, on the machine or on a node, than the kernel command line asks for.",
-			Reads: []string{"/proc/cmdline (hugepagesz=, hugepages=, default_hugepagesz=)", "/sys/kernel/mm/hugepages/hugepages-*kB/nr_hugepages",
+			Reads: []string{"/proc/cmdline (hugepagesz=, hugepages=, default_hugepagesz=)",
+				"/sys/kernel/mm/hugepages/hugepages-*kB/nr_hugepages",
 				"/sys/devices/system/node/node*/hugepages/hugepages-*kB/nr_hugepages"},
-			Means: "There was not enough free memory in one piece when the kernel set the pages aside, or a node has less memory than its share, or " +
-				"somebody changed nr_hugepages since. A number without nodes is spread evenly: what one node lacks, another gets, and a machine that " +
-				"is strict about its node does not start.\n\n1 GiB pages set aside after boot often come up short, because memory is fragmented by then.",
-			Fix: "Ask on the command line, per node, and reboot:\n\n    default_hugepagesz=1G hugepagesz=1G hugepages=0:16,1:16\n\n" +
+			Means: "There was not enough free memory in one piece when the kernel set the pages aside, or a node has " +
+				"less memory than its share, or " +
+				"somebody changed nr_hugepages since. A number without nodes is spread evenly: what one node lacks, " +
+				"another gets, and a machine that " +
+				"is strict about its node does not start.\n\n1 GiB pages set aside after boot often come up short, " +
+				"because memory is fragmented by then.",
+			Fix: "Ask on the command line, per node, and reboot:\n\n    default_hugepagesz=1G hugepagesz=1G " +
+				"hugepages=0:16,1:16\n\n" +
 				"Leave the host some GiB on each node.",
 			Sources: []string{"projectacrn/acrn-hypervisor#400", "xmrig/xmrig#2896", "openshift/openshift-docs#22853",
 				"cloud-hypervisor/cloud-hypervisor#2579", "EPYC lab (64 pages asked for without nodes)"},
@@ -30,20 +35,26 @@ func memoryRules() []rule {
 			Severity: Error,
 			Summary:  "The command line asks for hugepages of a size for which the kernel has no pool.",
 			Reads:    []string{"/proc/cmdline", "/sys/kernel/mm/hugepages"},
-			Means: "The processor does not have pages of that size (1 GiB on x86 needs the CPU flag pdpe1gb, which many virtual machines lack), or the " +
+			Means: "The processor does not have pages of that size (1 GiB on x86 needs the CPU flag pdpe1gb, which " +
+				"many virtual machines lack), or the " +
 				"kernel was built without them. A virtual machine that asks for such pages does not start.",
-			Fix: "In a virtual machine pass the flag on (host-passthrough CPU). On bare metal look for pdpe1gb in `/proc/cpuinfo`. Otherwise ask for a " +
+			Fix: "In a virtual machine pass the flag on (host-passthrough CPU). On bare metal look for pdpe1gb in " +
+				"`/proc/cpuinfo`. Otherwise ask for a " +
 				"size that `/sys/kernel/mm/hugepages` lists.",
 			Sources: []string{"autotest/tp-libvirt#3159"},
 		}, noPool},
 		{Check{
 			ID: "RL042", Title: "all hugepages are on one NUMA node",
 			Severity: Warning,
-			Summary:  "Several NUMA nodes have CPUs and memory, and only one has hugepages. Not found when the command line asks for it by node.",
-			Reads:    []string{"/sys/devices/system/node/node*/hugepages/hugepages-*kB/nr_hugepages", "/sys/devices/system/node/node*/meminfo"},
-			Means: "Virtual machines on the other nodes get memory from the far node, or, when they are strict about their node, do not start: `unable to " +
+			Summary: "Several NUMA nodes have CPUs and memory, and only one has hugepages. Not found when the " +
+				"command line asks for it by node.",
+			Reads: []string{"/sys/devices/system/node/node*/hugepages/hugepages-*kB/nr_hugepages",
+				"/sys/devices/system/node/node*/meminfo"},
+			Means: "Virtual machines on the other nodes get memory from the far node, or, when they are strict about " +
+				"their node, do not start: `unable to " +
 				"map backing store for guest RAM: Cannot allocate memory`, although free pages are left in total.",
-			Fix: "Spread them, after boot:\n\n    echo 16 > /sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages\n\n" +
+			Fix: "Spread them, after boot:\n\n    echo 16 > " +
+				"/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages\n\n" +
 				"or on the command line with `hugepages=0:16,1:16`.",
 			Sources: []string{"kubevirt/kubevirt#14854", "kubernetes/kubernetes#132084", "autotest/tp-libvirt#2695"},
 		}, pagesOnOneNode},
@@ -52,20 +63,26 @@ func memoryRules() []rule {
 			Severity: Warning,
 			Summary:  "A node has CPUs and no memory, while other nodes have memory.",
 			Reads:    []string{"/sys/devices/system/node/node*/meminfo", "/sys/devices/system/node/node*/cpulist"},
-			Means: "All memory of work on these CPUs is far. Mostly the memory slots of that node are empty, or a module has failed and the firmware " +
+			Means: "All memory of work on these CPUs is far. Mostly the memory slots of that node are empty, or a " +
+				"module has failed and the firmware " +
 				"took it out. On a few processors (Threadripper 2990WX) it is by design.",
-			Fix:     "Fill the slots of all nodes alike (the board's manual says which go together), or keep virtual machines off these CPUs.",
+			Fix: "Fill the slots of all nodes alike (the board's manual says which go together), or keep virtual " +
+				"machines off these CPUs.",
 			Sources: []string{"EPYC lab (wrong NUMA nodes: latency +13%, p99 +29%, p99.9 +53%)"},
 		}, bareNode},
 		{Check{
 			ID: "RL044", Title: "swap is on",
 			Severity: Warning, Also: []Severity{Info},
-			Summary: "The kernel swaps to disk. A warning on a host that serves labs. Compressed memory (zram) does not count.",
-			Reads:   []string{"/proc/swaps"},
-			Means: "Memory of virtual machines without hugepages or locking can be swapped out. Then a packet waits for a disk: microseconds become " +
-				"milliseconds, rarely and without a trace in the guest. Memory of guests with passed-through devices is locked and hugepages are never " +
+			Summary: "The kernel swaps to disk. A warning on a host that serves labs. Compressed memory (zram) does " +
+				"not count.",
+			Reads: []string{"/proc/swaps"},
+			Means: "Memory of virtual machines without hugepages or locking can be swapped out. Then a packet waits " +
+				"for a disk: microseconds become " +
+				"milliseconds, rarely and without a trace in the guest. Memory of guests with passed-through devices " +
+				"is locked and hugepages are never " +
 				"swapped, but QEMU's own memory is.",
-			Fix:     "`swapoff -a`, and take the line out of `/etc/fstab` (or mask the swap unit). Leave it on if the host is short of memory: a killed virtual machine is worse.",
+			Fix: "`swapoff -a`, and take the line out of `/etc/fstab` (or mask the swap unit). Leave it on if " +
+				"the host is short of memory: a killed virtual machine is worse.",
 			Sources: []string{"Documentation/admin-guide/sysctl/vm.rst"},
 		}, swapOn},
 		{Check{
@@ -73,8 +90,10 @@ func memoryRules() []rule {
 			Severity: Warning, Also: []Severity{Info},
 			Summary: "The kernel moves memory between NUMA nodes on its own. A warning on a host that serves labs.",
 			Reads:   []string{"/proc/sys/kernel/numa_balancing"},
-			Means: "To see who uses a page, the kernel takes its mapping away and waits for the fault; then it may move the page. For work that is already " +
-				"pinned to its memory this is cost without gain, and it shows as outliers in latency. Hugepages of hugetlbfs are not moved. " +
+			Means: "To see who uses a page, the kernel takes its mapping away and waits for the fault; then it may " +
+				"move the page. For work that is already " +
+				"pinned to its memory this is cost without gain, and it shows as outliers in latency. Hugepages of " +
+				"hugetlbfs are not moved. " +
 				"Value 2 (memory tiering only) is not counted.",
 			Fix:     "`sysctl kernel.numa_balancing=0`, and a file in `/etc/sysctl.d` to keep it.",
 			Sources: []string{"Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)"},
@@ -84,9 +103,11 @@ func memoryRules() []rule {
 			Severity: Info,
 			Summary:  "transparent_hugepage/enabled is always, on a host that serves labs.",
 			Reads:    []string{"/sys/kernel/mm/transparent_hugepage/enabled"},
-			Means: "Good for bandwidth of virtual machines without hugepages of their own. The price is khugepaged, which compacts and copies memory in " +
+			Means: "Good for bandwidth of virtual machines without hugepages of their own. The price is khugepaged, " +
+				"which compacts and copies memory in " +
 				"the background, and allocation that may wait for compaction: outliers in latency.",
-			Fix:     "For latency, set it to madvise and give virtual machines hugepages of hugetlbfs. For throughput, leave it.",
+			Fix: "For latency, set it to madvise and give virtual machines hugepages of hugetlbfs. For " +
+				"throughput, leave it.",
 			Sources: []string{"Documentation/admin-guide/mm/transhuge.rst"},
 		}, alwaysTHP},
 		{Check{
@@ -94,9 +115,11 @@ func memoryRules() []rule {
 			Severity: Warning, Also: []Severity{Info},
 			Summary: "Kernel samepage merging runs. A warning on a host that serves labs.",
 			Reads:   []string{"/sys/kernel/mm/ksm/run"},
-			Means: "A thread scans memory and merges equal pages. It takes CPU time and cache, splits hugepages, merges across NUMA nodes (unless told " +
+			Means: "A thread scans memory and merges equal pages. It takes CPU time and cache, splits hugepages, " +
+				"merges across NUMA nodes (unless told " +
 				"not to), and lets one tenant find out by timing what another one has in memory.",
-			Fix:     "`echo 2 > /sys/kernel/mm/ksm/run` (stops it and undoes the merging); disable ksmtuned or the like.",
+			Fix: "`echo 2 > /sys/kernel/mm/ksm/run` (stops it and undoes the merging); disable ksmtuned or " +
+				"the like.",
 			Sources: []string{"Documentation/admin-guide/mm/ksm.rst"},
 		}, ksmOn},
 	}
@@ -152,10 +175,12 @@ func fewerPages(v *view) []Finding {
 			continue // RL041, or not known
 		}
 		f := Finding{Severity: Warning, Subject: "host",
-			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) + " hugepages=0:N,1:N) and reboot"}
+			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
+				" hugepages=0:N,1:N) and reboot"}
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
-			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start", plural(int(ask.total-total), "page"), size(bytes))
+			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
+				plural(int(ask.total-total), "page"), size(bytes))
 			out = append(out, f)
 			continue
 		}
@@ -163,13 +188,16 @@ func fewerPages(v *view) []Finding {
 			n := v.nodes[id]
 			if n == nil {
 				f.Subject = fmt.Sprintf("node %d", id)
-				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node", fmt.Sprintf("no node%d", id)))
+				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node",
+					fmt.Sprintf("no node%d", id)))
 				f.Consequence = "there is no such node: its pages were not set aside"
 				out = append(out, f)
 			} else if p := pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
 				f.Subject = fmt.Sprintf("node %d", id)
-				f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
-				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may not start",
+				f.Evidence = all(cmdlineIs(ask.written...),
+					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
+				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may "+
+					"not start",
 					plural(int(ask.byNode[id]-p.Total), "page"), size(bytes))
 				out = append(out, f)
 			}
@@ -184,10 +212,13 @@ func kernelSize(bytes uint64) string {
 	return strings.Replace(s, " ", "", 1)
 }
 
-// poolsListed reports whether the kernel's own list of pools was read: then a size that is not in it does not exist. /proc/meminfo, which is all
-// that some containers show, has the default size only.
+// poolsListed reports whether the kernel's own list of pools was read: then a size that is not in
+// it does not exist. /proc/meminfo, which is all that some containers show, has the default size
+// only.
 func (v *view) poolsListed() bool {
-	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool { return len(n.Hugepages) > 0 })
+	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool {
+		return len(n.Hugepages) > 0
+	})
 }
 
 // poolSizes returns the sizes of hugepages that the machine has.
@@ -221,10 +252,12 @@ func noPool(v *view) []Finding {
 			sizes = append(sizes, fmt.Sprintf("hugepages-%dkB", bytes>>10))
 		}
 		out = append(out, Finding{Severity: Error, Subject: "host",
-			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+fmt.Sprint(a.size>>10)+"kB", "only "+
+			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
+				fmt.Sprint(a.size>>10)+"kB", "only "+
 				strings.Join(sizes, " "))),
 			Consequence: "virtual machines with pages of " + size(a.size) + " do not start",
-			Fix:         "pass the CPU flag pdpe1gb on if this is a virtual machine, or ask for a size that the kernel has"})
+			Fix: "pass the CPU flag pdpe1gb on if this is a virtual machine, or ask for a size that the " +
+				"kernel has"})
 	}
 	return out
 }
@@ -280,8 +313,9 @@ func pagesOnOneNode(v *view) []Finding {
 	}
 	id := slices.Sorted(maps.Keys(with))[0]
 	return []Finding{{Severity: Warning, Subject: fmt.Sprintf("node %d", id), Evidence: few(facts, 4, "; "),
-		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about their node",
-		Fix:         "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"}}
+		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about " +
+			"their node",
+		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"}}
 }
 
 func bareNode(v *view) []Finding {
@@ -323,7 +357,8 @@ func balancing(v *view) []Finding {
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
 		return nil
 	}
-	return []Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing", v.Memory.NUMABalancing),
+	return []Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
+		v.Memory.NUMABalancing),
 		Consequence: "the kernel unmaps and moves memory of work that is already placed: outliers in latency",
 		Fix:         "sysctl kernel.numa_balancing=0"}}
 }
@@ -332,7 +367,8 @@ func alwaysTHP(v *view) []Finding {
 	if v.Memory.THP != "always" || !v.serves || v.virtual {
 		return nil
 	}
-	return []Finding{{Severity: Info, Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]"),
+	return []Finding{{Severity: Info, Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled",
+		"[always]"),
 		Consequence: "khugepaged compacts and copies memory in the background: outliers in latency",
 		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"}}
 }

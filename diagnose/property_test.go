@@ -32,7 +32,8 @@ func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 		if f.Title == "" || f.Evidence == "" || f.Consequence == "" || f.Fix == "" {
 			t.Fatalf("a field is empty: %+v", f)
 		}
-		if i > 0 && (list[i-1].Severity.rank() > f.Severity.rank() || list[i-1].Severity == f.Severity && list[i-1].ID > f.ID) {
+		if i > 0 && (list[i-1].Severity.rank() > f.Severity.rank() || list[i-1].Severity == f.Severity &&
+			list[i-1].ID > f.ID) {
 			t.Fatalf("%+v comes after %+v", f, list[i-1])
 		}
 	}
@@ -41,7 +42,8 @@ func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 	}
 }
 
-// TestHostsWithHolesAndNonsenseNeverPanic changes the JSON of a case in random places: values vanish, become extreme, or appear twice.
+// TestHostsWithHolesAndNonsenseNeverPanic changes the JSON of a case in random places: values
+// vanish, become extreme, or appear twice.
 func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	t.Parallel()
 	cases := allCases()
@@ -110,7 +112,8 @@ func change(t *rapid.T, v any) any {
 	case float64:
 		return rapid.SampledFrom([]any{nil, -1, 0, 1, 2.5, 63, 255, 65535, 1 << 31, 1 << 52, v + 1}).Draw(t, "number")
 	case string:
-		return rapid.SampledFrom([]any{nil, "", "0", "0-3", "2-29", "64-127", "0000:06:00.0", "0000:41:00.0", "vfio-pci", "DOWN", "InfiniBand", "isolcpus=", v}).Draw(t, "text")
+		return rapid.SampledFrom([]any{nil, "", "0", "0-3", "2-29", "64-127", "0000:06:00.0", "0000:41:00.0",
+			"vfio-pci", "DOWN", "InfiniBand", "isolcpus=", v}).Draw(t, "text")
 	case bool:
 		return !v
 	}
@@ -120,7 +123,8 @@ func change(t *rapid.T, v any) any {
 func FuzzHost(f *testing.F) {
 	// Small ones: the fuzzer spends its time on shortening large inputs.
 	small := base()
-	small.NUMANodes, small.Cores, small.Tenants, small.PCI = small.NUMANodes[:2], small.Cores[:2], small.Tenants[:1], small.PCI[:12]
+	small.NUMANodes, small.Cores, small.Tenants, small.PCI = small.NUMANodes[:2], small.Cores[:2], small.Tenants[:1],
+		small.PCI[:12]
 	small.Tenants[0].Pins = small.Tenants[0].Pins[:2]
 	for _, h := range []*topology.Host{small, laptop(), {}} {
 		h.Complete()
@@ -141,7 +145,8 @@ func FuzzHost(f *testing.F) {
 }
 
 func FuzzCommandLine(f *testing.F) {
-	for _, s := range []string{"isolcpus=2-29,34-61 hugepagesz=1G hugepages=0:16,1:16", `a="b c" -- x`, "isolcpus= nohz_full=all", "default_hugepagesz=1G hugepages=4"} {
+	for _, s := range []string{"isolcpus=2-29,34-61 hugepagesz=1G hugepages=0:16,1:16", `a="b c" -- x`,
+		"isolcpus= nohz_full=all", "default_hugepagesz=1G hugepages=4"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

@@ -17,8 +17,9 @@ func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 	f := *dev(h, nic0)
 	f.Address, f.PF, f.SRIOV, f.IOMMUGroup = address("0000:41:00.2"), new(address(nic0)), nil, new(40)
 	h.PCI = append(h.PCI, f)
-	h.NICs = append(h.NICs, topology.NIC{Address: new(f.Address), PF: f.PF, Devices: []topology.RDMADevice{{Name: "mlx5_4", NodeType: "1: CA", NodeGUID: guid,
-		Ports: []topology.RDMAPort{p}}}})
+	h.NICs = append(h.NICs, topology.NIC{Address: new(f.Address), PF: f.PF,
+		Devices: []topology.RDMADevice{{Name: "mlx5_4", NodeType: "1: CA", NodeGUID: guid,
+			Ports: []topology.RDMAPort{p}}}})
 }
 
 // nvidia puts both GPUs on the nvidia driver.
@@ -31,7 +32,9 @@ func nvidia(h *topology.Host) {
 
 func rdmaCases() []testCase {
 	return []testCase{
-		{id: "RL090", found: true, name: "no v2 in the table", set: func(h *topology.Host) { keepGIDs(h, func(g topology.GID) bool { return g.Type != "RoCE v2" }) }},
+		{id: "RL090", found: true, name: "no v2 in the table", set: func(h *topology.Host) {
+			keepGIDs(h, func(g topology.GID) bool { return g.Type != "RoCE v2" })
+		}},
 		{id: "RL090", found: false, name: "both versions"},
 		{id: "RL090", found: false, name: "the type of an entry is not known", set: func(h *topology.Host) {
 			keepGIDs(h, func(g topology.GID) bool { return g.Type != "RoCE v2" })
@@ -42,7 +45,9 @@ func rdmaCases() []testCase {
 			port1(h, nic0).LinkLayer = "InfiniBand"
 		}},
 
-		{id: "RL091", found: true, name: "link-local only", set: func(h *topology.Host) { keepGIDs(h, func(g topology.GID) bool { return g.Index < 2 }) }},
+		{id: "RL091", found: true, name: "link-local only", set: func(h *topology.Host) {
+			keepGIDs(h, func(g topology.GID) bool { return g.Index < 2 })
+		}},
 		{id: "RL091", found: false, name: "IPv4"},
 		{id: "RL091", found: false, name: "global IPv6", set: func(h *topology.Host) {
 			keepGIDs(h, func(g topology.GID) bool { return g.Index < 2 })
@@ -57,20 +62,28 @@ func rdmaCases() []testCase {
 			port1(h, nic0).State = "DOWN"
 		}},
 
-		{id: "RL092", found: true, name: "carrier and no RDMA", set: func(h *topology.Host) { port1(h, nic0).State, port1(h, nic0).PhysState = "DOWN", "Disabled" }},
+		{id: "RL092", found: true, name: "carrier and no RDMA", set: func(h *topology.Host) {
+			port1(h, nic0).State, port1(h, nic0).PhysState = "DOWN", "Disabled"
+		}},
 		{id: "RL092", found: true, name: "physical link up, network device not known", set: func(h *topology.Host) {
 			port1(h, nic0).State = "DOWN"
 			nicAt(h, nic0).Ports = nil
 		}},
 		{id: "RL092", found: false, name: "no cable"},
-		{id: "RL092", found: false, name: "the state is not known", set: func(h *topology.Host) { port1(h, nic0).State = "" }},
+		{id: "RL092", found: false, name: "the state is not known", set: func(h *topology.Host) {
+			port1(h, nic0).State = ""
+		}},
 
-		{id: "RL093", found: true, name: "INIT", set: func(h *topology.Host) { port1(h, nic0).LinkLayer, port1(h, nic0).State = "InfiniBand", "INIT" }},
+		{id: "RL093", found: true, name: "INIT", set: func(h *topology.Host) {
+			port1(h, nic0).LinkLayer, port1(h, nic0).State = "InfiniBand", "INIT"
+		}},
 		{id: "RL093", found: true, name: "virtual function down below an active port", set: func(h *topology.Host) {
 			port1(h, nic0).LinkLayer = "InfiniBand"
 			vf(h, "0011:2233:4455:6677", topology.RDMAPort{Number: 1, State: "DOWN", LinkLayer: "InfiniBand"})
 		}},
-		{id: "RL093", found: false, name: "active", set: func(h *topology.Host) { port1(h, nic0).LinkLayer = "InfiniBand" }},
+		{id: "RL093", found: false, name: "active", set: func(h *topology.Host) {
+			port1(h, nic0).LinkLayer = "InfiniBand"
+		}},
 		{id: "RL093", found: false, name: "no cable", set: func(h *topology.Host) {
 			p := port1(h, "0000:41:00.1")
 			p.LinkLayer, p.PhysState = "InfiniBand", "Polling"
@@ -82,25 +95,42 @@ func rdmaCases() []testCase {
 		{id: "RL094", found: false, name: "set", set: func(h *topology.Host) {
 			vf(h, "0011:2233:4455:6677", topology.RDMAPort{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet"})
 		}},
-		{id: "RL094", found: false, name: "not known, as in a snapshot without identifiers", set: func(h *topology.Host) { vf(h, "", topology.RDMAPort{Number: 1}) }},
-		{id: "RL094", found: false, name: "zero of a physical function", set: func(h *topology.Host) { nicAt(h, nic0).Devices[0].NodeGUID = "0000:0000:0000:0000" }},
+		{id: "RL094", found: false, name: "not known, as in a snapshot without identifiers",
+			set: func(h *topology.Host) {
+				vf(h, "", topology.RDMAPort{Number: 1})
+			}},
+		{id: "RL094", found: false, name: "zero of a physical function", set: func(h *topology.Host) {
+			nicAt(h, nic0).Devices[0].NodeGUID = "0000:0000:0000:0000"
+		}},
 
 		{id: "RL095", found: true, name: "symbol errors and lost packets", set: func(h *topology.Host) {
 			port1(h, nic0).Counters = map[string]uint64{"symbol_error": 12, "out_of_sequence": 3, "link_downed": 2}
 		}},
-		{id: "RL095", found: false, name: "the link went down", set: func(h *topology.Host) { port1(h, nic0).Counters = map[string]uint64{"link_downed": 2} }},
+		{id: "RL095", found: false, name: "the link went down", set: func(h *topology.Host) {
+			port1(h, nic0).Counters = map[string]uint64{"link_downed": 2}
+		}},
 		{id: "RL095", found: false, name: "congestion was marked", set: func(h *topology.Host) {
-			port1(h, nic0).Counters = map[string]uint64{"np_cnp_sent": 200, "np_ecn_marked_roce_packets": 7, "roce_slow_restart": 1}
+			port1(h, nic0).Counters = map[string]uint64{"np_cnp_sent": 200, "np_ecn_marked_roce_packets": 7,
+				"roce_slow_restart": 1}
 		}},
 
 		{id: "RL096", found: true, name: "dma-buf may do it", set: nvidia},
-		{id: "RL096", found: true, name: "dma-buf cannot do it", set: func(h *topology.Host) { nvidia(h); h.GPUs[0].DMABuf = new(false) }},
-		{id: "RL096", found: false, name: "the module is loaded", set: func(h *topology.Host) { nvidia(h); h.Kernel.Modules = []string{"nvidia", "nvidia_peermem"} }},
+		{id: "RL096", found: true, name: "dma-buf cannot do it", set: func(h *topology.Host) {
+			nvidia(h)
+			h.GPUs[0].DMABuf = new(false)
+		}},
+		{id: "RL096", found: false, name: "the module is loaded", set: func(h *topology.Host) {
+			nvidia(h)
+			h.Kernel.Modules = []string{"nvidia", "nvidia_peermem"}
+		}},
 		{id: "RL096", found: false, name: "the driver says that it has dma-buf", set: func(h *topology.Host) {
 			nvidia(h)
 			h.GPUs[0].DMABuf, h.GPUs[1].DMABuf = new(true), new(true)
 		}},
-		{id: "RL096", found: false, name: "modules are not known", set: func(h *topology.Host) { nvidia(h); h.Kernel.ModulesKnown = false }},
+		{id: "RL096", found: false, name: "modules are not known", set: func(h *topology.Host) {
+			nvidia(h)
+			h.Kernel.ModulesKnown = false
+		}},
 		{id: "RL096", found: false, name: "GPUs are kept for virtual machines"},
 		{id: "RL096", found: false, name: "RDMA in software only", set: func(h *topology.Host) {
 			nvidia(h)

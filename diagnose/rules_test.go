@@ -41,7 +41,8 @@ func (c *testCase) host() *topology.Host {
 
 // allCases are the cases of all rules; each file of rules has its own.
 func allCases() []testCase {
-	return slices.Concat(linkCases(), localityCases(), iommuCases(), assignCases(), memoryCases(), cpuCases(), tenantCases(), tenantResCases(),
+	return slices.Concat(linkCases(), localityCases(), iommuCases(), assignCases(), memoryCases(), cpuCases(),
+		tenantCases(), tenantResCases(),
 		networkCases(), rdmaCases(), gpuCases())
 }
 
@@ -165,7 +166,8 @@ func TestEverySeverityOfACheckHasACase(t *testing.T) {
 
 func TestWhatIsWrongWithWholeMachines(t *testing.T) {
 	t.Parallel()
-	for name, h := range map[string]*topology.Host{"epyc-7551p": base(), "laptop": laptop(), "h20": h20(), "nothing known": {}} {
+	for name, h := range map[string]*topology.Host{"epyc-7551p": base(), "laptop": laptop(), "h20": h20(),
+		"nothing known": {}} {
 		h.Complete()
 		compareGolden(t, filepath.Join("testdata", "hosts", strings.ReplaceAll(name, " ", "-")+".txt"), text(Host(h)))
 	}
@@ -180,10 +182,12 @@ func TestFindingsAreInOrderAndComplete(t *testing.T) {
 			t.Fatalf("%s: %s: two runs differ:\n%s", c.id, c.name, diff)
 		}
 		for i, f := range first {
-			if f.ID == "" || f.Subject == "" || f.Title == "" || f.Evidence == "" || f.Consequence == "" || f.Fix == "" {
+			if f.ID == "" || f.Subject == "" || f.Title == "" || f.Evidence == "" || f.Consequence == "" ||
+				f.Fix == "" {
 				t.Errorf("%s: %s: a field is empty: %+v", c.id, c.name, f)
 			}
-			if bad := strings.TrimSpace(f.Evidence); bad != f.Evidence || strings.Contains(f.Evidence, "  ") || strings.Contains(f.Evidence, ": ;") {
+			if bad := strings.TrimSpace(f.Evidence); bad != f.Evidence || strings.Contains(f.Evidence, "  ") ||
+				strings.Contains(f.Evidence, ": ;") {
 				t.Errorf("%s: %s: evidence has a gap: %q", c.id, c.name, f.Evidence)
 			}
 			if i > 0 && first[i-1].Severity.rank() > f.Severity.rank() {
@@ -205,12 +209,14 @@ func TestADumpOfAnotherToolIsNamedInTheEvidence(t *testing.T) {
 	}
 }
 
-// h20 is a machine that is known by its matrix alone: eight GPUs, four NICs, two nodes. Synthetic, after the published matrix, shortened.
+// h20 is a machine that is known by its matrix alone: eight GPUs, four NICs, two nodes. Synthetic,
+// after the published matrix, shortened.
 func h20() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo},
 		NUMANodes: []topology.NUMANode{{ID: 0, CPUs: cpus("0-47,96-143")}, {ID: 1, CPUs: cpus("48-95,144-191")}}}
 	for n := range 4 {
-		h.NICs = append(h.NICs, topology.NIC{Name: fmt.Sprintf("NIC%d", n), RDMA: []string{fmt.Sprintf("mlx5_bond_%d", n)}})
+		h.NICs = append(h.NICs, topology.NIC{Name: fmt.Sprintf("NIC%d", n),
+			RDMA: []string{fmt.Sprintf("mlx5_bond_%d", n)}})
 	}
 	for g := range 8 {
 		h.GPUs = append(h.GPUs, topology.GPU{Name: fmt.Sprintf("GPU%d", g), NUMANode: new(g / 4)})
@@ -222,7 +228,8 @@ func h20() *topology.Host {
 			case g < 4 && n < 2:
 				class = topology.PathNODE
 			}
-			h.Reported = append(h.Reported, topology.Path{A: fmt.Sprintf("GPU%d", g), B: fmt.Sprintf("NIC%d", n), Class: class})
+			h.Reported = append(h.Reported, topology.Path{A: fmt.Sprintf("GPU%d", g), B: fmt.Sprintf("NIC%d", n),
+				Class: class})
 		}
 	}
 	return h

@@ -8,15 +8,18 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// betterSlot names where the NIC, or else the GPU, would be better: a free port below the GPU's own switch, of its root complex, of its node; then a
-// card there that could change places; then the same for the GPU near the NIC.
+// betterSlot names where the NIC, or else the GPU, would be better: a free port below the GPU's own
+// switch, of its root complex, of its node; then a card there that could change places; then the
+// same for the GPU near the NIC.
 func (v *view) betterSlot(p pairing) string {
 	if v.virtual {
-		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on the host, or give NCCL the host's " +
+		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
+			"the host, or give NCCL the host's " +
 			"tree (NCCL_TOPO_FILE)"
 	}
 	if p.gpu.Address == nil || p.nic.Address == nil {
-		return "move the NIC to a slot of the GPU's NUMA node, or the GPU to one of the NIC's: the PCI tree of this machine is not known"
+		return "move the NIC to a slot of the GPU's NUMA node, or the GPU to one of the NIC's: the PCI tree of this " +
+			"machine is not known"
 	}
 	for _, move := range []struct {
 		what      string
@@ -40,7 +43,8 @@ func (v *view) betterSlot(p pairing) string {
 	if !v.fromFiles() {
 		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
 	}
-	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a board with other slots, or "+
+	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
+		"board with other slots, or "+
 		"other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
 
@@ -65,7 +69,8 @@ func (v *view) lanesOf(a topology.PCIAddr) float64 {
 	return cmp.Or(width(d.Link.Width), width(d.Link.MaxWidth))
 }
 
-// freePort returns the port nearest to a device that has nothing below it and as many lanes as the card uses, and says where that is.
+// freePort returns the port nearest to a device that has nothing below it and as many lanes as the
+// card uses, and says where that is.
 func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string) {
 	target := v.tree.Device(to)
 	if target == nil {
@@ -101,8 +106,8 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	return best, where
 }
 
-// swap returns a card on the node of a device that could change places with another: a drive or a NIC that is not for RDMA, in a slot with as many
-// lanes.
+// swap returns a card on the node of a device that could change places with another: a drive or a
+// NIC that is not for RDMA, in a slot with as many lanes.
 func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	target := v.tree.Device(to)
 	if target == nil || target.NUMANode == nil {
@@ -110,11 +115,13 @@ func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	}
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil || d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
+		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
+			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
 			continue
 		}
 		base := d.Class.Base()
-		if base != topology.ClassStorage && base != topology.ClassNetwork || v.isCard(d.Address) || d.Address.SameDevice(to) {
+		if base != topology.ClassStorage && base != topology.ClassNetwork || v.isCard(d.Address) ||
+			d.Address.SameDevice(to) {
 			continue
 		}
 		if d.Link != nil && d.Link.Port != nil && width(d.Link.Port.MaxWidth) >= max(v.lanesOf(card), 4) {

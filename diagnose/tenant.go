@@ -11,10 +11,13 @@ func tenantRules() []rule {
 		{Check{
 			ID: "RL060", Title: "tenants are pinned to the same CPUs",
 			Severity: Warning, Also: []Severity{Info},
-			Summary: "Virtual CPUs of two tenants may run on the same CPUs. A note when one of the tenants does not run.",
-			Reads:   []string{"virsh dumpxml DOMAIN (cputune, vcpupin)"},
-			Means: "Each of them waits while the other one works. Pinning makes it worse than not pinning would be: the scheduler cannot move either " +
-				"of them away. With 64 busy processes beside it, a VM's network fell from 24.2 to 7.9 Gb/s on one host.",
+			Summary: "Virtual CPUs of two tenants may run on the same CPUs. A note when one of the tenants does " +
+				"not run.",
+			Reads: []string{"virsh dumpxml DOMAIN (cputune, vcpupin)"},
+			Means: "Each of them waits while the other one works. Pinning makes it worse than not pinning would be: " +
+				"the scheduler cannot move either " +
+				"of them away. With 64 busy processes beside it, a VM's network fell from 24.2 to 7.9 Gb/s on " +
+				"one host.",
 			Fix:     "Give each tenant CPUs of its own. `virsh vcpupin DOMAIN VCPU LIST` changes one at run time.",
 			Sources: []string{"EPYC lab (iperf3 with and without contention; p99.9 latency +45%)"},
 		}, sharedCPUs},
@@ -22,10 +25,13 @@ func tenantRules() []rule {
 			ID: "RL061", Title: "tenant floats over isolated CPUs",
 			Severity: Warning,
 			Summary:  "A virtual CPU, or the emulator of a tenant, may run on several isolated CPUs.",
-			Reads:    []string{"virsh dumpxml DOMAIN (vcpu cpuset, vcpupin, emulatorpin)", "/sys/devices/system/cpu/isolated"},
-			Means: "The scheduler does not balance load between isolated CPUs. Threads that may run on any of them stay where they were started: all " +
+			Reads: []string{"virsh dumpxml DOMAIN (vcpu cpuset, vcpupin, emulatorpin)",
+				"/sys/devices/system/cpu/isolated"},
+			Means: "The scheduler does not balance load between isolated CPUs. Threads that may run on any of them " +
+				"stay where they were started: all " +
 				"virtual CPUs share the first CPU of the list, and the others are idle.",
-			Fix:     "Pin each virtual CPU to one isolated CPU (`<vcpupin vcpu='N' cpuset='C'/>`), and the emulator to CPUs that are not isolated.",
+			Fix: "Pin each virtual CPU to one isolated CPU (`<vcpupin vcpu='N' cpuset='C'/>`), and the emulator " +
+				"to CPUs that are not isolated.",
 			Sources: []string{"seapath/ansible#908", "ayufan/pve-helpers#4"},
 		}, floatsIsolated},
 		{Check{
@@ -33,10 +39,13 @@ func tenantRules() []rule {
 			Severity: Error,
 			Summary:  "A virtual CPU or the emulator of a tenant is pinned to CPUs that are offline or do not exist.",
 			Reads:    []string{"virsh dumpxml DOMAIN (cputune)", "/sys/devices/system/cpu/online"},
-			Means: "The tenant does not start (`Unable to write to cpuset.cpus: Permission denied`, or affinity `Invalid argument`), or runs on the rest of its list. Mostly the " +
-				"machine lost CPUs since: SMT was switched off, or the definition is from another machine. The same message comes when the CPUs are " +
+			Means: "The tenant does not start (`Unable to write to cpuset.cpus: Permission denied`, or affinity " +
+				"`Invalid argument`), or runs on the rest of its list. Mostly the " +
+				"machine lost CPUs since: SMT was switched off, or the definition is from another machine. The same " +
+				"message comes when the CPUs are " +
 				"outside the control group that the tenant starts in.",
-			Fix:     "Bring the CPUs online (`echo 1 > /sys/devices/system/cpu/cpuN/online`), or plan the tenant again.",
+			Fix: "Bring the CPUs online (`echo 1 > /sys/devices/system/cpu/cpuN/online`), or plan the " +
+				"tenant again.",
 			Sources: []string{"autotest/tp-libvirt#4137", "spheenik/vfio-isolate#6", "spheenik/vfio-isolate#3"},
 		}, pinnedOffline},
 		{Check{
@@ -44,31 +53,41 @@ func tenantRules() []rule {
 			Severity: Warning,
 			Summary:  "A tenant has more virtual CPUs than pins.",
 			Reads:    []string{"virsh dumpxml DOMAIN (vcpu, vcpupin)"},
-			Means: "The others float, over the CPUs of other tenants too. A parallel job is as slow as its slowest thread. When CPUs are added to a " +
-				"running machine, the missing pins can also fail it: `vcpuN/cpuset.cpus: Numerical result out of range`.",
+			Means: "The others float, over the CPUs of other tenants too. A parallel job is as slow as its slowest " +
+				"thread. When CPUs are added to a " +
+				"running machine, the missing pins can also fail it: `vcpuN/cpuset.cpus: Numerical result out " +
+				"of range`.",
 			Fix:     "Pin all that the machine can have, those not present yet as well.",
 			Sources: []string{"innogames/igvm#280"},
 		}, someUnpinned},
 		{Check{
 			ID: "RL064", Title: "emulator threads share CPUs with virtual CPUs",
 			Severity: Warning, Also: []Severity{Info},
-			Summary: "The emulator or an I/O thread of a tenant may run on CPUs that its own or another tenant's virtual CPUs are pinned to. A note when the emulator is not pinned at all.",
-			Reads:   []string{"virsh dumpxml DOMAIN (vcpupin, emulatorpin, iothreadpin)"},
-			Means: "QEMU's main loop, its I/O and its monitor stop a virtual CPU whenever they have something to do. It is small for a machine with " +
-				"passed-through devices and shows in the tail of the latency. With real-time priorities it can stop the guest for good: a guest that " +
+			Summary: "The emulator or an I/O thread of a tenant may run on CPUs that its own or another tenant's " +
+				"virtual CPUs are pinned to. A note when the emulator is not pinned at all.",
+			Reads: []string{"virsh dumpxml DOMAIN (vcpupin, emulatorpin, iothreadpin)"},
+			Means: "QEMU's main loop, its I/O and its monitor stop a virtual CPU whenever they have something to do. " +
+				"It is small for a machine with " +
+				"passed-through devices and shows in the tail of the latency. With real-time priorities it can stop " +
+				"the guest for good: a guest that " +
 				"never boots, with one thread at 100%.",
-			Fix: "`virsh emulatorpin DOMAIN LIST` with housekeeping CPUs of the same NUMA node. Reserve a whole core for it, or the count of CPUs " +
+			Fix: "`virsh emulatorpin DOMAIN LIST` with housekeeping CPUs of the same NUMA node. Reserve a whole core " +
+				"for it, or the count of CPUs " +
 				"becomes odd and alignment to cores fails.",
-			Sources: []string{"seapath/ansible#438", "kubevirt/kubevirt#10593", "EPYC lab (emulatorpin on the VM's own CPUs)"},
+			Sources: []string{"seapath/ansible#438", "kubevirt/kubevirt#10593",
+				"EPYC lab (emulatorpin on the VM's own CPUs)"},
 		}, emulatorShares},
 		{Check{
 			ID: "RL065", Title: "tenants share a core",
 			Severity: Warning,
 			Summary:  "The threads of one core are pinned to by different tenants.",
-			Reads:    []string{"virsh dumpxml DOMAIN (vcpupin)", "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"},
-			Means: "The tenants have different CPUs and yet the same core: they slow each other down, and the known side channels between threads of a " +
+			Reads: []string{"virsh dumpxml DOMAIN (vcpupin)",
+				"/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"},
+			Means: "The tenants have different CPUs and yet the same core: they slow each other down, and the known " +
+				"side channels between threads of a " +
 				"core (L1TF, MDS) lead from one tenant to the other.",
-			Fix:     "Give each tenant both threads of its cores: the lists of vcpupin then hold whole lines of thread_siblings_list.",
+			Fix: "Give each tenant both threads of its cores: the lists of vcpupin then hold whole lines of " +
+				"thread_siblings_list.",
 			Sources: []string{"kubevirt/kubevirt#11749", "Documentation/admin-guide/hw-vuln/l1tf.rst"},
 		}, sharedCores},
 	}
@@ -159,9 +178,11 @@ func pinnedOffline(v *view) []Finding {
 			continue
 		}
 		out = append(out, Finding{Severity: Error, Subject: t.Name,
-			Evidence:    all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online", v.CPUs.Online.String())),
-			Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned",
-			Fix:         "bring them online, or plan the tenant again"})
+			Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
+				v.CPUs.Online.String())),
+			Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
+				"was planned",
+			Fix: "bring them online, or plan the tenant again"})
 	}
 	return out
 }
@@ -178,9 +199,10 @@ func someUnpinned(v *view) []Finding {
 			continue
 		}
 		out = append(out, Finding{Severity: Warning, Subject: t.Name,
-			Evidence:    domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
-			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread", plural(t.VCPUs-len(own), "virtual CPU")),
-			Fix:         "pin all virtual CPUs, also those that are not present yet"})
+			Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
+			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
+				plural(t.VCPUs-len(own), "virtual CPU")),
+			Fix: "pin all virtual CPUs, also those that are not present yet"})
 	}
 	return out
 }
@@ -193,7 +215,8 @@ func emulatorShares(v *view) []Finding {
 		if own.IsEmpty() {
 			continue
 		}
-		f := Finding{Severity: Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name + " with housekeeping CPUs of the same NUMA node"}
+		f := Finding{Severity: Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
+			" with housekeeping CPUs of the same NUMA node"}
 		if t.EmulatorCPUs == nil {
 			// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
 			if t.Floating != nil && !t.Floating.Overlaps(own) {
@@ -248,9 +271,11 @@ func sharedCores(v *view) []Finding {
 			}
 			out = append(out, Finding{Severity: Warning, Subject: a.Name + "," + b.Name,
 				Evidence: all(domain(a, "vcpupin "+onA.String()), domain(b, "vcpupin "+onB.String()),
-					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()), "a core of both")),
-				Consequence: "they share cores (CPUs " + split.String() + "): each slows the other down and can spy on it",
-				Fix:         "give each tenant both threads of its cores"})
+					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()),
+						"a core of both")),
+				Consequence: "they share cores (CPUs " + split.String() +
+					"): each slows the other down and can spy on it",
+				Fix: "give each tenant both threads of its cores"})
 		}
 	}
 	return out

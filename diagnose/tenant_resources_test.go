@@ -23,8 +23,12 @@ func freePages(h *topology.Host, byNode ...uint64) {
 
 func tenantResCases() []testCase {
 	return []testCase{
-		{id: "RL070", found: true, name: "node that does not exist", set: func(h *topology.Host) { tenant(h, "vm00").MemoryNodes = new(cpus("0,4")) }},
-		{id: "RL070", found: true, name: "node without memory", set: func(h *topology.Host) { h.NUMANodes[2].MemoryBytes = new(uint64(0)) }},
+		{id: "RL070", found: true, name: "node that does not exist", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes = new(cpus("0,4"))
+		}},
+		{id: "RL070", found: true, name: "node without memory", set: func(h *topology.Host) {
+			h.NUMANodes[2].MemoryBytes = new(uint64(0))
+		}},
 		{id: "RL070", found: true, name: "more memory than the nodes have", set: func(h *topology.Host) {
 			tenant(h, "vm00").MemoryBytes, tenant(h, "vm00").MemoryMode = new(uint64(200*gib)), ""
 		}},
@@ -32,13 +36,23 @@ func tenantResCases() []testCase {
 		{id: "RL070", found: false, name: "nodes are only preferred", set: func(h *topology.Host) {
 			tenant(h, "vm00").MemoryNodes, tenant(h, "vm00").MemoryMode = new(cpus("0,4")), "preferred"
 		}},
-		{id: "RL070", found: false, name: "nodes of the host are not known", set: func(h *topology.Host) { h.NUMANodes = nil }},
+		{id: "RL070", found: false, name: "nodes of the host are not known", set: func(h *topology.Host) {
+			h.NUMANodes = nil
+		}},
 
-		{id: "RL071", found: true, name: "CPUs of nodes 0 and 2, memory of node 1", set: func(h *topology.Host) { tenant(h, "vm00").MemoryNodes = new(cpus("1")) }},
-		{id: "RL071", found: false, name: "memory of one of the nodes", set: func(h *topology.Host) { tenant(h, "vm00").MemoryNodes = new(cpus("2")) }},
-		{id: "RL071", found: false, name: "not bound", set: func(h *topology.Host) { tenant(h, "vm00").MemoryNodes = nil }},
+		{id: "RL071", found: true, name: "CPUs of nodes 0 and 2, memory of node 1", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes = new(cpus("1"))
+		}},
+		{id: "RL071", found: false, name: "memory of one of the nodes", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes = new(cpus("2"))
+		}},
+		{id: "RL071", found: false, name: "not bound", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes = nil
+		}},
 
-		{id: "RL072", found: true, name: "GPU of node 1 for CPUs of nodes 0 and 2", set: func(h *topology.Host) { give(h, "vm00", gpu1) }},
+		{id: "RL072", found: true, name: "GPU of node 1 for CPUs of nodes 0 and 2", set: func(h *topology.Host) {
+			give(h, "vm00", gpu1)
+		}},
 		{id: "RL072", found: true, name: "virtual function of a far NIC", set: func(h *topology.Host) {
 			vf := *dev(h, nic1)
 			vf.Address, vf.PF, vf.SRIOV, vf.Driver = address("0000:61:00.2"), new(address(nic1)), nil, "vfio-pci"
@@ -47,15 +61,27 @@ func tenantResCases() []testCase {
 		}},
 		{id: "RL072", found: false, name: "near"},
 		{id: "RL072", found: false, name: "a far drive", set: func(h *topology.Host) { give(h, "vm00", nvme) }},
-		{id: "RL072", found: false, name: "not pinned", set: func(h *topology.Host) { give(h, "vm00", gpu1); tenant(h, "vm00").Pins = nil }},
+		{id: "RL072", found: false, name: "not pinned", set: func(h *topology.Host) {
+			give(h, "vm00", gpu1)
+			tenant(h, "vm00").Pins = nil
+		}},
 
-		{id: "RL073", found: true, name: "free pages are on other nodes", set: func(h *topology.Host) { stop(h, "vm00"); freePages(h, 4, 16, 4, 16) }},
+		{id: "RL073", found: true, name: "free pages are on other nodes", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			freePages(h, 4, 16, 4, 16)
+		}},
 		{id: "RL073", found: true, name: "default size, not bound", set: func(h *topology.Host) {
 			stop(h, "vm00")
 			tenant(h, "vm00").Hugepages, tenant(h, "vm00").MemoryNodes = new(uint64(0)), nil
 		}},
-		{id: "RL073", found: true, name: "no pool of the size", set: func(h *topology.Host) { stop(h, "vm00"); tenant(h, "vm00").Hugepages = new(uint64(16 << 20)) }},
-		{id: "RL073", found: false, name: "enough on its nodes", set: func(h *topology.Host) { stop(h, "vm00"); freePages(h, 16, 0, 16, 0) }},
+		{id: "RL073", found: true, name: "no pool of the size", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").Hugepages = new(uint64(16 << 20))
+		}},
+		{id: "RL073", found: false, name: "enough on its nodes", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			freePages(h, 16, 0, 16, 0)
+		}},
 		{id: "RL073", found: false, name: "it runs, and has them"},
 		{id: "RL073", found: false, name: "free pages are not known", set: func(h *topology.Host) {
 			stop(h, "vm00")
@@ -71,15 +97,29 @@ func tenantResCases() []testCase {
 				h.NUMANodes[i].Hugepages = nil
 			}
 		}},
-		{id: "RL073", found: false, name: "ordinary memory", set: func(h *topology.Host) { stop(h, "vm00"); tenant(h, "vm00").Hugepages = nil }},
+		{id: "RL073", found: false, name: "ordinary memory", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").Hugepages = nil
+		}},
 
 		{id: "RL074", found: true, name: "both run", set: func(h *topology.Host) { give(h, "vm00", gpu1) }},
-		{id: "RL074", found: true, name: "one is shut off", set: func(h *topology.Host) { give(h, "vm00", gpu1); stop(h, "vm00") }},
+		{id: "RL074", found: true, name: "one is shut off", set: func(h *topology.Host) {
+			give(h, "vm00", gpu1)
+			stop(h, "vm00")
+		}},
 		{id: "RL074", found: false, name: "a device each"},
-		{id: "RL074", found: false, name: "named twice by the same tenant", set: func(h *topology.Host) { give(h, "vm00", gpu0) }},
+		{id: "RL074", found: false, name: "named twice by the same tenant", set: func(h *topology.Host) {
+			give(h, "vm00", gpu0)
+		}},
 
-		{id: "RL075", found: true, name: "the disk of the host", set: func(h *topology.Host) { give(h, "vm00", nvme); stop(h, "vm00") }},
-		{id: "RL075", found: true, name: "the default route of the host", set: func(h *topology.Host) { give(h, "vm00", "0000:01:00.0"); stop(h, "vm00") }},
+		{id: "RL075", found: true, name: "the disk of the host", set: func(h *topology.Host) {
+			give(h, "vm00", nvme)
+			stop(h, "vm00")
+		}},
+		{id: "RL075", found: true, name: "the default route of the host", set: func(h *topology.Host) {
+			give(h, "vm00", "0000:01:00.0")
+			stop(h, "vm00")
+		}},
 		{id: "RL075", found: false, name: "a disk without file systems of the host", set: func(h *topology.Host) {
 			give(h, "vm00", nvme)
 			h.Storage[0].Mounts = nil
@@ -100,6 +140,9 @@ func tenantResCases() []testCase {
 			dev(h, gpu0).Driver = "nvidia"
 			h.GPUs[0].PersistMode = new(true)
 		}},
-		{id: "RL076", found: false, name: "on vfio-pci already", set: func(h *topology.Host) { stop(h, "vm00"); h.GPUs[0].PersistMode = new(true) }},
+		{id: "RL076", found: false, name: "on vfio-pci already", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			h.GPUs[0].PersistMode = new(true)
+		}},
 	}
 }

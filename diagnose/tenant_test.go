@@ -10,9 +10,15 @@ func pin(h *topology.Host, name string, vcpu int, list string) {
 func tenantCases() []testCase {
 	return []testCase{
 		{id: "RL060", found: true, name: "one CPU of both", set: func(h *topology.Host) { pin(h, "vm00", 0, "8") }},
-		{id: "RL060", found: true, name: "one of them is shut off", set: func(h *topology.Host) { pin(h, "vm00", 0, "8"); tenant(h, "vm01").State = "shut off" }},
+		{id: "RL060", found: true, name: "one of them is shut off", set: func(h *topology.Host) {
+			pin(h, "vm00", 0, "8")
+			tenant(h, "vm01").State = "shut off"
+		}},
 		{id: "RL060", found: false, name: "CPUs of their own"},
-		{id: "RL060", found: false, name: "siblings, which is RL065", set: func(h *topology.Host) { pin(h, "vm00", 0, "30"); pin(h, "vm01", 0, "62") }},
+		{id: "RL060", found: false, name: "siblings, which is RL065", set: func(h *topology.Host) {
+			pin(h, "vm00", 0, "30")
+			pin(h, "vm01", 0, "62")
+		}},
 
 		{id: "RL061", found: true, name: "not pinned", set: func(h *topology.Host) {
 			tenant(h, "vm00").Pins, tenant(h, "vm00").Floating = nil, new(cpus("2-7,34-39"))
@@ -25,23 +31,43 @@ func tenantCases() []testCase {
 		{id: "RL061", found: false, name: "floats over CPUs that are not isolated", set: func(h *topology.Host) {
 			tenant(h, "vm00").Pins, tenant(h, "vm00").Floating = nil, new(cpus("0-1,32-33"))
 		}},
-		{id: "RL061", found: false, name: "nothing is isolated", set: func(h *topology.Host) { pin(h, "vm00", 3, "2-7"); isolate(h, "") }},
-
-		{id: "RL062", found: true, name: "SMT was switched off", set: func(h *topology.Host) { h.CPUs.Online = cpus("0-31") }},
-		{id: "RL062", found: true, name: "emulator on a CPU that does not exist", set: func(h *topology.Host) { tenant(h, "vm01").EmulatorCPUs = new(cpus("64")) }},
-		{id: "RL062", found: false, name: "all online"},
-		{id: "RL062", found: false, name: "not known what is online", set: func(h *topology.Host) { h.CPUs.Online = topology.CPUSet{} }},
-
-		{id: "RL063", found: true, name: "two virtual CPUs more than pins", set: func(h *topology.Host) { tenant(h, "vm00").VCPUs = 30 }},
-		{id: "RL063", found: false, name: "as many"},
-		{id: "RL063", found: false, name: "none is pinned", set: func(h *topology.Host) { tenant(h, "vm00").Pins = nil }},
-		{id: "RL063", found: false, name: "the number of virtual CPUs is not known", set: func(h *topology.Host) { tenant(h, "vm00").VCPUs = 0 }},
-
-		{id: "RL064", found: true, name: "on its own virtual CPUs, as the makers of the machine had it", set: func(h *topology.Host) {
-			tenant(h, "vm00").EmulatorCPUs = new(cpus("2-7,34-39"))
+		{id: "RL061", found: false, name: "nothing is isolated", set: func(h *topology.Host) {
+			pin(h, "vm00", 3, "2-7")
+			isolate(h, "")
 		}},
-		{id: "RL064", found: true, name: "I/O threads on another tenant's", set: func(h *topology.Host) { tenant(h, "vm00").IOThreadCPUs = new(cpus("8")) }},
-		{id: "RL064", found: true, name: "not pinned", set: func(h *topology.Host) { tenant(h, "vm00").EmulatorCPUs = nil }},
+
+		{id: "RL062", found: true, name: "SMT was switched off", set: func(h *topology.Host) {
+			h.CPUs.Online = cpus("0-31")
+		}},
+		{id: "RL062", found: true, name: "emulator on a CPU that does not exist", set: func(h *topology.Host) {
+			tenant(h, "vm01").EmulatorCPUs = new(cpus("64"))
+		}},
+		{id: "RL062", found: false, name: "all online"},
+		{id: "RL062", found: false, name: "not known what is online", set: func(h *topology.Host) {
+			h.CPUs.Online = topology.CPUSet{}
+		}},
+
+		{id: "RL063", found: true, name: "two virtual CPUs more than pins", set: func(h *topology.Host) {
+			tenant(h, "vm00").VCPUs = 30
+		}},
+		{id: "RL063", found: false, name: "as many"},
+		{id: "RL063", found: false, name: "none is pinned", set: func(h *topology.Host) {
+			tenant(h, "vm00").Pins = nil
+		}},
+		{id: "RL063", found: false, name: "the number of virtual CPUs is not known", set: func(h *topology.Host) {
+			tenant(h, "vm00").VCPUs = 0
+		}},
+
+		{id: "RL064", found: true, name: "on its own virtual CPUs, as the makers of the machine had it",
+			set: func(h *topology.Host) {
+				tenant(h, "vm00").EmulatorCPUs = new(cpus("2-7,34-39"))
+			}},
+		{id: "RL064", found: true, name: "I/O threads on another tenant's", set: func(h *topology.Host) {
+			tenant(h, "vm00").IOThreadCPUs = new(cpus("8"))
+		}},
+		{id: "RL064", found: true, name: "not pinned", set: func(h *topology.Host) {
+			tenant(h, "vm00").EmulatorCPUs = nil
+		}},
 		{id: "RL064", found: false, name: "on housekeeping CPUs"},
 		{id: "RL064", found: false, name: "not pinned, with a cpuset elsewhere", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").Floating = nil, new(cpus("0,32"))
@@ -50,10 +76,18 @@ func tenantCases() []testCase {
 			tenant(h, "vm00").EmulatorCPUs = new(cpus("8"))
 			tenant(h, "vm01").State = "shut off"
 		}},
-		{id: "RL064", found: false, name: "virtual CPUs are not pinned either", set: func(h *topology.Host) { tenant(h, "vm00").Pins, tenant(h, "vm00").EmulatorCPUs = nil, nil }},
+		{id: "RL064", found: false, name: "virtual CPUs are not pinned either", set: func(h *topology.Host) {
+			tenant(h, "vm00").Pins, tenant(h, "vm00").EmulatorCPUs = nil, nil
+		}},
 
-		{id: "RL065", found: true, name: "a thread each", set: func(h *topology.Host) { pin(h, "vm00", 0, "30"); pin(h, "vm01", 0, "62") }},
+		{id: "RL065", found: true, name: "a thread each", set: func(h *topology.Host) {
+			pin(h, "vm00", 0, "30")
+			pin(h, "vm01", 0, "62")
+		}},
 		{id: "RL065", found: false, name: "whole cores"},
-		{id: "RL065", found: false, name: "both on the same CPU, which is RL060", set: func(h *topology.Host) { pin(h, "vm00", 0, "30"); pin(h, "vm01", 0, "30") }},
+		{id: "RL065", found: false, name: "both on the same CPU, which is RL060", set: func(h *topology.Host) {
+			pin(h, "vm00", 0, "30")
+			pin(h, "vm01", 0, "30")
+		}},
 	}
 }

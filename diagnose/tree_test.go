@@ -24,7 +24,8 @@ const (
 	cpus = "sys/devices/system/cpu"
 )
 
-// A treeCase changes a file of the machine and names what must be found then: the way from the file to the finding, with every reader in it.
+// A treeCase changes a file of the machine and names what must be found then: the way from the file
+// to the finding, with every reader in it.
 type treeCase struct {
 	name    string
 	change  func(*hostfixture.Tree)
@@ -53,7 +54,8 @@ var treeCases = []treeCase{
 			t.Link(gpu1+"/driver", "sys/bus/pci/drivers/nvidia")
 		}},
 	{name: "power saving is not claimed of a card on vfio-pci", id: "RL004"},
-	{name: "eight of sixteen lanes", id: "RL002", subject: "0000:06:00.0", reads: "current_link_width=8 max_link_width=16",
+	{name: "eight of sixteen lanes", id: "RL002", subject: "0000:06:00.0",
+		reads:  "current_link_width=8 max_link_width=16",
 		change: write(gpu0+"/current_link_width", "8")},
 	{name: "all lanes", id: "RL002"},
 	{name: "a slot of an older generation", id: "RL001", subject: "0000:06:00.0", reads: "max_link_speed=8.0 GT/s"},
@@ -87,13 +89,15 @@ var treeCases = []treeCase{
 			t.RemoveAll("iommu_group")
 		}},
 	{name: "an IOMMU", id: "RL020"},
-	{name: "a group that a GPU shares with a NIC", id: "RL021", subject: "0000:06:00.0,0000:41:00.0", change: func(t *hostfixture.Tree) {
-		t.Remove(nic0 + "/iommu_group")
-		t.Link(nic0+"/iommu_group", "sys/kernel/iommu_groups/20")
-		t.Link("sys/kernel/iommu_groups/20/devices/0000:41:00.0", nic0)
-	}},
+	{name: "a group that a GPU shares with a NIC", id: "RL021", subject: "0000:06:00.0,0000:41:00.0",
+		change: func(t *hostfixture.Tree) {
+			t.Remove(nic0 + "/iommu_group")
+			t.Link(nic0+"/iommu_group", "sys/kernel/iommu_groups/20")
+			t.Link("sys/kernel/iommu_groups/20/devices/0000:41:00.0", nic0)
+		}},
 	{name: "a group of a GPU and its own audio function", id: "RL021"},
-	{name: "a switch that sends its devices' traffic up", id: "RL023", subject: "0000:63:00.0,0000:63:01.0", reads: "ReqRedir+",
+	{name: "a switch that sends its devices' traffic up", id: "RL023", subject: "0000:63:00.0,0000:63:01.0",
+		reads:  "ReqRedir+",
 		change: switchWithACS(0x1d)},
 	{name: "a switch that lets it through", id: "RL023", change: switchWithACS(0)},
 	{name: "memory that the firmware keeps for a device", id: "RL025", subject: "0000:06:00.0,0000:06:00.1",
@@ -103,9 +107,11 @@ var treeCases = []treeCase{
 		t.Raw(gpu0+"/config", strings.Repeat("\xff", 256))
 	}},
 	{name: "a device that answers", id: "RL032"},
-	{name: "a device in D3cold", id: "RL033", subject: "0000:06:00.0", change: write(gpu0+"/power_state", "D3cold", gpu0+"/d3cold_allowed", "1")},
+	{name: "a device in D3cold", id: "RL033", subject: "0000:06:00.0", change: write(gpu0+"/power_state", "D3cold",
+		gpu0+"/d3cold_allowed", "1")},
 	{name: "a device in D0", id: "RL033"},
-	{name: "more virtual functions than the firmware has", id: "RL034", subject: "0000:41:00.0", change: write(nic0+"/sriov_numvfs", "9")},
+	{name: "more virtual functions than the firmware has", id: "RL034", subject: "0000:41:00.0",
+		change: write(nic0+"/sriov_numvfs", "9")},
 	{name: "as many as it has", id: "RL034", change: write(nic0+"/sriov_numvfs", "8")},
 	{name: "fewer hugepages than the command line asks for", id: "RL040", reads: "nr_hugepages=48",
 		subject: "host", change: write("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "48")},
@@ -128,7 +134,8 @@ var treeCases = []treeCase{
 	{name: "swap in use", id: "RL044", subject: "host", reads: "/proc/swaps",
 		change: write("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/swapfile file 8388604 0 -2")},
 	{name: "no swap", id: "RL044"},
-	{name: "NUMA balancing", id: "RL045", subject: "host", reads: "/proc/sys/kernel/numa_balancing", change: write("proc/sys/kernel/numa_balancing", "1")},
+	{name: "NUMA balancing", id: "RL045", subject: "host", reads: "/proc/sys/kernel/numa_balancing",
+		change: write("proc/sys/kernel/numa_balancing", "1")},
 	{name: "no NUMA balancing", id: "RL045"},
 	{name: "isolation that takes one thread of a core", id: "RL050", subject: "34",
 		change: write(cpus+"/isolated", "2-29,35-61")},
@@ -136,25 +143,31 @@ var treeCases = []treeCase{
 	{name: "interrupts on isolated CPUs", id: "RL051", subject: "5", change: func(t *hostfixture.Tree) {
 		t.File("proc/irq/77/effective_affinity_list", "5")
 		t.File("proc/irq/77/smp_affinity_list", "0-63")
-		t.File("proc/interrupts", "            CPU0       CPU5\n  77:          0        120   PCI-MSI 524288-edge      eno1")
+		t.File("proc/interrupts", "            CPU0       CPU5\n  77:          0        120   PCI-MSI 524288-edge  "+
+			"    eno1")
 	}},
 	{name: "interrupts elsewhere", id: "RL051", change: func(t *hostfixture.Tree) {
 		t.File("proc/irq/77/effective_affinity_list", "0")
 		t.File("proc/irq/77/smp_affinity_list", "0-1")
-		t.File("proc/interrupts", "            CPU0       CPU5\n  77:        120          0   PCI-MSI 524288-edge      eno1")
+		t.File("proc/interrupts", "            CPU0       CPU5\n  77:        120          0   PCI-MSI 524288-edge  "+
+			"    eno1")
 	}},
-	{name: "isolation asked for and not there", id: "RL052", subject: "2-29,34-61", reads: "isolcpus=2-29,34-61", change: write(cpus+"/isolated", "")},
+	{name: "isolation asked for and not there", id: "RL052", subject: "2-29,34-61", reads: "isolcpus=2-29,34-61",
+		change: write(cpus+"/isolated", "")},
 	{name: "isolation as asked for", id: "RL052"},
 	{name: "an empty isolcpus", id: "RL053", subject: "host", change: func(t *hostfixture.Tree) {
 		t.File("proc/cmdline", t.Text("proc/cmdline")+" isolcpus=")
 	}},
 	{name: "no empty list", id: "RL053"},
 	{name: "a governor that saves power on one core", id: "RL054", subject: "7,39", reads: "scaling_governor",
-		change: write(cpus+"/cpu7/cpufreq/scaling_governor", "powersave", cpus+"/cpu39/cpufreq/scaling_governor", "powersave")},
+		change: write(cpus+"/cpu7/cpufreq/scaling_governor", "powersave", cpus+"/cpu39/cpufreq/scaling_governor",
+			"powersave")},
 	{name: "performance everywhere", id: "RL054"},
-	{name: "two tenants on the same CPUs", id: "RL060", subject: "vm00,vm01", tenants: []string{domain("vm00", "2", "3"), domain("vm01", "3", "4")}},
+	{name: "two tenants on the same CPUs", id: "RL060", subject: "vm00,vm01",
+		tenants: []string{domain("vm00", "2", "3"), domain("vm01", "3", "4")}},
 	{name: "two tenants apart", id: "RL060", tenants: []string{domain("vm00", "2", "3"), domain("vm01", "4", "5")}},
-	{name: "a tenant that floats over isolated CPUs", id: "RL061", subject: "vm00", tenants: []string{domain("vm00", "2-9", "2-9")}},
+	{name: "a tenant that floats over isolated CPUs", id: "RL061", subject: "vm00",
+		tenants: []string{domain("vm00", "2-9", "2-9")}},
 	{name: "a tenant pinned one to one", id: "RL061", tenants: []string{domain("vm00", "2", "3")}},
 	{name: "a bond of two ports", id: "RL080", subject: "bond0", reads: "802.3ad", change: bond("802.3ad 4")},
 	{name: "a bond of which one port works at a time", id: "RL080", change: bond("active-backup 1")},
@@ -170,9 +183,10 @@ var treeCases = []treeCase{
 		}
 	}},
 	{name: "GIDs of both versions", id: "RL090"},
-	{name: "a GPU of the host beside an RDMA NIC without a peer memory module", id: "RL096", subject: "0000:06:00.0", change: func(t *hostfixture.Tree) {
-		nvidiaOnHost(t)
-	}},
+	{name: "a GPU of the host beside an RDMA NIC without a peer memory module", id: "RL096", subject: "0000:06:00.0",
+		change: func(t *hostfixture.Tree) {
+			nvidiaOnHost(t)
+		}},
 	{name: "the peer memory module is loaded", id: "RL096", change: func(t *hostfixture.Tree) {
 		nvidiaOnHost(t)
 		t.File("proc/modules", t.Text("proc/modules")+"\nnvidia_peermem 16384 0 - Live 0x0")
@@ -185,8 +199,9 @@ var treeCases = []treeCase{
 	}},
 }
 
-// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have this ACS control register: bits 0 to 4 are source
-// validation, translation blocking, request redirect, completion redirect and upstream forwarding.
+// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have this
+// ACS control register: bits 0 to 4 are source validation, translation blocking, request redirect,
+// completion redirect and upstream forwarding.
 func switchWithACS(control uint16) func(*hostfixture.Tree) {
 	return func(t *hostfixture.Tree) {
 		f := hostfixture.Function{
@@ -205,9 +220,11 @@ func switchWithACS(control uint16) func(*hostfixture.Tree) {
 		bridge("0000:63:01.0", "downstream port", [2]uint8{0x65, 0x65}, &control)
 		above := f.Above
 		f.Port, f.ACS = "", nil
-		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:00.0"), "0000:64:00.0", "0x030200", "10de:20b5", "nvidia"
+		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:00.0"), "0000:64:00.0", "0x030200",
+			"10de:20b5", "nvidia"
 		t.AddFunction(f)
-		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:01.0"), "0000:65:00.0", "0x020000", "15b3:1019", "mlx5_core"
+		f.Above, f.Addr, f.Class, f.ID, f.Driver = append(above[:2:2], "0000:63:01.0"), "0000:65:00.0", "0x020000",
+			"15b3:1019", "mlx5_core"
 		t.AddFunction(f)
 	}
 }

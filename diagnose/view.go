@@ -64,7 +64,8 @@ func newView(h *topology.Host) *view {
 	return v
 }
 
-// computes reports whether g is a card (or module) to compute on. One without a kind is named by a tool that lists only such.
+// computes reports whether g is a card (or module) to compute on. One without a kind is named by a
+// tool that lists only such.
 func (v *view) computes(g *topology.GPU) bool {
 	return g.Kind == "" || g.Kind == topology.GPUDiscrete
 }
@@ -72,14 +73,15 @@ func (v *view) computes(g *topology.GPU) bool {
 // fastMbps is from where on a NIC is taken for one of the fabric: nobody pays for 25 Gb/s to browse.
 const fastMbps = 25_000
 
-// isFabric reports whether n is a NIC for RDMA, or could be: one that is given to a tenant shows no RDMA device on the host. RDMA in software
-// makes no NIC one of the fabric.
+// isFabric reports whether n is a NIC for RDMA, or could be: one that is given to a tenant shows no
+// RDMA device on the host. RDMA in software makes no NIC one of the fabric.
 func (v *view) isFabric(n *topology.NIC) bool {
 	if n.PF != nil {
 		return false
 	}
 	if n.Address == nil {
-		return len(v.PCI) == 0 // known by a matrix, which lists NICs for RDMA only; elsewhere it is a device of software
+		// known by a matrix, which lists NICs for RDMA only; elsewhere it is a device of software
+		return len(v.PCI) == 0
 	}
 	if len(hardwareRDMA(n)) > 0 || n.SpeedMbps != nil && *n.SpeedMbps >= fastMbps {
 		return true
@@ -92,8 +94,8 @@ func (v *view) isFabric(n *topology.NIC) bool {
 		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
 }
 
-// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network device. rdma link names them as it is told;
-// everybody follows its manual page.
+// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network
+// device. rdma link names them as it is told; everybody follows its manual page.
 func hardwareRDMA(n *topology.NIC) []string {
 	var out []string
 	for _, name := range n.RDMA {
@@ -104,7 +106,8 @@ func hardwareRDMA(n *topology.NIC) []string {
 	return out
 }
 
-// servesLabs looks for signs that the machine hosts virtual machines or RDMA work. On a desktop swap and a governor that saves power are right.
+// servesLabs looks for signs that the machine hosts virtual machines or RDMA work. On a desktop
+// swap and a governor that saves power are right.
 func (v *view) servesLabs() bool {
 	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
 		return true
@@ -132,8 +135,8 @@ func (v *view) ifServing() Severity {
 	return Info
 }
 
-// isVFIO reports whether a driver keeps a device for a virtual machine: vfio-pci, and the variants that some vendors have
-// (mlx5_vfio_pci, nvgrace_gpu_vfio_pci).
+// isVFIO reports whether a driver keeps a device for a virtual machine: vfio-pci, and the variants
+// that some vendors have (mlx5_vfio_pci, nvgrace_gpu_vfio_pci).
 func isVFIO(driver string) bool { return strings.Contains(driver, "vfio") }
 
 // gpuAt returns the GPU at a, of any kind, or nil.
@@ -146,29 +149,37 @@ func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
 	return nil
 }
 
-// isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric: what labs are made of.
+// isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric:
+// what labs are made of.
 func (v *view) isCard(a topology.PCIAddr) bool {
-	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return g.Address != nil && g.Address.SameDevice(a) }) ||
+	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool {
+		return g.Address != nil && g.Address.SameDevice(a)
+	}) ||
 		slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
 // standIn reports whether a is what an emulated host has in place of a GPU.
 func (v *view) standIn(a topology.PCIAddr) bool {
-	return slices.ContainsFunc(v.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a })
+	return slices.ContainsFunc(v.GPUs, func(g topology.GPU) bool {
+		return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a
+	})
 }
 
 // holders returns the tenants that have any of the given functions.
 func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
 	var out []*topology.Tenant
 	for i := range v.Tenants {
-		if slices.ContainsFunc(v.Tenants[i].Devices, func(d topology.TenantDevice) bool { return slices.Contains(functions, d.PCI) }) {
+		if slices.ContainsFunc(v.Tenants[i].Devices, func(d topology.TenantDevice) bool {
+			return slices.Contains(functions, d.PCI)
+		}) {
 			out = append(out, &v.Tenants[i])
 		}
 	}
 	return out
 }
 
-// stopped reports whether libvirt says that the tenant does not run. A state that is not known counts as running: it holds what it names.
+// stopped reports whether libvirt says that the tenant does not run. A state that is not known
+// counts as running: it holds what it names.
 func stopped(t *topology.Tenant) bool { return t.State == "shut off" || t.State == "crashed" }
 
 // A need is why the host cannot do without a function.
@@ -213,7 +224,8 @@ func (v *view) describe(a topology.PCIAddr) string {
 	return s
 }
 
-// fromFiles reports whether the facts are from the files that the evidence names, and not from another tool's account of them.
+// fromFiles reports whether the facts are from the files that the evidence names, and not from
+// another tool's account of them.
 func (v *view) fromFiles() bool {
 	switch v.Provenance.Kind {
 	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci:
@@ -222,7 +234,8 @@ func (v *view) fromFiles() bool {
 	return true
 }
 
-// origin is added to the evidence when the host was not read from files: the paths then only say where the fact is on a live machine.
+// origin is added to the evidence when the host was not read from files: the paths then only say
+// where the fact is on a live machine.
 func (v *view) origin() string {
 	if v.fromFiles() {
 		return ""
@@ -273,7 +286,8 @@ func numbers(list []int) string {
 	return strings.Join(words, ",")
 }
 
-// few joins at most limit items and says how many more there are: a machine may have 500 interrupts, a line of evidence not.
+// few joins at most limit items and says how many more there are: a machine may have 500
+// interrupts, a line of evidence not.
 func few(list []string, limit int, sep string) string {
 	if len(list) <= limit {
 		return strings.Join(list, sep)

@@ -8,7 +8,8 @@ import (
 
 func TestSizesAreWrittenWithTheLargestUnitThatFits(t *testing.T) {
 	t.Parallel()
-	for bytes, want := range map[uint64]string{0: "0 bytes", 1000: "1000 bytes", 4096: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB", 24268 << 20: "24268 MiB",
+	for bytes, want := range map[uint64]string{0: "0 bytes", 1000: "1000 bytes", 4096: "4 KiB", 2 << 20: "2 MiB",
+		1 << 30: "1 GiB", 24268 << 20: "24268 MiB",
 		1 << 40: "1 TiB", 67_361_234_944 + 512: "64240 MiB", 12_345_679: "11 MiB"} {
 		if got := size(bytes); got != want {
 			t.Errorf("size(%d) = %q, want %q", bytes, got, want)
@@ -19,7 +20,8 @@ func TestSizesAreWrittenWithTheLargestUnitThatFits(t *testing.T) {
 func TestLongListsAreCutShort(t *testing.T) {
 	t.Parallel()
 	list := []string{"a", "b", "c", "d"}
-	for limit, want := range map[int]string{4: "a, b, c, d", 5: "a, b, c, d", 3: "a, b, c, and 1 more", 1: "a, and 3 more"} {
+	for limit, want := range map[int]string{4: "a, b, c, d", 5: "a, b, c, d", 3: "a, b, c, and 1 more",
+		1: "a, and 3 more"} {
 		if got := few(list, limit, ", "); got != want {
 			t.Errorf("few(%d) = %q, want %q", limit, got, want)
 		}
@@ -79,7 +81,8 @@ func TestAHostServesLabsWhenAnythingOfThemIsThere(t *testing.T) {
 }
 
 func nicSpeed(h *topology.Host, mbps int64) {
-	h.NICs = []topology.NIC{{Address: new(address("0000:00:1f.6")), Ports: []topology.Netdev{{Name: "eno1", SpeedMbps: &mbps}}}}
+	h.NICs = []topology.NIC{{Address: new(address("0000:00:1f.6")),
+		Ports: []topology.Netdev{{Name: "eno1", SpeedMbps: &mbps}}}}
 }
 
 func nicRDMA(h *topology.Host, name string) {

@@ -1,5 +1,5 @@
-// Package driver says what it takes to make the nodes of a lab exist. Its subpackages do it: qemu for labs on any Linux machine,
-// without a daemon and without privileges.
+// Package driver says what it takes to make the nodes of a lab exist. Its subpackages do it: qemu
+// for labs on any Linux machine, without a daemon and without privileges.
 //
 // A driver knows nothing of what runs in the nodes but that an agent answers there, and nothing of benchmarks.
 package driver
@@ -12,11 +12,13 @@ import (
 
 // A Spec is one node as it is to be.
 type Spec struct {
-	Lab    string // the lab's name, for process lists
-	Name   string // unique in the lab
-	Dir    string // a directory of the node's own, for sockets and logs; short, since a socket's path has at most 107 bytes
-	CPUs   int    // virtual CPUs
-	Memory int64  // bytes
+	Lab  string // the lab's name, for process lists
+	Name string // unique in the lab
+	// a directory of the node's own, for sockets and logs; short, since a socket's path has at most
+	// 107 bytes
+	Dir    string
+	CPUs   int   // virtual CPUs
+	Memory int64 // bytes
 	NICs   []NIC
 
 	// Attached, if not nil, is called when the node's sockets can be connected to and before its CPUs run.
@@ -41,7 +43,8 @@ type Node struct {
 	Console     string    `json:"console"` // unix socket of the serial console
 	Log         string    `json:"log"`     // file with what the console printed
 
-	// Setup is the connection to the guest's setup port, for whoever started the node to use once and close; see guest.NewSetup.
+	// Setup is the connection to the guest's setup port, for whoever started the node to use once
+	// and close; see guest.NewSetup.
 	Setup net.Conn `json:"-"`
 }
 
@@ -59,7 +62,8 @@ const (
 type Driver interface {
 	// Name is what the lab file calls the driver.
 	Name() string
-	// Prepare makes ready whatever nodes of this shape start from, so that Start is fast. It may take long and reports its steps.
+	// Prepare makes ready whatever nodes of this shape start from, so that Start is fast. It may
+	// take long and reports its steps.
 	Prepare(ctx context.Context, shape Spec, progress func(step string)) error
 	// Start makes the node exist and run. When it returns, the node's CPUs run; its agent answers soon after.
 	Start(ctx context.Context, spec Spec) (*Node, error)

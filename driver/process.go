@@ -66,8 +66,10 @@ func parseStat(b []byte) (stat, error) {
 	// The command in parentheses may hold anything, spaces and parentheses too: fields are counted from the last ')'.
 	i := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[i+1:]))
-	const stateField, flagsField, threadsField, startField = 0, 9 - 3, 20 - 3, 22 - 3 // proc(5) calls the first of them number 3
-	const pfExiting = 0x4                                                             // PF_EXITING in the kernel's include/linux/sched.h
+	// proc(5) calls the first of them number 3
+	const stateField, flagsField, threadsField, startField = 0, 9 - 3, 20 - 3, 22 - 3
+	// PF_EXITING in the kernel's include/linux/sched.h
+	const pfExiting = 0x4
 	if i < 0 || len(f) <= startField || len(f[stateField]) != 1 {
 		return stat{}, fmt.Errorf("unexpected %.80q", b)
 	}
@@ -87,8 +89,9 @@ func parseStat(b []byte) (stat, error) {
 	return stat{start, state, threads, flags&pfExiting != 0 || state == 'Z' || state == 'X'}, nil
 }
 
-// over reports whether a process has ended and waits for nothing but its parent. While other threads than the first, which alone shows as
-// a zombie, are on their way out, it still has its files open.
+// over reports whether a process has ended and waits for nothing but its parent. While other
+// threads than the first, which alone shows as a zombie, are on their way out, it still has its
+// files open.
 func (s stat) over() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 // Alive reports whether this very process still runs. A zombie does not.
@@ -103,8 +106,9 @@ func (p Process) Alive() bool {
 	return err == nil && s.start == p.StartTime && !s.over()
 }
 
-// Settle waits for the process to be gone if it is on its way out: it is alive until its files are closed, which takes a QEMU with its memory seconds on a busy machine, and
-// will never answer again. It returns at once where the process runs, or is gone.
+// Settle waits for the process to be gone if it is on its way out: it is alive until its files are
+// closed, which takes a QEMU with its memory seconds on a busy machine, and will never answer
+// again. It returns at once where the process runs, or is gone.
 func (p Process) Settle(ctx context.Context) error {
 	if s, err := procStat(p.PID); err != nil || s.start != p.StartTime || !s.exiting {
 		return nil // Alive knows of those that are gone
@@ -112,8 +116,9 @@ func (p Process) Settle(ctx context.Context) error {
 	return p.Wait(ctx)
 }
 
-// Signal sends sig to this very process and never to another that has its number: the kernel's handle (pidfd) is taken first and the
-// identity compared while it is held. A process that is gone is os.ErrProcessDone.
+// Signal sends sig to this very process and never to another that has its number: the kernel's
+// handle (pidfd) is taken first and the identity compared while it is held. A process that is gone
+// is os.ErrProcessDone.
 func (p Process) Signal(sig syscall.Signal) error {
 	h, err := os.FindProcess(p.PID) // a pidfd, on kernels from 5.4 on
 	if err != nil {
@@ -164,7 +169,8 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 			continue
 		}
 		args := strings.Split(string(b), "\x00")
-		if !strings.HasPrefix(filepath.Base(args[0]), program) || !strings.Contains(strings.Join(args[1:], "\x00"), text) {
+		if !strings.HasPrefix(filepath.Base(args[0]), program) || !strings.Contains(strings.Join(args[1:], "\x00"),
+			text) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(d))
@@ -181,10 +187,13 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 // startLimit bounds the wait for the arguments of a program that is just being started.
 const startLimit = time.Second
 
-// commandLine returns the arguments of the process with a directory in /proc: none of one that is gone, and of a kernel thread.
+// commandLine returns the arguments of the process with a directory in /proc: none of one that is
+// gone, and of a kernel thread.
 //
-// While the kernel starts a program, it has closed the files that the program does not inherit, so that a lock of the one who starts it may be free, and there are no arguments
-// yet. Who looks for the processes of a rackless that was killed right then would miss one, so it waits until they are there.
+// While the kernel starts a program, it has closed the files that the program does not inherit, so
+// that a lock of the one who starts it may be free, and there are no arguments yet. Who looks for
+// the processes of a rackless that was killed right then would miss one, so it waits until they are
+// there.
 func commandLine(dir string) []byte {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
@@ -194,7 +203,8 @@ func commandLine(dir string) []byte {
 	}
 }
 
-// isStarting reports whether a process has a program and no place for arguments yet. A kernel thread has no program; a process that has removed its arguments has their place.
+// isStarting reports whether a process has a program and no place for arguments yet. A kernel
+// thread has no program; a process that has removed its arguments has their place.
 func isStarting(dir string) bool {
 	if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
 		return false

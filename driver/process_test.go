@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary stand in for other programs: called with an argument of its own, it waits until its input ends.
+// TestMain lets the test binary stand in for other programs: called with an argument of its own, it
+// waits until its input ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		fmt.Println("ready")
@@ -45,7 +46,8 @@ func start(t *testing.T, name string, args ...string) *standIn {
 		name = self
 	}
 	cmd := &exec.Cmd{Path: self, Args: append([]string{name, "stand-in"}, args...)}
-	if base := filepath.Base(name); strings.ContainsAny(base, " ()") { // the kernel takes comm from the file, not from the argument
+	if base := filepath.Base(name); strings.ContainsAny(base, " ()") {
+		// the kernel takes comm from the file, not from the argument
 		cmd.Path = filepath.Join(t.TempDir(), base)
 		if err := os.Link(self, cmd.Path); err != nil {
 			b, readErr := os.ReadFile(self) // another file system
@@ -132,7 +134,8 @@ func TestZombieIsNotAlive(t *testing.T) {
 	if err := c.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Wait(limited(t)); err != nil { // nobody has waited for it, in the way of wait(2), so a zombie is all it can become
+	if err := c.Wait(limited(t)); err != nil {
+		// nobody has waited for it, in the way of wait(2), so a zombie is all it can become
 		t.Fatal(err)
 	}
 	if s, err := procStat(c.PID); err != nil || s.state != 'Z' {
@@ -200,7 +203,8 @@ func TestStatWithAnyCommandName(t *testing.T) {
 				t.Fatalf("the process is called %q, %v: the test tests nothing", b, err)
 			}
 			other := start(t, "")
-			if !c.Alive() || c.StartTime > other.StartTime || other.StartTime-c.StartTime > 100*20 { // 100 ticks a second
+			if !c.Alive() || c.StartTime > other.StartTime || other.StartTime-c.StartTime > 100*20 {
+				// 100 ticks a second
 				t.Errorf("alive %v, started at %d, the next child at %d", c.Alive(), c.StartTime, other.StartTime)
 			}
 		})
@@ -220,11 +224,13 @@ func TestParseStat(t *testing.T) {
 		want stat
 		over bool
 	}{
-		"a process that sleeps":                    {line("qemu", "S", "5", "700"), stat{700, 'S', 5, false}, false},
-		"a command like a zombie":                  {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1, false}, false},
-		"a zombie":                                 {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1, true}, true},
+		"a process that sleeps": {line("qemu", "S", "5", "700"), stat{700, 'S', 5, false}, false},
+		"a command like a zombie": {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1, false},
+			false},
+		"a zombie": {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1, true}, true},
 		"a first thread that waits for the others": {line("qemu", "Z", "3", "700"), stat{700, 'Z', 3, true}, false},
-		"one that closes its files":                {with("4194564", "qemu", "R", "1", "700"), stat{700, 'R', 1, true}, false},
+		"one that closes its files": {with("4194564", "qemu", "R", "1", "700"), stat{700, 'R', 1, true},
+			false},
 	} {
 		if got, err := parseStat(tt.in); err != nil || got != tt.want || got.over() != tt.over {
 			t.Errorf("%s: got %v, over %v, %v", name, got, got.over(), err)
@@ -260,7 +266,8 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// A process is found from the moment in which its start returns, so that what a killed rackless has just started is not missed: QEMU was, once in some hundred times.
+// A process is found from the moment in which its start returns, so that what a killed rackless has
+// just started is not missed: QEMU was, once in some hundred times.
 func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -306,7 +313,8 @@ func TestProcessesUsingFindsByProgramAndArgument(t *testing.T) {
 	if got := find("qemu-system", "logfile="+dir+"/lab/"); !slices.Equal(got, []Process{c.Process}) {
 		t.Errorf("got %v, want %v alone", got, c.Process)
 	}
-	if got := find("qemu-system", "logfile="+dir+"/lab"); !slices.Contains(got, c.Process) || !slices.Contains(got, neighbour.Process) || len(got) != 2 {
+	if got := find("qemu-system", "logfile="+dir+"/lab"); !slices.Contains(got, c.Process) ||
+		!slices.Contains(got, neighbour.Process) || len(got) != 2 {
 		t.Errorf("by the start of both names: got %v", got)
 	}
 	if got := find("", "\x00logfile="+dir+"/lab/vm00/console.log\x00"); len(got) != 1 { // a whole argument

@@ -16,21 +16,28 @@ const agentPort = "org.qemu.guest_agent.0"
 const agentChardev = "ga"
 
 // amdModel is qemu64, the emulation that costs least, made a processor of AMD's:
-//   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not twice. Guests that the host's QEMU translated did not come up in
+//   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not
+//     twice. Guests that the host's QEMU translated did not come up in
 //     nine minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
-//   - Of AMD's processors Linux believes in threads, and in who shares an L3, by topoext, and in a steady TSC by invtsc. QEMU emulates neither as an instruction, nor
+//   - Of AMD's processors Linux believes in threads, and in who shares an L3, by topoext, and in a
+//     steady TSC by invtsc. QEMU emulates neither as an instruction, nor
 //     needs to: both only say what the machine is like. x-force-features leaves them on.
 //   - arat says that timers go on in idle CPUs, as they do.
-//   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
+//   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for
+//     each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
 //     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its timer's interrupt in service (seen with "info lapic").
-const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
+const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual " +
+	"AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
 
-// intelModel is qemu64 as a processor of Intel's, whose threads Linux takes from leaf 0xb, and who shares an L3 from leaf 4. Its hosts have no KVM.
+// intelModel is qemu64 as a processor of Intel's, whose threads Linux takes from leaf 0xb, and who
+// shares an L3 from leaf 4. Its hosts have no KVM.
 const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
 
-// cpuModel is AMD's wherever the firmware can place the devices. Of an AMD CPU SeaBIOS 1.16 believes that it has 40 address bits, and then, on a machine with memory above
-// 4 GiB, leaves 512 MiB of room at each port with a NIC. At a port of a switch, next to a GPU whose BAR has 32 bits, that is to lie below 4 GiB, where it is not: SeaBIOS
-// halts with "PCI: out of 32bit address space".
+// cpuModel is AMD's wherever the firmware can place the devices. Of an AMD CPU SeaBIOS 1.16
+// believes that it has 40 address bits, and then, on a machine with memory above 4 GiB, leaves 512
+// MiB of room at each port with a NIC. At a port of a switch, next to a GPU whose BAR has 32 bits,
+// that is to lie below 4 GiB, where it is not: SeaBIOS halts with "PCI: out of 32bit address
+// space".
 func cpuModel(p *Profile) string {
 	if len(p.Switches) > 0 && p.Memory() >= memoryBelow4G {
 		return intelModel
@@ -73,8 +80,8 @@ type Boot struct {
 	Environment []string
 }
 
-// args returns QEMU's arguments. Everything that the guest can see is a function of profile, accelerator and what boots alone: files and sockets
-// are the host's own.
+// args returns QEMU's arguments. Everything that the guest can see is a function of profile,
+// accelerator and what boots alone: files and sockets are the host's own.
 func (m machine) args() []string {
 	p := m.profile
 	mib := func(b int64) string { return strconv.FormatInt(b>>20, 10) + "M" }
@@ -83,24 +90,29 @@ func (m machine) args() []string {
 	a := []string{
 		"-name", "rackless-host-" + m.name,
 		"-nodefaults", "-no-user-config", "-display", "none",
-		// With the HPET, unlike nodes: against it a kernel that is emulated on a busy machine finds its TSC good. Without it, it held the TSC against the
-		// ticks that it had missed, gave it up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The IOMMU's interrupt
-		// remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
+		// With the HPET, unlike nodes: against it a kernel that is emulated on a busy machine finds
+		// its TSC good. Without it, it held the TSC against the ticks that it had missed, gave it
+		// up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The
+		// IOMMU's interrupt remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
 		"-machine", "q35,kernel-irqchip=split,vmport=off",
 		"-accel", m.accel, "-cpu", cpuModel(p),
 		// A die of a package is a NUMA node: that gives each an L3 of its own.
-		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages, coresPerDie, p.ThreadsPerCore),
+		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,
+			coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
-		// rackless inspect shows the first two as the machine's vendor and product, and tells stand-ins for GPUs by the first.
+		// rackless inspect shows the first two as the machine's vendor and product, and tells
+		// stand-ins for GPUs by the first.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
 		if m.ram.dir != "" {
-			backend = fmt.Sprintf("memory-backend-file,id=ram%d,size=%s,mem-path=%s/ram%d,share=%s", i, mib(int64(n.Memory)), escape(m.ram.dir), i, onOff(m.ram.share))
+			backend = fmt.Sprintf("memory-backend-file,id=ram%d,size=%s,mem-path=%s/ram%d,share=%s", i,
+				mib(int64(n.Memory)), escape(m.ram.dir), i, onOff(m.ram.share))
 		}
-		a = append(a, "-object", backend, "-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", i, i*perNode, (i+1)*perNode-1, i))
+		a = append(a, "-object", backend, "-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", i, i*perNode,
+			(i+1)*perNode-1, i))
 	}
 	for i, row := range p.Distances {
 		for j, d := range row {
@@ -123,11 +135,13 @@ func (m machine) args() []string {
 	}
 	a = append(a,
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("socket,id=serial,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.serial, escape(m.log)), "-serial", "chardev:serial",
+		"-chardev", fmt.Sprintf("socket,id=serial,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.serial,
+			escape(m.log)), "-serial", "chardev:serial",
 		"-device", "intel-iommu,intremap=on,eim=on,caching-mode=on,device-iotlb=on",
-		// What no real machine has goes to fixed places on the root bus of the chipset, so that nothing moves when a profile changes.
-		// Each queue of a virtio device is a file descriptor that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a disk it was 138 of
-		// them, and the loop used up a core of the machine below.
+		// What no real machine has goes to fixed places on the root bus of the chipset, so that
+		// nothing moves when a profile changes. Each queue of a virtio device is a file descriptor
+		// that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a
+		// disk it was 138 of them, and the loop used up a core of the machine below.
 		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
 		"-chardev", fmt.Sprintf("socket,id="+agentChardev+",fd=%d,server=on,wait=off", m.agent),
 		"-device", "virtserialport,bus=vser.0,chardev="+agentChardev+",name="+agentPort,
@@ -151,8 +165,9 @@ func (m machine) args() []string {
 	return append(a, p.deviceArgs()...)
 }
 
-// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The firmware numbers buses depth first, and gives
-// the root bus of a root complex (pxb-pcie) the number that it is told: a port there leads to the bus with the next number.
+// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The
+// firmware numbers buses depth first, and gives the root bus of a root complex (pxb-pcie) the
+// number that it is told: a port there leads to the bus with the next number.
 func (p *Profile) deviceArgs() []string {
 	d := deviceList{hubs: p.hubs()}
 	for _, r := range p.roots() {
@@ -231,8 +246,8 @@ func (d *deviceList) gpu(g *GPU, bus string) {
 	}
 }
 
-// nic adds a card: an 82576 (igb) with virtual functions, an 82574 (e1000e) without, or on a conventional bus an 82540 (e1000). None has a boot ROM:
-// it would take the firmware seconds.
+// nic adds a card: an 82576 (igb) with virtual functions, an 82574 (e1000e) without, or on a
+// conventional bus an 82540 (e1000). None has a boot ROM: it would take the firmware seconds.
 func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	model := "e1000e"
 	switch {
@@ -242,12 +257,14 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 		model = "e1000"
 	}
 	for i := range n.Ports {
-		dev := fmt.Sprintf("%s,id=%s,bus=%s,addr=0x%x.%d,mac=%s,romfile=", model, portID(n, i), bus, n.Address.Device, i, mac(n, i))
+		dev := fmt.Sprintf("%s,id=%s,bus=%s,addr=0x%x.%d,mac=%s,romfile=", model, portID(n, i), bus, n.Address.Device,
+			i, mac(n, i))
 		if n.Ports > 1 {
 			dev += ",multifunction=on"
 		}
 		if n.Ports > 1 && i == 0 {
-			// The kernel finds further functions of a device with ARI by the number of the next one in its capability, which QEMU leaves 0 without this.
+			// The kernel finds further functions of a device with ARI by the number of the next one
+			// in its capability, which QEMU leaves 0 without this.
 			dev += ",x-pcie-ari-nextfn-1=on"
 		}
 		if i < len(n.Wires) {
@@ -266,7 +283,8 @@ func portID(n *NIC, port int) string {
 	return fmt.Sprintf("nic%02x-%02x-%d", a.Bus, a.Device, port)
 }
 
-// mac is the address of a port: of QEMU's range, and the port's place in it. Hosts share no network, so that they may share addresses.
+// mac is the address of a port: of QEMU's range, and the port's place in it. Hosts share no
+// network, so that they may share addresses.
 func mac(n *NIC, port int) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", n.Address.Bus, n.Address.Device, port)
 }

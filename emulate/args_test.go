@@ -18,7 +18,8 @@ func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
 	for _, p := range Builtin() {
 		t.Run(p.Name, func(t *testing.T) {
 			m := machine{
-				name: "a", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"}, disk: "/run/a,b/disk.qcow2", tools: "/cache/tools.ext4",
+				name: "a", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"},
+				disk: "/run/a,b/disk.qcow2", tools: "/cache/tools.ext4",
 				qmp: 3, agent: 4, serial: 5, console: 6, log: "/run/a,b/console.log",
 			}
 			var b strings.Builder
@@ -66,7 +67,8 @@ func TestMemoryOfATemplateIsSharedAndOfACloneIsNot(t *testing.T) {
 // A template serves every host that a guest could not tell from it, and no other.
 func TestTemplateKeyFollowsWhatTheGuestSees(t *testing.T) {
 	p := Builtin()[1]
-	base := machine{name: "a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"}, disk: "/run/a/disk", tools: "/t1", log: "/run/a/log"}
+	base := machine{name: "a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"}, disk: "/run/a/disk",
+		tools: "/t1", log: "/run/a/log"}
 	key := templateKey(base, "10.0.2")
 	same := map[string]func(*machine){
 		"name":         func(m *machine) { m.name = "b" },

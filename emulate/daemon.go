@@ -19,14 +19,15 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// DaemonCommand is the hidden command below rackless emulate that runs RunDaemon; its one argument is the host's directory.
+// DaemonCommand is the hidden command below rackless emulate that runs RunDaemon; its one argument
+// is the host's directory.
 const DaemonCommand = "host-daemon"
 
 // agentsSocket is where the daemon of a host shares its agent.
 const agentsSocket = "agents.sock"
 
-// RunDaemon shares the agent of a host that is kept among all that have something to run there, until ctx ends. It writes "ready" to w when it can
-// be used.
+// RunDaemon shares the agent of a host that is kept among all that have something to run there,
+// until ctx ends. It writes "ready" to w when it can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	path := filepath.Join(dir, agentsSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -66,12 +67,14 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 }
 
-// answerLimit bounds an answer of a host's agent. While lab nodes booted in an emulated host, on a machine busy with other tests, one had said nothing for two minutes; whether it would
-// have gone on was not seen. A host that restarts or is off is noticed within about a second all the same.
+// answerLimit bounds an answer of a host's agent. While lab nodes booted in an emulated host, on a
+// machine busy with other tests, one had said nothing for two minutes; whether it would have gone
+// on was not seen. A host that restarts or is off is noticed within about a second all the same.
 const answerLimit = 10 * time.Minute
 
-// agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and as QEMU does for it when it is reset. What cannot be found out is no.
-// QEMU speaks with one client at a time: nobody keeps that connection.
+// agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and
+// as QEMU does for it when it is reset. What cannot be found out is no. QEMU speaks with one client
+// at a time: nobody keeps that connection.
 func agentGone(ctx context.Context, qmp string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

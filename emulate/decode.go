@@ -24,7 +24,8 @@ const (
 	MaxProfileSize = 16 << 10
 	// maxTokens bounds the work of the YAML parser, whose time grows faster than the text.
 	maxTokens = 4_000
-	// maxDepth bounds nesting; the parser recurses, and a Go program cannot recover from an exhausted stack. A profile needs four levels.
+	// maxDepth bounds nesting; the parser recurses, and a Go program cannot recover from an
+	// exhausted stack. A profile needs four levels.
 	maxDepth = 8
 )
 
@@ -43,8 +44,9 @@ func (e *ProfileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.What)
 }
 
-// ParseProfile reads a profile from YAML and checks that such a machine can be made. The file's name is only used in messages. Keys that a profile
-// does not have are refused, and so are anchors, tags and several documents. The error is a *[ProfileError].
+// ParseProfile reads a profile from YAML and checks that such a machine can be made. The file's
+// name is only used in messages. Keys that a profile does not have are refused, and so are anchors,
+// tags and several documents. The error is a *[ProfileError].
 func ParseProfile(name string, data []byte) (*Profile, error) {
 	fail := func(at *token.Token, format string, args ...any) error {
 		e := &ProfileError{File: name, What: fmt.Sprintf(format, args...)}
@@ -101,13 +103,15 @@ func parse(text string, fail func(*token.Token, string, ...any) error) (_ *ast.F
 	}()
 	tokens := lexer.Tokenize(text)
 	if len(tokens) > maxTokens {
-		return nil, fail(nil, "%d keys and values, brackets counted, and a profile has at most %d", len(tokens), maxTokens)
+		return nil, fail(nil, "%d keys and values, brackets counted, and a profile has at most %d", len(tokens),
+			maxTokens)
 	}
 	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
 	for _, t := range tokens {
 		dashes++
 		switch t.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.DirectiveType, token.MappingKeyType:
+		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.DirectiveType,
+			token.MappingKeyType:
 			return nil, fail(t, "%q: a profile has plain keys and values only", t.Value)
 		case token.MappingStartType, token.SequenceStartType:
 			open++
@@ -143,7 +147,8 @@ func decode(body ast.Node, p *Profile) (err error) {
 	return yaml.NodeToValue(body, p, yaml.Strict())
 }
 
-// placeOf returns the node of a value that does not parse with the error, or the tree: the library passes the errors of texts on without a place.
+// placeOf returns the node of a value that does not parse with the error, or the tree: the library
+// passes the errors of texts on without a place.
 func placeOf(body ast.Node, err error) ast.Node {
 	found := body
 	ast.Walk(visitor(func(n ast.Node) bool {
@@ -159,7 +164,8 @@ func placeOf(body ast.Node, err error) ast.Node {
 		var address topology.PCIAddr
 		var size lab.Bytes
 		for _, u := range []encoding.TextUnmarshaler{&address, &size} {
-			if e := u.UnmarshalText([]byte(text)); e != nil && strings.Contains(err.Error(), e.Error()) && found == body {
+			if e := u.UnmarshalText([]byte(text)); e != nil && strings.Contains(err.Error(), e.Error()) &&
+				found == body {
 				found = n
 			}
 		}
@@ -191,7 +197,8 @@ func explain(y yaml.Error) string {
 	return what
 }
 
-// nearestKey returns the key of a profile that begins as the token does, or that the token begins with: "numa" for numa_node, "gpu" for gpus.
+// nearestKey returns the key of a profile that begins as the token does, or that the token begins
+// with: "numa" for numa_node, "gpu" for gpus.
 func nearestKey(t *token.Token) string {
 	if t == nil || t.Value == "" {
 		return ""

@@ -24,7 +24,8 @@ import (
 
 // makeOverlay makes a disk of the size whose contents are those of the image below until they are written to.
 func makeOverlay(ctx context.Context, path, below string, size lab.Bytes) error {
-	return runTool(ctx, "qemu-img", "qemu-utils", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path, strconv.FormatInt(int64(size), 10))
+	return runTool(ctx, "qemu-img", "qemu-utils", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path,
+		strconv.FormatInt(int64(size), 10))
 }
 
 // runTool runs a program of the Debian package.
@@ -49,7 +50,8 @@ func runTool(ctx context.Context, name, pkg string, args ...string) error {
 // Label of the file system on the second disk, by which the host mounts it.
 const toolsLabel = "rackless"
 
-// toolsSize is the size of the second disk: the same for all, so that a template's clone may have another in its place. Its file has holes.
+// toolsSize is the size of the second disk: the same for all, so that a template's clone may have
+// another in its place. Its file has holes.
 const toolsSize = 1 * lab.GiB
 
 // Tools are what the second disk of a host holds: this program, and what it would have to build there.
@@ -58,7 +60,8 @@ type Tools struct {
 	Files   map[string]string // other files and directories: path on the disk to path here
 }
 
-// MakeTools makes the image of the second disk in a directory, or finds the one with the same contents there, and returns its path.
+// MakeTools makes the image of the second disk in a directory, or finds the one with the same
+// contents there, and returns its path.
 func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) (string, error) {
 	key, err := t.key()
 	if err != nil {
@@ -96,7 +99,8 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		}
 	}
 	img := filepath.Join(work, "img")
-	if err := runTool(ctx, "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-m", "0", "-L", toolsLabel, "-d", tree, img,
+	if err := runTool(ctx, "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0",
+		"-m", "0", "-L", toolsLabel, "-d", tree, img,
 		strconv.FormatInt(int64(toolsSize/lab.KiB), 10)+"k"); err != nil {
 		return "", err
 	}

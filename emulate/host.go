@@ -50,8 +50,9 @@ type Options struct {
 // bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
 const bootLimit = 15 * time.Minute
 
-// Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or makes one. Close or Remove ends one that is not
-// kept. If Start fails, what it made is removed again.
+// Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or
+// makes one. Close or Remove ends one that is not kept. If Start fails, what it made is removed
+// again.
 func Start(ctx context.Context, o Options) (h *Host, err error) {
 	p := o.Progress
 	defer func() { p.End(err) }()
@@ -63,7 +64,8 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	}
 	unlock, err := lock(ctx, o.Dirs, o.Name, func() error {
 		if h, err := Open(o.Dirs, o.Name); err == nil && !h.Keep && h.Owner.Alive() {
-			return fmt.Errorf("host %s belongs to process %d, which does not keep it: say --name for another", o.Name, h.Owner.PID)
+			return fmt.Errorf("host %s belongs to process %d, which does not keep it: say --name for another", o.Name,
+				h.Owner.PID)
 		}
 		p.Note("waiting for another rackless, which works on host %s", o.Name)
 		return nil
@@ -88,8 +90,10 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 			return nil, err
 		}
 	case !reflect.DeepEqual(have.Profile, o.Profile):
-		return nil, fmt.Errorf("host %s is kept and is another machine (%s, %d CPUs, %v; asked for is %s, %d CPUs, %v): say --name for another, or remove it with: rackless emulate rm %s",
-			o.Name, have.Profile.Name, have.Profile.CPUs(), have.Profile.Memory(), o.Profile.Name, o.Profile.CPUs(), o.Profile.Memory(), o.Name)
+		return nil, fmt.Errorf("host %s is kept and is another machine (%s, %d CPUs, %v; asked for is %s, %d CPUs, "+
+			"%v): say --name for another, or remove it with: rackless emulate rm %s",
+			o.Name, have.Profile.Name, have.Profile.CPUs(), have.Profile.Memory(), o.Profile.Name, o.Profile.CPUs(),
+			o.Profile.Memory(), o.Name)
 	case have.Process.Alive():
 		return have, nil
 	default:
@@ -120,7 +124,8 @@ func create(ctx context.Context, o Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{Dir: hostDir(o.Dirs, o.Name), State: State{
-		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key, QEMU: version,
+		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key,
+		QEMU:  version,
 		Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
 	}}
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
@@ -130,7 +135,8 @@ func create(ctx context.Context, o Options) (*Host, error) {
 		return nil, err
 	}
 	if n := o.Profile.CPUs(); o.Accel == "tcg" && n > manyCPUs {
-		o.Progress.Note("%d CPUs are emulated by the %d of this machine: with --scale %d it starts faster", n, runtime.NumCPU(), (n+manyCPUs-1)/manyCPUs)
+		o.Progress.Note("%d CPUs are emulated by the %d of this machine: with --scale %d it starts faster", n,
+			runtime.NumCPU(), (n+manyCPUs-1)/manyCPUs)
 	}
 	if err := h.takeTools(ctx, o); err != nil {
 		return nil, err
@@ -242,7 +248,8 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *template)
 		}
 		defer state.Close()
 	}
-	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(), h.Accel))
+	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(),
+		h.Accel))
 	c, err := startQEMU(binary, h.Dir, m, state, !h.Keep)
 	if err != nil {
 		return err
@@ -259,7 +266,9 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *template)
 	}
 	ctx, release := c.bind(ctx)
 	defer release()
-	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit, lastLines(h.path(fileSerialLog))))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit,
+		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
+			lastLines(h.path(fileSerialLog))))
 	defer cancel()
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return err
@@ -276,8 +285,9 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *template)
 	return conn.Close()
 }
 
-// awaitAgent connects to the agent's port until the agent answers, once the guest has opened it. What is sent to a guest that starts may be lost in a reset of its port, so
-// that it is asked again and again.
+// awaitAgent connects to the agent's port until the agent answers, once the guest has opened it.
+// What is sent to a guest that starts may be lost in a reset of its port, so that it is asked again
+// and again.
 func (h *Host) awaitAgent(ctx context.Context) (*qapi.Conn, error) {
 	const patience = 10 * time.Second
 	for {
@@ -297,12 +307,13 @@ func (h *Host) awaitAgent(ctx context.Context) (*qapi.Conn, error) {
 	}
 }
 
-// identifyScript gives a host its name, and a template's clone its own time and randomness: the kernel hears of the new machine by its vmgenid and
-// reseeds itself, and this adds to it. The machine-id stays that of the image: no two hosts meet on a network. The second disk may be another than
-// when the template was made: what was cached of it goes.
+// identifyScript gives a host its name, and a template's clone its own time and randomness: the
+// kernel hears of the new machine by its vmgenid and reseeds itself, and this adds to it. The
+// machine-id stays that of the image: no two hosts meet on a network. The second disk may be
+// another than when the template was made: what was cached of it goes.
 //
-// It runs as few programs as it can, since an emulated CPU translates each before it first runs. hwclock waits for the next second of the clock that
-// the next boot reads, and is not waited for.
+// It runs as few programs as it can, since an emulated CPU translates each before it first runs.
+// hwclock waits for the next second of the clock that the next boot reads, and is not waited for.
 const identifyScript = `set -e
 date -u -s @"$2" >/dev/null
 (hwclock -w >/dev/null 2>&1 </dev/null &)
@@ -339,7 +350,8 @@ func (h *Host) SerialLog() string { return h.path(fileSerialLog) }
 // Console is the unix socket of the console hvc0. QEMU serves one client at a time.
 func (h *Host) Console() string { return h.path(socketConsole) }
 
-// consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's driver is in the kernel's initial file system.
+// consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's
+// driver is in the kernel's initial file system.
 const consoleUnit = "serial-getty@hvc0.service"
 
 // OpenConsole connects to the console hvc0, on which a shell of root waits.
@@ -351,7 +363,8 @@ func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", h.Console())
 }
 
-// Serial is the unix socket of the serial port ttyS0, where firmware, boot loader and kernel print, and another shell of root waits.
+// Serial is the unix socket of the serial port ttyS0, where firmware, boot loader and kernel print,
+// and another shell of root waits.
 func (h *Host) Serial() string { return h.path(socketSerial) }
 
 // Running reports whether the host's machine runs.
@@ -376,8 +389,10 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	return a, nil
 }
 
-// Exec executes a command as root, writes its output as it comes and returns its exit status: 127 where there is no such program.
-func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte, stdout, stderr io.Writer) (exit int, err error) {
+// Exec executes a command as root, writes its output as it comes and returns its exit status: 127
+// where there is no such program.
+func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte, stdout, stderr io.Writer) (exit int,
+	err error) {
 	a, err := h.agent(ctx)
 	if err != nil {
 		return 0, err
@@ -409,7 +424,9 @@ func (h *Host) run(ctx context.Context, argv ...string) (string, error) {
 
 // Reboot restarts the host from within, in an orderly way, and returns when the agent of the new boot answers.
 func (h *Host) Reboot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("host %s did not come back within %v; its console ended: %s", h.Name, bootLimit, lastLines(h.SerialLog())))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit,
+		fmt.Errorf("host %s did not come back within %v; its console ended: %s", h.Name, bootLimit,
+			lastLines(h.SerialLog())))
 	defer cancel()
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	before, err := h.run(ctx, "cat", bootID)
@@ -498,10 +515,12 @@ func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
 	return true, removeLocked(ctx, d, name)
 }
 
-// removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in their arguments and not only by the state, which a
-// rackless that was killed may have left incomplete.
+// removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in
+// their arguments and not only by the state, which a rackless that was killed may have left
+// incomplete.
 func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name, removeLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name,
+		removeLimit))
 	defer cancel()
 	dir := hostDir(d, name)
 	procs, err := (&qemu.Driver{}).Strays(dir)
@@ -534,19 +553,22 @@ func findQEMU() (binary, version string, err error) {
 // overhead is the host memory that a QEMU takes besides the guest's own.
 const overhead = 512 << 20
 
-// fits checks that the machine's memory is there: a host that the kernel kills half way is worse than one that does not start.
+// fits checks that the machine's memory is there: a host that the kernel kills half way is worse
+// than one that does not start.
 func fits(p *Profile) error {
 	room, err := rack.ReadRoom()
 	if err != nil {
 		return err
 	}
 	if want := p.Memory() + overhead; want > room.Available {
-		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this machine has available: say --memory with less", p.Name, p.Memory(), room.Available>>20)
+		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this "+
+			"machine has available: say --memory with less", p.Name, p.Memory(), room.Available>>20)
 	}
 	return nil
 }
 
-// OtherProgram reports whether the host's second disk holds another build of rackless than the one at path, as far as size and time tell.
+// OtherProgram reports whether the host's second disk holds another build of rackless than the one
+// at path, as far as size and time tell.
 func (h *Host) OtherProgram(path string) bool {
 	have, err := stampOf(path)
 	return err == nil && h.Tools != "" && have != h.Program

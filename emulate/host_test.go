@@ -72,7 +72,8 @@ func put(t *testing.T, d rack.Dirs, name string, change func(*State)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Host{Dir: hostDir(d, name), State: State{Version: stateVersion, Name: name, Profile: small(t), Keep: true, Ready: true, Owner: self}}
+	h := &Host{Dir: hostDir(d, name), State: State{Version: stateVersion, Name: name, Profile: small(t), Keep: true,
+		Ready: true, Owner: self}}
 	change(&h.State)
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -114,7 +115,8 @@ func TestAHostBelongsToWhoStartedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Start(t.Context(), Options{Dirs: d, Profile: small(t), Name: "a", Progress: &rack.Progress{}})
-	if err == nil || !strings.Contains(err.Error(), "host a belongs to process") || !strings.Contains(err.Error(), "say --name for another") {
+	if err == nil || !strings.Contains(err.Error(), "host a belongs to process") || !strings.Contains(err.Error(),
+		"say --name for another") {
 		t.Errorf("Start: %v", err)
 	}
 	if _, err := Remove(t.Context(), d, "a"); err == nil || !strings.Contains(err.Error(), "goes with it") {
@@ -133,7 +135,8 @@ func TestAKeptHostIsNotTakenForAnotherMachine(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "a", func(*State) {})
 	_, err := Start(t.Context(), Options{Dirs: d, Profile: Builtin()[1], Name: "a", Progress: &rack.Progress{}})
-	want := "host a is kept and is another machine (small, 2 CPUs, 1GiB; asked for is epyc-7551p, 64 CPUs, 3GiB): say --name for another, or remove it with: rackless emulate rm a"
+	want := "host a is kept and is another machine (small, 2 CPUs, 1GiB; asked for is epyc-7551p, 64 CPUs, 3GiB): " +
+		"say --name for another, or remove it with: rackless emulate rm a"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
@@ -150,7 +153,8 @@ func TestAHostThatIsNotThereIsSaidWithThoseThatAre(t *testing.T) {
 		}
 	}
 	_, err := Open(d, "a")
-	if want := "host a: no such host; start one with: rackless emulate --keep PROFILE"; !errors.Is(err, ErrNoHost) || err.Error() != want {
+	if want := "host a: no such host; start one with: rackless emulate --keep PROFILE"; !errors.Is(err, ErrNoHost) ||
+		err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 	put(t, d, "b", func(*State) {})
@@ -170,7 +174,8 @@ func TestAStateThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
 	if len(hosts) != 1 || hosts[0].Name != "good" {
 		t.Errorf("hosts: %v", hosts)
 	}
-	if err == nil || !strings.Contains(err.Error(), "has version 99, this rackless knows 1; remove the host with: rackless emulate rm newer") {
+	if err == nil || !strings.Contains(err.Error(),
+		"has version 99, this rackless knows 1; remove the host with: rackless emulate rm newer") {
 		t.Errorf("error: %v", err)
 	}
 }
@@ -246,7 +251,8 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 	if err != nil || !bytes.Contains(out, []byte("Mode:  0755")) {
 		t.Errorf("the program's mode: %s, %v", out, err)
 	}
-	if out, err := exec.Command("debugfs", "-R", "show_super_stats -h", first).Output(); err != nil || !bytes.Contains(out, []byte("Filesystem volume name:   "+toolsLabel+"\n")) {
+	if out, err := exec.Command("debugfs", "-R", "show_super_stats -h", first).Output(); err != nil ||
+		!bytes.Contains(out, []byte("Filesystem volume name:   "+toolsLabel+"\n")) {
 		t.Errorf("no label %s: %s, %v", toolsLabel, out, err)
 	}
 	if again := make(); again != first || made != 1 {
@@ -303,7 +309,8 @@ func TestLifeOfAHost(t *testing.T) {
 				t.Logf("%s: %v", e.Step, e.Took.Round(10*time.Millisecond))
 			}
 		}},
-		Boot: Boot{Key: img.Key, Kernel: img.KernelPath(), Initrd: img.InitramfsPath(), Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"},
+		Boot: Boot{Key: img.Key, Kernel: img.KernelPath(), Initrd: img.InitramfsPath(),
+			Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"},
 	}
 	run := func(h *Host, argv ...string) string {
 		t.Helper()
@@ -326,7 +333,8 @@ func TestLifeOfAHost(t *testing.T) {
 		if got := run(h, "sh", "-c", "hostname; echo $WHO; cat"); got != name+"\nme\ntyped" {
 			t.Errorf("got %q", got)
 		}
-		if got := run(h, "sh", "-c", "grep -c . /sys/bus/pci/devices/0000:06:00.0/class /sys/bus/pci/devices/0000:41:00.0/class | wc -l"); got != "2" {
+		if got := run(h, "sh", "-c", "grep -c . /sys/bus/pci/devices/0000:06:00.0/class "+
+			"/sys/bus/pci/devices/0000:41:00.0/class | wc -l"); got != "2" {
 			t.Errorf("%s of 2 devices", got)
 		}
 		run(h, "date", "-s", "@1000000000") // as far from now as a template could be
@@ -347,7 +355,9 @@ func TestLifeOfAHost(t *testing.T) {
 			t.Errorf("its directory: %v, want that it is gone", err)
 		}
 	}
-	if made, err := os.ReadDir(templates(d)); err != nil || len(slices.DeleteFunc(made, func(e os.DirEntry) bool { return !e.IsDir() })) != 1 {
+	if made, err := os.ReadDir(templates(d)); err != nil || len(slices.DeleteFunc(made, func(e os.DirEntry) bool {
+		return !e.IsDir()
+	})) != 1 {
 		t.Errorf("templates: %v, %v; want one for both", made, err)
 	}
 }
@@ -366,7 +376,8 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 	if h.Running() {
 		t.Error("it runs without power")
 	}
-	if _, err := h.Exec(ctx, nil, []string{"true"}, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "is off") {
+	if _, err := h.Exec(ctx, nil, []string{"true"}, nil, nil, nil); err == nil || !strings.Contains(err.Error(),
+		"is off") {
 		t.Errorf("Exec in one that is off: %v", err)
 	}
 	if err := h.Boot(ctx, o); err != nil {
@@ -405,12 +416,20 @@ func TestADamagedTemplateIsNotUsed(t *testing.T) {
 		want   string
 	}{
 		{"as it was made", func() error { return nil }, ""},
-		{"memory that was written to", func() error { return os.Chtimes(filepath.Join(dir, "ram0"), time.Now(), time.Now().Add(time.Hour)) }, "ram0 is not what was written"},
-		{"memory that was cut short", func() error { return os.Truncate(filepath.Join(dir, "ram0"), 1) }, "ram0 is not what was written"},
+		{"memory that was written to", func() error {
+			return os.Chtimes(filepath.Join(dir, "ram0"), time.Now(), time.Now().Add(time.Hour))
+		}, "ram0 is not what was written"},
+		{"memory that was cut short", func() error {
+			return os.Truncate(filepath.Join(dir, "ram0"), 1)
+		}, "ram0 is not what was written"},
 		{"memory that is gone", func() error { return os.Remove(filepath.Join(dir, "ram0")) }, "incomplete: "},
-		{"another state", func() error { return os.WriteFile(filepath.Join(dir, "state"), []byte("other"), 0o600) }, "state is not what was written"},
+		{"another state", func() error {
+			return os.WriteFile(filepath.Join(dir, "state"), []byte("other"), 0o600)
+		}, "state is not what was written"},
 		{"no state", func() error { return os.Remove(filepath.Join(dir, "state")) }, "incomplete: "},
-		{"a manifest of another format", func() error { return os.WriteFile(filepath.Join(dir, "template.json"), []byte("{"), 0o600) }, "template.json: "},
+		{"a manifest of another format", func() error {
+			return os.WriteFile(filepath.Join(dir, "template.json"), []byte("{"), 0o600)
+		}, "template.json: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,8 +43,10 @@ type child struct {
 	log    string
 }
 
-// startQEMU runs QEMU for m in dir, with its sockets listening before it runs, so that whoever connects waits in the queue of the socket and nobody
-// polls for its file. state, if not nil, is what m goes on from. With dieWithUs the kernel ends QEMU when this process ends, whatever ends that.
+// startQEMU runs QEMU for m in dir, with its sockets listening before it runs, so that whoever
+// connects waits in the queue of the socket and nobody polls for its file. state, if not nil, is
+// what m goes on from. With dieWithUs the kernel ends QEMU when this process ends, whatever ends
+// that.
 func startQEMU(binary, dir string, m machine, state *os.File, dieWithUs bool) (*child, error) {
 	var files []*os.File
 	defer func() {
@@ -89,7 +91,8 @@ func startQEMU(binary, dir string, m machine, state *os.File, dieWithUs bool) (*
 	c := &child{exited: make(chan struct{}), log: log.Name()}
 	started := make(chan error, 1)
 	go func() {
-		// The signal at our death is bound to the thread that starts the child, prctl(2): this one stays for as long as the child does.
+		// The signal at our death is bound to the thread that starts the child, prctl(2): this one
+		// stays for as long as the child does.
 		runtime.LockOSThread()
 		if err := cmd.Start(); err != nil {
 			started <- fmt.Errorf("start %s: %w", binary, err)
@@ -116,7 +119,8 @@ func startQEMU(binary, dir string, m machine, state *os.File, dieWithUs bool) (*
 // listen makes a listening unix socket whose file only its owner can use.
 func listen(path string) (*os.File, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter directory", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter "+
+			"directory", path, len(path), maxSocketPath)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -159,7 +163,8 @@ func (c *child) bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { cancel(nil) }
 }
 
-// explain prefers QEMU's own end, which is noticed a moment later than the connection that broke through it, to what followed from it.
+// explain prefers QEMU's own end, which is noticed a moment later than the connection that broke
+// through it, to what followed from it.
 func (c *child) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,8 @@ type Profile struct {
 	Name        string `yaml:"name" json:"name"`
 	Description string `yaml:"description" json:"description,omitempty"`
 
-	// Packages are what sits in sockets. NUMA nodes belong to them in order: of 4 nodes and 2 packages, nodes 0 and 1 are of package 0.
+	// Packages are what sits in sockets. NUMA nodes belong to them in order: of 4 nodes and 2
+	// packages, nodes 0 and 1 are of package 0.
 	Packages int `yaml:"packages" json:"packages"`
 	// ThreadsPerCore is 1 or 2. QEMU numbers the threads of a core next to each other.
 	ThreadsPerCore int        `yaml:"threads_per_core" json:"threads_per_core"`
@@ -39,8 +40,9 @@ type NUMANode struct {
 	Memory lab.Bytes `yaml:"memory" json:"memory_bytes"`
 }
 
-// Every device has the address that the machine's kernel shows: a device of its own root complex is device 0 on its bus, below a root port on the bus
-// before. A device behind a switch or a bridge names that by its address.
+// Every device has the address that the machine's kernel shows: a device of its own root complex is
+// device 0 on its bus, below a root port on the bus before. A device behind a switch or a bridge
+// names that by its address.
 
 // A GPU is a display controller that stands in for a GPU.
 type GPU struct {
@@ -57,11 +59,13 @@ type NIC struct {
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
 	Ports    int               `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
 	VFs      int               `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
-	// Wires name the cable in each port, in order. Two ports with the same name are joined back to back; a port without one has no link.
+	// Wires name the cable in each port, in order. Two ports with the same name are joined back to
+	// back; a port without one has no link.
 	Wires []string `yaml:"wires" json:"wires,omitempty"`
 }
 
-// A Switch is a PCI Express switch, by the address of its upstream port. Devices behind it come on the buses after that of its downstream ports.
+// A Switch is a PCI Express switch, by the address of its upstream port. Devices behind it come on
+// the buses after that of its downstream ports.
 type Switch struct {
 	Address  topology.PCIAddr `yaml:"address" json:"address"`
 	NUMANode int              `yaml:"numa_node" json:"numa_node"`
@@ -73,8 +77,9 @@ type Bridge struct {
 	NUMANode int              `yaml:"numa_node" json:"numa_node"`
 }
 
-// MaxVFs is the number of virtual functions of an emulated SR-IOV port: the driver igb keeps one of the eight that the 82576 has for the port itself
-// (drivers/net/ethernet/intel/igb/igb_main.c, igb_probe).
+// MaxVFs is the number of virtual functions of an emulated SR-IOV port: the driver igb keeps one of
+// the eight that the 82576 has for the port itself (drivers/net/ethernet/intel/igb/igb_main.c,
+// igb_probe).
 const MaxVFs = 7
 
 // Cores is the number of cores of the machine.
@@ -98,8 +103,8 @@ func (p *Profile) Memory() lab.Bytes {
 	return b
 }
 
-// Scale returns the same machine with fewer cores: one for every n, but at least one in each NUMA node. Memory and devices stay.
-// n is at least 1.
+// Scale returns the same machine with fewer cores: one for every n, but at least one in each NUMA
+// node. Memory and devices stay. n is at least 1.
 func (p *Profile) Scale(n int) *Profile {
 	q := *p
 	q.NUMANodes = slices.Clone(p.NUMANodes)
@@ -109,8 +114,8 @@ func (p *Profile) Scale(n int) *Profile {
 	return &q
 }
 
-// WithMemory returns the same machine with about this much memory in all, spread over its nodes as in p, each in whole multiples of memoryStep.
-// Too little for the machine to boot is an error.
+// WithMemory returns the same machine with about this much memory in all, spread over its nodes as
+// in p, each in whole multiples of memoryStep. Too little for the machine to boot is an error.
 func (p *Profile) WithMemory(total lab.Bytes) (*Profile, error) {
 	q := *p
 	q.NUMANodes = slices.Clone(p.NUMANodes)
@@ -179,11 +184,13 @@ func (p *Profile) roots() []root {
 		s := &p.Switches[i]
 		down := below(s.Address)
 		// The upstream port's bus, that of the downstream ports, and one for each of those.
-		all = append(all, root{address: s.Address, node: s.NUMANode, last: int(s.Address.Bus) + 1 + len(down), sw: s, behind: down})
+		all = append(all, root{address: s.Address, node: s.NUMANode, last: int(s.Address.Bus) + 1 + len(down), sw: s,
+			behind: down})
 	}
 	for i := range p.Bridges {
 		b := &p.Bridges[i]
-		all = append(all, root{address: b.Address, node: b.NUMANode, last: int(b.Address.Bus) + 1, bridge: b, behind: below(b.Address)})
+		all = append(all, root{address: b.Address, node: b.NUMANode, last: int(b.Address.Bus) + 1, bridge: b,
+			behind: below(b.Address)})
 	}
 	slices.SortFunc(all, func(x, y root) int { return cmp.Compare(x.address.Bus, y.address.Bus) })
 	return all

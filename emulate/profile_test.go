@@ -45,7 +45,8 @@ func TestAProfileIsReadWithItsDefaults(t *testing.T) {
 	for _, r := range p.roots() {
 		got = append(got, fmt.Sprintf("%v node %d to bus %02x, %d behind", r.address, r.node, r.last, len(r.behind)))
 	}
-	want := []string{"0000:06:00.0 node 1 to bus 06, 0 behind", "0000:19:00.0 node 1 to bus 1c, 2 behind", "0000:41:00.0 node 0 to bus 42, 1 behind"}
+	want := []string{"0000:06:00.0 node 1 to bus 06, 0 behind", "0000:19:00.0 node 1 to bus 1c, 2 behind",
+		"0000:41:00.0 node 0 to bus 42, 1 behind"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("roots (-want +got):\n%s", diff)
 	}
@@ -66,40 +67,68 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"an unknown key is refused, with the one that was meant", "packages: 2", "package: 2", `3:1: unknown key "package"; did you mean packages?`},
-		{"an unknown key of a device is refused", `"06:00.0", numa_node: 1`, `"06:00.0", numa: 1`, `17:26: unknown key "numa"; did you mean numa_node?`},
-		{"a key that is there twice is refused", "packages: 2", "packages: 2\npackages: 2", `4:1: mapping key "packages" already defined at [3:1]`},
+		{"an unknown key is refused, with the one that was meant", "packages: 2", "package: 2",
+			`3:1: unknown key "package"; did you mean packages?`},
+		{"an unknown key of a device is refused", `"06:00.0", numa_node: 1`, `"06:00.0", numa: 1`,
+			`17:26: unknown key "numa"; did you mean numa_node?`},
+		{"a key that is there twice is refused", "packages: 2", "packages: 2\npackages: 2",
+			`4:1: mapping key "packages" already defined at [3:1]`},
 		{"an anchor is refused", "name: small", "name: &a small", `1:7: "&": a profile has plain keys and values only`},
-		{"a second document is refused", "disk: 8GiB", "disk: 8GiB\n---\nname: b", "13:1: more than one document: put each profile in a file of its own"},
+		{"a second document is refused", "disk: 8GiB", "disk: 8GiB\n---\nname: b",
+			"13:1: more than one document: put each profile in a file of its own"},
 		{"a size without a unit is refused", "disk: 8GiB", "disk: 8", `11:7: parse size "8"`},
-		{"a name that cannot be a file name is refused", "name: small", "name: ../etc", `1:7: name "../etc": want at most 24 of the letters a-z, digits and hyphens`},
-		{"packages that the nodes cannot be dealt out to", "packages: 2", "packages: 3", "3:11: 3 packages for 2 NUMA nodes: QEMU gives every package the same number of nodes"},
+		{"a name that cannot be a file name is refused", "name: small", "name: ../etc",
+			`1:7: name "../etc": want at most 24 of the letters a-z, digits and hyphens`},
+		{"packages that the nodes cannot be dealt out to", "packages: 2", "packages: 3",
+			"3:11: 3 packages for 2 NUMA nodes: QEMU gives every package the same number of nodes"},
 		{"three threads a core", "threads_per_core: 1", "threads_per_core: 3", "4:19: threads_per_core 3: want 1 or 2"},
-		{"nodes that differ in cores", "- {cores: 2, memory: 1GiB}\n  - {cores: 2,", "- {cores: 2, memory: 1GiB}\n  - {cores: 3,", "7:13: 3 cores, and node 0 has 2: QEMU gives every node the same number"},
-		{"more CPUs than APIC identifiers", "{cores: 2, memory: 1GiB}\n  - {cores: 2,", "{cores: 200, memory: 1GiB}\n  - {cores: 200,", "6:3: 400 CPUs: QEMU's emulated CPU allows 255"},
-		{"memory that no hugepages fill", "memory: 1GiB}\ndist", "memory: 1025MiB}\ndist", "7:24: memory 1025MiB: want a multiple of 2MiB, at least 128MiB"},
-		{"too little memory for Debian", "memory: 1GiB}\n  - {cores: 2, memory: 1GiB}", "memory: 256MiB}\n  - {cores: 2, memory: 256MiB}", "6:3: 512MiB of memory is too little for a host with 2 NUMA nodes: want at least 1GiB"},
+		{"nodes that differ in cores", "- {cores: 2, memory: 1GiB}\n  - {cores: 2,",
+			"- {cores: 2, memory: 1GiB}\n  - {cores: 3,",
+			"7:13: 3 cores, and node 0 has 2: QEMU gives every node the same number"},
+		{"more CPUs than APIC identifiers", "{cores: 2, memory: 1GiB}\n  - {cores: 2,",
+			"{cores: 200, memory: 1GiB}\n  - {cores: 200,", "6:3: 400 CPUs: QEMU's emulated CPU allows 255"},
+		{"memory that no hugepages fill", "memory: 1GiB}\ndist", "memory: 1025MiB}\ndist",
+			"7:24: memory 1025MiB: want a multiple of 2MiB, at least 128MiB"},
+		{"too little memory for Debian", "memory: 1GiB}\n  - {cores: 2, memory: 1GiB}",
+			"memory: 256MiB}\n  - {cores: 2, memory: 256MiB}",
+			"6:3: 512MiB of memory is too little for a host with 2 NUMA nodes: want at least 1GiB"},
 		{"a row of distances too few", "  - [20, 10]\n", "", "9:3: 1 rows of distances for 2 NUMA nodes"},
 		{"a node that is far from itself", "[20, 10]", "[20, 11]", "10:10: distance 11 from node 1 to itself: want 10"},
-		{"a node that is nearer to another than to itself", "[10, 20]", "[10, 9]", "9:10: distance 9 from node 0 to node 1: want 11 to 254"},
-		{"a device without an address", `{address: "06:00.0", numa_node: 1, audio: true}`, `{numa_node: 1, audio: true}`, `17:5: no address: add one such as "41:00.0"`},
+		{"a node that is nearer to another than to itself", "[10, 20]", "[10, 9]",
+			"9:10: distance 9 from node 0 to node 1: want 11 to 254"},
+		{"a device without an address", `{address: "06:00.0", numa_node: 1, audio: true}`,
+			`{numa_node: 1, audio: true}`, `17:5: no address: add one such as "41:00.0"`},
 		{"an address that is none", `"06:00.0"`, `"0600"`, `17:15: PCI address "0600": no bus`},
-		{"an address in another domain", `"06:00.0"`, `"0001:06:00.0"`, "17:15: address 0001:06:00.0: QEMU has only PCI domain 0000"},
+		{"an address in another domain", `"06:00.0"`, `"0001:06:00.0"`,
+			"17:15: address 0001:06:00.0: QEMU has only PCI domain 0000"},
 		{"an address of a function", `"06:00.0"`, `"06:00.1"`, "17:15: address 0000:06:00.1: want that of function 0"},
-		{"a device number that no root port gives", `"06:00.0"`, `"06:01.0"`, "17:15: address 0000:06:01.0: alone below its root port a device has number 00"},
-		{"a NUMA node that is not there", `"06:00.0", numa_node: 1`, `"06:00.0", numa_node: 2`, "17:37: NUMA node 2: want 0 to 1"},
-		{"behind nothing", `behind: "41:00.0"`, `behind: "40:00.0"`, "21:34: behind 0000:40:00.0: no switch or bridge has that address"},
-		{"a bus that the chipset has", `"06:00.0"`, `"01:00.0"`, "17:15: address 0000:01:00.0: its root port needs bus 00, which is taken by bus 00, that of the chipset"},
-		{"a bus that a switch has", `"06:00.0"`, `"1d:00.0"`, "17:15: address 0000:1d:00.0: its root port needs bus 1c, which is taken by 0000:19:00.0"},
-		{"a bus that the firmware will not give", `"1c:00.0", behind`, `"1d:00.0", behind`, "20:15: address 0000:1d:00.0: behind 0000:19:00.0 it will be on bus 1c"},
-		{"a switch of which nothing is behind", `{address: "42:01.0", behind: "41:00.0"}`, `{address: "42:00.0", numa_node: 0}`, "15:15: nothing is behind 0000:41:00.0: remove it"},
-		{"the bridge's own number", `"42:01.0"`, `"42:00.0"`, "21:15: address 0000:42:00.0: number 00 of a bridge's bus is its own: want 01 to 1f"},
-		{"virtual functions by half", "vfs: 7", "vfs: 4", "20:60: vfs 4: want 0, or 7, which is what QEMU's SR-IOV card has"},
-		{"virtual functions on a conventional bus", `behind: "41:00.0"}`, `behind: "41:00.0", vfs: 7}`, "21:50: vfs 7: a card on a conventional PCI bus has none: remove vfs"},
-		{"two ports of a card that has one", "ports: 2, vfs: 7", "ports: 2", "20:52: ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: 7"},
+		{"a device number that no root port gives", `"06:00.0"`, `"06:01.0"`,
+			"17:15: address 0000:06:01.0: alone below its root port a device has number 00"},
+		{"a NUMA node that is not there", `"06:00.0", numa_node: 1`, `"06:00.0", numa_node: 2`,
+			"17:37: NUMA node 2: want 0 to 1"},
+		{"behind nothing", `behind: "41:00.0"`, `behind: "40:00.0"`,
+			"21:34: behind 0000:40:00.0: no switch or bridge has that address"},
+		{"a bus that the chipset has", `"06:00.0"`, `"01:00.0"`,
+			"17:15: address 0000:01:00.0: its root port needs bus 00, which is taken by bus 00, that of the chipset"},
+		{"a bus that a switch has", `"06:00.0"`, `"1d:00.0"`,
+			"17:15: address 0000:1d:00.0: its root port needs bus 1c, which is taken by 0000:19:00.0"},
+		{"a bus that the firmware will not give", `"1c:00.0", behind`, `"1d:00.0", behind`,
+			"20:15: address 0000:1d:00.0: behind 0000:19:00.0 it will be on bus 1c"},
+		{"a switch of which nothing is behind", `{address: "42:01.0", behind: "41:00.0"}`,
+			`{address: "42:00.0", numa_node: 0}`, "15:15: nothing is behind 0000:41:00.0: remove it"},
+		{"the bridge's own number", `"42:01.0"`, `"42:00.0"`,
+			"21:15: address 0000:42:00.0: number 00 of a bridge's bus is its own: want 01 to 1f"},
+		{"virtual functions by half", "vfs: 7", "vfs: 4",
+			"20:60: vfs 4: want 0, or 7, which is what QEMU's SR-IOV card has"},
+		{"virtual functions on a conventional bus", `behind: "41:00.0"}`, `behind: "41:00.0", vfs: 7}`,
+			"21:50: vfs 7: a card on a conventional PCI bus has none: remove vfs"},
+		{"two ports of a card that has one", "ports: 2, vfs: 7", "ports: 2",
+			"20:52: ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: 7"},
 		{"more wires than ports", "wires: [a, a]", "wires: [a, a, b]", "20:70: 3 wires in 2 ports"},
-		{"a wire with one end", "wires: [a, a]", "wires: [a]", "20:71: wire a has one end: put it into a second port, or remove it"},
-		{"a wire that is an option of QEMU's", "wires: [a, a]", `wires: ["a,x", "a,x"]`, `20:71: wire "a,x": want at most 24`},
+		{"a wire with one end", "wires: [a, a]", "wires: [a]",
+			"20:71: wire a has one end: put it into a second port, or remove it"},
+		{"a wire that is an option of QEMU's", "wires: [a, a]", `wires: ["a,x", "a,x"]`,
+			`20:71: wire "a,x": want at most 24`},
 		{"no name", "name: small\n", "", "no name: add a line"},
 		{"nothing", good, "# nothing\n", `empty: start with "name: my-server"`},
 		{"bytes that are no text", "small", "\xff", "not UTF-8 text"},
@@ -116,7 +145,8 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 			if !errors.As(err, &e) {
 				t.Fatalf("error %v of type %T, want a *ProfileError", err, err)
 			}
-			if want := "small.yaml:" + tt.want; !strings.HasPrefix(err.Error(), want) && !strings.Contains(err.Error(), ": "+tt.want) {
+			if want := "small.yaml:" + tt.want; !strings.HasPrefix(err.Error(), want) && !strings.Contains(err.Error(),
+				": "+tt.want) {
 				t.Errorf("got  %s\nwant %s", err, want)
 			}
 		})
@@ -164,7 +194,8 @@ func TestMemoryIsSpreadOverTheNodesInWholeHugepages(t *testing.T) {
 
 func TestTooLittleMemorySaysHowMuchIsWanted(t *testing.T) {
 	_, err := Builtin()[0].WithMemory(100 * lab.MiB)
-	if want := "100MiB of memory is too little for a host with 1 NUMA nodes: want at least 1GiB"; err == nil || err.Error() != want {
+	if want := "100MiB of memory is too little for a host with 1 NUMA nodes: want at least 1GiB"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

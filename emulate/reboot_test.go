@@ -14,7 +14,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// The real system keeps what a real one keeps: what update-grub wrote is in force after a reboot, what was synced is there after a power cut.
+// The real system keeps what a real one keeps: what update-grub wrote is in force after a reboot,
+// what was synced is there after a power cut.
 func TestTheDiskAndTheBootLoaderSurviveRebootsAndPowerCuts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -41,8 +42,9 @@ func TestTheDiskAndTheBootLoaderSurviveRebootsAndPowerCuts(t *testing.T) {
 	}
 	defer os.RemoveAll(run)
 	o := emulate.Options{
-		Dirs: rack.Dirs{Run: run, Cache: user.Cache}, Profile: emulate.Builtin()[0].Scale(4), Name: "reboot", Accel: "tcg",
-		Boot: emulate.Boot{Key: img.Key, Disk: img.DiskPath()},
+		Dirs: rack.Dirs{Run: run, Cache: user.Cache}, Profile: emulate.Builtin()[0].Scale(4), Name: "reboot",
+		Accel: "tcg",
+		Boot:  emulate.Boot{Key: img.Key, Disk: img.DiskPath()},
 		Progress: &rack.Progress{Report: func(e rack.Event) {
 			if e.End {
 				t.Logf("%s: %v", e.Step, e.Took.Round(100*time.Millisecond))

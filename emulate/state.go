@@ -66,7 +66,8 @@ func loadState(dir string) (State, error) {
 		return s, fmt.Errorf("%s: %w; remove the host with: rackless emulate rm %s", path, err, name)
 	}
 	if s.Version != stateVersion {
-		return s, fmt.Errorf("%s has version %d, this rackless knows %d; remove the host with: rackless emulate rm %s", path, s.Version, stateVersion, name)
+		return s, fmt.Errorf("%s has version %d, this rackless knows %d; remove the host with: rackless emulate rm %s",
+			path, s.Version, stateVersion, name)
 	}
 	return s, nil
 }
@@ -95,7 +96,8 @@ func ensureDir(d rack.Dirs) error {
 			return err
 		}
 		if st, ok := fi.Sys().(*syscall.Stat_t); !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
-			return fmt.Errorf("directory of emulated hosts: %s is not a directory of this user's: remove it or set RACKLESS_RUN", dir)
+			return fmt.Errorf("directory of emulated hosts: %s is not a directory of this user's: remove it or set "+
+				"RACKLESS_RUN", dir)
 		}
 	}
 	return nil
@@ -104,8 +106,9 @@ func ensureDir(d rack.Dirs) error {
 // lockPoll is how often a lock that another process holds is tried again.
 const lockPoll = 50 * time.Millisecond
 
-// lock takes the lock of a host: one process at a time makes, boots or removes it, and who owns one that is not kept has it all the time.
-// waiting is called once if another has it; an error of its ends the attempt.
+// lock takes the lock of a host: one process at a time makes, boots or removes it, and who owns one
+// that is not kept has it all the time. waiting is called once if another has it; an error of its
+// ends the attempt.
 func lock(ctx context.Context, d rack.Dirs, name string, waiting func() error) (unlock func(), err error) {
 	if err := ensureDir(d); err != nil {
 		return nil, err
@@ -119,7 +122,9 @@ func lock(ctx context.Context, d rack.Dirs, name string, waiting func() error) (
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		case ok && sameFile(l, path):
 			return func() {
-				os.Remove(path) // while it is held: a waiter that opened it before sees that it is gone and opens the next
+				// while it is held: a waiter that opened it before sees that it is gone and opens
+				// the next
+				os.Remove(path)
 				l.Close()
 			}, nil
 		case ok: // it was removed between opening and locking
@@ -187,8 +192,8 @@ func names(d rack.Dirs) ([]string, error) {
 	return out, err
 }
 
-// List finds every host of this user, by name. Hosts that are being made or removed just now are left out; others that cannot be read are in the
-// error, beside those that can.
+// List finds every host of this user, by name. Hosts that are being made or removed just now are
+// left out; others that cannot be read are in the error, beside those that can.
 func List(d rack.Dirs) ([]*Host, error) {
 	all, err := names(d)
 	if err != nil {

@@ -25,18 +25,19 @@ import (
 // templateFormat is raised when templates that an older rackless made must not be used.
 const templateFormat = 2
 
-// stateFD is the descriptor under which a clone finds its state: after standard input, output and error and its four sockets.
+// stateFD is the descriptor under which a clone finds its state: after standard input, output and
+// error and its four sockets.
 const stateFD = 7
 
-// A template is a machine that was booted once and stopped, on disk: the memory of its NUMA nodes as files that clones map, the state of its devices,
-// and the disk as it was then.
+// A template is a machine that was booted once and stopped, on disk: the memory of its NUMA nodes
+// as files that clones map, the state of its devices, and the disk as it was then.
 type template struct {
 	dir   string
 	state []byte // what QEMU wrote as migration stream, a few MB
 }
 
-// templateInfo is the manifest of a template. The memory is too large to be summed each time, so that a file that was cut short or written to is
-// noticed by size and time.
+// templateInfo is the manifest of a template. The memory is too large to be summed each time, so
+// that a file that was cut short or written to is noticed by size and time.
 type templateInfo struct {
 	Key         string      `json:"key"`
 	Profile     string      `json:"profile"`
@@ -80,7 +81,8 @@ func templateKey(m machine, version string) string {
 		profile: m.profile, accel: m.accel, boot: Boot{Key: m.boot.Key, Append: m.boot.Append}, ram: ram{dir: "ram"},
 		disk: present(m.disk), tools: present(m.tools),
 	}
-	sum := sha256.Sum256([]byte(strings.Join(append(m.args(), fmt.Sprint(templateFormat), m.boot.Key, version, hostCPU(m.accel)), "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join(append(m.args(), fmt.Sprint(templateFormat), m.boot.Key, version,
+		hostCPU(m.accel)), "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -92,7 +94,8 @@ func present(path string) string {
 	return "there"
 }
 
-// hostCPU returns what a template depends on of this machine's CPU: its name and features under KVM, where the guest runs on it, and nothing else.
+// hostCPU returns what a template depends on of this machine's CPU: its name and features under
+// KVM, where the guest runs on it, and nothing else.
 func hostCPU(accel string) string {
 	if accel != "kvm" {
 		return ""
@@ -104,7 +107,8 @@ func hostCPU(accel string) string {
 	first, _, _ := strings.Cut(string(b), "\n\n") // the first processor stands for all
 	var keep []string
 	for line := range strings.Lines(first) {
-		if k, _, _ := strings.Cut(line, "\t"); k == "model name" || k == "flags" || k == "microcode" || k == "stepping" {
+		if k, _, _ := strings.Cut(line, "\t"); k == "model name" || k == "flags" || k == "microcode" ||
+			k == "stepping" {
 			keep = append(keep, line)
 		}
 	}
@@ -141,8 +145,8 @@ func openTemplate(dir, key string) (*template, error) {
 	return t, os.Chtimes(filepath.Join(dir, "template.json"), now, now) // see pruneTemplates
 }
 
-// ensureTemplate opens the template for m, making it if the cache has none or a damaged one. Two processes that want the same one at once make it
-// once.
+// ensureTemplate opens the template for m, making it if the cache has none or a damaged one. Two
+// processes that want the same one at once make it once.
 func ensureTemplate(ctx context.Context, o Options, binary, version string, m machine) (*template, error) {
 	key := templateKey(m, version)
 	dir := filepath.Join(templates(o.Dirs), key)
@@ -172,8 +176,10 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 	return makeTemplate(ctx, o, binary, version, dir, key, m)
 }
 
-// makeTemplate boots a machine, stops it once nothing is left to start in it, and keeps it in dir. The caller holds the template's lock.
-func makeTemplate(ctx context.Context, o Options, binary, version, dir, key string, m machine) (_ *template, err error) {
+// makeTemplate boots a machine, stops it once nothing is left to start in it, and keeps it in dir.
+// The caller holds the template's lock.
+func makeTemplate(ctx context.Context, o Options, binary, version, dir, key string, m machine) (_ *template,
+	err error) {
 	work := filepath.Join(filepath.Dir(dir), ".t"+key)
 	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
 		return nil, err
@@ -184,7 +190,8 @@ func makeTemplate(ctx context.Context, o Options, binary, version, dir, key stri
 	defer os.RemoveAll(work)
 	began := time.Now()
 	p := m.profile
-	o.Progress.Begin(fmt.Sprintf("boot the template of %s (%d CPUs, %v, %s), once", p.Name, p.CPUs(), p.Memory(), m.accel))
+	o.Progress.Begin(fmt.Sprintf("boot the template of %s (%d CPUs, %v, %s), once", p.Name, p.CPUs(), p.Memory(),
+		m.accel))
 	m.name, m.ram = "template-"+key, ram{dir: work, share: true}
 	h := &Host{Dir: work, State: State{Name: "template", Profile: p}}
 	if m.boot.Disk != "" {
@@ -216,7 +223,8 @@ func makeTemplate(ctx context.Context, o Options, binary, version, dir, key stri
 	c.kill()
 
 	info := templateInfo{
-		Key: key, Profile: p.Name, CPUs: p.CPUs(), MemoryBytes: int64(p.Memory()), Boot: m.boot.Key, QEMU: version, Accelerator: m.accel,
+		Key: key, Profile: p.Name, CPUs: p.CPUs(), MemoryBytes: int64(p.Memory()), Boot: m.boot.Key, QEMU: version,
+		Accelerator: m.accel,
 		BootSeconds: boot.Seconds(), Made: time.Now().UTC(),
 	}
 	var files []string
@@ -241,7 +249,8 @@ func makeTemplate(ctx context.Context, o Options, binary, version, dir, key stri
 	if err := writeInfo(work, info, state); err != nil {
 		return nil, err
 	}
-	// An overlay names what is below it by its path: that of the template's disk is absolute and does not change when the directory moves.
+	// An overlay names what is below it by its path: that of the template's disk is absolute and
+	// does not change when the directory moves.
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
@@ -254,8 +263,9 @@ func makeTemplate(ctx context.Context, o Options, binary, version, dir, key stri
 // templateAge is how long a template that no host has been made from stays.
 const templateAge = 7 * 24 * time.Hour
 
-// pruneTemplates removes templates but that with the key which have not been used for long: those of older images above all. The disk of a host lies on
-// that of its template, so that what a host of this user stands on stays.
+// pruneTemplates removes templates but that with the key which have not been used for long: those
+// of older images above all. The disk of a host lies on that of its template, so that what a host
+// of this user stands on stays.
 func pruneTemplates(d rack.Dirs, keep string) error {
 	all, err := os.ReadDir(templates(d))
 	if err != nil {
@@ -290,11 +300,13 @@ func writeInfo(dir string, info templateInfo, state []byte) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(dir, "state"), state, 0o600), os.WriteFile(filepath.Join(dir, "template.json"), b, 0o600))
+	return errors.Join(os.WriteFile(filepath.Join(dir, "state"), state, 0o600),
+		os.WriteFile(filepath.Join(dir, "template.json"), b, 0o600))
 }
 
-// freeze waits until the guest has nothing left to start that every clone would have to start again, and returns the state of its devices. The
-// machine is stopped after it, its memory is in the shared files, and its disk is complete.
+// freeze waits until the guest has nothing left to start that every clone would have to start
+// again, and returns the state of its devices. The machine is stopped after it, its memory is in
+// the shared files, and its disk is complete.
 func (h *Host) freeze(ctx context.Context) ([]byte, error) {
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return nil, err
@@ -303,9 +315,14 @@ func (h *Host) freeze(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() // not before the state is saved: what a guest does when it closes is not what clones should wake up in
-	// udev may have the drivers of devices still to load when systemd has started everything. degraded is a unit that failed, which is the image's affair; a guest without systemd has started when its agent answers.
-	const settle = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit + `; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
+	// not before the state is saved: what a guest does when it closes is not what clones should
+	// wake up in
+	defer conn.Close()
+	// udev may have the drivers of devices still to load when systemd has started everything.
+	// degraded is a unit that failed, which is the image's affair; a guest without systemd has
+	// started when its agent answers.
+	const settle = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
+		`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
 	if _, err := guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}}); err != nil {
 		return nil, err
 	}
@@ -317,7 +334,8 @@ func (h *Host) freeze(ctx context.Context) ([]byte, error) {
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
 		return nil, fmt.Errorf("this QEMU cannot leave shared memory out of a saved state: %w", err)
 	}
-	// The machine is not stopped first: migration stops it at its end and notes that it was running, so that clones run by themselves.
+	// The machine is not stopped first: migration stops it at its end and notes that it was
+	// running, so that clones run by themselves.
 	path := h.path("state.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -382,8 +400,8 @@ func awaitMigration(ctx context.Context, q *qapi.Conn) error {
 	}
 }
 
-// pipeState returns the read end of a pipe that the state flows through. A pipe, since QEMU takes migration from a plain file by descriptor only in
-// some versions.
+// pipeState returns the read end of a pipe that the state flows through. A pipe, since QEMU takes
+// migration from a plain file by descriptor only in some versions.
 func (t *template) pipeState() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -407,7 +425,8 @@ func resume(ctx context.Context, dir string) error {
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
 		return err
 	}
-	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
+	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)},
+		nil); err != nil {
 		return err
 	}
 	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.

@@ -43,7 +43,8 @@ func faultf(path, format string, args ...any) *fault {
 
 // check returns the first thing that is wrong with a profile.
 func (p *Profile) check() *fault {
-	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses, p.checkWires} {
+	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses,
+		p.checkWires} {
 		if f := f(); f != nil {
 			return f
 		}
@@ -58,13 +59,15 @@ func (p *Profile) checkBasics() *fault {
 	case !namePattern.MatchString(p.Name) || len(p.Name) > maxName:
 		return faultf("$.name", "name %q: want at most %d of the letters a-z, digits and hyphens", p.Name, maxName)
 	case len(p.NUMANodes) == 0:
-		return faultf("$", "no NUMA nodes: add \"numa_nodes:\" with a line such as \"  - {cores: 4, memory: 2GiB}\" below it")
+		return faultf("$", "no NUMA nodes: add \"numa_nodes:\" with a line such as \"  - {cores: 4, memory: 2GiB}\" "+
+			"below it")
 	case len(p.NUMANodes) > maxNodes:
 		return faultf("$.numa_nodes", "%d NUMA nodes: want at most %d", len(p.NUMANodes), maxNodes)
 	case p.Packages < 1:
 		return faultf("$.packages", "packages: want at least 1")
 	case len(p.NUMANodes)%p.Packages != 0:
-		return faultf("$.packages", "%d packages for %d NUMA nodes: QEMU gives every package the same number of nodes", p.Packages, len(p.NUMANodes))
+		return faultf("$.packages", "%d packages for %d NUMA nodes: QEMU gives every package the same number of nodes",
+			p.Packages, len(p.NUMANodes))
 	case p.ThreadsPerCore != 1 && p.ThreadsPerCore != 2:
 		return faultf("$.threads_per_core", "threads_per_core %d: want 1 or 2", p.ThreadsPerCore)
 	case p.Disk < minDisk || p.Disk > maxDisk:
@@ -80,9 +83,11 @@ func (p *Profile) checkCPUs() *fault {
 		case n.Cores < 1:
 			return faultf(at+".cores", "cores %d: want at least 1", n.Cores)
 		case n.Cores != p.NUMANodes[0].Cores:
-			return faultf(at+".cores", "%d cores, and node 0 has %d: QEMU gives every node the same number", n.Cores, p.NUMANodes[0].Cores)
+			return faultf(at+".cores", "%d cores, and node 0 has %d: QEMU gives every node the same number", n.Cores,
+				p.NUMANodes[0].Cores)
 		case n.Memory < minNodeMemory || n.Memory%memoryStep != 0:
-			return faultf(at+".memory", "memory %v: want a multiple of %v, at least %v", n.Memory, memoryStep, minNodeMemory)
+			return faultf(at+".memory", "memory %v: want a multiple of %v, at least %v", n.Memory, memoryStep,
+				minNodeMemory)
 		}
 	}
 	if n := p.CPUs(); n > maxCPUs {
@@ -99,13 +104,15 @@ func (p *Profile) checkMemory(asked lab.Bytes) error {
 	least := max(minMemory, minNodeMemory*lab.Bytes(len(p.NUMANodes)))
 	for _, n := range p.NUMANodes {
 		if n.Memory < minNodeMemory || p.Memory() < minMemory {
-			return fmt.Errorf("%v of memory is too little for a host with %d NUMA nodes: want at least %v", asked, len(p.NUMANodes), least)
+			return fmt.Errorf("%v of memory is too little for a host with %d NUMA nodes: want at least %v", asked,
+				len(p.NUMANodes), least)
 		}
 	}
 	return nil
 }
 
-// checkDistances holds the SLIT to what the ACPI specification (5.2.17) asks for: 10 from a node to itself, more to others.
+// checkDistances holds the SLIT to what the ACPI specification (5.2.17) asks for: 10 from a node to
+// itself, more to others.
 func (p *Profile) checkDistances() *fault {
 	n := len(p.NUMANodes)
 	if len(p.Distances) == 0 && n == 1 {
@@ -176,7 +183,8 @@ func (p *Profile) checkDevices() *fault {
 		}
 	}
 	for i := range p.GPUs {
-		if f := place(fmt.Sprintf("$.gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode, p.GPUs[i].Behind); f != nil {
+		if f := place(fmt.Sprintf("$.gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode,
+			p.GPUs[i].Behind); f != nil {
 			return f
 		}
 	}
@@ -189,7 +197,9 @@ func (p *Profile) checkDevices() *fault {
 		if n.Ports == 0 {
 			n.Ports = 1
 		}
-		onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
+		onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool {
+			return b.Address == *n.Behind
+		})
 		switch {
 		case n.Ports != 1 && n.Ports != 2:
 			return faultf(at+".ports", "ports %d: want 1 or 2", n.Ports)
@@ -198,7 +208,8 @@ func (p *Profile) checkDevices() *fault {
 		case n.VFs > 0 && onBridge:
 			return faultf(at+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)
 		case n.Ports == 2 && n.VFs == 0:
-			return faultf(at+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: %d", MaxVFs)
+			return faultf(at+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: "+
+				"set vfs: %d", MaxVFs)
 		case len(n.Wires) > n.Ports:
 			return faultf(at+".wires", "%d wires in %d ports", len(n.Wires), n.Ports)
 		}
@@ -206,19 +217,23 @@ func (p *Profile) checkDevices() *fault {
 	return nil
 }
 
-// checkBuses makes sure that the firmware, which numbers buses depth first from each root complex, comes to the addresses that the profile states.
+// checkBuses makes sure that the firmware, which numbers buses depth first from each root complex,
+// comes to the addresses that the profile states.
 func (p *Profile) checkBuses() *fault {
 	last, before := 0, "bus 00, that of the chipset"
 	for _, r := range p.roots() {
 		if first := int(r.address.Bus) - 1; first <= last {
-			return faultf(p.pathOf(r.address), "address %v: its root port needs bus %02x, which is taken by %s", r.address, first, before)
+			return faultf(p.pathOf(r.address), "address %v: its root port needs bus %02x, which is taken by %s",
+				r.address, first, before)
 		}
 		if r.last > 0xff {
-			return faultf(p.pathOf(r.address), "address %v: what is behind it needs buses up to %x, and ff is the last", r.address, r.last)
+			return faultf(p.pathOf(r.address), "address %v: what is behind it needs buses up to %x, and ff is the last",
+				r.address, r.last)
 		}
 		last, before = r.last, r.address.String()
 		if (r.sw != nil || r.bridge != nil) && len(r.behind) == 0 {
-			return faultf(p.pathOf(r.address), "nothing is behind %v: remove it, or say \"behind\" with a device", r.address)
+			return faultf(p.pathOf(r.address), "nothing is behind %v: remove it, or say \"behind\" with a device",
+				r.address)
 		}
 		for i, b := range r.behind {
 			a, bus := b.address(), int(r.address.Bus)+2+i
@@ -292,10 +307,12 @@ func (p *Profile) checkWires() *fault {
 	return nil
 }
 
-// checkHostName refuses what cannot be the name of a host; the empty one above all, whose directory would be that of all hosts.
+// checkHostName refuses what cannot be the name of a host; the empty one above all, whose directory
+// would be that of all hosts.
 func checkHostName(name string) error {
 	if !namePattern.MatchString(name) || len(name) > maxName || strings.Contains(name, "/") {
-		return fmt.Errorf("host %q: not a name of a host: want at most %d of the letters a-z, digits and hyphens", name, maxName)
+		return fmt.Errorf("host %q: not a name of a host: want at most %d of the letters a-z, digits and hyphens", name,
+			maxName)
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The benchmarks run what stands between sender and receiver in a process of its own, as in a lab: this test binary, started
-// again with middleEnv set. Sender and receiver use blocking descriptors in the benchmark's process.
+// The benchmarks run what stands between sender and receiver in a process of its own, as in a lab:
+// this test binary, started again with middleEnv set. Sender and receiver use blocking descriptors
+// in the benchmark's process.
 const (
 	middleEnv = "FABRIC_BENCH_MIDDLE" // one of the middles
 	dirEnv    = "FABRIC_BENCH_DIR"    // where its sockets a and b shall be
@@ -54,7 +55,9 @@ func switchMiddle(dir string) error {
 		}
 	}()
 	ports := []Port{{"a", filepath.Join(dir, "a")}, {"b", filepath.Join(dir, "b")}}
-	return Run(ctx, Config{Ports: ports, Control: filepath.Join(dir, "control"), ready: func(*bridge) { fmt.Println("ready") }})
+	return Run(ctx, Config{Ports: ports, Control: filepath.Join(dir, "control"), ready: func(*bridge) {
+		fmt.Println("ready")
+	}})
 }
 
 // acceptTwo is how all relays begin.
@@ -143,7 +146,8 @@ func relayEpoll(dir string) error {
 		return err
 	}
 	for i, fd := range fds {
-		if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
+		if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN,
+			Fd: int32(i)}); err != nil {
 			return err
 		}
 	}
@@ -231,8 +235,8 @@ func readAll(fd int, b []byte) error {
 	return nil
 }
 
-// between starts a middle, or makes a socket pair for "none", and returns the two ends. finish ends it and returns the CPU time
-// that the middle took, its start included.
+// between starts a middle, or makes a socket pair for "none", and returns the two ends. finish ends
+// it and returns the CPU time that the middle took, its start included.
 func between(b *testing.B, middle string) (fds [2]int, counters func() Counters, finish func() time.Duration) {
 	b.Helper()
 	closeBoth := func() {
@@ -288,7 +292,8 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 		for c := counters(); !c.Ports[0].Connected || !c.Ports[1].Connected; c = counters() {
 		}
 		if middle == "switch-shaped" { // all that costs time and holds back or loses next to nothing
-			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1}, PFC: PFC{4 << 20, 2 << 20}}
+			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1},
+				PFC: PFC{4 << 20, 2 << 20}}
 			if err := client.SetLink(context.Background(), AllPorts, l); err != nil {
 				b.Fatal(err)
 			}
@@ -311,7 +316,8 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{64, 4200} {
 		for _, batch := range []int{1, 32} {
-			for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch", "switch-shaped"} {
+			for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch",
+				"switch-shaped"} {
 				b.Run("size="+strconv.Itoa(size)+"/batch="+strconv.Itoa(batch)+"/"+middle, func(b *testing.B) {
 					stream(b, size, batch, middle)
 				})
@@ -396,7 +402,8 @@ func stream(b *testing.B, size, batch int, middle string) {
 
 // BenchmarkPingPong is the round trip of one 64-byte frame: two passages, four wakeups.
 func BenchmarkPingPong(b *testing.B) {
-	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch", "switch-shaped"} {
+	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch",
+		"switch-shaped"} {
 		b.Run(middle, func(b *testing.B) {
 			fds, _, finish := between(b, middle)
 			ping := framed(frame(station(2), station(1), 64, 0))

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// readSize is the most that one turn of a sender takes. A QEMU has at most about 200 KiB waiting, as its socket's send
-	// buffer is net.core.wmem_default (212992), so that one read nearly always empties it. It is also what bounds
-	// the time for which one sender can hold the loop.
+	// readSize is the most that one turn of a sender takes. A QEMU has at most about 200 KiB
+	// waiting, as its socket's send buffer is net.core.wmem_default (212992), so that one read
+	// nearly always empties it. It is also what bounds the time for which one sender can hold the
+	// loop.
 	readSize = 256 << 10
 
 	// maxIovecs is the kernel's limit for one writev (UIO_MAXIOV in include/uapi/linux/uio.h).
@@ -97,8 +98,9 @@ func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge,
 
 func openSpare() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
 
-// watch adds fd to the epoll set for reading and returns the id of src. Only EPOLLIN is asked for: on a unix stream each read
-// by the peer makes an EPOLLOUT, and each of those would wake the loop for nothing.
+// watch adds fd to the epoll set for reading and returns the id of src. Only EPOLLIN is asked for:
+// on a unix stream each read by the peer makes an EPOLLOUT, and each of those would wake the loop
+// for nothing.
 func (b *bridge) watch(fd int, src source) (int32, error) {
 	for {
 		b.lastID++
@@ -144,7 +146,8 @@ func (b *bridge) loop() error {
 	return nil
 }
 
-// do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be called from the loop.
+// do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be
+// called from the loop.
 func (b *bridge) do(fn func() error) error {
 	c := call{fn, make(chan error, 1)}
 	b.mu.Lock()
@@ -218,10 +221,12 @@ func (b *bridge) addPort(def Port) error {
 	}
 	for _, p := range b.ports {
 		if p.Name == def.Name {
-			return fmt.Errorf("add port %q: the switch has a port of this name, at %q: remove it first or choose another name", def.Name, p.Path)
+			return fmt.Errorf("add port %q: the switch has a port of this name, at %q: remove it first or choose "+
+				"another name", def.Name, p.Path)
 		}
 		if p.Path == def.Path {
-			return fmt.Errorf("add port %q: port %q listens at %q already: choose another path", def.Name, p.Name, def.Path)
+			return fmt.Errorf("add port %q: port %q listens at %q already: choose another path", def.Name, p.Name,
+				def.Path)
 		}
 	}
 	sock, err := bind(def.Path)

@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// tapLimit bounds the bytes of captured frames that wait for one capture's reader. Twice as much is in memory: one batch
-// fills while the other is written.
+// tapLimit bounds the bytes of captured frames that wait for one capture's reader. Twice as much is
+// in memory: one batch fills while the other is written.
 const tapLimit = 8 << 20
 
 // recordOverhead is charged for each captured frame besides its bytes, so that a flood of tiny frames is bounded too.
@@ -89,7 +89,8 @@ func (t *tap) addPort(p *port) {
 	t.ifaces = append(t.ifaces, &iface{name: p.Name})
 }
 
-// capture copies a frame. It runs in the loop and does not wait for the writer, which holds the lock only to swap batches.
+// capture copies a frame. It runs in the loop and does not wait for the writer, which holds the
+// lock only to swap batches.
 func (t *tap) capture(p *port, at int64, frame []byte) {
 	if t.only != nil && t.only != p {
 		return
@@ -138,7 +139,8 @@ type tapWriter struct {
 }
 
 func newTapWriter(t *tap, w io.Writer) *tapWriter {
-	// NgWriter uses a bufio.Writer that it is given, so that its own of 4 KiB does not make a system call for each frame.
+	// NgWriter uses a bufio.Writer that it is given, so that its own of 4 KiB does not make a
+	// system call for each frame.
 	return &tapWriter{tap: t, snaplen: t.snaplen, buf: bufio.NewWriterSize(w, 256<<10)}
 }
 
@@ -153,7 +155,8 @@ func (w *tapWriter) interfaces(ifaces []iface) error {
 		}
 		var err error
 		if w.ng == nil {
-			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless fabric", OS: "linux"}}
+			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless fabric",
+				OS: "linux"}}
 			w.ng, err = pcapgo.NewNgWriterInterface(w.buf, ng, opts)
 		} else {
 			_, err = w.ng.AddInterface(ng)

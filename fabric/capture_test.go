@@ -278,12 +278,14 @@ func TestCaptureReportsThatItCannotWrite(t *testing.T) {
 	}
 }
 
-// roceFrame is a RoCE v2 "RC SEND Only" packet (opcode 4): Ethernet, IPv4, UDP to port 4791, base transport header, payload, ICRC.
-// The layout is that of the InfiniBand Architecture Specification, volume 1, section 9.2 and annex A17; the ICRC is left zero.
+// roceFrame is a RoCE v2 "RC SEND Only" packet (opcode 4): Ethernet, IPv4, UDP to port 4791, base
+// transport header, payload, ICRC. The layout is that of the InfiniBand Architecture Specification,
+// volume 1, section 9.2 and annex A17; the ICRC is left zero.
 func roceFrame(qp, psn uint32, payload []byte) []byte {
 	f := frame(station(2), station(1), minFrame, 0)
 	f[12], f[13] = 0x08, 0x00
-	bth := []byte{4, 0x40, 0xff, 0xff, 0, byte(qp >> 16), byte(qp >> 8), byte(qp), 0x80, byte(psn >> 16), byte(psn >> 8), byte(psn)}
+	bth := []byte{4, 0x40, 0xff, 0xff, 0, byte(qp >> 16), byte(qp >> 8), byte(qp), 0x80, byte(psn >> 16),
+		byte(psn >> 8), byte(psn)}
 	udp := 8 + len(bth) + len(payload) + 4
 	ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+udp))

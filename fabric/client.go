@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// A Client talks to a running switch. Each call makes a connection of its own, so calls may run at the same time, do not wait for
-// each other, and there is nothing to close. The zero value is not valid; use Dial.
+// A Client talks to a running switch. Each call makes a connection of its own, so calls may run at
+// the same time, do not wait for each other, and there is nothing to close. The zero value is not
+// valid; use Dial.
 type Client struct {
 	path string
 	info Info
@@ -28,7 +29,8 @@ func Dial(path string) (*Client, error) {
 		return nil, err
 	}
 	if info.Version != ProtocolVersion {
-		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab with the program that started it", path, info.Version, ProtocolVersion)
+		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab "+
+			"with the program that started it", path, info.Version, ProtocolVersion)
 	}
 	c.info = info
 	return c, nil
@@ -73,8 +75,8 @@ func (c *Client) RemovePort(ctx context.Context, name string) error {
 	return err
 }
 
-// SetLink gives a port, or with AllPorts all that there are, a link. It takes the place of what was there: a setting that shall stay must be in
-// l. An error leaves all ports as they were.
+// SetLink gives a port, or with AllPorts all that there are, a link. It takes the place of what was
+// there: a setting that shall stay must be in l. An error leaves all ports as they were.
 func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
 	if err := l.Validate(); err != nil { // NaN would not even get into the request
 		return fmt.Errorf("switch at %q: %s: %w", c.path, commandSetLink, err)
@@ -105,9 +107,10 @@ type CaptureOptions struct {
 	Started func()
 }
 
-// Capture writes frames to w as pcapng, one interface for each port, until ctx ends or the switch stops; both are no error. Each
-// frame appears once, where it entered the switch, whatever became of it. The stream ends with statistics: how many
-// frames each port saw and how many are missing because w was too slow. Without them the switch was killed.
+// Capture writes frames to w as pcapng, one interface for each port, until ctx ends or the switch
+// stops; both are no error. Each frame appears once, where it entered the switch, whatever became
+// of it. The stream ends with statistics: how many frames each port saw and how many are missing
+// because w was too slow. Without them the switch was killed.
 func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) error {
 	conn, err := c.dial(ctx)
 	if err != nil {

@@ -36,13 +36,15 @@ const (
 // A request is one line from the client.
 type request struct {
 	Command string `json:"command"`
-	Port    string `json:"port,omitempty"`    // name; for set-link also AllPorts; for capture also that or nothing, which mean all
+	// name; for set-link also AllPorts; for capture also that or nothing, which mean all
+	Port    string `json:"port,omitempty"`
 	Path    string `json:"path,omitempty"`    // add-port
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
 	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; what is left out is not impaired
 }
 
-// A response is one line to the client. Exactly one field is set, or none for a command that returns nothing but success.
+// A response is one line to the client. Exactly one field is set, or none for a command that
+// returns nothing but success.
 type response struct {
 	Error    string    `json:"error,omitempty"`
 	Info     *Info     `json:"info,omitempty"`
@@ -65,8 +67,8 @@ type control struct {
 	sock     *boundSocket
 }
 
-// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a second one must find out before
-// it takes the first one's ports away.
+// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a
+// second one must find out before it takes the first one's ports away.
 func probe(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -136,8 +138,9 @@ func (c *control) serve(ctx context.Context) error {
 // handle answers the requests of one client.
 func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	// When the switch stops, every reader sees the end of its input, as if the client had gone; a client that does not read
-	// gets little time for what is under way. Errors here mean that the connection has ended.
+	// When the switch stops, every reader sees the end of its input, as if the client had gone; a
+	// client that does not read gets little time for what is under way. Errors here mean that the
+	// connection has ended.
 	stop := context.AfterFunc(ctx, func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 		_ = conn.CloseRead()
@@ -211,8 +214,8 @@ func (c *control) answer(req request) response {
 	return r
 }
 
-// capture streams pcapng until the client closes its side, or the whole connection. A client that closes only its sending
-// side gets the rest and the statistics.
+// capture streams pcapng until the client closes its side, or the whole connection. A client that
+// closes only its sending side gets the rest and the statistics.
 func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *json.Encoder) {
 	if req.Port == "" {
 		req.Port = AllPorts

@@ -33,17 +33,23 @@ func TestControlProtocol(t *testing.T) {
 	tests := []struct{ name, send, want string }{
 		{"ping", `{"command":"ping"}`, `{"info":{"version":1,"pid":PID,"started":"STARTED","ports":1}}`},
 		{"add-port", fmt.Sprintf(`{"command":"add-port","port":"x","path":%q}`, path), `{}`},
-		{"an error", fmt.Sprintf(`{"command":"add-port","port":"x","path":%q}`, path), `{"error":"add port \"x\": the switch has a port of this name, at \"PATH\": remove it first or choose another name"}`},
+		{"an error", fmt.Sprintf(`{"command":"add-port","port":"x","path":%q}`, path),
+			`{"error":"add port \"x\": the switch has a port of this name, at \"PATH\": remove it first or choose another name"}`},
 		{"remove-port", `{"command":"remove-port","port":"x"}`, `{}`},
 		{"set-link", `{"command":"set-link","port":"p0","link":{"rate_bits_per_second":1000000,"delay_ns":1000,"ecn":{"min_bytes":1,"max_bytes":2,"probability":0.5},"seed":7}}`, `{}`},
 		{"set-link on all ports", `{"command":"set-link","port":"all","link":{}}`, `{}`},
-		{"set-link with a wrong value", `{"command":"set-link","port":"all","link":{"loss":1.5}}`, `{"error":"link: loss probability 1.5: want 0 to 1"}`},
-		{"set-link on no port", `{"command":"set-link","link":{}}`, `{"error":"link of port \"\": the switch has no such port; it has p0"}`},
-		{"set-link without a link", `{"command":"set-link","port":"p0"}`, `{"error":"link of port \"p0\": the request has no link"}`},
-		{"an unknown command", `{"command":"reboot"}`, `{"error":"unknown command \"reboot\": this switch knows ping, counters, add-port, remove-port, set-link and capture"}`},
+		{"set-link with a wrong value", `{"command":"set-link","port":"all","link":{"loss":1.5}}`,
+			`{"error":"link: loss probability 1.5: want 0 to 1"}`},
+		{"set-link on no port", `{"command":"set-link","link":{}}`,
+			`{"error":"link of port \"\": the switch has no such port; it has p0"}`},
+		{"set-link without a link", `{"command":"set-link","port":"p0"}`,
+			`{"error":"link of port \"p0\": the request has no link"}`},
+		{"an unknown command", `{"command":"reboot"}`,
+			`{"error":"unknown command \"reboot\": this switch knows ping, counters, add-port, remove-port, set-link and capture"}`},
 		{"no command", `{}`, `{"error":"unknown command \"\": this switch knows ping, counters, add-port, remove-port, set-link and capture"}`},
 		{"no JSON", `ping`, `{"error":"read request: invalid character 'p' looking for beginning of value"}`},
-		{"a line that is too long ends the connection", strings.Repeat(" ", maxRequest), `{"error":"request is longer than 65536 bytes"}`},
+		{"a line that is too long ends the connection", strings.Repeat(" ", maxRequest),
+			`{"error":"request is longer than 65536 bytes"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,7 +64,8 @@ func TestControlProtocol(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = strings.NewReplacer(fmt.Sprint(os.Getpid()), "PID", string(started), "STARTED", path, "PATH").Replace(got)
+			got = strings.NewReplacer(fmt.Sprint(os.Getpid()), "PID", string(started), "STARTED", path,
+				"PATH").Replace(got)
 			if got != tt.want+"\n" {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
@@ -163,7 +170,8 @@ func fakeSwitch(t *testing.T, answer string) string {
 
 func TestDialErrors(t *testing.T) {
 	tests := []struct{ name, answer, want string }{
-		{"another version", `{"info":{"version":99}}` + "\n", "speaks protocol version 99 and this program version 1: stop the lab with the program that started it"},
+		{"another version", `{"info":{"version":99}}` + "\n",
+			"speaks protocol version 99 and this program version 1: stop the lab with the program that started it"},
 		{"no answer", "", "ping: the switch closed the connection without an answer"},
 		{"half an answer", `{"info`, "ping: the switch closed the connection without an answer"},
 		{"no JSON", "hello\n", "ping: invalid character 'h' looking for beginning of value"},
@@ -183,7 +191,8 @@ func TestDialErrors(t *testing.T) {
 	})
 	t.Run("counters missing in the answer", func(t *testing.T) {
 		c := &Client{path: fakeSwitch(t, "{}\n")}
-		if _, err := c.Counters(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "counters: the answer has none") {
+		if _, err := c.Counters(t.Context()); err == nil || !strings.HasSuffix(err.Error(),
+			"counters: the answer has none") {
 			t.Errorf("got %v", err)
 		}
 	})

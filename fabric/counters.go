@@ -2,7 +2,8 @@ package fabric
 
 import "time"
 
-// Counters is a snapshot of the switch, taken between two reads: what one frame changed is either all in it or not at all.
+// Counters is a snapshot of the switch, taken between two reads: what one frame changed is either
+// all in it or not at all.
 type Counters struct {
 	At        time.Time      `json:"at"`
 	Started   time.Time      `json:"started"`
@@ -32,7 +33,8 @@ type PortCounters struct {
 	RxNowhere  uint64 `json:"rx_nowhere"`  // rx frames to flood while no other port was connected
 	Drops      Drops  `json:"drops"`
 
-	Addresses  int    `json:"addresses"`   // MAC addresses learned on this port, aged ones included until their room is needed
+	// MAC addresses learned on this port, aged ones included until their room is needed
+	Addresses  int    `json:"addresses"`
 	Unlearned  uint64 `json:"unlearned"`   // rx frames whose source was not learned as the port has too many addresses
 	Moves      uint64 `json:"moves"`       // addresses taken over from another port
 	QueueBytes int    `json:"queue_bytes"` // waiting for the node now, prefixes included
@@ -40,12 +42,13 @@ type PortCounters struct {
 	Reads      uint64 `json:"reads"`       // system calls that read from the node
 	Writes     uint64 `json:"writes"`      // system calls that wrote to the node
 
-	Link      Link          `json:"link,omitzero"`   // to the node; left out if it has no impairments and no seed
-	InFlight  int           `json:"in_flight_bytes"` // on the way for the link's delay now, prefixes included
-	Reordered uint64        `json:"reordered"`       // frames that overtook others on the link
-	ECNMarked uint64        `json:"ecn_marked"`      // frames that the link marked
-	Pauses    uint64        `json:"pauses"`          // how often the node was not read from as a receiver with PFC did not keep up
-	Paused    time.Duration `json:"paused_ns"`       // for how long in all
+	Link      Link   `json:"link,omitzero"`   // to the node; left out if it has no impairments and no seed
+	InFlight  int    `json:"in_flight_bytes"` // on the way for the link's delay now, prefixes included
+	Reordered uint64 `json:"reordered"`       // frames that overtook others on the link
+	ECNMarked uint64 `json:"ecn_marked"`      // frames that the link marked
+	// how often the node was not read from as a receiver with PFC did not keep up
+	Pauses uint64        `json:"pauses"`
+	Paused time.Duration `json:"paused_ns"` // for how long in all
 }
 
 // Drops counts the frames for a port that did not reach its node, by reason.

@@ -15,18 +15,20 @@
 //
 // # One thread
 //
-// One goroutine, in a loop around epoll, owns all forwarding state: no locks, no atomics, and one read buffer that stays in
-// the CPU's cache however many ports there are. A read takes all that a sender has waiting, frames are parsed in place, and
-// the frames for one receiver leave with one write straight from the read buffer. Only a receiver that does not keep up costs
-// a third copy, into a bounded queue. An idle port costs two file descriptors and no CPU time: there is no timer before
-// a link is impaired, and then it is armed only while something waits.
-// Everything else (control connections, captures) runs in other goroutines and hands closures to the loop.
+// One goroutine, in a loop around epoll, owns all forwarding state: no locks, no atomics, and one
+// read buffer that stays in the CPU's cache however many ports there are. A read takes all that a
+// sender has waiting, frames are parsed in place, and the frames for one receiver leave with one
+// write straight from the read buffer. Only a receiver that does not keep up costs a third copy,
+// into a bounded queue. An idle port costs two file descriptors and no CPU time: there is no timer
+// before a link is impaired, and then it is armed only while something waits. Everything else
+// (control connections, captures) runs in other goroutines and hands closures to the loop.
 //
 // # Links
 //
-// The way from the switch to a node can be impaired (Link), while it is in use. A shaper then stands between the frames of a read and the socket. It is a
-// model without clock or sockets, so that its times can be tested exactly; the loop tells it the time and sends what comes out. A port without
-// impairments has no shaper.
+// The way from the switch to a node can be impaired (Link), while it is in use. A shaper then
+// stands between the frames of a read and the socket. It is a model without clock or sockets, so
+// that its times can be tested exactly; the loop tells it the time and sends what comes out. A port
+// without impairments has no shaper.
 //
 // The package needs Linux (epoll, eventfd, timerfd).
 package fabric

@@ -16,8 +16,9 @@ const (
 	ipv6Header = 40
 )
 
-// markCE sets "congestion experienced" in the IP header of an Ethernet frame whose transport understands ECN, and reports whether it
-// changed the frame. It passes over up to two VLAN tags. Checksums of UDP and TCP do not cover the field, nor does RoCE's ICRC.
+// markCE sets "congestion experienced" in the IP header of an Ethernet frame whose transport
+// understands ECN, and reports whether it changed the frame. It passes over up to two VLAN tags.
+// Checksums of UDP and TCP do not cover the field, nor does RoCE's ICRC.
 func markCE(frame []byte) bool {
 	if len(frame) < minFrame {
 		return false
@@ -54,8 +55,8 @@ func markCE(frame []byte) bool {
 	return false
 }
 
-// updateChecksum returns the Internet checksum after one 16-bit word has changed: equation 3 of RFC 1624, which unlike that of RFC 1141 is right for
-// a checksum of 0xffff as well.
+// updateChecksum returns the Internet checksum after one 16-bit word has changed: equation 3 of RFC
+// 1624, which unlike that of RFC 1141 is right for a checksum of 0xffff as well.
 func updateChecksum(sum, before, after uint16) uint16 {
 	s := uint32(^sum) + uint32(^before) + uint32(after)
 	s = s&0xffff + s>>16

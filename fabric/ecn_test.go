@@ -9,7 +9,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// ipv4Frame is an Ethernet frame with an IPv4 header of the right checksum, whose ToS is DSCP 26 and the given ECN bits, and tag behind it.
+// ipv4Frame is an Ethernet frame with an IPv4 header of the right checksum, whose ToS is DSCP 26
+// and the given ECN bits, and tag behind it.
 func ipv4Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	f := frame(dst, src, size, tag)
 	f[12], f[13] = 0x08, 0x00
@@ -99,7 +100,8 @@ func TestMarkCE(t *testing.T) {
 }
 
 func TestEveryChecksumStaysRight(t *testing.T) {
-	// All values of the identification field, so that the checksum goes through all values as well, 0 and 0xffff among them.
+	// All values of the identification field, so that the checksum goes through all values as well,
+	// 0 and 0xffff among them.
 	for id := range 1 << 16 {
 		for _, ecn := range []byte{1, 2} {
 			f := ipv4Frame(1, 2, ecn, 60, uint32(id))
@@ -114,7 +116,8 @@ func TestEveryChecksumStaysRight(t *testing.T) {
 	}
 }
 
-// Whatever a frame holds, marking changes nothing but the two bits and the checksum, and another implementation agrees on what they say.
+// Whatever a frame holds, marking changes nothing but the two bits and the checksum, and another
+// implementation agrees on what they say.
 func FuzzMarkCE(f *testing.F) {
 	f.Add(ipv4Frame(1, 2, 1, 60, 1))
 	f.Add(ipv6Frame(1, 2, 2, 60, 1))
@@ -146,7 +149,8 @@ func FuzzMarkCE(f *testing.F) {
 		if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && ip.Version == 4 && ip.TOS&ecnMask != ecnCE {
 			t.Fatalf("IPv4 type of service %#x", ip.TOS)
 		}
-		if ip, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6); ok && ip.Version == 6 && ip.TrafficClass&ecnMask != ecnCE {
+		if ip, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6); ok && ip.Version == 6 &&
+			ip.TrafficClass&ecnMask != ecnCE {
 			t.Fatalf("IPv6 traffic class %#x", ip.TrafficClass)
 		}
 	})

@@ -168,7 +168,8 @@ func appendIovec(v []unix.Iovec, b []byte) []unix.Iovec {
 func (c *conn) writev(v []unix.Iovec) (int, error) {
 	for {
 		c.port.counters.Writes++
-		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)))
+		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))),
+			uintptr(len(v)))
 		runtime.KeepAlive(v)
 		switch errno {
 		case 0:
@@ -182,9 +183,10 @@ func (c *conn) writev(v []unix.Iovec) (int, error) {
 	}
 }
 
-// enqueue puts into the queue all of spans that lies behind their first sent bytes, and drops the whole frames for which
-// there is no room. The rest of a frame whose start was sent is always taken, as the stream would be out of
-// step without it; so a queue may go over its limit by one frame.
+// enqueue puts into the queue all of spans that lies behind their first sent bytes, and drops the
+// whole frames for which there is no room. The rest of a frame whose start was sent is always
+// taken, as the stream would be out of step without it; so a queue may go over its limit by one
+// frame.
 func (c *conn) enqueue(buf []byte, spans []span, sent int) {
 	p := c.port
 	for _, s := range spans {

@@ -168,7 +168,8 @@ func TestAFloodOfAddressesIsBoundedAndHurtsNobodyElse(t *testing.T) {
 	}
 	c := s.portCounters("p0")
 	if c.Addresses != macsPerPort || c.Unlearned != invented-macsPerPort {
-		t.Errorf("port p0: %d addresses learned, %d not; want %d, %d", c.Addresses, c.Unlearned, macsPerPort, invented-macsPerPort)
+		t.Errorf("port p0: %d addresses learned, %d not; want %d, %d", c.Addresses, c.Unlearned, macsPerPort,
+			invented-macsPerPort)
 	}
 	f := frame(broadcast, station(2), 60, 0)
 	nodes[2].send(f)
@@ -377,7 +378,8 @@ func TestPropertyDeliveredInOrderExactlyOnceToTheRightPorts(t *testing.T) {
 			nodes[from].write(pending[from][:cut])
 			pending[from] = pending[from][cut:]
 			sent[from] += cut
-			// A frame counts at the moment its last byte is there. Wait for that, so that the order between ports is known.
+			// A frame counts at the moment its last byte is there. Wait for that, so that the order
+			// between ports is known.
 			for len(frames[from]) > 0 && sent[from] >= prefixLen+len(frames[from][0]) {
 				f := frames[from][0]
 				frames[from] = frames[from][1:]

@@ -21,7 +21,8 @@ type frameError struct {
 }
 
 func (e *frameError) Error() string {
-	return fmt.Sprintf("length prefix %d is outside %d..%d bytes: the stream is not in QEMU's framing or out of step", e.length, minFrame, MaxFrame)
+	return fmt.Sprintf("length prefix %d is outside %d..%d bytes: the stream is not in QEMU's framing or out of step",
+		e.length, minFrame, MaxFrame)
 }
 
 // nextFrame looks at the start of b, where a length prefix must stand, and returns the bytes that the first frame
@@ -56,8 +57,8 @@ func (m mac) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", b[2], b[3], b[4], b[5], b[6], b[7])
 }
 
-// A header is the two addresses of a frame. It is comparable: frames with equal headers, one after the other from one port,
-// go the same way.
+// A header is the two addresses of a frame. It is comparable: frames with equal headers, one after
+// the other from one port, go the same way.
 type header struct {
 	dst, src mac
 }

@@ -32,7 +32,8 @@ func TestNextFrame(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := nextFrame(tt.in)
-			if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.HasPrefix(err.Error(), tt.wantErr) {
+			if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.HasPrefix(err.Error(),
+				tt.wantErr) {
 				t.Errorf("got %d, %v; want %d, %q", got, err, tt.want, tt.wantErr)
 			}
 		})

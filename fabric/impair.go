@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldRead is the most that one turn of a sender takes while any port has PFC: what a sender may still add to a queue that is above its
-// threshold. It holds the longest frame beside a part of another.
+// heldRead is the most that one turn of a sender takes while any port has PFC: what a sender may
+// still add to a queue that is above its threshold. It holds the longest frame beside a part of
+// another.
 const heldRead = 64 << 10
 
 // mono is the switch's clock for links, in nanoseconds. The wall clock may be set, and tests set it.
@@ -112,8 +113,8 @@ func (c *conn) advance(now int64) {
 	c.transmit()
 }
 
-// transmit gives the node what has crossed the link: to the socket, or, where that is full, to the queue. The queue has no limit here: what
-// it may hold was decided before the link.
+// transmit gives the node what has crossed the link: to the socket, or, where that is full, to the
+// queue. The queue has no limit here: what it may hold was decided before the link.
 func (c *conn) transmit() {
 	p, b := c.port, c.port.b
 	s := p.shape
@@ -219,7 +220,8 @@ func (c *conn) endPause() {
 	c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince)
 }
 
-// A timer wakes the loop when a frame is due on a link. It is armed only while one waits, and there is none before the first impairment.
+// A timer wakes the loop when a frame is due on a link. It is armed only while one waits, and there
+// is none before the first impairment.
 type timer struct {
 	b  *bridge
 	fd int
@@ -248,7 +250,8 @@ func (t *timer) ready(uint32) {
 	t.at = never
 }
 
-// arm makes the timer fire at a time, or before. One that is earlier costs one idle turn of the loop; setting it back would cost as much.
+// arm makes the timer fire at a time, or before. One that is earlier costs one idle turn of the
+// loop; setting it back would cost as much.
 func (t *timer) arm(at, now int64) error {
 	if at >= t.at {
 		return nil

@@ -38,7 +38,8 @@ func teach(t testing.TB, nodes []*node) {
 	}
 }
 
-// sendAll sends from another goroutine, so that a sender that is held does not hold the test. The error comes when all is sent.
+// sendAll sends from another goroutine, so that a sender that is held does not hold the test. The
+// error comes when all is sent.
 func (n *node) sendAll(frames [][]byte) chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -62,8 +63,9 @@ func to(dst, src, n, size int) [][]byte {
 	return frames
 }
 
-// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy machine can only make larger is bounded from below each time, and from above the
-// best of some tries is: one of them finds the machine at leisure.
+// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy
+// machine can only make larger is bounded from below each time, and from above the best of some
+// tries is: one of them finds the machine at leisure.
 const tries = 20
 
 // eventually fails the test unless one of its tries is close enough.
@@ -111,7 +113,8 @@ func TestMeasuredRateIsTheOneAsked(t *testing.T) {
 func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	for _, l := range []Link{{Delay: 100 * time.Microsecond}, {Delay: 5 * time.Millisecond}, {Delay: 5 * time.Millisecond, Jitter: 2 * time.Millisecond}} {
+	for _, l := range []Link{{Delay: 100 * time.Microsecond}, {Delay: 5 * time.Millisecond},
+		{Delay: 5 * time.Millisecond, Jitter: 2 * time.Millisecond}} {
 		s.set("p1", l)
 		least := l.Delay - l.Jitter
 		eventually(t, func() string {
@@ -124,7 +127,8 @@ func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 			}
 			slices.Sort(all)
 			median := all[len(all)/2]
-			t.Logf("asked %v +- %v, measured least %v, median %v, most %v", l.Delay, l.Jitter, all[0], median, all[len(all)-1])
+			t.Logf("asked %v +- %v, measured least %v, median %v, most %v", l.Delay, l.Jitter, all[0], median,
+				all[len(all)-1])
 			if all[0] < least {
 				t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
 			}
@@ -132,7 +136,8 @@ func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 			if most := least + time.Millisecond; all[0] > most {
 				return fmt.Sprintf("the fastest of 40 took %v, want %v at most", all[0], most)
 			}
-			// With jitter the least is 40 draws' and the median is the delay itself: a jitter that only adds, or none, is told from one to both sides.
+			// With jitter the least is 40 draws' and the median is the delay itself: a jitter that
+			// only adds, or none, is told from one to both sides.
 			if median > l.Delay+time.Millisecond+l.Jitter/2 || l.Jitter > 0 && all[0] > l.Delay-l.Jitter/2 {
 				return fmt.Sprintf("asked %v +- %v, least %v, median %v", l.Delay, l.Jitter, all[0], median)
 			}
@@ -230,7 +235,8 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 	})
 }
 
-// A burst meets a link that is too slow for it: what fits into the buffer arrives, and what does not is dropped and counted.
+// A burst meets a link that is too slow for it: what fits into the buffer arrives, and what does
+// not is dropped and counted.
 func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 	const fit, n, size = 20, 200, 1000
 	s, nodes := attachAll(t, 2, nil)
@@ -255,7 +261,8 @@ func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 		last = c
 		// One is on the wire, and a switch that reads the burst slowly has sent some meanwhile.
 		if arrived > fit+4 {
-			return fmt.Sprintf("%d arrived and %d were dropped of a burst of %d into a buffer of %d", arrived, dropped, n, fit)
+			return fmt.Sprintf("%d arrived and %d were dropped of a burst of %d into a buffer of %d", arrived, dropped,
+				n, fit)
 		}
 		return ""
 	})
@@ -286,14 +293,16 @@ func TestMeasuredMarks(t *testing.T) {
 			t.Fatalf("frame %d:\n got %x\nwant %x", i, got, want)
 		}
 	}
-	// Below Max are 4000/104 frames at any time. More than that leave unmarked only while the sender is slower than 10 Mbit/s.
+	// Below Max are 4000/104 frames at any time. More than that leave unmarked only while the
+	// sender is slower than 10 Mbit/s.
 	t.Logf("%d of %d marked", marked, n)
 	if c := s.portCounters("p1"); int(c.ECNMarked) != marked || marked > n-limit/104 || marked == 0 {
 		t.Errorf("%d marked, counted %d", marked, c.ECNMarked)
 	}
 }
 
-// Between Min and Max the share of marks grows with the queue, as asked: a link so slow that nothing leaves it lets each frame find a queue longer by the one before.
+// Between Min and Max the share of marks grows with the queue, as asked: a link so slow that
+// nothing leaves it lets each frame find a queue longer by the one before.
 func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
@@ -340,7 +349,8 @@ func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 	for part, m := range marked {
 		want := asked * (float64(part) + 0.5) / parts
 		got := float64(m) / float64(of[part])
-		t.Logf("queue at %d/%d of the way from Min to Max: asked %.1f %%, measured %.1f %% of %d", 2*part+1, 2*parts, 100*want, 100*got, of[part])
+		t.Logf("queue at %d/%d of the way from Min to Max: asked %.1f %%, measured %.1f %% of %d", 2*part+1, 2*parts,
+			100*want, 100*got, of[part])
 		// Four standard errors: the random sequence is the seed's, so a run that passes passes again.
 		if math.Abs(got-want) > 4*math.Sqrt(want*(1-want)/float64(of[part]))+0.005 {
 			t.Errorf("part %d: asked %.1f %%, measured %.1f %%", part, 100*want, 100*got)
@@ -433,7 +443,9 @@ func TestAPauseEndsWithItsCause(t *testing.T) {
 		}},
 		{"the link is cleared", func(s *testSwitch, _ []*node) { s.set("p1", Link{}) }},
 		{"PFC alone is taken away", func(s *testSwitch, _ []*node) { s.set(AllPorts, Link{Delay: 1}) }},
-		{"its thresholds are raised", func(s *testSwitch, _ []*node) { s.set("p1", Link{PFC: PFC{MaxBuffer, MaxBuffer}}) }},
+		{"its thresholds are raised", func(s *testSwitch, _ []*node) {
+			s.set("p1", Link{PFC: PFC{MaxBuffer, MaxBuffer}})
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -546,7 +558,8 @@ func TestALinkSurvivesTheReconnectionOfItsNode(t *testing.T) {
 	teach(t, nodes)
 	want := Link{Rate: 1e9, Delay: 20 * time.Millisecond, Loss: 0.5, Seed: 1}
 	s.set("p1", want)
-	if got, err := s.client.Links(t.Context()); err != nil || len(got) != 2 || got["p1"] != want || got["p0"] != (Link{}) {
+	if got, err := s.client.Links(t.Context()); err != nil || len(got) != 2 || got["p1"] != want ||
+		got["p0"] != (Link{}) {
 		t.Errorf("links %+v, %v", got, err)
 	}
 	nodes[0].send(to(1, 0, 10, 100)...)
@@ -565,7 +578,8 @@ func TestALinkSurvivesTheReconnectionOfItsNode(t *testing.T) {
 		t.Errorf("after the reconnection a frame took %v, want 20 ms or more", took)
 	}
 	s.set(AllPorts, Link{Seed: 3})
-	if got, err := s.client.Links(t.Context()); err != nil || got["p0"] != (Link{Seed: 3}) || got["p1"] != (Link{Seed: 3}) {
+	if got, err := s.client.Links(t.Context()); err != nil || got["p0"] != (Link{Seed: 3}) ||
+		got["p1"] != (Link{Seed: 3}) {
 		t.Errorf("links %+v, %v", got, err)
 	}
 }
@@ -629,7 +643,8 @@ func TestSetLinkErrorsChangeNothing(t *testing.T) {
 		{AllPorts, Link{Loss: 2}, "set-link: link: loss probability 2: want 0 to 1"},
 	}
 	for _, tt := range tests {
-		if err := s.client.SetLink(t.Context(), tt.port, tt.link); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+		if err := s.client.SetLink(t.Context(), tt.port, tt.link); err == nil || !strings.HasSuffix(err.Error(),
+			tt.want) {
 			t.Errorf("got %v, want ...%s", err, tt.want)
 		}
 	}
@@ -638,7 +653,8 @@ func TestSetLinkErrorsChangeNothing(t *testing.T) {
 	}
 }
 
-// Real frames over links that change all the time, without loss and with PFC so that nothing is dropped: all arrive intact and in order.
+// Real frames over links that change all the time, without loss and with PFC so that nothing is
+// dropped: all arrive intact and in order.
 func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)

@@ -13,44 +13,50 @@ const (
 	MaxBurst  = 64 << 20  // bytes
 	MaxBuffer = 256 << 20 // bytes; also of what is set in relation to a buffer
 
-	// maxInFlight bounds what one link holds for its delay, prefixes included. More waits before the link, as if it were
-	// slower, and is then subject to Buffer, ECN and PFC.
+	// maxInFlight bounds what one link holds for its delay, prefixes included. More waits before
+	// the link, as if it were slower, and is then subject to Buffer, ECN and PFC.
 	maxInFlight = 64 << 20
 )
 
-// A Link says how bad the way from the switch to a node is: it acts on frames that leave the switch through one port. The zero
-// value is a link without impairments. A frame meets them in this order: the buffer, which may drop it or mark it; the rate; loss; reordering;
-// delay and jitter.
+// A Link says how bad the way from the switch to a node is: it acts on frames that leave the switch
+// through one port. The zero value is a link without impairments. A frame meets them in this order:
+// the buffer, which may drop it or mark it; the rate; loss; reordering; delay and jitter.
 //
 // Links survive the reconnection of their node. They are comparable.
 type Link struct {
-	// Rate is in bits a second of what a real wire would carry: the frame, padded to 60 bytes, and 24 bytes for preamble, checksum and
-	// gap. 0: no limit. So TCP with an MTU of 1500 gets 94.9 % of it, as on a real NIC.
+	// Rate is in bits a second of what a real wire would carry: the frame, padded to 60 bytes, and
+	// 24 bytes for preamble, checksum and gap. 0: no limit. So TCP with an MTU of 1500 gets 94.9 %
+	// of it, as on a real NIC.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
-	// Burst is how many bytes may leave at once after a pause, as counted by Rate. With 0 each frame takes its time on the wire.
+	// Burst is how many bytes may leave at once after a pause, as counted by Rate. With 0 each
+	// frame takes its time on the wire.
 	Burst int `json:"burst_bytes,omitzero"`
-	// Delay is added to each frame, and Jitter varies it: evenly distributed between Delay-Jitter and Delay+Jitter. Jitter keeps the
-	// order: a frame waits for the one before it.
+	// Delay is added to each frame, and Jitter varies it: evenly distributed between Delay-Jitter
+	// and Delay+Jitter. Jitter keeps the order: a frame waits for the one before it.
 	Delay  time.Duration `json:"delay_ns,omitzero"`
 	Jitter time.Duration `json:"jitter_ns,omitzero"`
-	// Loss is the probability with which a frame is lost on the wire, after it took its time there. Losses are independent.
+	// Loss is the probability with which a frame is lost on the wire, after it took its time there.
+	// Losses are independent.
 	Loss float64 `json:"loss,omitzero"`
 	// Reorder is the probability with which a frame skips the delay and so overtakes all that are delayed.
 	Reorder float64 `json:"reorder,omitzero"`
 	// ECN marks packets by what waits for the link.
 	ECN RED `json:"ecn,omitzero"`
-	// Buffer bounds what waits for the link, in bytes; an empty one takes any frame. 0 is the switch's Config.QueueBytes.
+	// Buffer bounds what waits for the link, in bytes; an empty one takes any frame. 0 is the
+	// switch's Config.QueueBytes.
 	Buffer int `json:"buffer_bytes,omitzero"`
 	// PFC holds the senders instead of dropping their frames.
 	PFC PFC `json:"pfc,omitzero"`
-	// Seed begins the random sequences of the port, one each for loss, reordering, jitter and marks. The same seed on a port of the same
-	// name gives the same decisions for the same frames; ports of other names get others. A sequence begins when a link without impairments gets
-	// some, and when Seed changes.
+	// Seed begins the random sequences of the port, one each for loss, reordering, jitter and
+	// marks. The same seed on a port of the same name gives the same decisions for the same frames;
+	// ports of other names get others. A sequence begins when a link without impairments gets some,
+	// and when Seed changes.
 	Seed uint64 `json:"seed,omitzero"`
 }
 
-// RED says when packets of transports that understand ECN are marked "congestion experienced": never below Min bytes waiting, always from Max on,
-// and between them with a probability that grows linearly from 0 to Probability. It goes by the present length of the queue, not an average, as
+// RED says when packets of transports that understand ECN are marked "congestion experienced":
+// never below Min bytes waiting, always from Max on, and between them with a probability that grows
+// linearly from 0 to Probability. It goes by the present length of the queue, not an average, as
 // DCTCP and DCQCN want it. Other packets pass unmarked. The zero value marks nothing.
 type RED struct {
 	Min         int     `json:"min_bytes"`
@@ -58,8 +64,9 @@ type RED struct {
 	Probability float64 `json:"probability"`
 }
 
-// PFC makes a port lossless, as priority flow control does (IEEE 802.1Qbb), with all traffic in one class: while the port's queue is above High bytes, the switch
-// reads nothing more from the nodes that send to it, until it is down to Low. The zero value holds nobody.
+// PFC makes a port lossless, as priority flow control does (IEEE 802.1Qbb), with all traffic in one
+// class: while the port's queue is above High bytes, the switch reads nothing more from the nodes
+// that send to it, until it is down to Low. The zero value holds nobody.
 type PFC struct {
 	High int `json:"high_bytes"`
 	Low  int `json:"low_bytes"`
@@ -87,7 +94,8 @@ func (l Link) Validate() error {
 	}
 	switch {
 	case l.Rate != 0 && (l.Rate < MinRate || l.Rate > MaxRate):
-		return fmt.Errorf("link: rate of %d bit/s: want 0 (no limit) or %d to %d", l.Rate, int64(MinRate), int64(MaxRate))
+		return fmt.Errorf("link: rate of %d bit/s: want 0 (no limit) or %d to %d", l.Rate, int64(MinRate),
+			int64(MaxRate))
 	case l.Burst != 0 && l.Rate == 0:
 		return fmt.Errorf("link: burst of %d bytes without a rate: want 0, or a rate", l.Burst)
 	case l.Delay < 0 || l.Delay > MaxDelay:
@@ -95,7 +103,8 @@ func (l Link) Validate() error {
 	case l.Jitter < 0 || l.Jitter > l.Delay:
 		return fmt.Errorf("link: jitter %v: want 0s to the delay, %v", l.Jitter, l.Delay)
 	case l.Reorder != 0 && l.Delay == 0:
-		return fmt.Errorf("link: reorder probability %v without a delay: want 0, or a delay for frames to overtake in", l.Reorder)
+		return fmt.Errorf("link: reorder probability %v without a delay: want 0, or a delay for frames to overtake in",
+			l.Reorder)
 	}
 	for _, err := range []error{
 		inRange("burst", l.Burst, 0, MaxBurst),

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A linkKey is one setting of a Link, how it is read and how it is shown. parse leaves l alone where it returns an error.
+// A linkKey is one setting of a Link, how it is read and how it is shown. parse leaves l alone
+// where it returns an error.
 type linkKey struct {
 	name  string
 	parse func(l *Link, text string) error
@@ -21,16 +22,36 @@ type linkKey struct {
 const noSetting = "0"
 
 var linkKeys = []linkKey{
-	{"rate", func(l *Link, s string) error { return parseInto(&l.Rate, s, parseRate) }, func(l Link) string { return formatRate(l.Rate) }},
-	{"burst", func(l *Link, s string) error { return parseInto(&l.Burst, s, parseSize) }, func(l Link) string { return formatSize(l.Burst) }},
-	{"delay", func(l *Link, s string) error { return parseInto(&l.Delay, s, parseTime) }, func(l Link) string { return formatTime(l.Delay) }},
-	{"jitter", func(l *Link, s string) error { return parseInto(&l.Jitter, s, parseTime) }, func(l Link) string { return formatTime(l.Jitter) }},
-	{"loss", func(l *Link, s string) error { return parseInto(&l.Loss, s, parsePercent) }, func(l Link) string { return formatPercent(l.Loss) }},
-	{"reorder", func(l *Link, s string) error { return parseInto(&l.Reorder, s, parsePercent) }, func(l Link) string { return formatPercent(l.Reorder) }},
-	{"ecn", func(l *Link, s string) error { return parseInto(&l.ECN, s, parseRED) }, func(l Link) string { return formatRED(l.ECN) }},
-	{"buffer", func(l *Link, s string) error { return parseInto(&l.Buffer, s, parseSize) }, func(l Link) string { return formatSize(l.Buffer) }},
-	{"pfc", func(l *Link, s string) error { return parseInto(&l.PFC, s, parsePFC) }, func(l Link) string { return formatPFC(l.PFC) }},
-	{"seed", func(l *Link, s string) error { return parseInto(&l.Seed, s, parseSeed) }, func(l Link) string { return strconv.FormatUint(l.Seed, 10) }},
+	{"rate", func(l *Link, s string) error {
+		return parseInto(&l.Rate, s, parseRate)
+	}, func(l Link) string { return formatRate(l.Rate) }},
+	{"burst", func(l *Link, s string) error {
+		return parseInto(&l.Burst, s, parseSize)
+	}, func(l Link) string { return formatSize(l.Burst) }},
+	{"delay", func(l *Link, s string) error {
+		return parseInto(&l.Delay, s, parseTime)
+	}, func(l Link) string { return formatTime(l.Delay) }},
+	{"jitter", func(l *Link, s string) error {
+		return parseInto(&l.Jitter, s, parseTime)
+	}, func(l Link) string { return formatTime(l.Jitter) }},
+	{"loss", func(l *Link, s string) error {
+		return parseInto(&l.Loss, s, parsePercent)
+	}, func(l Link) string { return formatPercent(l.Loss) }},
+	{"reorder", func(l *Link, s string) error {
+		return parseInto(&l.Reorder, s, parsePercent)
+	}, func(l Link) string { return formatPercent(l.Reorder) }},
+	{"ecn", func(l *Link, s string) error {
+		return parseInto(&l.ECN, s, parseRED)
+	}, func(l Link) string { return formatRED(l.ECN) }},
+	{"buffer", func(l *Link, s string) error {
+		return parseInto(&l.Buffer, s, parseSize)
+	}, func(l Link) string { return formatSize(l.Buffer) }},
+	{"pfc", func(l *Link, s string) error {
+		return parseInto(&l.PFC, s, parsePFC)
+	}, func(l Link) string { return formatPFC(l.PFC) }},
+	{"seed", func(l *Link, s string) error {
+		return parseInto(&l.Seed, s, parseSeed)
+	}, func(l Link) string { return strconv.FormatUint(l.Seed, 10) }},
 }
 
 // LinkKeys returns the names of the settings of a Link, as Set and Get take them.
@@ -42,8 +63,9 @@ func LinkKeys() []string {
 	return names
 }
 
-// Set sets one of LinkKeys to what a text says: rates as 1Gbit, sizes as 64KiB, times as 50us, probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc
-// as HIGH:LOW. 0 takes any setting away. Whether the settings fit together is for Validate to say.
+// Set sets one of LinkKeys to what a text says: rates as 1Gbit, sizes as 64KiB, times as 50us,
+// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW. 0 takes any setting away.
+// Whether the settings fit together is for Validate to say.
 func (l *Link) Set(key, text string) error {
 	for _, k := range linkKeys {
 		if k.name == key {
@@ -116,7 +138,8 @@ func formatRate(rate int64) string {
 	return noSetting
 }
 
-// parseNumber reads a plain decimal number: no sign, exponent, hexadecimal digits or names such as Inf, which strconv would take.
+// parseNumber reads a plain decimal number: no sign, exponent, hexadecimal digits or names such as
+// Inf, which strconv would take.
 func parseNumber(s string) (float64, error) {
 	if strings.Trim(s, "0123456789.") != "" {
 		return 0, errors.New("not a number")
@@ -140,7 +163,8 @@ func parsePercent(s string) (float64, error) {
 	return p, nil
 }
 
-// formatPercent prints the shortest number that parsePercent reads as p. The point is moved in the text, as 100*p is not always exact.
+// formatPercent prints the shortest number that parsePercent reads as p. The point is moved in the
+// text, as 100*p is not always exact.
 func formatPercent(p float64) string {
 	if p == 0 {
 		return noSetting

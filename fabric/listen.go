@@ -19,11 +19,13 @@ type boundSocket struct {
 	file fs.FileInfo // tells our file from one that somebody else put in its place later
 }
 
-// bind creates a non-blocking listening socket at path with mode 0600. A socket file that stands there already is removed: it is
-// what a switch that was killed left behind. Whether another switch lives is asked once for all ports, at its control socket.
+// bind creates a non-blocking listening socket at path with mode 0600. A socket file that stands
+// there already is removed: it is what a switch that was killed left behind. Whether another switch
+// lives is asked once for all ports, at its control socket.
 func bind(path string) (*boundSocket, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen at %q: the path has %d bytes and a unix socket's may have %d: use a directory with a shorter name", path, len(path), maxPath)
+		return nil, fmt.Errorf("listen at %q: the path has %d bytes and a unix socket's may have %d: use a directory "+
+			"with a shorter name", path, len(path), maxPath)
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -33,8 +35,9 @@ func bind(path string) (*boundSocket, error) {
 		return nil, fmt.Errorf("listen at %q: socket: %w", path, err)
 	}
 	s := &boundSocket{fd: fd, path: path}
-	// On Linux bind makes the file with the mode of the socket's own inode, less the umask. Setting it here leaves no moment
-	// in which others could connect, which chmod on the path after bind would.
+	// On Linux bind makes the file with the mode of the socket's own inode, less the umask. Setting
+	// it here leaves no moment in which others could connect, which chmod on the path after bind
+	// would.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("listen at %q: fchmod: %w", path, err)
@@ -63,7 +66,8 @@ func removeStale(path string) error {
 		return fmt.Errorf("listen at %q: %w", path, err)
 	}
 	if fi.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("listen at %q: the path exists and is not a socket (mode %v): remove it or choose another path", path, fi.Mode())
+		return fmt.Errorf("listen at %q: the path exists and is not a socket (mode %v): remove it or choose "+
+			"another path", path, fi.Mode())
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("listen at %q: remove the old socket: %w", path, err)

@@ -58,7 +58,8 @@ func (p *port) ready(uint32) {
 	case unix.EMFILE, unix.ENFILE:
 		// The connection stays in the backlog and would wake the loop again at once and for ever. Give up the
 		// descriptor in reserve to accept it and hang up.
-		p.b.log.Error("fabric: accept: no file descriptor left; raise the limit (ulimit -n)", "port", p.Name, "error", err)
+		p.b.log.Error("fabric: accept: no file descriptor left; raise the limit (ulimit -n)", "port", p.Name, "error",
+			err)
 		p.shed()
 		return
 	default:
@@ -122,8 +123,9 @@ func (c *conn) ready(events uint32) {
 		c.drain()
 	}
 	if c.holds > 0 {
-		// The event is from before the pause. But the end of the stream is reported whatever is asked for, and would be again and again: what is
-		// still in it is taken, less than the node's send buffer.
+		// The event is from before the pause. But the end of the stream is reported whatever is
+		// asked for, and would be again and again: what is still in it is taken, less than the
+		// node's send buffer.
 		events &= unix.EPOLLHUP | unix.EPOLLERR
 	}
 	if events&^unix.EPOLLOUT != 0 && c.port.conn == c { // drain may have closed it

@@ -152,11 +152,16 @@ func TestAddPortErrors(t *testing.T) {
 		{"no name", Port{"", "/a"}, `add port at "/a": the name is empty`},
 		{"the name for all", Port{"all", "/a"}, `add port "all": this name stands for all ports: choose another`},
 		{"a relative path", Port{"x", "a"}, `add port "x": path "a" is not absolute`},
-		{"a name twice", Port{"p0", "/a"}, fmt.Sprintf(`add port "p0": the switch has a port of this name, at %q: remove it first or choose another name`, s.port("p0").Path)},
-		{"a path twice", Port{"x", s.port("p0").Path}, fmt.Sprintf(`add port "x": port "p0" listens at %q already: choose another path`, s.port("p0").Path)},
-		{"a path that is too long", Port{"x", long}, `the path has 108 bytes and a unix socket's may have 107: use a directory with a shorter name`},
-		{"a file in the way", Port{"x", file}, `the path exists and is not a socket (mode -rw-------): remove it or choose another path`},
-		{"a directory that is not there", Port{"x", "/no/such/directory/x"}, `listen at "/no/such/directory/x": bind: no such file or directory`},
+		{"a name twice", Port{"p0", "/a"},
+			fmt.Sprintf(`add port "p0": the switch has a port of this name, at %q: remove it first or choose another name`, s.port("p0").Path)},
+		{"a path twice", Port{"x", s.port("p0").Path},
+			fmt.Sprintf(`add port "x": port "p0" listens at %q already: choose another path`, s.port("p0").Path)},
+		{"a path that is too long", Port{"x", long},
+			`the path has 108 bytes and a unix socket's may have 107: use a directory with a shorter name`},
+		{"a file in the way", Port{"x", file},
+			`the path exists and is not a socket (mode -rw-------): remove it or choose another path`},
+		{"a directory that is not there", Port{"x", "/no/such/directory/x"},
+			`listen at "/no/such/directory/x": bind: no such file or directory`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -166,7 +171,8 @@ func TestAddPortErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := s.client.RemovePort(t.Context(), "x"); err == nil || !strings.HasSuffix(err.Error(), `remove port "x": the switch has no such port`) {
+	if err := s.client.RemovePort(t.Context(), "x"); err == nil || !strings.HasSuffix(err.Error(),
+		`remove port "x": the switch has no such port`) {
 		t.Errorf("remove: got %v", err)
 	}
 	if got := len(s.counters().Ports); got != 1 {
@@ -184,8 +190,10 @@ func TestRunRefusesABadConfig(t *testing.T) {
 	}{
 		{"no control socket", Config{}, "start switch: no path for the control socket"},
 		{"a negative queue", Config{Control: control, QueueBytes: -1}, "start switch: queue of -1 bytes"},
-		{"a port twice", Config{Control: control, Ports: []Port{{"a", dir + "/a"}, {"a", dir + "/b"}}}, "choose another name"},
-		{"a control socket in no directory", Config{Control: dir + "/no/control", Ports: []Port{{"a", dir + "/a"}}}, "no such file or directory"},
+		{"a port twice", Config{Control: control, Ports: []Port{{"a", dir + "/a"}, {"a", dir + "/b"}}},
+			"choose another name"},
+		{"a control socket in no directory", Config{Control: dir + "/no/control", Ports: []Port{{"a", dir + "/a"}}},
+			"no such file or directory"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,7 +231,10 @@ func TestSocketsOfAKilledSwitchAreReplaced(t *testing.T) {
 		l.Close()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{Control: filepath.Join(dir, "control"), Ports: []Port{{"p0", filepath.Join(dir, "p0.sock")}}, ready: func(*bridge) { cancel() }}
+	cfg := Config{Control: filepath.Join(dir, "control"), Ports: []Port{{"p0", filepath.Join(dir, "p0.sock")}},
+		ready: func(*bridge) {
+			cancel()
+		}}
 	if err := Run(ctx, cfg); err != nil {
 		t.Error(err)
 	}

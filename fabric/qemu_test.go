@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// needTool returns the path of a program that the test cannot do without. Where tests must be complete (CI is set), a missing
-// one is a failure.
+// needTool returns the path of a program that the test cannot do without. Where tests must be
+// complete (CI is set), a missing one is a failure.
 func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -28,8 +28,9 @@ func needTool(t *testing.T, name string) string {
 	return ""
 }
 
-// The wire format is QEMU's, so QEMU has the last word: the network boot firmware of a machine without a disk asks for an address
-// through the switch (QEMU to switch), gets an offer (switch to QEMU) and, only if it could read that, requests it.
+// The wire format is QEMU's, so QEMU has the last word: the network boot firmware of a machine
+// without a disk asks for an address through the switch (QEMU to switch), gets an offer (switch to
+// QEMU) and, only if it could read that, requests it.
 func TestQEMUSpeaksTheWireFormat(t *testing.T) {
 	qemu := needTool(t, "qemu-system-x86_64")
 	s := start(t, 2, nil)
@@ -37,7 +38,8 @@ func TestQEMUSpeaksTheWireFormat(t *testing.T) {
 	client := net.HardwareAddr{0x52, 0x54, 0, 0x12, 0x34, 0x56}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64",
+	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m",
+		"64",
 		"-netdev", "stream,id=n0,server=off,addr.type=unix,addr.path="+s.port("p0").Path,
 		"-device", "e1000,netdev=n0,bootindex=1,mac="+client.String())
 	var output bytes.Buffer
@@ -96,7 +98,8 @@ func messageType(d *layers.DHCPv4) layers.DHCPMsgType {
 func dhcpOffer(t *testing.T, discover *layers.DHCPv4) []byte {
 	t.Helper()
 	server, client := net.IP{192, 0, 2, 1}, net.IP{192, 0, 2, 7}
-	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: discover.ClientHWAddr, EthernetType: layers.EthernetTypeIPv4}
+	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: discover.ClientHWAddr,
+		EthernetType: layers.EthernetTypeIPv4}
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: server, DstIP: net.IPv4bcast}
 	udp := &layers.UDP{SrcPort: 67, DstPort: 68}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
@@ -104,7 +107,8 @@ func dhcpOffer(t *testing.T, discover *layers.DHCPv4) []byte {
 	}
 	dhcp := &layers.DHCPv4{
 		Operation: layers.DHCPOpReply, HardwareType: layers.LinkTypeEthernet, HardwareLen: 6,
-		Xid: discover.Xid, Flags: discover.Flags, YourClientIP: client, NextServerIP: server, ClientHWAddr: discover.ClientHWAddr,
+		Xid: discover.Xid, Flags: discover.Flags, YourClientIP: client, NextServerIP: server,
+		ClientHWAddr: discover.ClientHWAddr,
 		Options: layers.DHCPOptions{
 			layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{byte(layers.DHCPMsgTypeOffer)}),
 			layers.NewDHCPOption(layers.DHCPOptServerID, server),

@@ -2,8 +2,8 @@ package fabric
 
 import "encoding/binary"
 
-// chunkSize is the unit in which queues take memory. The longest frame fits four times, so that at most a quarter of a chunk stays
-// unused, and a full queue of 4 MiB leaves with few system calls.
+// chunkSize is the unit in which queues take memory. The longest frame fits four times, so that at
+// most a quarter of a chunk stays unused, and a full queue of 4 MiB leaves with few system calls.
 const chunkSize = 64 << 10
 
 // A chunk holds frames with their prefixes, one after the other. Each frame lies in one chunk whole, except that

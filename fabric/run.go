@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// DefaultQueueBytes is how much may wait for one node that does not read. It is deep because RoCE recovers from a loss by
-// going back to the lost packet and sending all from there again: a dropped frame costs more than a late one.
+// DefaultQueueBytes is how much may wait for one node that does not read. It is deep because RoCE
+// recovers from a loss by going back to the lost packet and sending all from there again: a dropped
+// frame costs more than a late one.
 const DefaultQueueBytes = 4 << 20
 
 // Config is what a switch is made of. Only Control must be set.
@@ -18,8 +19,8 @@ type Config struct {
 	Control string       // path of the control socket
 	Log     *slog.Logger // nil: no log
 
-	// QueueBytes bounds what waits for each node, prefixes included; 0 means DefaultQueueBytes. It is only taken from memory
-	// when a node does not keep up.
+	// QueueBytes bounds what waits for each node, prefixes included; 0 means DefaultQueueBytes. It
+	// is only taken from memory when a node does not keep up.
 	QueueBytes int
 
 	now   func() time.Time // nil: time.Now
@@ -63,7 +64,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, ctl.close()) }()
 
-	// The loop outlives the control connections, which need it to end in good order. If either fails, the other is ended.
+	// The loop outlives the control connections, which need it to end in good order. If either
+	// fails, the other is ended.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looped := make(chan error, 1)

@@ -51,12 +51,14 @@ func (l *line) pop() parked {
 	return f
 }
 
-// A shaper is an impaired link as it runs. It is a model without input, output or clock: frames are put in, time is told, and frames come out.
+// A shaper is an impaired link as it runs. It is a model without input, output or clock: frames are
+// put in, time is told, and frames come out.
 //
 //	admit -> wait (buffer, ECN) -> rate -> loss -> reorder -> flight (delay, jitter) -> out
 //
-// Times are computed from those at which things should have happened, not from those at which the loop found time for it. So a late wakeup
-// makes the frames of that moment late, but neither the rate lower nor the next delays longer.
+// Times are computed from those at which things should have happened, not from those at which the
+// loop found time for it. So a late wakeup makes the frames of that moment late, but neither the
+// rate lower nor the next delays longer.
 type shaper struct {
 	link     Link
 	limit    int // of wait, bytes
@@ -85,8 +87,8 @@ func newShaper(name string, l Link, limit int, counters *PortCounters, pool *chu
 	return s
 }
 
-// seed begins the random sequences. Each purpose has its own, so that the frames lost do not depend on how many were marked, which
-// depends on time.
+// seed begins the random sequences. Each purpose has its own, so that the frames lost do not depend
+// on how many were marked, which depends on time.
 func (s *shaper) seed(name string, seed uint64) {
 	for i, r := range []**rand.Rand{&s.loss, &s.reorder, &s.jitter, &s.mark} {
 		h := fnv.New64a()
@@ -96,7 +98,8 @@ func (s *shaper) seed(name string, seed uint64) {
 	}
 }
 
-// set changes the link. What waits is sent at the new rate, and what is in flight is due at the latest after the new delay from now.
+// set changes the link. What waits is sent at the new rate, and what is in flight is due at the
+// latest after the new delay from now.
 func (s *shaper) set(name string, l Link, limit int, now int64) {
 	if l.Seed != s.link.Seed {
 		s.seed(name, l.Seed)
@@ -187,8 +190,9 @@ func (s *shaper) advance(now int64) {
 	}
 }
 
-// departure returns when the frame that is next has left the switch, and when the wire is then free. It is the token bucket, written as the
-// time at which a wire would be done with the frame, less the time that Burst is worth.
+// departure returns when the frame that is next has left the switch, and when the wire is then
+// free. It is the token bucket, written as the time at which a wire would be done with the frame,
+// less the time that Burst is worth.
 func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	ready := max(f.at, s.open)
 	if s.link.Rate == 0 {
@@ -206,8 +210,9 @@ func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	return max(ready, int64(free)-int64(ahead)), free, rest
 }
 
-// wireBits is what a frame of size bytes, without FCS, occupies on a real wire: it is padded to 60 bytes, and preamble (8), FCS (4) and the gap
-// to the next one (12) are added (IEEE 802.3, clauses 3 and 4.4.2).
+// wireBits is what a frame of size bytes, without FCS, occupies on a real wire: it is padded to 60
+// bytes, and preamble (8), FCS (4) and the gap to the next one (12) are added (IEEE 802.3, clauses
+// 3 and 4.4.2).
 func wireBits(size int) uint64 { return 8 * uint64(max(size, 60)+24) }
 
 // next is when advance will have something to do.

@@ -91,7 +91,8 @@ func TestAFrameTakesItsTimeOnTheWire(t *testing.T) {
 		want []int64 // nanoseconds
 	}{
 		{"1514 bytes at 1 Gbit/s", 1514, 1e9, []int64{12304, 24608, 36912}}, // 1538 bytes
-		{"a short frame is padded", 42, 1e9, []int64{672, 1344, 2016}},      // 84 bytes: 1.488 million a second, the known figure
+		// 84 bytes: 1.488 million a second, the known figure
+		{"a short frame is padded", 42, 1e9, []int64{672, 1344, 2016}},
 		{"parts of a nanosecond add up", 60, 400e9, []int64{1, 3, 5, 6, 8}}, // 1.68 ns each
 		{"the slowest and the longest", MaxFrame, MinRate, []int64{131_264_000_000}},
 		{"the fastest", 60, MaxRate, []int64{0, 1, 2, 2}}, // 0.672 ns each
@@ -121,8 +122,8 @@ func TestLateWakeupsDoNotLowerTheRate(t *testing.T) {
 	}
 }
 
-// By any time t after the start, no more than rate*t + burst has come out, whatever was sent when; and while something waits, no less than that
-// by more than a frame.
+// By any time t after the start, no more than rate*t + burst has come out, whatever was sent when;
+// and while something waits, no less than that by more than a frame.
 func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Link{Rate: rapid.Int64Range(1e6, 1e11).Draw(t, "rate")}
@@ -251,7 +252,8 @@ func TestLossIsAsAskedAndCanBeRepeated(t *testing.T) {
 		if !slices.Equal(first, run("p", Link{Loss: p, Seed: 7, Delay: 1000, Jitter: 1000, Rate: 1e9})) {
 			t.Errorf("probability %v: another impairment changed which frames are lost", p)
 		}
-		if p > 0 && p < 1 && (slices.Equal(first, run("p", Link{Loss: p, Seed: 8})) || slices.Equal(first, run("q", Link{Loss: p, Seed: 7}))) {
+		if p > 0 && p < 1 && (slices.Equal(first, run("p", Link{Loss: p, Seed: 8})) ||
+			slices.Equal(first, run("q", Link{Loss: p, Seed: 7}))) {
 			t.Errorf("probability %v: another seed or port lost the same frames", p)
 		}
 	}
@@ -335,7 +337,8 @@ func TestMarksGrowWithTheQueue(t *testing.T) {
 	for _, tt := range []struct {
 		queue int
 		want  float64
-	}{{0, 0}, {lo - 1, 0}, {lo, 0}, {lo + (hi-lo)/4, 0.05}, {lo + (hi-lo)/2, 0.1}, {hi - 1, 0.2}, {hi, 1}, {2 * hi, 1}} {
+	}{{0, 0}, {lo - 1, 0}, {lo, 0}, {lo + (hi-lo)/4, 0.05}, {lo + (hi-lo)/2, 0.1}, {hi - 1, 0.2}, {hi, 1},
+		{2 * hi, 1}} {
 		s := simulate(l)
 		for i := range n {
 			s.admit(framed(ipv4Frame(1, 2, 1, 60, uint32(i))), tt.queue, 0)
@@ -348,8 +351,10 @@ func TestMarksGrowWithTheQueue(t *testing.T) {
 				seen++
 			}
 		}
-		if sigma := math.Sqrt(n * tt.want * (1 - tt.want)); math.Abs(float64(seen)-n*tt.want) > 4*sigma+1 || seen != int(s.counters.ECNMarked) {
-			t.Errorf("queue of %d bytes: %d of %d marked (counted %d), want %.0f", tt.queue, seen, n, s.counters.ECNMarked, n*tt.want)
+		if sigma := math.Sqrt(n * tt.want * (1 - tt.want)); math.Abs(float64(seen)-n*tt.want) > 4*sigma+1 ||
+			seen != int(s.counters.ECNMarked) {
+			t.Errorf("queue of %d bytes: %d of %d marked (counted %d), want %.0f", tt.queue, seen, n,
+				s.counters.ECNMarked, n*tt.want)
 		}
 	}
 	s := simulate(Link{ECN: RED{0, 0, 1}})
@@ -368,8 +373,10 @@ func TestAChangeActsOnWhatIsUnderWay(t *testing.T) {
 		most  int64
 	}{
 		{"no impairment at all lets everything out at once", Link{}, 0, 0},
-		{"a shorter delay", Link{Rate: 1e6, Delay: time.Second}, int64(time.Second), int64(time.Second) + 10*12_304_000},
-		{"a higher rate", Link{Rate: 1e9, Delay: 5 * time.Second}, int64(5*time.Second) + 9*12304, int64(5*time.Second) + 10*12304},
+		{"a shorter delay", Link{Rate: 1e6, Delay: time.Second}, int64(time.Second), int64(time.Second) +
+			10*12_304_000},
+		{"a higher rate", Link{Rate: 1e9, Delay: 5 * time.Second}, int64(5*time.Second) + 9*12304,
+			int64(5*time.Second) + 10*12304},
 		{"only loss, later", Link{Rate: 1e6, Delay: 5 * time.Second, Loss: 1}, 0, int64(5 * time.Second)},
 	}
 	for _, tt := range tests {
@@ -384,7 +391,8 @@ func TestAChangeActsOnWhatIsUnderWay(t *testing.T) {
 			s.run()
 			if got := s.now - changed; got < tt.least || got > tt.most {
 				if tt.to.Loss == 0 || s.counters.Drops.Lost != 10 {
-					t.Errorf("the last came after %v, want %v to %v", time.Duration(got), time.Duration(tt.least), time.Duration(tt.most))
+					t.Errorf("the last came after %v, want %v to %v", time.Duration(got), time.Duration(tt.least),
+						time.Duration(tt.most))
 				}
 			}
 			if !slices.IsSorted(numbers(s.frames)) || len(s.frames)+int(s.counters.Drops.Lost) != 20 {
@@ -424,7 +432,8 @@ func TestWhatIsInFlightIsBoundedAndSlowsTheLinkDown(t *testing.T) {
 	}
 }
 
-// Whatever the link, frames that it neither loses nor drops come out unchanged but for marks; without reordering in order; and all memory comes back.
+// Whatever the link, frames that it neither loses nor drops come out unchanged but for marks;
+// without reordering in order; and all memory comes back.
 func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := simulate(drawLink(t))
@@ -432,7 +441,8 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 		reorders := s.link.Reorder > 0
 		for range rapid.IntRange(1, 20).Draw(t, "turns") {
 			for range rapid.IntRange(0, 30).Draw(t, "frames") {
-				size := rapid.OneOf(rapid.IntRange(40, 100), rapid.SampledFrom([]int{1514, 4200, MaxFrame})).Draw(t, "size")
+				size := rapid.OneOf(rapid.IntRange(40, 100), rapid.SampledFrom([]int{1514, 4200, MaxFrame})).Draw(t,
+					"size")
 				f := ipv4Frame(1, 2, byte(len(sent)&1), size, uint32(len(sent)))
 				sent = append(sent, f)
 				s.send(f)
@@ -462,10 +472,13 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 			last = i
 		}
 		drops := s.counters.Drops
-		if len(s.frames)+int(drops.Lost+drops.BufferFull) != len(sent) || marked > s.counters.ECNMarked || drops.Lost == 0 && marked < s.counters.ECNMarked {
-			t.Fatalf("sent %d, came %d, marked %d; counted %+v, %d marked", len(sent), len(s.frames), marked, drops, s.counters.ECNMarked)
+		if len(s.frames)+int(drops.Lost+drops.BufferFull) != len(sent) || marked > s.counters.ECNMarked ||
+			drops.Lost == 0 && marked < s.counters.ECNMarked {
+			t.Fatalf("sent %d, came %d, marked %d; counted %+v, %d marked", len(sent), len(s.frames), marked, drops,
+				s.counters.ECNMarked)
 		}
-		if s.wait.bytes+s.flight.bytes+s.out.bytes != 0 || s.fill != nil && (s.fill.live != 0 || len(s.fill.data) != 0) {
+		if s.wait.bytes+s.flight.bytes+s.out.bytes != 0 || s.fill != nil && (s.fill.live != 0 ||
+			len(s.fill.data) != 0) {
 			t.Fatal("something is left")
 		}
 		for _, c := range s.pool.free {
@@ -491,7 +504,8 @@ func BenchmarkShaper(b *testing.B) {
 		link Link
 	}{
 		{"rate", Link{Rate: 100e9}},
-		{"all", Link{Rate: 100e9, Delay: 50 * time.Microsecond, Jitter: 10 * time.Microsecond, Loss: 0.001, Reorder: 0.01, ECN: RED{30 << 10, 90 << 10, 0.1}}},
+		{"all", Link{Rate: 100e9, Delay: 50 * time.Microsecond, Jitter: 10 * time.Microsecond, Loss: 0.001,
+			Reorder: 0.01, ECN: RED{30 << 10, 90 << 10, 0.1}}},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			s := simulate(tt.link)

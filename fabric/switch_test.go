@@ -71,7 +71,8 @@ func start(t testing.TB, ports int, change func(*Config)) *testSwitch {
 		for end := time.Now().Add(patience); runtime.NumGoroutine() > before; runtime.Gosched() {
 			if time.Now().After(end) {
 				stacks := make([]byte, 64<<10)
-				t.Fatalf("after Run: %d goroutines, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+				t.Fatalf("after Run: %d goroutines, want %d:\n%s", runtime.NumGoroutine(), before,
+					stacks[:runtime.Stack(stacks, true)])
 			}
 		}
 	}

@@ -3,8 +3,8 @@ package fabric
 import "time"
 
 const (
-	// ageing is how long an address is remembered after its last frame: the default of IEEE 802.1D (section 7.9.2) and of
-	// the Linux bridge.
+	// ageing is how long an address is remembered after its last frame: the default of IEEE 802.1D
+	// (section 7.9.2) and of the Linux bridge.
 	ageing = 300 * time.Second
 
 	// macsPerPort bounds what one port can make the switch remember. The limit is per port and not for the whole table,
@@ -12,8 +12,8 @@ const (
 	// a bridge for a thousand containers.
 	macsPerPort = 1024
 
-	// sweepEvery is the least time between two searches for aged entries of a port that is at its limit, so that a flood
-	// of addresses costs one search a second and not one a frame.
+	// sweepEvery is the least time between two searches for aged entries of a port that is at its
+	// limit, so that a flood of addresses costs one search a second and not one a frame.
 	sweepEvery = time.Second
 )
 

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// tick is the unit of CPU times in /proc, in seconds: USER_HZ, which is 100 on every architecture that Linux runs on today (include/asm-generic/param.h).
+// tick is the unit of CPU times in /proc, in seconds: USER_HZ, which is 100 on every architecture
+// that Linux runs on today (include/asm-generic/param.h).
 const tick = 0.01
 
 // CPUTime is what all CPUs of this machine together have done since it was started, in seconds.
@@ -52,7 +53,8 @@ func ParseProcessTime(stat string) (float64, error) {
 	end := strings.LastIndexByte(stat, ')')
 	fields := strings.Fields(stat[end+1:])
 	if end < 0 || len(fields) <= statSystemTime {
-		return 0, fmt.Errorf("stat %q: want a name in brackets and at least %d fields behind it", clip(stat), statSystemTime+1)
+		return 0, fmt.Errorf("stat %q: want a name in brackets and at least %d fields behind it", clip(stat),
+			statSystemTime+1)
 	}
 	var sum float64
 	for _, i := range []int{statUserTime, statSystemTime} {

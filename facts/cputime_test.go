@@ -13,7 +13,8 @@ func TestCPUTimes(t *testing.T) {
 	if want := (CPUTime{15.5, 7}); err != nil || math.Abs(got.Busy-want.Busy) > 1e-9 || got.Steal != want.Steal {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	for _, bad := range []string{"", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 x 5 6 7 8 9", "cpu -1 2 3 4 5 6 7 8"} {
+	for _, bad := range []string{"", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 x 5 6 7 8 9",
+		"cpu -1 2 3 4 5 6 7 8"} {
 		if _, err := ParseCPUTime(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
@@ -27,7 +28,8 @@ func TestTheTimeOfAProcess(t *testing.T) {
 	if err != nil || math.Abs(got-3) > 1e-9 {
 		t.Errorf("got %v, %v; want 3", got, err)
 	}
-	for _, bad := range []string{"", "17 (x) S 1", "17 x S " + strings.Repeat("1 ", 40)[:30], "17 (x) S 1 1 1 0 -1 4 1 0 0 0 a 50 0 0"} {
+	for _, bad := range []string{"", "17 (x) S 1", "17 x S " + strings.Repeat("1 ", 40)[:30],
+		"17 (x) S 1 1 1 0 -1 4 1 0 0 0 a 50 0 0"} {
 		if _, err := ParseProcessTime(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}

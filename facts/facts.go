@@ -1,5 +1,6 @@
-// Package facts holds what a node says of itself, the output of rackless-facts as values, and what the kernel of this machine says of what runs on it:
-// threads, memory by page, interrupts, control groups.
+// Package facts holds what a node says of itself, the output of rackless-facts as values, and what
+// the kernel of this machine says of what runs on it: threads, memory by page, interrupts, control
+// groups.
 package facts
 
 import (
@@ -27,12 +28,13 @@ type Node struct {
 
 	// What follows is absent in what a node says in brief.
 
-	CPUs    *topology.CPUSet        // online
-	Cores   map[int]Core            // by CPU: the core that it is a thread of
-	NUMA    map[int]*NUMANode       // by number
-	PCI     map[string]*PCIFunction // by address: network, display, accelerators
-	NVIDIA  string                  // the version line of NVIDIA's driver, where it is loaded
-	Modules []string                // of those that let a NIC reach GPU memory, the loaded ones: nvidia_peermem, nv_peer_mem
+	CPUs   *topology.CPUSet        // online
+	Cores  map[int]Core            // by CPU: the core that it is a thread of
+	NUMA   map[int]*NUMANode       // by number
+	PCI    map[string]*PCIFunction // by address: network, display, accelerators
+	NVIDIA string                  // the version line of NVIDIA's driver, where it is loaded
+	// of those that let a NIC reach GPU memory, the loaded ones: nvidia_peermem, nv_peer_mem
+	Modules []string
 }
 
 // A Core names a core: ID is unique within its package.
@@ -85,7 +87,8 @@ type GID struct {
 	NetDev string
 }
 
-// RoCEv2Index returns the slot of the RoCE v2 GID that stands for an IPv4 address. The index differs between NICs and must never be assumed.
+// RoCEv2Index returns the slot of the RoCE v2 GID that stands for an IPv4 address. The index
+// differs between NICs and must never be assumed.
 func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
 	for _, g := range d.GIDs {
 		if g.Type == "RoCE v2" && g.GID.Unmap() == addr.Unmap() {
@@ -95,8 +98,8 @@ func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
 	return 0, false
 }
 
-// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an IPv4 address, and the GID's slot: rxe0 where soft RoCE has made it, mlx5_0 of a card. Of several, the
-// first by name.
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an IPv4 address, and the GID's slot:
+// rxe0 where soft RoCE has made it, mlx5_0 of a card. Of several, the first by name.
 func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(f.RDMA)) {
 		if index, ok := f.RDMA[name].RoCEv2Index(addr); ok {
@@ -106,7 +109,8 @@ func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	return "", 0, false
 }
 
-// Links is how many links carry the traffic of an RDMA device with a GID: those that its network device joins where that is a bond, else one.
+// Links is how many links carry the traffic of an RDMA device with a GID: those that its network
+// device joins where that is a bond, else one.
 func (f *Node) Links(device string, gid int) int {
 	for _, g := range f.RDMA[device].GIDs {
 		if net := f.Net[g.NetDev]; g.Index == gid && net != nil {
@@ -119,7 +123,8 @@ func (f *Node) Links(device string, gid int) int {
 // Soft reports whether the kernel computes what a card would do: soft RoCE.
 func (d *RDMADevice) Soft() bool { return d.Parent != "" }
 
-// Gbps returns what the port says of its rate, such as "25 Gb/sec (1X EDR)"; 0 where it says nothing, and of soft RoCE, which says 2.5 Gb/s whatever carries it.
+// Gbps returns what the port says of its rate, such as "25 Gb/sec (1X EDR)"; 0 where it says
+// nothing, and of soft RoCE, which says 2.5 Gb/s whatever carries it.
 func (d *RDMADevice) Gbps() float64 {
 	number, unit, _ := strings.Cut(d.Rate, " ")
 	rate, err := strconv.ParseFloat(number, 64)

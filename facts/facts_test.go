@@ -66,18 +66,25 @@ func TestParse(t *testing.T) {
 	}
 	four := netip.MustParseAddr("::ffff:10.0.0.1")
 	want := &Node{
-		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000", Kernel: "6.1.0-42-amd64",
-		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1", PCI: "0x020000", NUMANode: new(1)}, "bond0": {Members: []string{"eth1", "eth2"}}},
-		RDMA: map[string]*RDMADevice{"mlx5_bond_0": {PCI: "0000:41:00.0", Counters: map[string]uint64{}, PortCounters: map[string]uint64{}}, "rxe0": {
-			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)",
+		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000",
+		Kernel: "6.1.0-42-amd64",
+		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1",
+			PCI: "0x020000", NUMANode: new(1)}, "bond0": {Members: []string{"eth1", "eth2"}}},
+		RDMA: map[string]*RDMADevice{"mlx5_bond_0": {PCI: "0000:41:00.0", Counters: map[string]uint64{},
+			PortCounters: map[string]uint64{}}, "rxe0": {
+			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet",
+			Rate: "2.5 Gb/sec (1X SDR)",
 			GIDs: []GID{
-				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"}, {3, four, "RoCE v2", "eth0"},
+				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"},
+				{3, four, "RoCE v2", "eth0"},
 			},
-			Counters: map[string]uint64{"sent_pkts": 1<<64 - 1}, PortCounters: map[string]uint64{"port_xmit_packets": 7},
+			Counters:     map[string]uint64{"sent_pkts": 1<<64 - 1},
+			PortCounters: map[string]uint64{"port_xmit_packets": 7},
 		}},
 		CPUs:  new(topology.CPURange(0, 3)),
 		Cores: map[int]Core{0: {}, 1: {}},
-		NUMA:  map[int]*NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16}, Memory: 7825624 << 10}, 1: {}},
+		NUMA: map[int]*NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16}, Memory: 7825624 << 10},
+			1: {}},
 		PCI: map[string]*PCIFunction{"0000:06:00.0": {Class: "0x030000", Vendor: "0x10de", NUMANode: new(-1),
 			Link: topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
 		NVIDIA:  "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
@@ -88,7 +95,8 @@ func TestParse(t *testing.T) {
 	}
 
 	d := got.RDMA["rxe0"]
-	for addr, want := range map[string]int{"10.0.0.1": 3, "::ffff:10.0.0.1": 3, "fe80::5054:ff:feaa:1": 0, "10.0.0.2": -1, "::": -1} {
+	for addr, want := range map[string]int{"10.0.0.1": 3, "::ffff:10.0.0.1": 3, "fe80::5054:ff:feaa:1": 0,
+		"10.0.0.2": -1, "::": -1} {
 		i, ok := d.RoCEv2Index(netip.MustParseAddr(addr))
 		if ok != (want >= 0) || ok && i != want {
 			t.Errorf("RoCE v2 index of %s: got %d, %v, want %d", addr, i, ok, want)
@@ -118,7 +126,8 @@ func TestParseWhatThatAreWrong(t *testing.T) {
 		"rdma/rxe0/1/port_counter/x y":                         "invalid syntax",
 		"hostname " + strings.Repeat("x", 1<<17):               "token too long",
 	} {
-		if _, err := Parse([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse([]byte("hostname vm00\n" + line + "\n")); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%.60s: got %v, want %s", line, err, want)
 		}
 	}
@@ -141,7 +150,8 @@ func FuzzParse(f *testing.F) {
 		}
 		for name, d := range got.RDMA {
 			for _, g := range d.GIDs {
-				if i, ok := d.RoCEv2Index(g.GID); g.Type == "RoCE v2" && (!ok || i > g.Index && i != g.Index && len(d.GIDs) == 1) {
+				if i, ok := d.RoCEv2Index(g.GID); g.Type == "RoCE v2" && (!ok || i > g.Index && i != g.Index &&
+					len(d.GIDs) == 1) {
 					t.Errorf("%s: index of %v is %d, %v", name, g, i, ok)
 				}
 			}

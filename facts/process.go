@@ -45,7 +45,8 @@ func ParseThread(stat, status string) (Thread, error) {
 	t.Name = stat[first+1 : end]
 	fields := strings.Fields(stat[end+1:])
 	if len(fields) <= statProcessor {
-		return t, fmt.Errorf("stat of %q: %d fields behind the name, want at least %d", clip(t.Name), len(fields), statProcessor+1)
+		return t, fmt.Errorf("stat of %q: %d fields behind the name, want at least %d", clip(t.Name), len(fields),
+			statProcessor+1)
 	}
 	var err error
 	if t.TID, err = strconv.Atoi(strings.TrimSpace(stat[:first])); err != nil {
@@ -100,7 +101,8 @@ type Mapping struct {
 	File   string // as the kernel writes it, with octal escapes; empty of anonymous memory
 	Huge   bool   // of hugetlbfs
 	Anon   bool   // pages that are in no file, or copies of a file's
-	// Pages are those that are there, in units of PageBytes, by NUMA node of the host. Memory that was never touched has none.
+	// Pages are those that are there, in units of PageBytes, by NUMA node of the host. Memory that
+	// was never touched has none.
 	Pages     map[int]uint64
 	PageBytes uint64 // of the kernel: transparent huge pages count as many small ones. 0: not known
 }
@@ -188,8 +190,9 @@ func nodeWord(key string) (int, bool) {
 	return node, err == nil
 }
 
-// AddSizes fills in how large mappings are, of /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s 00000000 00:2f 4711 /path". The two files are read one
-// after the other, so that what was mapped or unmapped in between is in one of them only; its size stays unknown.
+// AddSizes fills in how large mappings are, of /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s
+// 00000000 00:2f 4711 /path". The two files are read one after the other, so that what was mapped
+// or unmapped in between is in one of them only; its size stays unknown.
 //
 // Source: proc_pid_maps(5).
 func AddSizes(all []Mapping, maps string) error {

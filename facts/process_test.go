@@ -14,7 +14,8 @@ import (
 // A stat with 52 fields, of which the flags and the processor are given.
 func stat(head, flags, processor string) string {
 	fields := strings.Fields("S 1 1 1 0 -1 FLAGS " + strings.Repeat("0 ", 29) + "PROCESSOR " + strings.Repeat("0 ", 13))
-	return head + " " + strings.NewReplacer("FLAGS", flags, "PROCESSOR", processor).Replace(strings.Join(fields, " ")) + "\n"
+	return head + " " + strings.NewReplacer("FLAGS", flags, "PROCESSOR", processor).Replace(strings.Join(fields, " ")) +
+		"\n"
 }
 
 func TestParseThread(t *testing.T) {
@@ -31,7 +32,8 @@ func TestParseThread(t *testing.T) {
 		{"one of the kernel that may be moved", stat("4712 (kswapd0)", "2228288", "0"), status,
 			Thread{PID: 4711, TID: 4712, Name: "kswapd0", Kernel: true, Allowed: topology.CPUs(0, 1, 34)}, ""},
 		{"one of the kernel that belongs to a CPU", stat("4712 (ksoftirqd/1)", "69238848", "1"), status,
-			Thread{PID: 4711, TID: 4712, Name: "ksoftirqd/1", Kernel: true, Fixed: true, Allowed: topology.CPUs(0, 1, 34), LastCPU: 1}, ""},
+			Thread{PID: 4711, TID: 4712, Name: "ksoftirqd/1", Kernel: true, Fixed: true, Allowed: topology.CPUs(0, 1,
+				34), LastCPU: 1}, ""},
 		{"nothing", "", "", Thread{}, "want a name in brackets"},
 		{"a bracket the wrong way round", ")(", status, Thread{}, "want a name in brackets"},
 		{"a stat that ends too early", "1 (x) S 1 1", status, Thread{}, "3 fields behind the name, want at least 37"},
@@ -40,7 +42,8 @@ func TestParseThread(t *testing.T) {
 		{"a processor that is none", stat("1 (y)", "0", "x"), status, Thread{}, "processor"},
 		{"no process", stat("1 (y)", "0", "0"), "Cpus_allowed_list:\t0\n", Thread{}, `Tgid ""`},
 		{"no CPUs", stat("1 (y)", "0", "0"), "Tgid:\t1\n", Thread{}, "no Cpus_allowed_list"},
-		{"CPUs that are none", stat("1 (y)", "0", "0"), "Tgid:\t1\nCpus_allowed_list:\tall\n", Thread{}, "is not a number"},
+		{"CPUs that are none", stat("1 (y)", "0", "0"), "Tgid:\t1\nCpus_allowed_list:\tall\n", Thread{},
+			"is not a number"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -68,12 +71,16 @@ func TestParseNUMAMaps(t *testing.T) {
 		want       Mapping
 		err        string
 	}{
-		{"hugepages of a guest", `7f2c00000000 bind:0,2 file=/dev/hugepages/libvirt/qemu/1-vm00/ram huge anon=16 dirty=16 N0=8 N2=8 kernelpagesize_kB=1048576`,
-			Mapping{Start: 0x7f2c00000000, Policy: "bind:0,2", File: "/dev/hugepages/libvirt/qemu/1-vm00/ram", Huge: true, Anon: true,
+		{"hugepages of a guest",
+			`7f2c00000000 bind:0,2 file=/dev/hugepages/libvirt/qemu/1-vm00/ram huge anon=16 dirty=16 N0=8 N2=8 kernelpagesize_kB=1048576`,
+			Mapping{Start: 0x7f2c00000000, Policy: "bind:0,2", File: "/dev/hugepages/libvirt/qemu/1-vm00/ram",
+				Huge: true, Anon: true,
 				Pages: map[int]uint64{0: 8, 2: 8}, PageBytes: 1 << 30}, ""},
-		{"memory that nothing has touched", "7f2bf8021000 default", Mapping{Start: 0x7f2bf8021000, Policy: "default"}, ""},
+		{"memory that nothing has touched", "7f2bf8021000 default", Mapping{Start: 0x7f2bf8021000, Policy: "default"},
+			""},
 		{"a policy with a blank in it", "7f2c3c000000 prefer (many):0,2 anon=3 dirty=3 N2=3 kernelpagesize_kB=4",
-			Mapping{Start: 0x7f2c3c000000, Policy: "prefer (many):0,2", Anon: true, Pages: map[int]uint64{2: 3}, PageBytes: page}, ""},
+			Mapping{Start: 0x7f2c3c000000, Policy: "prefer (many):0,2", Anon: true, Pages: map[int]uint64{2: 3},
+				PageBytes: page}, ""},
 		{"a heap", "55d0 default heap anon=5 dirty=5 active=0 N0=5 kernelpagesize_kB=4",
 			Mapping{Start: 0x55d0, Policy: "default", Anon: true, Pages: map[int]uint64{0: 5}, PageBytes: page}, ""},
 		{"words of later kernels", "10 weighted interleave:0 future=1 N=1 Nx=2 N0=1 kernelpagesize_kB=4",
@@ -121,9 +128,12 @@ func TestTheMemoryOfRealGuests(t *testing.T) {
 		name string
 		want Mapping
 	}{
-		{"qemu-huge", Mapping{Policy: "bind:0", File: `/memfd:memory-backend-memfd\040(deleted)`, Huge: true, Bytes: guest, Pages: map[int]uint64{0: 32}, PageBytes: 2 << 20}},
-		{"qemu-plain", Mapping{Policy: "bind:0", Anon: true, Bytes: guest, Pages: map[int]uint64{0: 16384}, PageBytes: 4 << 10}},
-		{"qemu-shared", Mapping{Policy: "default", File: `/memfd:memory-backend-memfd\040(deleted)`, Bytes: guest, Pages: map[int]uint64{}}},
+		{"qemu-huge", Mapping{Policy: "bind:0", File: `/memfd:memory-backend-memfd\040(deleted)`, Huge: true,
+			Bytes: guest, Pages: map[int]uint64{0: 32}, PageBytes: 2 << 20}},
+		{"qemu-plain", Mapping{Policy: "bind:0", Anon: true, Bytes: guest, Pages: map[int]uint64{0: 16384},
+			PageBytes: 4 << 10}},
+		{"qemu-shared", Mapping{Policy: "default", File: `/memfd:memory-backend-memfd\040(deleted)`, Bytes: guest,
+			Pages: map[int]uint64{}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -158,7 +168,8 @@ func TestAddSizesRefusesWhatIsNoRange(t *testing.T) {
 		}
 	}
 	all := []Mapping{{Start: 0x10}, {Start: 0x30}}
-	if err := AddSizes(all, "10-20 rw-p 0 0 0\n20-30 rw-p 0 0 0\n"); err != nil || all[0].Bytes != 0x10 || all[1].Bytes != 0 {
+	if err := AddSizes(all, "10-20 rw-p 0 0 0\n20-30 rw-p 0 0 0\n"); err != nil || all[0].Bytes != 0x10 ||
+		all[1].Bytes != 0 {
 		t.Errorf("got %+v, %v", all, err)
 	}
 }

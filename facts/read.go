@@ -19,7 +19,8 @@ type Process struct {
 	PID      int
 	Threads  []Thread  // by ID
 	Mappings []Mapping // by address
-	// VFIO are the device files below /dev/vfio that it holds open: of groups ("/dev/vfio/12") and of devices ("/dev/vfio/devices/vfio0"), sorted.
+	// VFIO are the device files below /dev/vfio that it holds open: of groups ("/dev/vfio/12") and
+	// of devices ("/dev/vfio/devices/vfio0"), sorted.
 	VFIO   []string
 	Unread []string // "PATH: why"
 }
@@ -84,8 +85,8 @@ func (r root) numbered(dir string) ([]int, error) {
 	return all, nil
 }
 
-// ReadProcess reads a process of the machine with the root directory fsys. Memory and open files of others than one's own can be read by root only.
-// The error is that the process is not there.
+// ReadProcess reads a process of the machine with the root directory fsys. Memory and open files of
+// others than one's own can be read by root only. The error is that the process is not there.
 func ReadProcess(fsys fs.FS, pid int) (*Process, error) {
 	p := &Process{PID: pid}
 	r := root{fsys, &p.Unread}
@@ -109,7 +110,8 @@ func ReadProcess(fsys fs.FS, pid int) (*Process, error) {
 		if err != nil { // closed meanwhile
 			continue
 		}
-		if rest, ok := strings.CutPrefix(target, "/dev/vfio/"); ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
+		if rest, ok := strings.CutPrefix(target, "/dev/vfio/"); ok && rest != "vfio" && !slices.Contains(p.VFIO,
+			target) {
 			p.VFIO = append(p.VFIO, target)
 		}
 	}
@@ -188,8 +190,8 @@ func ReadRunning(ctx context.Context, fsys fs.FS) (*Running, error) {
 	return run, nil
 }
 
-// interrupts reads what has a number, with the CPUs that serve it. The effective set is what the hardware does (4.15); the set asked for is what
-// older kernels show.
+// interrupts reads what has a number, with the CPUs that serve it. The effective set is what the
+// hardware does (4.15); the set asked for is what older kernels show.
 func (r root) interrupts() []Interrupt {
 	text, ok := r.text("proc/interrupts")
 	if !ok {
@@ -216,7 +218,8 @@ func (r root) interrupts() []Interrupt {
 // cgroupRoots are where version 2 is mounted: alone, or beside version 1.
 var cgroupRoots = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
 
-// cgroupDepth is how deep partitions are looked for: a partition's parent is one too, or the root, or has exclusive CPUs.
+// cgroupDepth is how deep partitions are looked for: a partition's parent is one too, or the root,
+// or has exclusive CPUs.
 const cgroupDepth = 3
 
 // cgroups reads the control groups that cpusets can keep apart; nil where the controller is not in version 2.

@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Running is what runs on a machine at one moment, as far as it can disturb others. A nil part is one that could not be read; Unread says why.
+// Running is what runs on a machine at one moment, as far as it can disturb others. A nil part is
+// one that could not be read; Unread says why.
 type Running struct {
 	Threads    []Thread    // all of the machine, by ID
 	Interrupts []Interrupt // those with a number, in its order
@@ -30,10 +31,11 @@ type Interrupt struct {
 
 // A Cgroup is a control group of version 2.
 type Cgroup struct {
-	Path      string          // below the root of the hierarchy: "system.slice"
-	CPUs      topology.CPUSet // those that it may use: cpuset.cpus.effective
-	Partition string          // cpuset.cpus.partition: "member", "root", "isolated", or with the reason "root invalid (...)"
-	Populated bool            // there are processes in it, or below it
+	Path string          // below the root of the hierarchy: "system.slice"
+	CPUs topology.CPUSet // those that it may use: cpuset.cpus.effective
+	// cpuset.cpus.partition: "member", "root", "isolated", or with the reason "root invalid (...)"
+	Partition string
+	Populated bool // there are processes in it, or below it
 }
 
 // A HugeMount is a hugetlbfs.
@@ -42,7 +44,8 @@ type HugeMount struct {
 	PageBytes uint64 // 0: not known
 }
 
-// ParseInterrupts reads the numbered lines of /proc/interrupts: a count for each CPU of the heading, then chip, trigger and handlers.
+// ParseInterrupts reads the numbered lines of /proc/interrupts: a count for each CPU of the
+// heading, then chip, trigger and handlers.
 //
 //	           CPU0       CPU1
 //	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
@@ -88,7 +91,8 @@ func ParseInterrupts(text string) ([]Interrupt, error) {
 	return all, nil
 }
 
-// action returns the handlers of what follows the counts: all behind the column with the trigger, which is the last of the first four that says so.
+// action returns the handlers of what follows the counts: all behind the column with the trigger,
+// which is the last of the first four that says so.
 func action(fields []string) string {
 	at := -1
 	for i, f := range fields[:min(len(fields), 4)] {
@@ -103,7 +107,8 @@ func action(fields []string) string {
 	return strings.Join(fields[at+1:], " ")
 }
 
-// ParseHugeMounts reads the hugetlbfs among the lines of /proc/mounts: "hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0".
+// ParseHugeMounts reads the hugetlbfs among the lines of /proc/mounts: "hugetlbfs /dev/hugepages
+// hugetlbfs rw,relatime,pagesize=2M 0 0".
 //
 // Source: proc_pid_mounts(5); hugetlbfs_show_options in fs/hugetlbfs/inode.c.
 func ParseHugeMounts(text string) []HugeMount {

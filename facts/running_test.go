@@ -54,7 +54,8 @@ func TestParseInterrupts(t *testing.T) {
 }
 
 func TestParseHugeMounts(t *testing.T) {
-	got := ParseHugeMounts("hugetlbfs /dev/hugepages hugetlbfs rw,nosuid,relatime,pagesize=2M 0 0\nproc /proc proc rw 0 0\nnone /dev/hugepages1G hugetlbfs rw,pagesize=1024M 0 0\n" +
+	got := ParseHugeMounts("hugetlbfs /dev/hugepages hugetlbfs rw,nosuid,relatime,pagesize=2M 0 0\nproc /proc proc " +
+		"rw 0 0\nnone /dev/hugepages1G hugetlbfs rw,pagesize=1024M 0 0\n" +
 		"none /a hugetlbfs rw 0 0\nnone /b hugetlbfs rw,pagesize=x 0 0\nhugetlbfs\n")
 	want := []HugeMount{{"/dev/hugepages", 2 << 20}, {"/dev/hugepages1G", 1 << 30}, {"/a", 0}, {"/b", 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -70,24 +71,27 @@ func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), 
 func machine() fstest.MapFS {
 	const status = "Tgid:\t4711\nCpus_allowed_list:\t0-1\n"
 	return fstest.MapFS{
-		"proc/self":                                                       link("4711"),
-		"proc/4711/task/4711/stat":                                        file(stat("4711 (qemu)", "0", "1")),
-		"proc/4711/task/4711/status":                                      file(status),
-		"proc/4711/task/4712/stat":                                        file(stat("4712 (ended)", "0", "1")),
-		"proc/4711/task/4713/stat":                                        file(stat("4713 (CPU 0/KVM)", "0", "2")),
-		"proc/4711/task/4713/status":                                      file("Tgid:\t4711\nCpus_allowed_list:\t2\n"),
-		"proc/4711/numa_maps":                                             file("1000 bind:0 huge N0=2 kernelpagesize_kB=2048\n"),
-		"proc/4711/maps":                                                  file("1000-401000 rw-s 0 0 0 /x\n"),
-		"proc/4711/fd/3":                                                  link("/dev/vfio/vfio"),
-		"proc/4711/fd/4":                                                  link("/dev/vfio/12"),
-		"proc/4711/fd/5":                                                  link("/dev/vfio/devices/vfio0"),
-		"proc/4711/fd/6":                                                  link("/dev/vfio/12"),
-		"proc/4711/fd/7":                                                  link("socket:[1]"),
-		"proc/interrupts":                                                 file("CPU0 CPU1\n24: 1 0 chip 5-edge nvme0q1\n25: 0 1 chip 6-edge nvme0q2\n"),
-		"proc/irq/24/effective_affinity_list":                             file("0\n"),
-		"proc/irq/24/smp_affinity_list":                                   file("0-1\n"),
-		"proc/irq/25/smp_affinity_list":                                   file("1\n"),
-		"proc/mounts":                                                     file("hugetlbfs /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n"),
+		"proc/self":                  link("4711"),
+		"proc/4711/task/4711/stat":   file(stat("4711 (qemu)", "0", "1")),
+		"proc/4711/task/4711/status": file(status),
+		"proc/4711/task/4712/stat":   file(stat("4712 (ended)", "0", "1")),
+		"proc/4711/task/4713/stat":   file(stat("4713 (CPU 0/KVM)", "0", "2")),
+		"proc/4711/task/4713/status": file("Tgid:\t4711\nCpus_allowed_list:\t2\n"),
+		"proc/4711/numa_maps": file("1000 bind:0 huge N0=2 " +
+			"kernelpagesize_kB=2048\n"),
+		"proc/4711/maps": file("1000-401000 rw-s 0 0 0 /x\n"),
+		"proc/4711/fd/3": link("/dev/vfio/vfio"),
+		"proc/4711/fd/4": link("/dev/vfio/12"),
+		"proc/4711/fd/5": link("/dev/vfio/devices/vfio0"),
+		"proc/4711/fd/6": link("/dev/vfio/12"),
+		"proc/4711/fd/7": link("socket:[1]"),
+		"proc/interrupts": file("CPU0 CPU1\n24: 1 0 chip 5-edge " +
+			"nvme0q1\n25: 0 1 chip 6-edge nvme0q2\n"),
+		"proc/irq/24/effective_affinity_list": file("0\n"),
+		"proc/irq/24/smp_affinity_list":       file("0-1\n"),
+		"proc/irq/25/smp_affinity_list":       file("1\n"),
+		"proc/mounts": file("hugetlbfs /dev/hugepages hugetlbfs " +
+			"rw,pagesize=2M 0 0\n"),
 		"sys/devices/virtual/workqueue/cpumask":                           file("f0000000,00000003\n"),
 		"sys/fs/cgroup/cgroup.controllers":                                file("cpuset cpu io memory\n"),
 		"sys/fs/cgroup/cpuset.cpus.effective":                             file("0-3\n"),
@@ -141,7 +145,8 @@ func TestReadRunning(t *testing.T) {
 
 func TestReadRunningSaysWhatCannotBeRead(t *testing.T) {
 	got, err := ReadRunning(t.Context(), fstest.MapFS{})
-	if err != nil || got.Threads != nil || got.Interrupts != nil || got.Cgroups != nil || got.Workqueues != nil || got.HugeMounts != nil {
+	if err != nil || got.Threads != nil || got.Interrupts != nil || got.Cgroups != nil || got.Workqueues != nil ||
+		got.HugeMounts != nil {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 	m := machine()
@@ -149,11 +154,13 @@ func TestReadRunningSaysWhatCannotBeRead(t *testing.T) {
 	m["proc/interrupts"] = file("nonsense\n")
 	m["sys/devices/virtual/workqueue/cpumask"] = file("xyz\n")
 	m["sys/fs/cgroup/cgroup.controllers"] = file("cpu\n")
-	if got, err = ReadRunning(t.Context(), m); err != nil || got.Interrupts != nil || got.Cgroups != nil || got.Workqueues != nil || len(got.Threads) != 1 {
+	if got, err = ReadRunning(t.Context(), m); err != nil || got.Interrupts != nil || got.Cgroups != nil ||
+		got.Workqueues != nil || len(got.Threads) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	all := strings.Join(got.Unread, "\n")
-	for _, want := range []string{`/proc/4711/task/4713: stat "nonsense"`, `/proc/interrupts: heading "nonsense"`, "/sys/devices/virtual/workqueue/cpumask: "} {
+	for _, want := range []string{`/proc/4711/task/4713: stat "nonsense"`, `/proc/interrupts: heading "nonsense"`,
+		"/sys/devices/virtual/workqueue/cpumask: "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q does not say %q", all, want)
 		}
@@ -170,13 +177,15 @@ func TestReadProcess(t *testing.T) {
 			{PID: 4711, TID: 4711, Name: "qemu", Allowed: topology.CPUs(0, 1), LastCPU: 1},
 			{PID: 4711, TID: 4713, Name: "CPU 0/KVM", Allowed: topology.CPUs(2), LastCPU: 2},
 		},
-		Mappings: []Mapping{{Start: 0x1000, Bytes: 4 << 20, Policy: "bind:0", Huge: true, Pages: map[int]uint64{0: 2}, PageBytes: 2 << 20}},
-		VFIO:     []string{"/dev/vfio/12", "/dev/vfio/devices/vfio0"},
+		Mappings: []Mapping{{Start: 0x1000, Bytes: 4 << 20, Policy: "bind:0", Huge: true, Pages: map[int]uint64{0: 2},
+			PageBytes: 2 << 20}},
+		VFIO: []string{"/dev/vfio/12", "/dev/vfio/devices/vfio0"},
 	}
 	if diff := cmp.Diff(want, got, sets); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if _, err := ReadProcess(machine(), 9); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "process 9") {
+	if _, err := ReadProcess(machine(), 9); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(),
+		"process 9") {
 		t.Errorf("of no process: %v", err)
 	}
 	m := machine()
@@ -219,7 +228,8 @@ func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 		t.Fatalf("thread %d is not among %v", tid, p.Threads)
 	}
 	got := p.Threads[i]
-	if !got.Allowed.Equal(topology.CPUs(cpu)) || got.LastCPU != cpu || got.PID != os.Getpid() || got.Kernel || got.Fixed {
+	if !got.Allowed.Equal(topology.CPUs(cpu)) || got.LastCPU != cpu || got.PID != os.Getpid() || got.Kernel ||
+		got.Fixed {
 		t.Errorf("got %+v, want CPU %d alone", got, cpu)
 	}
 	run, err := ReadRunning(t.Context(), os.DirFS("/"))
@@ -238,7 +248,8 @@ func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 		t.Skip("this kernel has no numa_maps")
 	}
 	const size = 48 << 20
-	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix socket; libvirt has another way. Calls may come from
-// several goroutines. What the agent itself refuses is a *qapi.Error.
+// A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix
+// socket; libvirt has another way. Calls may come from several goroutines. What the agent itself
+// refuses is a *qapi.Error.
 type Conn interface {
 	// Call sends one command and decodes what it returns into result, which may be nil.
 	Call(ctx context.Context, command string, args, result any) error
@@ -20,10 +21,12 @@ type Conn interface {
 	Close() error
 }
 
-// An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any other that has the agent.
+// An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any
+// other that has the agent.
 type Agent struct {
-	// AnswerLimit bounds one command to the agent, which returns at once even where it starts a program. It is to be longer than what others on the way wait, whose
-	// errors say more. The zero value means 30 s.
+	// AnswerLimit bounds one command to the agent, which returns at once even where it starts a
+	// program. It is to be longer than what others on the way wait, whose errors say more. The zero
+	// value means 30 s.
 	AnswerLimit time.Duration
 
 	conn Conn
@@ -42,10 +45,12 @@ func (a *Agent) Close() error { return a.conn.Close() }
 type Command struct {
 	Argv  []string
 	Stdin []byte
-	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest CPU time, which a measurement would feel: some 2.3 ms where
-	// its CPU is emulated. The zero value means 50 ms at first, and up to half a second for what takes long.
+	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest
+	// CPU time, which a measurement would feel: some 2.3 ms where its CPU is emulated. The zero
+	// value means 50 ms at first, and up to half a second for what takes long.
 	MaxPoll time.Duration
-	// Awaited is closed when somebody begins to wait for the end. Until then looks come down to two a second, so that it can run undisturbed. nil: from the start.
+	// Awaited is closed when somebody begins to wait for the end. Until then looks come down to two
+	// a second, so that it can run undisturbed. nil: from the start.
 	Awaited <-chan struct{}
 }
 
@@ -69,11 +74,13 @@ type status struct {
 // longPoll is the longest pause between two looks at a command, where nobody asks for less.
 const longPoll = 500 * time.Millisecond
 
-// settle is how long a command is looked at ever more seldom, whatever its MaxPoll: measuring tools calibrate the CPU's clock when they begin, and looks upset that.
+// settle is how long a command is looked at ever more seldom, whatever its MaxPoll: measuring tools
+// calibrate the CPU's clock when they begin, and looks upset that.
 const settle = 500 * time.Millisecond
 
-// maxPoll returns the longest pause between two looks at a command that has run since a time. An emulated guest pays milliseconds for each look: those at a command
-// of minutes, every 50 ms, took it a CPU.
+// maxPoll returns the longest pause between two looks at a command that has run since a time. An
+// emulated guest pays milliseconds for each look: those at a command of minutes, every 50 ms, took
+// it a CPU.
 func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
 		return min(max(50*time.Millisecond, time.Since(since)/16), longPoll)
@@ -84,8 +91,9 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	return c.MaxPoll
 }
 
-// Run executes a command and waits for its end. If ctx ends first, the command is killed in the guest and ctx's cause returned, with what it had printed by then.
-// An exit status other than 0 is not an error.
+// Run executes a command and waits for its end. If ctx ends first, the command is killed in the
+// guest and ctx's cause returned, with what it had printed by then. An exit status other than 0 is
+// not an error.
 func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
@@ -131,8 +139,9 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	// Agent commands are not broken off when ctx ends: that would cut the connection between question and answer, and a program that has been
-	// started could not be ended. They return at once, or the guest has stopped.
+	// Agent commands are not broken off when ctx ends: that would cut the connection between
+	// question and answer, and a program that has been started could not be ended. They return at
+	// once, or the guest has stopped.
 	err = a.call(ctx, "guest-exec", args, &started)
 	return started.PID, err
 }
@@ -144,7 +153,8 @@ func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 	return st, err
 }
 
-// answerLimit is the AnswerLimit of an agent that has none of its own: longer than what a Mux waits unless told otherwise.
+// answerLimit is the AnswerLimit of an agent that has none of its own: longer than what a Mux waits
+// unless told otherwise.
 const answerLimit = 30 * time.Second
 
 // call sends one command and waits for its answer even if ctx ends.

@@ -30,7 +30,8 @@ func limited(t *testing.T) context.Context {
 // TestMain lets the test binary stand in for another rackless that builds the image; see TestBuildersWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "ensure" {
-		_, err := Ensure(context.Background(), Options{Cache: os.Args[2], build: fakeBuild(os.Args[3], 100*time.Millisecond)})
+		_, err := Ensure(context.Background(),
+			Options{Cache: os.Args[2], build: fakeBuild(os.Args[3], 100*time.Millisecond)})
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -102,12 +103,23 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 		damage func(dir string) error
 		say    string // in the note
 	}{
-		"a kernel cut short":       {func(d string) error { return os.Truncate(filepath.Join(d, "vmlinux"), 10) }, "vmlinux is not what was built"},
-		"a byte that turned":       {func(d string) error { return flip(filepath.Join(d, "initramfs.cpio")) }, "initramfs.cpio is not what was built"},
-		"a file that is gone":      {func(d string) error { return os.Remove(filepath.Join(d, "initramfs.cpio")) }, "initramfs.cpio is not what was built"},
-		"a manifest that is gone":  {func(d string) error { return os.Remove(filepath.Join(d, imagecache.ManifestName)) }, "has no manifest.json"},
-		"a manifest cut short":     {func(d string) error { return os.Truncate(filepath.Join(d, imagecache.ManifestName), 100) }, "unexpected end of JSON input"},
-		"a manifest of no kernel":  {replace(`"kernel": "vmlinux"`, `"kernel": "../../etc"`), `manifest.json has no sum of "../../etc"`},
+		"a kernel cut short": {func(d string) error {
+			return os.Truncate(filepath.Join(d, "vmlinux"), 10)
+		}, "vmlinux is not what was built"},
+		"a byte that turned": {func(d string) error {
+			return flip(filepath.Join(d, "initramfs.cpio"))
+		}, "initramfs.cpio is not what was built"},
+		"a file that is gone": {func(d string) error {
+			return os.Remove(filepath.Join(d, "initramfs.cpio"))
+		}, "initramfs.cpio is not what was built"},
+		"a manifest that is gone": {func(d string) error {
+			return os.Remove(filepath.Join(d, imagecache.ManifestName))
+		}, "has no manifest.json"},
+		"a manifest cut short": {func(d string) error {
+			return os.Truncate(filepath.Join(d, imagecache.ManifestName), 100)
+		}, "unexpected end of JSON input"},
+		"a manifest of no kernel": {replace(`"kernel": "vmlinux"`, `"kernel": "../../etc"`),
+			`manifest.json has no sum of "../../etc"`},
 		"a manifest of no files":   {replace(`"files": [`, `"file": [`), `manifest.json has no sum of "vmlinux"`},
 		"an image of another name": {replace(`"key": "`, `"key": "x`), "manifest.json is of another image"},
 	} {
@@ -126,7 +138,8 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 			if err := tt.damage(img.Dir); err != nil {
 				t.Fatal(err)
 			}
-			if images, damaged, err := List(limited(t), cache); err != nil || len(images) != 0 || !cmp.Equal(damaged, []string{img.Key}) {
+			if images, damaged, err := List(limited(t), cache); err != nil || len(images) != 0 ||
+				!cmp.Equal(damaged, []string{img.Key}) {
 				t.Errorf("list: %v, %v, %v, want it among the damaged", images, damaged, err)
 			}
 			if _, err := Ensure(limited(t), o); err != nil || builds(t, log) != 2 {
@@ -169,7 +182,8 @@ func TestBuildersWaitForEachOther(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			if _, err := Ensure(limited(t), Options{Cache: cache, build: fakeBuild(log, 100*time.Millisecond)}); err != nil {
+			if _, err := Ensure(limited(t), Options{Cache: cache, build: fakeBuild(log, 100*time.Millisecond)}); err !=
+				nil {
 				t.Error(err)
 			}
 		})
@@ -193,7 +207,8 @@ func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 	defer unlock()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("interrupted"))
 	defer cancel()
-	if _, err := Ensure(ctx, Options{Cache: cache}); err == nil || !strings.HasSuffix(err.Error(), ".lock: another process builds this image: interrupted") {
+	if _, err := Ensure(ctx, Options{Cache: cache}); err == nil || !strings.HasSuffix(err.Error(),
+		".lock: another process builds this image: interrupted") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -277,10 +292,12 @@ func TestFullDisk(t *testing.T) {
 		_, err := run(context.Background(), "", "sh", "-c", "echo 'E: write: No space left on device' >&2; exit 100")
 		return nil, fmt.Errorf("download packages: %w", err)
 	}
-	for name, build := range map[string]func(context.Context, Options, Recipe) (*Image, error){"of ours": fill, "of a program's": apt} {
+	for name, build := range map[string]func(context.Context, Options, Recipe) (*Image, error){"of ours": fill,
+		"of a program's": apt} {
 		_, err := Ensure(limited(t), Options{Cache: cache, build: build})
 		if err == nil || !strings.HasPrefix(err.Error(), "build the image in "+cache+": ") ||
-			!strings.HasSuffix(err.Error(), "; free about 1 GB there, or set RACKLESS_CACHE to a directory with more space") {
+			!strings.HasSuffix(err.Error(), "; free about 1 GB there, or set RACKLESS_CACHE to a directory with "+
+				"more space") {
 			t.Errorf("a write %s: got %v", name, err)
 		}
 	}
@@ -293,7 +310,8 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{
-		"": "not a key", "..": "not a key", "a/b": "not a key", "0000000000000000": "not in the cache: see rackless image ls",
+		"": "not a key", "..": "not a key", "a/b": "not a key",
+		"0000000000000000": "not in the cache: see rackless image ls",
 	} {
 		if err := Remove(limited(t), cache, key); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v", key, err)
@@ -305,7 +323,8 @@ func TestRemove(t *testing.T) {
 	if images, damaged, err := List(limited(t), cache); err != nil || len(images)+len(damaged) != 0 {
 		t.Errorf("list: %v, %v, %v", images, damaged, err)
 	}
-	if images, damaged, err := List(limited(t), filepath.Join(cache, "none")); err != nil || len(images)+len(damaged) != 0 {
+	if images, damaged, err := List(limited(t), filepath.Join(cache, "none")); err != nil ||
+		len(images)+len(damaged) != 0 {
 		t.Errorf("list of no cache: %v, %v, %v", images, damaged, err)
 	}
 }
@@ -346,22 +365,28 @@ func initramfs(t *testing.T) []byte {
 	t.Helper()
 	root := t.TempDir()
 	writeTree(t, root, map[string]string{
-		"usr/bin/busybox": string(elfFile(t, "", nil, "")), "usr/bin/dash": string(elfFile(t, loader, []string{"libc.so.6"}, "")),
-		"lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so", "usr/lib/ld.so": "loader", "lib/libc.so.6": "libc", "etc/x.d/b": "b", "etc/x.d/a": "a", "etc/x.d/libc": "-> /lib/libc.so.6",
+		"usr/bin/busybox":            string(elfFile(t, "", nil, "")),
+		"usr/bin/dash":               string(elfFile(t, loader, []string{"libc.so.6"}, "")),
+		"lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so", "usr/lib/ld.so": "loader", "lib/libc.so.6": "libc",
+		"etc/x.d/b": "b", "etc/x.d/a": "a", "etc/x.d/libc": "-> /lib/libc.so.6",
 		"usr/lib/alternatives/libold.so.1.16": "old",
 	})
-	r := Recipe{Programs: []string{"busybox", "dash"}, Keep: []string{"etc/x.d/*", "usr/lib/libold.so.1"}, Links: []Link{
-		{Path: "usr/lib/libold.so.1", Target: "usr/lib/alternatives/libold.so.1.*"}, {Path: "usr/lib/libgone.so", Target: "usr/lib/gone/*"},
-	}}
+	r := Recipe{Programs: []string{"busybox", "dash"}, Keep: []string{"etc/x.d/*", "usr/lib/libold.so.1"},
+		Links: []Link{
+			{Path: "usr/lib/libold.so.1", Target: "usr/lib/alternatives/libold.so.1.*"}, {Path: "usr/lib/libgone.so",
+				Target: "usr/lib/gone/*"},
+		}}
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out bytes.Buffer
-	if err := writeInitramfs(&out, root, r, []module{{"base", []byte("1"), true}, {"rdma_rxe", []byte("2"), false}}, driverSet{
-		modules: []module{{"igb", []byte("3"), true}}, rows: []driverRow{{"pci:v00008086d000010C9sv*", []string{"dca", "igb"}}},
-	}); err != nil {
+	if err := writeInitramfs(&out, root, r, []module{{"base", []byte("1"), true}, {"rdma_rxe", []byte("2"), false}},
+		driverSet{
+			modules: []module{{"igb", []byte("3"), true}},
+			rows:    []driverRow{{"pci:v00008086d000010C9sv*", []string{"dca", "igb"}}},
+		}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -394,8 +419,11 @@ func TestInitramfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"init": "bin/busybox", "bin/busybox": "/usr/bin/busybox", "bin/sh": "/usr/bin/dash", "usr/lib/ld.so": "loader", "lib64/ld-linux-x86-64.so.2": "/usr/lib/ld.so",
-		"lib/libc.so.6": "libc", "etc/x.d/a": "a", "etc/x.d/libc": "/lib/libc.so.6", "usr/lib/libold.so.1": "old", "lib/modules/load": "-base\nrdma_rxe\n", "lib/modules/rdma_rxe.ko": "2",
+		"init": "bin/busybox", "bin/busybox": "/usr/bin/busybox", "bin/sh": "/usr/bin/dash", "usr/lib/ld.so": "loader",
+		"lib64/ld-linux-x86-64.so.2": "/usr/lib/ld.so",
+		"lib/libc.so.6":              "libc", "etc/x.d/a": "a", "etc/x.d/libc": "/lib/libc.so.6",
+		"usr/lib/libold.so.1": "old",
+		"lib/modules/load":    "-base\nrdma_rxe\n", "lib/modules/rdma_rxe.ko": "2",
 		"lib/modules/drivers": "pci:v00008086d000010C9sv* dca igb\n", "lib/modules/igb.ko.gz": string(packed),
 	} {
 		b := make([]byte, have[name].FileSize)
@@ -408,7 +436,8 @@ func TestInitramfs(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, b, want)
 		}
 	}
-	for name, perm := range map[string]uint64{"sbin/rackless-node": 0o755, "etc/hosts": 0o644, "usr/bin/dash": 0o755, "proc": 0o755, "dev/console": 0o600} {
+	for name, perm := range map[string]uint64{"sbin/rackless-node": 0o755, "etc/hosts": 0o644, "usr/bin/dash": 0o755,
+		"proc": 0o755, "dev/console": 0o600} {
 		if got := have[name].Mode & 0o777; got != perm {
 			t.Errorf("%s: mode %o, want %o", name, got, perm)
 		}

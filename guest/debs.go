@@ -37,7 +37,8 @@ func resolve(ctx context.Context, packages []string) ([]string, error) {
 	return debs, nil
 }
 
-// kernelPackage returns "name=version" of the package with the kernel itself that a meta package such as linux-image-amd64 stands for.
+// kernelPackage returns "name=version" of the package with the kernel itself that a meta package
+// such as linux-image-amd64 stands for.
 func kernelPackage(ctx context.Context, meta string) (string, error) {
 	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
@@ -66,7 +67,8 @@ func download(ctx context.Context, dir string, debs []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if _, err := run(ctx, dir, "apt-get", append([]string{"--quiet", "-o", "APT::Sandbox::User=", "download"}, debs...)...); err != nil {
+	if _, err := run(ctx, dir, "apt-get", append([]string{"--quiet", "-o", "APT::Sandbox::User=", "download"},
+		debs...)...); err != nil {
 		return fmt.Errorf("download packages: %w", err)
 	}
 	return nil

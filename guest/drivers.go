@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A driverSet is modules of hardware that few nodes have: they are kept packed, and the guest loads those whose hardware it finds.
+// A driverSet is modules of hardware that few nodes have: they are kept packed, and the guest loads
+// those whose hardware it finds.
 type driverSet struct {
 	modules []module // without those that are loaded anyway
 	rows    []driverRow
@@ -19,11 +20,12 @@ type driverRow struct {
 	names []string // modules in the order to insert them
 }
 
-// companions are modules that no alias asks for: the driver of a card requests them by itself, through a modprobe that the guest lacks.
+// companions are modules that no alias asks for: the driver of a card requests them by itself,
+// through a modprobe that the guest lacks.
 var companions = map[string][]string{"mlx4_core": {"mlx4_en", "mlx4_ib"}}
 
-// drivers gathers the modules of names that the kernel has, with what they need beyond loaded. PCI devices come by their own alias, their RDMA
-// side often as a device on the auxiliary bus.
+// drivers gathers the modules of names that the kernel has, with what they need beyond loaded. PCI
+// devices come by their own alias, their RDMA side often as a device on the auxiliary bus.
 func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) {
 	var set driverSet
 	there := make(map[string]bool)
@@ -49,7 +51,8 @@ func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) 
 			}
 		}
 		for _, a := range aliases {
-			if (strings.HasPrefix(a, "pci:") || strings.HasPrefix(a, "auxiliary:")) && !strings.ContainsAny(a, " \t\n") {
+			if (strings.HasPrefix(a, "pci:") || strings.HasPrefix(a, "auxiliary:")) && !strings.ContainsAny(a,
+				" \t\n") {
 				set.rows = append(set.rows, driverRow{a, order})
 			}
 		}

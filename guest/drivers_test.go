@@ -16,10 +16,11 @@ func TestDriversComeWithWhatTheyNeedAndTheirAliases(t *testing.T) {
 	}
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{
-		"modules.builtin":       "kernel/mdio.ko\n",
-		"kernel/dca.ko":         mod("depends="),
-		"kernel/ib_core.ko":     mod("depends="),
-		"kernel/igb.ko":         mod("alias=pci:v00008086d000010C9sv*sd*bc*sc*i*", "depends=dca", "alias=pci:v00008086d00001521sv*sd*bc*sc*i*", "alias=pci:a b", "alias=net-pf-17"),
+		"modules.builtin":   "kernel/mdio.ko\n",
+		"kernel/dca.ko":     mod("depends="),
+		"kernel/ib_core.ko": mod("depends="),
+		"kernel/igb.ko": mod("alias=pci:v00008086d000010C9sv*sd*bc*sc*i*", "depends=dca",
+			"alias=pci:v00008086d00001521sv*sd*bc*sc*i*", "alias=pci:a b", "alias=net-pf-17"),
 		"kernel/mlx4_core.ko":   mod("alias=pci:v000015B3d00001003sv*", "depends="),
 		"kernel/mlx4-en.ko.gz":  string(gzipped(t, []byte(mod("depends=mlx4_core")))),
 		"kernel/mlx5_core.ko":   mod("alias=pci:v000015B3d00001017sv*", "depends="),
@@ -31,7 +32,8 @@ func TestDriversComeWithWhatTheyNeedAndTheirAliases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := set.drivers([]string{"igb", "mlx4_core", "mlx5_core", "mlx5_ib", "no_aliases", "not-of-this-kernel"}, []module{{Name: "ib_core"}})
+	got, err := set.drivers([]string{"igb", "mlx4_core", "mlx5_core", "mlx5_ib", "no_aliases", "not-of-this-kernel"},
+		[]module{{Name: "ib_core"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,8 @@ auxiliary:mlx5_core.rdma mlx5_core mlx5_ib
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
 	// ib_core is loaded anyway, and what two need is there once.
-	if diff := cmp.Diff([]string{"-dca", "-igb", "-mlx4_core", "-mlx4_en", "-mlx5_core", "-mlx5_ib", "-no_aliases"}, names(got.modules)); diff != "" {
+	if diff := cmp.Diff([]string{"-dca", "-igb", "-mlx4_core", "-mlx4_en", "-mlx5_core", "-mlx5_ib", "-no_aliases"},
+		names(got.modules)); diff != "" {
 		t.Errorf("modules (-want +got):\n%s", diff)
 	}
 }

@@ -28,12 +28,13 @@ func findProgram(root, name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of the packages", name)
 }
 
-// libraryDirs is where Debian keeps shared libraries, relative to a root. /usr comes first, so that a file that can be reached by a link from
-// outside of it is taken under one name only.
+// libraryDirs is where Debian keeps shared libraries, relative to a root. /usr comes first, so that
+// a file that can be reached by a link from outside of it is taken under one name only.
 var libraryDirs = []string{"usr/lib", "usr/lib64", "lib", "lib64"}
 
-// closure returns the programs with every shared library and loader that they need, directly or through other libraries, as paths
-// relative to root. It reads ELF headers only and runs nothing, so root may hold another system than the one it runs on.
+// closure returns the programs with every shared library and loader that they need, directly or
+// through other libraries, as paths relative to root. It reads ELF headers only and runs nothing,
+// so root may hold another system than the one it runs on.
 //
 // Libraries opened at run time (dlopen) are not in any header; a recipe names them in Keep.
 func closure(root string, programs []string) ([]string, error) {
@@ -91,8 +92,8 @@ func closure(root string, programs []string) ([]string, error) {
 	return order, nil
 }
 
-// indexLibraries maps the name of every shared library below root to its path relative to root. A name that is a link is its own
-// entry: the dynamic loader looks for just that name.
+// indexLibraries maps the name of every shared library below root to its path relative to root. A
+// name that is a link is its own entry: the dynamic loader looks for just that name.
 func indexLibraries(root string) (map[string]string, error) {
 	index := make(map[string]string)
 	for _, dir := range libraryDirs {
@@ -115,8 +116,8 @@ func indexLibraries(root string) (map[string]string, error) {
 	return index, nil
 }
 
-// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if it has one. A file that is not ELF (a script)
-// needs nothing.
+// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if it has one. A
+// file that is not ELF (a script) needs nothing.
 func elfNeeds(path string) (needed []string, interp string, err error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -142,8 +143,8 @@ func elfNeeds(path string) (needed []string, interp string, err error) {
 	return needed, interp, nil
 }
 
-// resolveIn follows the symbolic links of an absolute path as a process with that root directory would, and returns the result
-// relative to root.
+// resolveIn follows the symbolic links of an absolute path as a process with that root directory
+// would, and returns the result relative to root.
 func resolveIn(root, path string) (string, error) {
 	rel := strings.TrimPrefix(filepath.Clean(path), "/")
 	for range 40 { // as many links as the kernel follows

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// elfFile returns a 64-bit ELF file with nothing in it but what this package reads: its interpreter, the libraries that it needs and its
-// module records. Empty ones are left out.
+// elfFile returns a 64-bit ELF file with nothing in it but what this package reads: its
+// interpreter, the libraries that it needs and its module records. Empty ones are left out.
 func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byte {
 	t.Helper()
 	const headerSize, progSize, sectionSize = 64, 56, 64
@@ -46,7 +46,8 @@ func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byt
 	put([]elf.Section64{
 		{},
 		{Name: name(".dynstr"), Type: uint32(elf.SHT_STRTAB), Off: strAt, Size: uint64(len(strtab))},
-		{Name: name(".dynamic"), Type: uint32(elf.SHT_DYNAMIC), Off: dynAt, Size: uint64(16 * len(dyn)), Link: 1, Entsize: 16},
+		{Name: name(".dynamic"), Type: uint32(elf.SHT_DYNAMIC), Off: dynAt, Size: uint64(16 * len(dyn)), Link: 1,
+			Entsize: 16},
 		{Name: name(".modinfo"), Type: uint32(elf.SHT_PROGBITS), Off: modAt, Size: uint64(len(modinfo))},
 	})
 	prog := elf.Prog64{Type: uint32(elf.PT_NULL)}
@@ -103,18 +104,21 @@ func TestClosure(t *testing.T) {
 				gnu + "liby.so": lib("libx.so.1"), gnu + "libc.so.6": lib("ld-linux-x86-64.so.2"),
 			},
 			programs: []string{"usr/bin/a"},
-			want:     []string{"usr/bin/a", "lib64/ld-linux-x86-64.so.2", gnu + "libx.so.1", gnu + "liby.so", gnu + "libc.so.6"},
+			want: []string{"usr/bin/a", "lib64/ld-linux-x86-64.so.2", gnu + "libx.so.1", gnu + "liby.so",
+				gnu + "libc.so.6"},
 		},
 		"a loader behind a link keeps its absolute name": {
 			files: map[string]string{
-				"usr/bin/a": bin(), "lib64": "-> usr/lib64", "usr/lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so", "usr/lib/ld.so": lib(),
+				"usr/bin/a": bin(), "lib64": "-> usr/lib64", "usr/lib64/ld-linux-x86-64.so.2": "-> /usr/lib/ld.so",
+				"usr/lib/ld.so": lib(),
 			},
 			programs: []string{"usr/bin/a"},
 			want:     []string{"usr/bin/a", "usr/lib/ld.so", "lib64/ld-linux-x86-64.so.2"},
 		},
 		"packages that leave the links from /lib64 into /usr to another": {
 			files: map[string]string{
-				"usr/bin/a": bin(), gnu + "ld-linux-x86-64.so.2": lib(), "usr/lib64/ld-linux-x86-64.so.2": "-> ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+				"usr/bin/a": bin(), gnu + "ld-linux-x86-64.so.2": lib(),
+				"usr/lib64/ld-linux-x86-64.so.2": "-> ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
 			},
 			programs: []string{"usr/bin/a"},
 			want:     []string{"usr/bin/a", gnu + "ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"},
@@ -130,13 +134,15 @@ func TestClosure(t *testing.T) {
 			wantErr:  gnu + "libx.so.1 needs libgone.so.3, which no package in the build root provides",
 		},
 		"a loader that is nowhere": {
-			files: map[string]string{"usr/bin/a": bin()}, programs: []string{"usr/bin/a"}, wantErr: "usr/bin/a: its loader " + loader,
+			files: map[string]string{"usr/bin/a": bin()}, programs: []string{"usr/bin/a"},
+			wantErr: "usr/bin/a: its loader " + loader,
 		},
 		"a program that is not there": {
 			files: map[string]string{}, programs: []string{"usr/bin/a"}, wantErr: "usr/bin/a (asked for): ",
 		},
 		"a file that is cut short": {
-			files: map[string]string{"usr/bin/a": bin("libc.so.6")[:200]}, programs: []string{"usr/bin/a"}, want: []string{"usr/bin/a"},
+			files: map[string]string{"usr/bin/a": bin("libc.so.6")[:200]}, programs: []string{"usr/bin/a"},
+			want: []string{"usr/bin/a"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,21 +171,28 @@ func TestResolveInStaysInTheRoot(t *testing.T) {
 	writeTree(t, outside, map[string]string{"secret": "x"})
 	root := t.TempDir()
 	writeTree(t, root, map[string]string{
-		"usr/bin/real": "x", "usr/bin/rel": "-> real", "usr/bin/up": "-> ../../usr/bin/real", "abs": "-> /usr/bin/real", "bin": "-> usr/bin",
-		"chain": "-> /bin/rel", "out": "-> " + outside + "/secret", "climb": "-> ../../../../../../../.." + outside + "/secret",
+		"usr/bin/real": "x", "usr/bin/rel": "-> real", "usr/bin/up": "-> ../../usr/bin/real", "abs": "-> /usr/bin/real",
+		"bin":   "-> usr/bin",
+		"chain": "-> /bin/rel", "out": "-> " + outside + "/secret", "climb": "-> ../../../../../../../.." + outside +
+			"/secret",
 		"loop": "-> loop", "ping": "-> pong", "pong": "-> /ping", "dangling": "-> nowhere", "self": "-> .",
 	})
 	for path, want := range map[string]string{
-		"/usr/bin/real": "usr/bin/real", "usr/bin/real": "usr/bin/real", "/usr/bin/rel": "usr/bin/real", "/usr/bin/up": "usr/bin/real",
-		"/abs": "usr/bin/real", "/bin/real": "usr/bin/real", "/chain": "usr/bin/real", "/../../abs": "usr/bin/real", "/self/self/abs": "usr/bin/real",
+		"/usr/bin/real": "usr/bin/real", "usr/bin/real": "usr/bin/real", "/usr/bin/rel": "usr/bin/real",
+		"/usr/bin/up": "usr/bin/real",
+		"/abs":        "usr/bin/real", "/bin/real": "usr/bin/real", "/chain": "usr/bin/real",
+		"/../../abs":     "usr/bin/real",
+		"/self/self/abs": "usr/bin/real",
 	} {
 		if got, err := resolveIn(root, path); err != nil || got != want {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}
 	}
 	for path, want := range map[string]string{
-		"/loop": "too many symbolic links in /loop", "/ping": "too many symbolic links", "/loop/x": "too many symbolic links",
-		"/dangling": "no such file", "/out": "no such file", "/climb": "no such file", "/usr/bin/real/x": "not a directory",
+		"/loop": "too many symbolic links in /loop", "/ping": "too many symbolic links",
+		"/loop/x":   "too many symbolic links",
+		"/dangling": "no such file", "/out": "no such file", "/climb": "no such file",
+		"/usr/bin/real/x": "not a directory",
 	} {
 		if got, err := resolveIn(root, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
@@ -189,7 +202,8 @@ func TestResolveInStaysInTheRoot(t *testing.T) {
 
 func TestFindProgram(t *testing.T) {
 	root := t.TempDir()
-	writeTree(t, root, map[string]string{"usr/sbin/x": "x", "bin/x": "x", "bin/y": "-> /usr/sbin/x", "usr/bin/z": "-> /etc/passwd", "bin/d/f": "x"})
+	writeTree(t, root, map[string]string{"usr/sbin/x": "x", "bin/x": "x", "bin/y": "-> /usr/sbin/x",
+		"usr/bin/z": "-> /etc/passwd", "bin/d/f": "x"})
 	for name, want := range map[string]string{"x": "usr/sbin/x", "y": "bin/y"} {
 		if got, err := findProgram(root, name); err != nil || got != want {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
@@ -197,7 +211,8 @@ func TestFindProgram(t *testing.T) {
 	}
 	// z leads out of the root, to a file that this machine has; d is a directory.
 	for _, name := range []string{"z", "d", "gone"} {
-		if got, err := findProgram(root, name); err == nil || err.Error() != "program "+name+" is in none of the packages" {
+		if got, err := findProgram(root, name); err == nil || err.Error() != "program "+name+
+			" is in none of the packages" {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}

@@ -43,24 +43,30 @@ func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
 // InitramfsPath returns the absolute path of the initial file system.
 func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
 
-// KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time, most of all under emulation, and protects
-// nothing in a throw-away guest: self-tests of the crypto code, mitigations, address randomisation. The kernel's check that timer interrupts arrive counts them
-// in a short busy loop, and panics where the machine below had no time for the guest just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works): QEMU's
-// timer is known to work.
+// KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time,
+// most of all under emulation, and protects nothing in a throw-away guest: self-tests of the crypto
+// code, mitigations, address randomisation. The kernel's check that timer interrupts arrive counts
+// them in a short busy loop, and panics where the machine below had no time for the guest just then
+// (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works): QEMU's timer is known to work.
 //
-// The kernel would unpack the image into a tmpfs of half the memory that is free beside the packed one, and boot without what no longer fits ("Initramfs unpacking failed:
-// write error"): less than 70 MB in a node with 256 MiB. A root of another kind than tmpfs is a ramfs, which has no limit (Linux, init/do_mounts.c, init_rootfs).
-const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
+// The kernel would unpack the image into a tmpfs of half the memory that is free beside the packed
+// one, and boot without what no longer fits ("Initramfs unpacking failed: write error"): less than
+// 70 MB in a node with 256 MiB. A root of another kind than tmpfs is a ramfs, which has no limit
+// (Linux, init/do_mounts.c, init_rootfs).
+const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
+	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
 
 // Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
 type Options struct {
 	Cache string // directory of the images; made if need be
-	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use instead of Debian's package. Its modules must be in
-	// lib/modules/VERSION beside it or beside its directory, or in /lib/modules/VERSION.
+	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use instead of
+	// Debian's package. Its modules must be in lib/modules/VERSION beside it or beside its
+	// directory, or in /lib/modules/VERSION.
 	Kernel   string
 	Progress func(step string) // told what is being done; nil is allowed
 
-	build func(context.Context, Options, Recipe) (*Image, error) // nil means build; tests put something faster in its place
+	// nil means build; tests put something faster in its place
+	build func(context.Context, Options, Recipe) (*Image, error)
 }
 
 func (o Options) progress(format string, args ...any) {
@@ -106,7 +112,8 @@ func Ensure(ctx context.Context, o Options) (*Image, error) {
 	}
 	img, err = builder(ctx, o, r)
 	if imagecache.IsNoSpace(err) {
-		err = fmt.Errorf("build the image in %s: %w; free about 1 GB there, or set RACKLESS_CACHE to a directory with more space", o.Cache, err)
+		err = fmt.Errorf("build the image in %s: %w; free about 1 GB there, or set RACKLESS_CACHE to a directory "+
+			"with more space", o.Cache, err)
 	}
 	return img, err
 }
@@ -146,7 +153,8 @@ func debianRelease(path string) (string, error) {
 	return "unknown", nil
 }
 
-// build makes the image in a directory beside its place and moves it there when it is whole. The caller holds the entry's lock.
+// build makes the image in a directory beside its place and moves it there when it is whole. The
+// caller holds the entry's lock.
 func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	e := imagecache.At(o.Cache, r.Key())
 	work := e.WorkDir()
@@ -157,7 +165,8 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	img := &Image{Name: builtinName, Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}
+	img := &Image{Name: builtinName, Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r,
+		Built: time.Now().UTC().Truncate(time.Second)}
 
 	root := filepath.Join(work, "root")
 	debs, err := resolve(ctx, r.Packages)
@@ -243,8 +252,9 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	return img, nil
 }
 
-// mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and that packages from Debian 13 on rely on.
-// Directories that the packages of Debian 12 still fill stay as they are.
+// mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and
+// that packages from Debian 13 on rely on. Directories that the packages of Debian 12 still fill
+// stay as they are.
 func mergeUsr(root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		_, err := os.Lstat(filepath.Join(root, d))
@@ -289,9 +299,11 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	}
 	version, ok := strings.CutPrefix(filepath.Base(r.Kernel), "vmlinuz-")
 	if !ok {
-		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in /lib/modules/VERSION", r.Kernel)
+		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in "+
+			"/lib/modules/VERSION", r.Kernel)
 	}
-	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one directory, before the machine's own.
+	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one
+	// directory, before the machine's own.
 	here := filepath.Dir(r.Kernel)
 	tried := []string{
 		filepath.Join(here, "lib/modules", version), filepath.Join(here, "../lib/modules", version),
@@ -305,8 +317,9 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	return "", "", fmt.Errorf("kernel %s: no modules of it in %s", r.Kernel, strings.Join(tried, ", "))
 }
 
-// writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own files, the programs with their libraries, the
-// kept files and the modules. The same input gives the same bytes: entries are sorted and carry no times or owners.
+// writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own
+// files, the programs with their libraries, the kept files and the modules. The same input gives
+// the same bytes: entries are sorted and carry no times or owners.
 func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
 	recs := make(map[string]cpio.Record) // by path
 	addDirs := func(path string) {
@@ -414,7 +427,10 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		}
 		order.WriteString(m.Name + "\n")
 	}
-	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" }), "\n")+"\n", 0o644))
+	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs),
+		func(p string) bool {
+			return p == "busybox"
+		}), "\n")+"\n", 0o644))
 	add("lib/modules/load", cpio.StaticFile("lib/modules/load", order.String(), 0o644))
 	for _, m := range drivers.modules {
 		packed, err := pack(m.Data)
@@ -429,7 +445,8 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		addDirs(d + "/x")
 	}
 	add("init", cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
-	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a user must get what is asked for.
+	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a
+	// user must get what is asked for.
 	sh, err := findProgram(root, "dash")
 	if err != nil {
 		return err

@@ -12,10 +12,11 @@ func TestAKernelOfTheUsersOwnIsFoundWithItsModules(t *testing.T) {
 		kernel, modules string // below the directory; modules "" means that there are none
 		wantErr         string
 	}{
-		"an unpacked package":                    {"boot/vmlinuz-" + version, "lib/modules/" + version, ""},
-		"an unpacked package of Debian 13":       {"boot/vmlinuz-" + version, "usr/lib/modules/" + version, ""},
-		"kernel and modules in one directory":    {"vmlinuz-" + version, "lib/modules/" + version, ""},
-		"modules of another version":             {"boot/vmlinuz-" + version, "lib/modules/6.2.0-test", "no modules of it in "},
+		"an unpacked package":                 {"boot/vmlinuz-" + version, "lib/modules/" + version, ""},
+		"an unpacked package of Debian 13":    {"boot/vmlinuz-" + version, "usr/lib/modules/" + version, ""},
+		"kernel and modules in one directory": {"vmlinuz-" + version, "lib/modules/" + version, ""},
+		"modules of another version": {"boot/vmlinuz-" + version, "lib/modules/6.2.0-test",
+			"no modules of it in "},
 		"no modules":                             {"boot/vmlinuz-" + version, "", "no modules of it in "},
 		"a name that does not say which version": {"boot/bzImage", "lib/modules/" + version, "name it vmlinuz-VERSION"},
 	} {

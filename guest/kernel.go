@@ -30,19 +30,22 @@ const (
 // maxKernel bounds a decompressed kernel: Debian's is about 60 MB.
 const maxKernel = 512 << 20
 
-// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note directly, which saves the guest
-// the decompression: seconds where its CPU is emulated.
+// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note
+// directly, which saves the guest the decompression: seconds where its CPU is emulated.
 func extractVmlinux(bzImage []byte) ([]byte, error) {
 	le := binary.LittleEndian
 	if len(bzImage) < 0x250 || string(bzImage[headerMagicAt:headerMagicAt+4]) != "HdrS" {
 		return nil, errors.New("not an x86 bzImage: no HdrS at 0x202")
 	}
 	if v := le.Uint16(bzImage[versionAt:]); v < minProtocol {
-		return nil, fmt.Errorf("boot protocol %#x is older than %#x and does not say where the kernel is", v, minProtocol)
+		return nil, fmt.Errorf("boot protocol %#x is older than %#x and does not say where the kernel is", v,
+			minProtocol)
 	}
 	sectors := int(bzImage[setupSectsAt])
 	if sectors == 0 {
-		sectors = 4 // boot.rst: "For backwards compatibility, if the setup_sects field contains 0, the real value is 4."
+		// boot.rst: "For backwards compatibility, if the setup_sects field contains 0, the real
+		// value is 4."
+		sectors = 4
 	}
 	start := (sectors+1)*512 + int(le.Uint32(bzImage[payloadOffsetAt:]))
 	length := int(le.Uint32(bzImage[payloadLengthAt:]))
@@ -50,8 +53,9 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 		return nil, fmt.Errorf("payload at %d with %d bytes does not fit in %d: truncated", start, length, len(bzImage))
 	}
 	payload := bzImage[start : start+length]
-	// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor would take for the next stream. A gzip
-	// stream ends with its size by itself, and nothing is appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
+	// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor
+	// would take for the next stream. A gzip stream ends with its size by itself, and nothing is
+	// appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
 	body := payload[:len(payload)-4]
 
 	var r io.Reader
@@ -70,7 +74,8 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 		r, err = newXZ(body)
 	case bytes.HasPrefix(payload, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		var z *zstd.Decoder
-		z, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxMemory(maxKernel), zstd.WithDecoderConcurrency(1))
+		z, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxMemory(maxKernel),
+			zstd.WithDecoderConcurrency(1))
 		if err == nil {
 			defer z.Close()
 			r = z
@@ -100,7 +105,8 @@ func readLimited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// newXZ reads the first xz stream of b. The kernel's build filters its code (BCJ) before it compresses it, which few decoders undo.
+// newXZ reads the first xz stream of b. The kernel's build filters its code (BCJ) before it
+// compresses it, which few decoders undo.
 func newXZ(b []byte) (io.Reader, error) {
 	r, err := xz.NewReader(bytes.NewReader(b), 0)
 	if err != nil {
@@ -118,8 +124,9 @@ type moduleSet struct {
 	have map[string]bool     // built into the kernel
 }
 
-// readModules reads modules.dep and modules.builtin. A kernel package that was unpacked and not installed has no modules.dep yet: depmod
-// is run by its post-install script; then the lists are derived from the modules themselves.
+// readModules reads modules.dep and modules.builtin. A kernel package that was unpacked and not
+// installed has no modules.dep yet: depmod is run by its post-install script; then the lists are
+// derived from the modules themselves.
 func readModules(dir string) (*moduleSet, error) {
 	s := &moduleSet{dir: dir, path: map[string]string{}, deps: map[string][]string{}, have: map[string]bool{}}
 	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
@@ -200,7 +207,8 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 				deps = append(deps, p)
 			}
 		}
-		for _, d := range slices.Backward(deps) { // modules.dep lists the nearest first, so the furthest must go in first
+		// modules.dep lists the nearest first, so the furthest must go in first
+		for _, d := range slices.Backward(deps) {
 			if err := visit(d, isOptional); err != nil {
 				return err
 			}
@@ -250,7 +258,8 @@ func readModule(path string) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	case ".zst":
-		r, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderMaxMemory(maxKernel), zstd.WithDecoderConcurrency(1))
+		r, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderMaxMemory(maxKernel),
+			zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

@@ -54,7 +54,8 @@ func zstded(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// xzed compresses with the xz program and the options that the kernel's build gives it; there is no compressor in Go here.
+// xzed compresses with the xz program and the options that the kernel's build gives it; there is no
+// compressor in Go here.
 func xzed(t testing.TB, b []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("xz", append([]string{"--stdout"}, args...)...)
@@ -79,10 +80,11 @@ func TestExtractVmlinux(t *testing.T) {
 		image []byte
 		want  string // in the error; "" means success
 	}{
-		"gzip":                  {bzImage(gzipped(t, kernel)), ""},
-		"zstd":                  {bzImage(withSize(zstded(t, kernel), len(kernel))), ""},
-		"xz":                    {bzImage(withSize(xzed(t, kernel, "--check=crc32"), len(kernel))), ""},
-		"xz, filtered for x86":  {bzImage(withSize(xzed(t, kernel, "--check=crc32", "--x86", "--lzma2=dict=32MiB"), len(kernel))), ""},
+		"gzip": {bzImage(gzipped(t, kernel)), ""},
+		"zstd": {bzImage(withSize(zstded(t, kernel), len(kernel))), ""},
+		"xz":   {bzImage(withSize(xzed(t, kernel, "--check=crc32"), len(kernel))), ""},
+		"xz, filtered for x86": {bzImage(withSize(xzed(t, kernel, "--check=crc32", "--x86", "--lzma2=dict=32MiB"),
+			len(kernel))), ""},
 		"not compressed":        {bzImage(kernel), ""},
 		"nothing":               {nil, "not an x86 bzImage"},
 		"an ELF kernel":         {kernel, "not an x86 bzImage: no HdrS at 0x202"},
@@ -90,13 +92,17 @@ func TestExtractVmlinux(t *testing.T) {
 		"cut in the payload":    {old[:len(old)-100], "does not fit in"},
 		"an old protocol":       {change(versionAt, 0x07, 0x02), "boot protocol 0x207 is older than 0x208"},
 		"a payload of no bytes": {change(payloadLengthAt, 0, 0, 0, 0), "does not fit in"},
-		"a payload at the end of the address space": {change(payloadOffsetAt, 0xff, 0xff, 0xff, 0xff), "does not fit in"},
-		"a length that wraps":                       {change(payloadLengthAt, 0xff, 0xff, 0xff, 0xff), "does not fit in"},
-		"lz4":                                       {bzImage([]byte("\x02\x21\x4c\x18 and so on")), "compressed with a method that starts 02 21 4c 18 20 61: gzip, xz and zstd are known"},
-		"damaged gzip":                              {change(len(odd)-200, 'x', 'x', 'x', 'x'), "decompress: "},
-		"damaged xz":                                {bzImage([]byte("\xfd7zXZ\x00 and so on")), "decompress: "},
-		"damaged zstd":                              {bzImage([]byte("\x28\xb5\x2f\xfd and so on")), "decompress: "},
-		"something else inside":                     {bzImage(gzipped(t, []byte("no kernel at all"))), "what was inside is not an ELF kernel"},
+		"a payload at the end of the address space": {change(payloadOffsetAt, 0xff, 0xff, 0xff, 0xff),
+			"does not fit in"},
+		"a length that wraps": {change(payloadLengthAt, 0xff, 0xff, 0xff, 0xff),
+			"does not fit in"},
+		"lz4": {bzImage([]byte("\x02\x21\x4c\x18 and so on")),
+			"compressed with a method that starts 02 21 4c 18 20 61: gzip, xz and zstd are known"},
+		"damaged gzip": {change(len(odd)-200, 'x', 'x', 'x', 'x'), "decompress: "},
+		"damaged xz":   {bzImage([]byte("\xfd7zXZ\x00 and so on")), "decompress: "},
+		"damaged zstd": {bzImage([]byte("\x28\xb5\x2f\xfd and so on")), "decompress: "},
+		"something else inside": {bzImage(gzipped(t, []byte("no kernel at all"))),
+			"what was inside is not an ELF kernel"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := extractVmlinux(tt.image)
@@ -195,7 +201,8 @@ kernel/lonely.ko: kernel/gone.ko
 					t.Errorf("%s is not decompressed", m.Name)
 				}
 			}
-			if _, err := set.load([]string{"siw"}, nil); err == nil || !strings.HasSuffix(err.Error(), "has no module siw: take another kernel") {
+			if _, err := set.load([]string{"siw"}, nil); err == nil || !strings.HasSuffix(err.Error(),
+				"has no module siw: take another kernel") {
 				t.Errorf("a module that the kernel lacks: %v", err)
 			}
 			if _, err := set.load([]string{"lonely"}, nil); err == nil || !strings.Contains(err.Error(), "gone") {
@@ -210,12 +217,13 @@ func TestModuleTreesThatAreWrong(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"no modules.builtin":  {map[string]string{"kernel/a.ko": "x"}, "modules.builtin: no such file"},
-		"no modules":          {map[string]string{"modules.builtin": "", "kernel/README": "x"}, "no kernel modules"},
-		"modules.dep is none": {map[string]string{"modules.builtin": "", "modules.dep": "hello\n"}, `no colon in "hello"`},
-		"damaged xz":          {map[string]string{"modules.builtin": "", "kernel/a.ko.xz": "hello"}, "a.ko.xz: "},
-		"damaged zstd":        {map[string]string{"modules.builtin": "", "kernel/a.ko.zst": "hello"}, "a.ko.zst: "},
-		"damaged gzip":        {map[string]string{"modules.builtin": "", "kernel/a.ko.gz": "hello"}, "a.ko.gz: "},
+		"no modules.builtin": {map[string]string{"kernel/a.ko": "x"}, "modules.builtin: no such file"},
+		"no modules":         {map[string]string{"modules.builtin": "", "kernel/README": "x"}, "no kernel modules"},
+		"modules.dep is none": {map[string]string{"modules.builtin": "", "modules.dep": "hello\n"},
+			`no colon in "hello"`},
+		"damaged xz":   {map[string]string{"modules.builtin": "", "kernel/a.ko.xz": "hello"}, "a.ko.xz: "},
+		"damaged zstd": {map[string]string{"modules.builtin": "", "kernel/a.ko.zst": "hello"}, "a.ko.zst: "},
+		"damaged gzip": {map[string]string{"modules.builtin": "", "kernel/a.ko.gz": "hello"}, "a.ko.gz: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

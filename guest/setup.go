@@ -29,8 +29,9 @@ type Identity struct {
 // A NIC is a network device as the guest is to configure it. It gets a soft RoCE device unless it has RDMA of its own.
 type NIC struct {
 	Device string // "eth0"
-	// Path is where the NIC is found: its directory below the guest's /sys/devices, with * where the guest's firmware numbers a bus,
-	// e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network device that is there is given the name Device. Empty: it has it already.
+	// Path is where the NIC is found: its directory below the guest's /sys/devices, with * where
+	// the guest's firmware numbers a bus, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network
+	// device that is there is given the name Device. Empty: it has it already.
 	Path string
 	MAC  string // set unless it is that already; empty: the NIC keeps its own
 	Addr netip.Prefix
@@ -47,7 +48,8 @@ func NewMachineID() string {
 func (id Identity) words() []string {
 	var seed [32]byte
 	rand.Read(seed[:])
-	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10), hex.EncodeToString(seed[:]), strconv.Itoa(id.MTU)}
+	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10),
+		hex.EncodeToString(seed[:]), strconv.Itoa(id.MTU)}
 	for _, n := range id.NICs {
 		device := n.Device
 		if n.Path != "" {
@@ -58,7 +60,8 @@ func (id Identity) words() []string {
 	return w
 }
 
-// Configure gives a running guest its identity again and changes what differs: MTU, addresses, MACs. It returns what the guest then is.
+// Configure gives a running guest its identity again and changes what differs: MTU, addresses,
+// MACs. It returns what the guest then is.
 func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	r, err := a.Run(ctx, Command{Argv: append([]string{"rackless-node"}, id.words()...)})
 	if err != nil {
@@ -70,8 +73,9 @@ func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error)
 	return facts.Parse(r.Stdout)
 }
 
-// A Setup is the conversation with the setup port of a node that has just been started. The guest has the programs that make it a node
-// waiting for their input since before it was cloned, so that this costs a fraction of what the agent would take to start them.
+// A Setup is the conversation with the setup port of a node that has just been started. The guest
+// has the programs that make it a node waiting for their input since before it was cloned, so that
+// this costs a fraction of what the agent would take to start them.
 type Setup struct {
 	nc net.Conn
 	r  *bufio.Reader
@@ -93,8 +97,9 @@ func (s *Setup) Ready(ctx context.Context) error {
 	return s.wrap(ctx, "wait for the guest", err)
 }
 
-// Configure gives the guest its identity and brings its RoCE devices up: clock, random seed, names, then for each NIC its MAC, MTU, address and
-// a soft RoCE device. It returns what the guest then is.
+// Configure gives the guest its identity and brings its RoCE devices up: clock, random seed, names,
+// then for each NIC its MAC, MTU, address and a soft RoCE device. It returns what the guest then
+// is.
 func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := s.ask(ctx, id.words())
 	if err != nil {

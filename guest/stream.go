@@ -15,24 +15,27 @@ import (
 // ErrNoProgram is a command that the guest does not have.
 var ErrNoProgram = errors.New("no such program on the node")
 
-// streamScript runs a command with its output in two files, which the agent can be asked for while it runs; what guest-exec itself
-// captures comes only at the end. $0 and $1 are the files.
+// streamScript runs a command with its output in two files, which the agent can be asked for while
+// it runs; what guest-exec itself captures comes only at the end. $0 and $1 are the files.
 const streamScript = `out=$0 err=$1; shift
 command -v "$1" >/dev/null || { echo none; exit 127; }
 exec "$@" >"$out" 2>"$err"`
 
-// readCount is how many bytes are asked for at once; in base64 a little more than the answer of 64 KiB that the agent gives without trouble.
+// readCount is how many bytes are asked for at once; in base64 a little more than the answer of 64
+// KiB that the agent gives without trouble.
 const readCount = 48 << 10
 
-// Stream executes a command, writes its output as it comes, and returns its exit status. It needs a shell in the guest, and room for the
-// output in its /run, since that is kept there until the command has ended. If ctx ends first the command is killed.
+// Stream executes a command, writes its output as it comes, and returns its exit status. It needs a
+// shell in the guest, and room for the output in its /run, since that is kept there until the
+// command has ended. If ctx ends first the command is killed.
 func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer) (exit int, err error) {
 	if len(c.Argv) == 0 {
 		return 0, errors.New("no command")
 	}
 	base := "/run/rackless-" + NewMachineID()
 	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
-	// Once the command has ended and all that it wrote is read, tidying up changes nothing for the caller: a guest that the command switches off no longer answers to it.
+	// Once the command has ended and all that it wrote is read, tidying up changes nothing for the
+	// caller: a guest that the command switches off no longer answers to it.
 	ended := false
 	tidied := func(e error) {
 		if !ended {
@@ -98,7 +101,8 @@ type guestFile struct {
 	handle int64
 }
 
-// ReadFile returns what a file of the guest holds now. The agent reads it itself: that takes no process in the guest, which costs an emulated one tens of milliseconds.
+// ReadFile returns what a file of the guest holds now. The agent reads it itself: that takes no
+// process in the guest, which costs an emulated one tens of milliseconds.
 func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	var content bytes.Buffer
 	f := guestFile{path: path, to: &content}
@@ -121,7 +125,8 @@ func (f *guestFile) copy(ctx context.Context, a *Agent) (total int, err error) {
 			Buf string `json:"buf-b64"`
 			EOF bool   `json:"eof"`
 		}
-		if err := a.call(ctx, "guest-file-read", map[string]int64{"handle": f.handle, "count": readCount}, &got); err != nil {
+		if err := a.call(ctx, "guest-file-read", map[string]int64{"handle": f.handle, "count": readCount},
+			&got); err != nil {
 			return total, err
 		}
 		b, err := base64.StdEncoding.DecodeString(got.Buf)

@@ -11,9 +11,11 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Changed says what of a host is no longer as it was when the plan was made, as far as the plan rests on it: its devices, their IOMMU groups, its cores and NUMA
-// nodes, and tenants that have come to where the lab nodes go. An empty answer means that the plan holds. What rackless itself changes (drivers, virtual
-// functions, pages, isolation) does not count, nor do the lab's own nodes.
+// Changed says what of a host is no longer as it was when the plan was made, as far as the plan
+// rests on it: its devices, their IOMMU groups, its cores and NUMA nodes, and tenants that have
+// come to where the lab nodes go. An empty answer means that the plan holds. What rackless itself
+// changes (drivers, virtual functions, pages, isolation) does not count, nor do the lab's own
+// nodes.
 func Changed(p *Prepared, now *topology.Host) []string {
 	c := comparison{p: p, now: now, had: topology.NewTree(p.Host), has: topology.NewTree(now)}
 	c.cores()
@@ -61,9 +63,11 @@ func (c *comparison) cores() {
 		case is == nil:
 			c.note("CPU %d is not online any more: echo 1 > /sys/devices/system/cpu/cpu%d/online", cpu, cpu)
 		case !was.CPUs.Equal(is.CPUs):
-			c.note("the core of CPU %d has CPUs %s, and had %s: SMT or the firmware's settings have changed", cpu, is.CPUs, was.CPUs)
+			c.note("the core of CPU %d has CPUs %s, and had %s: SMT or the firmware's settings have changed", cpu,
+				is.CPUs, was.CPUs)
 		case was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode:
-			c.note("CPU %d is on NUMA node %d, and was on %d: the firmware's settings (NPS, SNC) have changed", cpu, *is.NUMANode, *was.NUMANode)
+			c.note("CPU %d is on NUMA node %d, and was on %d: the firmware's settings (NPS, SNC) have changed", cpu,
+				*is.NUMANode, *was.NUMANode)
 		}
 	}
 }
@@ -101,7 +105,8 @@ func (c *comparison) memory() {
 	}
 }
 
-// functions returns the addresses of what the plan gives away: whole functions, and the physical ones of virtual functions.
+// functions returns the addresses of what the plan gives away: whole functions, and the physical
+// ones of virtual functions.
 func functions(p *plan.Plan) []topology.PCIAddr {
 	var all []topology.PCIAddr
 	add := func(text string) {
@@ -140,7 +145,8 @@ func (c *comparison) devices() {
 		if was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode {
 			c.note("%s is on NUMA node %d, and was on %d", a, *is.NUMANode, *was.NUMANode)
 		}
-		// Groups are numbered as the kernel finds them; who is in one is what counts. Before the IOMMU is switched on there are none.
+		// Groups are numbered as the kernel finds them; who is in one is what counts. Before the
+		// IOMMU is switched on there are none.
 		g, h := c.group(c.p.Host, was), c.group(c.now, is)
 		if g != nil && h != nil && !slices.Equal(g, h) {
 			c.note("the IOMMU group of %s has %s, and had %s", a, addresses(h), addresses(g))
@@ -155,7 +161,8 @@ func id(d *topology.PCIDevice) string {
 	return d.Vendor.String() + ":" + d.Device.String()
 }
 
-// group returns the functions in the group of a device but for virtual ones, which come and go; nil where it is in none.
+// group returns the functions in the group of a device but for virtual ones, which come and go; nil
+// where it is in none.
 func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.PCIAddr {
 	if d.IOMMUGroup == nil {
 		return nil

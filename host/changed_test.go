@@ -95,7 +95,9 @@ func TestWhatMakesAPlanOld(t *testing.T) {
 			}
 		}},
 		{name: "the GPU is gone", set: func(h *topology.Host) {
-			h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return d.Address.String() == "0000:06:00.0" })
+			h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool {
+				return d.Address.String() == "0000:06:00.0"
+			})
 		}, want: []string{"0000:06:00.0 is not there any more: a card was taken out, or addresses have moved"}},
 		{name: "another card is at the address of the NIC", set: func(h *topology.Host) {
 			other := topology.ID16(0x1017)
@@ -114,10 +116,12 @@ func TestWhatMakesAPlanOld(t *testing.T) {
 			n.MemoryBytes = new(*n.MemoryBytes / 2)
 		}},
 		{name: "a virtual machine has come to the same CPU", set: func(h *topology.Host) {
-			h.Tenants = append(h.Tenants, topology.Tenant{Name: "db", Pins: []topology.Pin{{CPUs: topology.CPUs(first)}}})
+			h.Tenants = append(h.Tenants, topology.Tenant{Name: "db",
+				Pins: []topology.Pin{{CPUs: topology.CPUs(first)}}})
 		}},
 		{name: "the lab's own nodes do not count", set: func(h *topology.Host) {
-			h.Tenants = append(h.Tenants, topology.Tenant{Name: "epyc-pair.vm00", Pins: []topology.Pin{{CPUs: topology.CPUs(first)}}})
+			h.Tenants = append(h.Tenants, topology.Tenant{Name: "epyc-pair.vm00",
+				Pins: []topology.Pin{{CPUs: topology.CPUs(first)}}})
 		}},
 	}
 	for _, tt := range tests {
@@ -179,7 +183,8 @@ func TestWhatIsStoredIsWhatIsLoaded(t *testing.T) {
 	}
 }
 
-// Between what prepare read and its taking of the journal, another rackless may have come and gone: at boot the unit goes on with a preparation that somebody takes back.
+// Between what prepare read and its taking of the journal, another rackless may have come and gone:
+// at boot the unit goes on with a preparation that somebody takes back.
 func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -205,7 +210,8 @@ func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "this host has been prepared for lab epyc-pair in the meantime: rackless rollback first"},
-		{"a new one, and another was first", false, func(*testing.T, host.Store, *host.Prepared) {}, "this host has been prepared for lab epyc-pair in the meantime: rackless rollback first"},
+		{"a new one, and another was first", false, func(*testing.T, host.Store, *host.Prepared) {},
+			"this host has been prepared for lab epyc-pair in the meantime: rackless rollback first"},
 		{"the journal is taken", true, func(t *testing.T, s host.Store, _ *host.Prepared) {
 			j, err := change.Open(s.Journal(), host.Kinds())
 			if err != nil {

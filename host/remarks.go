@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/host/tune"
 )
 
-// Remarks are what people should know before a host is prepared and no step does: settings of NICs' firmware that are theirs to make, and services that set what the
-// lab sets.
+// Remarks are what people should know before a host is prepared and no step does: settings of NICs'
+// firmware that are theirs to make, and services that set what the lab sets.
 func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, error) {
 	var all []string
 	if !p.Choices.Firmware {

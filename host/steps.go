@@ -15,11 +15,14 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Choices are what whoever prepares a host decides, beside the plan. They are kept with it, since the steps at the next boot follow from them, too.
+// Choices are what whoever prepares a host decides, beside the plan. They are kept with it, since
+// the steps at the next boot follow from them, too.
 type Choices struct {
-	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages have to be found while the host runs.
+	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages
+	// have to be found while the host runs.
 	NoReboot bool `json:"no_reboot,omitempty"`
-	// YesReally lets go what a person may still need: the boot console, NICs with addresses, and a port's link for a moment.
+	// YesReally lets go what a person may still need: the boot console, NICs with addresses, and a
+	// port's link for a moment.
 	YesReally bool `json:"yes_really,omitempty"`
 	// Firmware makes settings in the firmware of NICs, which need a cold reset.
 	Firmware bool `json:"firmware,omitempty"`
@@ -33,8 +36,9 @@ type Machine struct {
 	Inspect func(ctx context.Context) (*topology.Host, error)
 }
 
-// Steps returns the steps that lead the machine to what the plan needs, in order: what the kernel is started with, what goes on after the reboot, memory while it is in
-// one piece, devices, and what keeps others off the CPUs.
+// Steps returns the steps that lead the machine to what the plan needs, in order: what the kernel
+// is started with, what goes on after the reboot, memory while it is in one piece, devices, and
+// what keeps others off the CPUs.
 func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	args, why := p.Plan.KernelArgs, p.Plan.KernelWhy
 	if p.Choices.NoReboot {
@@ -64,12 +68,14 @@ func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 		return nil, err
 	}
 	devices, err := device.Steps(p.Plan, p.Lab, p.Host, device.Options{
-		Inspect: m.Inspect, YesReally: p.Choices.YesReally, Firmware: p.Choices.Firmware, Made: "Made by rackless prepare for lab " + p.Lab.Name + ".",
+		Inspect: m.Inspect, YesReally: p.Choices.YesReally, Firmware: p.Choices.Firmware,
+		Made: "Made by rackless prepare for lab " + p.Lab.Name + ".",
 	})
 	if err != nil {
 		return nil, err
 	}
-	// Pages before devices and isolation, while memory is in one piece; the rest of the tuning after the devices, whose interrupts it moves.
+	// Pages before devices and isolation, while memory is in one piece; the rest of the tuning
+	// after the devices, whose interrupts it moves.
 	pages := 0
 	for i, step := range tuning {
 		if kind := step.Op.Kind(); kind == "hugepages" || kind == "mount" {
@@ -88,7 +94,8 @@ func Kinds() change.Kinds {
 	return all
 }
 
-// Adopt enters into the journal what a boot with the kernel's arguments has brought, and prepare has not come to since, so that a rollback gives it back at once: pages.
+// Adopt enters into the journal what a boot with the kernel's arguments has brought, and prepare
+// has not come to since, so that a rollback gives it back at once: pages.
 func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared) error {
 	if !ArgumentsInForce(j.Entries()) {
 		return nil
@@ -100,7 +107,10 @@ func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared
 	return change.Adopt(ctx, s, j, steps)
 }
 
-// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries takes off the boot loader: they are in force until the next boot.
+// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries
+// takes off the boot loader: they are in force until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
-	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return strings.HasPrefix(e.Op.Kind(), "kernel-args") })
+	return slices.ContainsFunc(entries, func(e *change.Entry) bool {
+		return strings.HasPrefix(e.Op.Kind(), "kernel-args")
+	})
 }

@@ -77,7 +77,8 @@ func (s Store) Load() (*Prepared, error) {
 		return nil, fmt.Errorf("%s: %w; rackless rollback needs only the journal beside it", s.file(), err)
 	}
 	if f.Schema != schema || f.Plan == nil || f.Host == nil {
-		return nil, fmt.Errorf("%s: schema %q, want %q: it was written by another version (%s); roll back with that one", s.file(), f.Schema, schema, f.By)
+		return nil, fmt.Errorf("%s: schema %q, want %q: it was written by another version (%s); roll back with "+
+			"that one", s.file(), f.Schema, schema, f.By)
 	}
 	l, err := lab.Parse(s.file(), []byte(f.Lab))
 	if err != nil {
@@ -87,12 +88,14 @@ func (s Store) Load() (*Prepared, error) {
 	return &Prepared{Lab: l, Plan: f.Plan, Host: f.Host, Choices: f.Choices, Made: f.Made, By: f.By}, nil
 }
 
-// Save writes for what the host is going to be prepared, before anything is changed. It is on the disk when Save returns.
+// Save writes for what the host is going to be prepared, before anything is changed. It is on the
+// disk when Save returns.
 func (s Store) Save(p *Prepared) error {
 	if err := os.MkdirAll(s.dir(), 0o700); err != nil {
 		return err
 	}
-	data, err := json.Marshal(prepared{Schema: schema, Made: p.Made, By: p.By, Lab: string(p.Lab.YAML()), Plan: p.Plan, Host: p.Host, Choices: p.Choices})
+	data, err := json.Marshal(prepared{Schema: schema, Made: p.Made, By: p.By, Lab: string(p.Lab.YAML()), Plan: p.Plan,
+		Host: p.Host, Choices: p.Choices})
 	if err != nil {
 		return err
 	}
@@ -101,8 +104,8 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Open takes the journal, to lead the host to p, and saves p. What the host is prepared for may have changed since p was loaded or planned: in that case, which is an error,
-// nothing is taken.
+// Open takes the journal, to lead the host to p, and saves p. What the host is prepared for may
+// have changed since p was loaded or planned: in that case, which is an error, nothing is taken.
 func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	j, err := change.Open(s.Journal(), Kinds())
 	if err != nil {
@@ -111,11 +114,13 @@ func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	have, err := s.Load()
 	switch {
 	case loaded && errors.Is(err, ErrNotPrepared):
-		return nil, errors.Join(fmt.Errorf("%w any more: it was rolled back in the meantime", ErrNotPrepared), s.Clear(j))
+		return nil, errors.Join(fmt.Errorf("%w any more: it was rolled back in the meantime", ErrNotPrepared),
+			s.Clear(j))
 	case errors.Is(err, ErrNotPrepared):
 		err = nil
 	case err == nil && (!loaded || !have.Made.Equal(p.Made)):
-		err = fmt.Errorf("this host has been prepared for lab %s in the meantime: rackless rollback first", have.Lab.Name)
+		err = fmt.Errorf("this host has been prepared for lab %s in the meantime: rackless rollback first",
+			have.Lab.Name)
 	}
 	if err == nil {
 		err = s.Save(p)
@@ -126,7 +131,8 @@ func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	return j, nil
 }
 
-// Clear forgets for what the host was prepared, closes the journal, which nobody else can take before, and takes the directories away that are empty then.
+// Clear forgets for what the host was prepared, closes the journal, which nobody else can take
+// before, and takes the directories away that are empty then.
 func (s Store) Clear(j *change.Journal) error {
 	err := os.Remove(s.file())
 	if errors.Is(err, fs.ErrNotExist) {

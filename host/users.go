@@ -10,8 +10,10 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// Users returns the processes that have an IOMMU group open through VFIO, each with its groups: "qemu-system-x86 (1234): /dev/vfio/17". A function whose group is
-// open cannot be taken from vfio-pci: the kernel waits until it is closed, and whoever asked for it waits with it. Processes of others are seen by root only.
+// Users returns the processes that have an IOMMU group open through VFIO, each with its groups:
+// "qemu-system-x86 (1234): /dev/vfio/17". A function whose group is open cannot be taken from
+// vfio-pci: the kernel waits until it is closed, and whoever asked for it waits with it. Processes
+// of others are seen by root only.
 func Users(s *change.System) []string {
 	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
 	if err != nil { // a pattern that is wrong
@@ -27,7 +29,8 @@ func Users(s *change.System) []string {
 		for _, f := range files {
 			to, err := os.Readlink(filepath.Join(dir, "fd", f.Name()))
 			// /dev/vfio/vfio alone is the container, which holds no device.
-			if err == nil && strings.HasPrefix(to, "/dev/vfio/") && to != "/dev/vfio/vfio" && !slices.Contains(groups, to) {
+			if err == nil && strings.HasPrefix(to, "/dev/vfio/") && to != "/dev/vfio/vfio" && !slices.Contains(groups,
+				to) {
 				groups = append(groups, to)
 			}
 		}
@@ -35,7 +38,8 @@ func Users(s *change.System) []string {
 			continue
 		}
 		name, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty where the process has ended meanwhile
-		all = append(all, fmt.Sprintf("%s (%s): %s", strings.TrimSpace(string(name)), filepath.Base(dir), strings.Join(groups, " ")))
+		all = append(all, fmt.Sprintf("%s (%s): %s", strings.TrimSpace(string(name)), filepath.Base(dir),
+			strings.Join(groups, " ")))
 	}
 	return all
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// identities replaces what identifies a machine: hardware addresses, addresses, GUIDs, UUIDs and serial numbers, the same one by the same
-// substitute everywhere and in every form, so that what belongs together stays together. A GID that is made from a MAC address is then made from
-// the substitute of that address.
+// identities replaces what identifies a machine: hardware addresses, addresses, GUIDs, UUIDs and
+// serial numbers, the same one by the same substitute everywhere and in every form, so that what
+// belongs together stays together. A GID that is made from a MAC address is then made from the
+// substitute of that address.
 //
-// Substitutes are numbered in the order in which the originals are first met, and have the form and the length of the original:
+// Substitutes are numbered in the order in which the originals are first met, and have the form and
+// the length of the original:
 //
 //	MAC address   02:00:00:00:00:01      locally administered (IEEE 802)
 //	UUID          00000000-0000-0000-0000-000000000001
@@ -42,9 +44,11 @@ type identities struct {
 
 func newIdentities() *identities {
 	return &identities{
-		macs: map[[6]byte]uint32{}, guids: map[[8]byte]uint32{}, uuids: map[string]uint32{}, nets4: map[[3]byte]uint32{},
-		hosts4: map[[4]byte]uint32{}, inNet4: map[[3]byte]uint32{}, nets6: map[[8]byte]uint32{}, serials: map[string]uint32{},
-		words: map[string]uint32{}, domains: map[string]uint32{}, keep: map[string]bool{}, bare: map[string]string{},
+		macs: map[[6]byte]uint32{}, guids: map[[8]byte]uint32{}, uuids: map[string]uint32{},
+		nets4:  map[[3]byte]uint32{},
+		hosts4: map[[4]byte]uint32{}, inNet4: map[[3]byte]uint32{}, nets6: map[[8]byte]uint32{},
+		serials: map[string]uint32{},
+		words:   map[string]uint32{}, domains: map[string]uint32{}, keep: map[string]bool{}, bare: map[string]string{},
 		hardware: map[[6]byte]bool{},
 	}
 }
@@ -76,9 +80,10 @@ func (d *identities) oui(b [6]byte) [6]byte {
 	return [6]byte{2, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}
 }
 
-// guid returns the substitute of an EUI-64. There are three ways to make one from a MAC address: ff:fe in the middle and the bit for "locally
-// administered" turned over (RFC 4291, appendix A: interface identifiers, GIDs), the same without the turn, and 03:00, 00:00 or ff:ff in the
-// middle (node GUIDs of mlx4 and mlx5, bnxt, older cards).
+// guid returns the substitute of an EUI-64. There are three ways to make one from a MAC address:
+// ff:fe in the middle and the bit for "locally administered" turned over (RFC 4291, appendix A:
+// interface identifiers, GIDs), the same without the turn, and 03:00, 00:00 or ff:ff in the middle
+// (node GUIDs of mlx4 and mlx5, bnxt, older cards).
 func (d *identities) guid(b [8]byte) [8]byte {
 	if b == [8]byte{} {
 		return b
@@ -131,7 +136,8 @@ func (d *identities) addr(a netip.Addr) netip.Addr {
 }
 
 func (d *identities) addr4(b [4]byte) [4]byte {
-	if a := netip.AddrFrom4(b); b[0] == 0 || b[0] == 255 || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if a := netip.AddrFrom4(b); b[0] == 0 || b[0] == 255 || a.IsLoopback() || a.IsMulticast() ||
+		a.IsLinkLocalUnicast() {
 		return b // netmasks are as numbers, too
 	}
 	net := [3]byte(b[:3])
@@ -168,7 +174,8 @@ func (d *identities) serial(s string) string {
 	return fmt.Sprintf("%s%0*x", prefix, len(digits), number(d.serials, strings.ToLower(digits)))
 }
 
-// shapes are forms of identities that can be told from all else that stands in /sys and /proc. The order matters: the first that fits counts.
+// shapes are forms of identities that can be told from all else that stands in /sys and /proc. The
+// order matters: the first that fits counts.
 //
 //   - a UUID
 //   - bytes with colons or dashes: a MAC address (6), an EUI-64 (8), the hardware address of IPoIB (20)
@@ -198,7 +205,8 @@ func (d *identities) text(b []byte) []byte {
 		start, end := at[0], at[1]
 		if start > 0 && touches(b[start-1]) || end < len(b) && touches(b[end]) {
 			// A part of something longer. Names of devices have an address behind letters: enx0200..., rocex0200...
-			if start > 0 && isHex(b[start-1]) || end < len(b) && isHex(b[end]) || bytes.ContainsAny(b[start:end], ":-") {
+			if start > 0 && isHex(b[start-1]) || end < len(b) && isHex(b[end]) || bytes.ContainsAny(b[start:end],
+				":-") {
 				continue
 			}
 		}
@@ -209,7 +217,8 @@ func (d *identities) text(b []byte) []byte {
 	return append(out, b[last:]...)
 }
 
-// touches reports whether a character next to a shape says that it is part of something else: a word, or a number with a fraction.
+// touches reports whether a character next to a shape says that it is part of something else: a
+// word, or a number with a fraction.
 func touches(c byte) bool {
 	return c == ':' || c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
@@ -316,7 +325,8 @@ func likeCase(original, sub string) string {
 	return sub
 }
 
-// learnBare makes the forms without separators of all that was met. Identities of few digits are left out: they would be found in numbers.
+// learnBare makes the forms without separators of all that was met. Identities of few digits are
+// left out: they would be found in numbers.
 func (d *identities) learnBare() {
 	add := func(b, sub []byte) {
 		if trimmed := bytes.Trim(b, "\x00"); len(trimmed) >= 4 {

@@ -15,13 +15,15 @@ import (
 	"github.com/rackless/rackless/inspect/tree"
 )
 
-// anonymize removes what identifies the machine and its users from a snapshot. root is where it was taken, and is asked for the host's name.
+// anonymize removes what identifies the machine and its users from a snapshot. root is where it was
+// taken, and is asked for the host's name.
 func (s *snapshot) anonymize(root fs.FS) {
 	d := newIdentities()
 	d.learnHost(root)
 	for _, e := range s.entries {
 		if path.Base(e.Name) == "address" {
-			if b, err := hex.DecodeString(strings.ReplaceAll(string(bytes.TrimSpace(e.Data)), ":", "")); err == nil && len(b) == 6 {
+			if b, err := hex.DecodeString(strings.ReplaceAll(string(bytes.TrimSpace(e.Data)), ":", "")); err == nil &&
+				len(b) == 6 {
 				d.hardware[[6]byte(b)] = true
 				d.mac([6]byte(b))
 			}
@@ -33,7 +35,8 @@ func (s *snapshot) anonymize(root fs.FS) {
 			d.keepWords(string(e.Data))
 		}
 	}
-	// Once to meet all that there is, and once to replace it in the forms, too, that are only known when it has been met.
+	// Once to meet all that there is, and once to replace it in the forms, too, that are only known
+	// when it has been met.
 	s.replaced(d)
 	d.learnBare()
 	*s = *s.replaced(d)
@@ -82,12 +85,16 @@ func (d *identities) file(name string, b []byte) (out []byte, ok bool) {
 	return d.text(b), true
 }
 
-// isPrintable reports whether b is a text. Strings of a device tree end in a zero, as do some attributes of some kernels.
+// isPrintable reports whether b is a text. Strings of a device tree end in a zero, as do some
+// attributes of some kernels.
 func isPrintable(b []byte) bool {
-	return utf8.Valid(b) && !slices.ContainsFunc(b, func(c byte) bool { return c < ' ' && c != 0 && c != '\t' && c != '\n' && c != '\r' || c == 0x7f })
+	return utf8.Valid(b) && !slices.ContainsFunc(b, func(c byte) bool {
+		return c < ' ' && c != 0 && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
+	})
 }
 
-// pciConfig removes the serial number from the configuration space of a function: capability 3 of the extended ones, often made from a MAC address.
+// pciConfig removes the serial number from the configuration space of a function: capability 3 of
+// the extended ones, often made from a MAC address.
 //
 // Source: PCI Express Base Specification, "Device Serial Number Extended Capability".
 func (d *identities) pciConfig(b []byte) []byte {
@@ -107,7 +114,8 @@ func (d *identities) pciConfig(b []byte) []byte {
 	return b
 }
 
-// route4 keeps the default routes of /proc/net/route, with substitutes for their gateways. The others would tell which networks there are.
+// route4 keeps the default routes of /proc/net/route, with substitutes for their gateways. The
+// others would tell which networks there are.
 func (d *identities) route4(b []byte) []byte {
 	var out []string
 	for line := range strings.Lines(string(b)) {
@@ -117,7 +125,8 @@ func (d *identities) route4(b []byte) []byte {
 			if strings.Trim(f[1], "0") != "" || err != nil {
 				continue
 			}
-			// The order of the bytes is the machine's. Both give a substitute that is read as an address; the common one is the right one.
+			// The order of the bytes is the machine's. Both give a substitute that is read as an
+			// address; the common one is the right one.
 			slices.Reverse(raw)
 			sub := d.addr4([4]byte(raw))
 			slices.Reverse(sub[:])

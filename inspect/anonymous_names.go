@@ -15,9 +15,11 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// Names are harder than numbers: a mount point, a volume group or a word of the kernel's command line may be a person's, a customer's or the
-// host's. In the files that have such, every word is replaced that is not one of a list of words that are on many machines; words are replaced
-// one by one, so that "/home/alice/a" stays below "/home/alice", and "/dev/alice/root" is still the volume "alice-root".
+// Names are harder than numbers: a mount point, a volume group or a word of the kernel's command
+// line may be a person's, a customer's or the host's. In the files that have such, every word is
+// replaced that is not one of a list of words that are on many machines; words are replaced one by
+// one, so that "/home/alice/a" stays below "/home/alice", and "/dev/alice/root" is still the volume
+// "alice-root".
 
 // A rule replaces what identifies in a file of a form of its own.
 type rule func(d *identities, b []byte) []byte
@@ -28,12 +30,14 @@ var rules = []struct {
 	rule  rule
 }{
 	{lazyregexp.New(`^proc/cmdline$`), (*identities).cmdline},
-	{lazyregexp.New(`^(proc/.*mountinfo|proc/.*mounts|etc/mtab|proc/swaps|sys/.*/dm/(name|uuid)|sys/.*/md/name)$`), (*identities).names},
+	{lazyregexp.New(`^(proc/.*mountinfo|proc/.*mounts|etc/mtab|proc/swaps|sys/.*/dm/(name|uuid)|sys/.*/md/name)$`),
+		(*identities).names},
 	{lazyregexp.New(`/net/route$`), (*identities).route4},
 	{lazyregexp.New(`/net/ipv6_route$`), (*identities).route6},
 	{lazyregexp.New(`^run/udev/data/`), (*identities).udev},
 	{lazyregexp.New(`^proc/version$`), (*identities).version},
-	{lazyregexp.New(`^proc/cpuinfo$`), keyed(`serial|processor [0-9]+: version = [0-9A-F]+,  identification`, (*identities).serial)},
+	{lazyregexp.New(`^proc/cpuinfo$`), keyed(`serial|processor [0-9]+: version = [0-9A-F]+,  identification`,
+		(*identities).serial)},
 	{lazyregexp.New(`^proc/sysinfo$`), keyed(`sequence code|plant|[^:]*\bname|[^:]*\buuid`, (*identities).serial)},
 	{lazyregexp.New(`^proc/hwloc-nofile-info$`), keyed(`hostname`, (*identities).hostName)},
 	{lazyregexp.New(`^sys/.*/config$`), (*identities).pciConfig},
@@ -80,9 +84,10 @@ func (d *identities) learnHost(root fs.FS) {
 // isHost reports whether a word is part of the host's name.
 func (d *identities) isHost(word string) bool {
 	return slices.ContainsFunc(d.hosts, func(name string) bool {
-		return strings.EqualFold(name, word) || slices.ContainsFunc(wordShape.FindAllString(name, -1), func(part string) bool {
-			return len(part) > 2 && strings.EqualFold(part, word)
-		})
+		return strings.EqualFold(name, word) || slices.ContainsFunc(wordShape.FindAllString(name, -1),
+			func(part string) bool {
+				return len(part) > 2 && strings.EqualFold(part, word)
+			})
 	})
 }
 
@@ -100,8 +105,9 @@ var (
 	// plainNumber is one that counts or measures, and names nothing: it is short. "115200n8" is a serial line's speed.
 	plainNumber = lazyregexp.New(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9]{4,6}n[0-9])$`)
 	// blockDevice is a name that the kernel gives.
-	blockDevice = lazyregexp.New(`^(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
-		`(?:md|dm|loop|ram|zram|sr|fd|pmem|nbd|rbd|bcache|zd|drbd|md_d)[0-9]*)(?:p?[0-9]{1,3})?$`)
+	blockDevice = lazyregexp.New(
+		`^(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
+			`(?:md|dm|loop|ram|zram|sr|fd|pmem|nbd|rbd|bcache|zd|drbd|md_d)[0-9]*)(?:p?[0-9]{1,3})?$`)
 	// octal are characters that the kernel writes as numbers.
 	octal = lazyregexp.New(`\\[0-7]{3}`)
 )
@@ -127,7 +133,8 @@ func (d *identities) nameLine(line string) string {
 	last := 0
 	for _, at := range shapes.Get().FindAllStringIndex(line, -1) {
 		// "10.0.0.5::10.0.0.1" of ip= is not an IPv6 address.
-		if strings.Contains(line[at[0]:at[1]], "::") && (at[0] > 0 && line[at[0]-1] == '.' || at[1] < len(line) && line[at[1]] == '.') {
+		if strings.Contains(line[at[0]:at[1]], "::") && (at[0] > 0 && line[at[0]-1] == '.' || at[1] < len(line) &&
+			line[at[1]] == '.') {
 			continue
 		}
 		sub := d.shape(line[at[0]:at[1]])
@@ -164,15 +171,20 @@ func (d *identities) word(w string) string {
 		return w
 	}
 	lower := strings.ToLower(w)
-	if isOrdinary(lower) || !slices.ContainsFunc(strings.Split(lower, "_"), func(part string) bool { return !isOrdinary(part) }) {
+	if isOrdinary(lower) || !slices.ContainsFunc(strings.Split(lower, "_"), func(part string) bool {
+		return !isOrdinary(part)
+	}) {
 		return w
 	}
 	return fmt.Sprintf("name%d", number(d.words, w))
 }
 
-// isShortHex reports whether a word is a hexadecimal number of up to four digits. Without a decimal digit it could be a name: Ada, Bea.
+// isShortHex reports whether a word is a hexadecimal number of up to four digits. Without a decimal
+// digit it could be a name: Ada, Bea.
 func isShortHex(w string) bool {
-	return len(w) <= 4 && strings.ContainsAny(w, "0123456789") && !strings.ContainsFunc(w, func(r rune) bool { return r > 'f' || !isHex(byte(r)) })
+	return len(w) <= 4 && strings.ContainsAny(w, "0123456789") && !strings.ContainsFunc(w, func(r rune) bool {
+		return r > 'f' || !isHex(byte(r))
+	})
 }
 
 // isSubstituteWord reports whether a word was made by word. A snapshot of a snapshot changes nothing more.
@@ -180,8 +192,9 @@ func isSubstituteWord(w string) bool {
 	return strings.HasPrefix(w, "name") && strings.Trim(w[4:], "0123456789") == ""
 }
 
-// ordinaryNames is the list of words, in lower case, that are on many machines: directories of the file system hierarchy, file systems and their
-// options, values of kernel parameters, words of libvirt. A word may have digits behind it.
+// ordinaryNames is the list of words, in lower case, that are on many machines: directories of the
+// file system hierarchy, file systems and their options, values of kernel parameters, words of
+// libvirt. A word may have digits behind it.
 var ordinaryNames = makeWords(`
 	aarch64 acpi acs active addr aer clientaddr export exports aes all allocsize allow allow_other alma always amd amd64 amdgpu amzn anon any apic apparmor arch arm64 aspm
 	assign ast async at attr audit audit_backlog_limit auto autofs autogroup automatic backup balance balancing barrier bash big bin bind
@@ -238,10 +251,12 @@ func makeWords(s string) map[string]bool {
 // isOrdinary reports whether a word is in the list, as it is, in the plural or with digits behind it.
 func isOrdinary(w string) bool {
 	base := strings.TrimRight(w, "0123456789")
-	return w == "" || base == "" || ordinaryNames[w] || ordinaryNames[base] || ordinaryNames[strings.TrimSuffix(base, "s")]
+	return w == "" || base == "" || ordinaryNames[w] || ordinaryNames[base] ||
+		ordinaryNames[strings.TrimSuffix(base, "s")]
 }
 
-// cmdline replaces what names something on the kernel's command line. Parameters stay, and so do the values of those that are understood.
+// cmdline replaces what names something on the kernel's command line. Parameters stay, and so do
+// the values of those that are understood.
 func (d *identities) cmdline(b []byte) []byte {
 	line := string(b)
 	var out strings.Builder
@@ -305,8 +320,9 @@ func (d *identities) version(b []byte) []byte {
 
 // keyed returns a rule for files of lines "key: value" that replaces the values of some keys.
 //
-// Sources of the keys: arch/arm/kernel/setup.c (serial number of a board), arch/s390/kernel/processor.c and sysinfo.c (numbers and names of the
-// machine, its partition and the hypervisors around it), and hwloc-gather-topology, which notes what uname(2) says.
+// Sources of the keys: arch/arm/kernel/setup.c (serial number of a board),
+// arch/s390/kernel/processor.c and sysinfo.c (numbers and names of the machine, its partition and
+// the hypervisors around it), and hwloc-gather-topology, which notes what uname(2) says.
 func keyed(keys string, replace func(d *identities, value string) string) rule {
 	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(d *identities, b []byte) []byte {
@@ -344,9 +360,10 @@ func (d *identities) output(b []byte) []byte {
 	return b
 }
 
-// domainElements are the elements of libvirt's XML that say what a domain holds of its host. The others tell whose it is, and where its disks
-// are: they are left out.
-var domainElements = makeWords(`domain name uuid memory currentMemory memoryBacking hugepages page nosharepages locked vcpu vcpus iothreads cputune
+// domainElements are the elements of libvirt's XML that say what a domain holds of its host. The
+// others tell whose it is, and where its disks are: they are left out.
+var domainElements = makeWords(
+	`domain name uuid memory currentMemory memoryBacking hugepages page nosharepages locked vcpu vcpus iothreads cputune
 	vcpupin emulatorpin iothreadpin numatune memnode cpu topology numa cell distances sibling devices hostdev interface disk source address driver`)
 
 var escapeXML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")

@@ -38,7 +38,8 @@ func identified(t testing.TB) Source {
 		case strings.Contains(line, "--uuid"):
 			return []byte("\n"), nil
 		case strings.Contains(line, "--query-gpu=") && strings.Contains(line, "compute_cap"):
-			return []byte("0, 00000000:06:00.0, NVIDIA L40S, GPU-1f2e3d4c-5b6a-7988-1726-354453627180, 46068, 535.104.12, 95.02.66.00.02, Enabled, [N/A], 8.9\n"), nil
+			return []byte("0, 00000000:06:00.0, NVIDIA L40S, GPU-1f2e3d4c-5b6a-7988-1726-354453627180, 46068, " +
+				"535.104.12, 95.02.66.00.02, Enabled, [N/A], 8.9\n"), nil
 		case line == "nvidia-smi nvlink --status":
 			return []byte("Unable to open a window on quokka\n"), fmt.Errorf("exit status 6")
 		}
@@ -83,7 +84,8 @@ func unpacked(t testing.TB, b []byte) string {
 func TestNothingIdentifiesInASnapshot(t *testing.T) {
 	t.Parallel()
 	src := identified(t)
-	kept, removed := unpacked(t, snapshotOf(t, src, SnapshotOptions{KeepIDs: true})), unpacked(t, snapshotOf(t, src, SnapshotOptions{}))
+	kept, removed := unpacked(t, snapshotOf(t, src, SnapshotOptions{KeepIDs: true})),
+		unpacked(t, snapshotOf(t, src, SnapshotOptions{}))
 	for _, id := range []struct {
 		what string
 		text string
@@ -149,11 +151,16 @@ func TestIdentitiesStayTogether(t *testing.T) {
 	for _, test := range []struct{ what, got, want string }{
 		{"the GUID has the MAC address", nic.Devices[0].NodeGUID, "0200:0003:0000:00" + n},
 		{"the name of the RDMA device has the GUID", nic.Devices[0].Name, "rocex0200000300000" + "0" + n},
-		{"the first GID has the MAC address", nic.Devices[0].Ports[0].GIDs[0].GID, "fe80:0000:0000:0000:0000:00ff:fe00:00" + n},
-		{"the second GID has an IPv4 address", nic.Devices[0].Ports[0].GIDs[1].GID[:34], "0000:0000:0000:0000:0000:ffff:c612"},
-		{"the third GID has the MAC address", nic.Devices[0].Ports[0].GIDs[2].GID, "2001:0db8:0000:0001:0000:00ff:fe00:00" + n},
-		{"the first GID of InfiniBand has the GUID", ib.Devices[0].Ports[0].GIDs[0].GID, "fe80:0000:0000:0000:" + ib.Devices[0].NodeGUID},
-		{"so has the address of IPoIB", strings.ReplaceAll(ib.Ports[0].MAC, ":", "")[24:], strings.ReplaceAll(ib.Devices[0].NodeGUID, ":", "")},
+		{"the first GID has the MAC address", nic.Devices[0].Ports[0].GIDs[0].GID,
+			"fe80:0000:0000:0000:0000:00ff:fe00:00" + n},
+		{"the second GID has an IPv4 address", nic.Devices[0].Ports[0].GIDs[1].GID[:34],
+			"0000:0000:0000:0000:0000:ffff:c612"},
+		{"the third GID has the MAC address", nic.Devices[0].Ports[0].GIDs[2].GID,
+			"2001:0db8:0000:0001:0000:00ff:fe00:00" + n},
+		{"the first GID of InfiniBand has the GUID", ib.Devices[0].Ports[0].GIDs[0].GID, "fe80:0000:0000:0000:" +
+			ib.Devices[0].NodeGUID},
+		{"so has the address of IPoIB", strings.ReplaceAll(ib.Ports[0].MAC, ":", "")[24:],
+			strings.ReplaceAll(ib.Devices[0].NodeGUID, ":", "")},
 		{"the route is to the network of the address", h.Routes[0].Gateway[:9], "198.18.0."},
 		{"the tenant's name", h.Tenants[0].Name, "vm-1"},
 	} {
@@ -220,7 +227,8 @@ func TestSnapshotWithoutIdentitiesIsTheSameMachine(t *testing.T) {
 		t.Errorf("host (-with +without identities):\n%s", diff)
 	}
 	// What stands on which disk stays, whatever it is called.
-	if diff := cmp.Diff([]string{"/", "/boot", "/home/name", "/srv/pool", "[SWAP]"}, blanked(got.Storage[0].Mounts)); diff != "" {
+	if diff := cmp.Diff([]string{"/", "/boot", "/home/name", "/srv/pool", "[SWAP]"},
+		blanked(got.Storage[0].Mounts)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
 	if len(want.Kernel.Asked) != len(got.Kernel.Asked) {
@@ -272,8 +280,8 @@ func TestAnonymousSnapshotsOfRealMachines(t *testing.T) {
 	}
 }
 
-// identitiesOf returns what identifies a host, in lower case, with and without separators, but for what is a substitute already, or is short of
-// digits: zeros are in every file.
+// identitiesOf returns what identifies a host, in lower case, with and without separators, but for
+// what is a substitute already, or is short of digits: zeros are in every file.
 func identitiesOf(h *topology.Host) (out []string) {
 	add := func(s string) {
 		plain := strings.NewReplacer(":", "", "-", "").Replace(strings.ToLower(s))
@@ -331,7 +339,8 @@ func TestShapesOfIdentities(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"a MAC address", "b8:3f:d2:0a:0b:0c\n", "02:00:00:00:00:01\n"},
 		{"in capitals, with dashes", "B8-3F-D2-0A-0B-0C", "02-00-00-00-00-01"},
-		{"twice", "b8:3f:d2:0a:0b:0c b8:3f:d2:0a:0b:0d b8:3f:d2:0a:0b:0c", "02:00:00:00:00:01 02:00:00:00:00:02 02:00:00:00:00:01"},
+		{"twice", "b8:3f:d2:0a:0b:0c b8:3f:d2:0a:0b:0d b8:3f:d2:0a:0b:0c",
+			"02:00:00:00:00:01 02:00:00:00:00:02 02:00:00:00:00:01"},
 		{"the broadcast", "ff:ff:ff:ff:ff:ff 01:80:c2:00:00:02 00:00:00:00:00:00", same},
 		{"an EUI-64 that is made from it", "b83f:d203:000a:0b0c", "0200:0003:0000:0001"},
 		{"an EUI-64 with a turned bit", "ba3f:d2ff:fe0a:0b0c", "0000:00ff:fe00:0001"},
@@ -341,7 +350,8 @@ func TestShapesOfIdentities(t *testing.T) {
 		{"a GID of the link", "fe80:0000:0000:0000:ba3f:d2ff:fe0a:0b0c", "fe80:0000:0000:0000:0000:00ff:fe00:0001"},
 		{"a GID of IPv4", "0000:0000:0000:0000:0000:ffff:0a4d:0809", "0000:0000:0000:0000:0000:ffff:c612:0001"},
 		{"no GID", "0000:0000:0000:0000:0000:0000:0000:0000", same},
-		{"an address as people write it", "2001:4860:abcd:1::7 fe80::ba3f:d2ff:fe0a:b0c%eth0 ::1 ::", "2001:db8:0:1::7 fe80::ff:fe00:1%eth0 ::1 ::"},
+		{"an address as people write it", "2001:4860:abcd:1::7 fe80::ba3f:d2ff:fe0a:b0c%eth0 ::1 ::",
+			"2001:db8:0:1::7 fe80::ff:fe00:1%eth0 ::1 ::"},
 		{"the hardware address of IPoIB", "00:00:10:49:fe:80:00:00:00:00:00:00:94:6d:ae:03:00:1a:2b:3c",
 			"00:00:10:49:fe:80:00:00:00:00:00:00:02:00:00:03:00:00:00:01"},
 		{"bytes of another length", "aa:bb:cc:dd:ee:ff:aa:bb:cc", "00:00:00:00:00:00:00:00:01"},
@@ -372,8 +382,10 @@ func TestShapesOfIdentities(t *testing.T) {
 func TestNamesThatPeopleGive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
-		{"a mount", "31 22 253:2 / /home/alice/data rw,relatime shared:31 - ext4 /dev/sda1 rw\n", "31 22 253:2 / /home/name1/data rw,relatime shared:31 - ext4 /dev/sda1 rw\n"},
-		{"a volume by both of its names", "/dev/alice/root /dev/mapper/alice-root /dev/mapper/a--lice-root", "/dev/name1/root /dev/mapper/name1-root /dev/mapper/name2--name3-root"},
+		{"a mount", "31 22 253:2 / /home/alice/data rw,relatime shared:31 - ext4 /dev/sda1 rw\n",
+			"31 22 253:2 / /home/name1/data rw,relatime shared:31 - ext4 /dev/sda1 rw\n"},
+		{"a volume by both of its names", "/dev/alice/root /dev/mapper/alice-root /dev/mapper/a--lice-root",
+			"/dev/name1/root /dev/mapper/name1-root /dev/mapper/name2--name3-root"},
 		{"a short name that is hexadecimal", "/home/ada /home/b0b", "/home/name1 /home/b0b"},
 		{"a name that is not ASCII", "/home/jürgen", "/home/name1"},
 		{"a name with a space", `/mnt/my\040disk`, `/mnt/name1\040disk`},
@@ -395,7 +407,8 @@ func TestNamesThatPeopleGive(t *testing.T) {
 			if got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if again := string(d.names([]byte(got))); regexp.MustCompile(`[0-9]`).ReplaceAllString(again, "") != regexp.MustCompile(`[0-9]`).ReplaceAllString(got, "") {
+			if again := string(d.names([]byte(got))); regexp.MustCompile(`[0-9]`).ReplaceAllString(again,
+				"") != regexp.MustCompile(`[0-9]`).ReplaceAllString(got, "") {
 				t.Errorf("a second time: got %q, want %q", again, got)
 			}
 		})
@@ -411,12 +424,19 @@ func TestFilesWithRulesOfTheirOwn(t *testing.T) {
 	cleaned := bytes.Clone(config)
 	clear(cleaned[0x154:0x15c])
 	for _, test := range []struct{ name, file, text, want string }{
-		{"serial numbers of a board", "proc/cpuinfo", "model name\t: Serial X\nSerial\t\t: 10000000abcdef01\n", "model name\t: Serial X\nSerial\t\t: 0000000000000001\n"},
-		{"a machine of s390", "proc/cpuinfo", "processor 0: version = FF,  identification = 0133E8,  machine = 2964\n", "processor 0: version = FF,  identification = 000001,  machine = 2964\n"},
-		{"partitions of s390", "proc/sysinfo", "Manufacturer:         IBM\nSequence Code:        00000000000A1B2C\nLPAR Name:            ALICE\nVM00 Control Program: z/VM    6.4.0\n",
-			"Manufacturer:         IBM\nSequence Code:        0000000000000001\nLPAR Name:            00002\nVM00 Control Program: z/VM    6.4.0\n"},
-		{"notes of hwloc", "proc/hwloc-nofile-info", "OSName: Linux\nHostName: quokka\nArchitecture: x86_64\n", "OSName: Linux\nHostName: host\nArchitecture: x86_64\n"},
-		{"who built the kernel", "proc/version", "Linux version 6.1.0 (alice@quokka) (gcc (Debian) 12)\n", "Linux version 6.1.0 (builder@host) (gcc (Debian) 12)\n"},
+		{"serial numbers of a board", "proc/cpuinfo", "model name\t: Serial X\nSerial\t\t: 10000000abcdef01\n",
+			"model name\t: Serial X\nSerial\t\t: 0000000000000001\n"},
+		{"a machine of s390", "proc/cpuinfo", "processor 0: version = FF,  identification = 0133E8,  machine = 2964\n",
+			"processor 0: version = FF,  identification = 000001,  machine = 2964\n"},
+		{"partitions of s390", "proc/sysinfo",
+			"Manufacturer:         IBM\nSequence Code:        00000000000A1B2C\nLPAR Name:            ALICE\nVM00 " +
+				"Control Program: z/VM    6.4.0\n",
+			"Manufacturer:         IBM\nSequence Code:        0000000000000001\nLPAR Name:            00002\nVM00 " +
+				"Control Program: z/VM    6.4.0\n"},
+		{"notes of hwloc", "proc/hwloc-nofile-info", "OSName: Linux\nHostName: quokka\nArchitecture: x86_64\n",
+			"OSName: Linux\nHostName: host\nArchitecture: x86_64\n"},
+		{"who built the kernel", "proc/version", "Linux version 6.1.0 (alice@quokka) (gcc (Debian) 12)\n",
+			"Linux version 6.1.0 (builder@host) (gcc (Debian) 12)\n"},
 		{"a description of a node", "sys/class/infiniband/mlx5_0/node_desc", "quokka mlx5_0\n", "host\n"},
 		{"a serial number", "sys/block/sda/device/serial", "S64GNE0R503426\n", "00000000000001\n"},
 		{"no serial number", "sys/class/dmi/id/board_serial", "\n", "\n"},
@@ -424,8 +444,11 @@ func TestFilesWithRulesOfTheirOwn(t *testing.T) {
 		{"a model of a device tree", "proc/device-tree/model", "Some Board\x00", "Some Board\x00"},
 		{"the configuration space", "sys/devices/pci0000:00/0000:00:1f.0/config", string(config), string(cleaned)},
 		{"a text that is called so", "sys/module/x/config", "b8:3f:d2:0a:0b:0c", "02:00:00:00:00:01"},
-		{"a node of AMD", "sys/class/kfd/kfd/topology/nodes/1/properties", "unique_id 11647081397416199064\nmax_id 7\nunique_id 0\n", "unique_id 1\nmax_id 7\nunique_id 0\n"},
-		{"routes", "proc/net/route", "Iface\tDestination\tGateway\neth0\t0008A8C0\t00000000\neth0\t00000000\t010000C0\n", "Iface\tDestination\tGateway\neth0\t00000000\t010012C6\n"},
+		{"a node of AMD", "sys/class/kfd/kfd/topology/nodes/1/properties",
+			"unique_id 11647081397416199064\nmax_id 7\nunique_id 0\n", "unique_id 1\nmax_id 7\nunique_id 0\n"},
+		{"routes", "proc/net/route",
+			"Iface\tDestination\tGateway\neth0\t0008A8C0\t00000000\neth0\t00000000\t010000C0\n",
+			"Iface\tDestination\tGateway\neth0\t00000000\t010012C6\n"},
 		{"not XML", "etc/libvirt/qemu/alice.xml", "<domain><name>alice", "<domain><name>name1"},
 		{"XML with an element that does not end", "x.xml", "<domain><metadata>alice", "<domain><name1>name2"},
 	} {
@@ -448,7 +471,8 @@ func FuzzAnonymize(f *testing.F) {
 	f.Add("a.xml", []byte(identifiedDomain))
 	f.Add("sys/x/config", []byte("\x00\x01"))
 	f.Add("sys/class/net/enxb83fd20a0b0c/address", []byte("b8:3f:d2:0a:0b:0c\n"))
-	f.Add("proc/net/ipv6_route", []byte("00000000000000000000000000000000 00 0 00 fe80000000000000ba3fd2fffe0a0b0c 1 1 0 3 eth0\n"))
+	f.Add("proc/net/ipv6_route", []byte("00000000000000000000000000000000 00 0 00 fe80000000000000ba3fd2fffe0a0b0c 1 "+
+		"1 0 3 eth0\n"))
 	f.Add("proc/sysinfo", []byte("LPAR Name: X\n"))
 	var b tree.Builder
 	empty := b.Mem()
@@ -458,7 +482,8 @@ func FuzzAnonymize(f *testing.F) {
 		}
 		const mac = "b8:3f:d2:0a:0b:0c"
 		s := &snapshot{entries: []tree.Entry{
-			{Name: name, Data: data}, {Name: "address", Data: []byte(mac)}, {Name: "link", Mode: fs.ModeSymlink, Target: mac},
+			{Name: name, Data: data}, {Name: "address", Data: []byte(mac)}, {Name: "link", Mode: fs.ModeSymlink,
+				Target: mac},
 		}}
 		s.anonymize(empty)
 		for _, e := range s.entries {

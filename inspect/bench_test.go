@@ -35,7 +35,8 @@ func BenchmarkSnapshot(b *testing.B) {
 			b.Fatal(err)
 		}
 		var buf bytes.Buffer
-		if err := inspect.WriteSnapshot(b.Context(), &buf, inspect.Source{Name: f, FS: m}, inspect.SnapshotOptions{}); err != nil {
+		if err := inspect.WriteSnapshot(b.Context(), &buf, inspect.Source{Name: f, FS: m},
+			inspect.SnapshotOptions{}); err != nil {
 			b.Fatal(err)
 		}
 		name := filepath.Join(dir, filepath.Base(f)+".zst")

@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// bondingMasters is a file among the network devices that lists the bonds. It is there while the module bonding is loaded.
+// bondingMasters is a file among the network devices that lists the bonds. It is there while the
+// module bonding is loaded.
 const bondingMasters = "bonding_masters"
 
 // readBonds reads the bonds of the kernel's bonding driver. Teams and bonds of Open vSwitch are unknown to sysfs.
@@ -48,7 +49,8 @@ func firstWord(s string) string {
 	return ""
 }
 
-// speedOfMembers returns the sum of the speeds of the members that are up. It is not known when one that is up does not tell its speed.
+// speedOfMembers returns the sum of the speeds of the members that are up. It is not known when one
+// that is up does not tell its speed.
 func (r *reader) speedOfMembers(members []string) *int64 {
 	var sum int64
 	for _, m := range members {
@@ -79,13 +81,16 @@ func (r *reader) knownNetdev(name string) topology.Netdev {
 	return r.netdev("sys/class/net/" + name)
 }
 
-// rdmaOnBond returns the RDMA devices that work over the bond. With RoCE LAG a driver has one device for all members (mlx5_bond_0), whose GIDs
-// belong to the bond. While the bond is down no GID says so, and the driver's name for the device on a member's function has to do.
+// rdmaOnBond returns the RDMA devices that work over the bond. With RoCE LAG a driver has one
+// device for all members (mlx5_bond_0), whose GIDs belong to the bond. While the bond is down no
+// GID says so, and the driver's name for the device on a member's function has to do.
 func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 	var out []string
 	for i := range r.h.NICs {
 		nic := &r.h.NICs[i]
-		ofMember := slices.ContainsFunc(nic.Ports, func(d topology.Netdev) bool { return slices.Contains(b.Members, d.Name) })
+		ofMember := slices.ContainsFunc(nic.Ports, func(d topology.Netdev) bool {
+			return slices.Contains(b.Members, d.Name)
+		})
 		for j := range nic.Devices {
 			d := &nic.Devices[j]
 			if hasGIDOf(d, b.Name) || ofMember && strings.Contains(d.Name, "_bond_") {

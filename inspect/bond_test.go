@@ -55,7 +55,8 @@ func TestReadBonds(t *testing.T) {
 				sys/devices/pci0000:15/0000:18:00.0/net/ens1/speed = 25000
 				sys/class/infiniband/mlx5_bond_0 -> ../../devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0
 				sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0/node_type = 1: CA`,
-			want: []topology.Bond{{Name: "bond0", Mode: "active-backup", Members: []string{"ens1"}, RDMA: []string{"mlx5_bond_0"}}},
+			want: []topology.Bond{{Name: "bond0", Mode: "active-backup", Members: []string{"ens1"},
+				RDMA: []string{"mlx5_bond_0"}}},
 		},
 		{
 			name: "only members that are up count",
@@ -69,7 +70,8 @@ func TestReadBonds(t *testing.T) {
 				sys/class/net/eth1/speed = 1000
 				sys/class/net/eth1/carrier = 1`,
 			want: []topology.Bond{{
-				Name: "bond1", Mode: "active-backup", HashPolicy: "layer2", Members: []string{"eth0", "eth1"}, Active: "eth1",
+				Name: "bond1", Mode: "active-backup", HashPolicy: "layer2", Members: []string{"eth0", "eth1"},
+				Active:    "eth1",
 				SpeedMbps: new(int64(1000)),
 			}},
 		},

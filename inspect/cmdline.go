@@ -11,8 +11,8 @@ type kernelArg struct {
 // key returns the name as the kernel compares it: "-" and "_" are the same.
 func (a kernelArg) key() string { return strings.ReplaceAll(a.name, "-", "_") }
 
-// parseCmdline splits a command line as the kernel does: at white space outside of double quotes. Quotes around a value, or around a whole word,
-// are dropped. What follows "--" is for init.
+// parseCmdline splits a command line as the kernel does: at white space outside of double quotes.
+// Quotes around a value, or around a whole word, are dropped. What follows "--" is for init.
 //
 // Source: next_arg in lib/cmdline.c; Documentation/admin-guide/kernel-parameters.rst.
 func parseCmdline(s string) []kernelArg {

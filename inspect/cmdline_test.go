@@ -22,7 +22,8 @@ var cmdlines = []struct {
 	{"what is for init", "ro isolcpus=1-3 -- isolcpus=4", []kernelArg{{"ro", ""}, {"isolcpus", "1-3"}}},
 	{"quotes that stay open", `a="b c`, []kernelArg{{"a", "b c"}}},
 	{"a value without a name", "=x y", []kernelArg{{"y", ""}}},
-	{"the same twice", "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8", []kernelArg{{"hugepagesz", "1G"}, {"hugepages", "4"}, {"hugepagesz", "2M"}, {"hugepages", "8"}}},
+	{"the same twice", "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8", []kernelArg{{"hugepagesz", "1G"},
+		{"hugepages", "4"}, {"hugepagesz", "2M"}, {"hugepages", "8"}}},
 	{"nothing", " ", nil},
 }
 

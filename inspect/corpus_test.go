@@ -20,10 +20,12 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-var updateCorpus = flag.Bool("update-corpus", false, "rewrite testdata/corpus.tsv from the directory that RACKLESS_CORPUS names")
+var updateCorpus = flag.Bool("update-corpus", false,
+	"rewrite testdata/corpus.tsv from the directory that RACKLESS_CORPUS names")
 
-// corpusPlaces are where copies of the collection are kept, by the start of a file's name in it. What a licence does not let us keep is read
-// where RACKLESS_CORPUS names a directory with the whole collection.
+// corpusPlaces are where copies of the collection are kept, by the start of a file's name in it.
+// What a licence does not let us keep is read where RACKLESS_CORPUS names a directory with the
+// whole collection.
 var corpusPlaces = []struct{ prefix, dir string }{
 	{"ghw/", "testdata/corpus/ghw"},
 	{"procfs/", "testdata/corpus/procfs"},
@@ -105,8 +107,10 @@ func summary(h *topology.Host) string {
 		sum := sha256.Sum256([]byte(list))
 		list = fmt.Sprintf("%s... %x", list[:60], sum[:4])
 	}
-	return fmt.Sprintf("packages %d cores %d cpus %d l3 %d pci %d gpus %d nics %d disks %d unread %d nodes [%s] paths [%s] findings [%s]",
-		len(h.Packages), len(h.Cores), h.CPUs.Online.Len(), len(h.L3), len(h.PCI), len(h.GPUs), len(h.NICs), len(h.Storage), len(h.Unread),
+	return fmt.Sprintf("packages %d cores %d cpus %d l3 %d pci %d gpus %d nics %d disks %d unread %d nodes [%s] "+
+		"paths [%s] findings [%s]",
+		len(h.Packages), len(h.Cores), h.CPUs.Online.Len(), len(h.L3), len(h.PCI), len(h.GPUs), len(h.NICs),
+		len(h.Storage), len(h.Unread),
 		list, strings.Join(paths, " "), strings.Join(slices.Compact(slices.Sorted(slices.Values(ids))), " "))
 }
 
@@ -120,8 +124,9 @@ func outcome(t *testing.T, path string) string {
 	return summary(h)
 }
 
-// Every machine of the collection comes out as it did when somebody looked at it. The comparison with what other tools found in the same files
-// is made elsewhere (hwloc_reference_test.go, hwlocxml, smi, nccl, lspci); this one sees every change of every machine.
+// Every machine of the collection comes out as it did when somebody looked at it. The comparison
+// with what other tools found in the same files is made elsewhere (hwloc_reference_test.go,
+// hwlocxml, smi, nccl, lspci); this one sees every change of every machine.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/corpus.tsv"

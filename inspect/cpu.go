@@ -19,8 +19,8 @@ const cpuDir = "sys/devices/system/cpu"
 // cpuPath returns the path of a file of a CPU.
 func cpuPath(cpu int, file string) string { return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/" + file }
 
-// readCPUs reads which CPUs there are and what they are parts of. A cgroup that leaves this process only some of them changes nothing here: the
-// others are there, and somebody else's.
+// readCPUs reads which CPUs there are and what they are parts of. A cgroup that leaves this process
+// only some of them changes nothing here: the others are there, and somebody else's.
 func (r *reader) readCPUs() {
 	dirs := r.numbered(cpuDir, "cpu")
 	c := &r.h.CPUs
@@ -32,7 +32,8 @@ func (r *reader) readCPUs() {
 	c.Isolated = r.list(cpuDir + "/isolated")
 	c.NoHzFull = r.list(cpuDir + "/nohz_full")
 	c.SMT = r.word(cpuDir + "/smt/control")
-	t := cpuTopology{r: r, x86: strings.HasPrefix(r.h.System.Arch, "i") && strings.HasSuffix(r.h.System.Arch, "86") || r.h.System.Arch == "x86_64"}
+	t := cpuTopology{r: r, x86: strings.HasPrefix(r.h.System.Arch, "i") && strings.HasSuffix(r.h.System.Arch, "86") ||
+		r.h.System.Arch == "x86_64"}
 	t.read(c.Online)
 	if len(r.h.Cores) == 0 && len(r.h.Packages) == 0 {
 		r.coresFromCPUInfo()
@@ -62,8 +63,9 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 		}
 		return list.Intersect(there)
 	}
-	// Before the list (2.6.29), each CPU that can be taken offline says for itself. What is taken offline loses its topology at that moment;
-	// a CPU that never had one on a machine where others have is therefore offline.
+	// Before the list (2.6.29), each CPU that can be taken offline says for itself. What is taken
+	// offline loses its topology at that moment; a CPU that never had one on a machine where others
+	// have is therefore offline.
 	var online, withTopology []int
 	for _, cpu := range dirs {
 		if on := r.flag(cpuPath(cpu, "online")); on != nil && !*on {
@@ -80,8 +82,8 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 	return topology.CPUs(online...)
 }
 
-// A cpuTopology collects cores, packages and caches. A file that several CPUs share is read for the first of them only: on a machine of 256 CPUs
-// that is a tenth of the files.
+// A cpuTopology collects cores, packages and caches. A file that several CPUs share is read for the
+// first of them only: on a machine of 256 CPUs that is a tenth of the files.
 type cpuTopology struct {
 	r      *reader
 	x86    bool
@@ -99,8 +101,9 @@ type cpuTopology struct {
 	byID           map[int]int     // indexes of packages by their number
 }
 
-// A fileOf reads a set of CPUs from one of several files: a mask or a list, by a new name or an old one. Which names there are differs from kernel
-// to kernel but not from CPU to CPU, so the name that worked is tried first. Masks are in every kernel since 2.6.16, and come before lists.
+// A fileOf reads a set of CPUs from one of several files: a mask or a list, by a new name or an old
+// one. Which names there are differs from kernel to kernel but not from CPU to CPU, so the name
+// that worked is tried first. Masks are in every kernel since 2.6.16, and come before lists.
 type fileOf struct {
 	names []string
 	known int // index of the name that worked
@@ -156,8 +159,8 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 	t.linkCores()
 }
 
-// id returns a number that the kernel gives to a part of the machine; nil where it gives none, or -1. Such numbers come from firmware and may
-// be large.
+// id returns a number that the kernel gives to a part of the machine; nil where it gives none, or
+// -1. Such numbers come from firmware and may be large.
 func (t *cpuTopology) id(p string) *int {
 	v := t.r.number(p)
 	if v == nil || *v > math.MaxInt32 {
@@ -188,9 +191,10 @@ func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, don
 	t.r.h.Cores = append(t.r.h.Cores, c)
 }
 
-// coresInside reports whether the "threads" that the kernel lists are cores of their own. AMD's families 15h and 16h (Bulldozer to Puma) share
-// caches and the floating-point unit between two integer cores, and older kernels call these two siblings while numbering them apart. One
-// core with several threads tells for the whole machine.
+// coresInside reports whether the "threads" that the kernel lists are cores of their own. AMD's
+// families 15h and 16h (Bulldozer to Puma) share caches and the floating-point unit between two
+// integer cores, and older kernels call these two siblings while numbering them apart. One core
+// with several threads tells for the whole machine.
 func (t *cpuTopology) coresInside(threads topology.CPUSet, id *int) bool {
 	if t.apart == nil {
 		t.apart = new(false)
@@ -222,8 +226,9 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 		p.CPUs = p.CPUs.Union(set.Difference(t.inPkg))
 	}
 	t.inPkg = t.inPkg.Union(p.CPUs)
-	// Two sets of one number are one package where no set is read, and on x86: there the number comes from the APIC ID, while kernels before
-	// 3.18 list only the siblings in the same NUMA node (Cluster-on-Die). Elsewhere the sets are right: old Itaniums have two packages of one
+	// Two sets of one number are one package where no set is read, and on x86: there the number
+	// comes from the APIC ID, while kernels before 3.18 list only the siblings in the same NUMA
+	// node (Cluster-on-Die). Elsewhere the sets are right: old Itaniums have two packages of one
 	// number on a bus.
 	if i, ok := t.byID[p.ID]; ok && id != nil && (set == nil || t.x86) {
 		q := &t.r.h.Packages[i]
@@ -234,8 +239,8 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	t.r.h.Packages = append(t.r.h.Packages, p)
 }
 
-// numberPackages gives a number to packages without one of their own, or whose number another has: the lowest that is free, in the order of their
-// CPUs.
+// numberPackages gives a number to packages without one of their own, or whose number another has:
+// the lowest that is free, in the order of their CPUs.
 func (t *cpuTopology) numberPackages() {
 	taken := map[int]bool{}
 	var without []*topology.Package
@@ -256,8 +261,8 @@ func (t *cpuTopology) numberPackages() {
 	}
 }
 
-// addDies adds the dies of packages that have more than one. Architectures without dies list each CPU as one; kernels before 5.2 have no such
-// files.
+// addDies adds the dies of packages that have more than one. Architectures without dies list each
+// CPU as one; kernels before 5.2 have no such files.
 func (t *cpuTopology) addDies() {
 	for i := range t.r.h.Packages {
 		p := &t.r.h.Packages[i]
@@ -327,7 +332,8 @@ func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 			set = &threads // Itanium kernels leave the mask of a core's own cache empty
 		}
 		if !set.Contains(cpu) || set.Overlaps(t.inL3) {
-			t.r.unread(cache+t.caches.names[t.caches.known], "CPUs "+set.String()+" cannot be those that share this cache")
+			t.r.unread(cache+t.caches.names[t.caches.known], "CPUs "+set.String()+
+				" cannot be those that share this cache")
 			continue
 		}
 		t.inL3 = t.inL3.Union(*set)
@@ -353,7 +359,8 @@ func (r *reader) cacheSize(p string) *uint64 {
 	return new(kib << 10)
 }
 
-// readCoreKinds tells the cores of hybrid machines apart: Intel's by the PMU that counts for them, ARM's by their capacity.
+// readCoreKinds tells the cores of hybrid machines apart: Intel's by the PMU that counts for them,
+// ARM's by their capacity.
 //
 // Source: Documentation/admin-guide/perf/, /sys/devices/cpu_core (5.13); Documentation/scheduler/sched-capacity.rst.
 func (r *reader) readCoreKinds() {
@@ -377,12 +384,13 @@ func (r *reader) readCoreKinds() {
 	}
 }
 
-// capacityGap is by what factor the capacities of two kinds of cores differ at least. Cores of one kind differ too, by what frequency the maker
-// allows each: up to a tenth.
+// capacityGap is by what factor the capacities of two kinds of cores differ at least. Cores of one
+// kind differ too, by what frequency the maker allows each: up to a tenth.
 const capacityGap = 1.2
 
-// readCapacities reads the capacity of each core relative to the strongest one's 1024. The widest gap parts strong cores from weak ones: a few
-// cores that are a little stronger than the rest ("prime" cores) are of the same kind as these.
+// readCapacities reads the capacity of each core relative to the strongest one's 1024. The widest
+// gap parts strong cores from weak ones: a few cores that are a little stronger than the rest
+// ("prime" cores) are of the same kind as these.
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
@@ -410,8 +418,8 @@ func (r *reader) readCapacities() {
 	}
 }
 
-// coresFromCPUInfo makes what it can of /proc/cpuinfo, where /sys shows no topology: CPUs on every architecture, cores and packages on those that
-// print them (x86, Itanium, LoongArch, MIPS).
+// coresFromCPUInfo makes what it can of /proc/cpuinfo, where /sys shows no topology: CPUs on every
+// architecture, cores and packages on those that print them (x86, Itanium, LoongArch, MIPS).
 func (r *reader) coresFromCPUInfo() {
 	info := r.readCPUInfo(true)
 	if cpus := info.cpus(); !cpus.IsEmpty() && !r.exists(cpuDir+"/online") {
@@ -425,7 +433,8 @@ func (r *reader) coresFromCPUInfo() {
 	r.h.Packages, r.h.Cores = packages, cores
 }
 
-// cpus returns the CPUs that the file lists, and CPU 0 where it lists none but is there: kernels for one CPU need no number.
+// cpus returns the CPUs that the file lists, and CPU 0 where it lists none but is there: kernels
+// for one CPU need no number.
 func (c cpuinfo) cpus() topology.CPUSet {
 	var ids []int
 	for _, p := range c.processors {
@@ -441,8 +450,8 @@ func (c cpuinfo) cpus() topology.CPUSet {
 	return topology.CPUs(ids...)
 }
 
-// topology groups CPUs by package and core. It is not ok where a package has more CPUs than it says it has: a cluster that shows several machines
-// as one numbers each machine's packages from 0.
+// topology groups CPUs by package and core. It is not ok where a package has more CPUs than it says
+// it has: a cluster that shows several machines as one numbers each machine's packages from 0.
 func (c cpuinfo) topology() (packages []topology.Package, cores []topology.Core, ok bool) {
 	first := func(f map[string]string, keys ...string) (int, bool) {
 		for _, k := range keys {

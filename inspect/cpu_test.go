@@ -109,7 +109,8 @@ func TestReadCPUs(t *testing.T) {
 		},
 		{
 			"a kernel before the list of online CPUs",
-			topo(0, "thread_siblings=01 core_id=0").with(topo(1, "thread_siblings=02 core_id=1"), topo(2, "thread_siblings=04 core_id=2"),
+			topo(0, "thread_siblings=01 core_id=0").with(topo(1, "thread_siblings=02 core_id=1"),
+				topo(2, "thread_siblings=04 core_id=2"),
 				files{cpuPath(1, "online"): "0", cpuPath(2, "online"): "1", cpuPath(3, "crash_notes"): "0"}),
 			lines("online 0,2", "core 0: #0", "core 2: #2"),
 		},
@@ -132,7 +133,8 @@ func TestReadCPUs(t *testing.T) {
 			topo(0, "core_id=0 thread_siblings=1 core_siblings=1 physical_package_id=0").
 				with(topo(1, "core_id=0 thread_siblings=2 core_siblings=2 physical_package_id=0"),
 					topo(2, "core_id=0 thread_siblings=4 core_siblings=4 physical_package_id=512")),
-			lines("online 0-2", "package 0: 0", "package 1: 1", "package 512: 2", "core 0: P0 #0", "core 1: P1 #0", "core 2: P512 #0"),
+			lines("online 0-2", "package 0: 0", "package 1: 1", "package 512: 2", "core 0: P0 #0", "core 1: P1 #0",
+				"core 2: P512 #0"),
 		},
 		{
 			"siblings that end at the NUMA node, on x86",
@@ -144,7 +146,8 @@ func TestReadCPUs(t *testing.T) {
 		},
 		{
 			"package numbers without sets",
-			topo(0, "core_id=0 core_cpus_list=0 physical_package_id=3").with(topo(1, "core_id=1 core_cpus_list=1 physical_package_id=3")),
+			topo(0, "core_id=0 core_cpus_list=0 physical_package_id=3").with(topo(1,
+				"core_id=1 core_cpus_list=1 physical_package_id=3")),
 			lines("online 0-1", "package 3: 0-1", "core 0: P3 #0", "core 1: P3 #1"),
 		},
 		{
@@ -157,7 +160,8 @@ func TestReadCPUs(t *testing.T) {
 		},
 		{
 			"compute units of AMD: siblings with core numbers of their own",
-			topo(0, "core_id=0 thread_siblings=3").with(topo(1, "core_id=1 thread_siblings=3"), topo(2, "core_id=2 thread_siblings=c"),
+			topo(0, "core_id=0 thread_siblings=3").with(topo(1, "core_id=1 thread_siblings=3"),
+				topo(2, "core_id=2 thread_siblings=c"),
 				topo(3, "core_id=3 thread_siblings=c")),
 			lines("online 0-3", "core 0: #0", "core 1: #1", "core 2: #2", "core 3: #3"),
 		},
@@ -186,14 +190,17 @@ func TestReadCPUs(t *testing.T) {
 		},
 		{
 			"a list that ends with a NUL, as kernels of 2021 wrote them",
-			files{cpuPath(0, "topology/core_cpus_list"): "0-1\n\x00", cpuPath(1, "topology/core_cpus_list"): "0-1\n\x00"},
+			files{cpuPath(0, "topology/core_cpus_list"): "0-1\n\x00",
+				cpuPath(1, "topology/core_cpus_list"): "0-1\n\x00"},
 			lines("online 0-1", "core 0-1:"),
 		},
 		{
 			"caches of which one has an empty mask, one is for instructions and one is of level 4",
 			allTopo("0-1", "core_cpus=3").with(files{
-				cpuPath(0, "cache/index2/level"): "3", cpuPath(0, "cache/index2/shared_cpu_map"): "00000000", cpuPath(0, "cache/index2/size"): "9216K",
-				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_map"): "1", cpuPath(0, "cache/index3/type"): "Instruction",
+				cpuPath(0, "cache/index2/level"): "3", cpuPath(0, "cache/index2/shared_cpu_map"): "00000000",
+				cpuPath(0, "cache/index2/size"):  "9216K",
+				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_map"): "1",
+				cpuPath(0, "cache/index3/type"):  "Instruction",
 				cpuPath(0, "cache/index4/level"): "4", cpuPath(0, "cache/index4/shared_cpu_map"): "3",
 			}),
 			lines("online 0-1", "core 0-1: L0", "L3 0-1 9M"),
@@ -201,7 +208,8 @@ func TestReadCPUs(t *testing.T) {
 		{
 			"some cores have no L3, and a size is not told",
 			topo(0, "core_cpus=1").with(topo(1, "core_cpus=2"), files{
-				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_list"): "0", cpuPath(0, "cache/index3/size"): "0K",
+				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_list"): "0",
+				cpuPath(0, "cache/index3/size"):  "0K",
 				cpuPath(1, "cache/index2/level"): "2", cpuPath(1, "cache/index2/shared_cpu_list"): "1",
 			}),
 			lines("online 0-1", "core 0: L0", "core 1:", "L3 0"),
@@ -209,11 +217,14 @@ func TestReadCPUs(t *testing.T) {
 		{
 			"an L3 of other CPUs, and a size that is none",
 			topo(0, "core_cpus=1").with(topo(1, "core_cpus=2"), files{
-				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_list"): "1", cpuPath(0, "cache/index3/size"): "1K",
-				cpuPath(1, "cache/index3/level"): "3", cpuPath(1, "cache/index3/shared_cpu_list"): "1", cpuPath(1, "cache/index3/size"): "big",
+				cpuPath(0, "cache/index3/level"): "3", cpuPath(0, "cache/index3/shared_cpu_list"): "1",
+				cpuPath(0, "cache/index3/size"):  "1K",
+				cpuPath(1, "cache/index3/level"): "3", cpuPath(1, "cache/index3/shared_cpu_list"): "1",
+				cpuPath(1, "cache/index3/size"): "big",
 			}),
 			lines("online 0-1", "core 0:", "core 1: L0", "L3 1",
-				"unread /sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list: CPUs 1 cannot be those that share this cache",
+				"unread /sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list: CPUs 1 cannot be those that share "+
+					"this cache",
 				`unread /sys/devices/system/cpu/cpu1/cache/index3/size: "big" is not a number of KiB`),
 		},
 		{
@@ -230,30 +241,36 @@ func TestReadCPUs(t *testing.T) {
 		{
 			"ARM's prime, big and little cores",
 			topo(0, "core_cpus=1").with(topo(1, "core_cpus=2"), topo(2, "core_cpus=4"), files{
-				cpuPath(0, "cpu_capacity"): "250", cpuPath(1, "cpu_capacity"): "870", cpuPath(2, "cpu_capacity"): "1024",
+				cpuPath(0, "cpu_capacity"): "250", cpuPath(1, "cpu_capacity"): "870",
+				cpuPath(2, "cpu_capacity"): "1024",
 			}),
 			lines("online 0-2", "core 0: efficiency", "core 1: performance", "core 2: performance"),
 		},
 		{
 			"ARM's cores of one kind, some a little faster",
-			topo(0, "core_cpus=1").with(topo(1, "core_cpus=2"), files{cpuPath(0, "cpu_capacity"): "984", cpuPath(1, "cpu_capacity"): "1024"}),
+			topo(0, "core_cpus=1").with(topo(1, "core_cpus=2"), files{cpuPath(0, "cpu_capacity"): "984",
+				cpuPath(1, "cpu_capacity"): "1024"}),
 			lines("online 0-1", "core 0:", "core 1:"),
 		},
 		{
 			"no topology, and /proc/cpuinfo knows it",
-			files{"proc/cpuinfo": "processor\t: 0\nphysical id\t: 0\nsiblings\t: 2\ncore id\t\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\nsiblings\t: 2\ncore id\t\t: 0\n\n" +
+			files{"proc/cpuinfo": "processor\t: 0\nphysical id\t: 0\nsiblings\t: 2\ncore id\t\t: 0\n\nprocessor\t: " +
+				"1\nphysical id\t: 0\nsiblings\t: 2\ncore id\t\t: 0\n\n" +
 				"processor\t: 2\nphysical id\t: 1\nsiblings\t: 2\ncore id\t\t: 3"},
 			lines("online 0-2", "package 0: 0-1", "package 1: 2", "core 0-1: P0 #0", "core 2: P1 #3"),
 		},
 		{
 			"no topology, and directories for a part of the CPUs only",
-			files{cpuPath(3, "physical_id"): "3", "proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n\nprocessor\t: 2\n\nprocessor\t: 3\n\ntimebase\t: 14318000"},
+			files{cpuPath(3, "physical_id"): "3", "proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n\nprocessor\t: " +
+				"2\n\nprocessor\t: 3\n\ntimebase\t: 14318000"},
 			lines("online 0-3"),
 		},
 		{
 			"/proc/cpuinfo of two machines shown as one",
-			files{"proc/cpuinfo": "processor\t: 0\nphysical id\t: 1\nsiblings\t: 1\ncore id\t\t: 0\n\nprocessor\t: 1\nphysical id\t: 1\nsiblings\t: 1\ncore id\t\t: 0"},
-			lines("online 0-1", "unread /proc/cpuinfo: more CPUs than siblings in a package: packages and cores cannot be told apart"),
+			files{"proc/cpuinfo": "processor\t: 0\nphysical id\t: 1\nsiblings\t: 1\ncore id\t\t: 0\n\nprocessor\t: " +
+				"1\nphysical id\t: 1\nsiblings\t: 1\ncore id\t\t: 0"},
+			lines("online 0-1", "unread /proc/cpuinfo: more CPUs than siblings in a package: packages and cores "+
+				"cannot be told apart"),
 		},
 		{"nothing at all", files{}, lines("online ")},
 	}
@@ -284,15 +301,18 @@ func TestCPUStates(t *testing.T) {
 		{
 			"all lists",
 			allTopo("0-5", "core_cpus=3f").with(files{
-				cpuDir + "/present": "0-5", cpuDir + "/online": "0-4", cpuDir + "/offline": "5-63", cpuDir + "/isolated": "2-3",
+				cpuDir + "/present": "0-5", cpuDir + "/online": "0-4", cpuDir + "/offline": "5-63",
+				cpuDir + "/isolated":  "2-3",
 				cpuDir + "/nohz_full": "2", cpuDir + "/smt/control": "on",
 			}),
-			topology.CPUStates{Present: set("0-5"), Online: *set("0-4"), Offline: set("5"), Isolated: set("2-3"), NoHzFull: set("2"), SMT: "on"},
+			topology.CPUStates{Present: set("0-5"), Online: *set("0-4"), Offline: set("5"), Isolated: set("2-3"),
+				NoHzFull: set("2"), SMT: "on"},
 		},
 		{
 			"nothing is isolated",
 			files{cpuPath(0, "topology/core_cpus"): "1", cpuDir + "/isolated": "", cpuDir + "/nohz_full": "  (null)"},
-			topology.CPUStates{Present: set("0"), Online: *set("0"), Offline: set(""), Isolated: set(""), NoHzFull: set("")},
+			topology.CPUStates{Present: set("0"), Online: *set("0"), Offline: set(""), Isolated: set(""),
+				NoHzFull: set("")},
 		},
 		{
 			"a kernel that tells nothing: unknown is not empty",
@@ -301,7 +321,8 @@ func TestCPUStates(t *testing.T) {
 		},
 		{
 			"a list that is broken or hidden is not known",
-			files{cpuPath(0, "topology/core_cpus"): "1", cpuDir + "/isolated": "5-2", cpuDir + "/nohz_full": "unreadable"},
+			files{cpuPath(0, "topology/core_cpus"): "1", cpuDir + "/isolated": "5-2",
+				cpuDir + "/nohz_full": "unreadable"},
 			topology.CPUStates{Present: set("0"), Online: *set("0"), Offline: set("")},
 		},
 	}
@@ -348,7 +369,8 @@ func TestFewReadsOnALargeMachine(t *testing.T) {
 	if len(r.h.Cores) != 128 || len(r.h.L3) != 16 || len(r.h.Packages) != 2 {
 		t.Fatalf("%d cores, %d L3, %d packages; want 128, 16, 2", len(r.h.Cores), len(r.h.L3), len(r.h.Packages))
 	}
-	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type, set, size. The rest is once.
+	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type,
+	// set, size. The rest is once.
 	if limit := int64(128*4 + 16*5 + 60); asked.Load() > limit {
 		t.Errorf("%d reads; want at most %d", asked.Load(), limit)
 	}

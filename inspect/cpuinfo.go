@@ -9,17 +9,19 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// cpuinfoHead is how much of /proc/cpuinfo is read first: the whole file of a small machine, the first CPUs of a large one. The kernel makes the
-// text as it is read, and on x86 asks every CPU for its frequency by then: nobody should wait for the other 255.
+// cpuinfoHead is how much of /proc/cpuinfo is read first: the whole file of a small machine, the
+// first CPUs of a large one. The kernel makes the text as it is read, and on x86 asks every CPU for
+// its frequency by then: nobody should wait for the other 255.
 const cpuinfoHead = 16 << 10
 
-// A cpuinfo is /proc/cpuinfo, or its beginning. Every architecture has a form of its own; what they share is "key : value" lines and a paragraph
-// for each CPU that starts with "processor : N".
+// A cpuinfo is /proc/cpuinfo, or its beginning. Every architecture has a form of its own; what they
+// share is "key : value" lines and a paragraph for each CPU that starts with "processor : N".
 //
 // Source: show_cpuinfo in arch/*/kernel/ of the kernel.
 type cpuinfo struct {
 	processors []processor
-	// common are the lines that belong to no CPU: before the first one (old ARM), after the last one (POWER), or all of them (Alpha, SPARC).
+	// common are the lines that belong to no CPU: before the first one (old ARM), after the last
+	// one (POWER), or all of them (Alpha, SPARC).
 	common map[string]string
 }
 
@@ -96,8 +98,8 @@ func parseCPUInfo(text string) cpuinfo {
 	return c
 }
 
-// processorID recognises the line that a CPU's paragraph starts with, and s390's "processor 0: ...". Old ARM kernels have a "Processor" line
-// with the model's name.
+// processorID recognises the line that a CPU's paragraph starts with, and s390's "processor 0:
+// ...". Old ARM kernels have a "Processor" line with the model's name.
 func processorID(key, value string) (int, bool) {
 	digits, ok := value, key == "processor"
 	if !ok {
@@ -118,8 +120,9 @@ func addPairs(fields map[string]string, s string) {
 	}
 }
 
-// get returns the first value of these names that is there: of the first CPU, or of no CPU. Where no empty line parts the CPUs from what is true
-// of all of them (early 64-bit ARM), that is with the last CPU.
+// get returns the first value of these names that is there: of the first CPU, or of no CPU. Where
+// no empty line parts the CPUs from what is true of all of them (early 64-bit ARM), that is with
+// the last CPU.
 func (c cpuinfo) get(keys ...string) string {
 	places := []map[string]string{c.common}
 	if n := len(c.processors); n > 0 {
@@ -177,7 +180,8 @@ func (c cpuinfo) arch() string {
 	return ""
 }
 
-// bigEndianPower tells CPUs that no kernel runs in little-endian mode from POWER8 and later, of which the file does not tell the byte order.
+// bigEndianPower tells CPUs that no kernel runs in little-endian mode from POWER8 and later, of
+// which the file does not tell the byte order.
 func bigEndianPower(cpu string) bool {
 	for _, name := range []string{"PPC970", "Cell", "POWER4", "POWER5", "POWER6", "POWER7"} {
 		if strings.HasPrefix(cpu, name) {
@@ -205,8 +209,8 @@ func (c cpuinfo) model() string {
 	return strings.Join(strings.Fields(name), " ")
 }
 
-// armModels names cores of 64-bit ARM servers and workstations, whose kernel prints only the numbers of the main ID register: implementer and
-// part.
+// armModels names cores of 64-bit ARM servers and workstations, whose kernel prints only the
+// numbers of the main ID register: implementer and part.
 //
 // Source: the technical reference manual of each core, register MIDR_EL1.
 var armModels = map[[2]string]string{

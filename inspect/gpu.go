@@ -22,7 +22,8 @@ func (g gpus) at(a topology.PCIAddr) *topology.GPU {
 	return g[a]
 }
 
-// readGPUs reads what drivers say of GPUs. A GPU that no driver describes is known by its PCI function alone, and is left to Host.Complete.
+// readGPUs reads what drivers say of GPUs. A GPU that no driver describes is known by its PCI
+// function alone, and is left to Host.Complete.
 func (r *reader) readGPUs() {
 	found := gpus{}
 	r.readDRM(found)
@@ -33,7 +34,8 @@ func (r *reader) readGPUs() {
 	}
 }
 
-// readDRM reads the cards of the direct rendering manager: every GPU whose driver can show a picture, and amdgpu's compute cards.
+// readDRM reads the cards of the direct rendering manager: every GPU whose driver can show a
+// picture, and amdgpu's compute cards.
 func (r *reader) readDRM(found gpus) {
 	const class = "sys/class/drm"
 	for _, n := range r.numbered(class, "card") {
@@ -53,14 +55,15 @@ func (r *reader) readDRM(found gpus) {
 	for i := range r.h.PCI { // a dump may hold the PCI devices alone
 		d := &r.h.PCI[i]
 		dir := "sys/bus/pci/devices/" + d.Address.String()
-		if d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD && found[d.Address] == nil && r.exists(dir+"/"+vramTotal) {
+		if d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD && found[d.Address] == nil &&
+			r.exists(dir+"/"+vramTotal) {
 			r.readAMDGPU(found.at(d.Address), dir)
 		}
 	}
 }
 
-// monitor reports whether a display is connected to the card; nil where the card has no connectors. They are directories of their own inside the
-// card's: card1/card1-DP-1/status.
+// monitor reports whether a display is connected to the card; nil where the card has no connectors.
+// They are directories of their own inside the card's: card1/card1-DP-1/status.
 func (r *reader) monitor(p, card string) *bool {
 	var connected *bool
 	for _, name := range r.dir(p) {
@@ -151,8 +154,8 @@ func (r *reader) properties(p string) map[string]uint64 {
 	return out
 }
 
-// kfdAddress returns the function of a compute node: location_id holds bus, device and function as PCI numbers them, and above them, in its
-// highest 4 bits, the number of the partition.
+// kfdAddress returns the function of a compute node: location_id holds bus, device and function as
+// PCI numbers them, and above them, in its highest 4 bits, the number of the partition.
 func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	id, ok := properties["location_id"]
 	domain := properties["domain"]
@@ -160,11 +163,12 @@ func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	if !ok || id > 0xffff || domain > 0xffffffff {
 		return topology.PCIAddr{}, false
 	}
-	return topology.PCIAddr{Domain: uint32(domain), Bus: uint8(id >> 8), Device: uint8(id >> 3 & 0x1f), Function: uint8(id & 7)}, true
+	return topology.PCIAddr{Domain: uint32(domain), Bus: uint8(id >> 8), Device: uint8(id >> 3 & 0x1f),
+		Function: uint8(id & 7)}, true
 }
 
-// gfxName turns 90402 into "gfx942": two decimal digits each for minor version and stepping, which the name has as hexadecimal ones. It is empty
-// for kernels before 5.14, which do not say.
+// gfxName turns 90402 into "gfx942": two decimal digits each for minor version and stepping, which
+// the name has as hexadecimal ones. It is empty for kernels before 5.14, which do not say.
 func gfxName(v uint64) string {
 	major, minor, stepping := v/10000, v/100%100, v%100
 	if major == 0 || major > 99 || minor > 15 || stepping > 15 {

@@ -16,8 +16,9 @@ func TestReadDRMOfProcfsFixture(t *testing.T) {
 	want := []topology.GPU{
 		{Address: pciAddr(t, "0000:00:02.0"), Name: "card1", ConnectedMon: new(true)},
 		{
-			Address: pciAddr(t, "0000:09:00.0"), Name: "card0", MemoryBytes: new(uint64(8573157376)), BAR1Bytes: new(uint64(8573157376)),
-			VBIOS: "115-D050PIL-100", UUID: "0123456789abcdef",
+			Address: pciAddr(t, "0000:09:00.0"), Name: "card0", MemoryBytes: new(uint64(8573157376)),
+			BAR1Bytes: new(uint64(8573157376)),
+			VBIOS:     "115-D050PIL-100", UUID: "0123456789abcdef",
 		},
 	}
 	if diff := cmp.Diff(want, r.h.GPUs); diff != "" {
@@ -65,9 +66,11 @@ func TestReadAMD(t *testing.T) {
 	want := []topology.GPU{
 		{Address: pciAddr(t, "0000:02:00.0"), ComputeArch: "gfx1151"},
 		{
-			Address: pciAddr(t, "0000:c1:00.0"), Name: "card1", Model: "AMD Instinct MI300X OAM", MemoryBytes: new(uint64(206141652992)),
-			BAR1Bytes: new(uint64(206141652992)), VBIOS: "113-M3000100-102", DriverVer: "6.7.0", Partition: "SPX", ComputeArch: "gfx942",
-			NVLinks: new(1),
+			Address: pciAddr(t, "0000:c1:00.0"), Name: "card1", Model: "AMD Instinct MI300X OAM",
+			MemoryBytes: new(uint64(206141652992)),
+			BAR1Bytes:   new(uint64(206141652992)), VBIOS: "113-M3000100-102", DriverVer: "6.7.0", Partition: "SPX",
+			ComputeArch: "gfx942",
+			NVLinks:     new(1),
 		},
 		{Address: pciAddr(t, "0002:01:00.0"), ComputeArch: "gfx90a", NVLinks: new(1)},
 	}
@@ -125,7 +128,8 @@ func TestReadDRM(t *testing.T) {
 				sys/bus/pci/devices/0000:03:00.0/mem_info_vram_total = 17163091968
 				sys/bus/pci/devices/0000:04:00.0/vendor = 0x1002`,
 			pci: []topology.PCIDevice{
-				pciFunction(t, "0000:03:00.0", 0x030000, topology.VendorAMD), pciFunction(t, "0000:04:00.0", 0x030000, topology.VendorAMD),
+				pciFunction(t, "0000:03:00.0", 0x030000, topology.VendorAMD), pciFunction(t, "0000:04:00.0", 0x030000,
+					topology.VendorAMD),
 			},
 			want: []topology.GPU{{Address: pciAddr(t, "0000:03:00.0"), MemoryBytes: new(uint64(17163091968))}},
 		},
@@ -148,8 +152,9 @@ func TestReadDRM(t *testing.T) {
 func TestGFXName(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[uint64]string{
-		90402: "gfx942", 90010: "gfx90a", 90012: "gfx90c", 80003: "gfx803", 100300: "gfx1030", 110000: "gfx1100", 120001: "gfx1201",
-		0: "", 9999: "", 1600: "", 91600: "", 90016: "", 1 << 63: "",
+		90402: "gfx942", 90010: "gfx90a", 90012: "gfx90c", 80003: "gfx803", 100300: "gfx1030", 110000: "gfx1100",
+		120001: "gfx1201",
+		0:      "", 9999: "", 1600: "", 91600: "", 90016: "", 1 << 63: "",
 	} {
 		if got := gfxName(v); got != want {
 			t.Errorf("gfxName(%d) = %q; want %q", v, got, want)

@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// sniffHostJSON reports whether text begins as what "rackless inspect -o json" prints. The schema is the first key of it.
+// sniffHostJSON reports whether text begins as what "rackless inspect -o json" prints. The schema
+// is the first key of it.
 func sniffHostJSON(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) == 0 || head[0] != '{' {

@@ -41,7 +41,8 @@ func TestAHostReadsBackFromItsJSON(t *testing.T) {
 			if got.Provenance.Name != "host.json" {
 				t.Errorf("it is called %q", got.Provenance.Name)
 			}
-			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(topology.Provenance{}, "Name")); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(topology.Provenance{},
+				"Name")); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -63,10 +64,12 @@ func TestAFileIsNeverThisMachine(t *testing.T) {
 func TestBrokenHostJSONIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ text, want string }{
-		"cut off":          {`{"schema":"rackless/host/v1","numa_nodes":[{"id":`, "host.json: not as \"rackless inspect -o json\" prints a host"},
-		"a wrong address":  {`{"schema":"rackless/host/v1","pci":[{"address":"06:zz"}]}`, "06:zz"},
-		"another document": {`{"of":"rackless/host/v1","schema":"rackless/plan/v1"}`, `schema "rackless/plan/v1", want "rackless/host/v1"`},
-		"no host at all":   {`{"schema":"rackless/plan/v1"}`, "not a machine in a form that rackless knows"},
+		"cut off": {`{"schema":"rackless/host/v1","numa_nodes":[{"id":`,
+			"host.json: not as \"rackless inspect -o json\" prints a host"},
+		"a wrong address": {`{"schema":"rackless/host/v1","pci":[{"address":"06:zz"}]}`, "06:zz"},
+		"another document": {`{"of":"rackless/host/v1","schema":"rackless/plan/v1"}`,
+			`schema "rackless/plan/v1", want "rackless/host/v1"`},
+		"no host at all": {`{"schema":"rackless/plan/v1"}`, "not a machine in a form that rackless knows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,8 @@ type found struct {
 	packages  []foundSet
 	cores, l3 []foundSet
 	pci       map[topology.PCIAddr]topology.CPUSet // CPUs that are near
-	wholeIO   bool                                 // all functions are listed, not only those that hwloc finds interesting
+	// all functions are listed, not only those that hwloc finds interesting
+	wholeIO bool
 }
 
 // A foundSet is an object with CPUs. Without a number hwloc did not know it.
@@ -60,7 +61,8 @@ func (o *foundObject) complete() topology.CPUSet {
 	return o.cpus
 }
 
-// collect adds an object and those below it. near are the CPUs of the closest object that is neither memory nor a device.
+// collect adds an object and those below it. near are the CPUs of the closest object that is
+// neither memory nor a device.
 func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	switch o.kind {
 	case "NUMANode":
@@ -109,7 +111,8 @@ func newFound() *found {
 }
 
 // consoleLine is an object of lstopo's text: "    NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
-var consoleLine = regexp.MustCompile(`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
+var consoleLine = regexp.MustCompile(
+	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
 
 // parseConsole parses lstopo's text, verbose or not: a tree by indentation, then what is known besides.
 func parseConsole(text string) (*found, error) {
@@ -151,7 +154,8 @@ func parseConsole(text string) (*found, error) {
 			inMatrix = false
 		}
 		m := consoleLine.FindStringSubmatch(line)
-		if m == nil || !strings.Contains(line, "#") && !strings.HasPrefix(line, "Machine") && !strings.HasPrefix(line, "System") {
+		if m == nil || !strings.Contains(line, "#") && !strings.HasPrefix(line, "Machine") && !strings.HasPrefix(line,
+			"System") {
 			continue
 		}
 		indent := len(m[1])

@@ -26,7 +26,8 @@ type reference struct {
 	wholeIO bool
 }
 
-// references lists the tests of hwloc that are here: those with a ".test" file that names source and target, and older ones by name.
+// references lists the tests of hwloc that are here: those with a ".test" file that names source
+// and target, and older ones by name.
 func references(t *testing.T) []reference {
 	t.Helper()
 	var out []reference
@@ -155,7 +156,8 @@ func differences(h *topology.Host, f *found) []string {
 }
 
 // memoryKinds are hwloc's words for kinds of memory.
-var memoryKinds = map[string]string{"DRAM": kindDRAM, "HBM": kindHBM, "MCDRAM": kindHBM, "NVM": kindNVDIMM, "GPUMemory": kindGPU}
+var memoryKinds = map[string]string{"DRAM": kindDRAM, "HBM": kindHBM, "MCDRAM": kindHBM, "NVM": kindNVDIMM,
+	"GPUMemory": kindGPU}
 
 func value(p *uint64) uint64 {
 	if p == nil {
@@ -174,15 +176,18 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 			theirs, ok := f.distances[[2]int{from.ID, to}]
 			if !ok {
 				// hwloc shows no matrix of one node, nor for a matrix that says nothing.
-				if len(f.nodes) > 1 && len(f.distances) > 0 && from.Distances != nil && hasNode(f, from.ID) && hasNode(f, to) {
-					out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc none", from.ID, to, from.Distances[j]))
+				if len(f.nodes) > 1 && len(f.distances) > 0 && from.Distances != nil && hasNode(f, from.ID) &&
+					hasNode(f, to) {
+					out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc none", from.ID, to,
+						from.Distances[j]))
 				}
 				continue
 			}
 			if from.Distances == nil {
 				out = append(out, fmt.Sprintf("distance %d-%d: rackless none, hwloc %d", from.ID, to, theirs))
 			} else if from.Distances[j] != theirs {
-				out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc %d", from.ID, to, from.Distances[j], theirs))
+				out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc %d", from.ID, to, from.Distances[j],
+					theirs))
 			}
 		}
 	}
@@ -203,7 +208,8 @@ func setDifferences(h *topology.Host, f *found) []string {
 	for _, c := range h.L3 {
 		caches = append(caches, foundSet{nil, c.CPUs})
 	}
-	return slices.Concat(compareSets("package", packages, f.packages), compareSets("core", cores, f.cores), compareSets("L3", caches, f.l3))
+	return slices.Concat(compareSets("package", packages, f.packages), compareSets("core", cores, f.cores),
+		compareSets("L3", caches, f.l3))
 }
 
 // compareSets compares two lists of sets. Numbers are compared where both have one.
@@ -221,7 +227,8 @@ func compareSets(what string, ours, theirs []foundSet) []string {
 			theirs = theirs[1:]
 		default:
 			if a, b := ours[0].id, theirs[0].id; a != nil && b != nil && *a != *b {
-				out = append(out, fmt.Sprintf("number of %s of CPUs %v: rackless %d, hwloc %d", what, ours[0].cpus, *a, *b))
+				out = append(out, fmt.Sprintf("number of %s of CPUs %v: rackless %d, hwloc %d", what, ours[0].cpus, *a,
+					*b))
 			}
 			ours, theirs = ours[1:], theirs[1:]
 		}
@@ -229,7 +236,8 @@ func compareSets(what string, ours, theirs []foundSet) []string {
 	return out
 }
 
-// pciDifferences compares the functions that hwloc shows, and where they are. hwloc attaches a device that is near to no CPUs to the machine.
+// pciDifferences compares the functions that hwloc shows, and where they are. hwloc attaches a
+// device that is near to no CPUs to the machine.
 func pciDifferences(h *topology.Host, f *found) []string {
 	var out []string
 	tree := topology.NewTree(h)
@@ -259,8 +267,8 @@ func pciDifferences(h *topology.Host, f *found) []string {
 	return out
 }
 
-// TestHostsAgreeWithHwloc reads every dump and compares the Host with what hwloc found. Each difference has to be decided, and each decision has
-// to be about a difference that is there.
+// TestHostsAgreeWithHwloc reads every dump and compares the Host with what hwloc found. Each
+// difference has to be decided, and each decision has to be about a difference that is there.
 func TestHostsAgreeWithHwloc(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -1,10 +1,11 @@
 // Package inspect reads a machine into a topology.Host: the live one, or any tree of its /sys and /proc.
 //
-// A missing file is normal: containers, virtual machines and kernels without NUMA lack many. What is missing leaves its field unset; what is
-// there and cannot be read or understood is also listed in Host.Unread, with the reason. Nothing is guessed without saying so.
+// A missing file is normal: containers, virtual machines and kernels without NUMA lack many. What
+// is missing leaves its field unset; what is there and cannot be read or understood is also listed
+// in Host.Unread, with the reason. Nothing is guessed without saying so.
 //
-// Dumps of other tools (hwloc XML, NCCL XML, nvidia-smi topo -m, lspci) are read by inspect/dump; archives and directories become file systems
-// in inspect/tree.
+// Dumps of other tools (hwloc XML, NCCL XML, nvidia-smi topo -m, lspci) are read by inspect/dump;
+// archives and directories become file systems in inspect/tree.
 package inspect
 
 import (
@@ -20,10 +21,11 @@ import (
 type Source struct {
 	// Name is what messages and the provenance call it: a file or a directory; "/" for the live machine.
 	Name string
-	// FS is the machine's root directory. Reading links (fs.ReadLinkFS) must work, and links that stand for directories must be followed.
+	// FS is the machine's root directory. Reading links (fs.ReadLinkFS) must work, and links that
+	// stand for directories must be followed.
 	FS fs.FS
-	// Run runs a command on the machine, or gives its recorded output; nil where there are none. fs.ErrNotExist stands for a program that is
-	// not there.
+	// Run runs a command on the machine, or gives its recorded output; nil where there are none.
+	// fs.ErrNotExist stands for a program that is not there.
 	Run func(ctx context.Context, argv ...string) ([]byte, error)
 	// Live is set where FS is the root directory of the machine that runs rackless.
 	Live bool
@@ -32,10 +34,11 @@ type Source struct {
 // ErrNoMachine is the error of Read when the tree has neither CPUs nor memory nor PCI devices.
 var ErrNoMachine = errors.New("nothing of a machine found: no sys/devices, no sys/bus/pci/devices, no proc/cpuinfo")
 
-// Read reads a machine. An error means that nothing could be made of the source at all, or that ctx ended; whatever else goes wrong is in
-// Host.Unread.
+// Read reads a machine. An error means that nothing could be made of the source at all, or that ctx
+// ended; whatever else goes wrong is in Host.Unread.
 func Read(ctx context.Context, src Source) (*topology.Host, error) {
-	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: src.Name, ThisSystem: src.Live}}
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: src.Name,
+		ThisSystem: src.Live}}
 	if src.Live {
 		h.Provenance.Kind = topology.SourceLive
 	}

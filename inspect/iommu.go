@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Where the kernel shows IOMMUs and their groups. Sources: Documentation/ABI/testing/sysfs-class-iommu and sysfs-kernel-iommu_groups.
+// Where the kernel shows IOMMUs and their groups. Sources:
+// Documentation/ABI/testing/sysfs-class-iommu and sysfs-kernel-iommu_groups.
 const (
 	iommuClass  = "sys/class/iommu"
 	iommuGroups = "sys/kernel/iommu_groups"
@@ -17,7 +18,8 @@ const (
 
 // readIOMMU reads the IOMMUs and the groups that they make of the functions. It comes after readPCI.
 //
-// "There is none" is said only where the kernel's list of IOMMUs is there and is empty: dumps of other tools leave these directories out.
+// "There is none" is said only where the kernel's list of IOMMUs is there and is empty: dumps of
+// other tools leave these directories out.
 func (r *reader) readIOMMU() {
 	units := r.dir(iommuClass) // not nil where it could be listed
 	if len(units) > 0 {
@@ -60,8 +62,9 @@ func (r *reader) readIOMMU() {
 	}
 }
 
-// iommuGroup reads one group. Its members are those functions that link to it, or, where none does, those that it links to. ok is false for the
-// groups of VFIO's no-IOMMU mode, which nothing keeps apart.
+// iommuGroup reads one group. Its members are those functions that link to it, or, where none does,
+// those that it links to. ok is false for the groups of VFIO's no-IOMMU mode, which nothing keeps
+// apart.
 func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMMUGroup, ok bool) {
 	dir := iommuGroups + "/" + strconv.Itoa(id)
 	if len(r.h.IOMMU.Units) == 0 && r.word(dir+"/name") == noIOMMU {
@@ -77,8 +80,9 @@ func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMM
 			}
 		}
 	}
-	// Lines are a first address, a last one and a type. "direct" is what the firmware wants mapped 1:1 and that keeps a device from being given
-	// away; "direct-relaxable" may be given up, and "msi" and "reserved" are in every group.
+	// Lines are a first address, a last one and a type. "direct" is what the firmware wants mapped
+	// 1:1 and that keeps a device from being given away; "direct-relaxable" may be given up, and
+	// "msi" and "reserved" are in every group.
 	for line := range strings.Lines(r.word(dir + "/reserved_regions")) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "direct" {
 			g.Reserved = append(g.Reserved, strings.Join(fields, " "))

@@ -38,15 +38,18 @@ func TestReadIOMMU(t *testing.T) {
 			topology.IOMMU{
 				Enabled: new(true), Units: []string{"dmar0", "dmar1"},
 				Groups: []topology.IOMMUGroup{{
-					ID: 37, Type: "DMA-FQ", Devices: []topology.PCIAddr{gpu, sound}, Reserved: []string{"0x000000007d000000 0x000000007f7fffff direct"},
+					ID: 37, Type: "DMA-FQ", Devices: []topology.PCIAddr{gpu, sound},
+					Reserved: []string{"0x000000007d000000 0x000000007f7fffff direct"},
 				}},
 			},
 			new(37), 0,
 		},
 		{
 			"a dump with groups whose functions have no links",
-			members + "sys/kernel/iommu_groups/37/devices/3f000000.gpu -> ../../../../devices/platform/3f000000.gpu\n", nil,
-			topology.IOMMU{Enabled: new(true), Groups: []topology.IOMMUGroup{{ID: 37, Devices: []topology.PCIAddr{gpu, sound}}}},
+			members + "sys/kernel/iommu_groups/37/devices/3f000000.gpu -> ../../../../devices/platform/3f000000.gpu\n",
+			nil,
+			topology.IOMMU{Enabled: new(true), Groups: []topology.IOMMUGroup{{ID: 37, Devices: []topology.PCIAddr{gpu,
+				sound}}}},
 			new(37), 0,
 		},
 		{
@@ -72,15 +75,18 @@ func TestReadIOMMU(t *testing.T) {
 			"a list that is none", "sys/class/iommu = x\n", nil, topology.IOMMU{}, nil, 0,
 		},
 		{
-			"entries that are no groups", members + "sys/kernel/iommu_groups/-1/type = DMA\nsys/kernel/iommu_groups/x/type = DMA\n", nil,
-			topology.IOMMU{Enabled: new(true), Groups: []topology.IOMMUGroup{{ID: 37, Devices: []topology.PCIAddr{gpu, sound}}}},
+			"entries that are no groups", members +
+				"sys/kernel/iommu_groups/-1/type = DMA\nsys/kernel/iommu_groups/x/type = DMA\n", nil,
+			topology.IOMMU{Enabled: new(true), Groups: []topology.IOMMUGroup{{ID: 37, Devices: []topology.PCIAddr{gpu,
+				sound}}}},
 			new(37), 2,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := deviceReader(t, deviceTree(t, tt.lines),
-				topology.PCIDevice{Address: gpu, IOMMUGroup: tt.linked}, topology.PCIDevice{Address: sound, IOMMUGroup: tt.linked})
+				topology.PCIDevice{Address: gpu, IOMMUGroup: tt.linked}, topology.PCIDevice{Address: sound,
+					IOMMUGroup: tt.linked})
 			r.readIOMMU()
 			if diff := cmp.Diff(tt.want, r.h.IOMMU); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -11,8 +11,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// readIRQs reads the interrupts that matter: those that disturb isolated CPUs, and those of RDMA NICs. A large machine has thousands, and each
-// is some files: where neither is there, none is read.
+// readIRQs reads the interrupts that matter: those that disturb isolated CPUs, and those of RDMA
+// NICs. A large machine has thousands, and each is some files: where neither is there, none is
+// read.
 //
 // Source: Documentation/core-api/irq/irq-affinity.rst, Documentation/ABI/testing/sysfs-bus-pci (msi_irqs).
 func (r *reader) readIRQs() {
@@ -66,14 +67,15 @@ func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 	return out
 }
 
-// msiIRQs returns the numbers of a function's message-signalled interrupts. The only one of a function without them is shared with others, and
-// not one of a NIC for RDMA.
+// msiIRQs returns the numbers of a function's message-signalled interrupts. The only one of a
+// function without them is shared with others, and not one of a NIC for RDMA.
 func (r *reader) msiIRQs(a topology.PCIAddr) []int {
 	return r.numbered("sys/bus/pci/devices/"+a.String()+"/msi_irqs", "")
 }
 
-// irqCPUs returns the CPUs that serve an interrupt, nil where it cannot be told: per-CPU interrupts have no such files. The effective set is
-// what the hardware does (4.15); it is empty while nobody uses the interrupt. The set asked for is what older kernels show.
+// irqCPUs returns the CPUs that serve an interrupt, nil where it cannot be told: per-CPU interrupts
+// have no such files. The effective set is what the hardware does (4.15); it is empty while nobody
+// uses the interrupt. The set asked for is what older kernels show.
 func (r *reader) irqCPUs(number int) *topology.CPUSet {
 	dir := "proc/irq/" + strconv.Itoa(number) + "/"
 	if set := r.list(dir + "effective_affinity_list"); set != nil {
@@ -114,8 +116,9 @@ type interruptLine struct {
 	actions string // names of its handlers: "nvme0q1", "i801_smbus, ehci_hcd:usb1"
 }
 
-// parseInterrupts parses the numbered lines of /proc/interrupts. A line has a count for each CPU of the heading, then the interrupt chip, its
-// own number and trigger in one or two columns, and the handlers:
+// parseInterrupts parses the numbered lines of /proc/interrupts. A line has a count for each CPU of
+// the heading, then the interrupt chip, its own number and trigger in one or two columns, and the
+// handlers:
 //
 //	          CPU0       CPU1
 //	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
@@ -167,8 +170,8 @@ func sum(counts []string) (uint64, error) {
 	return total, nil
 }
 
-// actions returns the handlers' names of what follows the counts: all after the column with the trigger, which is the last that says "edge" or
-// "level" within the first four.
+// actions returns the handlers' names of what follows the counts: all after the column with the
+// trigger, which is the last that says "edge" or "level" within the first four.
 func actions(fields []string) string {
 	at := -1
 	for i, f := range fields[:min(len(fields), 4)] {

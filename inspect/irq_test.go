@@ -20,8 +20,8 @@ const interruptsText = `           CPU0       CPU1       CPU2       CPU3
  NMI:          1          1          1          1   Non-maskable interrupts
  ERR:          0`
 
-// irqTree has interrupts for CPUs 0-3: of an RDMA NIC (126, 127), of an Ethernet NIC (124), of others, one per CPU (0: without files) and one that
-// nobody uses (130).
+// irqTree has interrupts for CPUs 0-3: of an RDMA NIC (126, 127), of an Ethernet NIC (124), of
+// others, one per CPU (0: without files) and one that nobody uses (130).
 func irqTree(more files) files {
 	return files{
 		"proc/interrupts":                               interruptsText,
@@ -57,7 +57,8 @@ func TestReadIRQs(t *testing.T) {
 		for _, a := range []string{"0000:00:1f.2", "0000:3b:00.0", "0000:5e:00.0"} {
 			h.PCI = append(h.PCI, topology.PCIDevice{Address: *address(a)})
 		}
-		h.NICs = []topology.NIC{{Address: address("0000:3b:00.0"), RDMA: rdma}, {Address: address("0000:5e:00.0")}, {Name: "NIC2", RDMA: []string{"rxe0"}}}
+		h.NICs = []topology.NIC{{Address: address("0000:3b:00.0"), RDMA: rdma}, {Address: address("0000:5e:00.0")},
+			{Name: "NIC2", RDMA: []string{"rxe0"}}}
 		return h
 	}
 	irq := func(number int, cpus string, count uint64, device string) topology.IRQ {
@@ -81,23 +82,29 @@ func TestReadIRQs(t *testing.T) {
 			[]topology.IRQ{irq(126, "1", 7, "0000:3b:00.0"), irq(127, "3", 5, "0000:3b:00.0")}, 0,
 		},
 		{
-			"those on isolated CPUs, with the function or the handlers that they belong to", host(new(topology.CPUs(3)), none), irqTree(nil),
+			"those on isolated CPUs, with the function or the handlers that they belong to",
+			host(new(topology.CPUs(3)), none), irqTree(nil),
 			[]topology.IRQ{
 				irq(16, "2-3", 10, "i801_smbus, ehci_hcd:usb1"), irq(127, "3", 5, "0000:3b:00.0"),
 				{Number: 131, CPUs: topology.CPUs(3), Device: "0000:00:1f.2"},
 			}, 0,
 		},
 		{
-			"CPUs without ticks count as isolated, and an RDMA NIC's are not listed twice", host(nil, new(topology.CPUs(1)), "mlx5_0"), irqTree(nil),
-			[]topology.IRQ{irq(9, "1", 4, "acpi"), irq(126, "1", 7, "0000:3b:00.0"), irq(127, "3", 5, "0000:3b:00.0")}, 0,
+			"CPUs without ticks count as isolated, and an RDMA NIC's are not listed twice",
+			host(nil, new(topology.CPUs(1)), "mlx5_0"), irqTree(nil),
+			[]topology.IRQ{irq(9, "1", 4, "acpi"), irq(126, "1", 7, "0000:3b:00.0"), irq(127, "3", 5, "0000:3b:00.0")},
+			0,
 		},
 		{
 			"no counts are there", host(none, none, "mlx5_0"), irqTree(files{"proc/interrupts": "unreadable"}),
-			[]topology.IRQ{{Number: 126, CPUs: topology.CPUs(1), Device: "0000:3b:00.0"}, {Number: 127, CPUs: topology.CPUs(3), Device: "0000:3b:00.0"}}, 1,
+			[]topology.IRQ{{Number: 126, CPUs: topology.CPUs(1), Device: "0000:3b:00.0"},
+				{Number: 127, CPUs: topology.CPUs(3), Device: "0000:3b:00.0"}}, 1,
 		},
 		{
-			"counts that are broken", host(none, none, "mlx5_0"), irqTree(files{"proc/interrupts": "CPU0 CPU1\n126: 1\n127: 3 4 x-edge y"}),
-			[]topology.IRQ{{Number: 126, CPUs: topology.CPUs(1), Device: "0000:3b:00.0"}, irq(127, "3", 7, "0000:3b:00.0")}, 1,
+			"counts that are broken", host(none, none, "mlx5_0"),
+			irqTree(files{"proc/interrupts": "CPU0 CPU1\n126: 1\n127: 3 4 x-edge y"}),
+			[]topology.IRQ{{Number: 126, CPUs: topology.CPUs(1), Device: "0000:3b:00.0"},
+				irq(127, "3", 7, "0000:3b:00.0")}, 1,
 		},
 	}
 	for _, test := range tests {
@@ -141,13 +148,18 @@ func TestParseInterrupts(t *testing.T) {
 			}, "",
 		},
 		{
-			"ARM, with a space between the number and the trigger", "           CPU0       CPU1\n 11:  5  6  GICv3  25 Level     vgic\n 30:  1  0  ITS-MSI 524288 Edge      nvme0q0\nIPI0:  3  4  Rescheduling interrupts\n",
+			"ARM, with a space between the number and the trigger",
+			"           CPU0       CPU1\n 11:  5  6  GICv3  25 Level     vgic\n 30:  1  0  ITS-MSI 524288 Edge      " +
+				"nvme0q0\nIPI0:  3  4  Rescheduling interrupts\n",
 			map[int]interruptLine{11: {11, "vgic"}, 30: {1, "nvme0q0"}}, "",
 		},
 		{"an interrupt without handlers", "CPU0\n 7: 3 XT-PIC\n", map[int]interruptLine{7: {3, ""}}, ""},
-		{"one CPU of several is online", "           CPU1\n 7: 3 IO-APIC 7-edge parport0\n", map[int]interruptLine{7: {3, "parport0"}}, ""},
-		{"a line cut off", "CPU0 CPU1\n 7: 3\n 8: 1 1 x-edge y\n", map[int]interruptLine{8: {2, "y"}}, "interrupt 7 has 1 counts for 2 CPUs"},
-		{"a count that is none", "CPU0\n 7: many x-edge y\n", map[int]interruptLine{}, `interrupt 7: "many" is not a count`},
+		{"one CPU of several is online", "           CPU1\n 7: 3 IO-APIC 7-edge parport0\n",
+			map[int]interruptLine{7: {3, "parport0"}}, ""},
+		{"a line cut off", "CPU0 CPU1\n 7: 3\n 8: 1 1 x-edge y\n", map[int]interruptLine{8: {2, "y"}},
+			"interrupt 7 has 1 counts for 2 CPUs"},
+		{"a count that is none", "CPU0\n 7: many x-edge y\n", map[int]interruptLine{},
+			`interrupt 7: "many" is not a count`},
 		{"another file", "MemTotal: 5 kB\n", nil, `first line "MemTotal: 5 kB" does not name CPUs`},
 		{"an empty file", "", map[int]interruptLine{}, ""},
 	}

@@ -48,7 +48,8 @@ func (r *reader) release() string {
 		return s
 	}
 	// "Linux version 6.8.0-45-generic (buildd@...) ..."
-	if fields := strings.Fields(r.word("proc/version")); len(fields) > 2 && fields[0] == "Linux" && fields[1] == "version" {
+	if fields := strings.Fields(r.word("proc/version")); len(fields) > 2 && fields[0] == "Linux" &&
+		fields[1] == "version" {
 		return fields[2]
 	}
 	return r.dumpNote("OSRelease")
@@ -110,7 +111,8 @@ var parameters = map[string]parameterReader{
 
 // moduleParameters are modules whose parameters matter: "kvm_intel.nested=1". What is in force is in /sys/module.
 var moduleParameters = []string{
-	"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_iommu_type1", "nvidia", "nvidia_drm", "nouveau", "amdgpu", "mlx4_core", "mlx5_core",
+	"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_iommu_type1", "nvidia", "nvidia_drm", "nouveau", "amdgpu",
+	"mlx4_core", "mlx5_core",
 	"ib_core", "intel_idle", "processor", "workqueue", "rcutree",
 }
 
@@ -144,7 +146,8 @@ func fromChoice(path string) parameterReader {
 	}
 }
 
-// moduleInForce reads a parameter of a module. A module that is not loaded, or does not show the parameter, has nothing in force.
+// moduleInForce reads a parameter of a module. A module that is not loaded, or does not show the
+// parameter, has nothing in force.
 func (r *reader) moduleInForce(p *topology.KernelParameter, key string) {
 	module, name, _ := strings.Cut(key, ".")
 	fromFile("sys/module/"+module+"/parameters/"+name)(r, p)
@@ -197,7 +200,8 @@ func readIOMMUMode(r *reader, p *topology.KernelParameter) {
 	fromFile(groups+"/"+strconv.Itoa(ids[0])+"/type")(r, p)
 }
 
-// readBlacklist finds which of the modules are really not loaded: built-in drivers cannot be kept out, and another module may ask for one by name.
+// readBlacklist finds which of the modules are really not loaded: built-in drivers cannot be kept
+// out, and another module may ask for one by name.
 func readBlacklist(r *reader, p *topology.KernelParameter) {
 	loaded, ok := r.loadedModules()
 	if !ok {
@@ -219,8 +223,9 @@ func readDefaultHugepage(r *reader, p *topology.KernelParameter) {
 	}
 }
 
-// hugepagesInForce reads how many pages there are of the size that stands before: "hugepagesz=1G hugepages=16", or "hugepages=0:8,1:8" for counts
-// per node. The file in Source names the size. size is 0 where it is not known.
+// hugepagesInForce reads how many pages there are of the size that stands before: "hugepagesz=1G
+// hugepages=16", or "hugepages=0:8,1:8" for counts per node. The file in Source names the size.
+// size is 0 where it is not known.
 func (r *reader) hugepagesInForce(p *topology.KernelParameter, size uint64) {
 	if size == 0 {
 		return
@@ -284,7 +289,8 @@ func formatSize(v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// modulesOfInterest are modules whose presence changes what can be done with a host's devices, and why each is looked for.
+// modulesOfInterest are modules whose presence changes what can be done with a host's devices, and
+// why each is looked for.
 var modulesOfInterest = map[string]string{
 	"kvm":                  "virtual machines",
 	"kvm_intel":            "virtual machines on Intel",
@@ -352,8 +358,9 @@ func (r *reader) readModules() {
 	}
 }
 
-// loadedModules returns the modules that are loaded and the drivers that are built in. Both have a directory in /sys/module, but a snapshot need
-// not have all of them: the list is known to be complete where /proc/modules is there.
+// loadedModules returns the modules that are loaded and the drivers that are built in. Both have a
+// directory in /sys/module, but a snapshot need not have all of them: the list is known to be
+// complete where /proc/modules is there.
 func (r *reader) loadedModules() (loaded map[string]bool, known bool) {
 	text, known := r.text("proc/modules")
 	loaded = parseModules(text)
@@ -363,7 +370,8 @@ func (r *reader) loadedModules() (loaded map[string]bool, known bool) {
 	return loaded, known
 }
 
-// parseModules returns the modules of "mlx5_core 2150400 1 mlx5_ib, Live 0x0". Those that are coming or going are not there.
+// parseModules returns the modules of "mlx5_core 2150400 1 mlx5_ib, Live 0x0". Those that are
+// coming or going are not there.
 func parseModules(text string) map[string]bool {
 	loaded := map[string]bool{}
 	for line := range strings.Lines(text) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// files is a machine as a test writes it: contents by name, "-> target" for a link, "unreadable" for a file that may not be read, "dir" for an empty
-// directory.
+// files is a machine as a test writes it: contents by name, "-> target" for a link, "unreadable"
+// for a file that may not be read, "dir" for an empty directory.
 type files map[string]string
 
 // with returns a copy with other files added.

@@ -45,8 +45,9 @@ func (r *reader) readMemory() {
 	}
 }
 
-// makeNode makes one node of the machine, where the kernel was built without NUMA or shows no nodes (some containers): all CPUs are as far from
-// all memory. That it is made up shows by its distances: there are none.
+// makeNode makes one node of the machine, where the kernel was built without NUMA or shows no nodes
+// (some containers): all CPUs are as far from all memory. That it is made up shows by its
+// distances: there are none.
 func (r *reader) makeNode(values meminfo) {
 	m := &r.h.Memory
 	if m.TotalBytes == nil && r.h.CPUs.Online.IsEmpty() {
@@ -60,7 +61,8 @@ func (r *reader) makeNode(values meminfo) {
 	r.h.NUMANodes = append(r.h.NUMANodes, n)
 }
 
-// hugepages reads the pools of a directory, one for each size: hugepages-2048kB, hugepages-1048576kB. nil where there is no such directory.
+// hugepages reads the pools of a directory, one for each size: hugepages-2048kB,
+// hugepages-1048576kB. nil where there is no such directory.
 //
 // Source: Documentation/admin-guide/mm/hugetlbpage.rst.
 func (r *reader) hugepages(dir string) []topology.HugepagePool {
@@ -99,8 +101,8 @@ func hugepageSize(name string) (uint64, bool) {
 	return kib << 10, err == nil && kib > 0
 }
 
-// sumPools adds up the pools of all nodes, for snapshots that have those and not the machine's. nil where a node has none of a size: then the sum
-// would not be the machine's.
+// sumPools adds up the pools of all nodes, for snapshots that have those and not the machine's. nil
+// where a node has none of a size: then the sum would not be the machine's.
 func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 	var sum []topology.HugepagePool
 	for i, n := range nodes {
@@ -109,7 +111,8 @@ func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 		}
 		for j, p := range n.Hugepages {
 			if i == 0 {
-				sum = append(sum, topology.HugepagePool{SizeBytes: p.SizeBytes, Total: p.Total, Free: p.Free, Surplus: p.Surplus})
+				sum = append(sum, topology.HugepagePool{SizeBytes: p.SizeBytes, Total: p.Total, Free: p.Free,
+					Surplus: p.Surplus})
 				continue
 			}
 			s := &sum[j]
@@ -131,7 +134,8 @@ func addKnown(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// oldHugepages makes a pool of the lines of /proc/meminfo: all there is before 2.6.27, and in a container that hides /sys/kernel.
+// oldHugepages makes a pool of the lines of /proc/meminfo: all there is before 2.6.27, and in a
+// container that hides /sys/kernel.
 func oldHugepages(values meminfo) []topology.HugepagePool {
 	size, total := values.bytes("Hugepagesize"), values.bytes("HugePages_Total")
 	if size == nil || *size == 0 || total == nil {
@@ -139,7 +143,8 @@ func oldHugepages(values meminfo) []topology.HugepagePool {
 	}
 	return []topology.HugepagePool{{
 		SizeBytes: *size, Total: *total,
-		Free: values.bytes("HugePages_Free"), Reserved: values.bytes("HugePages_Rsvd"), Surplus: values.bytes("HugePages_Surp"),
+		Free: values.bytes("HugePages_Free"), Reserved: values.bytes("HugePages_Rsvd"),
+		Surplus: values.bytes("HugePages_Surp"),
 	}}
 }
 
@@ -158,8 +163,9 @@ func (r *reader) readSwaps() {
 	r.h.Memory.Swap, r.h.Memory.SwapKnown = swaps, true
 }
 
-// parseSwapAreas parses /proc/swaps: a line of titles, then "path type size used priority" with sizes in KiB. Spaces in a path are written "\040".
-// A file without even the titles is that of a kernel without swap.
+// parseSwapAreas parses /proc/swaps: a line of titles, then "path type size used priority" with
+// sizes in KiB. Spaces in a path are written "\040". A file without even the titles is that of a
+// kernel without swap.
 func parseSwapAreas(text string) ([]topology.Swap, error) {
 	var swaps []topology.Swap
 	for line := range strings.Lines(text) {

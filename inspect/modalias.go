@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// readCandidates finds the drivers that could be bound to each function: those whose aliases, which depmod collects from the modules of the
-// running kernel, match it. A driver that is built into the kernel is not listed there.
+// readCandidates finds the drivers that could be bound to each function: those whose aliases, which
+// depmod collects from the modules of the running kernel, match it. A driver that is built into the
+// kernel is not listed there.
 //
 // The form of an alias is that of file2alias in the kernel: "pci:v000015B3d00001015sv*sd*bc*sc*i*".
 func (r *reader) readCandidates() {
@@ -57,7 +58,8 @@ func (a *pciAlias) matches(d *topology.PCIDevice) bool {
 		sd = *d.SubsystemDevice
 	}
 	class := uint32(*d.Class)
-	for i, v := range [7]uint32{uint32(*d.Vendor), uint32(*d.Device), uint32(sv), uint32(sd), class >> 16, class >> 8 & 0xff, class & 0xff} {
+	for i, v := range [7]uint32{uint32(*d.Vendor), uint32(*d.Device), uint32(sv), uint32(sd), class >> 16,
+		class >> 8 & 0xff, class & 0xff} {
 		if a.fields[i] == "*" {
 			continue
 		}
@@ -116,7 +118,8 @@ func (a *pciAlias) parse(s string) bool {
 	return true
 }
 
-// aliasStart begins the lines about PCI functions. "vfio_pci:" is another kind: those drivers take any function, by driver_override alone.
+// aliasStart begins the lines about PCI functions. "vfio_pci:" is another kind: those drivers take
+// any function, by driver_override alone.
 var aliasStart = []byte("alias pci:v")
 
 // isPCIAlias reports whether a line is an alias for a function of one of the vendors, or of any.
@@ -144,7 +147,8 @@ func isAliasFile(name string) bool {
 	return path.Base(name) == "modules.alias"
 }
 
-// usedAliases returns the lines that readCandidates uses: a snapshot need not hold a list of everything that there is, of a megabyte or two.
+// usedAliases returns the lines that readCandidates uses: a snapshot need not hold a list of
+// everything that there is, of a megabyte or two.
 func usedAliases(b []byte, h *topology.Host) []byte {
 	vendors := pciVendors(h)
 	var out []byte

@@ -22,7 +22,8 @@ const maxPath = 4 * 4096
 // swapPoint stands for the mount point of a swap area.
 const swapPoint = "[SWAP]"
 
-// readMounts reads the mounts of the mount namespace that rackless is in, or that a dump was made in, and says which file they are from.
+// readMounts reads the mounts of the mount namespace that rackless is in, or that a dump was made
+// in, and says which file they are from.
 func (r *reader) readMounts() (mounts []mount, from string) {
 	for _, p := range []string{"proc/self/mountinfo", "proc/1/mountinfo"} {
 		if text, ok := r.text(p); ok && text != "" {
@@ -52,7 +53,8 @@ func parseMountInfo(text string) []mount {
 		if dash < 6 || len(f) < dash+3 || len(f[4]) > maxPath {
 			continue
 		}
-		m := mount{dev: f[2], root: unescape(f[3]), point: unescape(f[4]), fsType: f[dash+1], source: unescape(f[dash+2])}
+		m := mount{dev: f[2], root: unescape(f[3]), point: unescape(f[4]), fsType: f[dash+1],
+			source: unescape(f[dash+2])}
 		if len(f) > dash+3 {
 			for option := range strings.SplitSeq(f[dash+3], ",") {
 				if v, ok := strings.CutPrefix(option, "subvol="); ok {
@@ -65,7 +67,8 @@ func parseMountInfo(text string) []mount {
 	return out
 }
 
-// parseMounts parses lines of /proc/mounts and /etc/mtab: source, mount point, type, options. Source: proc_pid_mounts(5), fstab(5).
+// parseMounts parses lines of /proc/mounts and /etc/mtab: source, mount point, type, options.
+// Source: proc_pid_mounts(5), fstab(5).
 func parseMounts(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -78,8 +81,9 @@ func parseMounts(text string) []mount {
 	return out
 }
 
-// parseSwaps parses /proc/swaps: a line of headings, and one for each area with its path and its type. A swap file belongs to the file system that
-// it is in, so only areas that are block devices are returned. Source: proc_swaps(5).
+// parseSwaps parses /proc/swaps: a line of headings, and one for each area with its path and its
+// type. A swap file belongs to the file system that it is in, so only areas that are block devices
+// are returned. Source: proc_swaps(5).
 func parseSwaps(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -109,9 +113,11 @@ func unescape(s string) string {
 
 func isOctal(c byte) bool { return '0' <= c && c <= '7' }
 
-// worthKnowing drops mounts that say nothing new about what lives on a device: bind mounts of a part of a file system that is mounted anyway, of
-// which container hosts have thousands. A mount stays when it is of a whole file system or subvolume, or when no other mount of the same
-// device is above it: the root of an image-based system is a part of its file system, and in a container there may be nothing but parts.
+// worthKnowing drops mounts that say nothing new about what lives on a device: bind mounts of a
+// part of a file system that is mounted anyway, of which container hosts have thousands. A mount
+// stays when it is of a whole file system or subvolume, or when no other mount of the same device
+// is above it: the root of an image-based system is a part of its file system, and in a container
+// there may be nothing but parts.
 func worthKnowing(mounts []mount) []mount {
 	mounts = slices.Clone(mounts)
 	slices.SortStableFunc(mounts, func(a, b mount) int { return strings.Compare(a.point, b.point) })

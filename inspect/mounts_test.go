@@ -15,7 +15,8 @@ func TestParseMountInfo(t *testing.T) {
 	}{
 		{
 			"with optional fields, and without",
-			"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 propagate_from:2 - ext3 /dev/root rw,errors=continue\n27 1 254:0 / / rw - ext4 /dev/vda rw\n",
+			"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 propagate_from:2 - ext3 /dev/root rw,errors=continue\n27 1 " +
+				"254:0 / / rw - ext4 /dev/vda rw\n",
 			[]mount{
 				{dev: "98:0", source: "/dev/root", fsType: "ext3", root: "/mnt1", point: "/mnt2"},
 				{dev: "254:0", source: "/dev/vda", fsType: "ext4", root: "/", point: "/"},
@@ -24,7 +25,8 @@ func TestParseMountInfo(t *testing.T) {
 		{
 			"a subvolume of btrfs",
 			"61 1 0:34 /@home /home rw shared:31 - btrfs /dev/nvme0n1p2 rw,ssd,subvolid=257,subvol=/@home\n",
-			[]mount{{dev: "0:34", source: "/dev/nvme0n1p2", fsType: "btrfs", root: "/@home", point: "/home", subvol: "/@home"}},
+			[]mount{{dev: "0:34", source: "/dev/nvme0n1p2", fsType: "btrfs", root: "/@home", point: "/home",
+				subvol: "/@home"}},
 		},
 		{
 			"spaces and backslashes are escaped",
@@ -35,8 +37,10 @@ func TestParseMountInfo(t *testing.T) {
 			"a source that is empty, and options that are missing", "63 1 0:40 / /x rw - tmpfs none\n",
 			[]mount{{dev: "0:40", source: "none", fsType: "tmpfs", root: "/", point: "/x"}},
 		},
-		{"lines that are none", "\n36 35\n36 35 98:0 / / rw ext3 /dev/root rw\n- - - - - - - - -\n36 35 98:0 / / rw - ext3\n", nil},
-		{"a mount point that no kernel would give", "36 35 98:0 / /" + strings.Repeat("a/", maxPath) + " rw - ext3 /dev/root rw\n", nil},
+		{"lines that are none", "\n36 35\n36 35 98:0 / / rw ext3 /dev/root rw\n- - - - - - - - -\n36 35 98:0 / / rw " +
+			"- ext3\n", nil},
+		{"a mount point that no kernel would give", "36 35 98:0 / /" + strings.Repeat("a/", maxPath) +
+			" rw - ext3 /dev/root rw\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +76,8 @@ func TestParseSwaps(t *testing.T) {
 func TestUnescape(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"": "", "plain": "plain", `a\040b`: "a b", `\134`: `\`, `\04`: `\04`, `\048`: `\048`, `\400`: `\400`, `\`: `\`, `a\\040`: `a\ `, `\377`: "\xff",
+		"": "", "plain": "plain", `a\040b`: "a b", `\134`: `\`, `\04`: `\04`, `\048`: `\048`, `\400`: `\400`, `\`: `\`,
+		`a\\040`: `a\ `, `\377`: "\xff",
 	} {
 		if got := unescape(in); got != want {
 			t.Errorf("unescape(%q) = %q, want %q", in, got, want)
@@ -112,7 +117,8 @@ func TestWorthKnowing(t *testing.T) {
 			"/ /home",
 		},
 		{
-			"a file that does not tell parts from wholes: what is below another mount of the same device says nothing new",
+			"a file that does not tell parts from wholes: what is below another mount of the same device says " +
+				"nothing new",
 			"", "/ /boot",
 		},
 	} {
@@ -138,9 +144,11 @@ func TestReadMountsTakesTheFirstFileThatIsThere(t *testing.T) {
 	for _, tt := range []struct{ name, lines, want string }{
 		{
 			"a live machine, whose proc/self is a link",
-			"proc/self -> 4711\n# proc/self/mountinfo\nproc/4711/mountinfo = 1 0 8:1 / / rw - ext4 /dev/sda1 rw\nproc/mounts = /dev/sdb1 / ext4 rw 0 0\n", "/dev/sda1",
+			"proc/self -> 4711\n# proc/self/mountinfo\nproc/4711/mountinfo = 1 0 8:1 / / rw - ext4 /dev/sda1 " +
+				"rw\nproc/mounts = /dev/sdb1 / ext4 rw 0 0\n", "/dev/sda1",
 		},
-		{"a process that hides its own", "proc/self/mountinfo =\nproc/1/mountinfo = 1 0 8:1 / / rw - ext4 /dev/sdc1 rw\n", "/dev/sdc1"},
+		{"a process that hides its own", "proc/self/mountinfo =\nproc/1/mountinfo = 1 0 8:1 / / rw - ext4 " +
+			"/dev/sdc1 rw\n", "/dev/sdc1"},
 		{"a dump with the old file", "proc/mounts = /dev/sdb1 / ext4 rw 0 0\n", "/dev/sdb1"},
 		{"a dump with the file of a distribution", "etc/mtab = /dev/sdd1 / ext4 rw 0 0\n", "/dev/sdd1"},
 	} {
@@ -159,7 +167,8 @@ func TestReadMountsTakesTheFirstFileThatIsThere(t *testing.T) {
 
 func FuzzParseMountInfo(f *testing.F) {
 	f.Add("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n")
-	f.Add("61 1 0:34 /@home /home rw shared:31 - btrfs /dev/nvme0n1p2 rw,subvol=/@home\n62 1 0:34 /@home/a /home/a rw - btrfs /dev/nvme0n1p2 rw\n")
+	f.Add("61 1 0:34 /@home /home rw shared:31 - btrfs /dev/nvme0n1p2 rw,subvol=/@home\n62 1 0:34 /@home/a /home/a " +
+		"rw - btrfs /dev/nvme0n1p2 rw\n")
 	f.Add("/dev/sda2 / ext4 rw 0 0\n/dev/dm-1 partition 8388604 0 -2\n")
 	f.Add(`1 1 1:1 /\040 a\ rw - - -`)
 	f.Fuzz(func(t *testing.T, text string) {

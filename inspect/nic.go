@@ -39,8 +39,8 @@ func (n nics) withNetdev(name string) *topology.NIC {
 	return nil
 }
 
-// readNICs reads network and RDMA devices into one NIC for each PCI function. Network devices that stand on no function (bridges, VLANs, USB)
-// are left out, unless an RDMA device stands on them.
+// readNICs reads network and RDMA devices into one NIC for each PCI function. Network devices that
+// stand on no function (bridges, VLANs, USB) are left out, unless an RDMA device stands on them.
 func (r *reader) readNICs() {
 	found := nics{}
 	for _, name := range r.dir("sys/class/net") {
@@ -60,7 +60,8 @@ func (r *reader) readNICs() {
 	}
 }
 
-// readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold the PCI devices alone.
+// readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold
+// the PCI devices alone.
 func (r *reader) readNetdevsOfFunctions(found nics) {
 	for i := range r.h.PCI {
 		d := &r.h.PCI[i]
@@ -74,8 +75,8 @@ func (r *reader) readNetdevsOfFunctions(found nics) {
 	}
 }
 
-// below returns the paths of the class devices of function d, of class net or infiniband. Those of a virtio function are one level deeper, below
-// the virtio device.
+// below returns the paths of the class devices of function d, of class net or infiniband. Those of
+// a virtio function are one level deeper, below the virtio device.
 func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	dir := "sys/bus/pci/devices/" + d.Address.String()
 	var out []string
@@ -95,9 +96,10 @@ func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	return out
 }
 
-// functionOf returns the PCI function that the class device at p stands on. The entry of a class is a link that spells the whole way:
-// ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps that copied what the link leads to have the link "device" inside, or, when that
-// was copied as well, the function's uevent file.
+// functionOf returns the PCI function that the class device at p stands on. The entry of a class is
+// a link that spells the whole way: ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps
+// that copied what the link leads to have the link "device" inside, or, when that was copied as
+// well, the function's uevent file.
 func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 	at := p
 	if target, ok := r.link(p); ok {
@@ -121,8 +123,9 @@ func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// functionIn returns the last PCI function on a way through /sys/devices. What hangs on the function by USB or Thunderbolt is a device of its own
-// and not part of it: the address would be that of the host controller.
+// functionIn returns the last PCI function on a way through /sys/devices. What hangs on the
+// function by USB or Thunderbolt is a device of its own and not part of it: the address would be
+// that of the host controller.
 func functionIn(p string) (a topology.PCIAddr, ok bool) {
 	for name := range strings.SplitSeq(p, "/") {
 		if strings.Count(name, ":") == 2 {
@@ -162,8 +165,8 @@ func (r *reader) netdev(p string) topology.Netdev {
 	if strings.Trim(d.MAC, "0:") == "" {
 		d.MAC = "" // not set
 	}
-	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20: both number the ports in dev_id instead. The hardware address of
-	// IPoIB is 20 bytes long.
+	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20: both number the
+	// ports in dev_id instead. The hardware address of IPoIB is 20 bytes long.
 	const ipoibLen = 20*3 - 1
 	if d.DevPort == nil || *d.DevPort == 0 && len(d.MAC) == ipoibLen {
 		d.DevPort = r.count(p + "/dev_id")
@@ -174,8 +177,8 @@ func (r *reader) netdev(p string) topology.Netdev {
 	return d
 }
 
-// isUp reports whether the link of d is up as far as is known. The carrier is the better witness: drivers that do not report a state leave it
-// at "unknown".
+// isUp reports whether the link of d is up as far as is known. The carrier is the better witness:
+// drivers that do not report a state leave it at "unknown".
 func isUp(d *topology.Netdev) bool {
 	if d.Carrier != nil {
 		return *d.Carrier
@@ -187,8 +190,9 @@ func isUp(d *topology.Netdev) bool {
 	return true
 }
 
-// speedMbps returns the speed of a link in Mb/s, nil where the driver does not know. SPEED_UNKNOWN is -1 to the kernel; printed without its sign
-// it was 65535 before 2.6.39 and 4294967295 before 4.11.
+// speedMbps returns the speed of a link in Mb/s, nil where the driver does not know. SPEED_UNKNOWN
+// is -1 to the kernel; printed without its sign it was 65535 before 2.6.39 and 4294967295 before
+// 4.11.
 func (r *reader) speedMbps(p string) *int64 {
 	v := r.number(p)
 	if v == nil || *v == 0 || *v == 1<<16-1 || *v == 1<<32-1 {

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// deviceTree makes a tree of lines "PATH = VALUE", "PATH -> TARGET" and "PATH ! ERROR"; "PATH/" is a directory. A value in double quotes is a Go
-// string.
+// deviceTree makes a tree of lines "PATH = VALUE", "PATH -> TARGET" and "PATH ! ERROR"; "PATH/" is
+// a directory. A value in double quotes is a Go string.
 func deviceTree(t testing.TB, lines string) *tree.Mem {
 	t.Helper()
 	var b tree.Builder
@@ -83,7 +83,8 @@ func pciFunction(t testing.TB, address string, class topology.ID24, vendor topol
 	return topology.PCIDevice{Address: *pciAddr(t, address), Class: &class, Vendor: &vendor}
 }
 
-// A switch device of a ConnectX in switchdev mode, with its uplink and the representor of a virtual function, and that function itself.
+// A switch device of a ConnectX in switchdev mode, with its uplink and the representor of a virtual
+// function, and that function itself.
 const switchdevNIC = `
 sys/class/net/enp6s0f0np0 -> ../../devices/pci0000:00/0000:00:02.0/0000:06:00.0/net/enp6s0f0np0
 sys/class/net/enp6s0f0r1 -> ../../devices/pci0000:00/0000:00:02.0/0000:06:00.0/net/enp6s0f0r1
@@ -122,10 +123,13 @@ func TestReadNICs(t *testing.T) {
 			want: []topology.NIC{
 				{Address: pciAddr(t, "0000:06:00.0"), Ports: []topology.Netdev{
 					{
-						Name: "enp6s0f0np0", MAC: "b8:3f:d2:2a:1a:1c", MTU: new(9000), SpeedMbps: new(int64(100000)), State: "up",
-						Carrier: new(true), DevPort: new(0), Master: "bond0", PhysPort: "p0", Switch: "1c1a2a0003d23fb8",
+						Name: "enp6s0f0np0", MAC: "b8:3f:d2:2a:1a:1c", MTU: new(9000), SpeedMbps: new(int64(100000)),
+						State:   "up",
+						Carrier: new(true), DevPort: new(0), Master: "bond0", PhysPort: "p0",
+						Switch: "1c1a2a0003d23fb8",
 					},
-					{Name: "enp6s0f0r1", MAC: "5a:5c:5e:00:00:01", State: "down", PhysPort: "pf0vf1", Switch: "1c1a2a0003d23fb8"},
+					{Name: "enp6s0f0r1", MAC: "5a:5c:5e:00:00:01", State: "down", PhysPort: "pf0vf1",
+						Switch: "1c1a2a0003d23fb8"},
 				}},
 				{Address: pciAddr(t, "0000:06:00.3"), Ports: []topology.Netdev{{Name: "enp6s0f0v1"}}},
 			},
@@ -136,7 +140,8 @@ func TestReadNICs(t *testing.T) {
 				sys/class/net/ens3 -> ../../devices/pci0000:00/0000:00:03.0/virtio0/net/ens3
 				sys/devices/pci0000:00/0000:00:03.0/virtio0/net/ens3/speed = -1
 				sys/devices/pci0000:00/0000:00:03.0/virtio0/net/ens3/mtu = 1500`,
-			want: []topology.NIC{{Address: pciAddr(t, "0000:00:03.0"), Ports: []topology.Netdev{{Name: "ens3", MTU: new(1500)}}}},
+			want: []topology.NIC{{Address: pciAddr(t, "0000:00:03.0"),
+				Ports: []topology.Netdev{{Name: "ens3", MTU: new(1500)}}}},
 		},
 		{
 			name: "what stands on no function is left out, and so is USB",
@@ -212,7 +217,8 @@ func TestReadNICs(t *testing.T) {
 			tree: `
 				sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:01.0/10000:e1:00.0/net/eth0
 				sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:01.0/10000:e1:00.0/net/eth0/mtu = 1500`,
-			want: []topology.NIC{{Address: pciAddr(t, "10000:e1:00.0"), Ports: []topology.Netdev{{Name: "eth0", MTU: new(1500)}}}},
+			want: []topology.NIC{{Address: pciAddr(t, "10000:e1:00.0"),
+				Ports: []topology.Netdev{{Name: "eth0", MTU: new(1500)}}}},
 		},
 		{name: "a machine without devices", tree: `proc/cpuinfo = x`},
 	}
@@ -246,7 +252,8 @@ func TestNetdevSpeed(t *testing.T) {
 		{"zero is not a speed", "speed = 0\ncarrier = 1", nil},
 		{"a link that is down keeps no speed", "speed = 10000\ncarrier = 0\noperstate = down", nil},
 		{"a device that is off refuses", "speed ! EINVAL\ncarrier ! EINVAL\noperstate = down", nil},
-		{"a driver without carrier that says it is down", "speed = 100\ncarrier ! EINVAL\noperstate = lowerlayerdown", nil},
+		{"a driver without carrier that says it is down", "speed = 100\ncarrier ! EINVAL\noperstate = lowerlayerdown",
+			nil},
 		{"a driver that reports no state", "speed = 1000\noperstate = unknown", new(int64(1000))},
 		{"a file that was empty in the dump", "speed =", nil},
 	}

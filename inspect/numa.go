@@ -31,9 +31,10 @@ func (r *reader) readNUMANodes() {
 		case cpus == nil:
 			cpus = &topology.CPUSet{} // the only node has all CPUs: see placeNodes
 		case cpus.Overlaps(taken) && !r.fakeNUMA():
-			// A CPU is on one node. Firmware that lists all CPUs in every node has told nothing about any but the first; its distances are
-			// all alike, too.
-			r.unread(dir+"/cpumap", "CPUs "+cpus.Intersect(taken).String()+" are on another node already: the node is left out")
+			// A CPU is on one node. Firmware that lists all CPUs in every node has told nothing
+			// about any but the first; its distances are all alike, too.
+			r.unread(dir+"/cpumap", "CPUs "+cpus.Intersect(taken).String()+
+				" are on another node already: the node is left out")
 			continue
 		}
 		taken = taken.Union(*cpus)
@@ -45,8 +46,9 @@ func (r *reader) readNUMANodes() {
 	r.readNodeKinds()
 }
 
-// onlineNodes returns the nodes to read, and those that the distances are for. The kernel has a directory for each node that is online, and a list
-// of them (2.6.24). A snapshot may have fewer directories; one that is not in the list was made by hand.
+// onlineNodes returns the nodes to read, and those that the distances are for. The kernel has a
+// directory for each node that is online, and a list of them (2.6.24). A snapshot may have fewer
+// directories; one that is not in the list was made by hand.
 func (r *reader) onlineNodes() (ids, columns []int) {
 	const p = nodeDir + "/online"
 	ids = r.numbered(nodeDir, "node")
@@ -60,8 +62,8 @@ func (r *reader) onlineNodes() (ids, columns []int) {
 	return slices.DeleteFunc(ids, func(id int) bool { return !online.Contains(id) }), slices.Collect(online.All())
 }
 
-// nodeCPUs returns the CPUs of a node, nil where they are not known. Masks are as old as the directory, lists are younger (2.6.26), and a
-// snapshot may have only the links to the CPUs.
+// nodeCPUs returns the CPUs of a node, nil where they are not known. Masks are as old as the
+// directory, lists are younger (2.6.26), and a snapshot may have only the links to the CPUs.
 func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	if set := r.mask(dir + "/cpumap"); set != nil {
 		return set
@@ -75,7 +77,8 @@ func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	return nil
 }
 
-// fakeNUMA reports whether the kernel was told to make nodes up. It then puts every CPU into all nodes made from its real one, as it should.
+// fakeNUMA reports whether the kernel was told to make nodes up. It then puts every CPU into all
+// nodes made from its real one, as it should.
 func (r *reader) fakeNUMA() bool {
 	for _, a := range parseCmdline(r.word("proc/cmdline")) {
 		if a.name == "numa" && strings.HasPrefix(a.value, "fake=") {
@@ -99,8 +102,8 @@ func (r *reader) readNodeMemory(n *topology.NUMANode, dir string) {
 	n.FreeBytes = values.bytes("MemFree")
 }
 
-// readDistances reads the rows of the SLIT. Each has a number for every node that is online, in rising order of the nodes' numbers, which
-// may have gaps; the matrix need not be symmetric.
+// readDistances reads the rows of the SLIT. Each has a number for every node that is online, in
+// rising order of the nodes' numbers, which may have gaps; the matrix need not be symmetric.
 func (r *reader) readDistances(columns []int) {
 	// A node that was left out above has a column all the same.
 	picked := make([]int, 0, len(r.h.NUMANodes))
@@ -127,8 +130,8 @@ func (r *reader) readDistances(columns []int) {
 	}
 }
 
-// parseDistances parses a row of want numbers. They are bytes in the firmware's table, 10 for the node itself and 255 for a node out of reach;
-// 0 is not a distance.
+// parseDistances parses a row of want numbers. They are bytes in the firmware's table, 10 for the
+// node itself and 255 for a node out of reach; 0 is not a distance.
 //
 // Source: ACPI specification, System Locality Information Table (SLIT).
 func parseDistances(text string, want int) ([]int, error) {
@@ -147,7 +150,8 @@ func parseDistances(text string, want int) ([]int, error) {
 	return row, nil
 }
 
-// placeNodes leaves in the nodes only CPUs that are online, once these are known. A node alone whose CPUs nobody lists has all of them.
+// placeNodes leaves in the nodes only CPUs that are online, once these are known. A node alone
+// whose CPUs nobody lists has all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
 	for i := range r.h.NUMANodes {
@@ -168,7 +172,8 @@ const (
 	kindGPU    = "gpu"
 )
 
-// readNodeKinds tells what the memory of each node is, as far as a file says so. On a machine with one kind of memory nothing does.
+// readNodeKinds tells what the memory of each node is, as far as a file says so. On a machine with
+// one kind of memory nothing does.
 func (r *reader) readNodeKinds() {
 	nodes := r.h.NUMANodes
 	r.readGPUNodes()
@@ -186,7 +191,8 @@ func (r *reader) readNodeKinds() {
 		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
 			n.Kind = kindDRAM
 		}
-		// The memory is behind a cache made of faster memory, which therefore is no node of its own: KNL's cache mode, Optane's memory mode.
+		// The memory is behind a cache made of faster memory, which therefore is no node of its
+		// own: KNL's cache mode, Optane's memory mode.
 		if len(r.numbered(dir+"/memory_side_cache", "index")) > 0 {
 			n.MemoryMode = "cache"
 		}
@@ -230,11 +236,13 @@ func parseNUMAStatus(text string) (int, bool) {
 	return 0, false
 }
 
-// readDAXNodes finds nodes made of memory that the firmware set apart, and that driver kmem gave back to the kernel. Where a device hangs tells
-// its kind. It returns the nodes of "specific purpose" memory, which may be HBM or CXL: their bandwidth has to tell.
+// readDAXNodes finds nodes made of memory that the firmware set apart, and that driver kmem gave
+// back to the kernel. Where a device hangs tells its kind. It returns the nodes of "specific
+// purpose" memory, which may be HBM or CXL: their bandwidth has to tell.
 //
 // Source: Documentation/ABI/testing/sysfs-bus-dax; links such as
-// .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0 (NVDIMM), .../hmem.0/dax0.0, .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
+// .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0 (NVDIMM), .../hmem.0/dax0.0,
+// .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
 func (r *reader) readDAXNodes() (special map[int]bool) {
 	const dir = "sys/bus/dax/devices"
 	special = map[int]bool{}
@@ -254,7 +262,8 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		switch {
 		case strings.Contains(target, "/ndbus"):
 			r.h.NUMANodes[at].Kind = kindNVDIMM
-		case strings.Contains(target, "/ACPI0017") || strings.Contains(target, "cxl") || strings.Contains(target, "/dax_region"):
+		case strings.Contains(target, "/ACPI0017") || strings.Contains(target, "cxl") ||
+			strings.Contains(target, "/dax_region"):
 			r.h.NUMANodes[at].Kind = kindCXL
 		default:
 			special[*node] = true
@@ -263,12 +272,13 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 	return special
 }
 
-// hbmFactor is how much faster than the ordinary memory of the same machine a node must be to be called HBM. One stack gives several times
-// what a socket's DRAM channels give together.
+// hbmFactor is how much faster than the ordinary memory of the same machine a node must be to be
+// called HBM. One stack gives several times what a socket's DRAM channels give together.
 const hbmFactor = 2
 
-// readHBM finds nodes that are much faster than ordinary memory, by the bandwidth that the firmware states for the nearest CPUs. The slowest
-// node that has CPUs, and is not of a kind already known, is taken for ordinary.
+// readHBM finds nodes that are much faster than ordinary memory, by the bandwidth that the firmware
+// states for the nearest CPUs. The slowest node that has CPUs, and is not of a kind already known,
+// is taken for ordinary.
 //
 // Source: Documentation/admin-guide/mm/numaperf.rst. access1 leaves out initiators that are not CPUs (5.10).
 func (r *reader) readHBM(special map[int]bool) {
@@ -291,17 +301,19 @@ func (r *reader) readHBM(special map[int]bool) {
 	}
 	for i := range r.h.NUMANodes {
 		n := &r.h.NUMANodes[i]
-		if n.Kind == "" && (n.CPUs.IsEmpty() || special[n.ID]) && ordinary < math.MaxUint64 && bandwidth[n.ID]/hbmFactor > ordinary {
+		if n.Kind == "" && (n.CPUs.IsEmpty() || special[n.ID]) && ordinary < math.MaxUint64 &&
+			bandwidth[n.ID]/hbmFactor > ordinary {
 			n.Kind = kindHBM
 		}
 	}
 }
 
-// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, which came before firmware could state a bandwidth: in flat and hybrid
-// mode, theirs are the nodes without CPUs.
+// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, which came before firmware
+// could state a bandwidth: in flat and hybrid mode, theirs are the nodes without CPUs.
 func (r *reader) readMCDRAM() {
 	info := r.readCPUInfo(false)
-	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" && info.get("model") != "133" {
+	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" &&
+		info.get("model") != "133" {
 		return
 	}
 	for i := range r.h.NUMANodes {
@@ -314,7 +326,8 @@ func (r *reader) readMCDRAM() {
 // errMeminfo is a line that is no number.
 var errMeminfo = errors.New("not a number of kB")
 
-// A meminfo holds the lines of /proc/meminfo, or of the file of a node: bytes where the line is in kB, counts where it is not.
+// A meminfo holds the lines of /proc/meminfo, or of the file of a node: bytes where the line is in
+// kB, counts where it is not.
 type meminfo map[string]uint64
 
 // bytes returns a line's value, nil where there is no such line.
@@ -325,8 +338,9 @@ func (m meminfo) bytes(name string) *uint64 {
 	return nil
 }
 
-// parseMeminfo parses "MemTotal:  65536000 kB" and "Node 0 MemTotal:  65536000 kB". Lines of another form are left out (2.4 kernels began with a
-// table). A number that cannot be one is an error; the other lines are still good.
+// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB". Lines of another
+// form are left out (2.4 kernels began with a table). A number that cannot be one is an error; the
+// other lines are still good.
 func parseMeminfo(text string) (meminfo, error) {
 	m := meminfo{}
 	var bad error

@@ -21,7 +21,8 @@ func node(id int, cpumap, kib, distance string) files {
 	}
 	if kib != "" {
 		prefix := "Node " + strconv.Itoa(id) + " "
-		f[dir+"meminfo"] = "\n" + prefix + "MemTotal:       " + kib + " kB\n" + prefix + "MemFree:        1024 kB\n" + prefix + "HugePages_Total:     0"
+		f[dir+"meminfo"] = "\n" + prefix + "MemTotal:       " + kib + " kB\n" + prefix + "MemFree:        1024 kB\n" +
+			prefix + "HugePages_Total:     0"
 	}
 	if distance != "" {
 		f[dir+"distance"] = distance
@@ -67,7 +68,8 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"numbers with gaps, and a node without CPUs",
-			fourCPUs.with(node(8, "0000,00000003", gib, "10 40 80"), node(0, "c", gib, "40 10 80"), node(255, "0", gib, "80 80 10"),
+			fourCPUs.with(node(8, "0000,00000003", gib, "10 40 80"), node(0, "c", gib, "40 10 80"),
+				node(255, "0", gib, "80 80 10"),
 				files{nodeDir + "/online": "0,8,255"}),
 			[]topology.NUMANode{
 				mem(topology.NUMANode{ID: 0, CPUs: cpus(t, "2-3"), Distances: []int{40, 10, 80}}),
@@ -77,13 +79,17 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"a snapshot without the directory of node 1",
-			fourCPUs.with(node(0, "3", "", "10 20 30"), node(2, "c", "", "30 20 10"), files{nodeDir + "/online": "0-2"}),
-			[]topology.NUMANode{{ID: 0, CPUs: cpus(t, "0-1"), Distances: []int{10, 30}}, {ID: 2, CPUs: cpus(t, "2-3"), Distances: []int{30, 10}}}, nil,
+			fourCPUs.with(node(0, "3", "", "10 20 30"), node(2, "c", "", "30 20 10"),
+				files{nodeDir + "/online": "0-2"}),
+			[]topology.NUMANode{{ID: 0, CPUs: cpus(t, "0-1"), Distances: []int{10, 30}}, {ID: 2, CPUs: cpus(t, "2-3"),
+				Distances: []int{30, 10}}}, nil,
 		},
 		{
 			"a directory of a node that is not online",
-			fourCPUs.with(node(0, "3", "", "10 20"), node(1, "c", "", "20 10"), node(2, "0", "", ""), files{nodeDir + "/online": "0-1"}),
-			[]topology.NUMANode{{ID: 0, CPUs: cpus(t, "0-1"), Distances: []int{10, 20}}, {ID: 1, CPUs: cpus(t, "2-3"), Distances: []int{20, 10}}},
+			fourCPUs.with(node(0, "3", "", "10 20"), node(1, "c", "", "20 10"), node(2, "0", "", ""),
+				files{nodeDir + "/online": "0-1"}),
+			[]topology.NUMANode{{ID: 0, CPUs: cpus(t, "0-1"), Distances: []int{10, 20}}, {ID: 1, CPUs: cpus(t, "2-3"),
+				Distances: []int{20, 10}}},
 			[]topology.Unread{unread("online", "does not have nodes 2: they are left out")},
 		},
 		{
@@ -98,7 +104,8 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"a node without memory", fourCPUs.with(node(0, "f", "0", "")),
-			[]topology.NUMANode{{CPUs: cpus(t, "0-3"), MemoryBytes: new(uint64(0)), FreeBytes: new(uint64(1 << 20))}}, nil,
+			[]topology.NUMANode{{CPUs: cpus(t, "0-3"), MemoryBytes: new(uint64(0)), FreeBytes: new(uint64(1 << 20))}},
+			nil,
 		},
 		{
 			"only a list of CPUs", fourCPUs.with(node(0, "none", "", ""), files{nodeDir + "/node0/cpulist": "0-3"}),
@@ -108,7 +115,8 @@ func TestReadNUMANodes(t *testing.T) {
 			"only links to CPUs",
 			fourCPUs.with(node(0, "none", gib, "10 20"), node(1, "none", gib, "20 10"), files{
 				nodeDir + "/node0/cpu0": "-> ../../cpu/cpu0", nodeDir + "/node0/cpu1": "-> ../../cpu/cpu1",
-				nodeDir + "/node1/cpu2": "-> ../../cpu/cpu2", nodeDir + "/node1/cpu3": "-> ../../cpu/cpu3", nodeDir + "/node1/memory3": "dir",
+				nodeDir + "/node1/cpu2": "-> ../../cpu/cpu2", nodeDir + "/node1/cpu3": "-> ../../cpu/cpu3",
+				nodeDir + "/node1/memory3": "dir",
 			}),
 			[]topology.NUMANode{
 				mem(topology.NUMANode{ID: 0, CPUs: cpus(t, "0-1"), Distances: []int{10, 20}}),
@@ -133,7 +141,8 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"nodes that the kernel was told to make up",
-			fourCPUs.with(node(0, "f", gib, "10 10"), node(1, "f", gib, "10 10"), files{"proc/cmdline": "ro numa=fake=2U quiet"}),
+			fourCPUs.with(node(0, "f", gib, "10 10"), node(1, "f", gib, "10 10"),
+				files{"proc/cmdline": "ro numa=fake=2U quiet"}),
 			[]topology.NUMANode{
 				mem(topology.NUMANode{ID: 0, CPUs: cpus(t, "0-3"), Distances: []int{10, 10}}),
 				mem(topology.NUMANode{ID: 1, CPUs: cpus(t, "0-3"), Distances: []int{10, 10}}),
@@ -141,9 +150,11 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"rows that cannot be",
-			fourCPUs.with(node(0, "1", "", "10 20 20"), node(1, "2", "", "20 0 20 20"), node(2, "4", "", "10 20 x 20"), node(3, "8", "", "20 20 256 10")),
+			fourCPUs.with(node(0, "1", "", "10 20 20"), node(1, "2", "", "20 0 20 20"), node(2, "4", "", "10 20 x 20"),
+				node(3, "8", "", "20 20 256 10")),
 			[]topology.NUMANode{
-				{ID: 0, CPUs: cpus(t, "0")}, {ID: 1, CPUs: cpus(t, "1")}, {ID: 2, CPUs: cpus(t, "2")}, {ID: 3, CPUs: cpus(t, "3")},
+				{ID: 0, CPUs: cpus(t, "0")}, {ID: 1, CPUs: cpus(t, "1")}, {ID: 2, CPUs: cpus(t, "2")},
+				{ID: 3, CPUs: cpus(t, "3")},
 			},
 			[]topology.Unread{
 				unread("node0/distance", "3 distances for 4 nodes"),
@@ -154,12 +165,15 @@ func TestReadNUMANodes(t *testing.T) {
 		},
 		{
 			"a kernel without NUMA: one node made up of what there is",
-			fourCPUs.with(files{"proc/meminfo": "MemTotal:       1048576 kB\nMemFree:           1024 kB\nHugepagesize:       2048 kB\nHugePages_Total:       4\nHugePages_Rsvd:       1"}),
-			[]topology.NUMANode{mem(topology.NUMANode{CPUs: cpus(t, "0-3"), Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Total: 4}}})}, nil,
+			fourCPUs.with(files{"proc/meminfo": "MemTotal:       1048576 kB\nMemFree:           1024 " +
+				"kB\nHugepagesize:       2048 kB\nHugePages_Total:       4\nHugePages_Rsvd:       1"}),
+			[]topology.NUMANode{mem(topology.NUMANode{CPUs: cpus(t, "0-3"),
+				Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Total: 4}}})}, nil,
 		},
 		{
 			"one node, and only the machine's memory is known",
-			fourCPUs.with(node(0, "f", "", ""), files{"proc/meminfo": "MemTotal:       1048576 kB\nMemFree:           1024 kB"}),
+			fourCPUs.with(node(0, "f", "", ""), files{"proc/meminfo": "MemTotal:       1048576 kB\nMemFree:          " +
+				" 1024 kB"}),
 			[]topology.NUMANode{mem(topology.NUMANode{CPUs: cpus(t, "0-3")})}, nil,
 		},
 		{
@@ -216,35 +230,49 @@ func TestKindsOfNodes(t *testing.T) {
 		tree files
 		want string // kinds of the nodes by number
 	}{
-		{"ordinary memory, of which nothing tells", fourCPUs.with(node(0, "3", "1024", ""), node(1, "c", "1024", "")), "0: 1:"},
+		{"ordinary memory, of which nothing tells", fourCPUs.with(node(0, "3", "1024", ""), node(1, "c", "1024", "")),
+			"0: 1:"},
 		{"a node without CPUs, of which nothing tells", two, "0: 1:"},
-		{"HBM is several times as fast", two.with(bandwidth(0, "access1", "200000"), bandwidth(1, "access0", "800000")), "0:dram 1:hbm"},
-		{"as fast as the CPUs' own memory", two.with(bandwidth(0, "access1", "200000"), bandwidth(1, "access1", "200000")), "0: 1:"},
-		{"an NVDIMM", two.with(dax("dax2.0", "LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0/dax2.0", "1", "kmem")), "0:dram 1:nvdimm"},
-		{"CXL", two.with(dax("dax0.0", "platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0", "1", "kmem")), "0:dram 1:cxl"},
-		{"a device that is no node", two.with(dax("dax2.0", "LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0/dax2.0", "1", "device_dax")), "0: 1:"},
+		{"HBM is several times as fast", two.with(bandwidth(0, "access1", "200000"), bandwidth(1, "access0", "800000")),
+			"0:dram 1:hbm"},
+		{"as fast as the CPUs' own memory", two.with(bandwidth(0, "access1", "200000"),
+			bandwidth(1, "access1", "200000")), "0: 1:"},
+		{"an NVDIMM", two.with(dax("dax2.0", "LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0/dax2.0", "1", "kmem")),
+			"0:dram 1:nvdimm"},
+		{"CXL", two.with(dax("dax0.0", "platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0", "1",
+			"kmem")), "0:dram 1:cxl"},
+		{"a device that is no node", two.with(dax("dax2.0", "LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0/dax2.0", "1",
+			"device_dax")), "0: 1:"},
 		{"a device of a node that is not there", two.with(dax("dax2.0", "ndbus0/dax2.0", "7", "kmem")), "0: 1:"},
 		{
 			"memory set apart that is fast, and memory set apart that is not",
-			two.with(node(2, "0", "1024", ""), dax("dax0.0", "platform/hmem.0/dax0.0", "1", "kmem"), dax("dax1.0", "platform/hmem.1/dax1.0", "2", "kmem"),
+			two.with(node(2, "0", "1024", ""), dax("dax0.0", "platform/hmem.0/dax0.0", "1", "kmem"),
+				dax("dax1.0", "platform/hmem.1/dax1.0", "2", "kmem"),
 				bandwidth(0, "access1", "1000"), bandwidth(1, "access1", "10000"), bandwidth(2, "access1", "500")),
 			"0:dram 1:hbm 2:",
 		},
 		{
-			"MCDRAM of Knights Landing", two.with(files{"proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 87\n"}),
+			"MCDRAM of Knights Landing",
+			two.with(files{"proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: " +
+				"6\nmodel\t\t: 87\n"}),
 			"0:dram 1:hbm",
 		},
 		{
-			"memory of a GPU", two.with(files{"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Status: online\nNode: 1\nNUMA Memblock Size: 0x10000000"}),
+			"memory of a GPU", two.with(
+				files{"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Status: online\nNode: 1\nNUMA Memblock " +
+					"Size: 0x10000000"}),
 			"0:dram 1:gpu=0004:04:00.0",
 		},
 		{
 			"GPUs whose memory is no node", two.with(files{
-				"proc/driver/nvidia/gpus/0000:01:00.0/numa_status": "Node: -1", "proc/driver/nvidia/gpus/0000:02:00.0/numa_status": "Node: 5",
-				"proc/driver/nvidia/gpus/0000:03:00.0/information": "Model: x", "proc/driver/nvidia/gpus/0000:04:00.0/numa_status": "none",
+				"proc/driver/nvidia/gpus/0000:01:00.0/numa_status": "Node: -1",
+				"proc/driver/nvidia/gpus/0000:02:00.0/numa_status": "Node: 5",
+				"proc/driver/nvidia/gpus/0000:03:00.0/information": "Model: x",
+				"proc/driver/nvidia/gpus/0000:04:00.0/numa_status": "none",
 			}), "0: 1:",
 		},
-		{"memory behind a cache of faster memory", two.with(files{nodeDir + "/node0/memory_side_cache/index1/size": "25769803776"}), "0:(cache) 1:"},
+		{"memory behind a cache of faster memory",
+			two.with(files{nodeDir + "/node0/memory_side_cache/index1/size": "25769803776"}), "0:(cache) 1:"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -274,9 +302,12 @@ func TestParseMeminfo(t *testing.T) {
 		want       meminfo
 		bad        bool
 	}{
-		{"the machine's", "MemTotal:       24684092 kB\nHugePages_Total:       4\nHugepagesize:       2048 kB\n", meminfo{"MemTotal": 24684092 << 10, "HugePages_Total": 4, "Hugepagesize": 2048 << 10}, false},
-		{"a node's", "\nNode 12 MemTotal:       65536 kB\nNode 12 HugePages_Free:     0\n", meminfo{"MemTotal": 65536 << 10, "HugePages_Free": 0}, false},
-		{"2.4's table", "        total:    used:    free:\nMem:  131  72 59\nMemTotal:  128 kB\n", meminfo{"MemTotal": 128 << 10}, false},
+		{"the machine's", "MemTotal:       24684092 kB\nHugePages_Total:       4\nHugepagesize:       2048 kB\n",
+			meminfo{"MemTotal": 24684092 << 10, "HugePages_Total": 4, "Hugepagesize": 2048 << 10}, false},
+		{"a node's", "\nNode 12 MemTotal:       65536 kB\nNode 12 HugePages_Free:     0\n",
+			meminfo{"MemTotal": 65536 << 10, "HugePages_Free": 0}, false},
+		{"2.4's table", "        total:    used:    free:\nMem:  131  72 59\nMemTotal:  128 kB\n",
+			meminfo{"MemTotal": 128 << 10}, false},
 		{"a number that is none", "MemTotal:  -5 kB\nMemFree: 4 kB\n", meminfo{"MemFree": 4096}, true},
 		{"more than 64 bits hold", "MemTotal: 18446744073709551615 kB\n", meminfo{}, true},
 		{"nothing", "", meminfo{}, false},

@@ -16,7 +16,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// nvidiaProc is what the driver says of itself and of each GPU. It is readable by everybody and answers while nvidia-smi hangs.
+// nvidiaProc is what the driver says of itself and of each GPU. It is readable by everybody and
+// answers while nvidia-smi hangs.
 const nvidiaProc = "proc/driver/nvidia"
 
 // readNVIDIA reads what NVIDIA's driver says: in /proc, and through nvidia-smi where there are commands.
@@ -47,8 +48,9 @@ func (r *reader) readNVIDIA(found gpus) {
 
 const nvidiaVendor = "NVIDIA Corporation" // as pci.ids has it
 
-// parseNVRM finds the driver's version in the first line of its version file, and whether it is the open kernel module. Before the version stands
-// the architecture, which can have digits too; behind it a date.
+// parseNVRM finds the driver's version in the first line of its version file, and whether it is the
+// open kernel module. Before the version stands the architecture, which can have digits too; behind
+// it a date.
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023
 //	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (...)  Thu Feb 22 01:26:15 UTC 2024
@@ -66,8 +68,9 @@ func parseNVRM(s string) (version string, open bool) {
 	return "", false
 }
 
-// nvidiaDMABuf reports whether the driver can lend GPU memory to an RDMA device as a dma-buf; nil where that is not known. Only the open kernel
-// module does, from release 515, and it needs Linux 5.12 or a kernel into which that was ported back: the release does not tell.
+// nvidiaDMABuf reports whether the driver can lend GPU memory to an RDMA device as a dma-buf; nil
+// where that is not known. Only the open kernel module does, from release 515, and it needs Linux
+// 5.12 or a kernel into which that was ported back: the release does not tell.
 //
 // Source: "GPUDirect RDMA", section on dma-buf, of the GPU operator's documentation.
 func nvidiaDMABuf(version string, open bool, kernel string) *bool {
@@ -92,8 +95,8 @@ func atLeast(version string, major, minor int) bool {
 	return errA == nil && (a > major || a == major && errB == nil && b >= minor)
 }
 
-// readInformation reads the file "information" of a GPU: lines of "Key: <tab> value". A GPU that nobody has used yet, or that is lost, has
-// question marks where the driver does not know.
+// readInformation reads the file "information" of a GPU: lines of "Key: <tab> value". A GPU that
+// nobody has used yet, or that is lost, has question marks where the driver does not know.
 func readInformation(g *topology.GPU, s string) {
 	for line := range strings.Lines(s) {
 		key, value, ok := strings.Cut(line, ":")
@@ -118,8 +121,8 @@ func readInformation(g *topology.GPU, s string) {
 	}
 }
 
-// readNUMAStatus reads the NUMA node that a GPU's memory is, on machines where the CPU reaches it coherently (POWER9, Grace). The size is
-// hexadecimal without 0x.
+// readNUMAStatus reads the NUMA node that a GPU's memory is, on machines where the CPU reaches it
+// coherently (POWER9, Grace). The size is hexadecimal without 0x.
 func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	text := r.word(p)
 	if n, ok := parseNUMAStatus(text); ok {
@@ -134,10 +137,12 @@ func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	}
 }
 
-// Fields of nvidia-smi --query-gpu. One that a release does not know fails the whole query, so newer fields are asked for first, and left out
-// if that fails: compute_cap came with release 510, mig.mode.current with 450. What PCI knows better (links, BARs) is not asked.
+// Fields of nvidia-smi --query-gpu. One that a release does not know fails the whole query, so
+// newer fields are asked for first, and left out if that fails: compute_cap came with release 510,
+// mig.mode.current with 450. What PCI knows better (links, BARs) is not asked.
 var (
-	oldFields = []string{"index", "pci.bus_id", "name", "uuid", "memory.total", "driver_version", "vbios_version", "persistence_mode"}
+	oldFields = []string{"index", "pci.bus_id", "name", "uuid", "memory.total", "driver_version", "vbios_version",
+		"persistence_mode"}
 	newFields = append(slices.Clip(oldFields), "mig.mode.current", "compute_cap")
 )
 
@@ -146,7 +151,8 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 	for _, fields := range [][]string{newFields, oldFields} {
 		argv := []string{"nvidia-smi", "--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}
 		out, err := r.output(argv...)
-		// The complaint about a field comes on the standard output, with an exit status that has not always been an error.
+		// The complaint about a field comes on the standard output, with an exit status that has
+		// not always been an error.
 		if strings.Contains(string(out), "is not a valid field") && len(fields) > len(oldFields) {
 			continue
 		}
@@ -175,9 +181,10 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 	return false
 }
 
-// parseGPUQuery parses the output of nvidia-smi --query-gpu with --format=csv,noheader,nounits: a line for each GPU, the fields in the order
-// asked for, memory in MiB. Values that it does not know or that a GPU does not have are in brackets: "[N/A]", "[Not Supported]". GPUs before a
-// line that is wrong are returned with the error.
+// parseGPUQuery parses the output of nvidia-smi --query-gpu with --format=csv,noheader,nounits: a
+// line for each GPU, the fields in the order asked for, memory in MiB. Values that it does not know
+// or that a GPU does not have are in brackets: "[N/A]", "[Not Supported]". GPUs before a line that
+// is wrong are returned with the error.
 func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 	var out []topology.GPU
 	number := 0
@@ -189,7 +196,8 @@ func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 		}
 		values := strings.Split(line, ",")
 		if len(values) != len(fields) {
-			return out, fmt.Errorf("line %d: %q has %d fields; %d were asked for", number, where.Clip(line), len(values), len(fields))
+			return out, fmt.Errorf("line %d: %q has %d fields; %d were asked for", number, where.Clip(line),
+				len(values), len(fields))
 		}
 		var g topology.GPU
 		for i, v := range values {
@@ -271,8 +279,8 @@ func (r *reader) countNVLinks(found gpus) bool {
 	return true
 }
 
-// parseNVLinkStatus parses the output of nvidia-smi nvlink --status into the number of links in use by the index of the GPU. A GPU without links
-// is left out.
+// parseNVLinkStatus parses the output of nvidia-smi nvlink --status into the number of links in use
+// by the index of the GPU. A GPU without links is left out.
 //
 //	GPU 0: NVIDIA H100 PCIe (UUID: GPU-...)
 //	         Link 0: 26.562 GB/s
@@ -301,7 +309,8 @@ func numberAfter(s, prefix string) (int, bool) {
 	return int(n), ok && err == nil
 }
 
-// readMatrix reads the matrix of nvidia-smi topo -m: what it says of paths goes into Host.Reported, by the IDs that GPUs and NICs have here.
+// readMatrix reads the matrix of nvidia-smi topo -m: what it says of paths goes into Host.Reported,
+// by the IDs that GPUs and NICs have here.
 func (r *reader) readMatrix(found gpus) {
 	argv := []string{"nvidia-smi", "topo", "-m"}
 	out, err := r.output(argv...)
@@ -354,13 +363,15 @@ func hasRDMA(n *topology.NIC, device string) bool {
 	return slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
 }
 
-// commandTime is how long a command may take. nvidia-smi needs seconds where no persistence daemon keeps the driver loaded.
+// commandTime is how long a command may take. nvidia-smi needs seconds where no persistence daemon
+// keeps the driver loaded.
 const commandTime = 10 * time.Second
 
 // errHangs is the error of a command that does not end.
 var errHangs = errors.New("no answer within " + commandTime.String())
 
-// output runs a command and returns what it printed. It does not wait for one that hangs: a process that is stuck in a driver cannot be killed.
+// output runs a command and returns what it printed. It does not wait for one that hangs: a process
+// that is stuck in a driver cannot be killed.
 func (r *reader) output(argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(r.ctx, commandTime, errHangs)
 	defer cancel()
@@ -384,7 +395,8 @@ func (r *reader) output(argv ...string) ([]byte, error) {
 	}
 }
 
-// commandFailed notes that a command did not say what it was asked, unless it is not there at all. What it printed may say why.
+// commandFailed notes that a command did not say what it was asked, unless it is not there at all.
+// What it printed may say why.
 func (r *reader) commandFailed(err error, out []byte, argv ...string) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

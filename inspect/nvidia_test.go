@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A machine with two GPUs as the driver describes it. The second has not been used since boot: the driver does not know its UUID and BIOS.
+// A machine with two GPUs as the driver describes it. The second has not been used since boot: the
+// driver does not know its UUID and BIOS.
 const nvidiaTree = `
 proc/driver/nvidia/version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (builder@host)  Thu Feb 22 2024\nGCC version:  gcc version 12.2.0\n"
 proc/driver/nvidia/gpus/0000:1b:00.0/information = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 450\nGPU UUID: \t GPU-11111111-2222-3333-4444-555555555555\nVideo BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t 0000:1b:00.0\nDevice Minor: \t 3\nGPU Excluded:\t No\n"
@@ -47,8 +48,10 @@ const (
 	smiLinks = "nvidia-smi nvlink --status"
 	smiTopo  = "nvidia-smi topo -m"
 
-	twoGPUs = "0, 00000000:1b:00.0, NVIDIA H100 80GB HBM3, GPU-11111111-2222-3333-4444-555555555555, 81559, 550.54.14, 96.00.89.00.01, Enabled, Disabled, 9.0\n" +
-		"1, 00000000:2A:00.0, NVIDIA H100 80GB HBM3, GPU-66666666-7777-8888-9999-000000000000, 81559, 550.54.14, [N/A], [Not Supported], [N/A], 9.0\n"
+	twoGPUs = "0, 00000000:1b:00.0, NVIDIA H100 80GB HBM3, GPU-11111111-2222-3333-4444-555555555555, 81559, " +
+		"550.54.14, 96.00.89.00.01, Enabled, Disabled, 9.0\n" +
+		"1, 00000000:2A:00.0, NVIDIA H100 80GB HBM3, GPU-66666666-7777-8888-9999-000000000000, 81559, 550.54.14, " +
+		"[N/A], [Not Supported], [N/A], 9.0\n"
 )
 
 func TestReadNVIDIAFromProc(t *testing.T) {
@@ -58,10 +61,13 @@ func TestReadNVIDIAFromProc(t *testing.T) {
 	r.readGPUs()
 	want := []topology.GPU{
 		{
-			Address: pciAddr(t, "0000:1b:00.0"), Name: "nvidia3", Vendor: "NVIDIA Corporation", Model: "NVIDIA H100 80GB HBM3",
-			DriverVer: "550.54.14", UUID: "GPU-11111111-2222-3333-4444-555555555555", VBIOS: "96.00.89.00.01", DMABuf: new(true),
+			Address: pciAddr(t, "0000:1b:00.0"), Name: "nvidia3", Vendor: "NVIDIA Corporation",
+			Model:     "NVIDIA H100 80GB HBM3",
+			DriverVer: "550.54.14", UUID: "GPU-11111111-2222-3333-4444-555555555555", VBIOS: "96.00.89.00.01",
+			DMABuf: new(true),
 		},
-		{Address: pciAddr(t, "0000:2a:00.0"), Name: "nvidia1", Vendor: "NVIDIA Corporation", DriverVer: "550.54.14", DMABuf: new(true)},
+		{Address: pciAddr(t, "0000:2a:00.0"), Name: "nvidia1", Vendor: "NVIDIA Corporation", DriverVer: "550.54.14",
+			DMABuf: new(true)},
 	}
 	if diff := cmp.Diff(want, r.h.GPUs); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
@@ -75,8 +81,9 @@ func TestReadNVIDIAWithTools(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceTree(t, nvidiaTree+roceDevice))
 	r.run = commands{
-		smiNew:   twoGPUs,
-		smiLinks: "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\nGPU 1: NVIDIA H100\n\t Link 0: <inactive>\n",
+		smiNew: twoGPUs,
+		smiLinks: "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\nGPU " +
+			"1: NVIDIA H100\n\t Link 0: <inactive>\n",
 		smiTopo: "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n" +
 			"GPU0\t X \tNV18\tPIX\tSYS\t0-47\t0\t\tN/A\n" +
 			"GPU1\tNV18\t X \tNODE\tSYS\t0-47\t0\t\tN/A\n" +
@@ -89,13 +96,18 @@ func TestReadNVIDIAWithTools(t *testing.T) {
 	cpus := topology.CPURange(0, 47)
 	want := []topology.GPU{
 		{
-			Address: pciAddr(t, "0000:1b:00.0"), Index: new(0), Name: "nvidia3", Vendor: "NVIDIA Corporation", Model: "NVIDIA H100 80GB HBM3",
-			MemoryBytes: new(uint64(81559 << 20)), DriverVer: "550.54.14", UUID: "GPU-11111111-2222-3333-4444-555555555555",
-			VBIOS: "96.00.89.00.01", CPUAffinity: &cpus, NVLinks: new(2), ComputeArch: "sm_90", MIG: "Disabled", PersistMode: new(true),
+			Address: pciAddr(t, "0000:1b:00.0"), Index: new(0), Name: "nvidia3", Vendor: "NVIDIA Corporation",
+			Model:       "NVIDIA H100 80GB HBM3",
+			MemoryBytes: new(uint64(81559 << 20)), DriverVer: "550.54.14",
+			UUID:  "GPU-11111111-2222-3333-4444-555555555555",
+			VBIOS: "96.00.89.00.01", CPUAffinity: &cpus, NVLinks: new(2), ComputeArch: "sm_90", MIG: "Disabled",
+			PersistMode: new(true),
 		},
 		{
-			Address: pciAddr(t, "0000:2a:00.0"), Index: new(1), Name: "nvidia1", Vendor: "NVIDIA Corporation", Model: "NVIDIA H100 80GB HBM3",
-			MemoryBytes: new(uint64(81559 << 20)), DriverVer: "550.54.14", UUID: "GPU-66666666-7777-8888-9999-000000000000",
+			Address: pciAddr(t, "0000:2a:00.0"), Index: new(1), Name: "nvidia1", Vendor: "NVIDIA Corporation",
+			Model:       "NVIDIA H100 80GB HBM3",
+			MemoryBytes: new(uint64(81559 << 20)), DriverVer: "550.54.14",
+			UUID:        "GPU-66666666-7777-8888-9999-000000000000",
 			CPUAffinity: &cpus, NVLinks: new(0), ComputeArch: "sm_90",
 		},
 	}
@@ -136,9 +148,10 @@ func TestReadNVIDIAFailures(t *testing.T) {
 			run:  commands{},
 		},
 		{
-			name:    "a tool that does not know the newer fields",
-			tree:    nvidiaTree,
-			run:     commands{smiNew: "Field \"compute_cap\" is not a valid field to query.\n\n", smiOld: "0, 0000:1b:00.0, Tesla V100, GPU-1, 16160, 390.46, 88.00, Disabled\n"},
+			name: "a tool that does not know the newer fields",
+			tree: nvidiaTree,
+			run: commands{smiNew: "Field \"compute_cap\" is not a valid field to query.\n\n",
+				smiOld: "0, 0000:1b:00.0, Tesla V100, GPU-1, 16160, 390.46, 88.00, Disabled\n"},
 			indexes: []int{0},
 		},
 		{
@@ -151,10 +164,12 @@ func TestReadNVIDIAFailures(t *testing.T) {
 			indexes: []int{0},
 		},
 		{
-			name:   "a driver that does not answer",
-			tree:   nvidiaTree,
-			run:    commands{smiNew: "exit status 18\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.54\n"},
-			unread: []topology.Unread{{Path: smiNew, Why: `exit status 18: "Failed to initialize NVML: Driver/library version mismatch"`}},
+			name: "a driver that does not answer",
+			tree: nvidiaTree,
+			run: commands{smiNew: "exit status 18\nFailed to initialize NVML: Driver/library version " +
+				"mismatch\nNVML library version: 550.54\n"},
+			unread: []topology.Unread{{Path: smiNew,
+				Why: `exit status 18: "Failed to initialize NVML: Driver/library version mismatch"`}},
 		},
 		{
 			name: "a loaded driver without devices",
@@ -162,9 +177,10 @@ func TestReadNVIDIAFailures(t *testing.T) {
 			run:  commands{smiNew: "No devices were found\n"},
 		},
 		{
-			name:    "a line that is not the answer: what was before it is kept",
-			tree:    `sys/module/nvidia/version = 550.54.14`,
-			run:     commands{smiNew: strings.SplitAfter(twoGPUs, "\n")[0] + "Unable to determine the device handle\n", smiTopo: "exit status 1\n"},
+			name: "a line that is not the answer: what was before it is kept",
+			tree: `sys/module/nvidia/version = 550.54.14`,
+			run: commands{smiNew: strings.SplitAfter(twoGPUs, "\n")[0] + "Unable to determine the device handle\n",
+				smiTopo: "exit status 1\n"},
 			indexes: []int{0},
 			unread: []topology.Unread{
 				{Path: smiNew, Why: `line 2: "Unable to determine the device handle" has 1 fields; 10 were asked for`},
@@ -172,9 +188,10 @@ func TestReadNVIDIAFailures(t *testing.T) {
 			},
 		},
 		{
-			name:   "an address in /proc that is none",
-			tree:   `proc/driver/nvidia/gpus/first/information = "Model: x\n"`,
-			unread: []topology.Unread{{Path: "/proc/driver/nvidia/gpus/first", Why: `PCI address "first": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
+			name: "an address in /proc that is none",
+			tree: `proc/driver/nvidia/gpus/first/information = "Model: x\n"`,
+			unread: []topology.Unread{{Path: "/proc/driver/nvidia/gpus/first",
+				Why: `PCI address "first": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
 		},
 	}
 	for _, tt := range tests {
@@ -205,7 +222,8 @@ func TestCommandThatHangsIsLeftBehind(t *testing.T) {
 		stuck := make(chan struct{})
 		calls := 0
 		r := deviceReader(t, deviceTree(t, nvidiaTree))
-		r.run = func(context.Context, ...string) ([]byte, error) { // deaf to the end of its context, as a process in the driver is
+		// deaf to the end of its context, as a process in the driver is
+		r.run = func(context.Context, ...string) ([]byte, error) {
 			calls++
 			<-stuck
 			return nil, nil
@@ -246,7 +264,8 @@ func TestReadNUMAStatus(t *testing.T) {
 		proc/driver/nvidia/gpus/0035:04:00.0/numa_status = "Node: -1\nStatus: offline\nSize: 0\n"`))
 	r.readGPUs()
 	want := []topology.GPU{
-		{Address: pciAddr(t, "0004:05:00.0"), Vendor: "NVIDIA Corporation", MemoryNode: new(255), MemoryBytes: new(uint64(0x3f0000000))},
+		{Address: pciAddr(t, "0004:05:00.0"), Vendor: "NVIDIA Corporation", MemoryNode: new(255),
+			MemoryBytes: new(uint64(0x3f0000000))},
 		{Address: pciAddr(t, "0035:04:00.0"), Vendor: "NVIDIA Corporation"},
 	}
 	if diff := cmp.Diff(want, r.h.GPUs); diff != "" {
@@ -261,8 +280,10 @@ func TestParseNVRM(t *testing.T) {
 		version string
 		open    bool
 	}{
-		{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023\nGCC version:  gcc version 11.4.0\n", "535.104.12", false},
-		{"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (b@h)  Thu Feb 22 01:26:15 UTC 2024", "550.54.14", true},
+		{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023\nGCC version:  " +
+			"gcc version 11.4.0\n", "535.104.12", false},
+		{"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (b@h)  Thu Feb 22 " +
+			"01:26:15 UTC 2024", "550.54.14", true},
 		{"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.84  Release Build", "595.84", true},
 		{"NVRM version: NVIDIA UNIX ppc64le Kernel Module  418.67  Sat Apr  6 02:26:32 CDT 2019", "418.67", false},
 		{"GCC version:  gcc version 11.4.0", "", false},
@@ -310,16 +331,22 @@ func TestParseGPUQuery(t *testing.T) {
 		want []topology.GPU
 		err  string
 	}{
-		{"one GPU", "0, 00000000:3B:00.0, 24576\n", []topology.GPU{{Index: new(0), Address: pciAddr(t, "0000:3b:00.0"), MemoryBytes: new(uint64(24576 << 20))}}, ""},
-		{"values that it does not know", "[N/A], 00000000:3B:00.0, [Unknown Error]\n", []topology.GPU{{Address: pciAddr(t, "0000:3b:00.0")}}, ""},
-		{"N/A without brackets", "7, 0000:3B:00.0, N/A", []topology.GPU{{Index: new(7), Address: pciAddr(t, "0000:3b:00.0")}}, ""},
+		{"one GPU", "0, 00000000:3B:00.0, 24576\n", []topology.GPU{{Index: new(0), Address: pciAddr(t, "0000:3b:00.0"),
+			MemoryBytes: new(uint64(24576 << 20))}}, ""},
+		{"values that it does not know", "[N/A], 00000000:3B:00.0, [Unknown Error]\n",
+			[]topology.GPU{{Address: pciAddr(t, "0000:3b:00.0")}}, ""},
+		{"N/A without brackets", "7, 0000:3B:00.0, N/A",
+			[]topology.GPU{{Index: new(7), Address: pciAddr(t, "0000:3b:00.0")}}, ""},
 		{"nothing", "", nil, ""},
 		{"no devices", "No devices were found\n", nil, ""},
 		{"no address", "0, [N/A], 24576\n", nil, `line 1: "0, [N/A], 24576" has no PCI address`},
-		{"an address that is none", "0, 3B, 24576\n", nil, `line 1: pci.bus_id: PCI address "3B": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
+		{"an address that is none", "0, 3B, 24576\n", nil,
+			`line 1: pci.bus_id: PCI address "3B": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
 		{"an index that is none", "-1, 0000:3b:00.0, 24576\n", nil, `line 1: index: "-1" is not the number of a GPU`},
-		{"memory with its unit", "0, 0000:3b:00.0, 24576 MiB\n", nil, `line 1: memory.total: "24576 MiB" is not a number of MiB`},
-		{"more memory than 64 bits hold", "0, 0000:3b:00.0, 99999999999999\n", nil, `line 1: memory.total: "99999999999999" is not a number of MiB`},
+		{"memory with its unit", "0, 0000:3b:00.0, 24576 MiB\n", nil,
+			`line 1: memory.total: "24576 MiB" is not a number of MiB`},
+		{"more memory than 64 bits hold", "0, 0000:3b:00.0, 99999999999999\n", nil,
+			`line 1: memory.total: "99999999999999" is not a number of MiB`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -346,8 +373,10 @@ func TestParseNVLinkStatus(t *testing.T) {
 		in   string
 		want map[int]int
 	}{
-		{"a bridge uses 2 of 3 links", "GPU 0: NVIDIA H100 PCIe (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n\t Link 2: <inactive>\n", map[int]int{0: 2}},
-		{"a GPU without links is not listed", "GPU 0: NVIDIA L40S (UUID: GPU-1)\nGPU 1: NVIDIA H100\n\t Link 0: <inactive>\n", map[int]int{1: 0}},
+		{"a bridge uses 2 of 3 links", "GPU 0: NVIDIA H100 PCIe (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: " +
+			"26.562 GB/s\n\t Link 2: <inactive>\n", map[int]int{0: 2}},
+		{"a GPU without links is not listed", "GPU 0: NVIDIA L40S (UUID: GPU-1)\nGPU 1: NVIDIA H100\n\t Link 0: " +
+			"<inactive>\n", map[int]int{1: 0}},
 		{"a link before any GPU", "Link 0: 25.781 GB/s\n", map[int]int{}},
 		{"nothing", "", map[int]int{}},
 	}
@@ -382,7 +411,8 @@ func FuzzParseGPUQuery(f *testing.F) {
 }
 
 func FuzzInformation(f *testing.F) {
-	f.Add("Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-11111111\nVideo BIOS: \t ??.??.??.??.??\nDevice Minor: \t 0\n", "Node: 255\nSize: 3f0000000\n")
+	f.Add("Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-11111111\nVideo BIOS: \t ??.??.??.??.??\nDevice "+
+		"Minor: \t 0\n", "Node: 255\nSize: 3f0000000\n")
 	f.Add("Device Minor: 99999999999999999999\nModel:", "Node: -1\nSize: zz\n")
 	f.Add(":\n::\n", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12")
 	f.Fuzz(func(t *testing.T, information, status string) {

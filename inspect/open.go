@@ -44,8 +44,8 @@ func formats() []format {
 // maxText bounds a dump that is one text.
 const maxText = 64 << 20
 
-// sniffLen is how much of a text its format is told from. The matrix of nvidia-smi may stand anywhere in a longer text, and is looked for again
-// in all of it.
+// sniffLen is how much of a text its format is told from. The matrix of nvidia-smi may stand
+// anywhere in a longer text, and is looked for again in all of it.
 const sniffLen = 64 << 10
 
 // Opened is a machine that is not read yet.
@@ -87,8 +87,9 @@ func Live() Source { return Source{Name: "/", FS: tree.Live(), Run: runCommand, 
 // maxOutput bounds what a command may print.
 const maxOutput = 16 << 20
 
-// runCommand runs a program of this machine, in the C locale since what it prints is parsed. A program that is not there is fs.ErrNotExist. With
-// an error comes what was printed, on the standard error where nothing came on the standard output.
+// runCommand runs a program of this machine, in the C locale since what it prints is parsed. A
+// program that is not there is fs.ErrNotExist. With an error comes what was printed, on the
+// standard error where nothing came on the standard output.
 func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
@@ -132,7 +133,8 @@ func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 	return h, errors.Join(err, o.Close())
 }
 
-// ReadStream reads the machine from a file that was opened, such as standard input. The name is what messages and the provenance call it.
+// ReadStream reads the machine from a file that was opened, such as standard input. The name is
+// what messages and the provenance call it.
 func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, error) {
 	o, err := openStream(r, name, "")
 	if err != nil {
@@ -141,7 +143,8 @@ func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, 
 	return o.Read(ctx)
 }
 
-// ReadRoot reads the machine whose root directory is dir, without asking what it is: a chroot, or a host's root mounted in a container.
+// ReadRoot reads the machine whose root directory is dir, without asking what it is: a chroot, or a
+// host's root mounted in a container.
 func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
 	d, err := tree.Dir(dir)
 	if err != nil {
@@ -167,8 +170,9 @@ func (e *ManyError) Error() string {
 	return fmt.Sprintf("%s holds %d machines: name one, such as %q", e.Path, len(e.Dirs), e.Dirs[0])
 }
 
-// Open finds out what is at path, by its content: a directory with /sys and /proc, or with one directory that has them; an archive of such a
-// directory; a snapshot, which is such an archive; or a dump of another tool. "-" is standard input. A path may lead into an archive,
+// Open finds out what is at path, by its content: a directory with /sys and /proc, or with one
+// directory that has them; an archive of such a directory; a snapshot, which is such an archive; or
+// a dump of another tool. "-" is standard input. A path may lead into an archive,
 // "dumps.tar/server", where that holds several machines.
 func Open(path string) (*Opened, error) {
 	if path == "-" {
@@ -319,7 +323,8 @@ func openDir(path string) (*Opened, error) {
 	return o, nil
 }
 
-// rootsBelow returns the root directories of machines at path: itself, or those directories in it that have sys or proc.
+// rootsBelow returns the root directories of machines at path: itself, or those directories in it
+// that have sys or proc.
 func rootsBelow(path string) ([]string, error) {
 	isRoot := func(dir string) bool {
 		return slices.ContainsFunc([]string{"sys", "proc"}, func(name string) bool {
@@ -343,11 +348,13 @@ func rootsBelow(path string) ([]string, error) {
 	return roots, nil
 }
 
-// dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a broken archive is to be named, not passed over.
+// dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a
+// broken archive is to be named, not passed over.
 var dumpSuffixes = []string{".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".xml", ".ttar"}
 
-// List returns what there is to inspect in a directory of dumps, sorted: files that are machines, as far as their beginning or their name tells,
-// and directories with /sys and /proc. It is nil, without an error, where path is one machine itself or is not a directory.
+// List returns what there is to inspect in a directory of dumps, sorted: files that are machines,
+// as far as their beginning or their name tells, and directories with /sys and /proc. It is nil,
+// without an error, where path is one machine itself or is not a directory.
 func List(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -401,5 +408,7 @@ func isDump(file string) bool {
 		return true
 	}
 	head = head[:n]
-	return tree.IsArchive(head) || tree.IsText(head) || slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) })
+	return tree.IsArchive(head) || tree.IsText(head) || slices.ContainsFunc(formats(), func(f format) bool {
+		return f.sniff(head)
+	})
 }

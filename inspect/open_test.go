@@ -33,7 +33,8 @@ func tarball(t testing.TB, prefix string, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, name := range []string{"sys/devices/system/cpu/online", "proc/cpuinfo", "proc/meminfo", snapshotFile, "rackless/commands/000"} {
+	for _, name := range []string{"sys/devices/system/cpu/online", "proc/cpuinfo", "proc/meminfo", snapshotFile,
+		"rackless/commands/000"} {
 		data, ok := files[name]
 		if !ok {
 			continue
@@ -68,10 +69,14 @@ func put(t testing.TB, dir string, files map[string]string) string {
 
 const (
 	someHwloc = "<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n" +
-		"<object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\">" +
-		"<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" local_memory=\"1024\"/>" +
-		"<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\"/></object>\n</topology>\n"
-	someNCCL   = "<system version=\"1\">\n  <cpu numaid=\"0\" affinity=\"ffffffff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\"/>\n</system>\n"
+		"<object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" " +
+		"complete_nodeset=\"0x1\">" +
+		"<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" " +
+		"complete_nodeset=\"0x1\" local_memory=\"1024\"/>" +
+		"<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" " +
+		"complete_nodeset=\"0x1\"/></object>\n</topology>\n"
+	someNCCL = "<system version=\"1\">\n  <cpu numaid=\"0\" affinity=\"ffffffff\" arch=\"x86_64\" " +
+		"vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\"/>\n</system>\n"
 	someMatrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-7\t0\nGPU1\tPHB\t X \t0-7\t0\n"
 	someText   = "# fixture\nPath: box/proc/cpuinfo\nLines: 1\nprocessor\t: 0\nMode: 644\n"
 )
@@ -83,7 +88,8 @@ func TestOpenKnowsByContent(t *testing.T) {
 	put(t, dir, map[string]string{
 		"a.png": string(tarball(t, "", machineFiles)), "b.xml": string(tarball(t, "box/", machineFiles)),
 		"c.tar": someHwloc, "d": someNCCL, "e.zst": someMatrix, "f.gz": someText,
-		"lspci":    "00:00.0 Host bridge [0600]: Intel Corporation 440FX [8086:1237] (rev 02)\n\n00:01.0 ISA bridge [0601]: Intel Corporation 82371SB [8086:7000]\n",
+		"lspci": "00:00.0 Host bridge [0600]: Intel Corporation 440FX [8086:1237] (rev 02)\n\n00:01.0 ISA bridge " +
+			"[0601]: Intel Corporation 82371SB [8086:7000]\n",
 		"long.txt": strings.Repeat("log line\n", 20_000) + someMatrix,
 	})
 	for _, test := range []struct{ path, format, kind string }{
@@ -146,7 +152,8 @@ func TestOpenOfSeveralMachines(t *testing.T) {
 			t.Errorf("called %q, want %q", h.Provenance.Name, path)
 		}
 	}
-	for path, want := range map[string]error{file + "/m/none": fs.ErrNotExist, filepath.Join(dir, "x", "none"): fs.ErrNotExist} {
+	for path, want := range map[string]error{file + "/m/none": fs.ErrNotExist,
+		filepath.Join(dir, "x", "none"): fs.ErrNotExist} {
 		if _, err := Open(path); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
@@ -157,7 +164,8 @@ func TestOpenOfSeveralMachines(t *testing.T) {
 	if _, err := Open(dir); !errors.As(err, &many) || len(many.Dirs) != 2 {
 		t.Errorf("got %v, want an error that names two directories", err)
 	}
-	if _, err := Open(filepath.Join(dir, "x")); !errors.As(err, &many) || !strings.Contains(err.Error(), "is a directory with dumps") {
+	if _, err := Open(filepath.Join(dir, "x")); !errors.As(err, &many) || !strings.Contains(err.Error(),
+		"is a directory with dumps") {
 		t.Errorf("got %v, want an error about a directory without a machine", err)
 	}
 }
@@ -165,9 +173,11 @@ func TestOpenOfSeveralMachines(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	dir := put(t, t.TempDir(), map[string]string{
-		"empty": "", "text": "Dear all,\nhere it is\n", "noise": "\x00\x01\x02\x03", "cut.tar": string(tarball(t, "", machineFiles)[:700]),
-		"nothing.tar": string(tarball(t, "dev/", machineFiles)[1536:]), "schema.tar": "", "json.tar": "", "output.tar": "",
-		"bad.ttar": "Path: a\nLines: 9\n",
+		"empty": "", "text": "Dear all,\nhere it is\n", "noise": "\x00\x01\x02\x03",
+		"cut.tar":     string(tarball(t, "", machineFiles)[:700]),
+		"nothing.tar": string(tarball(t, "dev/", machineFiles)[1536:]), "schema.tar": "", "json.tar": "",
+		"output.tar": "",
+		"bad.ttar":   "Path: a\nLines: 9\n",
 	})
 	with := func(name, info string) {
 		files := map[string]string{snapshotFile: info}
@@ -182,7 +192,8 @@ func TestOpenErrors(t *testing.T) {
 	for _, test := range []struct{ path, err string }{
 		{"none", "no such file or directory"},
 		{"none/at/all", "no such file or directory"},
-		{"empty", "empty: not a machine in a form that rackless knows: it is empty; known are a snapshot, an archive of /sys and /proc"},
+		{"empty", "empty: not a machine in a form that rackless knows: it is empty; known are a snapshot, an archive " +
+			"of /sys and /proc"},
 		{"text", `text: not a machine in a form that rackless knows: it starts with "Dear all,"; known are a snapshot`},
 		{"text/inside", `text: it is not an archive, so there is no "inside" in it`},
 		{"noise", `noise: not a machine in a form that rackless knows: it starts with "\x00\x01\x02\x03"`},
@@ -206,7 +217,8 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := Open(os.DevNull); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
 		t.Errorf("a device: %v", err)
 	}
-	if _, err := ReadStream(t.Context(), strings.NewReader(""), "standard input"); err == nil || !strings.HasPrefix(err.Error(), "standard input: ") {
+	if _, err := ReadStream(t.Context(), strings.NewReader(""), "standard input"); err == nil ||
+		!strings.HasPrefix(err.Error(), "standard input: ") {
 		t.Errorf("an empty stream: %v", err)
 	}
 	if _, err := ReadRoot(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +227,8 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := ReadRoot(t.Context(), dir); !errors.Is(err, ErrNoMachine) {
 		t.Errorf("a root that is none: %v", err)
 	}
-	if h, err := ReadRoot(t.Context(), put(t, t.TempDir(), machineFiles)); err != nil || h.Provenance.Kind != topology.SourceTree {
+	if h, err := ReadRoot(t.Context(), put(t, t.TempDir(), machineFiles)); err != nil ||
+		h.Provenance.Kind != topology.SourceTree {
 		t.Errorf("a root: %v, %v", h, err)
 	}
 }
@@ -226,7 +239,8 @@ func TestList(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "many", "tree"), machineFiles)
 	put(t, filepath.Join(dir, "many"), map[string]string{
-		"b.tar.zst": "broken", "a": machine, "matrix.txt": someMatrix, "README": "words", "empty": "", "sub/deeper.tar": machine,
+		"b.tar.zst": "broken", "a": machine, "matrix.txt": someMatrix, "README": "words", "empty": "",
+		"sub/deeper.tar": machine,
 	})
 	put(t, filepath.Join(dir, "around", "box"), machineFiles)
 	put(t, filepath.Join(dir, "machine"), machineFiles)
@@ -261,10 +275,12 @@ func TestList(t *testing.T) {
 func TestCommandsOfThisMachine(t *testing.T) {
 	t.Parallel()
 	run := Live().Run
-	if out, err := run(t.Context(), "sh", "-c", "echo $LC_ALL; echo complaint >&2"); string(out) != "C\n" || err != nil {
+	if out, err := run(t.Context(), "sh", "-c", "echo $LC_ALL; echo complaint >&2"); string(out) != "C\n" ||
+		err != nil {
 		t.Errorf("got %q, %v", out, err)
 	}
-	if out, err := run(t.Context(), "sh", "-c", "echo complaint >&2; exit 3"); string(out) != "complaint\n" || err == nil || err.Error() != "exit status 3" {
+	if out, err := run(t.Context(), "sh", "-c", "echo complaint >&2; exit 3"); string(out) != "complaint\n" ||
+		err == nil || err.Error() != "exit status 3" {
 		t.Errorf("got %q, %v; want what it complained of and its status", out, err)
 	}
 	for _, name := range []string{"rackless-has-no-such-program", "/nowhere/program"} {
@@ -272,7 +288,8 @@ func TestCommandsOfThisMachine(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, fs.ErrNotExist)
 		}
 	}
-	if _, err := run(t.Context(), "sh", "-c", "head -c 17000000 /dev/zero"); err == nil || err.Error() != "it printed more than 16 MiB" {
+	if _, err := run(t.Context(), "sh", "-c", "head -c 17000000 /dev/zero"); err == nil ||
+		err.Error() != "it printed more than 16 MiB" {
 		t.Errorf("a long output: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -307,7 +324,8 @@ func TestCommandsAreRecorded(t *testing.T) {
 			}
 			out, err := run(ctx, argv...)
 			cancel()
-			got = append(got, fmt.Sprintf("%q %v %v %v", out, err, errors.Is(err, errHangs), errors.Is(err, fs.ErrNotExist)))
+			got = append(got, fmt.Sprintf("%q %v %v %v", out, err, errors.Is(err, errHangs),
+				errors.Is(err, fs.ErrNotExist)))
 		}
 		return got
 	}

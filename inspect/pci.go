@@ -19,8 +19,9 @@ const pciDevices = "sys/bus/pci/devices"
 
 // readPCI reads the PCI functions, and the tree that they stand in.
 //
-// The tree comes from the paths of their directories: /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 stands below the bridge 40:01.1, on
-// the root bus pci0000:40. Dumps without links have it from the bridges' bus numbers.
+// The tree comes from the paths of their directories:
+// /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 stands below the bridge 40:01.1, on the root
+// bus pci0000:40. Dumps without links have it from the bridges' bus numbers.
 func (r *reader) readPCI() {
 	places := r.pciPlaces()
 	b := pciBus{
@@ -40,14 +41,16 @@ func (r *reader) readPCI() {
 	numberVFs(b.found)
 	b.knowWhatIsAbsent()
 	if b.headOnly > 0 {
-		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as for everybody but root: ACS, ATS and kinds of ports are not known",
-			b.headOnly))
+		r.unread("sys/bus/pci/devices/*/config",
+			fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as for everybody but root: ACS, ATS and "+
+				"kinds of ports are not known",
+				b.headOnly))
 	}
 	r.h.PCI = append(r.h.PCI, b.found...)
 }
 
-// pciSlots returns the names of the physical slots by the address that the slot states: domain, bus and device, or domain and bus where the
-// slot takes the whole bus.
+// pciSlots returns the names of the physical slots by the address that the slot states: domain, bus
+// and device, or domain and bus where the slot takes the whole bus.
 func (r *reader) pciSlots() map[string]string {
 	const dir = "sys/bus/pci/slots"
 	slots := map[string]string{}
@@ -68,7 +71,8 @@ type pciBus struct {
 	found []topology.PCIDevice
 
 	anyDriver, anyReset bool // a function with a driver link, with reset_method, was seen
-	headOnly            int  // bridges, GPUs and NICs of which only the first bytes of the configuration space may be read
+	// bridges, GPUs and NICs of which only the first bytes of the configuration space may be read
+	headOnly int
 }
 
 // readFunction adds the function at p.
@@ -120,8 +124,9 @@ func (b *pciBus) knowWhatIsAbsent() {
 	}
 }
 
-// isPlumbing reports whether the function is part of the machine itself and given to nobody: bridges, memory and interrupt controllers, the
-// uncore of Intel's processors, which is hundreds of functions. Fewer of their files are read.
+// isPlumbing reports whether the function is part of the machine itself and given to nobody:
+// bridges, memory and interrupt controllers, the uncore of Intel's processors, which is hundreds of
+// functions. Fewer of their files are read.
 func isPlumbing(d *topology.PCIDevice) bool {
 	if d.Class == nil {
 		return false
@@ -147,8 +152,8 @@ func pciNames(d *topology.PCIDevice) (class, vendor, device string) {
 	return class, vendor, device
 }
 
-// A functionDir is the directory of a function. Only files that are in it are opened: most functions lack most files, and a failed open costs
-// as much as a read.
+// A functionDir is the directory of a function. Only files that are in it are opened: most
+// functions lack most files, and a failed open costs as much as a read.
 type functionDir struct {
 	*reader
 	dir      string
@@ -205,8 +210,8 @@ func (f *functionDir) id(name string, bits int) (uint64, bool) {
 	return v, true
 }
 
-// identity reads what the function is: from the files made for that, or from uevent, which has most of it in one file. On a live machine they
-// cannot disagree, so the one file is enough.
+// identity reads what the function is: from the files made for that, or from uevent, which has most
+// of it in one file. On a live machine they cannot disagree, so the one file is enough.
 func (f *functionDir) identity(d *topology.PCIDevice) {
 	if f.live {
 		f.uevent(d)
@@ -220,7 +225,8 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		name  string
 		field **topology.ID16
 	}{
-		{"vendor", &d.Vendor}, {"device", &d.Device}, {"subsystem_vendor", &d.SubsystemVendor}, {"subsystem_device", &d.SubsystemDevice},
+		{"vendor", &d.Vendor}, {"device", &d.Device}, {"subsystem_vendor", &d.SubsystemVendor},
+		{"subsystem_device", &d.SubsystemDevice},
 	} {
 		if *id.field != nil {
 			continue
@@ -253,7 +259,8 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 		case key == "PCI_CLASS" && err1 == nil:
 			d.Class = cmp.Or(d.Class, new(topology.ID24(first)))
 		case key == "PCI_ID" && pair:
-			d.Vendor, d.Device = cmp.Or(d.Vendor, new(topology.ID16(first))), cmp.Or(d.Device, new(topology.ID16(second)))
+			d.Vendor, d.Device = cmp.Or(d.Vendor, new(topology.ID16(first))),
+				cmp.Or(d.Device, new(topology.ID16(second)))
 		case key == "PCI_SUBSYS_ID" && pair:
 			d.SubsystemVendor = cmp.Or(d.SubsystemVendor, new(topology.ID16(first)))
 			d.SubsystemDevice = cmp.Or(d.SubsystemDevice, new(topology.ID16(second)))
@@ -261,7 +268,8 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 	}
 }
 
-// place reads where the function is: its NUMA node and the CPUs next to it. A node of -1 is one that the firmware did not tell.
+// place reads where the function is: its NUMA node and the CPUs next to it. A node of -1 is one
+// that the firmware did not tell.
 func (f *functionDir) place(d *topology.PCIDevice) {
 	d.NUMANode = f.count("numa_node")
 	if f.has("local_cpulist") {
@@ -285,8 +293,8 @@ func (f *functionDir) binding(d *topology.PCIDevice) {
 	}
 }
 
-// link reads the PCI Express link. The kernel prints a speed of "Unknown", a width of 0, and a maximum width of 255 for what has no link or
-// does not tell.
+// link reads the PCI Express link. The kernel prints a speed of "Unknown", a width of 0, and a
+// maximum width of 255 for what has no link or does not tell.
 func (f *functionDir) link(d *topology.PCIDevice) {
 	width := func(name string) *int {
 		w := f.count(name)
@@ -307,7 +315,8 @@ func (f *functionDir) link(d *topology.PCIDevice) {
 	d.Link = &l
 }
 
-// speed reads a link's speed: "16.0 GT/s PCIe", "8 GT/s" of kernels before 5.10; nil for "Unknown" and for speeds of conventional PCI.
+// speed reads a link's speed: "16.0 GT/s PCIe", "8 GT/s" of kernels before 5.10; nil for "Unknown"
+// and for speeds of conventional PCI.
 func (f *functionDir) speed(name string) *float64 {
 	s := f.word(name)
 	number, rest, _ := strings.Cut(s, " ")
@@ -379,9 +388,11 @@ func (f *functionDir) virtualFunctions(d *topology.PCIDevice) {
 	slices.SortFunc(d.SRIOV.VFs, func(a, b topology.VF) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// config adds what only the configuration space says: a bridge's buses and port, ACS, ATS, and what old kernels have no files for.
+// config adds what only the configuration space says: a bridge's buses and port, ACS, ATS, and what
+// old kernels have no files for.
 //
-// The kernel wakes a function from D3cold to let its configuration space be read. Looking must not change anything, so those are left alone.
+// The kernel wakes a function from D3cold to let its configuration space be read. Looking must not
+// change anything, so those are left alone.
 func (f *functionDir) config(d *topology.PCIDevice) {
 	if !f.has("config") || f.isAsleep(d) {
 		return
@@ -407,7 +418,8 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 	d.SRIOV = cmp.Or(d.SRIOV, c.sriov)
 }
 
-// configNeeds returns the parts of the configuration space that are worth an access to the device: none but of bridges, GPUs and NICs.
+// configNeeds returns the parts of the configuration space that are worth an access to the device:
+// none but of bridges, GPUs and NICs.
 func (f *functionDir) configNeeds(d *topology.PCIDevice) configPart {
 	var parts configPart
 	bridge := d.IsBridge()

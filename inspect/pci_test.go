@@ -22,7 +22,8 @@ func readFunctions(t testing.TB, m fs.FS, live bool) ([]topology.PCIDevice, []to
 	return r.h.PCI, r.h.Unread
 }
 
-// functions makes the directories of functions below the given one, with the class of each, and their links from the bus. Lines are "PATH CLASS".
+// functions makes the directories of functions below the given one, with the class of each, and
+// their links from the bus. Lines are "PATH CLASS".
 func functions(lines string) string {
 	var out strings.Builder
 	for line := range strings.Lines(lines) {
@@ -31,7 +32,8 @@ func functions(lines string) string {
 			continue
 		}
 		address := dir[strings.LastIndexByte(dir, '/')+1:]
-		fmt.Fprintf(&out, "sys/devices/%s/class = %s\nsys/bus/pci/devices/%s -> ../../../devices/%s\n", dir, class, address, dir)
+		fmt.Fprintf(&out, "sys/devices/%s/class = %s\nsys/bus/pci/devices/%s -> ../../../devices/%s\n", dir, class,
+			address, dir)
 	}
 	return out.String()
 }
@@ -80,7 +82,8 @@ func TestPCITree(t *testing.T) {
 				pci0000:5d/0000:5d:05.5 0x010400
 				pci0000:5d/0000:5d:05.5/pci10000:00/10000:00:02.0 0x060400
 				pci0000:5d/0000:5d:05.5/pci10000:00/10000:00:02.0/10000:01:00.0 0x010802`),
-			[]string{"0000:5d:05.5 on pci0000:5d", "10000:00:02.0 on pci10000:00", "10000:01:00.0 below 10000:00:02.0 on pci10000:00"},
+			[]string{"0000:5d:05.5 on pci0000:5d", "10000:00:02.0 on pci10000:00",
+				"10000:01:00.0 below 10000:00:02.0 on pci10000:00"},
 		},
 		{
 			"Hyper-V passes functions through its bus",
@@ -96,7 +99,8 @@ func TestPCITree(t *testing.T) {
 		},
 		{
 			"links may be absolute",
-			"sys/devices/pci0000:00/0000:00:01.0/class = 0x020000\nsys/bus/pci/devices/0000:00:01.0 -> /sys/devices/pci0000:00/0000:00:01.0",
+			"sys/devices/pci0000:00/0000:00:01.0/class = 0x020000\nsys/bus/pci/devices/0000:00:01.0 -> " +
+				"/sys/devices/pci0000:00/0000:00:01.0",
 			[]string{"0000:00:01.0 on pci0000:00"},
 		},
 		{
@@ -106,7 +110,8 @@ func TestPCITree(t *testing.T) {
 		},
 		{
 			"a link to something else is not believed",
-			"sys/bus/pci/devices/0000:03:00.0 -> ../../../devices/pci0000:00/0000:00:01.0\nsys/devices/pci0000:00/0000:00:01.0/class = 0x060400",
+			"sys/bus/pci/devices/0000:03:00.0 -> " +
+				"../../../devices/pci0000:00/0000:00:01.0\nsys/devices/pci0000:00/0000:00:01.0/class = 0x060400",
 			[]string{"0000:03:00.0 cut"},
 		},
 		{
@@ -121,19 +126,23 @@ func TestPCITree(t *testing.T) {
 				config("0000:02:08.0", express.with(header(4, 4)).with(space{0x08: 0x060400_00})) +
 				config("0000:04:00.0", express) + config("0000:00:1f.0", express),
 			[]string{
-				"0000:00:1c.0 on pci0000:00", "0000:00:1f.0 on pci0000:00", "0000:01:00.0 below 0000:00:1c.0 on pci0000:00",
+				"0000:00:1c.0 on pci0000:00", "0000:00:1f.0 on pci0000:00",
+				"0000:01:00.0 below 0000:00:1c.0 on pci0000:00",
 				"0000:02:08.0 below 0000:01:00.0 on pci0000:00", "0000:04:00.0 below 0000:02:08.0 on pci0000:00",
 			},
 		},
 		{
 			"virtual functions on a bus that no bridge leads to are below the nearest that spans it",
-			config("0000:00:1c.0", express.with(header(1, 2)).with(space{0x08: 0x060400_00})) + config("0000:01:00.0", express) + config("0000:02:10.0", express),
-			[]string{"0000:00:1c.0 on pci0000:00", "0000:01:00.0 below 0000:00:1c.0 on pci0000:00", "0000:02:10.0 below 0000:00:1c.0 on pci0000:00"},
+			config("0000:00:1c.0", express.with(header(1, 2)).with(space{0x08: 0x060400_00})) + config("0000:01:00.0",
+				express) + config("0000:02:10.0", express),
+			[]string{"0000:00:1c.0 on pci0000:00", "0000:01:00.0 below 0000:00:1c.0 on pci0000:00",
+				"0000:02:10.0 below 0000:00:1c.0 on pci0000:00"},
 		},
 		{
 			"a bus with a host bridge or a root port is a root bus",
 			config("0000:40:00.0", express.with(space{0x08: 0x060000_00})) + config("0000:40:04.0", express) +
-				config("0000:80:01.0", express.with(header(0x81, 0x81)).with(space{0x08: 0x060400_00, 0x60: 0x0142_00_10})) +
+				config("0000:80:01.0", express.with(header(0x81, 0x81)).with(space{0x08: 0x060400_00,
+					0x60: 0x0142_00_10})) +
 				config("0000:81:00.0", express),
 			[]string{
 				"0000:40:00.0 on pci0000:40", "0000:40:04.0 on pci0000:40", "0000:80:01.0 on pci0000:80",
@@ -161,7 +170,8 @@ func TestPCITree(t *testing.T) {
 			sys/devices/pci0000:00/0000:00:05.5/pci10000:00/10000:00:02.0/class = 0x060400
 			sys/devices/virtual/pci0009:00/0009:00:00.0/class = 0x020000`,
 			[]string{
-				"0000:00:01.0 on pci0000:00", "0000:00:05.5 on pci0000:00", "0000:01:00.0 below 0000:00:01.0 on pci0000:00",
+				"0000:00:01.0 on pci0000:00", "0000:00:05.5 on pci0000:00",
+				"0000:01:00.0 below 0000:00:01.0 on pci0000:00",
 				"0001:00:00.0 on pci0001:00", "10000:00:02.0 on pci10000:00",
 			},
 		},
@@ -204,10 +214,12 @@ func TestReadPCIOfABrokenBus(t *testing.T) {
 		sys/bus/pci/devices/0000:00:02.0/physfn -> ../nowhere
 		sys/bus/pci/devices/0000:00:03.0/class ! EACCES`)
 	found, unread := readFunctions(t, m, false)
-	if diff := cmp.Diff([]string{"0000:00:01.0 on pci0000:00", "0000:00:02.0 on pci0000:00", "0000:00:03.0 on pci0000:00"}, stand(found)); diff != "" {
+	if diff := cmp.Diff([]string{"0000:00:01.0 on pci0000:00", "0000:00:02.0 on pci0000:00",
+		"0000:00:03.0 on pci0000:00"}, stand(found)); diff != "" {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
-	if d := found[1]; d.Class != nil || d.Vendor != nil || d.NUMANode != nil || d.LocalCPUs != nil || d.IOMMUGroup != nil || d.PF != nil || d.BARs != nil {
+	if d := found[1]; d.Class != nil || d.Vendor != nil || d.NUMANode != nil || d.LocalCPUs != nil ||
+		d.IOMMUGroup != nil || d.PF != nil || d.BARs != nil {
 		t.Errorf("what cannot be understood is not known: %+v", d)
 	}
 	want := []string{
@@ -296,24 +308,32 @@ func TestFunctionFiles(t *testing.T) {
 			`,
 			false,
 			topology.PCIDevice{
-				Class: new(topology.ID24(0x030200)), Vendor: new(topology.ID16(0x10de)), Device: new(topology.ID16(0x2330)),
-				SubsystemVendor: new(topology.ID16(0x10de)), SubsystemDevice: new(topology.ID16(0x16c1)), Revision: new(topology.ID8(0xa1)),
-				ClassName: "3D controller", VendorName: "NVIDIA Corporation", DeviceName: "GH100 [H100 SXM5 80GB]", Slot: "7",
+				Class: new(topology.ID24(0x030200)), Vendor: new(topology.ID16(0x10de)),
+				Device:          new(topology.ID16(0x2330)),
+				SubsystemVendor: new(topology.ID16(0x10de)), SubsystemDevice: new(topology.ID16(0x16c1)),
+				Revision:  new(topology.ID8(0xa1)),
+				ClassName: "3D controller", VendorName: "NVIDIA Corporation", DeviceName: "GH100 [H100 SXM5 80GB]",
+				Slot:     "7",
 				NUMANode: new(1), LocalCPUs: new(topology.CPURange(48, 95).Union(topology.CPURange(144, 191))),
 				IOMMUGroup: new(37), Driver: "nvidia", DriverKnown: true, Candidates: []string{"vfio-pci"},
-				Link:         &topology.Link{SpeedGTs: new(32.0), Width: new(16), MaxSpeedGTs: new(32.0), MaxWidth: new(16)},
+				Link: &topology.Link{SpeedGTs: new(32.0), Width: new(16), MaxSpeedGTs: new(32.0),
+					MaxWidth: new(16)},
 				BARs:         []topology.BAR{{Index: 0, SizeBytes: 128 << 30, Prefetchable: true, Bits64: true}},
-				ResetMethods: []string{"flr", "bus"}, ResetKnown: true, PowerState: "D0", D3Cold: new(true), BootVGA: new(false), Enabled: new(true),
+				ResetMethods: []string{"flr", "bus"}, ResetKnown: true, PowerState: "D0", D3Cold: new(true),
+				BootVGA: new(false), Enabled: new(true),
 			},
 		},
 		{
 			"a function of a kernel of 2012: no link, no revision, a mask of CPUs",
-			"class = 0x010400\nvendor = 0x1000\ndevice = 0x0079\nnuma_node = -1\nlocal_cpus = 0000,000000ff,ffffffff\nenable =\nuevent = DRIVER=megaraid_sas\n",
+			"class = 0x010400\nvendor = 0x1000\ndevice = 0x0079\nnuma_node = -1\nlocal_cpus = " +
+				"0000,000000ff,ffffffff\nenable =\nuevent = DRIVER=megaraid_sas\n",
 			false,
 			topology.PCIDevice{
-				Class: new(topology.ID24(0x010400)), Vendor: new(topology.ID16(0x1000)), Device: new(topology.ID16(0x0079)),
-				ClassName: "RAID bus controller", VendorName: "Broadcom / LSI", DeviceName: "MegaRAID SAS 2108 [Liberator]",
-				LocalCPUs: new(topology.CPURange(0, 39)), DriverKnown: true,
+				Class: new(topology.ID24(0x010400)), Vendor: new(topology.ID16(0x1000)),
+				Device:    new(topology.ID16(0x0079)),
+				ClassName: "RAID bus controller", VendorName: "Broadcom / LSI",
+				DeviceName: "MegaRAID SAS 2108 [Liberator]",
+				LocalCPUs:  new(topology.CPURange(0, 39)), DriverKnown: true,
 			},
 		},
 		{
@@ -321,29 +341,36 @@ func TestFunctionFiles(t *testing.T) {
 			"uevent = \"DRIVER=virtio-pci\\nPCI_CLASS=20000\\nPCI_ID=1AF4:1041\\nPCI_SUBSYS_ID=1AF4:1100\\nPCI_SLOT_NAME=0000:41:00.0\\n\"",
 			true,
 			topology.PCIDevice{
-				Class: new(topology.ID24(0x020000)), Vendor: new(topology.ID16(0x1af4)), Device: new(topology.ID16(0x1041)),
+				Class: new(topology.ID24(0x020000)), Vendor: new(topology.ID16(0x1af4)),
+				Device:          new(topology.ID16(0x1041)),
 				SubsystemVendor: new(topology.ID16(0x1af4)), SubsystemDevice: new(topology.ID16(0x1100)),
-				ClassName: "Ethernet controller", VendorName: "Red Hat, Inc.", DeviceName: "Virtio 1.0 network device", DriverKnown: true,
+				ClassName: "Ethernet controller", VendorName: "Red Hat, Inc.", DeviceName: "Virtio 1.0 network device",
+				DriverKnown: true,
 			},
 		},
 		{
 			"in a dump the files count, and uevent fills in",
-			"class = 0x030000\nuevent = \"PCI_CLASS=20000\\nPCI_ID=10DE:2204\\nPCI_SUBSYS_ID=0000:0000\\nPCI_ID=junk\\nnonsense\\n\"",
+			"class = 0x030000\nuevent = " +
+				"\"PCI_CLASS=20000\\nPCI_ID=10DE:2204\\nPCI_SUBSYS_ID=0000:0000\\nPCI_ID=junk\\nnonsense\\n\"",
 			false,
 			topology.PCIDevice{
-				Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x10de)), Device: new(topology.ID16(0x2204)),
-				ClassName: "VGA compatible controller", VendorName: "NVIDIA Corporation", DeviceName: "GA102 [GeForce RTX 3090]", DriverKnown: true,
+				Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x10de)),
+				Device:    new(topology.ID16(0x2204)),
+				ClassName: "VGA compatible controller", VendorName: "NVIDIA Corporation",
+				DeviceName: "GA102 [GeForce RTX 3090]", DriverKnown: true,
 			},
 		},
 		{
 			"a function inside of the processor has files of a link and no link",
-			"class = 0x088000\nmax_link_width = 255\nmax_link_speed = Unknown\ncurrent_link_width = 0\ncurrent_link_speed = Unknown\n",
+			"class = 0x088000\nmax_link_width = 255\nmax_link_speed = Unknown\ncurrent_link_width = " +
+				"0\ncurrent_link_speed = Unknown\n",
 			false,
 			topology.PCIDevice{Class: new(topology.ID24(0x088000)), ClassName: "System peripheral"},
 		},
 		{
 			"a link that is down keeps what it could be",
-			"class = 0x020000\nmax_link_width = 8\nmax_link_speed = 8 GT/s\ncurrent_link_width = 0\ncurrent_link_speed = 2.5 GT/s\n",
+			"class = 0x020000\nmax_link_width = 8\nmax_link_speed = 8 GT/s\ncurrent_link_width = " +
+				"0\ncurrent_link_speed = 2.5 GT/s\n",
 			false,
 			topology.PCIDevice{
 				Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller",
@@ -352,7 +379,8 @@ func TestFunctionFiles(t *testing.T) {
 		},
 		{
 			"speeds that are not those of PCI Express are not speeds of a link",
-			"class = 0x020000\nmax_link_width = 1\nmax_link_speed = 133 MHz PCI-X\ncurrent_link_width = 1\ncurrent_link_speed = Unknown speed\n",
+			"class = 0x020000\nmax_link_width = 1\nmax_link_speed = 133 MHz PCI-X\ncurrent_link_width = " +
+				"1\ncurrent_link_speed = Unknown speed\n",
 			false,
 			topology.PCIDevice{
 				Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller",
@@ -361,23 +389,28 @@ func TestFunctionFiles(t *testing.T) {
 		},
 		{
 			"a file that the device refuses to answer is not known",
-			"class = 0x020000\ncurrent_link_width ! EINVAL\nmax_link_width = 4\nmax_link_speed ! EIO\nresource ! ENODEV\n",
+			"class = 0x020000\ncurrent_link_width ! EINVAL\nmax_link_width = 4\nmax_link_speed ! EIO\nresource ! " +
+				"ENODEV\n",
 			false,
-			topology.PCIDevice{Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller", Link: &topology.Link{MaxWidth: new(4)}},
+			topology.PCIDevice{Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller",
+				Link: &topology.Link{MaxWidth: new(4)}},
 		},
 		{
 			"an override, a sleeping function, and one that nobody enabled",
-			"class = 0x030000\ndriver_override = vfio-pci\npower_state = D3hot\nenable = 0\nd3cold_allowed = 0\nboot_vga = 1\nlabel = Onboard VGA\n",
+			"class = 0x030000\ndriver_override = vfio-pci\npower_state = D3hot\nenable = 0\nd3cold_allowed = " +
+				"0\nboot_vga = 1\nlabel = Onboard VGA\n",
 			false,
 			topology.PCIDevice{
-				Class: new(topology.ID24(0x030000)), ClassName: "VGA compatible controller", Override: "vfio-pci", PowerState: "D3hot",
-				Enabled: new(false), D3Cold: new(false), BootVGA: new(true), Slot: "Onboard VGA",
+				Class: new(topology.ID24(0x030000)), ClassName: "VGA compatible controller", Override: "vfio-pci",
+				PowerState: "D3hot",
+				Enabled:    new(false), D3Cold: new(false), BootVGA: new(true), Slot: "Onboard VGA",
 			},
 		},
 		{
 			"a function without a driver, on a live machine",
 			"class = 0x020000\npower_state = unknown\nenable = 2\n", true,
-			topology.PCIDevice{Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller", DriverKnown: true, Enabled: new(true)},
+			topology.PCIDevice{Class: new(topology.ID24(0x020000)), ClassName: "Ethernet controller", DriverKnown: true,
+				Enabled: new(true)},
 		},
 		{
 			"a slot may be a whole bus",
@@ -420,7 +453,8 @@ func TestSRIOVFiles(t *testing.T) {
 			"links to virtual functions, the tenth after the second",
 			pf + "virtfn10 -> ../0000:41:01.4\nvirtfn2 -> ../0000:41:00.4\nsriov_offset = 2\nsriov_stride = 1\n",
 			&topology.SRIOV{
-				Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true), VFs: []topology.VF{vf(2, 0, 4), vf(10, 1, 4)},
+				Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true),
+				VFs: []topology.VF{vf(2, 0, 4), vf(10, 1, 4)},
 			},
 			"",
 		},
@@ -428,17 +462,20 @@ func TestSRIOVFiles(t *testing.T) {
 			"no links: the rule of the specification finds those that are there",
 			pf + "sriov_offset = 2\nsriov_stride = 1\n" + others,
 			&topology.SRIOV{
-				Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true), VFs: []topology.VF{vf(0, 0, 2), vf(1, 0, 3)},
+				Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true),
+				VFs: []topology.VF{vf(0, 0, 2), vf(1, 0, 3)},
 			},
 			"",
 		},
 		{
 			"no links and no functions", pf + "sriov_offset = 2\nsriov_stride = 1\n",
-			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true), VFs: []topology.VF{}}, "",
+			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), Autoprobe: new(true),
+				VFs: []topology.VF{}}, "",
 		},
 		{
 			"numbers that lead beyond the last bus", pf + "sriov_offset = 65535\nsriov_stride = 65535\n",
-			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(65535), Stride: new(65535), Autoprobe: new(true), VFs: []topology.VF{}}, "",
+			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(65535), Stride: new(65535),
+				Autoprobe: new(true), VFs: []topology.VF{}}, "",
 		},
 		{
 			"a virtual function", "class = 0x020000\nphysfn -> ../0000:41:00.1\n", nil, "0000:41:00.1",
@@ -448,7 +485,8 @@ func TestSRIOVFiles(t *testing.T) {
 			fmt.Sprintf("class = 0x020000\nconfig = %q\n", express.with(space{
 				0x100: 1<<16 | 0x0010, 0x108: 1, 0x10c: 8 << 16, 0x110: 2, 0x114: 1<<16 | 2,
 			}).bytes(4096)) + others,
-			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1), VFs: []topology.VF{vf(0, 0, 2), vf(1, 0, 3)}}, "",
+			&topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(2), Stride: new(1),
+				VFs: []topology.VF{vf(0, 0, 2), vf(1, 0, 3)}}, "",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -471,8 +509,10 @@ func TestPorts(t *testing.T) {
 	t.Parallel()
 	const link = "max_link_width = 16\n"
 	dirs := []string{
-		"pci0000:40/0000:40:01.1", "pci0000:40/0000:40:01.1/0000:41:00.0", "pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0",
-		"pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0/0000:43:00.0", "pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0/0000:43:00.0/0000:44:00.0",
+		"pci0000:40/0000:40:01.1", "pci0000:40/0000:40:01.1/0000:41:00.0",
+		"pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0",
+		"pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0/0000:43:00.0",
+		"pci0000:40/0000:40:01.1/0000:41:00.0/0000:42:04.0/0000:43:00.0/0000:44:00.0",
 	}
 	for _, tt := range []struct {
 		name  string
@@ -480,9 +520,11 @@ func TestPorts(t *testing.T) {
 		links string
 		want  []string
 	}{
-		{"capabilities that root may read", 256, link, []string{portRoot, portUpstream, portDownstream, portBridge, portBridge}},
+		{"capabilities that root may read", 256, link, []string{portRoot, portUpstream, portDownstream, portBridge,
+			portBridge}},
 		{
-			// The last two are bridges to conventional PCI and back. Their place cannot tell them from a switch, but no driver is bound to them.
+			// The last two are bridges to conventional PCI and back. Their place cannot tell them
+			// from a switch, but no driver is bound to them.
 			"a user has the links, the drivers and the place of each", 64, link,
 			[]string{portRoot, portUpstream, portDownstream, "", ""},
 		},
@@ -531,7 +573,8 @@ func TestSleepingFunctionsAreNotWoken(t *testing.T) {
 		for _, live := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, live %t", tt.name, live), func(t *testing.T) {
 				t.Parallel()
-				lines := facts(fmt.Sprintf("class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nconfig = %q\n", bytesOf(0xff)) + tt.lines)
+				lines := facts(fmt.Sprintf("class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nconfig = %q\n",
+					bytesOf(0xff)) + tt.lines)
 				found, _ := readFunctions(t, deviceTree(t, lines), live)
 				if found[0].Dead != tt.want {
 					t.Errorf("configuration space read: %t, want %t", found[0].Dead, tt.want)
@@ -552,10 +595,14 @@ func TestLiveConfigIsReadOnlyWhereItIsNeeded(t *testing.T) {
 		name, lines string
 		want        configPart
 	}{
-		{"a GPU with a link", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nrevision = 0xa1\nmax_link_width = 16\npower_state = D0\n", configCapabilities},
-		{"a GPU of an old kernel", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\n", configIdentity | configCapabilities | configLink},
-		{"a NIC of conventional PCI, as in virtual machines", "class = 0x020000\nvendor = 0x1af4\ndevice = 0x1041\npower_state = D0\n", configIdentity},
-		{"a bridge", "class = 0x060400\nvendor = 0x8086\ndevice = 0x1\nrevision = 0x01\nmax_link_width = 16\npower_state = D0\n", configBridge | configCapabilities},
+		{"a GPU with a link", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nrevision = 0xa1\nmax_link_width = " +
+			"16\npower_state = D0\n", configCapabilities},
+		{"a GPU of an old kernel", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\n",
+			configIdentity | configCapabilities | configLink},
+		{"a NIC of conventional PCI, as in virtual machines",
+			"class = 0x020000\nvendor = 0x1af4\ndevice = 0x1041\npower_state = D0\n", configIdentity},
+		{"a bridge", "class = 0x060400\nvendor = 0x8086\ndevice = 0x1\nrevision = 0x01\nmax_link_width = " +
+			"16\npower_state = D0\n", configBridge | configCapabilities},
 		{"a disk", "class = 0x010802\nvendor = 0x8086\ndevice = 0x1\nmax_link_width = 4\npower_state = D0\n", 0},
 		{"a host bridge", "class = 0x060000\nvendor = 0x8086\ndevice = 0x1\n", 0},
 		{"what does not say what it is", "power_state = D0\n", configIdentity | configBridge},
@@ -586,14 +633,16 @@ func TestWhatIsAbsentFromTheWholeTreeIsNotKnown(t *testing.T) {
 		driver, reset bool // known of the second function
 	}{
 		{"nothing is there", "", false, false},
-		{"another function has a driver", "sys/bus/pci/devices/0000:00:01.0/driver -> ../../../drivers/e1000e", true, false},
+		{"another function has a driver", "sys/bus/pci/devices/0000:00:01.0/driver -> ../../../drivers/e1000e", true,
+			false},
 		{"another function can be reset", "sys/bus/pci/devices/0000:00:01.0/reset_method = pm", false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			found, _ := readFunctions(t, deviceTree(t, two+tt.lines), false)
 			if d := found[1]; d.DriverKnown != tt.driver || d.ResetKnown != tt.reset || d.ResetMethods != nil {
-				t.Errorf("driver known %t, reset known %t %v; want %t, %t", d.DriverKnown, d.ResetKnown, d.ResetMethods, tt.driver, tt.reset)
+				t.Errorf("driver known %t, reset known %t %v; want %t, %t", d.DriverKnown, d.ResetKnown, d.ResetMethods,
+					tt.driver, tt.reset)
 			}
 			if found[2].ResetKnown {
 				t.Error("nobody looks whether a host bridge can be reset")
@@ -610,7 +659,8 @@ func TestSixtyFourBridgesDeep(t *testing.T) {
 		address := fmt.Sprintf("0000:%02x:00.0", bus)
 		dir += "/" + address
 		for name, content := range map[string]string{
-			"class": "0x060400", "config": string(express.with(header(uint32(bus+1), 64)).bytes(64)), "max_link_width": "4",
+			"class": "0x060400", "config": string(express.with(header(uint32(bus+1), 64)).bytes(64)),
+			"max_link_width": "4",
 		} {
 			if err := b.File(dir+"/"+name, []byte(content)); err != nil {
 				t.Fatal(err)

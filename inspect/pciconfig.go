@@ -22,8 +22,9 @@ const (
 	portBridge     = "pci bridge"
 )
 
-// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification 6.0,
-// chapter 7; the numbers are those of Linux's include/uapi/linux/pci_regs.h.
+// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0,
+// chapter 6; PCI Express Base Specification 6.0, chapter 7; the numbers are those of Linux's
+// include/uapi/linux/pci_regs.h.
 const (
 	configHeader   = 64   // bytes that every user may read
 	configStandard = 256  // bytes of conventional PCI
@@ -60,8 +61,8 @@ type pciConfig struct {
 	headOnly bool // capabilities there are, and what may be read ends before the first of them
 }
 
-// Parts of the configuration space that are read only when they are needed. Each register costs an access to the device: below a microsecond on
-// bare metal, 20 of them in some virtual machines.
+// Parts of the configuration space that are read only when they are needed. Each register costs an
+// access to the device: below a microsecond on bare metal, 20 of them in some virtual machines.
 type configPart uint8
 
 const (
@@ -71,8 +72,9 @@ const (
 	configCapabilities                        // port type, ACS, ATS, SR-IOV
 )
 
-// configSpace reads registers. A register that cannot be had, because the file ends before it, is not an error: what a user other than root may
-// read ends at byte 64, and what a dump keeps often there too.
+// configSpace reads registers. A register that cannot be had, because the file ends before it, is
+// not an error: what a user other than root may read ends at byte 64, and what a dump keeps often
+// there too.
 type configSpace struct {
 	src io.ReaderAt
 	err error // the first that was not the end of the file
@@ -94,8 +96,8 @@ func (c *configSpace) uint32(at int) (uint32, bool) {
 	return binary.LittleEndian.Uint32(b[:]), true
 }
 
-// parsePCIConfig reads parts of the configuration space of src. The error is the first that was not the end of the file; what was read before it is
-// returned.
+// parsePCIConfig reads parts of the configuration space of src. The error is the first that was not
+// the end of the file; what was read before it is returned.
 func parsePCIConfig(src io.ReaderAt, parts configPart) (pciConfig, error) {
 	var c pciConfig
 	space := &configSpace{src: src}
@@ -103,7 +105,8 @@ func parsePCIConfig(src io.ReaderAt, parts configPart) (pciConfig, error) {
 	if !ok {
 		return c, space.err
 	}
-	// A virtual function answers ones as its vendor and device, and has the rest. What has no class either answers nothing.
+	// A virtual function answers ones as its vendor and device, and has the rest. What has no class
+	// either answers nothing.
 	const ones = 0xffffffff
 	if id == ones || parts&configIdentity != 0 {
 		class, ok := space.uint32(regClass)
@@ -191,7 +194,8 @@ func (c *pciConfig) express(space *configSpace, at int, flags uint16, parts conf
 		return
 	}
 	link := topology.Link{MaxSpeedGTs: linkSpeed(linkCap & 0xf), MaxWidth: linkWidth(linkCap >> 4 & 0x3f)}
-	// The speeds that a device supports are a vector in Link Capabilities 2; the field of Link Capabilities is for software of before it.
+	// The speeds that a device supports are a vector in Link Capabilities 2; the field of Link
+	// Capabilities is for software of before it.
 	if linkCap2, ok := space.uint32(at + 0x2c); ok && flags&0xf >= 2 {
 		for code := uint32(7); code > 0; code-- {
 			if speed := linkSpeed(code); linkCap2>>code&1 != 0 && speed != nil {
@@ -312,8 +316,9 @@ const (
 	resource64       = 0x00100000
 )
 
-// parseBARs parses a resource file: a line for each resource, with its first address, its last and its flags. Lines 0 to 5 are the BARs, 6 is the
-// expansion ROM, 7 to 12 the BARs of virtual functions, all of them together; what follows are a bridge's windows, which start at 7 in kernels
+// parseBARs parses a resource file: a line for each resource, with its first address, its last and
+// its flags. Lines 0 to 5 are the BARs, 6 is the expansion ROM, 7 to 12 the BARs of virtual
+// functions, all of them together; what follows are a bridge's windows, which start at 7 in kernels
 // without SR-IOV. Resources that are not there are lines of zeros.
 //
 // Source: drivers/pci/pci-sysfs.c, resource_show; include/linux/pci.h, "PCI resource numbers".
@@ -330,7 +335,8 @@ func parseBARs(text string, bridge bool) ([]topology.BAR, error) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
-			return bars, fmt.Errorf("line %d: %q: want a first address, a last address and flags", index+1, where.Clip(strings.TrimSpace(line)))
+			return bars, fmt.Errorf("line %d: %q: want a first address, a last address and flags", index+1,
+				where.Clip(strings.TrimSpace(line)))
 		}
 		var v [3]uint64
 		for i, field := range fields {

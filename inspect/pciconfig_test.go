@@ -41,8 +41,8 @@ func (s space) with(more space) space {
 	return out
 }
 
-// express is an endpoint of PCI Express: ConnectX-5, revision 0, with a power management capability at 0x40 and that of PCI Express at 0x60, in
-// a Gen3 x8 slot.
+// express is an endpoint of PCI Express: ConnectX-5, revision 0, with a power management capability
+// at 0x40 and that of PCI Express at 0x60, in a Gen3 x8 slot.
 var express = space{
 	0x00: 0x1017_15b3, 0x04: 0x0010_0546, 0x08: 0x020000_00, 0x34: 0x40,
 	0x40: 0x0003_60_01,
@@ -96,15 +96,18 @@ func TestParsePCIConfig(t *testing.T) {
 			}),
 		},
 		{
-			"an upstream port", express.with(header(5, 9)).with(space{0x60: 0x0052_00_10}).bytes(256), configBridge | configCapabilities,
+			"an upstream port", express.with(header(5, 9)).with(space{0x60: 0x0052_00_10}).bytes(256),
+			configBridge | configCapabilities,
 			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portUpstream}},
 		},
 		{
-			"a downstream port", express.with(header(5, 9)).with(space{0x60: 0x0062_00_10}).bytes(256), configBridge | configCapabilities,
+			"a downstream port", express.with(header(5, 9)).with(space{0x60: 0x0062_00_10}).bytes(256),
+			configBridge | configCapabilities,
 			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portDownstream}},
 		},
 		{
-			"a bridge from PCI Express to conventional PCI", express.with(header(5, 9)).with(space{0x60: 0x0072_00_10}).bytes(256),
+			"a bridge from PCI Express to conventional PCI",
+			express.with(header(5, 9)).with(space{0x60: 0x0072_00_10}).bytes(256),
 			configBridge | configCapabilities,
 			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
 		},
@@ -114,14 +117,17 @@ func TestParsePCIConfig(t *testing.T) {
 			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
 		},
 		{
-			"a bridge without capabilities", express.with(header(5, 9)).with(space{0x04: 0}).bytes(64), configBridge | configCapabilities,
+			"a bridge without capabilities", express.with(header(5, 9)).with(space{0x04: 0}).bytes(64),
+			configBridge | configCapabilities,
 			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
 		},
 		{
-			"a bridge that was never set up has no buses", express.with(header(0, 0)).bytes(64), configBridge, pciConfig{bridge: &topology.Bridge{}},
+			"a bridge that was never set up has no buses", express.with(header(0, 0)).bytes(64), configBridge,
+			pciConfig{bridge: &topology.Bridge{}},
 		},
 		{
-			"a function of the root complex has registers of a link and no link", express.with(space{0x60: 0x0092_00_10}).bytes(256), allParts, id,
+			"a function of the root complex has registers of a link and no link",
+			express.with(space{0x60: 0x0092_00_10}).bytes(256), allParts, id,
 		},
 		{
 			"a link that is down", express.with(space{0x70: 0x0001 << 16}).bytes(256), allParts,
@@ -138,11 +144,13 @@ func TestParsePCIConfig(t *testing.T) {
 			is(func(c *pciConfig) { c.link = link(8, 8, 2.5, 16) }),
 		},
 		{
-			"speeds and widths that no link has", express.with(space{0x6c: 63<<4 | 15, 0x70: (33<<4 | 9) << 16, 0x8c: 0}).bytes(256), allParts, id,
+			"speeds and widths that no link has", express.with(space{0x6c: 63<<4 | 15, 0x70: (33<<4 | 9) << 16,
+				0x8c: 0}).bytes(256), allParts, id,
 		},
 		{"all ones", bytes.Repeat([]byte{0xff}, 64), allParts, pciConfig{dead: true}},
 		{
-			"a virtual function does not say whose it is, and is not dead", express.with(space{0x00: 0xffffffff}).bytes(256), allParts,
+			"a virtual function does not say whose it is, and is not dead",
+			express.with(space{0x00: 0xffffffff}).bytes(256), allParts,
 			is(func(c *pciConfig) { c.vendor, c.device, c.link = nil, nil, link(8, 8, 16, 16) }),
 		},
 		{"an empty file", nil, allParts, pciConfig{}},
@@ -151,7 +159,8 @@ func TestParsePCIConfig(t *testing.T) {
 			"a file that ends in the middle of a capability", express.bytes(0x6a), allParts, id,
 		},
 		{"a list of capabilities that is a loop", express.with(space{0x40: 0x0003_40_01}).bytes(256), allParts, id},
-		{"a list of capabilities that leads into the header", express.with(space{0x40: 0x0003_10_01}).bytes(256), allParts, id},
+		{"a list of capabilities that leads into the header", express.with(space{0x40: 0x0003_10_01}).bytes(256),
+			allParts, id},
 		{"a list of capabilities that leads to ones", express.with(space{0x60: 0xffffffff}).bytes(256), allParts, id},
 		{
 			"extended capabilities",
@@ -159,13 +168,16 @@ func TestParsePCIConfig(t *testing.T) {
 				0x100: 0x148<<20 | 1<<16 | 0x0001,                      // advanced error reporting
 				0x148: 0x160<<20 | 1<<16 | 0x000d, 0x14c: 0x005d << 16, // ACS
 				0x160: 0x180<<20 | 1<<16 | 0x000f, 0x164: 0x8000 << 16, // ATS
-				0x180: 0x000<<20 | 1<<16 | 0x0010, 0x188: 1, 0x18c: 8 << 16, 0x190: 4, 0x194: 0x0001<<16 | 0x02, // SR-IOV
+				// SR-IOV
+				0x180: 0x000<<20 | 1<<16 | 0x0010, 0x188: 1, 0x18c: 8 << 16, 0x190: 4, 0x194: 0x0001<<16 | 0x02,
 			}).bytes(4096), allParts,
 			is(func(c *pciConfig) {
 				c.link = link(8, 8, 16, 16)
-				c.acs = &topology.ACS{SourceValidation: true, RequestRedirect: true, CompletionRedir: true, UpstreamForward: true, DirectTranslated: true}
+				c.acs = &topology.ACS{SourceValidation: true, RequestRedirect: true, CompletionRedir: true,
+					UpstreamForward: true, DirectTranslated: true}
 				c.ats = new(true)
-				c.sriov = &topology.SRIOV{Total: new(8), Enabled: new(4), Offset: new(2), Stride: new(1), VFs: []topology.VF{}}
+				c.sriov = &topology.SRIOV{Total: new(8), Enabled: new(4), Offset: new(2), Stride: new(1),
+					VFs: []topology.VF{}}
 			}),
 		},
 		{
@@ -175,13 +187,16 @@ func TestParsePCIConfig(t *testing.T) {
 				0x148: 0x160<<20 | 1<<16 | 0x000f, 0x14c: 0x0005,
 				0x160: 0x000<<20 | 1<<16 | 0x0010, 0x16c: 8 << 16, 0x170: 4,
 			}).bytes(4096), configCapabilities,
-			pciConfig{acs: &topology.ACS{}, ats: new(false), sriov: &topology.SRIOV{Total: new(8), Enabled: new(0), VFs: []topology.VF{}}},
+			pciConfig{acs: &topology.ACS{}, ats: new(false), sriov: &topology.SRIOV{Total: new(8), Enabled: new(0),
+				VFs: []topology.VF{}}},
 		},
 		{
-			"a loop of extended capabilities", express.with(space{0x100: 0x140<<20 | 1<<16 | 3, 0x140: 0x100<<20 | 1<<16 | 3}).bytes(4096), allParts, plain,
+			"a loop of extended capabilities", express.with(space{0x100: 0x140<<20 | 1<<16 | 3,
+				0x140: 0x100<<20 | 1<<16 | 3}).bytes(4096), allParts, plain,
 		},
 		{
-			"an extended capability at the very end", express.with(space{0x100: 0xffc<<20 | 1<<16 | 3, 0xffc: 1<<16 | 0x000d}).bytes(4096), allParts, plain,
+			"an extended capability at the very end",
+			express.with(space{0x100: 0xffc<<20 | 1<<16 | 3, 0xffc: 1<<16 | 0x000d}).bytes(4096), allParts, plain,
 		},
 		{
 			"a file that ends in the middle of an extended capability",
@@ -339,7 +354,8 @@ func TestParseBARs(t *testing.T) {
 		},
 		{
 			"BARs of virtual functions, and none after them",
-			strings.Repeat(none, 7) + "0x00000000a0000000 0x00000000a07fffff 0x000000000014220c\n" + strings.Repeat(none, 5) +
+			strings.Repeat(none, 7) + "0x00000000a0000000 0x00000000a07fffff 0x000000000014220c\n" +
+				strings.Repeat(none, 5) +
 				"0x00000000a0000000 0x00000000a07fffff 0x0000000000000200\n",
 			false,
 			[]topology.BAR{{Index: 7, SizeBytes: 8 << 20, Prefetchable: true, Bits64: true}},
@@ -354,9 +370,11 @@ func TestParseBARs(t *testing.T) {
 		},
 		{
 			"ranges that run backwards, and all there is, are none",
-			"0x0000000000001000 0x0000000000000fff 0x0000000000040200\n0x0000000000000000 0xffffffffffffffff 0x0000000000040200\n", false, nil,
+			"0x0000000000001000 0x0000000000000fff 0x0000000000040200\n0x0000000000000000 0xffffffffffffffff " +
+				"0x0000000000040200\n", false, nil,
 		},
-		{"kernels of before 2.6.30 print fewer digits", "0xf6000000 0xf6ffffff 0x00000200\n", false, []topology.BAR{{Index: 0, SizeBytes: 16 << 20}}},
+		{"kernels of before 2.6.30 print fewer digits", "0xf6000000 0xf6ffffff 0x00000200\n", false,
+			[]topology.BAR{{Index: 0, SizeBytes: 16 << 20}}},
 		{"nothing", "", false, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -378,7 +396,8 @@ func TestParseBARsErrors(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"two fields", good + "0x0 0x0\n", `line 2: "0x0 0x0": want a first address, a last address and flags`},
 		{"not hexadecimal", good + "0x0 0xg 0x0\n", `line 2: "0xg" is not a number in hexadecimal`},
-		{"too many digits", "0x0 0x10000000000000000 0x200\n", `line 1: "0x10000000000000000" is not a number in hexadecimal`},
+		{"too many digits", "0x0 0x10000000000000000 0x200\n",
+			`line 1: "0x10000000000000000" is not a number in hexadecimal`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

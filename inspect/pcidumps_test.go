@@ -29,7 +29,8 @@ type shown struct {
 func (s shown) describe(parent string, out map[string]string) {
 	if s.Address != "" {
 		fields := strings.Fields(s.PCIType) // new versions of hwloc add the programming interface
-		out[s.Address] = fmt.Sprintf("%s, %.2f GB/s, below %q", strings.Join(fields[:min(len(fields), 4)], " "), s.Speed, parent)
+		out[s.Address] = fmt.Sprintf("%s, %.2f GB/s, below %q", strings.Join(fields[:min(len(fields), 4)], " "),
+			s.Speed, parent)
 		if s.Kind == "Bridge" {
 			out[s.Address] += ", buses " + s.Buses
 		}
@@ -50,7 +51,8 @@ func asHwloc(d *topology.PCIDevice) string {
 	if d.Class != nil {
 		class = *d.Class
 	}
-	for from, to := range map[*topology.ID16]**topology.ID16{&vendor: &d.Vendor, &device: &d.Device, &subVendor: &d.SubsystemVendor, &subDevice: &d.SubsystemDevice} {
+	for from, to := range map[*topology.ID16]**topology.ID16{&vendor: &d.Vendor, &device: &d.Device,
+		&subVendor: &d.SubsystemVendor, &subDevice: &d.SubsystemDevice} {
 		if *to != nil {
 			*from = **to
 		}
@@ -66,7 +68,8 @@ func asHwloc(d *topology.PCIDevice) string {
 	if d.Parent != nil {
 		parent = d.Parent.String()
 	}
-	s := fmt.Sprintf("%04x [%04x:%04x] [%04x:%04x] %02x, %.2f GB/s, below %q", class.Sub(), uint16(vendor), uint16(device), uint16(subVendor), uint16(subDevice),
+	s := fmt.Sprintf("%04x [%04x:%04x] [%04x:%04x] %02x, %.2f GB/s, below %q", class.Sub(), uint16(vendor),
+		uint16(device), uint16(subVendor), uint16(subDevice),
 		uint8(revision), math.Round(speed*100)/100, parent)
 	if d.Bridge != nil {
 		s += fmt.Sprintf(", buses %04x:[%02x-%02x]", d.Address.Domain, d.Bridge.Secondary, d.Bridge.Subordinate)
@@ -74,8 +77,9 @@ func asHwloc(d *topology.PCIDevice) string {
 	return s
 }
 
-// TestDumpsWithDevices compares what each function is, its link, and where it stands in the tree, with what hwloc found in the dumps of its own
-// tests; and looks at the disks, which hwloc gathers with /proc/mounts alone.
+// TestDumpsWithDevices compares what each function is, its link, and where it stands in the tree,
+// with what hwloc found in the dumps of its own tests; and looks at the disks, which hwloc gathers
+// with /proc/mounts alone.
 func TestDumpsWithDevices(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -87,11 +91,13 @@ func TestDumpsWithDevices(t *testing.T) {
 		{
 			name: "32em64t-2n8c+dax+nvme+mic+dimms",
 			disks: []string{
-				"nvme0n1 on 0000:00:02.0 node 0", "pmem0.1 node 0", "pmem0.2s node 0", "pmem0.3 node 0", "pmem1 node 1", "pmem1.1s node 1",
+				"nvme0n1 on 0000:00:02.0 node 0", "pmem0.1 node 0", "pmem0.2s node 0", "pmem0.3 node 0", "pmem1 node 1",
+				"pmem1.1s node 1",
 				"pmem1.2 node 1", "sda on 0000:00:1f.2 node 0 / /tacc /tmp /var",
 			},
 			// A root port without a secondary bus, so nothing can be behind it. hwloc leaves such bridges out.
-			unlike: map[string]string{"0000:00:11.0": `0604 [8086:1d3e] [0000:0000] 06, 0.00 GB/s, below "", buses 0000:[00-00]`},
+			unlike: map[string]string{
+				"0000:00:11.0": `0604 [8086:1d3e] [0000:0000] 06, 0.00 GB/s, below "", buses 0000:[00-00]`},
 		},
 		{name: "40intel64-2g2n4c+pcilocality", disks: []string{"sda on 0000:01:00.0 / /local /tmp /var"}},
 		{name: "fakepcilocalities", disks: []string{"sda on 0000:01:00.0 node 0 / /local /tmp /var"}},
@@ -130,7 +136,8 @@ func TestDumpsWithDevices(t *testing.T) {
 				t.Errorf("disks (-want +got):\n%s", diff)
 			}
 			for _, u := range h.Unread {
-				// Some of the dumps were made by root, some have the 64 bytes that everybody may read: that is said, and is all.
+				// Some of the dumps were made by root, some have the 64 bytes that everybody may
+				// read: that is said, and is all.
 				if strings.Contains(u.Path, "/pci") && !strings.HasPrefix(u.Why, "that of ") {
 					t.Errorf("unread: %v", u)
 				}

@@ -40,7 +40,8 @@ func (r *reader) pciPlaces() []pciPlace {
 	return places
 }
 
-// linked returns where a link at p leads, as a path below the root. It looks at the names alone, so what is above p must not be a link.
+// linked returns where a link at p leads, as a path below the root. It looks at the names alone, so
+// what is above p must not be a link.
 func linked(p, target string) string {
 	if !path.IsAbs(target) {
 		target = path.Join("/", path.Dir(p), target)
@@ -61,8 +62,9 @@ func placeOf(addr topology.PCIAddr, link, dir string) pciPlace {
 			place.root = element
 			break
 		}
-		// The function above is the parent, unless a root bus is between them: Intel's VMD is a function with a root bus, and a domain, of
-		// its own below it. What is neither function nor root bus is passed.
+		// The function above is the parent, unless a root bus is between them: Intel's VMD is a
+		// function with a root bus, and a domain, of its own below it. What is neither function nor
+		// root bus is passed.
 		if above, err := topology.ParsePCIAddr(element); err == nil && place.parent == nil {
 			place.parent = &above
 		}
@@ -80,8 +82,8 @@ func isPCIRoot(name string) bool {
 	return err == nil && strings.Count(bus, ":") == 1
 }
 
-// Bounds for trees without /sys/bus/pci. Root buses are usually in /sys/devices, and on virtual machines of Hyper-V five directories deeper;
-// 256 buses cannot be nested deeper than that.
+// Bounds for trees without /sys/bus/pci. Root buses are usually in /sys/devices, and on virtual
+// machines of Hyper-V five directories deeper; 256 buses cannot be nested deeper than that.
 const (
 	maxRootDepth = 8
 	maxBusDepth  = 256
@@ -136,11 +138,11 @@ func (r *reader) subdirs(dir string) []string {
 	return names
 }
 
-// placeByBusNumbers finds the bridges above functions whose path shows no tree, from the buses that each bridge says are behind it. The list is
-// sorted by address.
+// placeByBusNumbers finds the bridges above functions whose path shows no tree, from the buses that
+// each bridge says are behind it. The list is sorted by address.
 //
-// A bus that no bridge leads to is a root bus only if something on it says so: what has no links is often a part of a machine, without its
-// bridges.
+// A bus that no bridge leads to is a root bus only if something on it says so: what has no links is
+// often a part of a machine, without its bridges.
 func placeByBusNumbers(found []topology.PCIDevice) {
 	type busID struct {
 		domain uint32
@@ -153,7 +155,8 @@ func placeByBusNumbers(found []topology.PCIDevice) {
 		if d.Bridge != nil {
 			bridges[d.Address.Domain] = append(bridges[d.Address.Domain], d)
 		}
-		if d.Address.Bus == 0 || d.Bridge != nil && d.Bridge.Port == portRoot || d.Class != nil && d.Class.Sub() == topology.SubHostBridge {
+		if d.Address.Bus == 0 || d.Bridge != nil && d.Bridge.Port == portRoot || d.Class != nil &&
+			d.Class.Sub() == topology.SubHostBridge {
 			roots[busID{d.Address.Domain, d.Address.Bus}] = true
 		}
 	}
@@ -165,8 +168,9 @@ func placeByBusNumbers(found []topology.PCIDevice) {
 		domain, bus := d.Address.Domain, d.Address.Bus
 		var above *topology.PCIDevice
 		for _, b := range bridges[domain] {
-			// Of bridges that have the bus behind them, the one with the fewest is the nearest. Virtual functions may be on a bus that no bridge
-			// leads to directly. A bridge is not behind itself, whatever it says.
+			// Of bridges that have the bus behind them, the one with the fewest is the nearest.
+			// Virtual functions may be on a bus that no bridge leads to directly. A bridge is not
+			// behind itself, whatever it says.
 			behind := b.Bridge.Secondary <= bus && bus <= b.Bridge.Subordinate && b.Address.Bus < b.Bridge.Secondary
 			if behind && (above == nil || b.Bridge.Secondary > above.Bridge.Secondary) {
 				above = b
@@ -200,9 +204,10 @@ func rootName(domain uint32, bus uint8) string {
 	return "pci" + a[:strings.LastIndexByte(a, ':')]
 }
 
-// namePorts tells the ports of bridges whose capabilities could not be read, as by any user other than root: those with a link of PCI Express
-// follow from where they stand. On a root bus it is a root port; below a root port or a downstream port only an upstream port has a bus of its
-// own behind it; and on a switch's own bus there are downstream ports. The list is sorted by address.
+// namePorts tells the ports of bridges whose capabilities could not be read, as by any user other
+// than root: those with a link of PCI Express follow from where they stand. On a root bus it is a
+// root port; below a root port or a downstream port only an upstream port has a bus of its own
+// behind it; and on a switch's own bus there are downstream ports. The list is sorted by address.
 func namePorts(found []topology.PCIDevice) {
 	ports := map[topology.PCIAddr]string{}
 	for i := range found {
@@ -227,9 +232,9 @@ func namePorts(found []topology.PCIDevice) {
 	}
 }
 
-// numberVFs finds the virtual functions of those physical ones that have some enabled and no links to them, by the rule of the SR-IOV
-// specification: the routing identifier (bus, device and function as 16 bits) of VF n is that of the physical function plus offset plus n times
-// stride.
+// numberVFs finds the virtual functions of those physical ones that have some enabled and no links
+// to them, by the rule of the SR-IOV specification: the routing identifier (bus, device and
+// function as 16 bits) of VF n is that of the physical function plus offset plus n times stride.
 func numberVFs(found []topology.PCIDevice) {
 	for i := range found {
 		d := &found[i]
@@ -243,8 +248,11 @@ func numberVFs(found []topology.PCIDevice) {
 			if rid >= 1<<16 {
 				break
 			}
-			a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31), Function: uint8(rid & 7)}
-			_, there := slices.BinarySearchFunc(found, a, func(d topology.PCIDevice, a topology.PCIAddr) int { return d.Address.Compare(a) })
+			a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31),
+				Function: uint8(rid & 7)}
+			_, there := slices.BinarySearchFunc(found, a, func(d topology.PCIDevice, a topology.PCIAddr) int {
+				return d.Address.Compare(a)
+			})
 			if there {
 				s.VFs = append(s.VFs, topology.VF{Index: n, Address: &a})
 			}

@@ -39,9 +39,10 @@ func addRDMA(nic *topology.NIC, d topology.RDMADevice) {
 	nic.Firmware = cmp.Or(nic.Firmware, d.Firmware)
 }
 
-// nicOf returns the NIC that the RDMA device at p stands on. A software device (rxe, siw) stands on a network device: rxe names it in "parent",
-// any RoCE device in the attributes of its GIDs. Where that network device has no function either, it becomes a NIC without an address, so that
-// the RDMA device stays visible.
+// nicOf returns the NIC that the RDMA device at p stands on. A software device (rxe, siw) stands on
+// a network device: rxe names it in "parent", any RoCE device in the attributes of its GIDs. Where
+// that network device has no function either, it becomes a NIC without an address, so that the RDMA
+// device stays visible.
 func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.NIC {
 	if a, ok := r.functionOf(p); ok {
 		return found.at(a)
@@ -110,8 +111,8 @@ func afterNumber(s string) string {
 	return s
 }
 
-// rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not asked: they state the least rate that they can
-// speak, and mlx5 on Ethernet a constant 40.
+// rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not
+// asked: they state the least rate that they can speak, and mlx5 on Ethernet a constant 40.
 func (r *reader) rate(p, linkLayer string) *float64 {
 	s, ok := r.text(p)
 	if !ok || s == "" {
@@ -122,8 +123,9 @@ func (r *reader) rate(p, linkLayer string) *float64 {
 		r.unread(p, err.Error())
 		return nil
 	}
-	// On Ethernet the kernel turns the speed of the network device into a rate of InfiniBand. Below 10 Gb/s, and where the speed is not known,
-	// that is the least one there is, 1X SDR: it says nothing about the link.
+	// On Ethernet the kernel turns the speed of the network device into a rate of InfiniBand. Below
+	// 10 Gb/s, and where the speed is not known, that is the least one there is, 1X SDR: it says
+	// nothing about the link.
 	if linkLayer == "Ethernet" && v <= 2.5 {
 		return nil
 	}
@@ -140,8 +142,9 @@ func parseRate(s string) (float64, error) {
 	return v, nil
 }
 
-// gids reads the GIDs that are set. Tables have 5 to 1024 entries, most of them not set: zero, or on InfiniBand the prefix of the subnet with an
-// interface identifier of zero. They fill from below, but removed addresses leave holes, so that every entry has to be looked at; the attributes
+// gids reads the GIDs that are set. Tables have 5 to 1024 entries, most of them not set: zero, or
+// on InfiniBand the prefix of the subnet with an interface identifier of zero. They fill from
+// below, but removed addresses leave holes, so that every entry has to be looked at; the attributes
 // of an entry that is not set answer EINVAL, and are left alone.
 func (r *reader) gids(port, linkLayer string) []topology.GID {
 	var out []topology.GID
@@ -166,15 +169,17 @@ func (r *reader) gids(port, linkLayer string) []topology.GID {
 	return out
 }
 
-// troubleWords are parts of the names of counters that count trouble: errors, discards, retransmission and congestion. Each driver has names of
-// its own; the words are those of mlx4, mlx5, bnxt_re, irdma, efa, hns and rxe.
+// troubleWords are parts of the names of counters that count trouble: errors, discards,
+// retransmission and congestion. Each driver has names of its own; the words are those of mlx4,
+// mlx5, bnxt_re, irdma, efa, hns and rxe.
 var troubleWords = []string{
-	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak", "out_of_", "oos", "missing",
+	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak",
+	"out_of_", "oos", "missing",
 	"mismatch", "exceed", "duplicate", "slow_restart", "cnp", "ecn", "icrc", "lost", "unresponsive",
 }
 
-// ordinaryWords are parts of names that have a trouble word in them by chance, or that count what belongs to ordinary work: requests are flushed
-// whenever a connection ends.
+// ordinaryWords are parts of names that have a trouble word in them by chance, or that count what
+// belongs to ordinary work: requests are flushed whenever a connection ends.
 var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_error"}
 
 // isTrouble reports whether the counter counts trouble.
@@ -183,8 +188,8 @@ func isTrouble(name string) bool {
 	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)
 }
 
-// troubles reads the counters of errors and discards that are not 0; nil where there are none. Only counters that can be of use are read: each
-// read of "counters" is a query to the firmware.
+// troubles reads the counters of errors and discards that are not 0; nil where there are none. Only
+// counters that can be of use are read: each read of "counters" is a query to the firmware.
 func (r *reader) troubles(port string) map[string]uint64 {
 	var out map[string]uint64
 	for _, dir := range []string{port + "/counters", port + "/hw_counters"} {

@@ -9,8 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A ConnectX-7 on RoCE: link-local and IPv4 address, each as version 1 and 2, so that RoCE v2 over IPv4 has index 3; a GID further up behind a
-// hole in the table; and counters of every kind. The values of state, rate and firmware are those of an HGX H100.
+// A ConnectX-7 on RoCE: link-local and IPv4 address, each as version 1 and 2, so that RoCE v2 over
+// IPv4 has index 3; a GID further up behind a hole in the table; and counters of every kind. The
+// values of state, rate and firmware are those of an HGX H100.
 const roceDevice = `
 sys/class/infiniband/mlx5_0 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0
 sys/class/net/eth2 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/net/eth2
@@ -66,7 +67,8 @@ func TestReadRDMAOnRoCE(t *testing.T) {
 		Firmware: "28.39.1002",
 		Ports:    []topology.Netdev{{Name: "eth2", SpeedMbps: new(int64(400000)), State: "up"}},
 		Devices: []topology.RDMADevice{{
-			Name: "mlx5_0", NodeType: "1: CA", Firmware: "28.39.1002", NodeGUID: "a088:c203:00ad:eab8", Board: "MT_0000000838",
+			Name: "mlx5_0", NodeType: "1: CA", Firmware: "28.39.1002", NodeGUID: "a088:c203:00ad:eab8",
+			Board: "MT_0000000838",
 			Ports: []topology.RDMAPort{{
 				Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "Ethernet", RateGbps: new(400.0),
 				GIDs: []topology.GID{
@@ -76,7 +78,8 @@ func TestReadRDMAOnRoCE(t *testing.T) {
 					{Index: 3, GID: v4, Type: "RoCE v2", Netdev: "eth2"},
 					{Index: 17, GID: "2001:0db8:0000:0000:0000:0000:0000:0011", Type: "RoCE v2"},
 				},
-				Counters: map[string]uint64{"symbol_error": 1<<64 - 1, "link_downed": 2, "np_cnp_sent": 1009, "out_of_sequence": 7},
+				Counters: map[string]uint64{"symbol_error": 1<<64 - 1, "link_downed": 2, "np_cnp_sent": 1009,
+					"out_of_sequence": 7},
 			}},
 		}},
 	}}
@@ -88,43 +91,52 @@ func TestReadRDMAOnRoCE(t *testing.T) {
 		t.Errorf("unread (-want +got):\n%s", diff)
 	}
 	r.h.Complete()
-	if got := r.h.NICs[0]; !cmp.Equal(got.Netdevs, []string{"eth2"}) || !cmp.Equal(got.RDMA, []string{"mlx5_0"}) || *got.SpeedMbps != 400000 {
-		t.Errorf("completed NIC has netdevs %v, RDMA %v, %d Mb/s; want eth2, mlx5_0, 400000", got.Netdevs, got.RDMA, *got.SpeedMbps)
+	if got := r.h.NICs[0]; !cmp.Equal(got.Netdevs, []string{"eth2"}) || !cmp.Equal(got.RDMA, []string{"mlx5_0"}) ||
+		*got.SpeedMbps != 400000 {
+		t.Errorf("completed NIC has netdevs %v, RDMA %v, %d Mb/s; want eth2, mlx5_0, 400000", got.Netdevs, got.RDMA,
+			*got.SpeedMbps)
 	}
 }
 
 // Fixture: rxe of Linux 6.1, which is no child of the network device that it stands on.
 func TestReadSoftwareRoCE(t *testing.T) {
 	t.Parallel()
-	r := deviceReader(t, deviceFixture(t, "rxe-on-virtio-and-bond.txt"), pciFunction(t, "0000:00:03.0", 0x020000, topology.VendorRedHat))
+	r := deviceReader(t, deviceFixture(t, "rxe-on-virtio-and-bond.txt"), pciFunction(t, "0000:00:03.0", 0x020000,
+		topology.VendorRedHat))
 	r.readNICs()
 	r.readBonds()
 	r.h.Complete()
 	port := func(link, v4, netdev string) []topology.RDMAPort {
 		// The rate, "2.5 Gb/sec (1X SDR)", is made up from a speed that virtio does not know.
-		return []topology.RDMAPort{{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "Ethernet", GIDs: []topology.GID{
-			{Index: 0, GID: link, Type: "RoCE v2", Netdev: netdev}, {Index: 1, GID: v4, Type: "RoCE v2", Netdev: netdev},
-		}}}
+		return []topology.RDMAPort{{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "Ethernet",
+			GIDs: []topology.GID{
+				{Index: 0, GID: link, Type: "RoCE v2", Netdev: netdev}, {Index: 1, GID: v4, Type: "RoCE v2",
+					Netdev: netdev},
+			}}}
 	}
 	want := []topology.NIC{
 		{
 			Address: pciAddr(t, "0000:00:03.0"), Netdevs: []string{"eth0"}, RDMA: []string{"rxe0"},
 			Ports: []topology.Netdev{
-				{Name: "eth0", MAC: "52:54:00:ca:ee:be", MTU: new(4200), State: "up", Carrier: new(true), DevPort: new(0)},
+				{Name: "eth0", MAC: "52:54:00:ca:ee:be", MTU: new(4200), State: "up", Carrier: new(true),
+					DevPort: new(0)},
 			},
 			Devices: []topology.RDMADevice{{
 				Name: "rxe0", NodeType: "1: CA", NodeGUID: "5054:00ff:feca:eebe",
-				Ports: port("fe80:0000:0000:0000:5054:00ff:feca:eebe", "0000:0000:0000:0000:0000:ffff:0a00:0001", "eth0"),
+				Ports: port("fe80:0000:0000:0000:5054:00ff:feca:eebe", "0000:0000:0000:0000:0000:ffff:0a00:0001",
+					"eth0"),
 			}},
 		},
 		{
 			Name: "bond0", Netdevs: []string{"bond0"}, RDMA: []string{"rxe1"},
 			Ports: []topology.Netdev{
-				{Name: "bond0", MAC: "e6:3d:89:89:fd:1a", MTU: new(1500), State: "up", Carrier: new(true), DevPort: new(0)},
+				{Name: "bond0", MAC: "e6:3d:89:89:fd:1a", MTU: new(1500), State: "up", Carrier: new(true),
+					DevPort: new(0)},
 			},
 			Devices: []topology.RDMADevice{{
 				Name: "rxe1", NodeType: "1: CA", NodeGUID: "e43d:89ff:fe89:fd1a",
-				Ports: port("fe80:0000:0000:0000:e43d:89ff:fe89:fd1a", "0000:0000:0000:0000:0000:ffff:0a09:0001", "bond0"),
+				Ports: port("fe80:0000:0000:0000:e43d:89ff:fe89:fd1a", "0000:0000:0000:0000:0000:ffff:0a09:0001",
+					"bond0"),
 			}},
 		},
 	}
@@ -132,7 +144,8 @@ func TestReadSoftwareRoCE(t *testing.T) {
 		t.Errorf("NICs (-want +got):\n%s", diff)
 	}
 	bonds := []topology.Bond{{
-		Name: "bond0", Mode: "802.3ad", HashPolicy: "layer3+4", Members: []string{"dummy0", "dummy1"}, MTU: new(1500), RDMA: []string{"rxe1"},
+		Name: "bond0", Mode: "802.3ad", HashPolicy: "layer3+4", Members: []string{"dummy0", "dummy1"}, MTU: new(1500),
+		RDMA: []string{"rxe1"},
 	}}
 	if diff := cmp.Diff(bonds, r.h.Bonds); diff != "" {
 		t.Errorf("bonds (-want +got):\n%s", diff)
@@ -152,12 +165,14 @@ func TestReadRDMAOfProcfsFixture(t *testing.T) {
 	}
 	mlx5 := port(1, 25, "ACTIVE")
 	mlx5.Counters = map[string]uint64{
-		"duplicate_request": 41, "local_ack_timeout_err": 131, "out_of_sequence": 1, "packet_seq_err": 1, "req_cqe_error": 3481,
+		"duplicate_request": 41, "local_ack_timeout_err": 131, "out_of_sequence": 1, "packet_seq_err": 1,
+		"req_cqe_error":  3481,
 		"resp_cqe_error": 8109, "roce_adp_retrans": 99, "roce_adp_retrans_to": 4, "roce_slow_restart_cnps": 131,
 	}
 	want := map[string][]topology.RDMADevice{
 		"hfi1_0": {{
-			Name: "hfi1_0", Firmware: "1.27.0", Board: "HPE 100Gb 1-port OP101 QSFP28 x16 PCIe Gen3 with Intel Omni-Path Adapter",
+			Name: "hfi1_0", Firmware: "1.27.0", Board: "HPE 100Gb 1-port OP101 QSFP28 x16 PCIe Gen3 with Intel " +
+				"Omni-Path Adapter",
 			Ports: []topology.RDMAPort{port(1, 100, "LinkUp")}, // its counters say "N/A (no PMA)"
 		}},
 		"mlx4_0": {{
@@ -240,7 +255,8 @@ func TestWhereRDMADevicesStand(t *testing.T) {
 			name: "a dump of the PCI devices alone",
 			tree: `sys/bus/pci/devices/0000:18:00.0/infiniband/mlx5_0/node_type = 1: CA`,
 			pci: []topology.PCIDevice{
-				pciFunction(t, "0000:00:1f.2", 0x010601, topology.VendorIntel), pciFunction(t, "0000:18:00.0", 0x020700, topology.VendorMellanox),
+				pciFunction(t, "0000:00:1f.2", 0x010601, topology.VendorIntel), pciFunction(t, "0000:18:00.0", 0x020700,
+					topology.VendorMellanox),
 			},
 			want: []string{"0000:18:00.0: mlx5_0"},
 		},
@@ -399,7 +415,8 @@ func FuzzRDMAPort(f *testing.F) {
 	f.Add("::", "-0 Gb/sec", "fe80::1%eth0", "-1")
 	f.Fuzz(func(t *testing.T, state, rate, gid, counter string) {
 		var lines strings.Builder
-		for _, file := range [][2]string{{"state", state}, {"rate", rate}, {"gids/0", gid}, {"counters/symbol_error", counter}} {
+		for _, file := range [][2]string{{"state", state}, {"rate", rate}, {"gids/0", gid},
+			{"counters/symbol_error", counter}} {
 			lines.WriteString("p/" + file[0] + " = " + quoteForTree(file[1]) + "\n")
 		}
 		r := deviceReader(t, deviceTree(t, lines.String()))

@@ -15,10 +15,12 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// maxFile bounds a file of /sys or /proc. The largest that is read is /proc/interrupts of a machine with thousands of CPUs.
+// maxFile bounds a file of /sys or /proc. The largest that is read is /proc/interrupts of a machine
+// with thousands of CPUs.
 const maxFile = 16 << 20
 
-// A reader reads the files of one machine. Its methods return "not known" for whatever is missing, and note the rest in Host.Unread.
+// A reader reads the files of one machine. Its methods return "not known" for whatever is missing,
+// and note the rest in Host.Unread.
 type reader struct {
 	ctx  context.Context
 	fs   fs.FS
@@ -32,10 +34,12 @@ func (r *reader) unread(p, why string) {
 	r.h.Unread = append(r.h.Unread, topology.Unread{Path: "/" + p, Why: why})
 }
 
-// failed notes err unless it only says that p is not there. A device may refuse a read (ENODEV, EINVAL: a link speed of a port that is down, a
-// driver that does not know): the kernel's way to say "not known".
+// failed notes err unless it only says that p is not there. A device may refuse a read (ENODEV,
+// EINVAL: a link speed of a port that is down, a driver that does not know): the kernel's way to
+// say "not known".
 func (r *reader) failed(p string, err error) {
-	for _, absent := range []error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.ENXIO, syscall.EIO} {
+	for _, absent := range []error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP,
+		syscall.ENXIO, syscall.EIO} {
 		if errors.Is(err, absent) {
 			return
 		}
@@ -61,8 +65,9 @@ func (r *reader) bytes(p string) ([]byte, bool) {
 	return b, true
 }
 
-// text returns the file without white space and NULs at its ends: device-tree strings end with a NUL, and so did the CPU and node lists of some
-// kernels (2.6.3x, 5.15). An empty file is ("", true).
+// text returns the file without white space and NULs at its ends: device-tree strings end with a
+// NUL, and so did the CPU and node lists of some kernels (2.6.3x, 5.15). An empty file is ("",
+// true).
 func (r *reader) text(p string) (string, bool) {
 	b, ok := r.bytes(p)
 	return strings.Trim(string(b), " \t\r\n\x00"), ok
@@ -74,7 +79,8 @@ func (r *reader) word(p string) string {
 	return s
 }
 
-// number returns a decimal number, or a hexadecimal one with 0x; nil where there is no file. Negative numbers are the kernel's "not known".
+// number returns a decimal number, or a hexadecimal one with 0x; nil where there is no file.
+// Negative numbers are the kernel's "not known".
 func (r *reader) number(p string) *int64 {
 	s, ok := r.text(p)
 	if !ok || s == "" {
@@ -130,7 +136,8 @@ func (r *reader) flag(p string) *bool {
 	}
 }
 
-// list returns a CPU or node list; nil where there is no file. "(null)", which some kernels print for an unset list, is the empty set.
+// list returns a CPU or node list; nil where there is no file. "(null)", which some kernels print
+// for an unset list, is the empty set.
 func (r *reader) list(p string) *topology.CPUSet {
 	s, ok := r.text(p)
 	if !ok {
@@ -188,7 +195,8 @@ func (r *reader) link(p string) (target string, ok bool) {
 	return target, err == nil
 }
 
-// linkBase returns the last element of the link at p, "" where there is no link: the name of the driver, the group, the device.
+// linkBase returns the last element of the link at p, "" where there is no link: the name of the
+// driver, the group, the device.
 func (r *reader) linkBase(p string) string {
 	target, ok := r.link(p)
 	if !ok {

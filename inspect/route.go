@@ -17,7 +17,8 @@ const (
 	routeReject = 0x0200
 )
 
-// readRoutes reads the default routes, and which PCI functions each goes out through: what the host is reached by must not be given away.
+// readRoutes reads the default routes, and which PCI functions each goes out through: what the host
+// is reached by must not be given away.
 func (r *reader) readRoutes() {
 	var routes []topology.Route
 	if text, ok := r.eitherText("proc/self/net/route", "proc/net/route"); ok {
@@ -39,7 +40,8 @@ func (r *reader) readRoutes() {
 	r.h.Routes = routes
 }
 
-// eitherText returns the first of two files that is there. /proc/net is a link to self/net, and in dumps one of the two may be missing.
+// eitherText returns the first of two files that is there. /proc/net is a link to self/net, and in
+// dumps one of the two may be missing.
 func (r *reader) eitherText(a, b string) (string, bool) {
 	if text, ok := r.text(a); ok {
 		return text, true
@@ -55,17 +57,20 @@ func pointed(p *int) int {
 	return *p
 }
 
-// isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number first. Only the kernel's own machines are listed.
+// isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number
+// first. Only the kernel's own machines are listed.
 func isBigEndian(arch string) bool {
 	switch arch {
-	case "s390", "s390x", "ppc", "ppc64", "sparc", "sparc64", "m68k", "mips", "mips64", "parisc", "parisc64", "armeb", "aarch64_be":
+	case "s390", "s390x", "ppc", "ppc64", "sparc", "sparc64", "m68k", "mips", "mips64", "parisc", "parisc64", "armeb",
+		"aarch64_be":
 		return true
 	}
 	return false
 }
 
-// parseRoutes4 parses /proc/net/route, which shows the main table, and returns the default routes. Addresses are the machine's reading of four
-// bytes in network order as one number, so they look reversed where bigEndian is false. Lines that are none are passed.
+// parseRoutes4 parses /proc/net/route, which shows the main table, and returns the default routes.
+// Addresses are the machine's reading of four bytes in network order as one number, so they look
+// reversed where bigEndian is false. Lines that are none are passed.
 //
 // Source: net/ipv4/fib_trie.c, fib_route_seq_show.
 func parseRoutes4(text string, bigEndian bool) []topology.Route {
@@ -90,15 +95,17 @@ func parseRoutes4(text string, bigEndian bool) []topology.Route {
 	return out
 }
 
-// parseRoutes6 parses /proc/net/ipv6_route and returns the default routes: destination, prefix length, source, prefix length, gateway, metric,
-// references, use, flags, device, all in hexadecimal.
+// parseRoutes6 parses /proc/net/ipv6_route and returns the default routes: destination, prefix
+// length, source, prefix length, gateway, metric, references, use, flags, device, all in
+// hexadecimal.
 //
 // Source: net/ipv6/route.c, ipv6_route_native_seq_show.
 func parseRoutes6(text string) []topology.Route {
 	var out []topology.Route
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) < 10 || f[1] != "00" || f[3] != "00" || strings.Trim(f[0], "0") != "" || !isRoute(f[8]) || f[9] == "lo" {
+		if len(f) < 10 || f[1] != "00" || f[3] != "00" || strings.Trim(f[0], "0") != "" || !isRoute(f[8]) ||
+			f[9] == "lo" {
 			continue
 		}
 		route := topology.Route{Family: "ipv6", Netdev: f[9]}
@@ -137,7 +144,8 @@ type netdevs struct {
 // netClass is where the kernel lists network devices. Source: Documentation/ABI/testing/sysfs-class-net.
 const netClass = "sys/class/net"
 
-// functions returns the functions behind a network device, through bridges, bonds, teams and VLANs, by address. Links may be in a loop.
+// functions returns the functions behind a network device, through bridges, bonds, teams and VLANs,
+// by address. Links may be in a loop.
 func (n *netdevs) functions(name string) []topology.PCIAddr {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}
@@ -203,7 +211,8 @@ func (n *netdevs) below(name string) []string {
 	return out
 }
 
-// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0". Source: net/8021q/vlanproc.c.
+// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0".
+// Source: net/8021q/vlanproc.c.
 func (n *netdevs) vlan(name string) string {
 	if n.vlans == nil {
 		n.vlans = map[string]string{}
@@ -217,9 +226,10 @@ func (n *netdevs) vlan(name string) string {
 	return n.vlans[name]
 }
 
-// openVSwitch returns the ports that a bridge of Open vSwitch may send through. To the kernel all bridges are one, "ovs-system", and the device
-// that has the bridge's name is a port as others; which port belongs to which bridge only the daemon knows. A bridge takes the address of a port
-// of its own, so ports with the same address are the answer, and where there are none all ports.
+// openVSwitch returns the ports that a bridge of Open vSwitch may send through. To the kernel all
+// bridges are one, "ovs-system", and the device that has the bridge's name is a port as others;
+// which port belongs to which bridge only the daemon knows. A bridge takes the address of a port of
+// its own, so ports with the same address are the answer, and where there are none all ports.
 func (n *netdevs) openVSwitch(name string) []string {
 	const system = "ovs-system"
 	p := netClass + "/" + name

@@ -40,7 +40,8 @@ func TestParseRoutes4(t *testing.T) {
 	if diff := cmp.Diff(want, parseRoutes4(routes4, true)); diff != "" {
 		t.Errorf("big endian (-want +got):\n%s", diff)
 	}
-	if got := parseRoutes4("eth0 00000000 xyz 0003 0 0 many 00000000\n\neth0 00000000\n", false); len(got) != 1 || got[0].Gateway != "" || got[0].Metric != nil {
+	if got := parseRoutes4("eth0 00000000 xyz 0003 0 0 many 00000000\n\neth0 00000000\n", false); len(got) != 1 ||
+		got[0].Gateway != "" || got[0].Metric != nil {
 		t.Errorf("what cannot be understood is not known: %+v", got)
 	}
 }
@@ -58,13 +59,15 @@ func TestParseRoutes6(t *testing.T) {
 
 // port makes a network device of a function.
 func port(name, dir string) string {
-	return fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/%[2]s/net/%[1]s\nsys/devices/%[2]s/net/%[1]s/device -> ../../../%[3]s\n",
+	return fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/%[2]s/net/%[1]s\nsys/devices/%[2]s/net/%[1]s/device -> "+
+		"../../../%[3]s\n",
 		name, dir, dir[strings.LastIndexByte(dir, '/')+1:])
 }
 
 // virtual makes a network device that is of no function, with entries in its directory.
 func virtual(name string, entries ...string) string {
-	out := fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/virtual/net/%[1]s\nsys/devices/virtual/net/%[1]s/mtu = 1500\n", name)
+	out := fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/virtual/net/%[1]s\nsys/devices/virtual/net/%[1]s/mtu "+
+		"= 1500\n", name)
 	for _, e := range entries {
 		out += "sys/devices/virtual/net/" + name + "/" + e + "\n"
 	}
@@ -73,9 +76,11 @@ func virtual(name string, entries ...string) string {
 
 func TestReadRoutes(t *testing.T) {
 	t.Parallel()
-	ports := port("eth0", "pci0000:00/0000:00:03.0/virtio2") + port("eth1", "pci0000:40/0000:41:00.0") + port("eth2", "pci0000:40/0000:41:00.1")
+	ports := port("eth0", "pci0000:00/0000:00:03.0/virtio2") + port("eth1", "pci0000:40/0000:41:00.0") + port("eth2",
+		"pci0000:40/0000:41:00.1")
 	to := func(netdev string) string {
-		return fmt.Sprintf("proc/net/route = \"Iface Destination\\n%s 00000000 010200C0 0003 0 0 0 00000000 0 0 0\\n\"\n", netdev)
+		return fmt.Sprintf("proc/net/route = \"Iface Destination\\n%s 00000000 010200C0 0003 0 0 0 00000000 0 0 "+
+			"0\\n\"\n", netdev)
 	}
 	for _, tt := range []struct {
 		name, lines string
@@ -83,17 +88,21 @@ func TestReadRoutes(t *testing.T) {
 	}{
 		{"a NIC", ports + to("eth1"), []string{"0000:41:00.0"}},
 		{"a device of virtio is of the function below it", ports + to("eth0"), []string{"0000:00:03.0"}},
-		{"a bond", ports + virtual("bond0", "lower_eth1 -> ../../x", "lower_eth2 -> ../../x") + to("bond0"), []string{"0000:41:00.0", "0000:41:00.1"}},
-		{"a bond, as old kernels tell it", ports + virtual("bond0", "bonding/slaves = eth2 eth1") + to("bond0"), []string{"0000:41:00.0", "0000:41:00.1"}},
+		{"a bond", ports + virtual("bond0", "lower_eth1 -> ../../x", "lower_eth2 -> ../../x") + to("bond0"),
+			[]string{"0000:41:00.0", "0000:41:00.1"}},
+		{"a bond, as old kernels tell it", ports + virtual("bond0", "bonding/slaves = eth2 eth1") + to("bond0"),
+			[]string{"0000:41:00.0", "0000:41:00.1"}},
 		{
 			"a bridge on a VLAN on a bond",
-			ports + virtual("bond0", "lower_eth2 -> ../../x") + virtual("bond0.7", "lower_bond0 -> ../bond0") + virtual("br0", "lower_bond0.7 -> ../bond0.7") + to("br0"),
+			ports + virtual("bond0", "lower_eth2 -> ../../x") + virtual("bond0.7", "lower_bond0 -> ../bond0") +
+				virtual("br0", "lower_bond0.7 -> ../bond0.7") + to("br0"),
 			[]string{"0000:41:00.1"},
 		},
 		{
 			"a bridge on a VLAN, as old kernels tell it",
 			ports + virtual("br0", "brif/eth1.7 -> ../../eth1.7") + virtual("eth1.7") + to("br0") +
-				"proc/net/vlan/config = \"VLAN Dev name | VLAN ID\\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\\neth1.7         | 7  | eth1\\n\"\n",
+				"proc/net/vlan/config = \"VLAN Dev name | VLAN ID\\nName-Type: " +
+				"VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\\neth1.7         | 7  | eth1\\n\"\n",
 			[]string{"0000:41:00.0"},
 		},
 		{"devices in a circle", virtual("a", "lower_b -> ../b") + virtual("b", "lower_a -> ../a") + to("a"), nil},
@@ -116,7 +125,8 @@ func TestReadRoutes(t *testing.T) {
 			sys/devices/pci0000:40/0000:41:00.1/net/eth2/master -> ../../../../virtual/net/ovs-system`,
 			[]string{"0000:41:00.0", "0000:41:00.1"},
 		},
-		{"a directory instead of a link", to("eth3") + "sys/class/net/eth3/device -> ../../../devices/pci0000:00/0000:00:19.0\n", []string{"0000:00:19.0"}},
+		{"a directory instead of a link", to("eth3") +
+			"sys/class/net/eth3/device -> ../../../devices/pci0000:00/0000:00:19.0\n", []string{"0000:00:19.0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +148,8 @@ func TestReadRoutes(t *testing.T) {
 func TestReadRoutesOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, lines string }{
-		{"a live machine", fmt.Sprintf("proc/net -> self/net\nproc/self -> 17\nproc/17/net/route = %q\nproc/17/net/ipv6_route = %q\n", routes4, routes6)},
+		{"a live machine", fmt.Sprintf("proc/net -> self/net\nproc/self -> 17\nproc/17/net/route = "+
+			"%q\nproc/17/net/ipv6_route = %q\n", routes4, routes6)},
 		{"a dump with directories", fmt.Sprintf("proc/net/route = %q\nproc/net/ipv6_route = %q\n", routes4, routes6)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,7 +171,8 @@ func TestReadRoutesOfBothFamilies(t *testing.T) {
 
 func TestIsBigEndian(t *testing.T) {
 	t.Parallel()
-	for arch, want := range map[string]bool{"x86_64": false, "aarch64": false, "ppc64le": false, "riscv64": false, "": false, "s390x": true, "ppc64": true} {
+	for arch, want := range map[string]bool{"x86_64": false, "aarch64": false, "ppc64le": false, "riscv64": false,
+		"": false, "s390x": true, "ppc64": true} {
 		if got := isBigEndian(arch); got != want {
 			t.Errorf("isBigEndian(%q) = %t, want %t", arch, got, want)
 		}
@@ -173,7 +185,8 @@ func FuzzParseRoutes(f *testing.F) {
 	f.Add("eth0 00000000 0 0003 0 0 -1 00000000\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		lines := strings.Count(text, "\n") + 1
-		for _, routes := range [][]topology.Route{parseRoutes4(text, false), parseRoutes4(text, true), parseRoutes6(text)} {
+		for _, routes := range [][]topology.Route{parseRoutes4(text, false), parseRoutes4(text, true),
+			parseRoutes6(text)} {
 			if len(routes) > lines {
 				t.Errorf("%d routes of %d lines", len(routes), lines)
 			}

@@ -18,13 +18,14 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A snapshot is a tar archive, packed with zstd, of everything that Read reads, and nothing else: files, links and lists of directories at their
-// own places below the root, and beside them
+// A snapshot is a tar archive, packed with zstd, of everything that Read reads, and nothing else:
+// files, links and lists of directories at their own places below the root, and beside them
 //
 //	rackless/snapshot.json    what this is, the commands that were run, and what could not be read
 //	rackless/commands/NNN     what a command printed
 //
-// The archive unpacks to a tree that other tools can read too. Reading it gives the host that was read when it was made.
+// The archive unpacks to a tree that other tools can read too. Reading it gives the host that was
+// read when it was made.
 
 // SnapshotSchema names the form of rackless/snapshot.json. Keys are added, never changed in meaning or removed.
 const SnapshotSchema = "rackless/snapshot/v1"
@@ -36,8 +37,8 @@ const (
 
 // SnapshotOptions say how a snapshot is written. The zero value removes what identifies the machine and its users.
 type SnapshotOptions struct {
-	// KeepIDs keeps MAC and IP addresses, GUIDs, UUIDs, serial numbers and names, which are replaced otherwise, the same one by the same
-	// substitute everywhere.
+	// KeepIDs keeps MAC and IP addresses, GUIDs, UUIDs, serial numbers and names, which are
+	// replaced otherwise, the same one by the same substitute everywhere.
 	KeepIDs bool
 	// Tool is what writes it, with its version: "rackless v1.2".
 	Tool string
@@ -52,7 +53,8 @@ type snapshotInfo struct {
 	Commands []snapshotCommand `json:"commands,omitempty"` // absent where no command could be run
 }
 
-// snapshotFailure is an entry that was there and could not be read. The archive says the same; this is for those who unpack it.
+// snapshotFailure is an entry that was there and could not be read. The archive says the same; this
+// is for those who unpack it.
 type snapshotFailure struct {
 	Path   string `json:"path"`
 	Error  string `json:"error"`            // as tree.ErrorName has it
@@ -68,7 +70,8 @@ type snapshotCommand struct {
 	out []byte
 }
 
-// WriteSnapshot reads the machine at src and writes all that was read as a snapshot. The same readings give the same bytes.
+// WriteSnapshot reads the machine at src and writes all that was read as a snapshot. The same
+// readings give the same bytes.
 func WriteSnapshot(ctx context.Context, w io.Writer, src Source, opts SnapshotOptions) error {
 	s, _, err := takeSnapshot(ctx, src)
 	if err != nil {
@@ -117,11 +120,13 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 	return s, h, nil
 }
 
-// withoutPID puts what was read of the reading process itself where the link /proc/self led to it: its number is of no use, and differs each time.
+// withoutPID puts what was read of the reading process itself where the link /proc/self led to it:
+// its number is of no use, and differs each time.
 func withoutPID(entries []tree.Entry) []tree.Entry {
 	const self = "proc/self"
 	i := slices.IndexFunc(entries, func(e tree.Entry) bool { return e.Name == self })
-	if i < 0 || entries[i].Mode&fs.ModeSymlink == 0 || entries[i].Target == "" || strings.Contains(entries[i].Target, "/") {
+	if i < 0 || entries[i].Mode&fs.ModeSymlink == 0 || entries[i].Target == "" || strings.Contains(entries[i].Target,
+		"/") {
 		return entries
 	}
 	process := "proc/" + entries[i].Target
@@ -158,7 +163,8 @@ func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 	}
 	for _, e := range s.entries {
 		if e.Err != nil {
-			info.Unread = append(info.Unread, snapshotFailure{Path: e.Name, Error: tree.ErrorName(e.Err), Hidden: e.Hidden})
+			info.Unread = append(info.Unread, snapshotFailure{Path: e.Name, Error: tree.ErrorName(e.Err),
+				Hidden: e.Hidden})
 		}
 		if e.Name != "rackless" && !strings.HasPrefix(e.Name, "rackless/") {
 			all = append(all, e)
@@ -235,7 +241,8 @@ func (o *Opened) asSnapshot() error {
 		return fmt.Errorf("%s: %s: %w", o.Name, snapshotFile, err)
 	}
 	if info.Schema != SnapshotSchema {
-		return fmt.Errorf("%s: %s: schema %q: want %q: a newer rackless may know it", o.Name, snapshotFile, info.Schema, SnapshotSchema)
+		return fmt.Errorf("%s: %s: schema %q: want %q: a newer rackless may know it", o.Name, snapshotFile, info.Schema,
+			SnapshotSchema)
 	}
 	o.Format, o.tool = "snapshot", info.Tool
 	if info.Commands != nil {
@@ -255,7 +262,8 @@ func (o *Opened) asSnapshot() error {
 }
 
 // replayCommands returns a Run that answers with what was recorded.
-func replayCommands(fsys fs.FS, commands []snapshotCommand) (func(ctx context.Context, argv ...string) ([]byte, error), error) {
+func replayCommands(fsys fs.FS, commands []snapshotCommand) (func(ctx context.Context, argv ...string) ([]byte, error),
+	error) {
 	for i := range commands {
 		c := &commands[i]
 		if c.Output == "" {

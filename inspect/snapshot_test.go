@@ -86,7 +86,8 @@ func dumpFiles(t testing.TB) []string {
 	var out []string
 	for _, dir := range dirs {
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && (strings.Contains(name, ".tar") || strings.HasSuffix(name, ".tgz") || strings.HasSuffix(name, ".ttar")) {
+			if err == nil && !d.IsDir() && (strings.Contains(name, ".tar") || strings.HasSuffix(name, ".tgz") ||
+				strings.HasSuffix(name, ".ttar")) {
 				out = append(out, name)
 			}
 			return err
@@ -98,7 +99,8 @@ func dumpFiles(t testing.TB) []string {
 	return out
 }
 
-// openMachine reads a machine from an archive of the collection. Only what is no machine, or several, is passed over: any other error is one.
+// openMachine reads a machine from an archive of the collection. Only what is no machine, or
+// several, is passed over: any other error is one.
 func openMachine(t *testing.T, name string) (*Opened, *topology.Host) {
 	t.Helper()
 	o, err := Open(name)
@@ -129,7 +131,8 @@ func TestSnapshotOfThisMachine(t *testing.T) {
 	}
 	p := got.Provenance
 	p.Filled = nil
-	if diff := cmp.Diff(topology.Provenance{Kind: topology.SourceTree, Name: "host.tar.zst", Tool: "rackless test"}, p); diff != "" {
+	if diff := cmp.Diff(topology.Provenance{Kind: topology.SourceTree, Name: "host.tar.zst", Tool: "rackless test"},
+		p); diff != "" {
 		t.Errorf("provenance (-want +got):\n%s", diff)
 	}
 }

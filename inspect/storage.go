@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// readStorage reads the disks and what the host has mounted from each, so that no later step gives away what the host lives on. It comes after
-// readPCI.
+// readStorage reads the disks and what the host has mounted from each, so that no later step gives
+// away what the host lives on. It comes after readPCI.
 //
 // Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
 func (r *reader) readStorage() {
@@ -81,7 +81,8 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		}
 		// In sys/block partitions are directories of their disk; in sys/class/block they are on their own as well.
 		for _, part := range r.subdirs(d.dir) {
-			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") && !r.exists(d.dir+"/"+part+"/start") {
+			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") &&
+				!r.exists(d.dir+"/"+part+"/start") {
 				continue
 			}
 			if devs[part] == nil && len(devs) < maxBlockDevices {
@@ -120,8 +121,9 @@ func (r *reader) flagSet(p string) bool {
 	return v != nil && *v
 }
 
-// diskFunctions returns the PCI functions that a disk is reached through: the last one in the path of its directory, or, for NVMe disks with
-// several controllers, those of the controllers of its subsystem.
+// diskFunctions returns the PCI functions that a disk is reached through: the last one in the path
+// of its directory, or, for NVMe disks with several controllers, those of the controllers of its
+// subsystem.
 func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
 	if a, ok := lastFunction(d.dir); ok {
 		return []topology.PCIAddr{a}
@@ -157,7 +159,8 @@ func (r *reader) controllers(subsystem string) []topology.PCIAddr {
 	return out
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices: the function that what the path names belongs to.
+// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
+// the path names belongs to.
 func lastFunction(p string) (topology.PCIAddr, bool) {
 	elements := strings.Split(p, "/")
 	for _, element := range slices.Backward(elements) {
@@ -184,11 +187,12 @@ func (d *blockDev) model(r *reader) string {
 
 // isStack reports whether name is of a device that is made of others, whatever its slaves.
 func isStack(name string) bool {
-	return hasNumberAfter(name, "dm-") || hasNumberAfter(name, "md") || hasNumberAfter(name, "bcache") || strings.HasPrefix(name, "md_d")
+	return hasNumberAfter(name, "dm-") || hasNumberAfter(name, "md") || hasNumberAfter(name, "bcache") ||
+		strings.HasPrefix(name, "md_d")
 }
 
-// isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium or a volume of ZFS: of interest only when
-// something is mounted from it.
+// isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium
+// or a volume of ZFS: of interest only when something is mounted from it.
 func isSubstitute(name string) bool {
 	for _, prefix := range []string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"} {
 		if hasNumberAfter(name, prefix) {
@@ -204,9 +208,10 @@ func hasNumberAfter(name, prefix string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// mountPoints returns the mount points of each disk, through partitions and whatever is stacked on them. A stack without mounts that nothing
-// else is made of stands for itself, in brackets: its disks are in use too. What is mounted and cannot be traced to a disk is noted: a disk that
-// seems free may be the one.
+// mountPoints returns the mount points of each disk, through partitions and whatever is stacked on
+// them. A stack without mounts that nothing else is made of stands for itself, in brackets: its
+// disks are in use too. What is mounted and cannot be traced to a disk is noted: a disk that seems
+// free may be the one.
 func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from string) map[string][]string {
 	byDev, byMapper := map[string]string{}, map[string]string{}
 	for name, d := range devs {
@@ -241,7 +246,8 @@ func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from str
 		}
 		if !found && !lost[m.source] && !isSubstitute(strings.TrimPrefix(m.source, "/dev/")) {
 			lost[m.source] = true
-			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", where.Clip(m.point), where.Clip(m.source)))
+			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", where.Clip(m.point),
+				where.Clip(m.source)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(devs)) {
@@ -276,8 +282,8 @@ func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) [
 	return disks
 }
 
-// sourceName returns the device that a path in /dev is of, as far as its name tells: "/dev/sda1", "/dev/mapper/vg-root", "/dev/vg/root",
-// "/dev/cciss/c0d0p1".
+// sourceName returns the device that a path in /dev is of, as far as its name tells: "/dev/sda1",
+// "/dev/mapper/vg-root", "/dev/vg/root", "/dev/cciss/c0d0p1".
 func sourceName(devs map[string]*blockDev, byMapper map[string]string, source string) string {
 	name := strings.TrimPrefix(source, "/dev/")
 	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
@@ -294,8 +300,9 @@ func sourceName(devs map[string]*blockDev, byMapper map[string]string, source st
 	return ""
 }
 
-// btrfsMembers returns all devices of the file system that name belongs to; name alone where that is not btrfs, or not known. The device number
-// of a btrfs mount is made up, and its source is one member of several.
+// btrfsMembers returns all devices of the file system that name belongs to; name alone where that
+// is not btrfs, or not known. The device number of a btrfs mount is made up, and its source is one
+// member of several.
 func (r *reader) btrfsMembers(m mount, name string) []string {
 	if m.fsType == "btrfs" {
 		for _, uuid := range r.dir("sys/fs/btrfs") {

@@ -12,14 +12,17 @@ import (
 
 // disk makes a disk below a function, with the link from sys/block, its number and its size.
 func disk(dir, name string, minor int, sectors int) string {
-	return fmt.Sprintf("sys/block/%[2]s -> ../devices/%[1]s/%[2]s\nsys/class/block/%[2]s -> ../../devices/%[1]s/%[2]s\n"+
+	return fmt.Sprintf("sys/block/%[2]s -> ../devices/%[1]s/%[2]s\nsys/class/block/%[2]s -> "+
+		"../../devices/%[1]s/%[2]s\n"+
 		"sys/devices/%[1]s/%[2]s/dev = 8:%[3]d\nsys/devices/%[1]s/%[2]s/size = %[4]d\n", dir, name, minor, sectors)
 }
 
 // part makes a partition.
 func part(dir, disk, name string, minor int) string {
-	return fmt.Sprintf("sys/class/block/%[3]s -> ../../devices/%[1]s/%[2]s/%[3]s\nsys/devices/%[1]s/%[2]s/%[3]s/dev = 8:%[4]d\n"+
-		"sys/devices/%[1]s/%[2]s/%[3]s/partition = 1\nsys/devices/%[1]s/%[2]s/%[3]s/size = 100\n", dir, disk, name, minor)
+	return fmt.Sprintf("sys/class/block/%[3]s -> ../../devices/%[1]s/%[2]s/%[3]s\nsys/devices/%[1]s/%[2]s/%[3]s/dev "+
+		"= 8:%[4]d\n"+
+		"sys/devices/%[1]s/%[2]s/%[3]s/partition = 1\nsys/devices/%[1]s/%[2]s/%[3]s/size = 100\n", dir, disk, name,
+		minor)
 }
 
 // stacked makes a virtual device of others.
@@ -43,7 +46,8 @@ func TestReadStorage(t *testing.T) {
 	mountinfo := func(lines ...string) string {
 		return fmt.Sprintf("proc/self/mountinfo = %q\n", strings.Join(lines, "\n")+"\n")
 	}
-	two := disk(ata, "sda", 0, 2000) + part(ata, "sda", "sda1", 1) + part(ata, "sda", "sda2", 2) + disk(ata2, "sdb", 16, 2000) + part(ata2, "sdb", "sdb1", 17)
+	two := disk(ata, "sda", 0, 2000) + part(ata, "sda", "sda1", 1) + part(ata, "sda", "sda2", 2) + disk(ata2, "sdb", 16,
+		2000) + part(ata2, "sdb", "sdb1", 17)
 	both := func(a, b []string) []topology.Disk {
 		return []topology.Disk{
 			{Name: "sda", PCI: &sata, SizeBytes: new(uint64(2000 * 512)), Mounts: a},
@@ -57,14 +61,16 @@ func TestReadStorage(t *testing.T) {
 	}{
 		{
 			"an NVMe disk with the root on a partition, and one of SATA with nothing",
-			disk(nvme, "nvme0n1", 0, 1953525168) + part(nvme, "nvme0n1", "nvme0n1p2", 2) + disk(ata, "sda", 16, 4096) + `
+			disk(nvme, "nvme0n1", 0, 1953525168) + part(nvme, "nvme0n1", "nvme0n1p2", 2) + disk(ata, "sda", 16, 4096) +
+				`
 			sys/devices/` + nvme + `/nvme0n1/device -> ../../nvme0
 			sys/devices/` + nvme + `/model = "Fast   Disk 1TB                 \n"
 			sys/devices/` + ata + `/sda/device -> ../../../0:0:0:0
 			sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/model = Slow Disk
 			` + mountinfo("27 1 8:2 / / rw - ext4 /dev/nvme0n1p2 rw"),
 			[]topology.Disk{
-				{Name: "nvme0n1", PCI: &ssd, SizeBytes: new(uint64(1953525168 * 512)), Model: "Fast Disk 1TB", Mounts: []string{"/"}},
+				{Name: "nvme0n1", PCI: &ssd, SizeBytes: new(uint64(1953525168 * 512)), Model: "Fast Disk 1TB",
+					Mounts: []string{"/"}},
 				{Name: "sda", PCI: &sata, SizeBytes: new(uint64(4096 * 512)), Model: "Slow Disk"},
 			},
 			"",
@@ -81,11 +87,13 @@ func TestReadStorage(t *testing.T) {
 		},
 		{
 			"a stack that another one stands on is not named",
-			two + stacked("dm-0", 101, "sdb1") + stacked("dm-1", 102, "dm-0") + "sys/devices/virtual/block/dm-0/holders/dm-1 -> ../../dm-1\n",
+			two + stacked("dm-0", 101, "sdb1") + stacked("dm-1", 102, "dm-0") +
+				"sys/devices/virtual/block/dm-0/holders/dm-1 -> ../../dm-1\n",
 			both(nil, []string{"[dm-1]"}), "",
 		},
 		{
-			"stacks in a circle", two + stacked("dm-0", 101, "dm-1") + stacked("dm-1", 102, "dm-0") + mountinfo("27 1 8:101 / / rw - ext4 /dev/dm-0 rw"),
+			"stacks in a circle", two + stacked("dm-0", 101, "dm-1") + stacked("dm-1", 102, "dm-0") +
+				mountinfo("27 1 8:101 / / rw - ext4 /dev/dm-0 rw"),
 			both(nil, nil), `/ is on "/dev/dm-0", and no file says which disk that is on`,
 		},
 		{
@@ -102,11 +110,13 @@ func TestReadStorage(t *testing.T) {
 			sys/fs/btrfs/features/raid1c34 = 0
 			sys/fs/btrfs/8d3f/devices/sda2 -> ../../../../devices/x
 			sys/fs/btrfs/8d3f/devices/sdb1 -> ../../../../devices/x
-			` + mountinfo("27 1 0:30 /@ / rw - btrfs /dev/sda2 rw,subvol=/@", "28 27 0:30 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home"),
+			` + mountinfo("27 1 0:30 /@ / rw - btrfs /dev/sda2 rw,subvol=/@",
+				"28 27 0:30 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home"),
 			both([]string{"/", "/home"}, []string{"/", "/home"}), "",
 		},
 		{
-			"btrfs in a dump that knows no more than the source", two + mountinfo("27 1 0:30 /@ / rw - btrfs /dev/sda2 rw,subvol=/@"),
+			"btrfs in a dump that knows no more than the source",
+			two + mountinfo("27 1 0:30 /@ / rw - btrfs /dev/sda2 rw,subvol=/@"),
 			both([]string{"/"}, nil), "",
 		},
 		{
@@ -118,7 +128,8 @@ func TestReadStorage(t *testing.T) {
 			both(nil, []string{"/"}), "",
 		},
 		{
-			"ZFS that nobody tells more about", two + mountinfo("27 1 0:30 / / rw - zfs rpool/ROOT/debian rw"), both(nil, nil),
+			"ZFS that nobody tells more about", two + mountinfo("27 1 0:30 / / rw - zfs rpool/ROOT/debian rw"),
+			both(nil, nil),
 			`/ is on "rpool/ROOT/debian", and no file says which disk that is on`,
 		},
 		{
@@ -139,9 +150,11 @@ func TestReadStorage(t *testing.T) {
 		},
 		{
 			"disks that are none: empty drives, memory and files, unless something is mounted",
-			disk("virtual/block", "loop0", 30, 100) + disk("virtual/block", "loop1", 31, 100) + disk("virtual/block", "ram0", 32, 100) +
+			disk("virtual/block", "loop0", 30, 100) + disk("virtual/block", "loop1", 31, 100) + disk("virtual/block",
+				"ram0", 32, 100) +
 				disk("virtual/block", "zram0", 33, 100) + disk(ata, "sr0", 34, 2097151) + disk(ata2, "sdc", 35, 0) +
-				"proc/swaps = \"Filename Type Size Used Priority\\n/dev/zram0 partition 1 0 -2\\n\"\n" + mountinfo("27 1 8:31 / /snap/core rw - squashfs /dev/loop1 ro"),
+				"proc/swaps = \"Filename Type Size Used Priority\\n/dev/zram0 partition 1 0 -2\\n\"\n" +
+				mountinfo("27 1 8:31 / /snap/core rw - squashfs /dev/loop1 ro"),
 			[]topology.Disk{
 				{Name: "loop1", SizeBytes: new(uint64(100 * 512)), Mounts: []string{"/snap/core"}},
 				{Name: "zram0", SizeBytes: new(uint64(100 * 512)), Mounts: []string{"[SWAP]"}},
@@ -175,16 +188,19 @@ func TestReadStorage(t *testing.T) {
 		},
 		{
 			"a dump that kept the device and not what it is made of",
-			two + disk("virtual/block", "dm-0", 101, 100) + "proc/mounts = \"/dev/mapper/vg-root / xfs rw 0 0\\n/dev/mapper/vg-root /home xfs rw 0 0\\n\"\n",
+			two + disk("virtual/block", "dm-0", 101, 100) +
+				"proc/mounts = \"/dev/mapper/vg-root / xfs rw 0 0\\n/dev/mapper/vg-root /home xfs rw 0 0\\n\"\n",
 			both(nil, nil), `/ is on "/dev/mapper/vg-root", and no file says which disk that is on`,
 		},
 		{
 			"a cache in front of a disk",
-			two + stacked("bcache0", 104) + "sys/devices/virtual/block/bcache0/bcache -> ../../../" + ata2 + "/sdb/bcache\n" +
+			two + stacked("bcache0", 104) + "sys/devices/virtual/block/bcache0/bcache -> ../../../" + ata2 +
+				"/sdb/bcache\n" +
 				mountinfo("27 1 8:104 / /data rw - xfs /dev/bcache0 rw"),
 			both(nil, []string{"/data"}), "",
 		},
-		{"no disks at all", "proc/swaps = Filename Type Size Used Priority\n" + mountinfo("27 1 0:30 / / rw - overlay overlay rw"), nil, ""},
+		{"no disks at all", "proc/swaps = Filename Type Size Used Priority\n" +
+			mountinfo("27 1 0:30 / / rw - overlay overlay rw"), nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

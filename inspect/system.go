@@ -26,11 +26,13 @@ func (r *reader) readSystem() {
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)
 	r.readHypervisor(info)
-	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a machine measures is about hardware.
+	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a
+	// machine measures is about hardware.
 	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
 }
 
-// readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words in the fields: those say nothing.
+// readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words
+// in the fields: those say nothing.
 func (r *reader) readDMI() {
 	dir := "sys/class/dmi/id/"
 	vendor, ok := r.text(dir + "sys_vendor")
@@ -49,7 +51,8 @@ func (r *reader) readDMI() {
 // dmiWord drops placeholders.
 func dmiWord(s string) string {
 	switch strings.ToLower(s) {
-	case "to be filled by o.e.m.", "to be filled by o.e.m", "default string", "system manufacturer", "system product name", "system version",
+	case "to be filled by o.e.m.", "to be filled by o.e.m", "default string", "system manufacturer",
+		"system product name", "system version",
 		"not specified", "not applicable", "none", "o.e.m.", "oem", "unknown", "n/a", "empty", "x.x", "0123456789":
 		return ""
 	}
@@ -58,12 +61,13 @@ func dmiWord(s string) string {
 
 // goArchs are what uname -m calls the architectures that this program runs on.
 var goArchs = map[string]string{
-	"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "ppc64le": "ppc64le", "ppc64": "ppc64", "s390x": "s390x", "riscv64": "riscv64",
+	"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "ppc64le": "ppc64le", "ppc64": "ppc64", "s390x": "s390x",
+	"riscv64": "riscv64",
 	"loong64": "loongarch64",
 }
 
-// arch finds what uname -m says. The kernel tells it since 6.1; hwloc-gather-topology notes it in a file of its own; else the form of
-// /proc/cpuinfo or the kernel's release shows it.
+// arch finds what uname -m says. The kernel tells it since 6.1; hwloc-gather-topology notes it in a
+// file of its own; else the form of /proc/cpuinfo or the kernel's release shows it.
 func (r *reader) arch(info cpuinfo) string {
 	if a := r.word("proc/sys/kernel/arch"); a != "" {
 		return a
@@ -128,8 +132,8 @@ var hypervisorDMI = []struct {
 // readHypervisor tells a virtual machine from a real one, where something says so.
 func (r *reader) readHypervisor(info cpuinfo) {
 	s := &r.h.System
-	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not; that there is none is believed of a machine whose
-	// firmware names its maker.
+	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not; that
+	// there is none is believed of a machine whose firmware names its maker.
 	if info.isX86() && (info.hasFlag("hypervisor") || info.get("flags") != "" && s.Vendor != "") {
 		s.InVM = new(info.hasFlag("hypervisor"))
 	}
@@ -161,8 +165,8 @@ func (r *reader) readHypervisor(info cpuinfo) {
 	}
 }
 
-// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program: KVM/Linux" or "z/VM 6.4.0". An LPAR alone
-// has none.
+// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program:
+// KVM/Linux" or "z/VM 6.4.0". An LPAR alone has none.
 func (r *reader) readS390Hypervisor() {
 	for line := range strings.Lines(r.word("proc/sysinfo")) {
 		if value, ok := strings.CutPrefix(line, "VM00 Control Program:"); ok {

@@ -12,7 +12,8 @@ import (
 
 const (
 	bareCPU  = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: Xeon\nflags\t\t: fpu lm vmx\n"
-	guestCPU = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: Xeon\nflags\t\t: fpu lm hypervisor\n"
+	guestCPU = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: Xeon\nflags\t\t: fpu lm " +
+		"hypervisor\n"
 )
 
 func TestReadSystem(t *testing.T) {
@@ -44,34 +45,45 @@ func TestReadSystem(t *testing.T) {
 		},
 		{
 			"a maker who left the template's words",
-			dmi("To Be Filled By O.E.M.", "System Product Name").with(files{"sys/class/dmi/id/board_name": "X99-E  WS", "sys/class/dmi/id/bios_version": "Default string"}),
+			dmi("To Be Filled By O.E.M.", "System Product Name").with(files{"sys/class/dmi/id/board_name": "X99-E  WS",
+				"sys/class/dmi/id/bios_version": "Default string"}),
 			topology.System{Board: "X99-E WS"},
 		},
 		{
-			"a dump without the link in /sys/class", files{"sys/devices/virtual/dmi/id/sys_vendor": "Dell Inc.", "sys/devices/virtual/dmi/id/product_name": "PowerEdge R815"},
+			"a dump without the link in /sys/class", files{"sys/devices/virtual/dmi/id/sys_vendor": "Dell Inc.",
+				"sys/devices/virtual/dmi/id/product_name": "PowerEdge R815"},
 			topology.System{Vendor: "Dell Inc.", Product: "PowerEdge R815"},
 		},
 		{
-			"an ARM board", files{"sys/firmware/devicetree/base/model": "NVIDIA Jetson AGX Orin\x00"}, topology.System{Product: "NVIDIA Jetson AGX Orin"},
+			"an ARM board", files{"sys/firmware/devicetree/base/model": "NVIDIA Jetson AGX Orin\x00"},
+			topology.System{Product: "NVIDIA Jetson AGX Orin"},
 		},
 		{
-			"POWER names itself in /proc/cpuinfo", files{"proc/cpuinfo": "processor\t: 0\ncpu\t\t: POWER7\n\ntimebase\t: 5\nmachine\t\t: CHRP IBM,8231-E2B\n"},
+			"POWER names itself in /proc/cpuinfo",
+			files{"proc/cpuinfo": "processor\t: 0\ncpu\t\t: POWER7\n\ntimebase\t: 5\nmachine\t\t: CHRP IBM,8231-E2B\n"},
 			topology.System{Product: "CHRP IBM,8231-E2B", Arch: "ppc64", CPUModel: "POWER7"},
 		},
-		{"a partition of POWER", files{"proc/device-tree/ibm,partition-name": "lpar1\x00"}, topology.System{Hypervisor: "phyp", InVM: new(true)}},
-		{"KVM on POWER", files{"proc/device-tree/hypervisor/compatible": "linux,kvm\x00"}, topology.System{Hypervisor: "kvm", InVM: new(true)}},
+		{"a partition of POWER", files{"proc/device-tree/ibm,partition-name": "lpar1\x00"},
+			topology.System{Hypervisor: "phyp", InVM: new(true)}},
+		{"KVM on POWER", files{"proc/device-tree/hypervisor/compatible": "linux,kvm\x00"},
+			topology.System{Hypervisor: "kvm", InVM: new(true)}},
 		{"an unnamed hypervisor", files{"proc/cpuinfo": guestCPU}, guest},
 		{
 			"no hypervisor's bit, and no maker: an old VirtualBox looks the same", files{"proc/cpuinfo": bareCPU},
 			topology.System{Arch: "x86_64", CPUModel: "Xeon"},
 		},
-		{"KVM of libvirt", dmi("QEMU", "Standard PC (Q35 + ICH9, 2009)").with(files{"proc/cpuinfo": guestCPU}), virtual("QEMU", "Standard PC (Q35 + ICH9, 2009)", "qemu")},
-		{"VMware", dmi("VMware, Inc.", "VMware7,1").with(files{"proc/cpuinfo": guestCPU}), virtual("VMware, Inc.", "VMware7,1", "vmware")},
-		{"Hyper-V", dmi("Microsoft Corporation", "Virtual Machine").with(files{"proc/cpuinfo": guestCPU}), virtual("Microsoft Corporation", "Virtual Machine", "hyper-v")},
-		{"a virtual machine of EC2", dmi("Amazon EC2", "p4d.24xlarge").with(files{"proc/cpuinfo": guestCPU}), virtual("Amazon EC2", "p4d.24xlarge", "amazon")},
+		{"KVM of libvirt", dmi("QEMU", "Standard PC (Q35 + ICH9, 2009)").with(files{"proc/cpuinfo": guestCPU}),
+			virtual("QEMU", "Standard PC (Q35 + ICH9, 2009)", "qemu")},
+		{"VMware", dmi("VMware, Inc.", "VMware7,1").with(files{"proc/cpuinfo": guestCPU}),
+			virtual("VMware, Inc.", "VMware7,1", "vmware")},
+		{"Hyper-V", dmi("Microsoft Corporation", "Virtual Machine").with(files{"proc/cpuinfo": guestCPU}),
+			virtual("Microsoft Corporation", "Virtual Machine", "hyper-v")},
+		{"a virtual machine of EC2", dmi("Amazon EC2", "p4d.24xlarge").with(files{"proc/cpuinfo": guestCPU}),
+			virtual("Amazon EC2", "p4d.24xlarge", "amazon")},
 		{
 			"a bare machine of EC2", dmi("Amazon EC2", "g4dn.metal").with(files{"proc/cpuinfo": bareCPU}),
-			topology.System{Vendor: "Amazon EC2", Product: "g4dn.metal", Arch: "x86_64", CPUModel: "Xeon", InVM: new(false)},
+			topology.System{Vendor: "Amazon EC2", Product: "g4dn.metal", Arch: "x86_64", CPUModel: "Xeon",
+				InVM: new(false)},
 		},
 		{
 			"an ARM guest, whose CPU has no such bit", dmi("QEMU", "QEMU Virtual Machine"),
@@ -79,20 +91,26 @@ func TestReadSystem(t *testing.T) {
 		},
 		{"a guest of Xen", files{"proc/cpuinfo": guestCPU, "sys/hypervisor/type": "xen"}, virtual("", "", "xen")},
 		{
-			"Xen's control domain", files{"proc/cpuinfo": guestCPU, "sys/hypervisor/type": "xen", "proc/xen/capabilities": "control_d"},
+			"Xen's control domain", files{"proc/cpuinfo": guestCPU, "sys/hypervisor/type": "xen",
+				"proc/xen/capabilities": "control_d"},
 			topology.System{Arch: "x86_64", CPUModel: "Xeon"},
 		},
 		{
-			"KVM on s390", files{"proc/cpuinfo": "vendor_id : IBM/S390\nprocessor 0: machine = 2964", "proc/sysinfo": "LPAR Name: X\nVM00 Control Program: KVM/Linux"},
+			"KVM on s390", files{"proc/cpuinfo": "vendor_id : IBM/S390\nprocessor 0: machine = 2964",
+				"proc/sysinfo": "LPAR Name: X\nVM00 Control Program: KVM/Linux"},
 			topology.System{Arch: "s390x", CPUModel: "IBM 2964", Hypervisor: "kvm", InVM: new(true)},
 		},
 		{
-			"z/VM", files{"proc/cpuinfo": "vendor_id : IBM/S390\nprocessor 0: machine = 2964", "proc/sysinfo": "VM00 Control Program: z/VM    6.4.0"},
+			"z/VM", files{"proc/cpuinfo": "vendor_id : IBM/S390\nprocessor 0: machine = 2964",
+				"proc/sysinfo": "VM00 Control Program: z/VM    6.4.0"},
 			topology.System{Arch: "s390x", CPUModel: "IBM 2964", Hypervisor: "z/vm", InVM: new(true)},
 		},
-		{"the kernel tells its architecture", files{"proc/sys/kernel/arch": "aarch64"}, topology.System{Arch: "aarch64"}},
-		{"hwloc's note tells it", files{"proc/hwloc-nofile-info": "OSName: Linux\nArchitecture: ppc64le\n"}, topology.System{Arch: "ppc64le"}},
-		{"the kernel's release tells it", files{"proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64+rt"}, topology.System{Arch: "x86_64"}},
+		{"the kernel tells its architecture", files{"proc/sys/kernel/arch": "aarch64"},
+			topology.System{Arch: "aarch64"}},
+		{"hwloc's note tells it", files{"proc/hwloc-nofile-info": "OSName: Linux\nArchitecture: ppc64le\n"},
+			topology.System{Arch: "ppc64le"}},
+		{"the kernel's release tells it", files{"proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64+rt"},
+			topology.System{Arch: "x86_64"}},
 		{"nothing is known", files{}, topology.System{}},
 	}
 	for _, test := range tests {
@@ -117,7 +135,8 @@ func TestAnEmulatedHostIsKnownByItsVendor(t *testing.T) {
 
 func TestEmulatedCPU(t *testing.T) {
 	t.Parallel()
-	for model, want := range map[string]bool{"QEMU TCG CPU version 2.5+": true, "QEMU Virtual CPU version 2.5+": false, "AMD EPYC-Rome Processor": false} {
+	for model, want := range map[string]bool{"QEMU TCG CPU version 2.5+": true, "QEMU Virtual CPU version 2.5+": false,
+		"AMD EPYC-Rome Processor": false} {
 		h := files{"proc/cpuinfo": "processor\t: 0\nmodel name\t: " + model}.read(t)
 		if h.Provenance.Emulated != want {
 			t.Errorf("model %q: Emulated = %v; want %v", model, h.Provenance.Emulated, want)
@@ -138,7 +157,8 @@ func TestLiveArchitectureComesFromTheProgram(t *testing.T) {
 func TestSerialNumbersAreNotRead(t *testing.T) {
 	t.Parallel()
 	tree := twoByTwo.files().with(files{"proc/cpuinfo": bareCPU})
-	for _, name := range []string{"sys_vendor", "product_name", "product_serial", "product_uuid", "board_serial", "board_asset_tag", "chassis_serial"} {
+	for _, name := range []string{"sys_vendor", "product_name", "product_serial", "product_uuid", "board_serial",
+		"board_asset_tag", "chassis_serial"} {
 		tree["sys/class/dmi/id/"+name] = "x"
 	}
 	var asked atomic.Int64

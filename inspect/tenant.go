@@ -19,10 +19,12 @@ const libvirtURI = "qemu:///system"
 // libvirtSockets are where the daemon listens: libvirtd, or virtqemud where libvirt is several daemons.
 var libvirtSockets = []string{"run/libvirt/libvirt-sock", "run/libvirt/virtqemud-sock"}
 
-// domainStates are the options of virsh list by the state that they choose, in libvirt's words. Asked for one by one, they tell the state of a
-// domain in a form that does not depend on the language of the user.
+// domainStates are the options of virsh list by the state that they choose, in libvirt's words.
+// Asked for one by one, they tell the state of a domain in a form that does not depend on the
+// language of the user.
 var domainStates = []struct{ option, state string }{
-	{"--state-running", "running"}, {"--state-paused", "paused"}, {"--state-shutoff", "shut off"}, {"--state-other", ""},
+	{"--state-running", "running"}, {"--state-paused", "paused"}, {"--state-shutoff", "shut off"},
+	{"--state-other", ""},
 }
 
 // virshList is the command that lists the domains in one state, by UUID: names may hold white space.
@@ -35,7 +37,8 @@ func virshDumpXML(uri, uuid string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "dumpxml", uuid}
 }
 
-// readTenants reads the virtual machines that libvirt manages. On a live machine nothing is run where no libvirt listens.
+// readTenants reads the virtual machines that libvirt manages. On a live machine nothing is run
+// where no libvirt listens.
 func (r *reader) readTenants() {
 	if r.run == nil || r.live && !slices.ContainsFunc(libvirtSockets, r.exists) {
 		return
@@ -156,8 +159,8 @@ type (
 	}
 )
 
-// parseDomain reads the XML of a domain. It returns nil where there is none in b; what else could not be understood is in problems, and is not
-// set in the tenant.
+// parseDomain reads the XML of a domain. It returns nil where there is none in b; what else could
+// not be understood is in problems, and is not set in the tenant.
 func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	var d domainXML
 	if err := xml.Unmarshal(b, &d); err != nil {
@@ -183,7 +186,8 @@ func (p *domainParser) problem(element string, err error) {
 // cpus reads how many virtual CPUs there are and where they may run.
 func (p *domainParser) cpus(d *domainXML) {
 	if v := d.VCPU; v != nil {
-		// The text is the most that the domain may have; "current" may be fewer now, and the others can be plugged in at any time.
+		// The text is the most that the domain may have; "current" may be fewer now, and the others
+		// can be plugged in at any time.
 		n, err := strconv.ParseUint(strings.TrimSpace(v.Count), 10, 16)
 		if err != nil {
 			p.problem("<vcpu>", fmt.Errorf("%q is not a number of CPUs", where.Clip(v.Count)))
@@ -237,8 +241,8 @@ func (p *domainParser) memory(d *domainXML) {
 	}
 }
 
-// hugepages reads the size of the pages. Guest nodes may have different ones: the largest is told, which is the hardest to find. A page of 4 KiB
-// is no hugepage, though the element may name it.
+// hugepages reads the size of the pages. Guest nodes may have different ones: the largest is told,
+// which is the hardest to find. A page of 4 KiB is no hugepage, though the element may name it.
 func (p *domainParser) hugepages(pages []scaledXML) {
 	if len(pages) == 0 {
 		p.t.Hugepages = new(uint64(0))
@@ -252,7 +256,8 @@ func (p *domainParser) hugepages(pages []scaledXML) {
 	}
 }
 
-// devices reads which PCI functions of the host the domain holds: handed over as such, as a network interface, or as an NVMe disk.
+// devices reads which PCI functions of the host the domain holds: handed over as such, as a network
+// interface, or as an NVMe disk.
 func (p *domainParser) devices(d *domainXML) {
 	add := func(element, kind string, devices []deviceXML) {
 		for _, dev := range devices {
@@ -275,8 +280,8 @@ func (p *domainParser) devices(d *domainXML) {
 	p.t.Devices = slices.Compact(p.t.Devices)
 }
 
-// set parses libvirt's form of a CPU or node list: the kernel's, in which "^4" also takes 4 out of what stands before it. It is nil where s is
-// empty.
+// set parses libvirt's form of a CPU or node list: the kernel's, in which "^4" also takes 4 out of
+// what stands before it. It is nil where s is empty.
 func (p *domainParser) set(element, s string) *topology.CPUSet {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -332,17 +337,19 @@ func (p *domainParser) bytes(element, number, unit string) *uint64 {
 	return &low
 }
 
-// parse returns the address. Its parts are numbers as C writes them: libvirt prints "0x06", and takes "6" and "06" too. The domain may be left
-// out.
+// parse returns the address. Its parts are numbers as C writes them: libvirt prints "0x06", and
+// takes "6" and "06" too. The domain may be left out.
 func (x *pciAddressXML) parse() (topology.PCIAddr, error) {
 	var parts [4]uint64
 	for i, f := range []struct {
 		name, text string
 		limit      uint64
-	}{{"domain", cmp.Or(x.Domain, "0"), 1<<32 - 1}, {"bus", x.Bus, 0xff}, {"slot", x.Slot, 0x1f}, {"function", cmp.Or(x.Function, "0"), 7}} {
+	}{{"domain", cmp.Or(x.Domain, "0"), 1<<32 - 1}, {"bus", x.Bus, 0xff}, {"slot", x.Slot, 0x1f},
+		{"function", cmp.Or(x.Function, "0"), 7}} {
 		v, err := strconv.ParseUint(f.text, 0, 64)
 		if err != nil || v > f.limit || strings.Contains(f.text, "_") {
-			return topology.PCIAddr{}, fmt.Errorf("%s %q is not a number from 0 to %d", f.name, where.Clip(f.text), f.limit)
+			return topology.PCIAddr{}, fmt.Errorf("%s %q is not a number from 0 to %d", f.name, where.Clip(f.text),
+				f.limit)
 		}
 		parts[i] = v
 	}

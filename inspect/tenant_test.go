@@ -77,11 +77,15 @@ func TestParseDomain(t *testing.T) {
 			in:   pinnedDomain,
 			want: &topology.Tenant{
 				Name: "vm 00", UUID: "6695eb01-f6a4-8304-79aa-97f2502e193f", VCPUs: 4,
-				Pins:         []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(16, 48)}, {VCPU: 3, CPUs: topology.CPUs(19)}},
-				EmulatorCPUs: set(0, 1), IOThreadCPUs: set(2, 34), Floating: set(0, 1, 2, 4, 5, 6, 7, 32, 33, 34, 35, 36, 37, 38, 39),
-				MemoryBytes: new(uint64(32 << 30)), Hugepages: new(uint64(1 << 30)), MemoryNodes: set(0, 2, 3), MemoryMode: "strict",
+				Pins: []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(16, 48)},
+					{VCPU: 3, CPUs: topology.CPUs(19)}},
+				EmulatorCPUs: set(0, 1), IOThreadCPUs: set(2, 34), Floating: set(0, 1, 2, 4, 5, 6, 7, 32, 33, 34, 35,
+					36, 37, 38, 39),
+				MemoryBytes: new(uint64(32 << 30)), Hugepages: new(uint64(1 << 30)), MemoryNodes: set(0, 2, 3),
+				MemoryMode: "strict",
 				Devices: []topology.TenantDevice{
-					{PCI: *pciAddr(t, "0000:06:00.1")}, {PCI: *pciAddr(t, "0000:41:02.1"), Managed: true}, {PCI: *pciAddr(t, "0000:44:00.0"), Managed: true},
+					{PCI: *pciAddr(t, "0000:06:00.1")}, {PCI: *pciAddr(t, "0000:41:02.1"), Managed: true},
+					{PCI: *pciAddr(t, "0000:44:00.0"), Managed: true},
 				},
 			},
 		},
@@ -89,8 +93,10 @@ func TestParseDomain(t *testing.T) {
 			name: "a virtual machine of OpenStack on two nodes",
 			in:   "insights-xml_rhosp.xml",
 			want: &topology.Tenant{
-				Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-503431536fa69", VCPUs: 4, Pins: pins(1, 2, 13, 14),
-				EmulatorCPUs: set(1, 2, 13, 14), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: set(0, 1), MemoryMode: "strict",
+				Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-503431536fa69", VCPUs: 4,
+				Pins:         pins(1, 2, 13, 14),
+				EmulatorCPUs: set(1, 2, 13, 14), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: set(0, 1),
+				MemoryMode: "strict",
 			},
 		},
 		{
@@ -98,9 +104,11 @@ func TestParseDomain(t *testing.T) {
 			in:   "insights-xml_numa.xml",
 			want: &topology.Tenant{
 				Name: "05-s00c06h0", UUID: "02cf0bba-2bd6-11e7-8337-e4115b9a50d0", VCPUs: 4, Pins: pins(1, 2, 3, 4),
-				EmulatorCPUs: set(1, 2, 3, 4), MemoryBytes: new(uint64(12582912 << 10)), MemoryNodes: set(0, 1), MemoryMode: "strict",
+				EmulatorCPUs: set(1, 2, 3, 4), MemoryBytes: new(uint64(12582912 << 10)), MemoryNodes: set(0, 1),
+				MemoryMode: "strict",
 				Devices: []topology.TenantDevice{
-					{PCI: *pciAddr(t, "0000:04:10.0"), Managed: true}, {PCI: *pciAddr(t, "0000:04:10.1"), Managed: true},
+					{PCI: *pciAddr(t, "0000:04:10.0"), Managed: true}, {PCI: *pciAddr(t, "0000:04:10.1"),
+						Managed: true},
 				},
 			},
 		},
@@ -108,7 +116,8 @@ func TestParseDomain(t *testing.T) {
 			name: "a domain that nothing is said of",
 			in:   "insights-rhel_7_4_xml.xml",
 			want: &topology.Tenant{
-				Name: "rhel7.4", UUID: "b75610eb-06a0-4834-8286-e3d25d79c593", VCPUs: 4, MemoryBytes: new(uint64(4194304 << 10)),
+				Name: "rhel7.4", UUID: "b75610eb-06a0-4834-8286-e3d25d79c593", VCPUs: 4,
+				MemoryBytes: new(uint64(4194304 << 10)),
 			},
 		},
 		{
@@ -135,12 +144,14 @@ func TestParseDomain(t *testing.T) {
 		},
 		{
 			name: "pages of the ordinary size are no hugepages",
-			in:   "<domain><name>a</name><memoryBacking><hugepages><page size='4'/></hugepages></memoryBacking></domain>",
+			in: "<domain><name>a</name><memoryBacking><hugepages><page " +
+				"size='4'/></hugepages></memoryBacking></domain>",
 			want: &topology.Tenant{Name: "a"},
 		},
 		{
 			name: "a placement that numad chooses says nothing before the start",
-			in:   "<domain><name>a</name><vcpu placement='auto' cpuset='0-3'>2</vcpu><numatune><memory mode='preferred' placement='auto'/></numatune></domain>",
+			in: "<domain><name>a</name><vcpu placement='auto' cpuset='0-3'>2</vcpu><numatune><memory " +
+				"mode='preferred' placement='auto'/></numatune></domain>",
 			want: &topology.Tenant{Name: "a", VCPUs: 2, MemoryMode: "preferred"},
 		},
 		{
@@ -164,7 +175,8 @@ func TestParseDomain(t *testing.T) {
 			},
 		},
 		{name: "no XML", in: "error: failed to get domain", problems: []string{"domain XML: EOF"}},
-		{name: "an entity", in: "<!DOCTYPE d [<!ENTITY e 'x'>]><domain><name>&e;</name></domain>", problems: []string{"domain XML: XML syntax error on line 1: invalid character entity &e;"}},
+		{name: "an entity", in: "<!DOCTYPE d [<!ENTITY e 'x'>]><domain><name>&e;</name></domain>",
+			problems: []string{"domain XML: XML syntax error on line 1: invalid character entity &e;"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,7 +242,8 @@ func TestReadTenants(t *testing.T) {
 			tree: `run/libvirt/libvirt-sock =`,
 			run:  both,
 			want: []topology.Tenant{
-				{Name: "a", UUID: uuidA, State: "running", VCPUs: 2}, {Name: "b", UUID: uuidB, State: "shut off", VCPUs: 1},
+				{Name: "a", UUID: uuidA, State: "running", VCPUs: 2}, {Name: "b", UUID: uuidB, State: "shut off",
+					VCPUs: 1},
 			},
 		},
 		{
@@ -245,7 +258,8 @@ func TestReadTenants(t *testing.T) {
 			tree: `run/lock/`,
 			run:  both,
 			want: []topology.Tenant{
-				{Name: "a", UUID: uuidA, State: "running", VCPUs: 2}, {Name: "b", UUID: uuidB, State: "shut off", VCPUs: 1},
+				{Name: "a", UUID: uuidA, State: "running", VCPUs: 2}, {Name: "b", UUID: uuidB, State: "shut off",
+					VCPUs: 1},
 			},
 		},
 		{name: "a snapshot without answers", tree: `run/lock/`, run: commands{}},
@@ -253,7 +267,8 @@ func TestReadTenants(t *testing.T) {
 			name: "a daemon that refuses is asked once",
 			live: true,
 			tree: `run/libvirt/libvirt-sock =`,
-			run:  commands{firstList: "exit status 1\nerror: failed to connect to the hypervisor\nerror: Permission denied\n"},
+			run: commands{firstList: "exit status 1\nerror: failed to connect to the hypervisor\nerror: Permission " +
+				"denied\n"},
 			unread: []topology.Unread{
 				{Path: firstList, Why: `exit status 1: "error: failed to connect to the hypervisor"`},
 			},
@@ -285,7 +300,8 @@ func TestReadTenants(t *testing.T) {
 	}
 }
 
-// TestReadDomainsOfRealVirsh reads a domain that libvirt's test driver has parsed and written again, through the real virsh.
+// TestReadDomainsOfRealVirsh reads a domain that libvirt's test driver has parsed and written
+// again, through the real virsh.
 func TestReadDomainsOfRealVirsh(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("virsh"); err != nil {
@@ -359,7 +375,8 @@ func TestLibvirtSet(t *testing.T) {
 func TestLibvirtBytes(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[[2]string]uint64{
-		{"1", ""}: 1 << 10, {"1", "b"}: 1, {"1", "bytes"}: 1, {"1", "KB"}: 1000, {"1", "k"}: 1 << 10, {"1", "MiB"}: 1 << 20, {"1", "MB"}: 1e6,
+		{"1", ""}: 1 << 10, {"1", "b"}: 1, {"1", "bytes"}: 1, {"1", "KB"}: 1000, {"1", "k"}: 1 << 10,
+		{"1", "MiB"}: 1 << 20, {"1", "MB"}: 1e6,
 		{"2", "G"}: 2 << 30, {"1", "TiB"}: 1 << 40, {" 7 ", "KiB"}: 7 << 10, {"15", "E"}: 15 << 60,
 	} {
 		var p domainParser
@@ -368,7 +385,8 @@ func TestLibvirtBytes(t *testing.T) {
 			t.Errorf("bytes(%q, %q) = %v; want %d", in[0], in[1], got, want)
 		}
 	}
-	for _, in := range [][2]string{{"", ""}, {"-1", ""}, {"1", "kib"}, {"16", "E"}, {"18446744073709551615", ""}, {"1.5", "GiB"}} {
+	for _, in := range [][2]string{{"", ""}, {"-1", ""}, {"1", "kib"}, {"16", "E"}, {"18446744073709551615", ""},
+		{"1.5", "GiB"}} {
 		var p domainParser
 		if got := p.bytes("x", in[0], in[1]); got != nil || len(p.problems) != 1 {
 			t.Errorf("bytes(%q, %q) = %d with %d problems; want none with 1", in[0], in[1], *got, len(p.problems))
@@ -380,7 +398,8 @@ func TestIsUUID(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]bool{
 		uuidA: true, strings.ToUpper(uuidB): true, "": false, uuidA[1:]: false, uuidA + "0": false,
-		"6695eb01-f6a4-8304-79aa-97f2502e193g": false, "6695eb01xf6a4-8304-79aa-97f2502e193f": false, "--file-xxxx-xxxx-xxxx-xxxxxxxxxxxxxxx": false,
+		"6695eb01-f6a4-8304-79aa-97f2502e193g": false, "6695eb01xf6a4-8304-79aa-97f2502e193f": false,
+		"--file-xxxx-xxxx-xxxx-xxxxxxxxxxxxxxx": false,
 	} {
 		if got := isUUID(s); got != want {
 			t.Errorf("isUUID(%q) = %v; want %v", s, got, want)
@@ -391,7 +410,8 @@ func TestIsUUID(t *testing.T) {
 func FuzzParseDomain(f *testing.F) {
 	f.Add([]byte(pinnedDomain))
 	f.Add([]byte("<domain><vcpu cpuset='^1,0-65535'>1</vcpu><memory unit='EiB'>15</memory></domain>"))
-	f.Add([]byte("<domain><cpu><numa><cell memory='18446744073709551615' unit='b'/><cell memory='1' unit='b'/></numa></cpu></domain>"))
+	f.Add([]byte("<domain><cpu><numa><cell memory='18446744073709551615' unit='b'/><cell memory='1' " +
+		"unit='b'/></numa></cpu></domain>"))
 	f.Add([]byte("<domain"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tenant, problems := parseDomain(b)

@@ -64,7 +64,8 @@ func mappingFix(path string, n ast.Node) string {
 	return ""
 }
 
-// deviceFix advises on what was written in place of a device: a count in quotes, a word, a vendor, an address that is cut short.
+// deviceFix advises on what was written in place of a device: a count in quotes, a word, a vendor,
+// an address that is cut short.
 func (d *decoder) deviceFix(s string, k deviceKind) string {
 	letters := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 	switch strings.ToLower(s) {

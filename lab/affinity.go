@@ -8,7 +8,8 @@ import (
 )
 
 // resolveAffinity expands the names in affinities and checks that they do not contradict each other.
-func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, nodes []Node, expanded map[string][]string) []Affinity {
+func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, nodes []Node,
+	expanded map[string][]string) []Affinity {
 	byName := make(map[string]*Node, len(nodes))
 	for i := range nodes {
 		byName[nodes[i].Name] = &nodes[i]
@@ -21,8 +22,9 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		for _, ref := range f.Nodes {
 			for _, name := range d.standsFor(ref, entries, byName, expanded) {
 				if at, twice := first[name]; twice {
-					d.fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice", Have: fmt.Sprintf("%s, in column %d of line %d already",
-						quote(name), at.column, at.line), Fix: "remove one of them"})
+					d.fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice",
+						Have: fmt.Sprintf("%s, in column %d of line %d already",
+							quote(name), at.column, at.line), Fix: "remove one of them"})
 					break
 				}
 				first[name] = ref.at
@@ -33,8 +35,9 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 			continue // the rest would follow from it
 		}
 		if len(a.Nodes) < 2 {
-			d.fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)), Want: "at least 2",
-				Fix: "name two nodes, or an entry with a count of 2 or more"})
+			d.fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
+				Want: "at least 2",
+				Fix:  "name two nodes, or an entry with a count of 2 or more"})
 			continue
 		}
 		if a.NIC == Same {
@@ -50,7 +53,8 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 }
 
 // standsFor returns the nodes that a name stands for: the node of this name, or else all nodes of the entry.
-func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node, expanded map[string][]string) []string {
+func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node,
+	expanded map[string][]string) []string {
 	if byName[ref.name] != nil {
 		return []string{ref.name}
 	}
@@ -83,17 +87,19 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*Node) {
 	for _, name := range a.Nodes {
 		if n := byName[name]; len(n.NICs) > n.VFs {
-			d.fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared", Have: fmt.Sprintf("same, and %s asks for nics: %s", name,
-				flowList(n.NICRequests, 0)), Fix: "ask for vfs, and for no nics, in each of them"})
+			d.fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared",
+				Have: fmt.Sprintf("same, and %s asks for nics: %s", name,
+					flowList(n.NICRequests, 0)), Fix: "ask for vfs, and for no nics, in each of them"})
 			return
 		}
 	}
 }
 
-// checkTogether looks for nodes that one affinity keeps apart while others, maybe by way of further nodes, put them together. The
-// entries of the file stand beside what they became.
+// checkTogether looks for nodes that one affinity keeps apart while others, maybe by way of further
+// nodes, put them together. The entries of the file stand beside what they became.
 func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) {
-	// Being on the same set of NUMA nodes, or of NICs, is an equivalence. Each class is a tree of its nodes; its root stands for it.
+	// Being on the same set of NUMA nodes, or of NICs, is an equivalence. Each class is a tree of
+	// its nodes; its root stands for it.
 	parent := make(map[string]string)
 	root := func(n string) string {
 		for parent[n] != "" {
@@ -125,7 +131,8 @@ func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affini
 			}
 			lines := chain(other, n, entries, all, of)
 			d.fail(entries[i].at, Error{Key: join("affinity", key), What: "contradicts another entry",
-				Have: fmt.Sprintf("different for %s and %s, same by line %s", other, n, strings.Join(lines, " and line ")), Fix: "remove one of them"})
+				Have: fmt.Sprintf("different for %s and %s, same by line %s", other, n,
+					strings.Join(lines, " and line ")), Fix: "remove one of them"})
 			break
 		}
 	}

@@ -124,8 +124,10 @@ func (d *decoder) entries(path string, n ast.Node, each func(name string, at pla
 	}, each)
 }
 
-// pairs calls each for every entry of a mapping, with its key as read takes it. It records keys that read refuses or that come twice.
-func (d *decoder) pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at place, value ast.Node)) {
+// pairs calls each for every entry of a mapping, with its key as read takes it. It records keys
+// that read refuses or that come twice.
+func (d *decoder) pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at place,
+	value ast.Node)) {
 	var values []*ast.MappingValueNode
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -175,7 +177,8 @@ func (d *decoder) fabric(path string, n ast.Node) *fileFabric {
 func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
 	var list fileNodeList
 	if isNull(n) {
-		d.fail(d.keys[path], Error{Key: path, What: "no nodes", Fix: "add a line such as \"  vm: {count: 2}\" below it"})
+		d.fail(d.keys[path], Error{Key: path, What: "no nodes",
+			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
 	before := len(d.errs)
@@ -269,7 +272,8 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 	switch {
 	case !d.matches(namePattern, name):
 		e.Want = "a letter a-z or a digit, then letters a-z, digits and hyphens"
-		if fixed := strings.ReplaceAll(strings.ToLower(name), "_", "-"); d.matches(namePattern, fixed) && len(fixed) <= MaxName {
+		if fixed := strings.ReplaceAll(strings.ToLower(name), "_", "-"); d.matches(namePattern, fixed) &&
+			len(fixed) <= MaxName {
 			e.Fix = "write " + fixed
 		}
 	case len(name) > MaxName:
@@ -306,7 +310,8 @@ func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
 	return autoOr(d, path, n, bytesWant+", or auto", func() *Bytes { return d.size(path, n, MinMemory) })
 }
 
-// autoOr decodes auto, or what value decodes. Any other word is measured by both; what begins with a digit is meant as a value.
+// autoOr decodes auto, or what value decodes. Any other word is measured by both; what begins with
+// a digit is meant as a value.
 func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func() *T) *orAuto[T] {
 	if word, ok := n.(*ast.StringNode); ok && word.Value != "" && (word.Value[0] < '0' || word.Value[0] > '9') {
 		if word.Value == string(Auto) {
@@ -388,7 +393,8 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
-			d.fail(placeOfNode(n), Error{Key: path, What: "wrong type", Have: describe(n), Want: orList(words), Fix: fix})
+			d.fail(placeOfNode(n), Error{Key: path, What: "wrong type", Have: describe(n), Want: orList(words),
+				Fix: fix})
 			return nil
 		}
 	}
@@ -452,7 +458,8 @@ func orList(words []string) string {
 
 // join appends a key to a dotted path. Keys come from the file, so what is not plainly a word is quoted.
 func join(path, name string) string {
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" || len(name) > maxQuoted || name == "" {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
+		len(name) > maxQuoted || name == "" {
 		// The full name stays part of the path: paths are also what the decoder looks places up by.
 		name = strconv.Quote(name)
 	}

@@ -22,7 +22,8 @@ func TestJoin(t *testing.T) {
 }
 
 func TestOrList(t *testing.T) {
-	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
+	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"},
+		"a, b or c": {"a", "b", "c"}} {
 		if got := orList(words); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -50,8 +51,10 @@ func TestSuggestions(t *testing.T) {
 		{"true as a key", "name: x\nnodes: {true: {}}", `to mean it as text, quote it: "true"`},
 		{"infinity as text", node("image: .inf"), `to mean it as text, quote it: ".inf"`},
 		{"an underscore in a name", "name: my_lab\nnodes: {vm: {}}", "write my-lab"},
-		{"a key of an affinity in a node", node("numa: different"), `it belongs to an entry of affinity, as in "- {nodes: [vm00, vm01], numa: different}"`},
-		{"a key of a selector in a node", node("vendor: nvidia"), `it belongs to gpus, nics or vfs, as in "gpus: {vendor: nvidia}"`},
+		{"a key of an affinity in a node", node("numa: different"),
+			`it belongs to an entry of affinity, as in "- {nodes: [vm00, vm01], numa: different}"`},
+		{"a key of a selector in a node", node("vendor: nvidia"),
+			`it belongs to gpus, nics or vfs, as in "gpus: {vendor: nvidia}"`},
 		{"cores of a node", node("cores: 4"), "it belongs to host.reserve; the virtual CPUs of a node are cpus"},
 		{"a key that is cut short, and one of another place", node("nic: 1"), "did you mean nics?"},
 		{"the same in a selector", node("gpus: {numa: 1}"), "did you mean numa_node?"},
@@ -71,7 +74,8 @@ func TestSuggestions(t *testing.T) {
 		{"pages as a truth value", "hugepages: false\n" + node(""), "write off"},
 		{"pages by another word", "hugepages: none\n" + node(""), "write off"},
 		{"tenants with a slip", "tenants: ingore\n" + node(""), "did you mean ignore?"},
-		{"tenants in a file without a dot", "tenants: machines\n" + node(""), `for the file of this name write "./machines"`},
+		{"tenants in a file without a dot", "tenants: machines\n" + node(""),
+			`for the file of this name write "./machines"`},
 		{"an address without a length", "fabric: {subnet: 10.1.2.3}\n" + node(""), "add a length: 10.1.2.0/24"},
 	}
 	for _, tt := range tests {

@@ -9,13 +9,16 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and nvidia-smi (with a domain of
-// eight digits, in upper case) print. A name has a digit, as all that tools and kernels number do: GPU0, mlx5_bond_0, enp65s0f0np0.
-// So a vendor or a word such as auto is not taken for one.
+// Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and
+// nvidia-smi (with a domain of eight digits, in upper case) print. A name has a digit, as all that
+// tools and kernels number do: GPU0, mlx5_bond_0, enp65s0f0np0. So a vendor or a word such as auto
+// is not taken for one.
 const (
 	addressPattern    = `^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$`
 	deviceNamePattern = `^[A-Za-z][A-Za-z_.-]*[0-9][A-Za-z0-9_.-]*$`
-	maxDeviceName     = 64 // characters; names of interfaces and RDMA devices end at 15 and 63 (IFNAMSIZ, IB_DEVICE_NAME_MAX)
+	// characters; names of interfaces and RDMA devices end at 15 and 63 (IFNAMSIZ,
+	// IB_DEVICE_NAME_MAX)
+	maxDeviceName = 64
 
 	// matchPattern is what vendors and models are searched by: a blank at an end would not be seen in the file.
 	matchPattern = `^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$`
@@ -45,7 +48,8 @@ func vfKind() deviceKind {
 
 // want says what the key takes.
 func (k deviceKind) want() string {
-	return fmt.Sprintf("a count from 0 to %d, an address such as 0000:06:00.0, a name such as %s, a selector such as {count: 2, vendor: nvidia} or a list of these",
+	return fmt.Sprintf("a count from 0 to %d, an address such as 0000:06:00.0, a name such as %s, a selector such as "+
+		"{count: 2, vendor: nvidia} or a list of these",
 		k.max, k.example)
 }
 
@@ -73,7 +77,8 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 		return nil
 	}
 	if total := all.count(); total > k.max {
-		d.fail(placeOfNode(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) + " together",
+		d.fail(placeOfNode(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) +
+			" together",
 			Want: fmt.Sprintf("at most %d", k.max)})
 		return nil
 	}
@@ -105,8 +110,9 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 	return all
 }
 
-// flowAddress recognises an address without quotes in a list within braces, {gpus: [0000:06:00.0]}. To YAML it is a plain scalar,
-// because no blank follows the colon (YAML 1.2.2, section 7.3.3); the library takes it for the key 0000 with the value 06:00.0.
+// flowAddress recognises an address without quotes in a list within braces, {gpus: [0000:06:00.0]}.
+// To YAML it is a plain scalar, because no blank follows the colon (YAML 1.2.2, section 7.3.3); the
+// library takes it for the key 0000 with the value 06:00.0.
 func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) != 1 || m.IsFlowStyle {
@@ -135,7 +141,8 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 	return "", false
 }
 
-// completed returns an address as sysfs writes it: in lower case, with a domain of four digits, of more only where they say something.
+// completed returns an address as sysfs writes it: in lower case, with a domain of four digits, of
+// more only where they say something.
 func completed(address string) string {
 	address = strings.ToLower(address)
 	if strings.Count(address, ":") == 1 {
@@ -172,7 +179,8 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 	}
 	d.mapping(path, n, known)
 	if keys == 0 && len(d.errs) == before {
-		d.fail(placeOfNode(n), Error{Key: path, What: "empty selector", Want: orList(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})
+		d.fail(placeOfNode(n), Error{Key: path, What: "empty selector", Want: orList(k.selectorKeys()),
+			Fix: fmt.Sprintf("for any %s write 1", k.one)})
 	}
 	return r, len(d.errs) == before
 }
@@ -244,8 +252,8 @@ func (r DeviceRequest) flow() string {
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
-// flowList writes requests as the value of a key; count is what they are without requests, as in labs that were recorded before
-// there were any.
+// flowList writes requests as the value of a key; count is what they are without requests, as in
+// labs that were recorded before there were any.
 func flowList(all []DeviceRequest, count int) string {
 	switch len(all) {
 	case 0:

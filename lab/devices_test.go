@@ -31,24 +31,34 @@ func TestRequestsForDevices(t *testing.T) {
 		want       requests
 	}{
 		{"nothing is one NIC", "", requests{NICs: one, Ports: 1}},
-		{"counts", "gpus: 2, nics: 3", requests{GPUs: []DeviceRequest{{Count: 2}}, NICs: []DeviceRequest{{Count: 3}}, Ports: 3}},
+		{"counts", "gpus: 2, nics: 3", requests{GPUs: []DeviceRequest{{Count: 2}}, NICs: []DeviceRequest{{Count: 3}},
+			Ports: 3}},
 		{"a count of 0 asks for nothing", "gpus: 0", requests{NICs: one, Ports: 1}},
 		{"so does an empty list", "gpus: []", requests{NICs: one, Ports: 1}},
 		{"virtual functions take the place of the NIC", "vfs: 2", requests{VFs: []DeviceRequest{{Count: 2}}, Ports: 2}},
 		{"unless there are both", "vfs: 2, nics: 1", requests{NICs: one, VFs: []DeviceRequest{{Count: 2}}, Ports: 3}},
 		{"no virtual functions leave the NIC", "vfs: 0", requests{NICs: one, Ports: 1}},
 
-		{"an address of sysfs", "gpus: 0000:06:00.0", requests{GPUs: []DeviceRequest{at("0000:06:00.0")}, NICs: one, Ports: 1}},
-		{"an address of lspci is completed", "nics: 41:00.1", requests{NICs: []DeviceRequest{at("0000:41:00.1")}, Ports: 1}},
-		{"an address of nvidia-smi is shortened", "gpus: 00000000:3B:00.0", requests{GPUs: []DeviceRequest{at("0000:3b:00.0")}, NICs: one, Ports: 1}},
-		{"a large domain stays", "nics: 00010001:3B:1F.7", requests{NICs: []DeviceRequest{at("10001:3b:1f.7")}, Ports: 1}},
-		{"a name", "gpus: GPU0, nics: mlx5_bond_0", requests{GPUs: []DeviceRequest{at("GPU0")}, NICs: []DeviceRequest{at("mlx5_bond_0")}, Ports: 1}},
-		{"two virtual functions of one NIC", "vfs: [NIC0, NIC0]", requests{VFs: []DeviceRequest{at("NIC0"), at("NIC0")}, Ports: 2}},
+		{"an address of sysfs", "gpus: 0000:06:00.0", requests{GPUs: []DeviceRequest{at("0000:06:00.0")}, NICs: one,
+			Ports: 1}},
+		{"an address of lspci is completed", "nics: 41:00.1", requests{NICs: []DeviceRequest{at("0000:41:00.1")},
+			Ports: 1}},
+		{"an address of nvidia-smi is shortened", "gpus: 00000000:3B:00.0",
+			requests{GPUs: []DeviceRequest{at("0000:3b:00.0")}, NICs: one, Ports: 1}},
+		{"a large domain stays", "nics: 00010001:3B:1F.7", requests{NICs: []DeviceRequest{at("10001:3b:1f.7")},
+			Ports: 1}},
+		{"a name", "gpus: GPU0, nics: mlx5_bond_0", requests{GPUs: []DeviceRequest{at("GPU0")},
+			NICs: []DeviceRequest{at("mlx5_bond_0")}, Ports: 1}},
+		{"two virtual functions of one NIC", "vfs: [NIC0, NIC0]", requests{VFs: []DeviceRequest{at("NIC0"), at("NIC0")},
+			Ports: 2}},
 
 		{"a selector", `gpus: {count: 2, vendor: nvidia, model: "3090", numa_node: 0}`,
-			requests{GPUs: []DeviceRequest{{Count: 2, Vendor: "nvidia", Model: "3090", NUMANode: new(0)}}, NICs: one, Ports: 1}},
-		{"a selector stands for one", "nics: {rate: 25Gb/s}", requests{NICs: []DeviceRequest{{Count: 1, RateMbps: 25000}}, Ports: 1}},
-		{"a rate in megabits", "vfs: {rate: 2500Mb/s}", requests{VFs: []DeviceRequest{{Count: 1, RateMbps: 2500}}, Ports: 1}},
+			requests{GPUs: []DeviceRequest{{Count: 2, Vendor: "nvidia", Model: "3090", NUMANode: new(0)}}, NICs: one,
+				Ports: 1}},
+		{"a selector stands for one", "nics: {rate: 25Gb/s}",
+			requests{NICs: []DeviceRequest{{Count: 1, RateMbps: 25000}}, Ports: 1}},
+		{"a rate in megabits", "vfs: {rate: 2500Mb/s}", requests{VFs: []DeviceRequest{{Count: 1, RateMbps: 2500}},
+			Ports: 1}},
 		{"a list", "nics: [1, NIC3, {vendor: '0x15b3', count: 2}]",
 			requests{NICs: []DeviceRequest{{Count: 1}, at("NIC3"), {Count: 2, Vendor: "0x15b3"}}, Ports: 4}},
 	}
@@ -135,7 +145,8 @@ func TestFlowOfRequests(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"{count: 3}": "3", "{rate: 100000Mb/s}": "{count: 1, rate: 100Gb/s}", "06:00.0": `"0000:06:00.0"`, "[{count: 2}]": "2",
+		"{count: 3}": "3", "{rate: 100000Mb/s}": "{count: 1, rate: 100Gb/s}", "06:00.0": `"0000:06:00.0"`,
+		"[{count: 2}]": "2",
 	} {
 		if got := mustParse(t, "name: x\nnodes:\n  vm: {nics: "+text+"}\n").Nodes[0].nics(); got != want {
 			t.Errorf("%s is written as %s, want %s", text, got, want)
@@ -172,25 +183,33 @@ func TestAdviceOnDevices(t *testing.T) {
 }
 
 func TestParseRate(t *testing.T) {
-	for text, want := range map[string]int64{"1Mb/s": 1, "2500Mb/s": 2500, "1Gb/s": 1000, "25Gb/s": 25000, "10000Gb/s": MaxRateMbps, "10000000Mb/s": MaxRateMbps} {
+	for text, want := range map[string]int64{"1Mb/s": 1, "2500Mb/s": 2500, "1Gb/s": 1000, "25Gb/s": 25000,
+		"10000Gb/s": MaxRateMbps, "10000000Mb/s": MaxRateMbps} {
 		if got, fix := parseRate(text); got != want || fix != "" {
 			t.Errorf("%s is %d, %q, want %d", text, got, fix, want)
 		}
 	}
 	for text, want := range map[string]string{
-		"": "start it with a digit", "fast": "start it with a digit", "-1Gb/s": "start it with a digit", "025Gb/s": "drop the leading zero",
-		"25": "add a unit: 25Gb/s", "0Gb/s": "use a larger number, or drop the key", "10001Gb/s": "use a smaller number: at most 10000Gb/s",
-		"99999999999999999999Gb/s": "use a smaller number", "9223372036854775807Gb/s": "use a smaller number: at most 10000Gb/s",
-		"25G": "write 25Gb/s", "25Gbps": "write 25Gb/s", "100Gbit/s": "write 100Gb/s", "25 Gb/s": "write 25Gb/s", "25gb/s": "write 25Gb/s",
+		"": "start it with a digit", "fast": "start it with a digit", "-1Gb/s": "start it with a digit",
+		"025Gb/s": "drop the leading zero",
+		"25":      "add a unit: 25Gb/s", "0Gb/s": "use a larger number, or drop the key",
+		"10001Gb/s":                "use a smaller number: at most 10000Gb/s",
+		"99999999999999999999Gb/s": "use a smaller number",
+		"9223372036854775807Gb/s":  "use a smaller number: at most 10000Gb/s",
+		"25G":                      "write 25Gb/s", "25Gbps": "write 25Gb/s", "100Gbit/s": "write 100Gb/s",
+		"25 Gb/s": "write 25Gb/s",
+		"25gb/s":  "write 25Gb/s",
 		"2.5Gb/s": "write 2500Mb/s", "0.1Tb/s": "write 100Gb/s", "3GB/s": "rates of links are in bits: write 24Gb/s",
 		"3GiB/s": "rates of links are in bits: write 24Gb/s", "0.0001Gb/s": "use one of the units Mb/s, Gb/s",
-		"25Kb/s": "use one of the units Mb/s, Gb/s", "1.2.3Gb/s": "use one of the units Mb/s, Gb/s", "25.": "use one of the units Mb/s, Gb/s",
+		"25Kb/s": "use one of the units Mb/s, Gb/s", "1.2.3Gb/s": "use one of the units Mb/s, Gb/s",
+		"25.": "use one of the units Mb/s, Gb/s",
 	} {
 		if got, fix := parseRate(text); got != 0 || fix != want {
 			t.Errorf("%s: got %d, %q, want the advice %q", text, got, fix, want)
 		}
 	}
-	for mbps, want := range map[int64]string{1: "1Mb/s", 999: "999Mb/s", 1000: "1Gb/s", 2500: "2500Mb/s", 400_000: "400Gb/s"} {
+	for mbps, want := range map[int64]string{1: "1Mb/s", 999: "999Mb/s", 1000: "1Gb/s", 2500: "2500Mb/s",
+		400_000: "400Gb/s"} {
 		if got := formatRate(mbps); got != want {
 			t.Errorf("%d is written as %s, want %s", mbps, got, want)
 		}

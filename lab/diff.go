@@ -54,9 +54,11 @@ func Diff(from, to *Lab) []Change {
 	add("", "name", from.Name, to.Name, Rebuild)
 	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
 	add("", "workload", string(from.Workload), string(to.Workload), Live)
-	// Where a lab is placed decides what its nodes are made of. Labs that were recorded before there were these keys have the defaults.
+	// Where a lab is placed decides what its nodes are made of. Labs that were recorded before
+	// there were these keys have the defaults.
 	add("", "host.reserve", orNone(from.Reserve.flow()), orNone(to.Reserve.flow()), Recreate)
-	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)), string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
+	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
+		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
 	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
 	add("", "affinity", orNone(affinities(from.Affinity)), orNone(affinities(to.Affinity)), Recreate)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
@@ -81,7 +83,8 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
 		add(n.Name, "vfs", o.vfs(), n.vfs(), Recreate)
 		add(n.Name, "smt", string(cmp.Or(o.SMT, DefaultSetting)), string(cmp.Or(n.SMT, DefaultSetting)), Recreate)
-		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)), string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
+		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)),
+			string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
 		// NICs that come or go are told by "nics"; only those that stay can change.
 		stay := min(len(o.NICs), len(n.NICs))
 		if from.Name == to.Name { // else every MAC differs, and the lab is rebuilt anyway
@@ -122,7 +125,8 @@ func summary(n Node) string {
 	return s
 }
 
-// orNone returns what a change says of a value that may be absent: an empty one would stand for a node that comes or goes.
+// orNone returns what a change says of a value that may be absent: an empty one would stand for a
+// node that comes or goes.
 func orNone(s string) string { return cmp.Or(s, "none") }
 
 // affinities writes all affinities on one line.

@@ -112,7 +112,8 @@ func TestErrorPrintsOnlyWhatItHas(t *testing.T) {
 		{"no place", Error{File: "f", What: "empty"}, "f: empty"},
 		{"only have", Error{File: "f", Line: 1, Column: 2, What: "bad", Have: "x"}, "f:1:2: bad (have x)"},
 		{"only want", Error{File: "f", What: "bad", Want: "y"}, "f: bad (want y)"},
-		{"all", Error{File: "f", Line: 1, Column: 2, Key: "k", What: "bad", Have: "x", Want: "y", Fix: "do z", Excerpt: "> l"},
+		{"all", Error{File: "f", Line: 1, Column: 2, Key: "k", What: "bad", Have: "x", Want: "y", Fix: "do z",
+			Excerpt: "> l"},
 			"f:1:2: k: bad (have x, want y); do z\n> l"},
 	}
 	for _, tt := range tests {
@@ -141,8 +142,12 @@ func TestLimits(t *testing.T) {
 	tests := []struct {
 		name, text, want string
 	}{
-		{"a file over 1 MiB", strings.Repeat("#", MaxFileSize+1), "f: file too large (have 1048577 bytes, want at most 1048576); use count and defaults instead of repeated nodes"},
-		{"a file of brackets", strings.Repeat("[", MaxFileSize/2), "f: too many keys and values (have 524288 tokens, want at most 30000); use count and defaults instead of repeated nodes"},
+		{"a file over 1 MiB", strings.Repeat("#", MaxFileSize+1),
+			"f: file too large (have 1048577 bytes, want at most 1048576); use count and defaults instead of " +
+				"repeated nodes"},
+		{"a file of brackets", strings.Repeat("[", MaxFileSize/2),
+			"f: too many keys and values (have 524288 tokens, want at most 30000); use count and defaults instead of " +
+				"repeated nodes"},
 		{"fewer brackets", strings.Repeat("[", 5000), "nested too deeply"},
 		{"a line of dashes", strings.Repeat("- ", 5000), "nested too deeply"},
 		{"many keys", strings.Repeat("a: {}\n", 60000), "too many keys and values"},
@@ -176,8 +181,10 @@ func steps(depth int) string {
 func TestNearest(t *testing.T) {
 	keys := []string{"cpus", "memory", "image", "nics", "gpus", "count"}
 	tests := []struct{ word, want string }{
-		{"cpu", "cpus"}, {"CPUs", "cpus"}, {"mem", "memory"}, {"memroy", "memory"}, {"nic", "nics"}, {"counts", "count"},
-		{"img", "image"}, {"gpu", "gpus"}, {"vcpus", "cpus"}, {"zzz", ""}, {"", ""}, {"x", ""}, {strings.Repeat("cpus", 100), ""},
+		{"cpu", "cpus"}, {"CPUs", "cpus"}, {"mem", "memory"}, {"memroy", "memory"}, {"nic", "nics"},
+		{"counts", "count"},
+		{"img", "image"}, {"gpu", "gpus"}, {"vcpus", "cpus"}, {"zzz", ""}, {"", ""}, {"x", ""},
+		{strings.Repeat("cpus", 100), ""},
 	}
 	for _, tt := range tests {
 		if got := nearest(tt.word, keys); got != tt.want {
@@ -190,7 +197,8 @@ func TestDistance(t *testing.T) {
 	tests := []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"cpus", "gpus", 1}, {"memroy", "memory", 2}}
+	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"cpus", "gpus", 1},
+		{"memroy", "memory", 2}}
 	for _, tt := range tests {
 		if got := distance(tt.a, tt.b); got != tt.want {
 			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)

@@ -13,8 +13,9 @@ const (
 	MaxNodes    = 500     // after expansion of count; what one large host carries as TCG guests, with room to spare
 	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
 
-	// NICs and virtual functions of a node count together; a node on a real host may have neither. The upper limits catch slips; what a
-	// driver can give is less (rack.Supported), and what a host has is the planner's business.
+	// NICs and virtual functions of a node count together; a node on a real host may have neither.
+	// The upper limits catch slips; what a driver can give is less (rack.Supported), and what a
+	// host has is the planner's business.
 	MinCPUs, MaxCPUs = 1, 4096
 	MinNICs, MaxNICs = 0, 16
 	MinGPUs, MaxGPUs = 0, 64
@@ -24,7 +25,8 @@ const (
 	// MaxRateMbps is the highest rate of a link that can be asked for, 10 Tb/s.
 	MaxRateMbps = 10_000_000
 
-	// MinMemory is what the built-in image needs to boot: 70 MB are there twice while it unpacks itself. Nodes share what they do not write to.
+	// MinMemory is what the built-in image needs to boot: 70 MB are there twice while it unpacks
+	// itself. Nodes share what they do not write to.
 	MinMemory = 256 * MiB
 	// MaxMemory only catches slips of the unit; no single machine of 2026 gives more to one guest.
 	MaxMemory = 16 * TiB
@@ -82,9 +84,10 @@ type Lab struct {
 
 // A Reserve is what the host keeps for itself. Absent parts are the planner's choice.
 type Reserve struct {
-	Cores  *int          `json:"cores,omitempty"`      // physical cores of the whole host, at least 1
-	Memory *Bytes        `json:"memory,omitempty"`     // of the whole host, spread over its NUMA nodes by their size
-	NUMA   []NUMAReserve `json:"numa_nodes,omitempty"` // by node; these count towards Cores and replace its share of Memory
+	Cores  *int   `json:"cores,omitempty"`  // physical cores of the whole host, at least 1
+	Memory *Bytes `json:"memory,omitempty"` // of the whole host, spread over its NUMA nodes by their size
+	// by node; these count towards Cores and replace its share of Memory
+	NUMA []NUMAReserve `json:"numa_nodes,omitempty"`
 }
 
 // A NUMAReserve is what the host keeps on one NUMA node.
@@ -150,8 +153,9 @@ func togethernesses() []Togetherness { return []Togetherness{Same, Different} }
 
 // A DeviceRequest asks for devices of the host. An empty field asks for nothing.
 type DeviceRequest struct {
-	Count    int    `json:"count"`               // at least 1; 1 where Address is set
-	Address  string `json:"address,omitempty"`   // PCI address, 0000:41:00.0; or the name that the host's source gives it, NIC0
+	Count int `json:"count"` // at least 1; 1 where Address is set
+	// PCI address, 0000:41:00.0; or the name that the host's source gives it, NIC0
+	Address  string `json:"address,omitempty"`
 	Vendor   string `json:"vendor,omitempty"`    // part of the vendor's name, or its number (0x10de), whatever the case
 	Model    string `json:"model,omitempty"`     // part of the model's name, whatever the case
 	NUMANode *int   `json:"numa_node,omitempty"` // where it hangs

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// owners finds devices that are asked for by address or name more often than there are of them: once, if they are given whole.
+// owners finds devices that are asked for by address or name more often than there are of them:
+// once, if they are given whole.
 type owners struct {
 	*decoder
 	whole  map[string]claim // GPUs and NICs

@@ -173,7 +173,8 @@ func TestNamesOfNodes(t *testing.T) {
 		{"counts mix with single nodes", "{head: {}, vm: {count: 2}, tail: {}}", "head vm00 vm01 tail"},
 		{"a base may end with a hyphen or a digit", "{vm-: {count: 1}, r1: {count: 1}}", "vm-00 r100"},
 		{"quoted names may look like numbers", `{"01": {}, '7': {}, "true": {}}`, "01 7 true"},
-		{"twenty characters are enough", "{a-name-of-eighteen: {count: 2}}", "a-name-of-eighteen00 a-name-of-eighteen01"},
+		{"twenty characters are enough", "{a-name-of-eighteen: {count: 2}}",
+			"a-name-of-eighteen00 a-name-of-eighteen01"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,9 +191,11 @@ func TestLargestNumbersDecideTheDigits(t *testing.T) {
 		count       int
 		first, last string
 	}{{100, "vm00", "vm99"}, {101, "vm000", "vm100"}, {500, "vm000", "vm499"}} {
-		got := names(mustParse(t, fmt.Sprintf("name: x\nfabric: {subnet: 10.0.0.0/22}\nnodes: {vm: {count: %d}}", tt.count)))
+		got := names(mustParse(t, fmt.Sprintf("name: x\nfabric: {subnet: 10.0.0.0/22}\nnodes: {vm: {count: %d}}",
+			tt.count)))
 		if len(got) != tt.count || got[0] != tt.first || got[len(got)-1] != tt.last {
-			t.Errorf("a count of %d is %d nodes from %s to %s, want %s to %s", tt.count, len(got), got[0], got[len(got)-1], tt.first, tt.last)
+			t.Errorf("a count of %d is %d nodes from %s to %s, want %s to %s", tt.count, len(got), got[0],
+				got[len(got)-1], tt.first, tt.last)
 		}
 	}
 }
@@ -201,8 +204,10 @@ func TestAddresses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"from .1 in node order", "nodes: {b: {}, a: {}}", "10.0.0.1/24; 10.0.0.2/24"},
 		{"the k-th NIC is in the k-th subnet", "nodes: {a: {nics: 3}}", "10.0.0.1/24 10.0.1.1/24 10.0.2.1/24"},
-		{"a node has the same host part everywhere", "nodes: {a: {}, b: {nics: 2}}", "10.0.0.1/24; 10.0.0.2/24 10.0.1.2/24"},
-		{"small subnets", "fabric: {subnet: 192.168.7.8/30}\nnodes: {a: {nics: 2}, b: {nics: 2}}", "192.168.7.9/30 192.168.7.13/30; 192.168.7.10/30 192.168.7.14/30"},
+		{"a node has the same host part everywhere", "nodes: {a: {}, b: {nics: 2}}",
+			"10.0.0.1/24; 10.0.0.2/24 10.0.1.2/24"},
+		{"small subnets", "fabric: {subnet: 192.168.7.8/30}\nnodes: {a: {nics: 2}, b: {nics: 2}}",
+			"192.168.7.9/30 192.168.7.13/30; 192.168.7.10/30 192.168.7.14/30"},
 		{"large subnets", "fabric: {subnet: 10.0.0.0/8}\nnodes: {a: {nics: 2}}", "10.0.0.1/8 11.0.0.1/8"},
 		{"the last subnet that is unicast", "fabric: {subnet: 223.255.255.0/24}\nnodes: {a: {}}", "223.255.255.1/24"},
 	}
@@ -245,7 +250,8 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 		t.Error("the resolved file of the largest lab means something else")
 	}
 	// Appended nodes change nothing for those before them, collisions included.
-	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 16}, z: {count: 10}}")
+	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 16}, z: "+
+		"{count: 10}}")
 	if diff := cmp.Diff(l.Nodes[:490], more.Nodes[:490], prefixes); diff != "" {
 		t.Errorf("nodes changed (-want +got):\n%s", diff)
 	}
@@ -290,7 +296,8 @@ func TestMACHashSpreads(t *testing.T) {
 
 func TestRDMAPayload(t *testing.T) {
 	for mtu, want := range map[int]int{
-		0: 0, 351: 0, 352: 256, 1279: 1024, 1280: 1024, 1500: 1024, 2143: 1024, 2144: 2048, 4191: 2048, 4192: 4096, 4200: 4096, 9000: 4096,
+		0: 0, 351: 0, 352: 256, 1279: 1024, 1280: 1024, 1500: 1024, 2143: 1024, 2144: 2048, 4191: 2048, 4192: 4096,
+		4200: 4096, 9000: 4096,
 	} {
 		if got := (Fabric{MTU: mtu}).RDMAPayload(); got != want {
 			t.Errorf("an MTU of %d carries %d, want %d", mtu, got, want)
@@ -301,17 +308,20 @@ func TestRDMAPayload(t *testing.T) {
 func TestWhatIsAcceptedInDifferentSpellings(t *testing.T) {
 	want := mustParse(t, "name: pair\nnodes:\n  vm00: {cpus: 2}\n  vm01: {}\n")
 	for name, text := range map[string]string{
-		"block style":           "name: pair\nnodes:\n  vm00:\n    cpus: 2\n  vm01:\n",
-		"flow style":            "{name: pair, nodes: {vm00: {cpus: 2}, vm01: {}}}",
-		"JSON":                  `{"name": "pair", "nodes": {"vm00": {"cpus": 2}, "vm01": null}}`,
-		"quotes":                "'name': \"pair\"\n\"nodes\": {'vm00': {\"cpus\": 2}, vm01: ~}",
-		"document marks":        "---\nname: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}\n...\n",
-		"Windows line ends":     "name: pair\r\nnodes:\r\n  vm00: {cpus: 2}\r\n  vm01: {}\r\n",
-		"a byte order mark":     "\ufeffname: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}\n",
-		"comments":              "# top\nname: pair # name\nnodes: # nodes\n  # first\n  vm00: {cpus: 2} # two\n  vm01: {}\n# end\n",
-		"emptied sections":      "name: pair\nfabric:\n  # mtu: 1500\ndefaults:\n  # cpus: 3\nnodes: {vm00: {cpus: 2}, vm01: {}}\n",
-		"keys in another order": "nodes: {vm00: {cpus: 2}, vm01: {}}\nfabric: {subnet: 10.0.0.0/24, mtu: 4200}\nname: pair\n",
-		"no final line end":     "name: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}",
+		"block style":       "name: pair\nnodes:\n  vm00:\n    cpus: 2\n  vm01:\n",
+		"flow style":        "{name: pair, nodes: {vm00: {cpus: 2}, vm01: {}}}",
+		"JSON":              `{"name": "pair", "nodes": {"vm00": {"cpus": 2}, "vm01": null}}`,
+		"quotes":            "'name': \"pair\"\n\"nodes\": {'vm00': {\"cpus\": 2}, vm01: ~}",
+		"document marks":    "---\nname: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}\n...\n",
+		"Windows line ends": "name: pair\r\nnodes:\r\n  vm00: {cpus: 2}\r\n  vm01: {}\r\n",
+		"a byte order mark": "\ufeffname: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}\n",
+		"comments": "# top\nname: pair # name\nnodes: # nodes\n  # first\n  vm00: {cpus: 2} # two\n  " +
+			"vm01: {}\n# end\n",
+		"emptied sections": "name: pair\nfabric:\n  # mtu: 1500\ndefaults:\n  # cpus: 3\nnodes: {vm00: {cpus: " +
+			"2}, vm01: {}}\n",
+		"keys in another order": "nodes: {vm00: {cpus: 2}, vm01: {}}\nfabric: {subnet: 10.0.0.0/24, mtu: " +
+			"4200}\nname: pair\n",
+		"no final line end": "name: pair\nnodes: {vm00: {cpus: 2}, vm01: {}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(want, mustParse(t, text), prefixes); diff != "" {
@@ -351,7 +361,8 @@ nodes:
 func TestImports(t *testing.T) {
 	bad := map[string]string{
 		"os": "files are read by the caller", "net": "nothing is dialled", "time": "the same input gives the same lab",
-		"math/rand": "addresses must be steady", "math/rand/v2": "addresses must be steady", "os/exec": "nothing is run",
+		"math/rand": "addresses must be steady", "math/rand/v2": "addresses must be steady",
+		"os/exec": "nothing is run",
 	}
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -425,7 +436,8 @@ func BenchmarkParse(b *testing.B) {
 	for _, bb := range []struct{ name, text string }{
 		{"three lines", "name: sixteen\nnodes:\n  vm: {count: 16}\n"},
 		{"500 nodes written out", nodes.String()},
-		{"500 nodes by count", "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes:\n  vm: {count: 500, gpus: {count: 2, vendor: nvidia}, vfs: 1}\n"},
+		{"500 nodes by count", "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes:\n  vm: {count: 500, gpus: {count: " +
+			"2, vendor: nvidia}, vfs: 1}\n"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			data := []byte(bb.text)

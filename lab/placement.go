@@ -11,7 +11,8 @@ import (
 
 // The keys of the lab that matter where it is placed on a real host.
 
-// tenantsPattern is what tenants takes. A path has a slash or a dot, so that a slip such as ingore is not taken for a file.
+// tenantsPattern is what tenants takes. A path has a slash or a dot, so that a slip such as ingore
+// is not taken for a file.
 const (
 	tenantsPattern = `^(read|ignore|[^\x00-\x1f\x7f]*[./][^\x00-\x1f\x7f]*)$`
 	maxPath        = 4095 // bytes on Linux (PATH_MAX with its final NUL), here characters
@@ -69,7 +70,8 @@ func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
 				{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
 			})
 			if r.Cores == nil && r.Memory == nil && len(d.errs) == before {
-				d.fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both", Fix: "write for example {cores: 2}"})
+				d.fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both",
+					Fix: "write for example {cores: 2}"})
 			}
 		}
 		all = append(all, r)
@@ -89,11 +91,13 @@ func (d *decoder) hugepages(path string, n ast.Node) *Hugepages {
 	})
 }
 
-// setting decodes auto, on or off. In YAML 1.1 on and off are truth values, so that truth values are what some write for them.
+// setting decodes auto, on or off. In YAML 1.1 on and off are truth values, so that truth values
+// are what some write for them.
 func (d *decoder) setting(path string, n ast.Node) *Setting {
 	return enum(d, path, n, choices(), map[string]string{
 		"true": "write on", "yes": "write on", "1": "write on", "enabled": "write on",
-		"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off", "of": "write off",
+		"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off",
+		"of": "write off",
 	})
 }
 
@@ -142,10 +146,12 @@ func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
 			{"nic", func(path string, n ast.Node) { asks = true; a.NIC = d.togetherness(path, n) }},
 		})
 		if len(d.errs) == before && !named {
-			d.fail(a.at, Error{Key: join(path, "nodes"), What: "missing key", Fix: "say of which nodes: nodes: [vm00, vm01]"})
+			d.fail(a.at, Error{Key: join(path, "nodes"), What: "missing key",
+				Fix: "say of which nodes: nodes: [vm00, vm01]"})
 		}
 		if len(d.errs) == before && !asks {
-			d.fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both", Fix: "add for example numa: different"})
+			d.fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both",
+				Fix: "add for example numa: different"})
 		}
 		all = append(all, a)
 	}
@@ -167,7 +173,9 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 		e := Error{Key: path, What: "wrong type", Have: describe(n), Want: want}
 		if s, isText := n.(*ast.StringNode); isText && len(s.Value) <= maxQuoted {
 			words := strings.FieldsFunc(s.Value, func(r rune) bool { return r == ',' || r == ' ' })
-			if !slices.ContainsFunc(words, func(w string) bool { return !d.matches(namePattern, w) }) && len(words) > 0 {
+			if !slices.ContainsFunc(words, func(w string) bool {
+				return !d.matches(namePattern, w)
+			}) && len(words) > 0 {
 				e.Fix = "write [" + strings.Join(words, ", ") + "]"
 			}
 		}
@@ -183,9 +191,10 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 	return all
 }
 
-// numbered calls each for every entry of a mapping whose keys are numbers from 0 to high. JSON has no such keys, so that a number in
-// quotes is one too.
-func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place, value ast.Node)) {
+// numbered calls each for every entry of a mapping whose keys are numbers from 0 to high. JSON has
+// no such keys, so that a number in quotes is one too.
+func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place,
+	value ast.Node)) {
 	d.pairs(path, n, func(k ast.Node) (string, *Error) {
 		digits := k.GetToken().Value
 		switch k.(type) {

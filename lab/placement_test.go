@@ -17,10 +17,13 @@ func TestReserve(t *testing.T) {
 		{"an emptied section", "host:", Reserve{}},
 		{"an emptied reserve", "host: {reserve: }", Reserve{}},
 		{"a number is one of cores", "host: {reserve: 4}", Reserve{Cores: new(4)}},
-		{"cores and memory", "host: {reserve: {cores: 4, memory: 8GiB}}", Reserve{Cores: new(4), Memory: size(8 * GiB)}},
+		{"cores and memory", "host: {reserve: {cores: 4, memory: 8GiB}}",
+			Reserve{Cores: new(4), Memory: size(8 * GiB)}},
 		{"no memory at all is not the same as nothing said", "host: {reserve: {memory: 0B}}", Reserve{Memory: size(0)}},
-		{"NUMA nodes in their order", "host: {reserve: {numa_nodes: {10: 1, '2': {memory: 1GiB}, 0: {cores: 2, memory: 4GiB}}}}",
-			Reserve{NUMA: []NUMAReserve{{Node: 0, Cores: 2, Memory: size(4 * GiB)}, {Node: 2, Memory: size(GiB)}, {Node: 10, Cores: 1}}}},
+		{"NUMA nodes in their order", "host: {reserve: {numa_nodes: {10: 1, '2': {memory: 1GiB}, 0: {cores: 2, " +
+			"memory: 4GiB}}}}",
+			Reserve{NUMA: []NUMAReserve{{Node: 0, Cores: 2, Memory: size(4 * GiB)}, {Node: 2, Memory: size(GiB)},
+				{Node: 10, Cores: 1}}}},
 		{"NUMA nodes count towards the cores", "host: {reserve: {cores: 3, numa_nodes: {0: 2, 1: 1}}}",
 			Reserve{Cores: new(3), NUMA: []NUMAReserve{{Node: 0, Cores: 2}, {Node: 1, Cores: 1}}}},
 	}
@@ -90,7 +93,8 @@ func TestFaultsOfDefaultsAreReportedOnce(t *testing.T) {
 		text string
 		key  string
 	}{
-		"pages":   {"name: x\nhugepages: 1GiB\ndefaults: {memory: 512MiB}\nnodes: {a: {}, b: {}, c: {count: 3}}", "defaults.memory"},
+		"pages": {"name: x\nhugepages: 1GiB\ndefaults: {memory: 512MiB}\nnodes: {a: {}, b: {}, c: {count: 3}}",
+			"defaults.memory"},
 		"ports":   {"name: x\ndefaults: {nics: 9, vfs: 9}\nnodes: {a: {}, b: {}}", "defaults.vfs"},
 		"devices": {"name: x\ndefaults: {gpus: GPU0}\nnodes: {a: {}, b: {}, c: {}}", "defaults.gpus"},
 	} {
@@ -110,15 +114,20 @@ func TestAffinity(t *testing.T) {
 		want       []Affinity
 	}{
 		{"none", "affinity:", nil},
-		{"names as expanded", "affinity: [{nodes: [vm00, head], numa: same}]", []Affinity{{Nodes: []string{"vm00", "head"}, NUMA: Same}}},
+		{"names as expanded", "affinity: [{nodes: [vm00, head], numa: same}]",
+			[]Affinity{{Nodes: []string{"vm00", "head"}, NUMA: Same}}},
 		{"an entry stands for all of its nodes", "affinity: [{nodes: [vm], nic: different}]",
 			[]Affinity{{Nodes: []string{"vm00", "vm01", "vm02"}, NIC: Different}}},
 		{"entries mix with nodes", "affinity: [{nodes: [head, vm], numa: different, nic: same}]",
 			[]Affinity{{Nodes: []string{"head", "vm00", "vm01", "vm02"}, NUMA: Different, NIC: Same}}},
-		{"a count of one", "affinity: [{nodes: [vm0, head], numa: same}]", []Affinity{{Nodes: []string{"vm000", "head"}, NUMA: Same}}},
-		{"NUMA nodes and NICs do not contradict each other", "affinity: [{nodes: [vm], numa: same}, {nodes: [vm], nic: different}]",
-			[]Affinity{{Nodes: []string{"vm00", "vm01", "vm02"}, NUMA: Same}, {Nodes: []string{"vm00", "vm01", "vm02"}, NIC: Different}}},
-		{"the same twice is no contradiction", "affinity: [{nodes: [vm00, vm01], numa: same}, {nodes: [vm01, vm00], numa: same}]",
+		{"a count of one", "affinity: [{nodes: [vm0, head], numa: same}]",
+			[]Affinity{{Nodes: []string{"vm000", "head"}, NUMA: Same}}},
+		{"NUMA nodes and NICs do not contradict each other",
+			"affinity: [{nodes: [vm], numa: same}, {nodes: [vm], nic: different}]",
+			[]Affinity{{Nodes: []string{"vm00", "vm01", "vm02"}, NUMA: Same}, {Nodes: []string{"vm00", "vm01", "vm02"},
+				NIC: Different}}},
+		{"the same twice is no contradiction", "affinity: [{nodes: [vm00, vm01], numa: same}, {nodes: [vm01, vm00], " +
+			"numa: same}]",
 			[]Affinity{{Nodes: []string{"vm00", "vm01"}, NUMA: Same}, {Nodes: []string{"vm01", "vm00"}, NUMA: Same}}},
 	}
 	for _, tt := range tests {
@@ -136,7 +145,8 @@ func TestAffinity(t *testing.T) {
 
 // A name that is both a node and an entry is the node: what a lab file says of vm00 holds whatever else is there.
 func TestANodeGoesBeforeAnEntryOfItsName(t *testing.T) {
-	l := mustParse(t, "name: x\naffinity: [{nodes: [vm00, vm01], numa: same}]\nnodes: {vm: {count: 2}, vm00: {count: 2}}")
+	l := mustParse(t, "name: x\naffinity: [{nodes: [vm00, vm01], numa: same}]\nnodes: {vm: {count: 2}, vm00: "+
+		"{count: 2}}")
 	if diff := cmp.Diff([]string{"vm00", "vm01"}, l.Affinity[0].Nodes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -154,7 +164,8 @@ affinity:
   - {nodes: [e, a, d], numa: different}
 nodes: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}}
 `))
-	const want = "f:8:5: affinity.numa: contradicts another entry (have different for a and d, same by line 3 and line 6 and line 4); remove one of them"
+	const want = "f:8:5: affinity.numa: contradicts another entry (have different for a and d, same by line 3 and " +
+		"line 6 and line 4); remove one of them"
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
@@ -164,9 +175,11 @@ nodes: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}}
 func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("{vendor: a, model: b, numa_node: 0}, ", 64), ", ")
 	for name, text := range map[string]string{
-		"selectors":  "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, gpus: [" + many + "]}}",
-		"affinities": "name: x\nfabric: {subnet: 10.0.0.0/16}\naffinity:\n" + strings.Repeat("- {nodes: [vm], numa: same}\n", 60) + "nodes: {vm: {count: 500}}",
-		"bytes":      "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, image: " + strings.Repeat("\U000e0041", 255) + "}}",
+		"selectors": "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, gpus: [" + many + "]}}",
+		"affinities": "name: x\nfabric: {subnet: 10.0.0.0/16}\naffinity:\n" +
+			strings.Repeat("- {nodes: [vm], numa: same}\n", 60) + "nodes: {vm: {count: 500}}",
+		"bytes": "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, image: " +
+			strings.Repeat("\U000e0041", 255) + "}}",
 	} {
 		_, err := Parse("f", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), "lab too large when its counts are written out") {
@@ -174,7 +187,8 @@ func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 		}
 	}
 	// A large lab with the usual requests is not.
-	l := mustParse(t, "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, smt: off, gpus: {model: H20}, nics: 8, vfs: 8}}")
+	l := mustParse(t, "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, smt: off, gpus: {model: "+
+		"H20}, nics: 8, vfs: 8}}")
 	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {
 		t.Error("reads back otherwise")
 	}

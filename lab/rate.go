@@ -11,7 +11,8 @@ const ratePattern = `^[1-9][0-9]*(Mb/s|Gb/s)$`
 // rateWant is the "want" of every message about a rate.
 const rateWant = "a whole number with a unit, such as 25Gb/s or 2500Mb/s"
 
-// parseRate reads what formatRate prints. It returns megabits per second or, where s is not a rate, advice that is never empty.
+// parseRate reads what formatRate prints. It returns megabits per second or, where s is not a rate,
+// advice that is never empty.
 func parseRate(s string) (mbps int64, fix string) {
 	rest := strings.TrimLeft(s, "0123456789")
 	digits := s[:len(s)-len(rest)]

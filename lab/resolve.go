@@ -111,7 +111,8 @@ func (e *entry) node() Node {
 
 func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }
 
-// nics returns what whole NICs are asked for. A node with virtual functions has its ports already: then the default is none.
+// nics returns what whole NICs are asked for. A node with virtual functions has its ports already:
+// then the default is none.
 func (e *entry) nics() fileDevices {
 	fallback := DefaultNICs
 	if e.vfs().count() > 0 {
@@ -142,8 +143,8 @@ func (n Node) named(name string) Node {
 	return n
 }
 
-// written returns the path and the place of a setting that is effective: the entry's own, or that of defaults. Without either it is
-// the entry.
+// written returns the path and the place of a setting that is effective: the entry's own, or that
+// of defaults. Without either it is the entry.
 func (e *entry) written(key string) (path string, at place) {
 	for _, path := range []string{join(e.path, key), join("defaults", key)} {
 		if at, ok := e.values[path]; ok {
@@ -203,15 +204,19 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	}
 	if f.Cores != nil && cores > *f.Cores {
 		const path = "host.reserve.cores"
-		d.fail(d.values[path], Error{Key: path, What: "less than its NUMA nodes keep", Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)",
-			*f.Cores, cores, d.keys["host.reserve.numa_nodes"].line), Fix: fmt.Sprintf("write at least %d, which counts all of them", cores)})
+		d.fail(d.values[path], Error{Key: path, What: "less than its NUMA nodes keep",
+			Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)",
+				*f.Cores, cores, d.keys["host.reserve.numa_nodes"].line),
+			Fix: fmt.Sprintf("write at least %d, which counts all of them", cores)})
 	}
 	return r
 }
 
 // failOnce records a fault unless there is one of its kind at its place: a fault of defaults concerns many nodes.
 func (d *decoder) failOnce(at place, e Error) {
-	if !slices.ContainsFunc(d.errs, func(o *Error) bool { return o.What == e.What && o.Line == at.line && o.Column == at.column }) {
+	if !slices.ContainsFunc(d.errs, func(o *Error) bool {
+		return o.What == e.What && o.Line == at.line && o.Column == at.column
+	}) {
 		d.fail(at, e)
 	}
 }
@@ -264,11 +269,13 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	other, taken := from[name]
 	switch {
 	case taken:
-		e.What, e.Have = "two nodes of one name", fmt.Sprintf("%s from %s (line %d) and from %s", quote(name), quote(other),
+		e.What, e.Have = "two nodes of one name", fmt.Sprintf("%s from %s (line %d) and from %s", quote(name),
+			quote(other),
 			d.keys[join("nodes", other)].line, quote(entry))
 		e.Fix = "rename one of them"
 	case len(name) > MaxName:
-		e.What, e.Have = "node name with its number is too long", fmt.Sprintf("%s, %d characters", quote(name), len(name))
+		e.What, e.Have = "node name with its number is too long", fmt.Sprintf("%s, %d characters", quote(name),
+			len(name))
 		e.Want = fmt.Sprintf("at most %d, because it becomes part of socket paths", MaxName)
 	case name[len(name)-1] == '-':
 		// It becomes the host name, and those end with a letter or digit (RFC 1123, section 2.1).
@@ -280,7 +287,8 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	return false
 }
 
-// checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every node of an entry asks for.
+// checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every
+// node of an entry asks for.
 func (d *decoder) checkWritten(l *Lab) {
 	if len(d.errs) > 0 {
 		return
@@ -304,8 +312,9 @@ func (d *decoder) checkWritten(l *Lab) {
 		}
 		have, want = fmt.Sprintf("%d keys, values and marks", len(tokens)), fmt.Sprintf("at most %d", maxTokens)
 	}
-	d.fail(d.keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have, Want: want,
-		Fix: "ask for devices by count rather than by many selectors, or use fewer nodes"})
+	d.fail(d.keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have,
+		Want: want,
+		Fix:  "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
 
 // reserved lists what the fabric may not use: "this network", loopback, and multicast with everything above it
@@ -347,7 +356,8 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 			continue
 		}
 		e := Error{Key: path, What: "subnet cannot be used", Have: p.String(),
-			Want: "unicast addresses outside 0.0.0.0/8 and 127.0.0.0/8", Fix: "use a private one, such as " + DefaultSubnet}
+			Want: "unicast addresses outside 0.0.0.0/8 and 127.0.0.0/8", Fix: "use a private one, such as " +
+				DefaultSubnet}
 		if k > 0 {
 			e.What = "no room for the subnets of all NICs"
 			e.Have = fmt.Sprintf("%s and %d NICs: eth%d gets to %s", p, nics, k, sub)

@@ -25,8 +25,10 @@ const (
 // file that Parse accepts. Parse refuses more: what needs arithmetic, such as a subnet that is too small.
 func Schema() []byte {
 	r := &jsonschema.Reflector{
-		Anonymous:      true, // no $id from Go's package path
-		DoNotReference: true, // one tree: it reads better in an editor, and it is small; only requests for devices are apart
+		Anonymous: true, // no $id from Go's package path
+		// one tree: it reads better in an editor, and it is small; only requests for devices are
+		// apart
+		DoNotReference: true,
 		ExpandedStruct: true,
 	}
 	s := r.Reflect(&file{})
@@ -105,7 +107,8 @@ func cores() *jsonschema.Schema {
 // JSONSchemaExtend says that an affinity asks for something, of names.
 func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 	nodes := property(s, "nodes")
-	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1), Description: nodes.Description}
+	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1),
+		Description: nodes.Description}
 	for _, key := range []string{"numa", "nic"} {
 		words(property(s, key), togethernesses(), "")
 		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Required: []string{key}})
@@ -143,7 +146,8 @@ func (k deviceKind) schema() *jsonschema.Schema {
 	one := func(low int) []*jsonschema.Schema {
 		return []*jsonschema.Schema{
 			{Type: "integer", Minimum: number(low), Maximum: number(k.max)},
-			{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern}, {Pattern: deviceNamePattern, MaxLength: length(maxDeviceName)}}},
+			{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern}, {Pattern: deviceNamePattern,
+				MaxLength: length(maxDeviceName)}}},
 			{Ref: "#/$defs/" + k.key + "_selector"},
 		}
 	}
@@ -153,18 +157,23 @@ func (k deviceKind) schema() *jsonschema.Schema {
 
 // selectorSchema describes what devices are chosen by.
 func (k deviceKind) selectorSchema() *jsonschema.Schema {
-	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema, MinProperties: length(1)}
+	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(),
+		AdditionalProperties: jsonschema.FalseSchema, MinProperties: length(1)}
 	text := func(description string) *jsonschema.Schema {
-		return &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxMatch), Description: description}
+		return &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxMatch),
+			Description: description}
 	}
-	s.Properties.Set("count", &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(k.max), Default: 1,
+	s.Properties.Set("count", &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(k.max),
+		Default:     1,
 		Description: "How many of those that fit."})
-	s.Properties.Set("vendor", text("Part of the vendor's name, whatever the case, or its PCI number such as \"0x10de\"."))
+	s.Properties.Set("vendor", text("Part of the vendor's name, whatever the case, or its PCI number such as "+
+		"\"0x10de\"."))
 	s.Properties.Set("model", text("Part of the model's name, whatever the case."))
 	s.Properties.Set("numa_node", &jsonschema.Schema{Type: "integer", Minimum: number(0), Maximum: number(MaxNUMANode),
 		Description: "The NUMA node of the host that it hangs on."})
 	if k.rate {
-		s.Properties.Set("rate", &jsonschema.Schema{Type: "string", Pattern: ratePattern, Description: "At least this rate of the link: 25Gb/s, 2500Mb/s."})
+		s.Properties.Set("rate", &jsonschema.Schema{Type: "string", Pattern: ratePattern,
+			Description: "At least this rate of the link: 25Gb/s, 2500Mb/s."})
 	}
 	return s
 }

@@ -97,7 +97,8 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 	}
 	walk("", root)
 	if keys != 10+4+2+2+3+8+9+14 {
-		t.Errorf("found %d keys, want 10 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an affinity, 8 of defaults, "+
+		t.Errorf("found %d keys, want 10 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
+			"affinity, 8 of defaults, "+
 			"9 of a node and 4 or 5 of each kind of devices", keys)
 	}
 }
@@ -165,79 +166,116 @@ func TestSchemaAndParserAgree(t *testing.T) {
 
 		{"0 cpus", node("cpus: 0"), bad}, {"1 cpu", node("cpus: 1"), good},
 		{"4096 cpus", node("cpus: 4096"), good}, {"4097 cpus", node("cpus: 4097"), bad},
-		{"cpus auto", node("cpus: auto"), good}, {"quoted auto", node("cpus: 'auto'"), good}, {"cpus off", node("cpus: off"), bad},
+		{"cpus auto", node("cpus: auto"), good}, {"quoted auto", node("cpus: 'auto'"), good},
+		{"cpus off", node("cpus: off"), bad},
 		{"memory auto", node("memory: auto"), good}, {"memory Auto", node("memory: Auto"), bad},
 		{"cpus as text", node("cpus: '2'"), bad}, {"half a cpu", node("cpus: 1.5"), bad},
 		{"cpus as a list", node("cpus: [1]"), bad}, {"cpus true", node("cpus: true"), bad},
 		{"-1 nics", node("nics: -1"), bad}, {"0 nics", node("nics: 0"), good}, {"1 nic", node("nics: 1"), good},
 		{"16 nics", node("nics: 16"), good}, {"17 nics", node("nics: 17"), bad},
-		{"0 nics and 1 vf", node("nics: 0, vfs: 1"), good}, {"16 vfs", node("vfs: 16"), good}, {"17 vfs", node("vfs: 17"), bad},
+		{"0 nics and 1 vf", node("nics: 0, vfs: 1"), good}, {"16 vfs", node("vfs: 16"), good},
+		{"17 vfs", node("vfs: 17"), bad},
 		{"16 nics and 1 vf", node("nics: 16, vfs: 1"), parseOnly}, {"0 nics and 0 vfs", node("nics: 0, vfs: 0"), good},
 		{"-1 gpus", node("gpus: -1"), bad}, {"0 gpus", node("gpus: 0"), good},
 		{"64 gpus", node("gpus: 64"), good}, {"65 gpus", node("gpus: 65"), bad},
 
 		{"an address", node("gpus: 0000:06:00.0"), good}, {"a short address", node("gpus: 06:00.0"), good},
-		{"an address of nvidia-smi", node("gpus: 00000000:3B:00.0"), good}, {"a quoted address", node("gpus: '0000:06:00.0'"), good},
-		{"an address without a function", node("gpus: 0000:06:00"), bad}, {"device 20", node("gpus: 0000:06:20.0"), bad},
-		{"function 8", node("gpus: 0000:06:00.8"), bad}, {"a domain of nine digits", node("gpus: 000000000:06:00.0"), bad},
+		{"an address of nvidia-smi", node("gpus: 00000000:3B:00.0"), good},
+		{"a quoted address", node("gpus: '0000:06:00.0'"), good},
+		{"an address without a function", node("gpus: 0000:06:00"), bad}, {"device 20", node("gpus: 0000:06:20.0"),
+			bad},
+		{"function 8", node("gpus: 0000:06:00.8"), bad}, {"a domain of nine digits", node("gpus: 000000000:06:00.0"),
+			bad},
 		{"a name", node("gpus: GPU0"), good}, {"a name of an RDMA device", node("nics: mlx5_bond_0"), good},
 		{"a name of an interface", node("vfs: enp65s0f0np0"), good}, {"a vendor as a name", node("gpus: nvidia"), bad},
-		{"gpus auto", node("gpus: auto"), bad}, {"null gpus", node("gpus: "), bad}, {"gpus true", node("gpus: true"), bad},
-		{"gpus in halves", node("gpus: 0.5"), bad}, {"a quoted count", node("gpus: '1'"), bad}, {"an empty name", node("gpus: ''"), bad},
-		{"a name of 64", node("gpus: a" + strings.Repeat("0", 63)), good}, {"a name of 65", node("gpus: a" + strings.Repeat("0", 64)), bad},
+		{"gpus auto", node("gpus: auto"), bad}, {"null gpus", node("gpus: "), bad}, {"gpus true", node("gpus: true"),
+			bad},
+		{"gpus in halves", node("gpus: 0.5"), bad}, {"a quoted count", node("gpus: '1'"), bad},
+		{"an empty name", node("gpus: ''"), bad},
+		{"a name of 64", node("gpus: a" + strings.Repeat("0", 63)), good},
+		{"a name of 65", node("gpus: a" + strings.Repeat("0", 64)), bad},
 		{"a selector", node("gpus: {count: 2, vendor: nvidia, model: '3090', numa_node: 0}"), good},
-		{"a selector of NICs", node("nics: {vendor: '0x15b3', rate: 25Gb/s}"), good}, {"a rate of GPUs", node("gpus: {rate: 25Gb/s}"), bad},
+		{"a selector of NICs", node("nics: {vendor: '0x15b3', rate: 25Gb/s}"), good},
+		{"a rate of GPUs", node("gpus: {rate: 25Gb/s}"), bad},
 		{"an empty selector", node("gpus: {}"), bad}, {"a selector of none", node("gpus: {count: 0}"), bad},
 		{"a model as a number", node("gpus: {model: 3090}"), bad}, {"an empty model", node("gpus: {model: ''}"), bad},
-		{"a model with a blank at its end", node("gpus: {model: 'RTX '}"), bad}, {"a model of 64", node("gpus: {model: " + strings.Repeat("ö", 64) + "}"), good},
-		{"a model of 65", node("gpus: {model: " + strings.Repeat("ö", 65) + "}"), bad}, {"a null vendor", node("gpus: {vendor: }"), bad},
-		{"NUMA node 1023", node("gpus: {numa_node: 1023}"), good}, {"NUMA node 1024", node("gpus: {numa_node: 1024}"), bad},
-		{"NUMA node -1", node("gpus: {numa_node: -1}"), bad}, {"an address as a key", node("gpus: {address: '0000:06:00.0'}"), bad},
-		{"a rate in Mb/s", node("nics: {rate: 2500Mb/s}"), good}, {"a rate without a unit", node("nics: {rate: 25}"), bad},
+		{"a model with a blank at its end", node("gpus: {model: 'RTX '}"), bad},
+		{"a model of 64", node("gpus: {model: " + strings.Repeat("ö", 64) + "}"), good},
+		{"a model of 65", node("gpus: {model: " + strings.Repeat("ö", 65) + "}"), bad},
+		{"a null vendor", node("gpus: {vendor: }"), bad},
+		{"NUMA node 1023", node("gpus: {numa_node: 1023}"), good}, {"NUMA node 1024", node("gpus: {numa_node: 1024}"),
+			bad},
+		{"NUMA node -1", node("gpus: {numa_node: -1}"), bad},
+		{"an address as a key", node("gpus: {address: '0000:06:00.0'}"), bad},
+		{"a rate in Mb/s", node("nics: {rate: 2500Mb/s}"), good}, {"a rate without a unit", node("nics: {rate: 25}"),
+			bad},
 		{"a rate of another unit", node("nics: {rate: 25G}"), bad}, {"a rate of 0", node("nics: {rate: 0Gb/s}"), bad},
-		{"a rate with a fraction", node("nics: {rate: 2.5Gb/s}"), bad}, {"a rate that is too high", node("nics: {rate: 11000Gb/s}"), parseOnly},
-		{"a list", node("gpus: [1, GPU0, '0000:06:00.0', {model: H20}]"), good}, {"an empty list", node("gpus: []"), good},
-		{"a list of 0", node("gpus: [0]"), bad}, {"a list of lists", node("gpus: [[1]]"), bad}, {"a list of nothing", node("gpus: [~]"), bad},
-		{"a list that is too long together", node("gpus: [64, 1]"), parseOnly}, {"an address twice", node("gpus: [GPU0, GPU0]"), parseOnly},
-		{"an address for several nodes", node("count: 2, gpus: GPU0"), parseOnly}, {"one NIC for the VFs of several nodes", node("count: 2, vfs: NIC0"), good},
+		{"a rate with a fraction", node("nics: {rate: 2.5Gb/s}"), bad},
+		{"a rate that is too high", node("nics: {rate: 11000Gb/s}"), parseOnly},
+		{"a list", node("gpus: [1, GPU0, '0000:06:00.0', {model: H20}]"), good}, {"an empty list", node("gpus: []"),
+			good},
+		{"a list of 0", node("gpus: [0]"), bad}, {"a list of lists", node("gpus: [[1]]"), bad},
+		{"a list of nothing", node("gpus: [~]"), bad},
+		{"a list that is too long together", node("gpus: [64, 1]"), parseOnly},
+		{"an address twice", node("gpus: [GPU0, GPU0]"), parseOnly},
+		{"an address for several nodes", node("count: 2, gpus: GPU0"), parseOnly},
+		{"one NIC for the VFs of several nodes", node("count: 2, vfs: NIC0"), good},
 
 		{"smt on", node("smt: on"), good}, {"smt off", node("smt: off"), good}, {"smt auto", node("smt: auto"), good},
-		{"smt true", node("smt: true"), bad}, {"smt yes", node("smt: yes"), bad}, {"null smt", node("smt: "), bad}, {"smt 1", node("smt: 1"), bad},
+		{"smt true", node("smt: true"), bad}, {"smt yes", node("smt: yes"), bad}, {"null smt", node("smt: "), bad},
+		{"smt 1", node("smt: 1"), bad},
 		{"guest_numa on", node("guest_numa: on"), good}, {"guest_numa 2", node("guest_numa: 2"), bad},
 
-		{"null host", head("host:"), good}, {"null reserve", head("host: {reserve: }"), good}, {"host as a number", head("host: 4"), bad},
+		{"null host", head("host:"), good}, {"null reserve", head("host: {reserve: }"), good},
+		{"host as a number", head("host: 4"), bad},
 		{"reserve as a number", head("host: {reserve: 4}"), good}, {"reserve of 0", head("host: {reserve: 0}"), bad},
-		{"reserve of 4097", head("host: {reserve: 4097}"), bad}, {"reserve as a size", head("host: {reserve: 4GiB}"), bad},
-		{"an empty reserve", head("host: {reserve: {}}"), good}, {"cores of 0", head("host: {reserve: {cores: 0}}"), bad},
-		{"a reserve of no memory", head("host: {reserve: {memory: 0B}}"), good}, {"a reserve of 1 KiB", head("host: {reserve: {memory: 1KiB}}"), parseOnly},
-		{"a reserve of memory without a unit", head("host: {reserve: {memory: 8}}"), bad}, {"cores auto", head("host: {reserve: {cores: auto}}"), bad},
-		{"null numa_nodes", head("host: {reserve: {numa_nodes: }}"), good}, {"empty numa_nodes", head("host: {reserve: {numa_nodes: {}}}"), good},
+		{"reserve of 4097", head("host: {reserve: 4097}"), bad}, {"reserve as a size", head("host: {reserve: 4GiB}"),
+			bad},
+		{"an empty reserve", head("host: {reserve: {}}"), good}, {"cores of 0", head("host: {reserve: {cores: 0}}"),
+			bad},
+		{"a reserve of no memory", head("host: {reserve: {memory: 0B}}"), good},
+		{"a reserve of 1 KiB", head("host: {reserve: {memory: 1KiB}}"), parseOnly},
+		{"a reserve of memory without a unit", head("host: {reserve: {memory: 8}}"), bad},
+		{"cores auto", head("host: {reserve: {cores: auto}}"), bad},
+		{"null numa_nodes", head("host: {reserve: {numa_nodes: }}"), good},
+		{"empty numa_nodes", head("host: {reserve: {numa_nodes: {}}}"), good},
 		{"a NUMA node", head("host: {reserve: {numa_nodes: {0: {cores: 1, memory: 1GiB}}}}"), good},
 		{"a NUMA node in quotes", head("host: {reserve: {numa_nodes: {'0': {cores: 1}}}}"), good},
 		{"a NUMA node with a number", head("host: {reserve: {numa_nodes: {0: 1}}}"), good},
 		{"a NUMA node that keeps nothing", head("host: {reserve: {numa_nodes: {0: {}}}}"), bad},
 		{"a NUMA node that is null", head("host: {reserve: {numa_nodes: {0: }}}"), bad},
-		{"NUMA nodes as a list", head("host: {reserve: {numa_nodes: [1]}}"), bad}, {"a NUMA node with a name", head("host: {reserve: {numa_nodes: {a: 1}}}"), bad},
+		{"NUMA nodes as a list", head("host: {reserve: {numa_nodes: [1]}}"), bad},
+		{"a NUMA node with a name", head("host: {reserve: {numa_nodes: {a: 1}}}"), bad},
 		{"a NUMA node past the last", head("host: {reserve: {numa_nodes: {1024: 1}}}"), parseOnly},
 		{"a NUMA node of five digits", head("host: {reserve: {numa_nodes: {10000: 1}}}"), bad},
 		{"a NUMA node below 0", head("host: {reserve: {numa_nodes: {-1: 1}}}"), bad},
-		{"more cores on NUMA nodes than in all", head("host: {reserve: {cores: 1, numa_nodes: {0: 1, 1: 1}}}"), parseOnly},
+		{"more cores on NUMA nodes than in all", head("host: {reserve: {cores: 1, numa_nodes: {0: 1, 1: 1}}}"),
+			parseOnly},
 
-		{"hugepages off", head("hugepages: off"), good}, {"hugepages auto", head("hugepages: auto"), good}, {"hugepages 2MiB", head("hugepages: 2MiB"), good},
+		{"hugepages off", head("hugepages: off"), good}, {"hugepages auto", head("hugepages: auto"), good},
+		{"hugepages 2MiB", head("hugepages: 2MiB"), good},
 		{"hugepages that do not fit", head("hugepages: 1GiB"), parseOnly}, {"hugepages 1G", head("hugepages: 1G"), bad},
 		{"hugepages false", head("hugepages: false"), bad}, {"null hugepages", head("hugepages:"), bad},
-		{"tenants read", head("tenants: read"), good}, {"tenants ignore", head("tenants: ignore"), good}, {"tenants as a path", head("tenants: a/b"), good},
-		{"tenants as a name of a file", head("tenants: t.json"), good}, {"tenants with a slip", head("tenants: ingore"), bad},
-		{"null tenants", head("tenants:"), bad}, {"empty tenants", head("tenants: ''"), bad}, {"tenants as a list", head("tenants: [a.json]"), bad},
+		{"tenants read", head("tenants: read"), good}, {"tenants ignore", head("tenants: ignore"), good},
+		{"tenants as a path", head("tenants: a/b"), good},
+		{"tenants as a name of a file", head("tenants: t.json"), good}, {"tenants with a slip", head("tenants: ingore"),
+			bad},
+		{"null tenants", head("tenants:"), bad}, {"empty tenants", head("tenants: ''"), bad},
+		{"tenants as a list", head("tenants: [a.json]"), bad},
 
-		{"null affinity", head("affinity:"), good}, {"an empty affinity", head("affinity: []"), good}, {"affinity as keys", head("affinity: {nodes: [vm, vm]}"), bad},
-		{"an affinity", "name: x\naffinity: [{nodes: [vm], numa: same, nic: different}]\nnodes: {vm: {count: 2}}", good},
+		{"null affinity", head("affinity:"), good}, {"an empty affinity", head("affinity: []"), good},
+		{"affinity as keys", head("affinity: {nodes: [vm, vm]}"), bad},
+		{"an affinity", "name: x\naffinity: [{nodes: [vm], numa: same, nic: different}]\nnodes: {vm: {count: 2}}",
+			good},
 		{"an affinity of one node", head("affinity: [{nodes: [vm], numa: same}]"), parseOnly},
 		{"an affinity of no node", head("affinity: [{nodes: [], numa: same}]"), bad},
 		{"an affinity of another node", head("affinity: [{nodes: [vm, wm], numa: same}]"), parseOnly},
-		{"an affinity without nodes", head("affinity: [{numa: same}]"), bad}, {"an affinity that asks for nothing", head("affinity: [{nodes: [a, b]}]"), bad},
-		{"an affinity that is null", head("affinity: [~]"), bad}, {"an affinity of numbers", head("affinity: [{nodes: [1, 2], numa: same}]"), bad},
-		{"an affinity with names as text", head("affinity: [{nodes: 'a, b', numa: same}]"), bad}, {"an affinity to together", head("affinity: [{nodes: [a, b], numa: together}]"), bad},
+		{"an affinity without nodes", head("affinity: [{numa: same}]"), bad}, {"an affinity that asks for nothing",
+			head("affinity: [{nodes: [a, b]}]"), bad},
+		{"an affinity that is null", head("affinity: [~]"), bad},
+		{"an affinity of numbers", head("affinity: [{nodes: [1, 2], numa: same}]"), bad},
+		{"an affinity with names as text", head("affinity: [{nodes: 'a, b', numa: same}]"), bad},
+		{"an affinity to together", head("affinity: [{nodes: [a, b], numa: together}]"), bad},
 		{"an affinity with null", head("affinity: [{nodes: [a, b], numa: }]"), bad},
 		{"a count of 0", node("count: 0"), bad}, {"a count of 1", node("count: 1"), good},
 		{"a count of 500", "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500}}", good},
@@ -249,7 +287,8 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"memory 256MiB", node("memory: 256MiB"), good}, {"memory 1G", node("memory: 1G"), good},
 		{"memory 512M", node("memory: 512M"), good}, {"memory 262144KiB", node("memory: 262144KiB"), good},
 		{"memory in bytes", node("memory: 268435456B"), good}, {"memory 16TiB", node("memory: 16TiB"), good},
-		{"memory without a unit", node("memory: 256"), bad}, {"quoted memory without a unit", node("memory: '256'"), bad},
+		{"memory without a unit", node("memory: 256"), bad}, {"quoted memory without a unit", node("memory: '256'"),
+			bad},
 		{"memory 256MB", node("memory: 256MB"), bad}, {"memory 1.5GiB", node("memory: 1.5GiB"), bad},
 		{"memory 0256MiB", node("memory: 0256MiB"), bad}, {"memory 0MiB", node("memory: 0MiB"), bad},
 		{"memory with a space", node("memory: 256 MiB"), bad},
@@ -257,7 +296,8 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"memory not in whole MiB", node("memory: 131073KiB"), parseOnly},
 
 		{"an image", node("image: a/b c.qcow2"), good}, {"an empty image", node("image: ''"), bad},
-		{"an image with a control character", node(`image: "a\tb"`), bad}, {"an image that is a number", node("image: 1"), bad},
+		{"an image with a control character", node(`image: "a\tb"`), bad}, {"an image that is a number",
+			node("image: 1"), bad},
 		{"memory as a list", node("memory: [256MiB]"), bad}, {"null memory", node("memory: ~"), bad},
 		{"an image as a list", node("image: [a]"), bad}, {"an image as keys", node("image: {a: b}"), bad},
 		{"a block of text as image", "name: x\nnodes:\n  vm:\n    image: |-\n      a.qcow2\n", good},
@@ -265,8 +305,10 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"an image of 255", node("image: " + strings.Repeat("ö", 255)), good},
 		{"an image of 256", node("image: " + strings.Repeat("ö", 256)), bad},
 
-		{"subnet /8", head("fabric: {subnet: 10.0.0.0/8}"), good}, {"subnet /7", head("fabric: {subnet: 10.0.0.0/7}"), bad},
-		{"subnet /30", head("fabric: {subnet: 10.0.0.0/30}"), good}, {"subnet /31", head("fabric: {subnet: 10.0.0.0/31}"), bad},
+		{"subnet /8", head("fabric: {subnet: 10.0.0.0/8}"), good}, {"subnet /7", head("fabric: {subnet: 10.0.0.0/7}"),
+			bad},
+		{"subnet /30", head("fabric: {subnet: 10.0.0.0/30}"), good},
+		{"subnet /31", head("fabric: {subnet: 10.0.0.0/31}"), bad},
 		{"subnet without a length", head("fabric: {subnet: 10.0.0.0}"), bad},
 		{"subnet with an octet of 256", head("fabric: {subnet: 10.256.0.0/16}"), bad},
 		{"subnet with a leading zero", head("fabric: {subnet: 010.0.0.0/16}"), bad},
@@ -325,11 +367,16 @@ func TestWhatTheParserTakesFollowsTheSchema(t *testing.T) {
 // a pool in which about half fit their key.
 func TestSchemaNeverRefusesWhatParses(t *testing.T) {
 	s := compile(t)
-	pool := []string{"", "~", "0", "1", "2", "16", "64", "501", "1500", "-1", "1.5", "0x10", "true", "x", "'2'", "''", "a b", "[1]", "{}",
-		"{cpus: 2}", "256MiB", "auto", "on", "off", "GPU0", "'06:00.0'", "[1, NIC0]", "{vendor: intel}", "[{rate: 1Gb/s}, {}]", "{numa_node: 1, count: 3}", "1G", "1024KiB", "127MiB", "10.1.0.0/16", "10.1.0.1/16", "10.0.0.0/30", "qemu", "mixed", "gpu-compute", "\"a\\tb\""}
+	pool := []string{"", "~", "0", "1", "2", "16", "64", "501", "1500", "-1", "1.5", "0x10", "true", "x", "'2'", "''",
+		"a b", "[1]", "{}",
+		"{cpus: 2}", "256MiB", "auto", "on", "off", "GPU0", "'06:00.0'", "[1, NIC0]", "{vendor: intel}",
+		"[{rate: 1Gb/s}, {}]", "{numa_node: 1, count: 3}", "1G", "1024KiB", "127MiB", "10.1.0.0/16", "10.1.0.1/16",
+		"10.0.0.0/30", "qemu", "mixed", "gpu-compute", "\"a\\tb\""}
 	settings := []string{"cpus", "memory", "image", "nics", "gpus", "vfs", "smt", "guest_numa", "count", "cpu"}
-	reserves := []string{"", "4", "{}", "{cores: 2}", "{memory: 1GiB}", "{memory: 1}", "{numa_nodes: {0: 2, '1': {memory: 0B}}}", "{numa_nodes: {0: {}}}"}
-	affinities := []string{"", "[]", "{}", "[{nodes: [vm], numa: same}]", "[{nodes: [vm00, vm01], nic: different}]", "[{nodes: [vm00], nic: same}, 1]"}
+	reserves := []string{"", "4", "{}", "{cores: 2}", "{memory: 1GiB}", "{memory: 1}",
+		"{numa_nodes: {0: 2, '1': {memory: 0B}}}", "{numa_nodes: {0: {}}}"}
+	affinities := []string{"", "[]", "{}", "[{nodes: [vm], numa: same}]", "[{nodes: [vm00, vm01], nic: different}]",
+		"[{nodes: [vm00], nic: same}, 1]"}
 	parsed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		value := func() string { return rapid.SampledFrom(pool).Draw(t, "value") }
@@ -342,7 +389,8 @@ func TestSchemaNeverRefusesWhatParses(t *testing.T) {
 			return "{" + strings.Join(entries, ", ") + "}"
 		}
 		text := "name: " + rapid.SampledFrom([]string{"x", "'1'", "1", "X", "x-"}).Draw(t, "name") + "\n"
-		for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"driver", "workload", "hugepages", "tenants", "extra"}), 0, 1, rapid.ID[string]).Draw(t, "top") {
+		for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"driver", "workload", "hugepages",
+			"tenants", "extra"}), 0, 1, rapid.ID[string]).Draw(t, "top") {
 			text += k + ": " + value() + "\n"
 		}
 		if rapid.Bool().Draw(t, "fabric?") {

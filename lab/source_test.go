@@ -51,7 +51,8 @@ func TestUTF16IsRefused(t *testing.T) {
 		"with a byte order mark":    "\xff\xfen\x00a\x00m\x00e\x00",
 		"without a byte order mark": "n\x00a\x00m\x00e\x00",
 	} {
-		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "save the file as UTF-8 text") {
+		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(),
+			"save the file as UTF-8 text") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -74,7 +75,8 @@ func TestExcerpt(t *testing.T) {
 		{"a Windows line end is not shown", []string{"a\r"}, 1, 1, ">    1 | a\n       | ^"},
 		{"past the end of the line", []string{"a:"}, 1, 3, ">    1 | a:\n       |   ^"},
 		{"a long line is cut", []string{long}, 1, 1, ">    1 | " + long[:100] + "\n       | ^"},
-		{"a long line is moved", []string{long + "y"}, 1, 151, ">    1 | " + long[:49] + "y\n       | " + strings.Repeat(" ", 49) + "^"},
+		{"a long line is moved", []string{long + "y"}, 1, 151, ">    1 | " + long[:49] + "y\n       | " +
+			strings.Repeat(" ", 49) + "^"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,10 +34,12 @@ func (l *Lab) YAML() []byte {
 		fmt.Fprintf(&b, "  - %s\n", a.flow())
 	}
 	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
-	fmt.Fprintf(&b, "defaults: {vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n", DefaultVFs, DefaultSetting, DefaultSetting)
+	fmt.Fprintf(&b, "defaults: {vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n", DefaultVFs,
+		DefaultSetting, DefaultSetting)
 	fmt.Fprintf(&b, "nodes:\n")
 	for _, n := range l.Nodes {
-		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(), n.memory(), scalar(n.Image),
+		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
+			n.memory(), scalar(n.Image),
 			n.nics(), n.gpus())
 		if n.VFs > 0 {
 			fmt.Fprintf(&b, ", vfs: %s", n.vfs())
@@ -164,10 +166,12 @@ func driverNote(d Driver) string {
 // mtuNote explains an MTU in terms of what it does to RDMA.
 func mtuNote(mtu int) []string {
 	payload := rdmaPayload(mtu)
-	why := fmt.Sprintf("RDMA payloads are powers of two: with headers of up to %d bytes this MTU carries %d.", roceHeaders, payload)
+	why := fmt.Sprintf("RDMA payloads are powers of two: with headers of up to %d bytes this MTU carries %d.",
+		roceHeaders, payload)
 	switch {
 	case payload < 4096:
-		return []string{why, fmt.Sprintf("The largest payload, 4096, needs %d; the default is %d.", 4096+roceHeaders, DefaultMTU)}
+		return []string{why, fmt.Sprintf("The largest payload, 4096, needs %d; the default is %d.", 4096+roceHeaders,
+			DefaultMTU)}
 	case mtu > DefaultMTU:
 		return []string{why, fmt.Sprintf("%d carries as much with smaller buffers.", DefaultMTU)}
 	}

@@ -71,7 +71,8 @@ func devicesText(t *rapid.T, rates, addresses bool, addr int) string {
 		texts = append(texts, "{rate: 25Gb/s}", "[{count: 2, vendor: \"0x15b3\", rate: 2500Mb/s}]")
 	}
 	if addresses {
-		texts = append(texts, fmt.Sprintf("%02x:00.0", addr), fmt.Sprintf("['0000:%02x:00.1', DEV%d]", addr, addr), fmt.Sprintf("['0000%04X:00:1f.7', {count: 2}]", addr))
+		texts = append(texts, fmt.Sprintf("%02x:00.0", addr), fmt.Sprintf("['0000:%02x:00.1', DEV%d]", addr, addr),
+			fmt.Sprintf("['0000%04X:00:1f.7', {count: 2}]", addr))
 	}
 	return rapid.SampledFrom(texts).Draw(t, "devices")
 }
@@ -99,7 +100,8 @@ func labText(t *rapid.T) string {
 		fmt.Fprintf(&b, "hugepages: %s\n", rapid.SampledFrom(pages).Draw(t, "hugepages"))
 	}
 	if maybe("tenants?") {
-		fmt.Fprintf(&b, "tenants: %s\n", rapid.SampledFrom([]string{"read", "ignore", "'a b/c.json'", "./no"}).Draw(t, "tenants"))
+		fmt.Fprintf(&b, "tenants: %s\n", rapid.SampledFrom([]string{"read", "ignore", "'a b/c.json'", "./no"}).Draw(t,
+			"tenants"))
 	}
 	if maybe("fabric?") {
 		// Room for 30 nodes and for the subnets of 16 NICs.
@@ -117,7 +119,8 @@ func labText(t *rapid.T) string {
 		// Without a key of its own a node would have 256MiB, which are not whole pages of 1 GiB.
 		if label == "defaults" || maybe(label+" memory?") {
 			unit := rapid.SampledFrom(memories).Draw(t, "unit")
-			add("memory", rapid.SampledFrom([]string{fmt.Sprintf("%d%s", 2*rapid.IntRange(128, 8192).Draw(t, "memory"), unit), "auto"}).Draw(t, "memory"))
+			add("memory", rapid.SampledFrom([]string{fmt.Sprintf("%d%s", 2*rapid.IntRange(128, 8192).Draw(t, "memory"),
+				unit), "auto"}).Draw(t, "memory"))
 		}
 		if maybe(label + " image?") {
 			image := rapid.StringMatching(`[ -~ä-ü€]{1,40}`).Draw(t, "image")
@@ -141,9 +144,11 @@ func labText(t *rapid.T) string {
 	}
 	fmt.Fprintf(&b, "defaults: {%s}\n", strings.Join(settings("defaults", false), ", "))
 	// Names end with a letter, so that no number that count adds can make two of them equal.
-	nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{0,15}[a-z]`), 1, 6, rapid.ID[string]).Draw(t, "nodes")
+	nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{0,15}[a-z]`), 1, 6, rapid.ID[string]).Draw(t,
+		"nodes")
 	if len(nodes) > 1 && maybe("affinity?") {
-		apart := rapid.SampledFrom([]string{"numa: same", "numa: different", "nic: different", "numa: same, nic: different"}).Draw(t, "apart")
+		apart := rapid.SampledFrom([]string{"numa: same", "numa: different", "nic: different",
+			"numa: same, nic: different"}).Draw(t, "apart")
 		fmt.Fprintf(&b, "affinity:\n- {nodes: ['v%s', 'v%s'], %s}\n", nodes[0], nodes[1], apart)
 	}
 	b.WriteString("nodes:\n")
@@ -201,7 +206,8 @@ func consistent(t *rapid.T, l *Lab) {
 	}
 	for _, n := range l.Nodes {
 		claim("name", n.Name, n.Name)
-		if n.CPUs < MinCPUs || n.Memory < MinMemory || n.Memory%MiB != 0 || n.Image == "" || len(n.NICs) < MinNICs || n.SMT == "" || n.GuestNUMA == "" {
+		if n.CPUs < MinCPUs || n.Memory < MinMemory || n.Memory%MiB != 0 || n.Image == "" || len(n.NICs) < MinNICs ||
+			n.SMT == "" || n.GuestNUMA == "" {
 			t.Fatalf("%s is not complete: %+v", n.Name, n)
 		}
 		total := func(all []DeviceRequest) (sum int) {
@@ -213,8 +219,10 @@ func consistent(t *rapid.T, l *Lab) {
 			}
 			return sum
 		}
-		if g, p, v := total(n.GPURequests), total(n.NICRequests), total(n.VFRequests); g != n.GPUs || v != n.VFs || p+v != len(n.NICs) {
-			t.Fatalf("%s asks for %d GPUs, %d NICs and %d VFs, and has %d, %d and %d", n.Name, g, p, v, n.GPUs, len(n.NICs)-n.VFs, n.VFs)
+		if g, p, v := total(n.GPURequests), total(n.NICRequests), total(n.VFRequests); g != n.GPUs || v != n.VFs ||
+			p+v != len(n.NICs) {
+			t.Fatalf("%s asks for %d GPUs, %d NICs and %d VFs, and has %d, %d and %d", n.Name, g, p, v, n.GPUs,
+				len(n.NICs)-n.VFs, n.VFs)
 		}
 		for k, nic := range n.NICs {
 			if nic.Name != fmt.Sprintf("eth%d", k) {

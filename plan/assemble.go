@@ -19,10 +19,11 @@ type Outcome struct {
 	Stopped   string // what ended the search before the proof
 }
 
-// Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has to keep the rules, as that of a search does.
-// Decisions and Advice are left empty.
+// Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has
+// to keep the rules, as that of a search does. Decisions and Advice are left empty.
 func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
-	a := assembly{h: h, p: p, pl: &o.Placement, e: newEvaluation(p, &o.Placement), cores: make(map[int]*Core, len(p.Cores))}
+	a := assembly{h: h, p: p, pl: &o.Placement, e: newEvaluation(p, &o.Placement),
+		cores: make(map[int]*Core, len(p.Cores))}
 	for i := range p.Cores {
 		a.cores[p.Cores[i].ID] = &p.Cores[i]
 	}
@@ -97,8 +98,9 @@ func (a *assembly) housekeeping(left map[int][]*Core) Housekeeping {
 	return k
 }
 
-// emulatorCPUs returns the housekeeping core for QEMU's own threads of lab node i: on the NUMA node with such cores that is nearest to it, of equally near ones the
-// one with most of its cores. Lab nodes on one NUMA node take turns.
+// emulatorCPUs returns the housekeeping core for QEMU's own threads of lab node i: on the NUMA node
+// with such cores that is nearest to it, of equally near ones the one with most of its cores. Lab
+// nodes on one NUMA node take turns.
 func (a *assembly) emulatorCPUs(i int, left map[int][]*Core, turn map[int]int) topology.CPUSet {
 	home, far, own := -1, 0, int64(0)
 	on := a.e.coresOn[i]
@@ -129,7 +131,8 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 		MemoryBytes: uint64(r.Pages) * a.p.PageBytes, Memory: []NodeMemory{}, Devices: []string{},
 	}
 	for _, m := range pl.Memory {
-		n.Memory = append(n.Memory, NodeMemory{NUMANode: m.NUMANode, Bytes: uint64(m.Pages) * a.p.PageBytes, PageBytes: a.p.HugepageBytes})
+		n.Memory = append(n.Memory, NodeMemory{NUMANode: m.NUMANode, Bytes: uint64(m.Pages) * a.p.PageBytes,
+			PageBytes: a.p.HugepageBytes})
 	}
 	homes := a.cellHomes(i)
 	n.GuestNUMA = len(homes) > 1
@@ -157,8 +160,9 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 	return n
 }
 
-// cellHomes returns the host's NUMA nodes behind each cell of the guest. A host's node with cores of the lab node or with its memory is a cell. One with cores
-// and no memory joins the nearest with memory, because a guest has no use for a node of CPUs alone and QEMU refuses some.
+// cellHomes returns the host's NUMA nodes behind each cell of the guest. A host's node with cores
+// of the lab node or with its memory is a cell. One with cores and no memory joins the nearest with
+// memory, because a guest has no use for a node of CPUs alone and QEMU refuses some.
 func (a *assembly) cellHomes(i int) [][]int {
 	on := a.e.coresOn[i]
 	pages := map[int]int64{}
@@ -200,14 +204,16 @@ func (a *assembly) cellHomes(i int) [][]int {
 // devices fills in what lab node n gets.
 func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	whole := append(slices.Clone(pl.GPUs), pl.NICs...)
-	// A function that is a device of its own stays with its own entry; what comes along goes to the first of its bundle.
+	// A function that is a device of its own stays with its own entry; what comes along goes to the
+	// first of its bundle.
 	taken := map[string]bool{}
 	for _, d := range whole {
 		taken[a.p.Devices[d].ID] = true
 	}
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
-		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode, Cell: a.cell(n, dev.NUMANode)}
+		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode,
+			Cell: a.cell(n, dev.NUMANode)}
 		n.Devices = append(n.Devices, dev.ID)
 		if len(dev.Functions) > 0 {
 			card.Functions = []string{dev.ID}
@@ -224,12 +230,14 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	for _, v := range vfs {
 		dev := &a.p.Devices[v.device]
 		n.Devices = append(n.Devices, v.name)
-		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index, Functions: []string{v.name},
-			NUMANode: dev.NUMANode, Cell: a.cell(n, dev.NUMANode)})
+		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index,
+			Functions: []string{v.name},
+			NUMANode:  dev.NUMANode, Cell: a.cell(n, dev.NUMANode)})
 	}
 }
 
-// cell returns the guest's cell for a device on a NUMA node of the host: the one that stands for it, else the nearest, of equally near ones the first.
+// cell returns the guest's cell for a device on a NUMA node of the host: the one that stands for
+// it, else the nearest, of equally near ones the first.
 func (a *assembly) cell(n *Node, node *int) *int {
 	if node == nil {
 		return nil
@@ -290,7 +298,8 @@ func (a *assembly) sriov(pf string) *topology.SRIOV {
 	return nil
 }
 
-// pfCounts returns how many virtual functions each PF has to have: up to the last that is handed out, and not fewer than there are.
+// pfCounts returns how many virtual functions each PF has to have: up to the last that is handed
+// out, and not fewer than there are.
 func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	byPF := map[int]*PFCount{}
 	for _, own := range vfs {

@@ -33,7 +33,8 @@ func TestAssembleOrdersVirtualCPUsByGuestCell(t *testing.T) {
 	zero, one := 0, 1
 	local := NodePlacement{Cores: []int{0, 1}, Memory: []NodePage{{0, 4}}, GPUs: []int{0}, NICs: []int{2}}
 	gpuAndNIC := []NodeDevice{
-		{ID: "0000:01:00.0", Kind: KindGPU, Functions: []string{"0000:01:00.0", "0000:01:00.1"}, NUMANode: &zero, Cell: &zero},
+		{ID: "0000:01:00.0", Kind: KindGPU, Functions: []string{"0000:01:00.0", "0000:01:00.1"}, NUMANode: &zero,
+			Cell: &zero},
 		{ID: "0000:02:00.0", Kind: KindNIC, Functions: []string{"0000:02:00.0"}, NUMANode: &zero, Cell: &zero},
 	}
 	const page = 1 << 30
@@ -46,23 +47,32 @@ func TestAssembleOrdersVirtualCPUsByGuestCell(t *testing.T) {
 	}{
 		{"one NUMA node is one cell, with siblings side by side", func(*Problem, *NodePlacement) {}, []int{0, 8, 1, 9},
 			[]Cell{{NUMANodes: []int{0}, VCPUs: 4, Bytes: 4 * page, Distances: []int{10}}}, gpuAndNIC},
-		{"two NUMA nodes are two cells with the host's distances, and a device is on its own", func(_ *Problem, n *NodePlacement) {
-			n.Cores, n.Memory, n.NICs = []int{1, 4}, []NodePage{{0, 2}, {1, 2}}, []int{3}
-		}, []int{1, 9, 4, 12}, []Cell{
-			{NUMANodes: []int{0}, VCPUs: 2, Bytes: 2 * page, Distances: []int{10, 21}},
-			{Cell: 1, NUMANodes: []int{1}, FirstVCPU: 2, VCPUs: 2, Bytes: 2 * page, Distances: []int{21, 10}},
-		}, []NodeDevice{gpuAndNIC[0], {ID: "0000:82:00.0", Kind: KindNIC, Functions: []string{"0000:82:00.0"}, NUMANode: &one, Cell: &one}}},
-		{"memory alone is a cell without CPUs", func(_ *Problem, n *NodePlacement) { n.Memory = []NodePage{{0, 3}, {1, 1}} }, []int{0, 8, 1, 9}, []Cell{
+		{"two NUMA nodes are two cells with the host's distances, and a device is on its own",
+			func(_ *Problem, n *NodePlacement) {
+				n.Cores, n.Memory, n.NICs = []int{1, 4}, []NodePage{{0, 2}, {1, 2}}, []int{3}
+			}, []int{1, 9, 4, 12}, []Cell{
+				{NUMANodes: []int{0}, VCPUs: 2, Bytes: 2 * page, Distances: []int{10, 21}},
+				{Cell: 1, NUMANodes: []int{1}, FirstVCPU: 2, VCPUs: 2, Bytes: 2 * page, Distances: []int{21, 10}},
+			}, []NodeDevice{gpuAndNIC[0], {ID: "0000:82:00.0", Kind: KindNIC, Functions: []string{"0000:82:00.0"},
+				NUMANode: &one, Cell: &one}}},
+		{"memory alone is a cell without CPUs", func(_ *Problem, n *NodePlacement) {
+			n.Memory = []NodePage{{0, 3}, {1, 1}}
+		}, []int{0, 8, 1, 9}, []Cell{
 			{NUMANodes: []int{0}, VCPUs: 4, Bytes: 3 * page, Distances: []int{10, 21}},
 			{Cell: 1, NUMANodes: []int{1}, FirstVCPU: 4, Bytes: page, Distances: []int{21, 10}},
 		}, gpuAndNIC},
-		{"cores without memory join the nearest cell with memory", func(_ *Problem, n *NodePlacement) { n.Cores = []int{0, 4} }, []int{0, 8, 4, 12},
+		{"cores without memory join the nearest cell with memory", func(_ *Problem, n *NodePlacement) {
+			n.Cores = []int{0, 4}
+		}, []int{0, 8, 4, 12},
 			[]Cell{{NUMANodes: []int{0, 1}, VCPUs: 4, Bytes: 4 * page, Distances: []int{10}}}, gpuAndNIC},
 		{"guest_numa off is one cell for all", func(p *Problem, n *NodePlacement) {
 			p.Requests[0].GuestNUMA = "off"
 			n.Cores, n.Memory = []int{0, 4}, []NodePage{{0, 2}, {1, 2}}
-		}, []int{0, 8, 4, 12}, []Cell{{NUMANodes: []int{0, 1}, VCPUs: 4, Bytes: 4 * page, Distances: []int{10}}}, gpuAndNIC},
-		{"without SMT the siblings stay idle", func(p *Problem, _ *NodePlacement) { p.Requests[0].Threads, p.Requests[0].VCPUs = 1, 2 }, []int{0, 1},
+		}, []int{0, 8, 4, 12}, []Cell{{NUMANodes: []int{0, 1}, VCPUs: 4, Bytes: 4 * page, Distances: []int{10}}},
+			gpuAndNIC},
+		{"without SMT the siblings stay idle", func(p *Problem, _ *NodePlacement) {
+			p.Requests[0].Threads, p.Requests[0].VCPUs = 1, 2
+		}, []int{0, 1},
 			[]Cell{{NUMANodes: []int{0}, VCPUs: 2, Bytes: 4 * page, Distances: []int{10}}}, gpuAndNIC},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,7 +120,8 @@ func TestAssembleHandsOutVirtualFunctions(t *testing.T) {
 	pf, _ := topology.ParsePCIAddr("0000:02:00.0")
 	vf, _ := topology.ParsePCIAddr("0000:02:00.3")
 	h := smallHost()
-	h.NICs = []topology.NIC{{Address: &pf, SRIOV: &topology.SRIOV{Enabled: &enabled, VFs: []topology.VF{{Index: index, Address: &vf}}}}}
+	h.NICs = []topology.NIC{{Address: &pf, SRIOV: &topology.SRIOV{Enabled: &enabled,
+		VFs: []topology.VF{{Index: index, Address: &vf}}}}}
 	pl := assemble(p, h,
 		NodePlacement{Cores: []int{0, 1}, Memory: []NodePage{{0, 4}}, VFs: []VFCount{{2, 1}}},
 		NodePlacement{Cores: []int{4, 5}, Memory: []NodePage{{1, 4}}, VFs: []VFCount{{2, 1}}})
@@ -151,13 +162,23 @@ func TestKernelArguments(t *testing.T) {
 		setup func(*Problem, *topology.Host)
 		want  string
 	}{
-		{"Intel", func(*Problem, *topology.Host) {}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
-		{"AMD has its IOMMU on", func(_ *Problem, h *topology.Host) { h.System.CPUModel = "AMD EPYC 7551P" }, "iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
-		{"Arm", func(_ *Problem, h *topology.Host) { h.System.Arch = "aarch64" }, "iommu.passthrough=1 " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
-		{"small pages", func(p *Problem, _ *topology.Host) { p.PageBytes, p.HugepageBytes = 2<<20, 2<<20 }, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=2M hugepages=0:2,1:2"},
-		{"no hugepages", func(p *Problem, _ *topology.Host) { p.HugepageBytes = 0 }, "intel_iommu=on iommu=pt " + isolated},
+		{"Intel", func(*Problem, *topology.Host) {}, "intel_iommu=on iommu=pt " + isolated +
+			" hugepagesz=1G hugepages=0:2,1:2"},
+		{"AMD has its IOMMU on", func(_ *Problem, h *topology.Host) {
+			h.System.CPUModel = "AMD EPYC 7551P"
+		}, "iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
+		{"Arm", func(_ *Problem, h *topology.Host) {
+			h.System.Arch = "aarch64"
+		}, "iommu.passthrough=1 " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
+		{"small pages", func(p *Problem, _ *topology.Host) {
+			p.PageBytes, p.HugepageBytes = 2<<20, 2<<20
+		}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=2M hugepages=0:2,1:2"},
+		{"no hugepages", func(p *Problem, _ *topology.Host) {
+			p.HugepageBytes = 0
+		}, "intel_iommu=on iommu=pt " + isolated},
 		{"pages that tenants hold are kept", func(_ *Problem, h *topology.Host) {
-			h.NUMANodes = []topology.NUMANode{{ID: 1, Hugepages: []topology.HugepagePool{{SizeBytes: 1 << 30, Total: 8, Free: &free}}}}
+			h.NUMANodes = []topology.NUMANode{{ID: 1, Hugepages: []topology.HugepagePool{{SizeBytes: 1 << 30, Total: 8,
+				Free: &free}}}}
 		}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:7"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -115,7 +115,8 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 	return l, true
 }
 
-// machinesToPlan reads the machines that are kept here, and those of a larger collection where RACKLESS_CORPUS names its directory.
+// machinesToPlan reads the machines that are kept here, and those of a larger collection where
+// RACKLESS_CORPUS names its directory.
 func machinesToPlan(t *testing.T) map[string]*topology.Host {
 	t.Helper()
 	hosts := corpus(t)
@@ -139,8 +140,9 @@ func machinesToPlan(t *testing.T) map[string]*topology.Host {
 	return hosts
 }
 
-// Every real machine, with labs of 1 to 16 lab nodes: a plan that passes its checker, the same twice, or a reason why there is none. With RACKLESS_CORPUS the search has
-// its full limit; without, it stops early, because this is run often.
+// Every real machine, with labs of 1 to 16 lab nodes: a plan that passes its checker, the same
+// twice, or a reason why there is none. With RACKLESS_CORPUS the search has its full limit;
+// without, it stops early, because this is run often.
 func TestEveryMachineIsPlanned(t *testing.T) {
 	t.Parallel()
 	hosts := machinesToPlan(t)
@@ -206,7 +208,8 @@ func TestEveryMachineIsPlanned(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d machines: %d plans, %d of them proved, %d took over 2 s; %d labs cannot be placed, %d are refused, %d undecided", len(hosts), planned.Load(),
+	t.Logf("%d machines: %d plans, %d of them proved, %d took over 2 s; %d labs cannot be placed, %d are refused, %d "+
+		"undecided", len(hosts), planned.Load(),
 		provedOnes.Load(), slow.Load(), infeasible.Load(), refused.Load(), stopped.Load())
 	if planned.Load() < int64(len(hosts)) {
 		t.Errorf("%d plans for %d machines", planned.Load(), len(hosts))

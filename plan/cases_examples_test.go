@@ -21,7 +21,8 @@ const (
 	hostR740 = "../examples/hosts/r740.ttar"
 )
 
-// The examples that the README shows, as a short text each: what goes where and what it costs. A change of any of them is to be looked at.
+// The examples that the README shows, as a short text each: what goes where and what it costs. A
+// change of any of them is to be looked at.
 func TestPlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	measured := readModel(t, "h20-measured.yaml")
@@ -64,12 +65,14 @@ func (c *solved) text() string {
 	fmt.Fprintf(&b, "cost %d, bound %d\n", c.pl.Cost, c.pl.Bound)
 	for _, k := range c.pl.Terms {
 		if k.Cost > 0 {
-			fmt.Fprintf(&b, "  %s %s: %d x %d = %d\n", cmpOr(k.Node, strings.Join(k.Among, " ")), k.Term, k.Value, k.Weight, k.Cost)
+			fmt.Fprintf(&b, "  %s %s: %d x %d = %d\n", cmpOr(k.Node, strings.Join(k.Among, " ")), k.Term, k.Value,
+				k.Weight, k.Cost)
 		}
 	}
 	for i := range c.pl.Nodes {
 		n := &c.pl.Nodes[i]
-		fmt.Fprintf(&b, "%s: CPUs %s, emulator %s, devices %s\n", n.Name, topology.CPUs(n.VCPUs...), n.EmulatorCPUs, strings.Join(n.Devices, " "))
+		fmt.Fprintf(&b, "%s: CPUs %s, emulator %s, devices %s\n", n.Name, topology.CPUs(n.VCPUs...), n.EmulatorCPUs,
+			strings.Join(n.Devices, " "))
 		for _, m := range n.Memory {
 			fmt.Fprintf(&b, "  %d GiB on node %d\n", m.Bytes>>30, m.NUMANode)
 		}
@@ -119,8 +122,10 @@ func span(first, last int) []int {
 	return all
 }
 
-// The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the host, the rest of nodes 0 and 2 for vm00, of 1 and 3 for vm01.
-// His memory was bound to both nodes of a virtual machine without saying how much to each; here it is given the split that costs him least.
+// The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the
+// host, the rest of nodes 0 and 2 for vm00, of 1 and 3 for vm01. His memory was bound to both nodes
+// of a virtual machine without saying how much to each; here it is given the split that costs him
+// least.
 func TestTheEPYCPairIsAsGoodAsTheHandPlan(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), plan.Options{})
@@ -164,8 +169,8 @@ func memoryOn(a int, pagesA int64, b int, pagesB int64) []plan.NodePage {
 	return all
 }
 
-// What the hand plan left to luck: pages are set aside on each node, emulator threads are off the virtual CPUs, and devices are on the guest's node that stands for
-// their own.
+// What the hand plan left to luck: pages are set aside on each node, emulator threads are off the
+// virtual CPUs, and devices are on the guest's node that stands for their own.
 func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), plan.Options{})
@@ -181,7 +186,8 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 				owner[core] = n.Name
 			}
 			if k%2 == 1 && cpu != n.VCPUs[k-1]+32 {
-				t.Errorf("%s: virtual CPU %d is on CPU %d and %d on CPU %d; want siblings side by side", n.Name, k-1, n.VCPUs[k-1], k, cpu)
+				t.Errorf("%s: virtual CPU %d is on CPU %d and %d on CPU %d; want siblings side by side", n.Name, k-1,
+					n.VCPUs[k-1], k, cpu)
 			}
 		}
 		var vcpus topology.CPUSet
@@ -204,7 +210,8 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 			host = host.Union(cpusOfCores(core))
 		}
 	}
-	// The boot CPU keeps the time: nohz_full leaves it out whatever it is told (kernel-parameters.txt), so that it is of no use to a lab node.
+	// The boot CPU keeps the time: nohz_full leaves it out whatever it is told
+	// (kernel-parameters.txt), so that it is of no use to a lab node.
 	if !host.Overlaps(topology.CPUs(0)) {
 		t.Errorf("the host keeps CPUs %s; want the boot CPU among them", host)
 	}
@@ -216,7 +223,8 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 	for _, k := range c.pl.Hugepages {
 		pages += k.Count
 		if k.PageBytes != 1<<30 || k.Count > 29 {
-			t.Errorf("node %d: %d pages of %d bytes; want 1 GiB, and no more than the node can spare", k.NUMANode, k.Count, k.PageBytes)
+			t.Errorf("node %d: %d pages of %d bytes; want 1 GiB, and no more than the node can spare", k.NUMANode,
+				k.Count, k.PageBytes)
 		}
 	}
 	if pages != 64 || len(c.pl.Hugepages) != 4 {
@@ -227,7 +235,8 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 		counts = append(counts, fmt.Sprintf("%d:%d", k.NUMANode, k.Count))
 	}
 	isolated := topology.CPURange(0, 63).Difference(host).String()
-	want := []string{"iommu=pt", "isolcpus=managed_irq,domain," + isolated, "nohz_full=" + isolated, "rcu_nocbs=" + isolated, "hugepagesz=1G",
+	want := []string{"iommu=pt", "isolcpus=managed_irq,domain," + isolated, "nohz_full=" + isolated,
+		"rcu_nocbs=" + isolated, "hugepagesz=1G",
 		"hugepages=" + strings.Join(counts, ",")}
 	if diff := cmp.Diff(want, c.pl.KernelArgs); diff != "" {
 		t.Errorf("kernel arguments (-want +got):\n%s", diff)
@@ -277,7 +286,8 @@ func (c *solved) nicOf(t *testing.T, i int) string {
 	return c.p.Devices[nics[0]].ID
 }
 
-// Each NIC shares a switch with one GPU. Of two GPUs to a NIC that is one, and the other is as near as the rest of its node: three steps of 900 for each lab node.
+// Each NIC shares a switch with one GPU. Of two GPUs to a NIC that is one, and the other is as near
+// as the rest of its node: three steps of 900 for each lab node.
 func TestFourLabNodesOnTheH20(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostH20), labFile(t, "h20-four.yaml"), plan.Options{})
@@ -298,7 +308,8 @@ func TestFourLabNodesOnTheH20(t *testing.T) {
 	}
 }
 
-// The matrix calls GPU0, GPU2 and GPU3 equally near to NIC0. Measured, GPU0 is as fast as GPU1, and the others lose a tenth.
+// The matrix calls GPU0, GPU2 and GPU3 equally near to NIC0. Measured, GPU0 is as fast as GPU1, and
+// the others lose a tenth.
 func TestMeasurementsMoveNIC0ToGPU0AndGPU1(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostH20)
@@ -326,14 +337,16 @@ func TestMeasurementsMoveNIC0ToGPU0AndGPU1(t *testing.T) {
 				with = append(with, c.ids(n.GPUs)...)
 			}
 		}
-		// GPU2 may come along: its measured loss of 9 percent is less than the class NODE makes of a pair that was not measured.
+		// GPU2 may come along: its measured loss of 9 percent is less than the class NODE makes of
+		// a pair that was not measured.
 		if !slices.Contains(with, "GPU0") || !slices.Contains(with, "GPU1") {
 			t.Errorf("NIC0 goes with %v; want GPU0 and GPU1 among them", with)
 		}
 	})
 	t.Run("one GPU and one NIC for a single lab node", func(t *testing.T) {
 		t.Parallel()
-		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
+		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, "+
+			"nics: NIC0}\n")
 		c := proved(t, h, l, measured)
 		if gpus := c.ids(c.r.Placement.Nodes[0].GPUs); !slices.Equal(gpus, []string{"GPU0"}) {
 			t.Errorf("NIC0 goes with %v; want GPU0, the best of all by a hundredth", gpus)
@@ -363,7 +376,8 @@ func TestEightLabNodesOnTheH20(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"NIC0": 2, "NIC1": 2, "NIC2": 2, "NIC3": 2}, shared); diff != "" {
 		t.Errorf("lab nodes on each NIC (-want +got):\n%s", diff)
 	}
-	// Four GPUs three steps from their NIC, eight times one other lab node on the port, and 27 percent between the best and the worst placed.
+	// Four GPUs three steps from their NIC, eight times one other lab node on the port, and 27
+	// percent between the best and the worst placed.
 	if want := int64(4*3*900+8*500+27*50) + c.sum(plan.TermNICRate); c.pl.Cost != want {
 		t.Errorf("cost %d; want %d", c.pl.Cost, want)
 	}
@@ -379,7 +393,8 @@ func TestTwoLabNodesOnTheH20(t *testing.T) {
 		c.local(t, i, ids)
 	}
 	slices.SortFunc(got, slices.Compare)
-	want := [][]string{{"GPU0", "GPU1", "GPU2", "GPU3", "NIC0", "NIC1"}, {"GPU4", "GPU5", "GPU6", "GPU7", "NIC2", "NIC3"}}
+	want := [][]string{{"GPU0", "GPU1", "GPU2", "GPU3", "NIC0", "NIC1"}, {"GPU4", "GPU5", "GPU6", "GPU7", "NIC2",
+		"NIC3"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices of the lab nodes (-want +got):\n%s", diff)
 	}
@@ -388,7 +403,8 @@ func TestTwoLabNodesOnTheH20(t *testing.T) {
 // The same input gives the same plan, byte for byte, and neither host nor lab is changed by planning.
 func TestTheSameInputGivesTheSamePlan(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ host, lab string }{{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"}, {hostR740, "r740-eight.yaml"}} {
+	for _, tt := range []struct{ host, lab string }{{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"},
+		{hostR740, "r740-eight.yaml"}} {
 		h, l := readHost(t, tt.host), labFile(t, tt.lab)
 		before := jsonText(t, h) + jsonText(t, l)
 		a, err := solve(t, h, l, plan.Options{}, search.Options{})

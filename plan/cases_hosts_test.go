@@ -24,7 +24,8 @@ func (c *solved) nodesWithMemory(i int) map[int]int {
 
 // oneGroup is a machine without access control between its devices: the IOMMU sees all of them as one.
 func oneGroup() machine {
-	return machine{desc: "pack:1 core:8 pu:2", gib: []int{64}, devices: []device{{"gpu", 0, 7, 0}, {"gpu", 0, 7, 0}, {"nic", 0, 7, 0}, {"nic", 0, 7, 0}}}
+	return machine{desc: "pack:1 core:8 pu:2", gib: []int{64}, devices: []device{{"gpu", 0, 7, 0}, {"gpu", 0, 7, 0},
+		{"nic", 0, 7, 0}, {"nic", 0, 7, 0}}}
 }
 
 func TestOneIOMMUGroupForEverything(t *testing.T) {
@@ -111,19 +112,20 @@ func TestMemoryOnOneNodeOnly(t *testing.T) {
 func TestNodesWithoutCPUs(t *testing.T) {
 	t.Parallel()
 	// Two sockets, and behind each a CXL expander: nodes 2 and 3.
-	cxl := machine{desc: "pack:2 [numa(memory=16GiB)] [numa(memory=64GiB)] core:8 pu:2", change: func(h *topology.Host) {
-		d := [][]int{{10, 24, 21, 34}, {24, 10, 34, 21}, {21, 34, 10, 38}, {34, 21, 38, 10}}
-		order := []int{0, 2, 1, 3} // topology.Synthetic numbers a socket's nodes one after the other
-		for i := range h.NUMANodes {
-			h.NUMANodes[i].Distances = nil
-			for j := range h.NUMANodes {
-				h.NUMANodes[i].Distances = append(h.NUMANodes[i].Distances, d[order[i]][order[j]])
+	cxl := machine{desc: "pack:2 [numa(memory=16GiB)] [numa(memory=64GiB)] core:8 pu:2",
+		change: func(h *topology.Host) {
+			d := [][]int{{10, 24, 21, 34}, {24, 10, 34, 21}, {21, 34, 10, 38}, {34, 21, 38, 10}}
+			order := []int{0, 2, 1, 3} // topology.Synthetic numbers a socket's nodes one after the other
+			for i := range h.NUMANodes {
+				h.NUMANodes[i].Distances = nil
+				for j := range h.NUMANodes {
+					h.NUMANodes[i].Distances = append(h.NUMANodes[i].Distances, d[order[i]][order[j]])
+				}
+				if h.NUMANodes[i].CPUs.IsEmpty() {
+					h.NUMANodes[i].Kind = "cxl"
+				}
 			}
-			if h.NUMANodes[i].CPUs.IsEmpty() {
-				h.NUMANodes[i].Kind = "cxl"
-			}
-		}
-	}}
+		}}
 	withCPUs := func(h *topology.Host) (ids []int) {
 		for _, n := range h.NUMANodes {
 			if !n.CPUs.IsEmpty() {
@@ -138,7 +140,8 @@ func TestNodesWithoutCPUs(t *testing.T) {
 		c := proved(t, h, with(labOf(2, cpus(8), memory(16*lab.GiB)), reserve(2)), plan.Options{})
 		for i := range c.pl.Nodes {
 			nodes, _ := c.nodesOf(i)
-			if diff := cmp.Diff(map[int]int{nodes[0]: 16}, c.nodesWithMemory(i)); diff != "" || !slices.Contains(withCPUs(h), nodes[0]) {
+			if diff := cmp.Diff(map[int]int{nodes[0]: 16}, c.nodesWithMemory(i)); diff != "" ||
+				!slices.Contains(withCPUs(h), nodes[0]) {
 				t.Errorf("%s: cores on %v, memory (-want +got):\n%s", c.pl.Nodes[i].Name, nodes, diff)
 			}
 			if c.pl.Nodes[i].GuestNUMA {
@@ -149,7 +152,8 @@ func TestNodesWithoutCPUs(t *testing.T) {
 	t.Run("what does not fit goes to the nearest, and the guest sees it as a cell without CPUs", func(t *testing.T) {
 		t.Parallel()
 		h := cxl.host(t)
-		c := proved(t, h, with(labOf(1, cpus(8), memory(24*lab.GiB)), reserve(2), workload(lab.WorkloadRDMALatency)), plan.Options{})
+		c := proved(t, h, with(labOf(1, cpus(8), memory(24*lab.GiB)), reserve(2), workload(lab.WorkloadRDMALatency)),
+			plan.Options{})
 		n := &c.pl.Nodes[0]
 		if len(n.Cells) != 2 || n.Cells[0].VCPUs+n.Cells[1].VCPUs != 8 {
 			t.Errorf("cells %+v; want two", n.Cells)
@@ -182,7 +186,8 @@ func TestNodesWithoutCPUs(t *testing.T) {
 	})
 	t.Run("fast memory is taken where the ordinary is full", func(t *testing.T) {
 		t.Parallel()
-		m := machine{desc: "pack:1 [numa(memory=16GiB)] [numa(memory=16GiB)] core:8 pu:2", kinds: map[int]string{1: "hbm"},
+		m := machine{desc: "pack:1 [numa(memory=16GiB)] [numa(memory=16GiB)] core:8 pu:2",
+			kinds:     map[int]string{1: "hbm"},
 			distances: [][]int{{10, 13}, {13, 10}}}
 		c := proved(t, m.host(t), with(labOf(1, cpus(8), memory(20*lab.GiB)), reserve(2)), plan.Options{})
 		if diff := cmp.Diff(map[int]int{0: 16, 1: 4}, c.nodesWithMemory(0)); diff != "" {
@@ -204,14 +209,19 @@ func TestSeveralNodesToASocket(t *testing.T) {
 		wantSameSocket    bool
 		wantSharedL3Terms int64
 	}{
-		{"NPS4: a lab node of one node's size is on one node", 2, 4, 2, 4, 12, 32, labOf(4, cpus(12), memory(16*lab.GiB)), 1, true, 0},
-		{"NPS4: one of two nodes' size stays in its socket", 2, 4, 2, 4, 12, 32, labOf(2, cpus(28), memory(32*lab.GiB)), 2, true, 0},
-		{"SNC2: two lab nodes have a socket each rather than half of both", 2, 2, 1, 8, 11, 21, labOf(2, cpus(28), memory(32*lab.GiB)), 2, true, 0},
-		{"SNC4 on one socket: one lab node on all of it", 1, 4, 1, 6, 12, 12, labOf(1, cpus(44), memory(64*lab.GiB)), 4, true, 0},
+		{"NPS4: a lab node of one node's size is on one node", 2, 4, 2, 4, 12, 32,
+			labOf(4, cpus(12), memory(16*lab.GiB)), 1, true, 0},
+		{"NPS4: one of two nodes' size stays in its socket", 2, 4, 2, 4, 12, 32, labOf(2, cpus(28), memory(32*lab.GiB)),
+			2, true, 0},
+		{"SNC2: two lab nodes have a socket each rather than half of both", 2, 2, 1, 8, 11, 21,
+			labOf(2, cpus(28), memory(32*lab.GiB)), 2, true, 0},
+		{"SNC4 on one socket: one lab node on all of it", 1, 4, 1, 6, 12, 12, labOf(1, cpus(44), memory(64*lab.GiB)), 4,
+			true, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:2", tt.sockets, tt.nodes, tt.l3s, tt.cores),
+			m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:2", tt.sockets, tt.nodes, tt.l3s,
+				tt.cores),
 				distances: socketDistances(tt.sockets, tt.nodes, tt.near, tt.far)}
 			for range tt.sockets * tt.nodes {
 				m.gib = append(m.gib, 64)
@@ -297,12 +307,14 @@ func TestTwoToEightSockets(t *testing.T) {
 	for _, sockets := range []int{2, 4, 8} {
 		t.Run(fmt.Sprint(sockets), func(t *testing.T) {
 			t.Parallel()
-			m := machine{desc: fmt.Sprintf("pack:%d numa:1 l3:1 core:12 pu:2", sockets), distances: socketDistances(sockets, 1, 10, 21)}
+			m := machine{desc: fmt.Sprintf("pack:%d numa:1 l3:1 core:12 pu:2", sockets),
+				distances: socketDistances(sockets, 1, 10, 21)}
 			for n := range sockets {
 				m.gib = append(m.gib, 128)
 				m.devices = append(m.devices, device{"gpu", n, 0, 0}, device{"nic", n, 0, 8})
 			}
-			l := with(labOf(sockets, cpus(20), memory(96*lab.GiB), gpus(some(1)), nics(some(1))), reserve(2*sockets), workload(lab.WorkloadGPUCollective))
+			l := with(labOf(sockets, cpus(20), memory(96*lab.GiB), gpus(some(1)), nics(some(1))), reserve(2*sockets),
+				workload(lab.WorkloadGPUCollective))
 			c := proved(t, m.host(t), l, plan.Options{})
 			for i := range c.pl.Nodes {
 				n := &c.pl.Nodes[i]
@@ -316,14 +328,16 @@ func TestTwoToEightSockets(t *testing.T) {
 					t.Errorf("%s: memory (-want +got):\n%s", n.Name, diff)
 				}
 			}
-			// A GPU and a NIC on root ports of one host bridge: two steps (PHB) of 900 for each lab node, and nothing else.
+			// A GPU and a NIC on root ports of one host bridge: two steps (PHB) of 900 for each lab
+			// node, and nothing else.
 			if want := int64(sockets * 2 * 900); c.pl.Cost != want {
 				t.Errorf("cost %d; want %d", c.pl.Cost, want)
 			}
 			// A virtual function each on two NICs of eight is another matter, and is proved too.
 			vf := with(labOf(2*sockets, cpus(8), memory(32*lab.GiB), vfs(some(1))), reserve(sockets))
 			if c := proved(t, m.host(t), vf, plan.Options{}); c.sum(plan.TermDeviceNearest) != 0 {
-				t.Errorf("%d lab nodes with a virtual function: some are away from their NIC for %d", 2*sockets, c.sum(plan.TermDeviceNearest))
+				t.Errorf("%d lab nodes with a virtual function: some are away from their NIC for %d", 2*sockets,
+					c.sum(plan.TermDeviceNearest))
 			}
 		})
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A machine is a host of these tests, in a few words: cores as topology.Synthetic describes them, and then what a description cannot say.
+// A machine is a host of these tests, in a few words: cores as topology.Synthetic describes them,
+// and then what a description cannot say.
 type machine struct {
 	desc      string
 	gib       []int   // memory of each NUMA node
@@ -60,10 +61,12 @@ func (m machine) add(h *topology.Host, k int, d device) {
 	if group == 0 {
 		group = 100 + k
 	}
-	h.PCI = append(h.PCI, topology.PCIDevice{Address: port, Root: root, Class: &bridge, NUMANode: new(d.node), IOMMUGroup: new(group),
-		Bridge: &topology.Bridge{Secondary: at.Bus, Subordinate: at.Bus, Port: "root port"}})
+	h.PCI = append(h.PCI, topology.PCIDevice{Address: port, Root: root, Class: &bridge, NUMANode: new(d.node),
+		IOMMUGroup: new(group),
+		Bridge:     &topology.Bridge{Secondary: at.Bus, Subordinate: at.Bus, Port: "root port"}})
 	function := func(a topology.PCIAddr, class topology.ID24, vendor topology.ID16) *topology.PCIDevice {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Parent: &port, Root: root, Class: &class, Vendor: &vendor, NUMANode: new(d.node), IOMMUGroup: new(group)})
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Parent: &port, Root: root, Class: &class, Vendor: &vendor,
+			NUMANode: new(d.node), IOMMUGroup: new(group)})
 		return &h.PCI[len(h.PCI)-1]
 	}
 	switch d.kind {
@@ -75,13 +78,16 @@ func (m machine) add(h *topology.Host, k int, d device) {
 	case "nic":
 		f := function(at, classEthernet, topology.VendorMellanox)
 		if d.vfs > 0 {
-			f.SRIOV = &topology.SRIOV{Total: new(d.vfs), Enabled: new(0), Offset: new(2), Stride: new(1), VFs: []topology.VF{}}
+			f.SRIOV = &topology.SRIOV{Total: new(d.vfs), Enabled: new(0), Offset: new(2), Stride: new(1),
+				VFs: []topology.VF{}}
 		}
-		h.NICs = append(h.NICs, topology.NIC{Address: &at, Netdevs: []string{fmt.Sprintf("p%d", k)}, RDMA: []string{fmt.Sprintf("mlx5_%d", k)},
+		h.NICs = append(h.NICs, topology.NIC{Address: &at, Netdevs: []string{fmt.Sprintf("p%d", k)},
+			RDMA:     []string{fmt.Sprintf("mlx5_%d", k)},
 			NUMANode: new(d.node), SpeedMbps: new(int64(100_000)), SRIOV: f.SRIOV})
 	case "disk":
 		function(at, classNVMe, 0x144d)
-		h.Storage = append(h.Storage, topology.Disk{Name: fmt.Sprintf("nvme%dn1", k), PCI: &at, NUMANode: new(d.node), Mounts: []string{"/"}})
+		h.Storage = append(h.Storage, topology.Disk{Name: fmt.Sprintf("nvme%dn1", k), PCI: &at, NUMANode: new(d.node),
+			Mounts: []string{"/"}})
 	}
 }
 

@@ -14,13 +14,16 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// drawMachine draws a machine that is small enough for every lab on it to be proved at once, with whatever a term or rule is about.
+// drawMachine draws a machine that is small enough for every lab on it to be proved at once, with
+// whatever a term or rule is about.
 func drawMachine(t *rapid.T) *topology.Host {
 	sockets, nodes := rapid.IntRange(1, 3).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes")
-	m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d", sockets, nodes, rapid.IntRange(1, 2).Draw(t, "l3s"), rapid.IntRange(1, 3).Draw(t, "cores"),
+	m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d", sockets, nodes, rapid.IntRange(1, 2).Draw(t,
+		"l3s"), rapid.IntRange(1, 3).Draw(t, "cores"),
 		rapid.IntRange(1, 2).Draw(t, "threads"))}
 	if rapid.Bool().Draw(t, "regular distances") {
-		m.distances = socketDistances(sockets, nodes, rapid.SampledFrom([]int{10, 12, 16}).Draw(t, "near"), rapid.SampledFrom([]int{20, 21, 32}).Draw(t, "far"))
+		m.distances = socketDistances(sockets, nodes, rapid.SampledFrom([]int{10, 12, 16}).Draw(t, "near"),
+			rapid.SampledFrom([]int{20, 21, 32}).Draw(t, "far"))
 	} else {
 		m.distances = socketDistances(sockets, nodes, 12, 21)
 		for i := range m.distances {
@@ -50,22 +53,27 @@ func drawMachine(t *rapid.T) *topology.Host {
 	h := m.host(t)
 	if rapid.IntRange(0, 2).Draw(t, "tenant") == 0 {
 		k := h.Cores[rapid.IntRange(0, len(h.Cores)-1).Draw(t, "core of the tenant")]
-		tenant := topology.Tenant{Name: "web", State: "running", VCPUs: 1, Pins: []topology.Pin{{CPUs: k.CPUs}}, MemoryBytes: new(uint64(gib)),
+		tenant := topology.Tenant{Name: "web", State: "running", VCPUs: 1, Pins: []topology.Pin{{CPUs: k.CPUs}},
+			MemoryBytes: new(uint64(gib)),
 			MemoryNodes: new(topology.CPUs(*k.NUMANode))}
 		h.Tenants = []topology.Tenant{tenant}
 	}
 	return h
 }
 
-// drawRequest draws a lab that states all it asks for, so that nothing in it is cut to the machine's measure: "auto" takes more of a larger machine.
+// drawRequest draws a lab that states all it asks for, so that nothing in it is cut to the
+// machine's measure: "auto" takes more of a larger machine.
 func drawRequest(t *rapid.T) *lab.Lab {
-	l := &lab.Lab{Name: "drawn", Tenants: lab.TenantsRead, Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.Hugepages1GiB, lab.HugepagesOff}).Draw(t, "pages"),
-		Workload: rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth}).Draw(t, "workload")}
+	l := &lab.Lab{Name: "drawn", Tenants: lab.TenantsRead,
+		Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.Hugepages1GiB, lab.HugepagesOff}).Draw(t, "pages"),
+		Workload: rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency,
+			lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth}).Draw(t, "workload")}
 	l.Reserve.Cores, l.Reserve.Memory = new(rapid.IntRange(1, 2).Draw(t, "reserve")), new(lab.Bytes(0))
 	var n lab.Node
 	for i := range rapid.IntRange(1, 3).Draw(t, "lab nodes") {
 		if i == 0 || rapid.Bool().Draw(t, "another kind") {
-			n = lab.Node{CPUs: rapid.IntRange(1, 4).Draw(t, "cpus"), Memory: lab.Bytes(rapid.IntRange(1, 5).Draw(t, "memory")) * lab.GiB, SMT: lab.Off,
+			n = lab.Node{CPUs: rapid.IntRange(1, 4).Draw(t, "cpus"),
+				Memory: lab.Bytes(rapid.IntRange(1, 5).Draw(t, "memory")) * lab.GiB, SMT: lab.Off,
 				GuestNUMA: rapid.SampledFrom([]lab.Setting{lab.Auto, lab.Off}).Draw(t, "guest_numa")}
 			if k := rapid.IntRange(0, 1).Draw(t, "gpus asked"); k > 0 {
 				gpus(some(k))(&n)
@@ -81,12 +89,14 @@ func drawRequest(t *rapid.T) *lab.Lab {
 		l.Nodes = append(l.Nodes, n)
 	}
 	if len(l.Nodes) > 1 && rapid.IntRange(0, 4).Draw(t, "affinity") == 0 {
-		l.Affinity = []lab.Affinity{{Nodes: []string{l.Nodes[0].Name, l.Nodes[1].Name}, NUMA: rapid.SampledFrom([]lab.Togetherness{lab.Same, lab.Different}).Draw(t, "numa")}}
+		l.Affinity = []lab.Affinity{{Nodes: []string{l.Nodes[0].Name, l.Nodes[1].Name},
+			NUMA: rapid.SampledFrom([]lab.Togetherness{lab.Same, lab.Different}).Draw(t, "numa")}}
 	}
 	return l
 }
 
-// best is the cheapest plan of a lab on a machine; nil where it cannot be placed. A search that is stopped says nothing, and the draw is given up.
+// best is the cheapest plan of a lab on a machine; nil where it cannot be placed. A search that is
+// stopped says nothing, and the draw is given up.
 func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	c, err := solve(t, h, l, plan.Options{HostName: "drawn"}, search.Options{})
 	var refused plan.RequestErrors
@@ -101,7 +111,8 @@ func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	return c
 }
 
-// A resource that nobody has to use cannot make the best plan worse. A disk of the host, which keeps a core near it, is no resource.
+// A resource that nobody has to use cannot make the best plan worse. A disk of the host, which
+// keeps a core near it, is no resource.
 func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,12 +138,14 @@ func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 			t.Fatalf("with a %s more on node %d there is no plan; without it costs %d", what, node, before.pl.Cost)
 		}
 		if after.pl.Cost > before.pl.Cost {
-			t.Errorf("with a %s more on node %d the best plan costs %d, without it %d", what, node, after.pl.Cost, before.pl.Cost)
+			t.Errorf("with a %s more on node %d the best plan costs %d, without it %d", what, node, after.pl.Cost,
+				before.pl.Cost)
 		}
 	})
 }
 
-// addCore adds a core like the first of a NUMA node: same package, same L3, as many threads, with CPU numbers behind all others.
+// addCore adds a core like the first of a NUMA node: same package, same L3, as many threads, with
+// CPU numbers behind all others.
 func addCore(h *topology.Host, node int) {
 	k := h.Cores[slices.IndexFunc(h.Cores, func(k topology.Core) bool { return *k.NUMANode == node })]
 	first := 1000 + h.CPUs.Online.Len() // above all that there are
@@ -161,13 +174,17 @@ func TestRenumberingNeverChangesTheCost(t *testing.T) {
 		before := best(t, h, l)
 		cpuOf := rapid.Permutation(slices.Collect(h.CPUs.Online.All())).Draw(t, "CPUs")
 		nodeOf := rapid.Permutation(span(0, len(h.NUMANodes)-1)).Draw(t, "NUMA nodes")
-		other := renumbered(fromJSON(t, h), func(cpu int) int { return cpuOf[cpu] }, func(node int) int { return 2*nodeOf[node] + 1 })
+		other := renumbered(fromJSON(t, h), func(cpu int) int {
+			return cpuOf[cpu]
+		}, func(node int) int { return 2*nodeOf[node] + 1 })
 		after := best(t, other, l)
 		switch {
 		case (before == nil) != (after == nil):
-			t.Errorf("a plan: %v; with CPUs numbered %v and nodes %v (doubled, and one): %v", before != nil, cpuOf, nodeOf, after != nil)
+			t.Errorf("a plan: %v; with CPUs numbered %v and nodes %v (doubled, and one): %v", before != nil, cpuOf,
+				nodeOf, after != nil)
 		case before != nil && before.pl.Cost != after.pl.Cost:
-			t.Errorf("cost %d; with CPUs numbered %v and nodes %v (doubled, and one) %d", before.pl.Cost, cpuOf, nodeOf, after.pl.Cost)
+			t.Errorf("cost %d; with CPUs numbered %v and nodes %v (doubled, and one) %d", before.pl.Cost, cpuOf, nodeOf,
+				after.pl.Cost)
 		}
 	})
 }

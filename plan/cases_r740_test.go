@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// One lab node has 44 of 48 cores, as in the published measurements. Both NICs and the disk are on node 0, where the host keeps one core of its four; the other
-// three are of node 1, which is far from the NIC.
+// One lab node has 44 of 48 cores, as in the published measurements. Both NICs and the disk are on
+// node 0, where the host keeps one core of its four; the other three are of node 1, which is far
+// from the NIC.
 func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-one.yaml"), plan.Options{})
@@ -24,11 +25,13 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 		t.Errorf("%d virtual CPUs, SMT %v; want a whole core for each of 44", len(n.VCPUs), n.SMT)
 	}
 	// Memory as the cores are: 160 GiB by 23 to 21.
-	want := []plan.NodeMemory{{NUMANode: 0, Bytes: 84 << 30, PageBytes: 1 << 30}, {NUMANode: 1, Bytes: 76 << 30, PageBytes: 1 << 30}}
+	want := []plan.NodeMemory{{NUMANode: 0, Bytes: 84 << 30, PageBytes: 1 << 30}, {NUMANode: 1, Bytes: 76 << 30,
+		PageBytes: 1 << 30}}
 	if diff := cmp.Diff(want, n.Memory); diff != "" {
 		t.Errorf("memory (-want +got):\n%s", diff)
 	}
-	if len(n.Cards) != 1 || n.Cards[0].Kind != plan.KindVF || !strings.HasPrefix(n.Cards[0].ID, "0000:3b:00.") || *n.Cards[0].Cell != 0 {
+	if len(n.Cards) != 1 || n.Cards[0].Kind != plan.KindVF || !strings.HasPrefix(n.Cards[0].ID, "0000:3b:00.") ||
+		*n.Cards[0].Cell != 0 {
 		t.Errorf("devices %+v; want a virtual function of the ConnectX-5 on cell 0", n.Cards)
 	}
 	if len(c.pl.VFs) != 1 || c.pl.VFs[0].Count != 1 {
@@ -40,8 +43,9 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	}
 }
 
-// Eight equal lab nodes of five cores each on two sockets, with the NIC on the first. All ways to split them are few enough to try: how many cores each has on node
-// 0, and how many share each port.
+// Eight equal lab nodes of five cores each on two sockets, with the NIC on the first. All ways to
+// split them are few enough to try: how many cores each has on node 0, and how many share each
+// port.
 func TestEightLabNodesOnTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-eight.yaml"), plan.Options{})
@@ -80,7 +84,8 @@ func TestEightLabNodesOnTheR740(t *testing.T) {
 	}
 }
 
-// r740Split places eight lab nodes of five cores: near[i] of lab node i on node 0, virtual functions of the first port for the first so many.
+// r740Split places eight lab nodes of five cores: near[i] of lab node i on node 0, virtual
+// functions of the first port for the first so many.
 func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	var cores [2][]int
 	for _, k := range p.Cores {
@@ -107,7 +112,8 @@ func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	return pl
 }
 
-// A port without a cable is planned as one of unknown rate. With the other port in the same card up, no lab node may need it.
+// A port without a cable is planned as one of unknown rate. With the other port in the same card
+// up, no lab node may need it.
 func TestAPortWithoutALinkIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostR740)

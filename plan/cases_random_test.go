@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// hostOf makes the host that a problem could be of, so that Check can read it: what the problem knows is there, what it does not know is not.
+// hostOf makes the host that a problem could be of, so that Check can read it: what the problem
+// knows is there, what it does not know is not.
 func hostOf(p *plan.Problem) *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: p.Host}}
 	tenants := map[string]topology.CPUSet{}
@@ -69,7 +70,8 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 	l.Reserve.Cores, l.Reserve.Memory = &p.ReserveCores, new(lab.Bytes(0))
 	for i := range p.Requests {
 		r := &p.Requests[i]
-		n := lab.Node{Name: r.Name, CPUs: r.VCPUs, Memory: lab.Bytes(r.Pages) * lab.Bytes(p.PageBytes), SMT: lab.Auto, GuestNUMA: lab.Setting(r.GuestNUMA)}
+		n := lab.Node{Name: r.Name, CPUs: r.VCPUs, Memory: lab.Bytes(r.Pages) * lab.Bytes(p.PageBytes), SMT: lab.Auto,
+			GuestNUMA: lab.Setting(r.GuestNUMA)}
 		for _, w := range r.GPUs {
 			n.GPUs += w.Count
 		}
@@ -87,13 +89,15 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 		for _, i := range a.Requests {
 			names = append(names, p.Requests[i].Name)
 		}
-		l.Affinity = append(l.Affinity, lab.Affinity{Nodes: names, NUMA: lab.Togetherness(a.NUMA), NIC: lab.Togetherness(a.NIC)})
+		l.Affinity = append(l.Affinity, lab.Affinity{Nodes: names, NUMA: lab.Togetherness(a.NUMA),
+			NIC: lab.Togetherness(a.NIC)})
 	}
 	return l
 }
 
-// fillIn adds what the search does not look at and a plan needs, the indexes of virtual functions, and takes back what no problem of New has: a node that is away from
-// itself. It reports whether the problem could be one of a lab, which has no lab node without memory.
+// fillIn adds what the search does not look at and a plan needs, the indexes of virtual functions,
+// and takes back what no problem of New has: a node that is away from itself. It reports whether
+// the problem could be one of a lab, which has no lab node without memory.
 func fillIn(p *plan.Problem) bool {
 	for i := range p.NUMANodes {
 		p.NUMANodes[i].Distances[i] = 10
@@ -112,7 +116,8 @@ func fillIn(p *plan.Problem) bool {
 	return true
 }
 
-// Thousands of random problems, as odd as they come: whatever the search finds makes a plan in which the checker, which shares no code with it, finds no fault.
+// Thousands of random problems, as odd as they come: whatever the search finds makes a plan in
+// which the checker, which shares no code with it, finds no fault.
 func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	t.Parallel()
 	const small, mixed = 8000, 300
@@ -138,7 +143,8 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				h, l := hostOf(p), labOfProblem(p)
-				c := &solved{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})}
+				c := &solved{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound,
+					Optimal: r.Optimal, Stopped: r.Stopped})}
 				c.judge(prefixed{t, fmt.Sprintf("seed %d: ", seed)})
 				planned++
 				if r.Optimal {

@@ -20,12 +20,15 @@ import (
 
 const webUUID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 
-// web has cores 8 to 11 of node 1 with both threads, 8 GiB in pages of 1 GiB there, its emulator on core 31, and GPU 1 of the EPYC machine with its audio function.
+// web has cores 8 to 11 of node 1 with both threads, 8 GiB in pages of 1 GiB there, its emulator on
+// core 31, and GPU 1 of the EPYC machine with its audio function.
 func web() topology.Tenant {
-	t := topology.Tenant{Name: "web", UUID: webUUID, State: "running", VCPUs: 8, MemoryBytes: new(uint64(8 * gib)), Hugepages: new(uint64(gib)),
+	t := topology.Tenant{Name: "web", UUID: webUUID, State: "running", VCPUs: 8, MemoryBytes: new(uint64(8 * gib)),
+		Hugepages:   new(uint64(gib)),
 		MemoryNodes: new(topology.CPUs(1)), MemoryMode: "strict", EmulatorCPUs: new(topology.CPUs(31, 63)),
 		Devices: []topology.TenantDevice{
-			{PCI: topology.PCIAddr{Bus: 0x21}, Managed: true}, {PCI: topology.PCIAddr{Bus: 0x21, Function: 1}, Managed: true}}}
+			{PCI: topology.PCIAddr{Bus: 0x21}, Managed: true}, {PCI: topology.PCIAddr{Bus: 0x21, Function: 1},
+				Managed: true}}}
 	for v := range 8 {
 		t.Pins = append(t.Pins, topology.Pin{VCPU: v, CPUs: topology.CPUs(8 + v/2 + 32*(v%2))})
 	}
@@ -85,12 +88,15 @@ func TestALabBesideATenant(t *testing.T) {
 		if cpus := topology.CPUs(n.VCPUs...); cpus.Overlaps(held) || n.EmulatorCPUs.Overlaps(held) {
 			t.Errorf("%s is on CPUs %s and %s, of which web has %s", n.Name, cpus, n.EmulatorCPUs, held)
 		}
-		if !slices.Contains(n.Devices, "0000:06:00.0") || slices.ContainsFunc(n.Devices, func(d string) bool { return strings.HasPrefix(d, "0000:21:") }) {
+		if !slices.Contains(n.Devices, "0000:06:00.0") || slices.ContainsFunc(n.Devices, func(d string) bool {
+			return strings.HasPrefix(d, "0000:21:")
+		}) {
 			t.Errorf("%s gets %v; want GPU 0000:06:00.0, because web has the other", n.Name, n.Devices)
 		}
 	}
 	if k := c.pl.Housekeeping; !k.TenantCPUs.Equal(held) || k.CPUs.Overlaps(held) || k.Cores != 32-5-8 {
-		t.Errorf("the host keeps %s (%d cores) beside %s of tenants; want 19 cores beside %s", k.CPUs, k.Cores, k.TenantCPUs, held)
+		t.Errorf("the host keeps %s (%d cores) beside %s of tenants; want 19 cores beside %s", k.CPUs, k.Cores,
+			k.TenantCPUs, held)
 	}
 }
 
@@ -98,7 +104,8 @@ func TestALabBesideATenant(t *testing.T) {
 func TestTheMemoryOfATenantIsGone(t *testing.T) {
 	t.Parallel()
 	h := machine{desc: "pack:1 numa:2 core:8 pu:2", gib: []int{32, 32}}.host(t)
-	h.Tenants = []topology.Tenant{{Name: "db", VCPUs: 2, Pins: []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(0)}, {VCPU: 1, CPUs: topology.CPUs(1)}},
+	h.Tenants = []topology.Tenant{{Name: "db", VCPUs: 2, Pins: []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(0)},
+		{VCPU: 1, CPUs: topology.CPUs(1)}},
 		MemoryBytes: new(uint64(30 * gib)), MemoryNodes: new(topology.CPUs(0))}}
 	l := with(labOf(2, cpus(4), memory(16*lab.GiB)), reserve(1))
 	c := proved(t, h, l, plan.Options{})
@@ -134,7 +141,9 @@ func TestTenantsFromLibvirtAndFromAFileAreTheSame(t *testing.T) {
 		t.Errorf("written down: %s", diff)
 	}
 	written.Tenants = nil
-	got = proved(t, written, besideWeb(func(l *lab.Lab) { l.Tenants = "tenants.json" }), plan.Options{HostName: "epyc", Tenants: []topology.Tenant{web()}})
+	got = proved(t, written, besideWeb(func(l *lab.Lab) {
+		l.Tenants = "tenants.json"
+	}), plan.Options{HostName: "epyc", Tenants: []topology.Tenant{web()}})
 	if diff := cmp.Diff(jsonText(t, want.pl), jsonText(t, got.pl)); diff != "" {
 		t.Errorf("from a file: %s", diff)
 	}
@@ -181,7 +190,9 @@ func TestTenantsThatAreOffOrFloat(t *testing.T) {
 func TestATenantThatCameAfterThePlan(t *testing.T) {
 	t.Parallel()
 	h := epyc(t)
-	c := proved(t, h, besideWeb(func(l *lab.Lab) { l.Nodes[0].GPURequests = []lab.DeviceRequest{at("0000:21:00.0")} }), plan.Options{})
+	c := proved(t, h, besideWeb(func(l *lab.Lab) {
+		l.Nodes[0].GPURequests = []lab.DeviceRequest{at("0000:21:00.0")}
+	}), plan.Options{})
 	late := web()
 	late.Pins = []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(c.pl.Nodes[0].VCPUs[0])}}
 	h.Tenants = []topology.Tenant{late}
@@ -203,7 +214,8 @@ func TestATenantInTheWay(t *testing.T) {
 	}
 }
 
-// whyNot returns what is said of a lab that cannot be placed: by New, where that is seen in the request alone, or by Conflict.
+// whyNot returns what is said of a lab that cannot be placed: by New, where that is seen in the
+// request alone, or by Conflict.
 func whyNot(t *testing.T, h *topology.Host, l *lab.Lab) string {
 	t.Helper()
 	c, err := solve(t, h, l, plan.Options{}, search.Options{})

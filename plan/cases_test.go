@@ -30,8 +30,9 @@ type solver interface {
 	Context() context.Context
 }
 
-// solve goes the whole way from a host and a lab to a plan, and checks what is so of every plan: its own checker finds no fault, its cost is the sum of its terms,
-// and it says the same when it is read back from its JSON. err is that of New or Solve.
+// solve goes the whole way from a host and a lab to a plan, and checks what is so of every plan:
+// its own checker finds no fault, its cost is the sum of its terms, and it says the same when it is
+// read back from its JSON. err is that of New or Solve.
 func solve(t solver, h *topology.Host, l *lab.Lab, o plan.Options, s search.Options) (*solved, error) {
 	t.Helper()
 	p, err := plan.New(h, l, o)
@@ -42,7 +43,8 @@ func solve(t solver, h *topology.Host, l *lab.Lab, o plan.Options, s search.Opti
 	if err != nil {
 		return &solved{h: h, l: l, p: p}, err
 	}
-	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped})
 	c := &solved{h, l, p, r, pl}
 	c.judge(t)
 	return c, nil
@@ -58,7 +60,8 @@ func (c *solved) judge(t tester) {
 		t.Errorf("the plan costs %d, its terms add up to %d, the search says %d", c.pl.Cost, got, c.r.Cost)
 	}
 	if c.pl.Bound > c.pl.Cost || c.pl.Optimal != (c.pl.Bound == c.pl.Cost) || c.pl.Optimal == (c.pl.Stopped != "") {
-		t.Errorf("cost %d, bound %d, optimal %v, stopped %q: want a proof, or what stopped it", c.pl.Cost, c.pl.Bound, c.pl.Optimal, c.pl.Stopped)
+		t.Errorf("cost %d, bound %d, optimal %v, stopped %q: want a proof, or what stopped it", c.pl.Cost, c.pl.Bound,
+			c.pl.Optimal, c.pl.Stopped)
 	}
 	text := planJSON(t, c.pl)
 	var back plan.Plan
@@ -91,7 +94,8 @@ func proved(t solver, h *topology.Host, l *lab.Lab, o plan.Options) *solved {
 		t.Fatalf("%v", err)
 	}
 	if !c.pl.Optimal {
-		t.Errorf("cost %d, bound %d after %d steps (%s); want it proved", c.pl.Cost, c.pl.Bound, c.r.Steps, c.pl.Stopped)
+		t.Errorf("cost %d, bound %d after %d steps (%s); want it proved", c.pl.Cost, c.pl.Bound, c.r.Steps,
+			c.pl.Stopped)
 	}
 	return c
 }

@@ -11,14 +11,18 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Check judges a plan by the rules of docs/planner.md alone. It returns nil where they all hold, else every fault at once (errors.Join), a line each, that names
-// the lab node, what is wrong, what is there and what should be.
+// Check judges a plan by the rules of docs/planner.md alone. It returns nil where they all hold,
+// else every fault at once (errors.Join), a line each, that names the lab node, what is wrong, what
+// is there and what should be.
 //
-// It shares no code with Evaluate, the search or Assemble: cores, NUMA nodes, distances, L3 caches, tenants and IOMMU groups are read from the host again, and only
-// where the host does not tell are they those of the problem. The problem is believed in what was asked for, which devices answer it, capacities, paths and weights.
-// Where host and problem tell of a different machine, that is a fault too.
+// It shares no code with Evaluate, the search or Assemble: cores, NUMA nodes, distances, L3 caches,
+// tenants and IOMMU groups are read from the host again, and only where the host does not tell are
+// they those of the problem. The problem is believed in what was asked for, which devices answer
+// it, capacities, paths and weights. Where host and problem tell of a different machine, that is a
+// fault too.
 //
-// A plan may be old, or from a file: Check takes whatever a Plan can hold. Against a newer host it names the tenants that have moved onto its CPUs or devices.
+// A plan may be old, or from a file: Check takes whatever a Plan can hold. Against a newer host it
+// names the tenants that have moved onto its CPUs or devices.
 func Check(h *topology.Host, l *lab.Lab, p *Problem, pl *Plan) error {
 	switch {
 	case h == nil:
@@ -36,7 +40,8 @@ func Check(h *topology.Host, l *lab.Lab, p *Problem, pl *Plan) error {
 	}
 	for i := range p.Requests {
 		if p.Requests[i].Name != l.Nodes[i].Name {
-			return fmt.Errorf("plan: check: request %d of the problem is of %q, the lab has %q there", i, p.Requests[i].Name, l.Nodes[i].Name)
+			return fmt.Errorf("plan: check: request %d of the problem is of %q, the lab has %q there", i,
+				p.Requests[i].Name, l.Nodes[i].Name)
 		}
 	}
 	c := &checker{h: h, l: l, p: p, pl: pl}
@@ -105,7 +110,8 @@ func (c *checker) err() error {
 	return errors.Join(c.faults...)
 }
 
-// printable returns a name from outside as messages show it: as it is, but quoted where a character of it could steer a terminal or forge a line.
+// printable returns a name from outside as messages show it: as it is, but quoted where a character
+// of it could steer a terminal or forge a line.
 func printable(s string) string {
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return strconv.Quote(s)
@@ -176,7 +182,8 @@ func (c *checker) affinity() {
 		for k, i := range requests {
 			for _, j := range requests[k+1:] {
 				key := fmt.Sprint(min(i, j), max(i, j), numa, nic)
-				if i == j || seen[key] || min(i, j) < 0 || max(i, j) >= len(c.nodes) || c.nodes[i] == nil || c.nodes[j] == nil {
+				if i == j || seen[key] || min(i, j) < 0 || max(i, j) >= len(c.nodes) || c.nodes[i] == nil ||
+					c.nodes[j] == nil {
 					continue
 				}
 				seen[key] = true
@@ -246,7 +253,8 @@ func numbersOf[T any](list []T, number func(T) int) []int {
 func (c *checker) proof() {
 	pl := c.pl
 	if pl.Bound > pl.Cost {
-		c.fault("bound: have %d, above the cost of %d; a bound is never more than a cost that was reached", pl.Bound, pl.Cost)
+		c.fault("bound: have %d, above the cost of %d; a bound is never more than a cost that was reached", pl.Bound,
+			pl.Cost)
 	}
 	switch {
 	case pl.Optimal && pl.Bound != pl.Cost:

@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// vcpus checks how many virtual CPUs there are and that each has a host CPU of its own, on cores of its own, siblings side by side. It marks whose each core is.
+// vcpus checks how many virtual CPUs there are and that each has a host CPU of its own, on cores of
+// its own, siblings side by side. It marks whose each core is.
 func (c *checker) vcpus() {
 	holder := map[int]int{} // of each CPU
 	for i, n := range c.nodes {
@@ -48,7 +49,8 @@ func (c *checker) vcpus() {
 				k.owner = i
 				c.found[i].cores = append(c.found[i].cores, k)
 			} else if k.owner != i {
-				c.of(i, "vcpu %d: host CPU %d is a thread of core %d, another one of which %s has; a core has one owner", v, cpu, k.id, c.name(k.owner))
+				c.of(i, "vcpu %d: host CPU %d is a thread of core %d, another one of which %s has; a core has "+
+					"one owner", v, cpu, k.id, c.name(k.owner))
 			}
 		}
 		slices.SortFunc(c.found[i].cores, func(a, b *coreView) int { return cmp.Compare(a.id, b.id) })
@@ -79,11 +81,13 @@ func (c *checker) siblings(i int, n *Node) {
 			group = v - v%t
 		}
 		if group != v-v%t {
-			c.of(i, "vcpu %d: host CPU %d is a sibling of that of vcpu %d; want siblings side by side, %d a core", v, cpu, group, t)
+			c.of(i, "vcpu %d: host CPU %d is a sibling of that of vcpu %d; want siblings side by side, %d a core", v,
+				cpu, group, t)
 			return
 		}
 		if v%t > 0 && c.m.byCPU[n.VCPUs[v-1]] != k {
-			c.of(i, "vcpu %d: host CPU %d is no sibling of CPU %d before it; want %d threads of a core side by side", v, cpu, n.VCPUs[v-1], t)
+			c.of(i, "vcpu %d: host CPU %d is no sibling of CPU %d before it; want %d threads of a core side by side", v,
+				cpu, n.VCPUs[v-1], t)
 			return
 		}
 	}
@@ -148,7 +152,8 @@ func (c *checker) housekeeping() {
 	}
 	for _, node := range slices.Sorted(maps.Keys(reserve)) {
 		if onNode[node] < reserve[node] {
-			c.fault("housekeeping: %d cores are left over on NUMA node %d, the reserve there is %d", onNode[node], node, reserve[node])
+			c.fault("housekeeping: %d cores are left over on NUMA node %d, the reserve there is %d", onNode[node], node,
+				reserve[node])
 		}
 	}
 	for _, pkg := range c.p.Packages {
@@ -203,7 +208,8 @@ func (c *checker) ownThreads(free topology.CPUSet) {
 		if n.EmulatorCPUs.IsEmpty() {
 			c.of(i, "emulator_cpus: have none, want housekeeping CPUs")
 		} else if have, best := c.farOf(own, n.EmulatorCPUs), c.farOf(own, free); have > best {
-			c.of(i, "emulator_cpus: CPUs %s are %d away, housekeeping CPUs that are %d away are left", n.EmulatorCPUs, have+localDistance, best+localDistance)
+			c.of(i, "emulator_cpus: CPUs %s are %d away, housekeeping CPUs that are %d away are left", n.EmulatorCPUs,
+				have+localDistance, best+localDistance)
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// devices checks who gets which: as asked, from those that may be given, each to one lab node, with all that cannot be taken apart.
+// devices checks who gets which: as asked, from those that may be given, each to one lab node, with
+// all that cannot be taken apart.
 func (c *checker) devices() {
 	index := map[[2]string]int{}
 	for d := range c.p.Devices {
@@ -103,7 +104,8 @@ func (c *checker) onHost(i int, dev *Device) {
 	if !found {
 		c.of(i, "cards: the host has no %s %s", dev.Kind, dev.ID)
 	}
-	if node != nil && len(c.m.nodes) > 1 && slices.Contains(c.m.nodes, *node) && (dev.NUMANode == nil || *dev.NUMANode != *node) {
+	if node != nil && len(c.m.nodes) > 1 && slices.Contains(c.m.nodes, *node) && (dev.NUMANode == nil ||
+		*dev.NUMANode != *node) {
 		c.fault("problem: %s is on NUMA node %s, the host says %d", dev.ID, known(dev.NUMANode), *node)
 	}
 }
@@ -137,7 +139,8 @@ func (c *checker) place(i int, n *Node, card *NodeDevice, dev *Device) {
 		}
 	}
 	if far(*card.Cell) > far(best) {
-		c.of(i, "cards: %s is on NUMA node %d: have cell %d, want cell %d, which is nearer", card.ID, *dev.NUMANode, *card.Cell, best)
+		c.of(i, "cards: %s is on NUMA node %d: have cell %d, want cell %d, which is nearer", card.ID, *dev.NUMANode,
+			*card.Cell, best)
 	}
 }
 
@@ -175,7 +178,8 @@ func (c *checker) answer(i int, what string, have []int, wants []Want) {
 			for k := range wants {
 				texts = append(texts, strconv.Quote(wants[k].Text))
 			}
-			c.of(i, "%s: %s is not among what was asked for: %s", what, c.p.Devices[have[d]].ID, strings.Join(texts, ", "))
+			c.of(i, "%s: %s is not among what was asked for: %s", what, c.p.Devices[have[d]].ID,
+				strings.Join(texts, ", "))
 			return
 		}
 	}
@@ -222,7 +226,8 @@ func (c *checker) functions(i int, n *Node) {
 			name = c.vfName(card.ID, *card.VF)
 		}
 		if len(card.Functions) > 0 && card.Functions[0] != name {
-			c.of(i, "cards: %s: the first function is %s, want %s itself", printable(card.ID), printable(card.Functions[0]), printable(name))
+			c.of(i, "cards: %s: the first function is %s, want %s itself", printable(card.ID),
+				printable(card.Functions[0]), printable(name))
 		}
 		ofCards[name] = true
 		for _, fn := range card.Functions {
@@ -295,7 +300,8 @@ func (c *checker) exclusive() {
 			}
 			b := c.p.Devices[d].Bundle
 			if other, taken := bundle[b]; taken && other != i {
-				c.of(i, "cards: %s can only go together with %s, which %s has", c.p.Devices[d].ID, c.p.Devices[through[b]].ID, c.name(other))
+				c.of(i, "cards: %s can only go together with %s, which %s has", c.p.Devices[d].ID,
+					c.p.Devices[through[b]].ID, c.name(other))
 			} else {
 				bundle[b], through[b] = i, d
 			}

@@ -10,9 +10,11 @@ import (
 
 // A checkCase is a host, a lab, the problem of both and a plan for it, all written out by hand.
 //
-// The host has two packages, which are its NUMA nodes 0 and 1, of 6 cores each; core c has the CPUs c and c+12; three cores share an L3. On node 0 are GPU
-// 06:00.0 with its audio function 06:00.1 and GPU 07:00.0, tied by IOMMU group 14, and NIC 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0 with virtual
-// functions. Tenant web has core 3 and virtual function 0. The host boots from an NVMe disk on node 0.
+// The host has two packages, which are its NUMA nodes 0 and 1, of 6 cores each; core c has the CPUs
+// c and c+12; three cores share an L3. On node 0 are GPU 06:00.0 with its audio function 06:00.1
+// and GPU 07:00.0, tied by IOMMU group 14, and NIC 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0
+// with virtual functions. Tenant web has core 3 and virtual function 0. The host boots from an NVMe
+// disk on node 0.
 type checkCase struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -39,15 +41,18 @@ func checkHost() *topology.Host {
 	h.CPUs.Online = topology.CPURange(0, 23)
 	for node := range 2 {
 		cpus := topology.CPURange(6*node, 6*node+5).Union(topology.CPURange(12+6*node, 12+6*node+5))
-		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: node, CPUs: cpus, MemoryBytes: new(uint64(16 * checkGiB)),
-			Distances: [][]int{{10, 21}, {21, 10}}[node]})
+		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: node, CPUs: cpus,
+			MemoryBytes: new(uint64(16 * checkGiB)),
+			Distances:   [][]int{{10, 21}, {21, 10}}[node]})
 		h.Packages = append(h.Packages, topology.Package{ID: node, CPUs: cpus})
 	}
 	for c := range 12 {
-		h.Cores = append(h.Cores, topology.Core{ID: c, Package: new(c / 6), NUMANode: new(c / 6), L3: new(c / 3), CPUs: topology.CPUs(c, c+12)})
+		h.Cores = append(h.Cores, topology.Core{ID: c, Package: new(c / 6), NUMANode: new(c / 6), L3: new(c / 3),
+			CPUs: topology.CPUs(c, c+12)})
 	}
 	pci := func(addr string, class topology.ID24, node, group int) {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: checkAddr(addr), Class: &class, NUMANode: &node, IOMMUGroup: &group})
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: checkAddr(addr), Class: &class, NUMANode: &node,
+			IOMMUGroup: &group})
 	}
 	pci("0000:00:01.0", 0x060400, 0, 14)
 	pci("0000:01:00.0", 0x010802, 0, 1)
@@ -67,15 +72,18 @@ func checkHost() *topology.Host {
 	}
 	gpu := func(addr string, node int, functions ...topology.PCIAddr) {
 		a := checkAddr(addr)
-		h.GPUs = append(h.GPUs, topology.GPU{Address: &a, Functions: append([]topology.PCIAddr{a}, functions...), NUMANode: &node})
+		h.GPUs = append(h.GPUs, topology.GPU{Address: &a, Functions: append([]topology.PCIAddr{a}, functions...),
+			NUMANode: &node})
 	}
 	gpu("0000:06:00.0", 0, checkAddr("0000:06:00.1"))
 	gpu("0000:07:00.0", 0)
 	gpu("0000:81:00.0", 1)
 	h.NICs = []topology.NIC{
 		{Address: new(checkAddr("0000:05:00.0")), NUMANode: new(0), Netdevs: []string{"p5"}},
-		{Address: &pf, NUMANode: new(1), Netdevs: []string{"p41"}, SRIOV: &topology.SRIOV{Total: new(6), Enabled: new(2), VFs: []topology.VF{
-			{Index: 0, Address: new(checkAddr("0000:41:00.2"))}, {Index: 1, Address: new(checkAddr("0000:41:00.3"))}}}},
+		{Address: &pf, NUMANode: new(1), Netdevs: []string{"p41"}, SRIOV: &topology.SRIOV{Total: new(6),
+			Enabled: new(2), VFs: []topology.VF{
+				{Index: 0, Address: new(checkAddr("0000:41:00.2"))},
+				{Index: 1, Address: new(checkAddr("0000:41:00.3"))}}}},
 	}
 	h.Storage = []topology.Disk{{Name: "nvme0n1", PCI: new(checkAddr("0000:01:00.0")), Mounts: []string{"/"}}}
 	h.Tenants = []topology.Tenant{{Name: "web", VCPUs: 2,
@@ -95,8 +103,9 @@ func checkNICs(node, ports int) []lab.NIC {
 
 func checkLab() *lab.Lab {
 	node := func(i, cpus int, memory lab.Bytes, ports, vfs, gpus int, smt lab.Setting) lab.Node {
-		return lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: cpus, Memory: memory, NICs: checkNICs(i, ports), VFs: vfs, GPUs: gpus,
-			SMT: smt, GuestNUMA: lab.Auto}
+		return lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: cpus, Memory: memory, NICs: checkNICs(i, ports), VFs: vfs,
+			GPUs: gpus,
+			SMT:  smt, GuestNUMA: lab.Auto}
 	}
 	return &lab.Lab{
 		Name: "pair", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesAuto, Tenants: lab.TenantsRead,
@@ -110,29 +119,42 @@ func checkLab() *lab.Lab {
 
 func checkProblem() *Problem {
 	p := &Problem{
-		Schema: ProblemSchema, Lab: "pair", Host: "two packages", Workload: lab.WorkloadMixed, PageBytes: checkGiB, HugepageBytes: 1 << 30, ReserveCores: 2,
+		Schema: ProblemSchema, Lab: "pair", Host: "two packages", Workload: lab.WorkloadMixed, PageBytes: checkGiB,
+		HugepageBytes: 1 << 30, ReserveCores: 2,
 		NUMANodes: []NUMANode{
 			{ID: 0, Distances: []int{10, 21}, Pages: new(int64(14))},
 			{ID: 1, Distances: []int{21, 10}, Pages: new(int64(14)), ReserveCores: 1}},
 		Packages: []Package{{ID: 0, Busy: "disk nvme0n1 (/)"}, {ID: 1}},
 		Devices: []Device{
-			{ID: "0000:06:00.0", Kind: KindGPU, NUMANode: new(0), Bundle: 0, Functions: []string{"0000:06:00.0", "0000:06:00.1", "0000:07:00.0"}, Whole: true},
-			{ID: "0000:07:00.0", Kind: KindGPU, NUMANode: new(0), Bundle: 0, Functions: []string{"0000:07:00.0", "0000:06:00.0", "0000:06:00.1"}, Whole: true},
-			{ID: "0000:81:00.0", Kind: KindGPU, NUMANode: new(1), Bundle: 1, Functions: []string{"0000:81:00.0"}, Whole: true},
-			{ID: "0000:05:00.0", Kind: KindNIC, NUMANode: new(0), Bundle: 2, Functions: []string{"0000:05:00.0"}, Whole: true, RateMbps: 100_000, RDMA: true},
+			{ID: "0000:06:00.0", Kind: KindGPU, NUMANode: new(0), Bundle: 0, Functions: []string{"0000:06:00.0",
+				"0000:06:00.1", "0000:07:00.0"}, Whole: true},
+			{ID: "0000:07:00.0", Kind: KindGPU, NUMANode: new(0), Bundle: 0, Functions: []string{"0000:07:00.0",
+				"0000:06:00.0", "0000:06:00.1"}, Whole: true},
+			{ID: "0000:81:00.0", Kind: KindGPU, NUMANode: new(1), Bundle: 1, Functions: []string{"0000:81:00.0"},
+				Whole: true},
+			{ID: "0000:05:00.0", Kind: KindNIC, NUMANode: new(0), Bundle: 2, Functions: []string{"0000:05:00.0"},
+				Whole: true, RateMbps: 100_000, RDMA: true},
 			{ID: "0000:41:00.0", Kind: KindNIC, NUMANode: new(1), Bundle: 3, Functions: []string{"0000:41:00.0"},
-				Refused: "of its virtual function 0 (0000:41:00.2): tenant web holds it", RateMbps: 25_000, RDMA: true, VFs: 5, FreeVFs: []int{1, 2, 3, 4, 5}}},
+				Refused: "of its virtual function 0 (0000:41:00.2): tenant web holds it", RateMbps: 25_000, RDMA: true,
+				VFs: 5, FreeVFs: []int{1, 2, 3, 4, 5}}},
 		Paths: []PairPath{
-			{A: 0, B: 1, Class: "PXB", Steps: 1}, {A: 0, B: 2, Class: "SYS", Steps: 4}, {A: 1, B: 2, Class: "SYS", Steps: 4},
-			{A: 0, B: 3, Class: "PHB", Steps: 2}, {A: 1, B: 3, Class: "PHB", Steps: 2}, {A: 2, B: 3, Class: "SYS", Steps: 4},
-			{A: 0, B: 4, Class: "SYS", Steps: 4}, {A: 1, B: 4, Class: "SYS", Steps: 4}, {A: 2, B: 4, Class: "NODE", Steps: 3}},
+			{A: 0, B: 1, Class: "PXB", Steps: 1}, {A: 0, B: 2, Class: "SYS", Steps: 4},
+			{A: 1, B: 2, Class: "SYS", Steps: 4},
+			{A: 0, B: 3, Class: "PHB", Steps: 2}, {A: 1, B: 3, Class: "PHB", Steps: 2},
+			{A: 2, B: 3, Class: "SYS", Steps: 4},
+			{A: 0, B: 4, Class: "SYS", Steps: 4}, {A: 1, B: 4, Class: "SYS", Steps: 4},
+			{A: 2, B: 4, Class: "NODE", Steps: 3}},
 		Requests: []Request{
 			{Name: "vm00", VCPUs: 4, Threads: 2, Cores: 2, Pages: 4, GuestNUMA: "auto", Class: 0,
-				GPUs: []Want{{Count: 2, Any: []int{0, 1, 2}, Text: "2"}}, NICs: []Want{{Count: 1, Any: []int{3}, Text: "1"}}},
+				GPUs: []Want{{Count: 2, Any: []int{0, 1, 2}, Text: "2"}},
+				NICs: []Want{{Count: 1, Any: []int{3}, Text: "1"}}},
 			{Name: "vm01", VCPUs: 2, Threads: 1, Cores: 2, Pages: 2, GuestNUMA: "auto", Class: 1,
-				GPUs: []Want{{Count: 1, Any: []int{0, 1, 2}, Text: "1"}}, VFs: []Want{{Count: 2, Any: []int{4}, Text: "2"}}},
-			{Name: "vm02", VCPUs: 4, Threads: 2, Cores: 2, Pages: 2, GuestNUMA: "auto", Class: 2, VFs: []Want{{Count: 1, Any: []int{4}, Text: "1"}}},
-			{Name: "vm03", VCPUs: 4, Threads: 2, Cores: 2, Pages: 2, GuestNUMA: "auto", Class: 2, VFs: []Want{{Count: 1, Any: []int{4}, Text: "1"}}}},
+				GPUs: []Want{{Count: 1, Any: []int{0, 1, 2}, Text: "1"}},
+				VFs:  []Want{{Count: 2, Any: []int{4}, Text: "2"}}},
+			{Name: "vm02", VCPUs: 4, Threads: 2, Cores: 2, Pages: 2, GuestNUMA: "auto", Class: 2,
+				VFs: []Want{{Count: 1, Any: []int{4}, Text: "1"}}},
+			{Name: "vm03", VCPUs: 4, Threads: 2, Cores: 2, Pages: 2, GuestNUMA: "auto", Class: 2,
+				VFs: []Want{{Count: 1, Any: []int{4}, Text: "1"}}}},
 		Affinity: []Affinity{{Requests: []int{0, 1}, NUMA: Different, NIC: Different}},
 		Weights:  DefaultWeights(lab.WorkloadMixed),
 	}
@@ -143,8 +165,9 @@ func checkProblem() *Problem {
 	return p
 }
 
-// checkPlan is worked out with pencil and paper from docs/planner.md. vm00 is all on node 0, vm01 on node 1, and vm02 and vm03 have a core on each; the
-// memory of vm03 is all on node 0, so that its guest has one cell.
+// checkPlan is worked out with pencil and paper from docs/planner.md. vm00 is all on node 0, vm01
+// on node 1, and vm02 and vm03 have a core on each; the memory of vm03 is all on node 0, so that
+// its guest has one cell.
 func checkPlan() *Plan {
 	memory := func(pages ...uint64) []NodeMemory {
 		var all []NodeMemory
@@ -156,47 +179,60 @@ func checkPlan() *Plan {
 		return all
 	}
 	vf := func(index, cell int, name string) NodeDevice {
-		return NodeDevice{ID: "0000:41:00.0", Kind: KindVF, VF: &index, Functions: []string{name}, NUMANode: new(1), Cell: &cell}
+		return NodeDevice{ID: "0000:41:00.0", Kind: KindVF, VF: &index, Functions: []string{name}, NUMANode: new(1),
+			Cell: &cell}
 	}
 	pl := &Plan{
 		Schema: Schema, Lab: "pair", Workload: lab.WorkloadMixed, Host: HostRef{Name: "two packages"}, Optimal: true,
-		Housekeeping: Housekeeping{CPUs: topology.CPUs(0, 10, 11, 12, 22, 23), Cores: 3, TenantCPUs: topology.CPUs(3, 15)},
+		Housekeeping: Housekeeping{CPUs: topology.CPUs(0, 10, 11, 12, 22, 23), Cores: 3, TenantCPUs: topology.CPUs(3,
+			15)},
 		Nodes: []Node{{
 			Name: "vm00", VCPUs: []int{1, 13, 2, 14}, Cores: 2, Threads: 2, SMT: true,
-			EmulatorCPUs: topology.CPUs(0, 12), IOThreadCPUs: topology.CPUs(0, 12), MemoryBytes: 4 * checkGiB, Memory: memory(4),
+			EmulatorCPUs: topology.CPUs(0, 12), IOThreadCPUs: topology.CPUs(0, 12), MemoryBytes: 4 * checkGiB,
+			Memory:  memory(4),
 			Cells:   []Cell{{NUMANodes: []int{0}, VCPUs: 4, Bytes: 4 * checkGiB, Distances: []int{10}}},
 			Devices: []string{"0000:06:00.0", "0000:06:00.1", "0000:07:00.0", "0000:05:00.0"},
 			Cards: []NodeDevice{
-				{ID: "0000:06:00.0", Kind: KindGPU, Functions: []string{"0000:06:00.0", "0000:06:00.1"}, NUMANode: new(0), Cell: new(0)},
-				{ID: "0000:07:00.0", Kind: KindGPU, Functions: []string{"0000:07:00.0"}, NUMANode: new(0), Cell: new(0)},
-				{ID: "0000:05:00.0", Kind: KindNIC, Functions: []string{"0000:05:00.0"}, NUMANode: new(0), Cell: new(0)}},
+				{ID: "0000:06:00.0", Kind: KindGPU, Functions: []string{"0000:06:00.0", "0000:06:00.1"},
+					NUMANode: new(0), Cell: new(0)},
+				{ID: "0000:07:00.0", Kind: KindGPU, Functions: []string{"0000:07:00.0"}, NUMANode: new(0),
+					Cell: new(0)},
+				{ID: "0000:05:00.0", Kind: KindNIC, Functions: []string{"0000:05:00.0"}, NUMANode: new(0),
+					Cell: new(0)}},
 			NICs: checkNICs(0, 1),
 		}, {
 			Name: "vm01", VCPUs: []int{6, 7}, Cores: 2, Threads: 1,
-			EmulatorCPUs: topology.CPUs(10, 22), IOThreadCPUs: topology.CPUs(10, 22), MemoryBytes: 2 * checkGiB, Memory: memory(0, 2),
+			EmulatorCPUs: topology.CPUs(10, 22), IOThreadCPUs: topology.CPUs(10, 22), MemoryBytes: 2 * checkGiB,
+			Memory:  memory(0, 2),
 			Cells:   []Cell{{NUMANodes: []int{1}, VCPUs: 2, Bytes: 2 * checkGiB, Distances: []int{10}}},
 			Devices: []string{"0000:81:00.0", "0000:41:00.3", "0000:41:00.0/vf2"},
 			Cards: []NodeDevice{
-				{ID: "0000:81:00.0", Kind: KindGPU, Functions: []string{"0000:81:00.0"}, NUMANode: new(1), Cell: new(0)},
+				{ID: "0000:81:00.0", Kind: KindGPU, Functions: []string{"0000:81:00.0"}, NUMANode: new(1),
+					Cell: new(0)},
 				vf(1, 0, "0000:41:00.3"), vf(2, 0, "0000:41:00.0/vf2")},
 			NICs: checkNICs(1, 2),
 		}, {
 			Name: "vm02", VCPUs: []int{4, 16, 8, 20}, Cores: 2, Threads: 2, SMT: true,
-			EmulatorCPUs: topology.CPUs(0, 12), IOThreadCPUs: topology.CPUs(0, 12), MemoryBytes: 2 * checkGiB, Memory: memory(1, 1), GuestNUMA: true,
+			EmulatorCPUs: topology.CPUs(0, 12), IOThreadCPUs: topology.CPUs(0, 12), MemoryBytes: 2 * checkGiB,
+			Memory: memory(1, 1), GuestNUMA: true,
 			Cells: []Cell{
 				{Cell: 0, NUMANodes: []int{0}, VCPUs: 2, Bytes: checkGiB, Distances: []int{10, 21}},
 				{Cell: 1, NUMANodes: []int{1}, FirstVCPU: 2, VCPUs: 2, Bytes: checkGiB, Distances: []int{21, 10}}},
-			Devices: []string{"0000:41:00.0/vf3"}, Cards: []NodeDevice{vf(3, 1, "0000:41:00.0/vf3")}, NICs: checkNICs(2, 1),
+			Devices: []string{"0000:41:00.0/vf3"}, Cards: []NodeDevice{vf(3, 1, "0000:41:00.0/vf3")},
+			NICs: checkNICs(2, 1),
 		}, {
 			Name: "vm03", VCPUs: []int{5, 17, 9, 21}, Cores: 2, Threads: 2, SMT: true,
 			EmulatorCPUs: topology.CPUs(11, 23), MemoryBytes: 2 * checkGiB, Memory: memory(2),
 			Cells:   []Cell{{NUMANodes: []int{0, 1}, VCPUs: 4, Bytes: 2 * checkGiB, Distances: []int{10}}},
-			Devices: []string{"0000:41:00.0/vf4"}, Cards: []NodeDevice{vf(4, 0, "0000:41:00.0/vf4")}, NICs: checkNICs(3, 1),
+			Devices: []string{"0000:41:00.0/vf4"}, Cards: []NodeDevice{vf(4, 0, "0000:41:00.0/vf4")},
+			NICs: checkNICs(3, 1),
 		}},
-		Hugepages:  []Hugepages{{NUMANode: 0, PageBytes: checkGiB, Count: 7}, {NUMANode: 1, PageBytes: checkGiB, Count: 3}},
-		VFs:        []PFCount{{PF: "0000:41:00.0", Count: 5, Lab: 4}},
-		KernelArgs: []string{"iommu=pt", "isolcpus=managed_irq,domain,1-2,4-9,13-14,16-21", "nohz_full=1-2,4-9,13-14,16-21", "hugepagesz=1G", "hugepages=0:7,1:3"},
-		KernelWhy:  []string{"", "", "", "", ""},
+		Hugepages: []Hugepages{{NUMANode: 0, PageBytes: checkGiB, Count: 7}, {NUMANode: 1, PageBytes: checkGiB,
+			Count: 3}},
+		VFs: []PFCount{{PF: "0000:41:00.0", Count: 5, Lab: 4}},
+		KernelArgs: []string{"iommu=pt", "isolcpus=managed_irq,domain,1-2,4-9,13-14,16-21",
+			"nohz_full=1-2,4-9,13-14,16-21", "hugepagesz=1G", "hugepages=0:7,1:3"},
+		KernelWhy: []string{"", "", "", "", ""},
 	}
 	term := func(node, name string, value, weight int64) {
 		t := Term{Node: node, Term: name, Value: value, Weight: weight, Cost: value * weight}

@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// groups checks against the host what cannot be taken apart or is somebody's: IOMMU groups, functions of a GPU, devices of tenants and of the host itself.
+// groups checks against the host what cannot be taken apart or is somebody's: IOMMU groups,
+// functions of a GPU, devices of tenants and of the host itself.
 func (c *checker) groups() {
 	owner := map[string]int{}
 	for i, n := range c.nodes {
@@ -33,7 +34,8 @@ func (c *checker) groups() {
 		first := groups[id][0]
 		for _, fn := range groups[id][1:] {
 			if a, b := of(first), of(fn); a != b {
-				c.fault("devices: IOMMU group %d: %s goes to %s and %s to %s; a group is not taken apart", id, first, c.name(a), fn, c.name(b))
+				c.fault("devices: IOMMU group %d: %s goes to %s and %s to %s; a group is not taken apart", id, first,
+					c.name(a), fn, c.name(b))
 			}
 		}
 	}
@@ -41,7 +43,8 @@ func (c *checker) groups() {
 		g := &c.h.GPUs[k]
 		for _, fn := range g.Functions {
 			if a, b := of(g.ID()), of(fn.String()); a >= 0 && a != b {
-				c.fault("devices: %s goes to %s and %s, a function of the same device, to %s", g.ID(), c.name(a), fn, c.name(b))
+				c.fault("devices: %s goes to %s and %s, a function of the same device, to %s", g.ID(), c.name(a), fn,
+					c.name(b))
 			}
 		}
 	}
@@ -51,7 +54,8 @@ func (c *checker) groups() {
 	}
 }
 
-// iommuGroups returns the functions of each group without bridges, which stay with the host, and without virtual functions, which go with their NIC.
+// iommuGroups returns the functions of each group without bridges, which stay with the host, and
+// without virtual functions, which go with their NIC.
 func (c *checker) iommuGroups() map[int][]string {
 	groups := map[int][]string{}
 	if on := c.h.IOMMU.Enabled; on != nil && !*on {
@@ -93,7 +97,8 @@ func (c *checker) needed(of func(string) int) {
 			continue
 		}
 		if i := of(disk.PCI.String()); i >= 0 {
-			c.of(i, "devices: %s has disk %s of the host, mounted on %s", disk.PCI, disk.Name, strings.Join(disk.Mounts, " "))
+			c.of(i, "devices: %s has disk %s of the host, mounted on %s", disk.PCI, disk.Name,
+				strings.Join(disk.Mounts, " "))
 		}
 	}
 }
@@ -113,7 +118,8 @@ func (c *checker) tenantDevices(of func(string) int) {
 			}
 			if parent, ok := pf[d.PCI]; ok {
 				if i := of(parent.String()); i >= 0 {
-					c.of(i, "devices: %s has a virtual function, %s, that belongs to tenant %q", parent, d.PCI, cmp.Or(t.Name, t.UUID, "without a name"))
+					c.of(i, "devices: %s has a virtual function, %s, that belongs to tenant %q", parent, d.PCI,
+						cmp.Or(t.Name, t.UUID, "without a name"))
 				}
 			}
 		}

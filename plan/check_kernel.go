@@ -9,8 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// kernelArgs checks that the kernel's arguments say the same as the plan, as far as they are there: a host may be prepared without them.
-// Source of their form: Documentation/admin-guide/kernel-parameters.txt.
+// kernelArgs checks that the kernel's arguments say the same as the plan, as far as they are there:
+// a host may be prepared without them. Source of their form:
+// Documentation/admin-guide/kernel-parameters.txt.
 func (c *checker) kernelArgs() {
 	if len(c.pl.KernelWhy) != len(c.pl.KernelArgs) {
 		c.fault("kernel_args: have %d reasons for %d arguments", len(c.pl.KernelWhy), len(c.pl.KernelArgs))
@@ -43,7 +44,8 @@ func (c *checker) kernelArgs() {
 	}
 }
 
-// cpuArg checks an argument with a list of CPUs. That of isolcpus may have flags before it: isolcpus=managed_irq,domain,2-31.
+// cpuArg checks an argument with a list of CPUs. That of isolcpus may have flags before it:
+// isolcpus=managed_irq,domain,2-31.
 func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	list := value
 	for name == "isolcpus" && list != "" && (list[0] < '0' || list[0] > '9') {
@@ -55,7 +57,8 @@ func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 		return
 	}
 	if !set.Equal(given) {
-		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes, and of tenants that are isolated", name, set, given)
+		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes, and of tenants that are "+
+			"isolated", name, set, given)
 	}
 }
 
@@ -72,7 +75,8 @@ func sizeArg(s string) (uint64, bool) {
 	return n << shift, err == nil
 }
 
-// pagesArg checks "hugepages=": by NUMA node (0:16,1:16), since Linux 5.16, or one number, which the kernel spreads evenly over the nodes with memory.
+// pagesArg checks "hugepages=": by NUMA node (0:16,1:16), since Linux 5.16, or one number, which
+// the kernel spreads evenly over the nodes with memory.
 func (c *checker) pagesArg(arg, value string, page uint64) {
 	want := map[int]int64{}
 	for _, pool := range c.pl.Hugepages {

@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A machineView is the host as the checker sees it: read from the host itself, and from the problem only where the host does not tell.
+// A machineView is the host as the checker sees it: read from the host itself, and from the problem
+// only where the host does not tell.
 type machineView struct {
 	cores  []*coreView       // by ID
 	byCPU  map[int]*coreView // of online CPUs
@@ -30,8 +31,8 @@ type coreView struct {
 	owner   int // request, -1: none
 }
 
-// SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to another where the host does not tell, and the most that fits
-// the table's bytes.
+// SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to
+// another where the host does not tell, and the most that fits the table's bytes.
 const (
 	localDistance  = 10
 	remoteDistance = 20
@@ -132,7 +133,8 @@ func (c *checker) readCores() {
 		hc := &c.h.Cores[i]
 		s := stated[hc.ID]
 		delete(stated, hc.ID)
-		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1, small: hc.Kind == topology.KindEfficiency, owner: -1}
+		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1, small: hc.Kind == topology.KindEfficiency,
+			owner: -1}
 		if hc.Package != nil {
 			k.pkg = max(-1, *hc.Package)
 		}
@@ -186,7 +188,8 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	return slices.Collect(cpus.All())
 }
 
-// believesTenants reports whether the host's own tenants count: not where the lab ignores them or names a file of others, which only the problem knows.
+// believesTenants reports whether the host's own tenants count: not where the lab ignores them or
+// names a file of others, which only the problem knows.
 func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
 
 // readTenants marks the cores that tenants hold: as the problem has it, and as the host has it now.
@@ -212,7 +215,8 @@ func (c *checker) readTenants() {
 	}
 }
 
-// heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all CPUs of the host is to be pinned to none.
+// heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all
+// CPUs of the host is to be pinned to none.
 func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	var all, held topology.CPUSet
 	for _, k := range c.m.cores {

@@ -32,8 +32,10 @@ func (c *checker) memory() {
 		if whole == 0 {
 			whole = page
 		}
-		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) || want-uint64(node.Memory) >= whole) {
-			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory), whole)
+		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) ||
+			want-uint64(node.Memory) >= whole) {
+			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory),
+				whole)
 		}
 		var sum uint64
 		last := -1
@@ -66,12 +68,14 @@ func (c *checker) memory() {
 func (c *checker) capacity(used map[int]uint64) {
 	for _, n := range c.p.NUMANodes {
 		if n.Pages != nil && used[n.ID]/c.p.PageBytes > uint64(max(0, *n.Pages)) {
-			c.fault("memory: lab nodes have %d pages of NUMA node %d, which can give %d", used[n.ID]/c.p.PageBytes, n.ID, *n.Pages)
+			c.fault("memory: lab nodes have %d pages of NUMA node %d, which can give %d", used[n.ID]/c.p.PageBytes,
+				n.ID, *n.Pages)
 		}
 	}
 	for i := range c.h.NUMANodes {
 		if n := &c.h.NUMANodes[i]; n.MemoryBytes != nil && used[n.ID] > *n.MemoryBytes {
-			c.fault("memory: lab nodes have %d bytes of NUMA node %d, the host has %d there", used[n.ID], n.ID, *n.MemoryBytes)
+			c.fault("memory: lab nodes have %d bytes of NUMA node %d, the host has %d there", used[n.ID], n.ID,
+				*n.MemoryBytes)
 		}
 	}
 }
@@ -82,15 +86,18 @@ func (c *checker) hugepages(used map[int]uint64) {
 	last := -1
 	for _, pool := range c.pl.Hugepages {
 		if pool.PageBytes != c.p.HugepageBytes {
-			c.fault("hugepages: pages of %d bytes on NUMA node %d, want %d", pool.PageBytes, pool.NUMANode, c.p.HugepageBytes)
+			c.fault("hugepages: pages of %d bytes on NUMA node %d, want %d", pool.PageBytes, pool.NUMANode,
+				c.p.HugepageBytes)
 		}
 		if pool.NUMANode <= last || pool.Count < 0 || pool.Held < 0 {
-			c.fault("hugepages: NUMA node %d: want each node once, in their order, with counts of 0 and up", pool.NUMANode)
+			c.fault("hugepages: NUMA node %d: want each node once, in their order, with counts of 0 and up",
+				pool.NUMANode)
 		}
 		last = max(last, pool.NUMANode)
 		have[pool.NUMANode] += pool.Count
 		if held := c.heldPages(pool.NUMANode); pool.Held < held {
-			c.fault("hugepages: NUMA node %d keeps %d that are in use, the host has %d in use", pool.NUMANode, pool.Held, held)
+			c.fault("hugepages: NUMA node %d keeps %d that are in use, the host has %d in use", pool.NUMANode,
+				pool.Held, held)
 		}
 	}
 	want := map[int]int64{}
@@ -144,7 +151,8 @@ func (c *checker) cells() {
 		}
 		c.cellDistances(i, n)
 		if !n.GuestNUMA && setting == lab.On && c.memoryNodes(n) > 1 {
-			c.of(i, "guest_numa: have false with memory on %d NUMA nodes, the lab asks for %q", c.memoryNodes(n), setting)
+			c.of(i, "guest_numa: have false with memory on %d NUMA nodes, the lab asks for %q", c.memoryNodes(n),
+				setting)
 		}
 	}
 }
@@ -153,7 +161,8 @@ func (c *checker) memoryNodes(n *Node) int {
 	return len(numbersOf(n.Memory, func(m NodeMemory) int { return m.NUMANode }))
 }
 
-// cellNodes returns the cell of each NUMA node of the host, and checks that they are those with cores or memory of the lab node, each once.
+// cellNodes returns the cell of each NUMA node of the host, and checks that they are those with
+// cores or memory of the lab node, each once.
 func (c *checker) cellNodes(i int, n *Node) map[int]int {
 	homes := map[int]int{}
 	for k, cell := range n.Cells {
@@ -205,7 +214,8 @@ func (c *checker) cellContents(i int, n *Node, homes map[int]int) {
 			continue // of a cell of memory alone, FirstVCPU means nothing
 		}
 		if cell.FirstVCPU != next || cell.VCPUs < 0 || cell.VCPUs > len(n.VCPUs)-next {
-			c.of(i, "cell %d: have %d vcpus from %d on, want them to follow those before, from %d, of %d", k, cell.VCPUs, cell.FirstVCPU, next, len(n.VCPUs))
+			c.of(i, "cell %d: have %d vcpus from %d on, want them to follow those before, from %d, of %d", k,
+				cell.VCPUs, cell.FirstVCPU, next, len(n.VCPUs))
 			return
 		}
 		for v := next; v < next+cell.VCPUs; v++ {
@@ -222,8 +232,9 @@ func (c *checker) cellContents(i int, n *Node, homes map[int]int) {
 	}
 }
 
-// cellHomes checks which of the host's NUMA nodes share a cell although the guest sees its nodes: only one without memory of the lab node joins another's, the
-// nearest with memory. Such a cell is named by the node with memory, which stands first.
+// cellHomes checks which of the host's NUMA nodes share a cell although the guest sees its nodes:
+// only one without memory of the lab node joins another's, the nearest with memory. Such a cell is
+// named by the node with memory, which stands first.
 func (c *checker) cellHomes(i int, n *Node, homes map[int]int) {
 	memory := numbersOf(n.Memory, func(m NodeMemory) int { return m.NUMANode })
 	if len(memory) == 0 {
@@ -234,9 +245,11 @@ func (c *checker) cellHomes(i int, n *Node, homes map[int]int) {
 			has := slices.Contains(memory, node)
 			switch {
 			case at == 0 && !has:
-				c.of(i, "cell %d: NUMA node %d has none of its memory; a cell stands for a node with memory first", k, node)
+				c.of(i, "cell %d: NUMA node %d has none of its memory; a cell stands for a node with memory first", k,
+					node)
 			case at > 0 && has:
-				c.of(i, "cell %d: NUMA nodes %d and %d both have memory; want a cell for each", k, cell.NUMANodes[0], node)
+				c.of(i, "cell %d: NUMA nodes %d and %d both have memory; want a cell for each", k, cell.NUMANodes[0],
+					node)
 			case at > 0:
 				best := memory[0]
 				for _, other := range memory {
@@ -245,14 +258,16 @@ func (c *checker) cellHomes(i int, n *Node, homes map[int]int) {
 					}
 				}
 				if c.m.distance(node, cell.NUMANodes[0]) > c.m.distance(node, best) {
-					c.of(i, "cell %d: the CPUs of NUMA node %d are in it, the nearest node with memory is %d, cell %d", k, node, best, homes[best])
+					c.of(i, "cell %d: the CPUs of NUMA node %d are in it, the nearest node with memory is %d, cell %d",
+						k, node, best, homes[best])
 				}
 			}
 		}
 	}
 }
 
-// cellDistances checks that the guest sees the distances of the host: between the first NUMA nodes that cells stand for.
+// cellDistances checks that the guest sees the distances of the host: between the first NUMA nodes
+// that cells stand for.
 func (c *checker) cellDistances(i int, n *Node) {
 	for k, cell := range n.Cells {
 		if len(cell.Distances) != len(n.Cells) {

@@ -14,11 +14,13 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// drawHost draws a host with everything that a term or rule is about: several NUMA nodes to a package, distances or none, L3 caches, small cores, CPUs that are
-// offline, tenants, devices on any node or none, IOMMU groups, virtual functions.
+// drawHost draws a host with everything that a term or rule is about: several NUMA nodes to a
+// package, distances or none, L3 caches, small cores, CPUs that are offline, tenants, devices on
+// any node or none, IOMMU groups, virtual functions.
 func drawHost(t *rapid.T) *topology.Host {
 	shape := rapid.SampledFrom([]string{
-		"pack:1 numa:1 l3:2 core:4 pu:2", "pack:2 numa:2 l3:2 core:2 pu:2", "pack:2 numa:1 l3:2 core:3 pu:1", "pack:1 numa:4 core:3 pu:2", "numa:2 pack:1 core:4 pu:4",
+		"pack:1 numa:1 l3:2 core:4 pu:2", "pack:2 numa:2 l3:2 core:2 pu:2", "pack:2 numa:1 l3:2 core:3 pu:1",
+		"pack:1 numa:4 core:3 pu:2", "numa:2 pack:1 core:4 pu:4",
 	}).Draw(t, "shape")
 	h, err := topology.Synthetic(shape)
 	if err != nil {
@@ -29,7 +31,8 @@ func drawHost(t *rapid.T) *topology.Host {
 			h.NUMANodes[i].MemoryBytes = new(uint64(rapid.IntRange(0, 24).Draw(t, "GiB")) * checkGiB)
 		}
 		if rapid.IntRange(0, 5).Draw(t, "hugepages in use") == 0 {
-			h.NUMANodes[i].Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20, Total: 9, Free: new(uint64(4))}, {SizeBytes: checkGiB, Total: 2, Free: new(uint64(1))}}
+			h.NUMANodes[i].Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20, Total: 9, Free: new(uint64(4))},
+				{SizeBytes: checkGiB, Total: 2, Free: new(uint64(1))}}
 		}
 		h.NUMANodes[i].Distances = nil
 		if rapid.IntRange(0, 4).Draw(t, "distances known") > 0 {
@@ -58,7 +61,8 @@ func drawHost(t *rapid.T) *topology.Host {
 		return new(rapid.IntRange(0, len(h.NUMANodes)-1).Draw(t, "node"))
 	}
 	function := func(a topology.PCIAddr, class topology.ID24, node *int) {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Class: &class, NUMANode: node, IOMMUGroup: new(rapid.IntRange(0, 20).Draw(t, "group"))})
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Class: &class, NUMANode: node,
+			IOMMUGroup: new(rapid.IntRange(0, 20).Draw(t, "group"))})
 	}
 	bus := 1
 	for range rapid.IntRange(0, 5).Draw(t, "gpus") {
@@ -75,7 +79,8 @@ func drawHost(t *rapid.T) *topology.Host {
 	for range rapid.IntRange(0, 4).Draw(t, "nics") {
 		a, n := at(bus, 0), node()
 		nic := topology.NIC{Address: &a, NUMANode: n, Netdevs: []string{fmt.Sprintf("p%d", bus)}, RDMA: []string{}}
-		nic.SpeedMbps = new(rapid.SampledFrom([]int64{100, 1000, 10_000, 25_000, 99_999, 100_000, 400_000}).Draw(t, "speed"))
+		nic.SpeedMbps = new(rapid.SampledFrom([]int64{100, 1000, 10_000, 25_000, 99_999, 100_000, 400_000}).Draw(t,
+			"speed"))
 		function(a, 0x020000, n)
 		if rapid.Bool().Draw(t, "rdma") {
 			nic.RDMA = []string{fmt.Sprintf("mlx5_%d", bus)}
@@ -100,9 +105,11 @@ func drawHost(t *rapid.T) *topology.Host {
 	}
 	if rapid.Bool().Draw(t, "tenant") {
 		first := rapid.IntRange(0, len(h.Cores)-1).Draw(t, "tenant core")
-		tenant := topology.Tenant{Name: "web", VCPUs: 1, MemoryBytes: new(uint64(checkGiB)), Pins: []topology.Pin{{CPUs: h.Cores[first].CPUs}}}
+		tenant := topology.Tenant{Name: "web", VCPUs: 1, MemoryBytes: new(uint64(checkGiB)),
+			Pins: []topology.Pin{{CPUs: h.Cores[first].CPUs}}}
 		if len(h.PCI) > 0 {
-			tenant.Devices = []topology.TenantDevice{{PCI: h.PCI[rapid.IntRange(0, len(h.PCI)-1).Draw(t, "tenant device")].Address}}
+			tenant.Devices = []topology.TenantDevice{{PCI: h.PCI[rapid.IntRange(0, len(h.PCI)-1).Draw(t,
+				"tenant device")].Address}}
 		}
 		h.Tenants = []topology.Tenant{tenant}
 	}
@@ -126,19 +133,25 @@ func drawLab(t *rapid.T, h *topology.Host) *lab.Lab {
 			vfs++
 		}
 	}
-	l := &lab.Lab{Name: "drawn", Workload: rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadCPUBandwidth}).Draw(t, "workload"),
-		Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.HugepagesAuto, lab.Hugepages2MiB, lab.HugepagesOff}).Draw(t, "pages"), Tenants: lab.TenantsRead}
+	l := &lab.Lab{Name: "drawn", Workload: rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency,
+		lab.WorkloadCPUBandwidth}).Draw(t, "workload"),
+		Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.HugepagesAuto, lab.Hugepages2MiB, lab.HugepagesOff}).Draw(t,
+			"pages"), Tenants: lab.TenantsRead}
 	for i := range rapid.IntRange(1, 3).Draw(t, "lab nodes") {
-		n := lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: rapid.IntRange(1, 6).Draw(t, "cpus"), Memory: lab.Bytes(rapid.IntRange(1, 8).Draw(t, "memory")) * lab.GiB,
-			GPUs: rapid.IntRange(0, min(2, len(h.GPUs))).Draw(t, "node gpus"), VFs: rapid.IntRange(0, min(2, vfs)).Draw(t, "node vfs"),
-			SMT: rapid.SampledFrom([]lab.Setting{lab.Auto, lab.Off}).Draw(t, "smt"), GuestNUMA: rapid.SampledFrom([]lab.Setting{lab.Auto, lab.On, lab.Off}).Draw(t, "guest numa")}
+		n := lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: rapid.IntRange(1, 6).Draw(t, "cpus"),
+			Memory:    lab.Bytes(rapid.IntRange(1, 8).Draw(t, "memory")) * lab.GiB,
+			GPUs:      rapid.IntRange(0, min(2, len(h.GPUs))).Draw(t, "node gpus"),
+			VFs:       rapid.IntRange(0, min(2, vfs)).Draw(t, "node vfs"),
+			SMT:       rapid.SampledFrom([]lab.Setting{lab.Auto, lab.Off}).Draw(t, "smt"),
+			GuestNUMA: rapid.SampledFrom([]lab.Setting{lab.Auto, lab.On, lab.Off}).Draw(t, "guest numa")}
 		n.NICs = checkNICs(i, n.VFs+rapid.IntRange(0, min(1, nics)).Draw(t, "node nics"))
 		l.Nodes = append(l.Nodes, n)
 	}
 	return l
 }
 
-// drawPlacement draws a placement that keeps the rules but is good for nothing else: any cores, any memory, any devices. It fails where luck does.
+// drawPlacement draws a placement that keeps the rules but is good for nothing else: any cores, any
+// memory, any devices. It fails where luck does.
 func drawPlacement(t *rapid.T, p *Problem) (*Placement, bool) {
 	pl := &Placement{}
 	var free []int
@@ -235,7 +248,8 @@ func drawPlacement(t *rapid.T, p *Problem) (*Placement, bool) {
 	return pl, len(free) >= p.ReserveCores
 }
 
-// TestCheckAgreesWithEvaluateAndAssemble compares two independent readings of docs/planner.md on plans that nobody chose.
+// TestCheckAgreesWithEvaluateAndAssemble compares two independent readings of docs/planner.md on
+// plans that nobody chose.
 func TestCheckAgreesWithEvaluateAndAssemble(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -283,7 +297,8 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 		pl   *Plan
 		want string
 	}{
-		{nil, c.l, c.p, c.pl, "no host"}, {c.h, nil, c.p, c.pl, "no lab"}, {c.h, c.l, nil, c.pl, "no problem"}, {c.h, c.l, c.p, nil, "no plan"},
+		{nil, c.l, c.p, c.pl, "no host"}, {c.h, nil, c.p, c.pl, "no lab"}, {c.h, c.l, nil, c.pl, "no problem"},
+		{c.h, c.l, c.p, nil, "no plan"},
 		{c.h, c.l, &Problem{}, c.pl, "the problem has pages of 0 bytes"},
 		{c.h, short, c.p, c.pl, "the problem has 4 requests, the lab 2 nodes"},
 		{c.h, other, c.p, c.pl, `request 1 of the problem is of "vm01", the lab has "vm07" there`},

@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestThePlansOfTheSearchPassTheChecker has the checker, which shares no code with it, judge the search on drawn hosts and labs.
+// TestThePlansOfTheSearchPassTheChecker has the checker, which shares no code with it, judge the
+// search on drawn hosts and labs.
 func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -34,7 +35,8 @@ func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 			t.Fatal(err)
 		}
 		checked++
-		pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+		pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+			Stopped: r.Stopped})
 		if err := plan.Check(h, l, p, pl); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +44,8 @@ func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Logf("%d plans", checked)
 }
 
-// TestTheCheckerJudgesPlansForRealMachines takes one machine whose cores and addresses are known, and one that is known by its GPU matrix alone.
+// TestTheCheckerJudgesPlansForRealMachines takes one machine whose cores and addresses are known,
+// and one that is known by its GPU matrix alone.
 func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -55,7 +58,8 @@ func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 		}
 		l := &lab.Lab{Name: "real", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesAuto, Tenants: lab.TenantsRead}
 		for i := range m.nodes {
-			l.Nodes = append(l.Nodes, lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: 8, Memory: 16 * lab.GiB, GPUs: m.gpus, NICs: []lab.NIC{{Name: "eth0"}},
+			l.Nodes = append(l.Nodes, lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: 8, Memory: 16 * lab.GiB,
+				GPUs: m.gpus, NICs: []lab.NIC{{Name: "eth0"}},
 				SMT: lab.Auto, GuestNUMA: lab.Auto})
 		}
 		p, err := plan.New(h, l, plan.Options{})
@@ -66,7 +70,8 @@ func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", m.file, err)
 		}
-		pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+		pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+			Stopped: r.Stopped})
 		if err := plan.Check(h, l, p, pl); err != nil {
 			t.Errorf("%s: %v", m.file, err)
 		}
@@ -115,7 +120,8 @@ func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 			}
 		}
 		for k := range set {
-			if rest := slices.Delete(slices.Clone(set), k, k+1); got.Minimal && len(rest) > 0 && !plan.Brute(plan.Derive(p, rest)) {
+			if rest := slices.Delete(slices.Clone(set), k, k+1); got.Minimal && len(rest) > 0 &&
+				!plan.Brute(plan.Derive(p, rest)) {
 				t.Errorf("%v: request %d can be left out", got, set[k])
 			}
 		}

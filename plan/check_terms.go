@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// terms computes every term of the cost from the plan's CPUs, memory and devices, as docs/planner.md defines them, and compares each and their sum.
+// terms computes every term of the cost from the plan's CPUs, memory and devices, as
+// docs/planner.md defines them, and compares each and their sum.
 func (c *checker) terms() {
 	var sum int64
 	for _, t := range c.pl.Terms {
 		sum += t.Cost
 		if t.Cost != t.Value*t.Weight {
-			c.fault("term %s: cost %d, want %d times %d, which is %d", termName(t), t.Cost, t.Value, t.Weight, t.Value*t.Weight)
+			c.fault("term %s: cost %d, want %d times %d, which is %d", termName(t), t.Cost, t.Value, t.Weight,
+				t.Value*t.Weight)
 		}
 	}
 	if sum != c.pl.Cost {
@@ -149,7 +151,8 @@ func (c *checker) recompute() []Term {
 	return append(all, c.inequality(own)...)
 }
 
-// part is the weight of one of n equal parts of a whole: to the nearest, half up, and 1 at least where the whole weighs anything.
+// part is the weight of one of n equal parts of a whole: to the nearest, half up, and 1 at least
+// where the whole weighs anything.
 func part(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -229,7 +232,8 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*PairPath, add
 	add(TermGPUGPUPath, steps, w.GPUGPUPath)
 }
 
-// deviceDistances adds up how far devices are from the nearest core and from all cores. One whose NUMA node is not known counts 0.
+// deviceDistances adds up how far devices are from the nearest core and from all cores. One whose
+// NUMA node is not known counts 0.
 func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int64) {
 	for _, d := range devices {
 		home := c.p.Devices[d].NUMANode
@@ -258,7 +262,8 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// memoryTerms returns how far pages are from the nearest core, added up, and how many are not where they are the share of.
+// memoryTerms returns how far pages are from the nearest core, added up, and how many are not where
+// they are the share of.
 func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	for node, pages := range f.pages {
 		least, _ := c.m.nearest(f.nodes, node)
@@ -267,7 +272,8 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	return far, c.misplaced(c.p.Requests[i].Pages, f)
 }
 
-// misplaced shares pages out in proportion to cores, rounded down, and counts those that a node has less than its share.
+// misplaced shares pages out in proportion to cores, rounded down, and counts those that a node has
+// less than its share.
 func (c *checker) misplaced(pages int64, f *footprint) int64 {
 	var cores int64
 	for _, n := range f.cores {
@@ -328,7 +334,8 @@ func (c *checker) inequality(own []int64) []Term {
 			}
 		}
 		if len(names) > 1 {
-			t := Term{Among: names, Term: TermUnequal, Value: (slices.Max(costs) - slices.Min(costs)) / 100, Weight: c.p.Weights.Unequal}
+			t := Term{Among: names, Term: TermUnequal, Value: (slices.Max(costs) - slices.Min(costs)) / 100,
+				Weight: c.p.Weights.Unequal}
 			t.Cost = t.Value * t.Weight
 			terms = append(terms, t)
 		}

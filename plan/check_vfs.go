@@ -34,7 +34,8 @@ func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
 	return nil
 }
 
-// virtual checks the virtual functions: no more than may be given, no index twice, none of a NIC that is given whole, and PFs that have to have enough of them.
+// virtual checks the virtual functions: no more than may be given, no index twice, none of a NIC
+// that is given whole, and PFs that have to have enough of them.
 func (c *checker) virtual() {
 	whole := map[int]int{} // bundle to lab node
 	for i := range c.found {

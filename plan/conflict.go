@@ -5,16 +5,22 @@ import (
 	"slices"
 )
 
-// Conflict finds out why a problem is infeasible. p has to be: the caller has proved it, and Conflict does not ask again. feasible says of other problems, all of them
-// parts of p or p with less asked for, whether they can be met; its error means that it could not tell, by which the answer may be larger than need be, never wrong.
+// Conflict finds out why a problem is infeasible. p has to be: the caller has proved it, and
+// Conflict does not ask again. feasible says of other problems, all of them parts of p or p with
+// less asked for, whether they can be met; its error means that it could not tell, by which the
+// answer may be larger than need be, never wrong.
 //
-// The set of lab nodes is irreducible: without any one of them the rest can be met. It is looked for where the counts of cores, pages and devices alone do not go
-// up first, then one lab node at a time, one of each class, and last by leaving lab nodes out one by one. Irreducible is not always the fewest: to try all sets would
-// take a call for each of them. The parts of what is asked for and the facts of the host are found by the same leaving out.
+// The set of lab nodes is irreducible: without any one of them the rest can be met. It is looked
+// for where the counts of cores, pages and devices alone do not go up first, then one lab node at a
+// time, one of each class, and last by leaving lab nodes out one by one. Irreducible is not always
+// the fewest: to try all sets would take a call for each of them. The parts of what is asked for
+// and the facts of the host are found by the same leaving out.
 //
-// It calls feasible at most 256 + 4 times the number of requests. When that, or ctx, comes to an end it answers with what it has. The same problem and the same
-// answers of feasible give the same Infeasible. An error is only ever that of ctx, when it was over before anything was known.
-func Conflict(ctx context.Context, p *Problem, feasible func(context.Context, *Problem) (bool, error)) (*Infeasible, error) {
+// It calls feasible at most 256 + 4 times the number of requests. When that, or ctx, comes to an
+// end it answers with what it has. The same problem and the same answers of feasible give the same
+// Infeasible. An error is only ever that of ctx, when it was over before anything was known.
+func Conflict(ctx context.Context, p *Problem, feasible func(context.Context, *Problem) (bool, error)) (*Infeasible,
+	error) {
 	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
 	counted := countedClash(p)
 	if counted == nil && ctx.Err() != nil {
@@ -75,7 +81,8 @@ func (c *conflict) cannot(keep []int, edits ...edit) bool {
 	return known && !ok
 }
 
-// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no search: a busy package keeps a core only if it has one.
+// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no
+// search: a busy package keeps a core only if it has one.
 func reserveFits(p *Problem) bool {
 	free, onNode := 0, map[int]int{}
 	for i := range p.Cores {
@@ -143,7 +150,8 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// prefix returns the shortest beginning of the requests that cannot be met. To ask for less is never harder, so that halving finds it.
+// prefix returns the shortest beginning of the requests that cannot be met. To ask for less is
+// never harder, so that halving finds it.
 func (c *conflict) prefix(all []int) []int {
 	low, high := 1, len(all) // all[:high] cannot be met
 	for low < high {
@@ -160,7 +168,8 @@ func (c *conflict) prefix(all []int) []int {
 // fewParts bounds the lab nodes of which the parts are tried one by one.
 const fewParts = 8
 
-// findParts finds out what of the requests plays a part. What a count has proved is kept if anything is: it is the simplest reason.
+// findParts finds out what of the requests plays a part. What a count has proved is kept if
+// anything is: it is the simplest reason.
 func (c *conflict) findParts(counted *clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
 	for k, a := range c.p.Affinity {
@@ -233,12 +242,15 @@ func (c *conflict) drop(e edit) bool {
 // asked reports whether any request of the conflict, or the host, asks for something.
 func (c *conflict) asked(what string) bool {
 	if what == DemandReserve {
-		return c.p.ReserveCores > 0 || slices.ContainsFunc(c.p.NUMANodes, func(n NUMANode) bool { return n.ReserveCores > 0 })
+		return c.p.ReserveCores > 0 || slices.ContainsFunc(c.p.NUMANodes, func(n NUMANode) bool {
+			return n.ReserveCores > 0
+		})
 	}
 	return slices.ContainsFunc(c.set, func(i int) bool { return amount(c.p, &c.p.Requests[i], what) > 0 })
 }
 
-// amount returns how much of something a request asks for, in the unit of the Demand constant. Only threads beyond the first count.
+// amount returns how much of something a request asks for, in the unit of the Demand constant. Only
+// threads beyond the first count.
 func amount(p *Problem, r *Request, what string) int64 {
 	switch what {
 	case DemandCores:

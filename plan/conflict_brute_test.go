@@ -2,8 +2,9 @@ package plan
 
 import "slices"
 
-// bruteFeasible reports whether a small problem can be met, by trying everything. Rules 1 to 6 of docs/planner.md fall apart into three that do not depend on each
-// other: memory may be anywhere, so only its sum counts; cores; devices.
+// bruteFeasible reports whether a small problem can be met, by trying everything. Rules 1 to 6 of
+// docs/planner.md fall apart into three that do not depend on each other: memory may be anywhere,
+// so only its sum counts; cores; devices.
 func bruteFeasible(p *Problem) bool {
 	return bruteMemory(p) && bruteCores(p) && bruteDevices(p)
 }

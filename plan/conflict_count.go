@@ -11,7 +11,8 @@ type clash struct {
 	parts    []string // Demand constants: what was counted
 }
 
-// countedClash returns the smallest of the usual clashes, nil where every count goes up. Each is a proof: what is counted is needed wherever the lab nodes go.
+// countedClash returns the smallest of the usual clashes, nil where every count goes up. Each is a
+// proof: what is counted is needed wherever the lab nodes go.
 func countedClash(p *Problem) *clash {
 	if !reserveFits(p) {
 		return &clash{parts: []string{DemandReserve}}
@@ -57,7 +58,8 @@ func countedClash(p *Problem) *clash {
 	return best
 }
 
-// tooMany returns the fewest requests, the greediest first, that ask for more than there is for them; nil where there is enough.
+// tooMany returns the fewest requests, the greediest first, that ask for more than there is for
+// them; nil where there is enough.
 func tooMany(p *Problem, what string, there func(requests []int) int64) []int {
 	var order []int
 	for i := range p.Requests {
@@ -78,7 +80,8 @@ func tooMany(p *Problem, what string, there func(requests []int) int64) []int {
 	return nil
 }
 
-// tooFewBundles returns requests for devices of which each needs a bundle of its own, and there are fewer; nil where there are enough.
+// tooFewBundles returns requests for devices of which each needs a bundle of its own, and there are
+// fewer; nil where there are enough.
 func tooFewBundles(p *Problem, what string) []int {
 	var order []int
 	for i := range p.Requests {

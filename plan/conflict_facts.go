@@ -18,7 +18,8 @@ type lift struct {
 	edit edit
 }
 
-// findFacts finds the facts of the host without any one of which the requests could be met. Where there is no such fact, it tries all facts of a kind together.
+// findFacts finds the facts of the host without any one of which the requests could be met. Where
+// there is no such fact, it tries all facts of a kind together.
 func (c *conflict) findFacts() {
 	lifts := c.lifts()
 	for _, l := range lifts {
@@ -72,21 +73,24 @@ func (c *conflict) lifts() []lift {
 	if c.parts.all[DemandVFs] {
 		for _, d := range anyOf(c.p, c.set, DemandVFs) {
 			dev := &c.p.Devices[d]
-			add(Fact{Kind: FactVFs, Devices: []string{dev.ID}, Text: fmt.Sprintf("%s has %s to give", printable(dev.ID), counted(int64(dev.VFs), "virtual function"))},
+			add(Fact{Kind: FactVFs, Devices: []string{dev.ID}, Text: fmt.Sprintf("%s has %s to give", printable(dev.ID),
+				counted(int64(dev.VFs), "virtual function"))},
 				manyVFs(d))
 		}
 	}
 	if c.parts.busy {
 		for k, pkg := range c.p.Packages {
 			if pkg.Busy != "" {
-				add(Fact{Kind: FactPackage, Package: new(pkg.ID), Text: fmt.Sprintf("package %d keeps a core for %s", pkg.ID, printable(pkg.Busy))}, notBusy(k))
+				add(Fact{Kind: FactPackage, Package: new(pkg.ID), Text: fmt.Sprintf("package %d keeps a core for %s",
+					pkg.ID, printable(pkg.Busy))}, notBusy(k))
 			}
 		}
 	}
 	if c.parts.all[DemandMemory] {
 		for k, n := range c.p.NUMANodes {
 			if n.Pages != nil {
-				add(Fact{Kind: FactMemory, NUMANode: new(n.ID), Text: fmt.Sprintf("NUMA node %d can give %s", n.ID, c.bytes(*n.Pages))}, unlimitedMemory(k))
+				add(Fact{Kind: FactMemory, NUMANode: new(n.ID), Text: fmt.Sprintf("NUMA node %d can give %s", n.ID,
+					c.bytes(*n.Pages))}, unlimitedMemory(k))
 			}
 		}
 	}
@@ -129,7 +133,8 @@ func (c *conflict) tenantFact(name string) Fact {
 			cores++
 		}
 	}
-	if text := counted(cores, "core"); cores > 0 && (c.parts.all[DemandCores] || c.parts.all[DemandSMT] || c.reserved()) {
+	if text := counted(cores, "core"); cores > 0 && (c.parts.all[DemandCores] || c.parts.all[DemandSMT] ||
+		c.reserved()) {
 		has = append(has, text)
 	} else if cores > 0 {
 		others = append(others, text)

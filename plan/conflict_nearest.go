@@ -9,8 +9,9 @@ import (
 // maxOffers bounds how many ways out are told.
 const maxOffers = 4
 
-// nearest says what would fit: each offer has been tried, on the whole lab. Where there is another conflict too, so that nothing helps but to leave lab nodes
-// out, it says what would help the lab nodes of this one alone.
+// nearest says what would fit: each offer has been tried, on the whole lab. Where there is another
+// conflict too, so that nothing helps but to leave lab nodes out, it says what would help the lab
+// nodes of this one alone.
 func (c *conflict) nearest() string {
 	all := make([]int, len(c.p.Requests))
 	for i := range all {
@@ -23,7 +24,8 @@ func (c *conflict) nearest() string {
 	alone := ""
 	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(all) {
 		if own := c.offers(c.set); len(own) > 0 {
-			alone = "; " + c.nodeList(c.set) + map[bool]string{true: " alone fits ", false: " alone fit "}[len(c.set) == 1] + strings.Join(own, ", or ")
+			alone = "; " + c.nodeList(c.set) + map[bool]string{true: " alone fits ",
+				false: " alone fit "}[len(c.set) == 1] + strings.Join(own, ", or ")
 		}
 	}
 	if without := c.leaveOut(all); without != "" {
@@ -144,7 +146,8 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	if len(names) < len(keep) {
 		of += " for " + c.nodeList(who)
 	}
-	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs" where not all asked for the same.
+	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
+	// where not all asked for the same.
 	number := func(to, from, unit string) string {
 		if most == least {
 			return to + " instead of " + from + unit
@@ -158,11 +161,14 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	switch what {
 	case DemandCores:
 		if t := int64(slices.Min(threads)); t == int64(slices.Max(threads)) {
-			return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*t), fmt.Sprint(most*t), " vCPUs"), of, counted(sum, "core"), less)
+			return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*t), fmt.Sprint(most*t), " vCPUs"), of,
+				counted(sum, "core"), less)
 		}
-		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low), fmt.Sprint(most), " cores"), of, counted(sum, "core"), less)
+		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low), fmt.Sprint(most), " cores"), of,
+			counted(sum, "core"), less)
 	case DemandMemory:
-		return fmt.Sprintf("with %s%s (%s%s)", number(c.bytes(low), c.bytes(most), " of memory"), of, c.bytes(sum), less)
+		return fmt.Sprintf("with %s%s (%s%s)", number(c.bytes(low), c.bytes(most), " of memory"), of, c.bytes(sum),
+			less)
 	}
 	if low == 0 {
 		return fmt.Sprintf("without %ss for %s", deviceWord(what), c.nodeList(who))
@@ -230,7 +236,8 @@ func (c *conflict) leaveOut(all []int) string {
 	return "without " + c.nodeList(out)
 }
 
-// placed returns lab nodes that can be placed together: all that still fit, in the order of the lab. Of a class of which one did not fit, no other does.
+// placed returns lab nodes that can be placed together: all that still fit, in the order of the
+// lab. Of a class of which one did not fit, no other does.
 func (c *conflict) placed() []int {
 	var in []int
 	full := map[int]bool{}

@@ -5,10 +5,12 @@ import (
 	"slices"
 )
 
-// An edit asks for less, or takes something out of the way. It is given a copy of a problem whose lists it may change, but not what their elements point to.
+// An edit asks for less, or takes something out of the way. It is given a copy of a problem whose
+// lists it may change, but not what their elements point to.
 type edit func(*Problem)
 
-// derive returns a problem with only some requests, in their order, and edits applied. The classes are made anew: what could be swapped may not be any more.
+// derive returns a problem with only some requests, in their order, and edits applied. The classes
+// are made anew: what could be swapped may not be any more.
 func derive(p *Problem, keep []int, edits ...edit) *Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -49,7 +51,8 @@ func derive(p *Problem, keep []int, edits ...edit) *Problem {
 	return &q
 }
 
-// without returns the edit that asks for as little of something as can be, for the named lab nodes or, where names is nil, for all.
+// without returns the edit that asks for as little of something as can be, for the named lab nodes
+// or, where names is nil, for all.
 func without(what string, names []string) edit {
 	return func(p *Problem) {
 		if what == DemandReserve {
@@ -96,8 +99,8 @@ func ownCores(names []string) edit {
 	}
 }
 
-// moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has any. Where every request asks for one core, it is the only way
-// to see whether cores play a part.
+// moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has
+// any. Where every request asks for one core, it is the only way to see whether cores play a part.
 func moreCores(p *Problem) {
 	threads, next := 1, 0
 	on := map[int]bool{}
@@ -234,7 +237,8 @@ func widen(p *Problem, wants []Want, d int) []Want {
 	return wants
 }
 
-// wouldTake guesses whether a want would list a device that is not given: it lists all others of the kind, or one of the same make. A problem does not say more.
+// wouldTake guesses whether a want would list a device that is not given: it lists all others of
+// the kind, or one of the same make. A problem does not say more.
 func wouldTake(p *Problem, w *Want, d int) bool {
 	dev := &p.Devices[d]
 	if w.Text == dev.ID {

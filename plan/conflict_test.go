@@ -21,19 +21,23 @@ func bruteOracle(calls *int) func(context.Context, *Problem) (bool, error) {
 	}
 }
 
-// conflictHost is two NUMA nodes of 8 cores with two threads and 30 GiB each, which are its packages; GPUs 06, 07 and NIC 05 on node 0, GPUs 81, 82 and NIC 41 on
-// node 1. Each NIC can give 4 virtual functions.
+// conflictHost is two NUMA nodes of 8 cores with two threads and 30 GiB each, which are its
+// packages; GPUs 06, 07 and NIC 05 on node 0, GPUs 81, 82 and NIC 41 on node 1. Each NIC can give 4
+// virtual functions.
 func conflictHost() *Problem {
 	p := &Problem{Schema: ProblemSchema, PageBytes: checkGiB, HugepageBytes: 1 << 30, ReserveCores: 2,
-		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: new(int64(30))}, {ID: 1, Distances: []int{21, 10}, Pages: new(int64(30))}},
-		Packages:  []Package{{ID: 0}, {ID: 1}}}
+		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: new(int64(30))},
+			{ID: 1, Distances: []int{21, 10}, Pages: new(int64(30))}},
+		Packages: []Package{{ID: 0}, {ID: 1}}}
 	for c := range 16 {
 		p.Cores = append(p.Cores, Core{ID: c, CPUs: []int{c, c + 16}, NUMANode: c / 8, Package: c / 8, L3: c / 4})
 	}
 	device := func(id, kind string, node int) {
-		d := Device{ID: id, Kind: kind, NUMANode: &node, Bundle: len(p.Devices), Functions: []string{id}, Whole: true, Vendor: "NVIDIA", Model: "A40"}
+		d := Device{ID: id, Kind: kind, NUMANode: &node, Bundle: len(p.Devices), Functions: []string{id}, Whole: true,
+			Vendor: "NVIDIA", Model: "A40"}
 		if kind == KindNIC {
-			d.Vendor, d.Model, d.VFs, d.FreeVFs, d.RateMbps, d.RDMA = "Mellanox", "ConnectX-6", 4, []int{0, 1, 2, 3}, 100_000, true
+			d.Vendor, d.Model, d.VFs, d.FreeVFs, d.RateMbps, d.RDMA = "Mellanox", "ConnectX-6", 4, []int{0, 1, 2, 3},
+				100_000, true
 		}
 		p.Devices = append(p.Devices, d)
 	}
@@ -56,7 +60,8 @@ func conflictHost() *Problem {
 // ask adds lab nodes to a problem, each of cores with two threads and pages, and lets then add to them.
 func (p *Problem) ask(n, cores int, pages int64, then func(r *Request)) {
 	for range n {
-		r := Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: 2 * cores, Threads: 2, Cores: cores, Pages: pages, GuestNUMA: "auto"}
+		r := Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: 2 * cores, Threads: 2, Cores: cores,
+			Pages: pages, GuestNUMA: "auto"}
 		if then != nil {
 			then(&r)
 		}
@@ -130,7 +135,11 @@ var conflictSituations = []struct {
 	{"too many cores while a tenant holds some", func(p *Problem) { p.hold("web", 4, 7); p.ask(2, 6, 1, nil) }},
 	{"eight like lab nodes where six fit", func(p *Problem) { p.ask(8, 2, 1, nil) }},
 	{"more lab nodes than cores", func(p *Problem) { p.ask(16, 1, 1, nil) }},
-	{"a reserve of more than there is", func(p *Problem) { p.hold("web", 0, 13); p.ReserveCores = 4; p.ask(1, 1, 1, nil) }},
+	{"a reserve of more than there is", func(p *Problem) {
+		p.hold("web", 0, 13)
+		p.ReserveCores = 4
+		p.ask(1, 1, 1, nil)
+	}},
 	{"a reserve that is the only reason", func(p *Problem) { p.ReserveCores = 6; p.ask(3, 4, 1, nil) }},
 	{"a reserve on one NUMA node", func(p *Problem) {
 		p.ReserveCores, p.NUMANodes[1].ReserveCores = 4, 4
@@ -210,7 +219,11 @@ var conflictSituations = []struct {
 		}
 		p.ask(2, 3, 1, nil)
 	}},
-	{"two conflicts at once", func(p *Problem) { p.ask(1, 1, 1, p.gpus(5)); p.ask(1, 1, 61, nil); p.ask(1, 1, 1, nil) }},
+	{"two conflicts at once", func(p *Problem) {
+		p.ask(1, 1, 1, p.gpus(5))
+		p.ask(1, 1, 61, nil)
+		p.ask(1, 1, 1, nil)
+	}},
 	{"names that are not for a terminal", func(p *Problem) {
 		p.hold("we\x1bb", 0, 7)
 		p.ask(1, 9, 1, func(r *Request) { r.Name = "vm\n" })
@@ -238,7 +251,8 @@ func TestConflictSaysWhyAndWhatWouldFit(t *testing.T) {
 		}
 		fmt.Fprintf(&all, "# %s\n%v\n", s.name, got)
 		for _, d := range got.Requests {
-			fmt.Fprintf(&all, "  request %s%s %s: %s\n", strings.Trim(fmt.Sprintf("%q", d.Node), `"`), strings.Join(d.Among, "+"), d.What, d.Text)
+			fmt.Fprintf(&all, "  request %s%s %s: %s\n", strings.Trim(fmt.Sprintf("%q", d.Node), `"`),
+				strings.Join(d.Among, "+"), d.What, d.Text)
 		}
 		for _, f := range got.Facts {
 			fmt.Fprintf(&all, "  fact %s: %s\n", f.Kind, f.Text)
@@ -298,23 +312,25 @@ func drawProblem(t *rapid.T) *Problem {
 	n := rapid.IntRange(1, 5).Draw(t, "lab nodes")
 	if n > 1 && rapid.Bool().Draw(t, "affinity") {
 		p.Affinity = []Affinity{{Requests: []int{0, 1},
-			NUMA: rapid.SampledFrom([]string{"", Same, Different}).Draw(t, "numa"), NIC: rapid.SampledFrom([]string{"", Same, Different}).Draw(t, "nic")}}
+			NUMA: rapid.SampledFrom([]string{"", Same, Different}).Draw(t, "numa"),
+			NIC:  rapid.SampledFrom([]string{"", Same, Different}).Draw(t, "nic")}}
 	}
 	for range n {
-		p.ask(1, rapid.IntRange(1, 7).Draw(t, "cores"), int64(rapid.IntRange(0, 30).Draw(t, "pages")), func(r *Request) {
-			if k := rapid.IntRange(0, 2).Draw(t, "gpus"); k > 0 {
-				p.gpus(k)(r)
-			}
-			if rapid.IntRange(0, 3).Draw(t, "nic") == 0 {
-				p.nics(1)(r)
-			}
-			if k := rapid.IntRange(0, 3).Draw(t, "vfs"); k > 1 {
-				p.vfs(k, p.vfNICs()...)(r)
-			}
-			if rapid.IntRange(0, 3).Draw(t, "smt off") == 0 {
-				r.Threads, r.VCPUs = 1, r.Cores
-			}
-		})
+		p.ask(1, rapid.IntRange(1, 7).Draw(t, "cores"), int64(rapid.IntRange(0, 30).Draw(t, "pages")),
+			func(r *Request) {
+				if k := rapid.IntRange(0, 2).Draw(t, "gpus"); k > 0 {
+					p.gpus(k)(r)
+				}
+				if rapid.IntRange(0, 3).Draw(t, "nic") == 0 {
+					p.nics(1)(r)
+				}
+				if k := rapid.IntRange(0, 3).Draw(t, "vfs"); k > 1 {
+					p.vfs(k, p.vfNICs()...)(r)
+				}
+				if rapid.IntRange(0, 3).Draw(t, "smt off") == 0 {
+					r.Threads, r.VCPUs = 1, r.Cores
+				}
+			})
 	}
 	return p
 }
@@ -367,7 +383,8 @@ func TestEachRequestOfAConflictIsNeeded(t *testing.T) {
 			}
 		}
 		for _, text := range []string{got.Message, got.Nearest} {
-			if text == "" || strings.Contains(text, "  ") || strings.Contains(text, ": ,") || strings.HasSuffix(text, ": ") || strings.Contains(text, "%!") {
+			if text == "" || strings.Contains(text, "  ") || strings.Contains(text, ": ,") ||
+				strings.HasSuffix(text, ": ") || strings.Contains(text, "%!") {
 				t.Errorf("text %q", text)
 			}
 		}
@@ -435,7 +452,9 @@ func TestConflictTakesAnOracleThatCannotTell(t *testing.T) {
 	t.Parallel()
 	p := conflictHost()
 	p.ask(2, 8, 1, nil)
-	got, err := Conflict(context.Background(), p, func(context.Context, *Problem) (bool, error) { return false, errors.New("step limit") })
+	got, err := Conflict(context.Background(), p, func(context.Context, *Problem) (bool, error) {
+		return false, errors.New("step limit")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,14 @@ func (c *conflict) demands() []Demand {
 		any := false
 		for _, what := range demandOrder {
 			if c.plays(r, what) {
-				out = append(out, Demand{Node: r.Name, What: what, Count: amount(c.p, r, what), Text: c.demandText(r, what)})
+				out = append(out, Demand{Node: r.Name, What: what, Count: amount(c.p, r, what),
+					Text: c.demandText(r, what)})
 				any = true
 			}
 		}
 		if !any { // that it is there at all is enough: a core is the least that it takes
-			out = append(out, Demand{Node: r.Name, What: DemandCores, Count: int64(r.Cores), Text: c.demandText(r, DemandCores)})
+			out = append(out, Demand{Node: r.Name, What: DemandCores, Count: int64(r.Cores),
+				Text: c.demandText(r, DemandCores)})
 		}
 	}
 	for _, k := range c.parts.affinity {
@@ -142,7 +144,8 @@ func (c *conflict) nodeList(requests []int) string {
 			last = k
 			names = append(names, printable(c.p.Requests[requests[k]].Name))
 		} else {
-			names = append(names, printable(c.p.Requests[requests[k]].Name)+" to "+printable(c.p.Requests[requests[last]].Name))
+			names = append(names, printable(c.p.Requests[requests[k]].Name)+" to "+
+				printable(c.p.Requests[requests[last]].Name))
 		}
 		k = last + 1
 	}
@@ -179,8 +182,11 @@ func (c *conflict) message() string {
 			facts = append(facts, f.Text)
 		}
 	}
-	if c.parts.all[DemandVFs] && (c.parts.all[DemandNICs] || slices.ContainsFunc(c.facts, func(f Fact) bool { return f.Kind == FactBundle })) {
-		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual functions")
+	if c.parts.all[DemandVFs] && (c.parts.all[DemandNICs] || slices.ContainsFunc(c.facts, func(f Fact) bool {
+		return f.Kind == FactBundle
+	})) {
+		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
+			"functions")
 	}
 	if len(facts) > 0 {
 		text += ": " + strings.Join(facts, "; ")
@@ -248,7 +254,8 @@ func (c *conflict) need(r *Request) string {
 		switch {
 		case !c.plays(r, d):
 		case d == DemandCores && c.plays(r, DemandSMT):
-			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", counted(int64(r.Cores), "core"), r.Threads, r.VCPUs))
+			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", counted(int64(r.Cores), "core"),
+				r.Threads, r.VCPUs))
 		case d == DemandSMT && c.plays(r, DemandCores): // said with the cores
 		default:
 			what = append(what, c.demandText(r, d))
@@ -281,7 +288,8 @@ func (c *conflict) there() string {
 				on[c.p.Cores[i].NUMANode] = true
 			}
 		}
-		parts = append(parts, counted(int64(len(on)), "NUMA node")+map[bool]string{true: " has", false: " have"}[len(on) == 1]+" cores to give")
+		parts = append(parts, counted(int64(len(on)), "NUMA node")+map[bool]string{true: " has",
+			false: " have"}[len(on) == 1]+" cores to give")
 	}
 	return strings.Join(parts, ", and ")
 }

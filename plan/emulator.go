@@ -2,11 +2,15 @@ package plan
 
 import "github.com/rackless/rackless/topology"
 
-// EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs, and for each NUMA node with memory of it on which none of these are
-// the housekeeping CPUs there, or where the host keeps none there the last one of the lab node's own: as it is isolated, the kernel moves nothing there by itself.
+// EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs,
+// and for each NUMA node with memory of it on which none of these are the housekeeping CPUs there,
+// or where the host keeps none there the last one of the lab node's own: as it is isolated, the
+// kernel moves nothing there by itself.
 //
-// QEMU from 7.2 on clears hugepages by threads that it moves to the NUMA node of the pages. libvirt (seen with 9.0) has confined the process to the CPUs of the
-// emulator pin by then, and a machine of which one has none on that node does not start: "Setting CPU affinity failed: Invalid argument".
+// QEMU from 7.2 on clears hugepages by threads that it moves to the NUMA node of the pages. libvirt
+// (seen with 9.0) has confined the process to the CPUs of the emulator pin by then, and a machine
+// of which one has none on that node does not start: "Setting CPU affinity failed: Invalid
+// argument".
 func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
 	pin := n.EmulatorCPUs
 	if pin.IsEmpty() || h == nil {

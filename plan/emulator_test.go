@@ -26,12 +26,17 @@ func TestEmulatorPinHasCPUsWhereverMemoryIs(t *testing.T) {
 		want   string
 		noHost bool
 	}{
-		{"memory where the emulator is", topology.CPUs(0, 4), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0), Memory: memory(0)}, "0", false},
-		{"the host keeps a CPU on the other node", topology.CPUs(0, 4), plan.Node{VCPUs: []int{1, 5}, EmulatorCPUs: topology.CPUs(0), Memory: memory(0, 1)}, "0,4", false},
-		{"the host keeps none there", topology.CPUs(0), plan.Node{VCPUs: []int{1, 5, 6}, EmulatorCPUs: topology.CPUs(0), Memory: memory(0, 1)}, "0,6", false},
-		{"a node without CPUs", topology.CPUs(0), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0), Memory: memory(0, 2)}, "0", false},
+		{"memory where the emulator is", topology.CPUs(0, 4), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0),
+			Memory: memory(0)}, "0", false},
+		{"the host keeps a CPU on the other node", topology.CPUs(0, 4), plan.Node{VCPUs: []int{1, 5},
+			EmulatorCPUs: topology.CPUs(0), Memory: memory(0, 1)}, "0,4", false},
+		{"the host keeps none there", topology.CPUs(0), plan.Node{VCPUs: []int{1, 5, 6}, EmulatorCPUs: topology.CPUs(0),
+			Memory: memory(0, 1)}, "0,6", false},
+		{"a node without CPUs", topology.CPUs(0), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0),
+			Memory: memory(0, 2)}, "0", false},
 		{"no pin at all", topology.CPUs(0), plan.Node{VCPUs: []int{1}, Memory: memory(1)}, "", false},
-		{"a host that is not known", topology.CPUs(0), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0), Memory: memory(1)}, "0", true},
+		{"a host that is not known", topology.CPUs(0), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0),
+			Memory: memory(1)}, "0", true},
 	}
 	for _, tt := range tests {
 		p := &plan.Plan{Housekeeping: plan.Housekeeping{CPUs: tt.keeps}}

@@ -25,8 +25,9 @@ func Cost(terms []Term) int64 {
 	return sum
 }
 
-// Evaluate returns what a placement costs: the terms of each lab node in the order of the problem, then those of several. Terms of
-// value 0 are there too, so that nothing is left to guess. The placement has to be one that keeps the rules; [Check] says whether it does.
+// Evaluate returns what a placement costs: the terms of each lab node in the order of the problem,
+// then those of several. Terms of value 0 are there too, so that nothing is left to guess. The
+// placement has to be one that keeps the rules; [Check] says whether it does.
 //
 // docs/planner.md defines each term; the comments here repeat it in a line.
 func Evaluate(p *Problem, pl *Placement) []Term {
@@ -106,7 +107,8 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 	return append(terms, p.unequal(own)...)
 }
 
-// unequal compares lab nodes of one class: whole percents between the dearest and the cheapest, by the terms of devices and cores.
+// unequal compares lab nodes of one class: whole percents between the dearest and the cheapest, by
+// the terms of devices and cores.
 func (p *Problem) unequal(own []int64) []Term {
 	members := map[int][]int{}
 	for i := range p.Requests {
@@ -130,8 +132,9 @@ func (p *Problem) unequal(own []int64) []Term {
 	return terms
 }
 
-// gpuNIC pairs GPUs with network ports. Each of the larger side goes with the cheapest partner of the other side, GPUs where both are
-// equally many; of equally cheap ones the first counts. It returns the steps of the pairs that go by class, and the percents of the measured ones.
+// gpuNIC pairs GPUs with network ports. Each of the larger side goes with the cheapest partner of
+// the other side, GPUs where both are equally many; of equally cheap ones the first counts. It
+// returns the steps of the pairs that go by class, and the percents of the measured ones.
 func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool) {
 	from, to := gpus, ports
 	if len(ports) > len(gpus) {
@@ -242,8 +245,8 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 	return e
 }
 
-// memory returns page-distances from the pages of lab node i to the nearest of its cores, and how many pages are not on the node
-// that they are the share of, shares rounded down.
+// memory returns page-distances from the pages of lab node i to the nearest of its cores, and how
+// many pages are not on the node that they are the share of, shares rounded down.
 func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
@@ -266,14 +269,14 @@ func (e *evaluation) memory(i int) (far, off int64) {
 	return far, off
 }
 
-// wholeShare returns the pages that go with n of all cores, rounded down. What rounding leaves over may be on any node: whose it is would depend on how nodes
-// are numbered.
+// wholeShare returns the pages that go with n of all cores, rounded down. What rounding leaves over
+// may be on any node: whose it is would depend on how nodes are numbered.
 func wholeShare(pages, n, all int64) int64 {
 	return pages/all*n + pages%all*n/all // divided first, so that no product overflows
 }
 
-// Shares splits pages among NUMA nodes in proportion to the cores on each: whole pages, what is left over goes to the largest remainders, of equal
-// ones to the lowest node.
+// Shares splits pages among NUMA nodes in proportion to the cores on each: whole pages, what is
+// left over goes to the largest remainders, of equal ones to the lowest node.
 func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	var total int64
 	for _, n := range cores {

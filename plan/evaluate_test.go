@@ -9,20 +9,27 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// smallProblem is a host with two NUMA nodes 11 beyond local apart, four cores of two threads on each, and an L3 for every two cores. GPU 0 and NIC 2 hang on node 0,
-// GPU 1 and NIC 3 on node 1. One request asks for two cores, a GPU, a NIC and four pages.
+// smallProblem is a host with two NUMA nodes 11 beyond local apart, four cores of two threads on
+// each, and an L3 for every two cores. GPU 0 and NIC 2 hang on node 0, GPU 1 and NIC 3 on node 1.
+// One request asks for two cores, a GPU, a NIC and four pages.
 func smallProblem() *Problem {
 	zero, one := 0, 1
 	pages := int64(16)
 	p := &Problem{
-		Schema: ProblemSchema, Lab: "small", Host: "small", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30, ReserveCores: 1,
-		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: &pages}, {ID: 1, Distances: []int{21, 10}, Pages: &pages}},
-		Packages:  []Package{{ID: 0}, {ID: 1}},
+		Schema: ProblemSchema, Lab: "small", Host: "small", Workload: lab.WorkloadMixed, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30, ReserveCores: 1,
+		NUMANodes: []NUMANode{{ID: 0, Distances: []int{10, 21}, Pages: &pages}, {ID: 1, Distances: []int{21, 10},
+			Pages: &pages}},
+		Packages: []Package{{ID: 0}, {ID: 1}},
 		Devices: []Device{
-			{ID: "0000:01:00.0", Kind: KindGPU, NUMANode: &zero, Bundle: 0, Functions: []string{"0000:01:00.0", "0000:01:00.1"}, Whole: true},
-			{ID: "0000:81:00.0", Kind: KindGPU, NUMANode: &one, Bundle: 1, Functions: []string{"0000:81:00.0"}, Whole: true},
-			{ID: "0000:02:00.0", Kind: KindNIC, NUMANode: &zero, Bundle: 2, Functions: []string{"0000:02:00.0"}, Whole: true, RateMbps: 100_000, RDMA: true, VFs: 4, FreeVFs: []int{0, 1, 2, 3}},
-			{ID: "0000:82:00.0", Kind: KindNIC, NUMANode: &one, Bundle: 3, Functions: []string{"0000:82:00.0"}, Whole: true, RateMbps: 25_000},
+			{ID: "0000:01:00.0", Kind: KindGPU, NUMANode: &zero, Bundle: 0, Functions: []string{"0000:01:00.0",
+				"0000:01:00.1"}, Whole: true},
+			{ID: "0000:81:00.0", Kind: KindGPU, NUMANode: &one, Bundle: 1, Functions: []string{"0000:81:00.0"},
+				Whole: true},
+			{ID: "0000:02:00.0", Kind: KindNIC, NUMANode: &zero, Bundle: 2, Functions: []string{"0000:02:00.0"},
+				Whole: true, RateMbps: 100_000, RDMA: true, VFs: 4, FreeVFs: []int{0, 1, 2, 3}},
+			{ID: "0000:82:00.0", Kind: KindNIC, NUMANode: &one, Bundle: 3, Functions: []string{"0000:82:00.0"},
+				Whole: true, RateMbps: 25_000},
 		},
 		Paths: []PairPath{
 			{A: 0, B: 1, Class: "SYS", Steps: 4},
@@ -69,9 +76,11 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 			loss := 37
 			p.Paths[2].LossPercent = &loss
 			n.NICs = []int{3}
-		}, map[string]int64{TermGPUNICMeasured: 37, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1, TermNICRDMA: 1}},
+		}, map[string]int64{TermGPUNICMeasured: 37, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
+			TermNICRDMA: 1}},
 		{"all cores on the other node", func(_ *Problem, n *NodePlacement) { n.Cores = []int{4, 5} },
-			map[string]int64{TermDeviceNearest: 22, TermDeviceDistance: 44, TermMemoryDistance: 44, TermMemoryBalance: 4}},
+			map[string]int64{TermDeviceNearest: 22, TermDeviceDistance: 44, TermMemoryDistance: 44,
+				TermMemoryBalance: 4}},
 		{"one core on each node, memory on one", func(_ *Problem, n *NodePlacement) { n.Cores = []int{0, 4} },
 			map[string]int64{TermDeviceDistance: 22, TermNUMASpan: 1, TermMemoryBalance: 2}},
 		{"one core on each node, memory with them", func(_ *Problem, n *NodePlacement) {
@@ -79,19 +88,29 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 		}, map[string]int64{TermDeviceDistance: 22, TermNUMASpan: 1}},
 		{"pages on the other node", func(_ *Problem, n *NodePlacement) { n.Memory = []NodePage{{0, 1}, {1, 3}} },
 			map[string]int64{TermMemoryDistance: 33, TermMemoryBalance: 3}},
-		{"a tenant in the same L3", func(p *Problem, n *NodePlacement) { p.Cores[2].Tenant, n.Cores = "web", []int{0, 3} },
+		{"a tenant in the same L3", func(p *Problem, n *NodePlacement) {
+			p.Cores[2].Tenant, n.Cores = "web", []int{0, 3}
+		},
 			map[string]int64{TermL3Shared: 1}},
-		{"small cores of a hybrid machine", func(p *Problem, _ *NodePlacement) { p.Cores[1].Efficiency = true }, map[string]int64{TermEfficiencyCores: 1}},
+		{"small cores of a hybrid machine", func(p *Problem, _ *NodePlacement) {
+			p.Cores[1].Efficiency = true
+		}, map[string]int64{TermEfficiencyCores: 1}},
 		{"no housekeeping core on the node", func(p *Problem, n *NodePlacement) {
 			p.Cores[2].Tenant, p.Cores[3].Tenant = "web", "web"
 		}, map[string]int64{TermEmulatorDistance: 11}},
-		{"a device whose node is not known counts no distance", func(p *Problem, _ *NodePlacement) { p.Devices[0].NUMANode = nil }, map[string]int64{}},
-		{"virtual functions are ports like NICs", func(_ *Problem, n *NodePlacement) { n.NICs, n.VFs = nil, []VFCount{{3, 2}} },
-			map[string]int64{TermGPUNICPath: 8, TermDeviceNearest: 22, TermDeviceDistance: 44, TermNICRate: 2, TermNICRDMA: 2}},
+		{"a device whose node is not known counts no distance", func(p *Problem, _ *NodePlacement) {
+			p.Devices[0].NUMANode = nil
+		}, map[string]int64{}},
+		{"virtual functions are ports like NICs", func(_ *Problem, n *NodePlacement) {
+			n.NICs, n.VFs = nil, []VFCount{{3, 2}}
+		},
+			map[string]int64{TermGPUNICPath: 8, TermDeviceNearest: 22, TermDeviceDistance: 44, TermNICRate: 2,
+				TermNICRDMA: 2}},
 		{"two GPUs with one NIC", func(_ *Problem, n *NodePlacement) { n.GPUs = []int{0, 1} },
 			map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22}},
 		{"two NICs with one GPU", func(_ *Problem, n *NodePlacement) { n.NICs = []int{2, 3} },
-			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1, TermNICRDMA: 1}},
+			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
+				TermNICRDMA: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +168,8 @@ func TestEvaluateCountsWhatLabNodesShare(t *testing.T) {
 	for _, node := range []string{"vm00", "vm01"} {
 		got := valuesOf(terms, node)
 		if got[TermL3Shared] != 2 || got[TermNICShared] != 1 {
-			t.Errorf("%s shares %d L3 caches and its port with %d, want 2 and 1", node, got[TermL3Shared], got[TermNICShared])
+			t.Errorf("%s shares %d L3 caches and its port with %d, want 2 and 1", node, got[TermL3Shared],
+				got[TermNICShared])
 		}
 	}
 }

@@ -3,19 +3,23 @@ package plan
 // InfeasibleSchema names the JSON form of an Infeasible.
 const InfeasibleSchema = "rackless/infeasible/v1"
 
-// Infeasible is the error that says why a lab cannot be placed: a smallest set of what is asked for that conflicts, the facts of the host that it conflicts with,
-// and the nearest that would fit. [Conflict] makes it.
+// Infeasible is the error that says why a lab cannot be placed: a smallest set of what is asked for
+// that conflicts, the facts of the host that it conflicts with, and the nearest that would fit.
+// [Conflict] makes it.
 type Infeasible struct {
 	Schema string `json:"schema"`
-	// Requests are what conflicts: leave any lab node of them out and the others can be placed. In the order of the lab; what is of no lab node comes last.
+	// Requests are what conflicts: leave any lab node of them out and the others can be placed. In
+	// the order of the lab; what is of no lab node comes last.
 	Requests []Demand `json:"requests"`
-	// Facts are those of the host that stand in the way: without any one of them the requests could be met, or without those marked Together.
+	// Facts are those of the host that stand in the way: without any one of them the requests could
+	// be met, or without those marked Together.
 	Facts []Fact `json:"facts"`
 	// Message says all that in a sentence, without the names of files or hosts.
 	Message string `json:"message"`
 	// Nearest says what would fit, in a sentence.
 	Nearest string `json:"nearest"`
-	// Minimal is set where it was tried that no lab node can be left out of Requests. It is not where time or steps ran out before.
+	// Minimal is set where it was tried that no lab node can be left out of Requests. It is not
+	// where time or steps ran out before.
 	Minimal bool `json:"minimal"`
 }
 

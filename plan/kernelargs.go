@@ -25,14 +25,16 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 			// On by default wherever the firmware has it on, and amd_iommu has no "on".
 			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
 		case a.h.System.Arch == "" || a.h.System.Arch == "x86_64":
-			add("intel_iommu=on", "the IOMMU of Intel is off unless the kernel was built otherwise; other CPUs ignore it")
+			add("intel_iommu=on", "the IOMMU of Intel is off unless the kernel was built otherwise; other CPUs "+
+				"ignore it")
 			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
 		}
 	}
 	// What tenants have isolated now must stay so: the new arguments take the place of the old ones.
 	if given := a.given().Union(isolatedTenants(a.h, pl)); !given.IsEmpty() {
 		list := given.String()
-		add("isolcpus=managed_irq,domain,"+list, "nothing of the host is scheduled on the CPUs of the lab nodes, nor its managed interrupts")
+		add("isolcpus=managed_irq,domain,"+list, "nothing of the host is scheduled on the CPUs of the lab nodes, nor "+
+			"its managed interrupts")
 		add("nohz_full="+list, "no timer tick while a virtual CPU runs alone")
 		add("rcu_nocbs="+list, "the kernel's callbacks run on housekeeping CPUs")
 	}
@@ -49,9 +51,11 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 			counts = append(counts, fmt.Sprintf("%d:%d", n.NUMANode, n.Count+n.Held))
 		}
 	}
-	// Per node since Linux 5.16: a plain number is spread evenly, and a strict memory policy then finds too few on its node.
+	// Per node since Linux 5.16: a plain number is spread evenly, and a strict memory policy then
+	// finds too few on its node.
 	add("hugepagesz="+size, "the size of the pages that are set aside next")
-	add("hugepages="+strings.Join(counts, ","), "pages are set aside while memory is still in one piece, on the NUMA nodes that the lab nodes use")
+	add("hugepages="+strings.Join(counts, ","), "pages are set aside while memory is still in one piece, on the NUMA "+
+		"nodes that the lab nodes use")
 	return args, why
 }
 

@@ -35,9 +35,11 @@ type MeasuredPair struct {
 const (
 	// MaxModelSize is in bytes. A thousand pairs take 100 KiB.
 	MaxModelSize = 1 << 20
-	// maxModelTokens bounds the work of the YAML parser, whose time grows faster than the text. A thousand pairs are 15,000 tokens.
+	// maxModelTokens bounds the work of the YAML parser, whose time grows faster than the text. A
+	// thousand pairs are 15,000 tokens.
 	maxModelTokens = 60_000
-	// maxModelDepth bounds nesting; the parser recurses, and a Go program cannot recover from an exhausted stack. A model needs three levels.
+	// maxModelDepth bounds nesting; the parser recurses, and a Go program cannot recover from an
+	// exhausted stack. A model needs three levels.
 	maxModelDepth = 8
 )
 
@@ -56,9 +58,10 @@ func (e *ModelError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.What)
 }
 
-// ParseModel reads a Model from YAML, of which JSON is a part. The name is only used in messages. Keys that a Model does not have are refused, and so are
-// anchors, tags and several documents: a file of figures needs none, and they can make a small file large. Whether weights and devices are called so, and
-// whether the figures can be right, [New] says. The error is a *[ModelError].
+// ParseModel reads a Model from YAML, of which JSON is a part. The name is only used in messages.
+// Keys that a Model does not have are refused, and so are anchors, tags and several documents: a
+// file of figures needs none, and they can make a small file large. Whether weights and devices are
+// called so, and whether the figures can be right, [New] says. The error is a *[ModelError].
 func ParseModel(name string, data []byte) (*Model, error) {
 	r := &modelReader{file: name}
 	m, err := r.read(data)
@@ -124,13 +127,15 @@ func (r *modelReader) parse(text string) (_ *ast.File, err error) {
 	}()
 	tokens := lexer.Tokenize(text)
 	if len(tokens) > maxModelTokens {
-		return nil, r.fail(nil, "%d keys and values, brackets counted, and a model has at most %d", len(tokens), maxModelTokens)
+		return nil, r.fail(nil, "%d keys and values, brackets counted, and a model has at most %d", len(tokens),
+			maxModelTokens)
 	}
 	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
 	for _, t := range tokens {
 		dashes++
 		switch t.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.DirectiveType, token.MappingKeyType:
+		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.DirectiveType,
+			token.MappingKeyType:
 			return nil, r.fail(t, "%q: a model has plain keys and values only", t.Value)
 		case token.MappingStartType, token.SequenceStartType:
 			open++
@@ -207,11 +212,13 @@ func (r *modelReader) weights(n ast.Node) (map[string]int64, error) {
 	for _, e := range entries {
 		key, value := e.Key.GetToken(), e.Value.GetToken()
 		if e.Value.Type() != ast.IntegerType {
-			return nil, r.fail(value, "weights: %s: %q: want a whole number of basis points", plainText(key.Value), value.Value)
+			return nil, r.fail(value, "weights: %s: %q: want a whole number of basis points", plainText(key.Value),
+				value.Value)
 		}
 		w, err := strconv.ParseInt(value.Value, 10, 64)
 		if err != nil {
-			return nil, r.fail(value, "weights: %s: %q: want a whole number from 0 to %d", plainText(key.Value), value.Value, MaxWeight)
+			return nil, r.fail(value, "weights: %s: %q: want a whole number from 0 to %d", plainText(key.Value),
+				value.Value, MaxWeight)
 		}
 		weights[key.Value] = w
 	}
@@ -273,8 +280,10 @@ func (r *modelReader) text(n ast.Node, key string) (string, error) {
 // number reads a bandwidth. The parser takes JSON's 3e2 for text.
 func (r *modelReader) number(n ast.Node) (float64, error) {
 	t := n.GetToken()
-	plain := n.Type() == ast.IntegerType || n.Type() == ast.FloatType || n.Type() == ast.StringType && t.Type == token.StringType
-	if v, err := strconv.ParseFloat(t.Value, 64); plain && err == nil && strings.Trim(t.Value, "0123456789+-.eE") == "" {
+	plain := n.Type() == ast.IntegerType || n.Type() == ast.FloatType || n.Type() == ast.StringType &&
+		t.Type == token.StringType
+	if v, err := strconv.ParseFloat(t.Value, 64); plain && err == nil && strings.Trim(t.Value,
+		"0123456789+-.eE") == "" {
 		return v, nil
 	}
 	return 0, r.fail(t, "gbps: %q: want a number of Gb/s", t.Value)

@@ -15,16 +15,19 @@ type Options struct {
 	Model    *Model            // measurements that override the published weights; nil for none
 }
 
-// Limits of a Problem. They are far above any machine of today; a description beyond them is a slip or an attack, and is refused with the limit named.
+// Limits of a Problem. They are far above any machine of today; a description beyond them is a slip
+// or an attack, and is refused with the limit named.
 //
-// They also keep every cost within an int64. By what Evaluate multiplies: a distance is at most 245, and the means of [Weights.Of] take cores, pages
-// and devices out of the products again, so that each term of a lab node stays below 10^13; TermUnequal, which multiplies such a sum by a weight a
-// second time, below 10^18 for all classes together.
+// They also keep every cost within an int64. By what Evaluate multiplies: a distance is at most
+// 245, and the means of [Weights.Of] take cores, pages and devices out of the products again, so
+// that each term of a lab node stays below 10^13; TermUnequal, which multiplies such a sum by a
+// weight a second time, below 10^18 for all classes together.
 const (
 	MaxHostCores   = 4096
 	MaxHostNodes   = 256  // NUMA nodes
 	MaxHostDevices = 1024 // GPUs and NICs
-	// MaxHostMemory is in bytes: what 52 bits of physical address reach, the most that x86-64 and arm64 processors have.
+	// MaxHostMemory is in bytes: what 52 bits of physical address reach, the most that x86-64 and
+	// arm64 processors have.
 	MaxHostMemory = 1 << 52
 	// MaxNICVFs is the most virtual functions of one NIC that are planned with; no NIC of today offers more.
 	MaxNICVFs = 1024
@@ -39,8 +42,9 @@ const (
 	maxOthers    = 4096    // of disks, default routes, bonds and tenants
 )
 
-// New makes a Problem of a host and a lab. Errors are about what the lab asks for and the host has not; they name the lab node, the key, what is there and
-// what to do. All errors of a run come together, as [RequestErrors].
+// New makes a Problem of a host and a lab. Errors are about what the lab asks for and the host has
+// not; they name the lab node, the key, what is there and what to do. All errors of a run come
+// together, as [RequestErrors].
 //
 // What the host does not tell is assumed, and Problem.Notes says so. Neither h nor l is changed.
 func New(h *topology.Host, l *lab.Lab, o Options) (*Problem, error) {
@@ -83,7 +87,8 @@ func New(h *topology.Host, l *lab.Lab, o Options) (*Problem, error) {
 	return b.p, nil
 }
 
-// A problemBuilder is a Problem in the making. Its methods are called in the order of New: each may use what those before it have set.
+// A problemBuilder is a Problem in the making. Its methods are called in the order of New: each may
+// use what those before it have set.
 type problemBuilder struct {
 	host    *topology.Host
 	lab     *lab.Lab
@@ -97,16 +102,19 @@ type problemBuilder struct {
 	errs  RequestErrors
 
 	nodeOf map[int]int // index of Problem.NUMANodes by ID
-	// uses says, in the words of Device.Refused, what a PCI function is needed for. A device with such a function is not given away.
+	// uses says, in the words of Device.Refused, what a PCI function is needed for. A device with
+	// such a function is not given away.
 	uses map[topology.PCIAddr]string
 	// blocked are those of uses that leave no virtual functions either: a tenant has the function whole, or it is dead.
 	blocked map[topology.PCIAddr]string
 	holders map[topology.PCIAddr]string // which tenant holds a function
-	// virtual are the virtual functions of each physical one: those that exist, and as far as it is known where the others would be.
+	// virtual are the virtual functions of each physical one: those that exist, and as far as it is
+	// known where the others would be.
 	virtual map[topology.PCIAddr][]vfFunction
 	// virtualUses says what uses does of physical functions, for the sake of a virtual one that would be gone with it.
 	virtualUses map[topology.PCIAddr]string
-	// hostUses are those of uses that keep the host's own CPUs near: disks and default routes, in the order in which they were found.
+	// hostUses are those of uses that keep the host's own CPUs near: disks and default routes, in
+	// the order in which they were found.
 	hostUses []hostUse
 	facts    []deviceFacts // of Problem.Devices, by index
 }
@@ -144,7 +152,8 @@ func (b *problemBuilder) checkLimits() {
 	for _, list := range []struct {
 		n    int
 		what string
-	}{{len(h.Storage), "disks"}, {len(h.Routes), "default routes"}, {len(h.Bonds), "bonds"}, {len(h.Tenants), "tenants"}} {
+	}{{len(h.Storage), "disks"}, {len(h.Routes), "default routes"}, {len(h.Bonds), "bonds"},
+		{len(h.Tenants), "tenants"}} {
 		limit(list.n, maxOthers, list.what)
 	}
 	devices := 0
@@ -174,7 +183,8 @@ func (b *problemBuilder) checkLimits() {
 func (b *problemBuilder) chooseWeights() {
 	b.p.Workload = cmp.Or(b.lab.Workload, lab.DefaultWorkload)
 	switch b.p.Workload {
-	case lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
+	case lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
+		lab.WorkloadCPUBandwidth,
 		lab.WorkloadMixed:
 	default: // a Lab that no parser made
 		b.fail("", "workload", "no weights for workload %q", string(b.p.Workload))

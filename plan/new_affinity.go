@@ -64,11 +64,13 @@ func (b *problemBuilder) togetherness(key string, t lab.Togetherness) (string, b
 	return "", false
 }
 
-// cannotShare reports, as an error, lab nodes that are to share NICs and ask for whole ones, which only one of them can have.
+// cannotShare reports, as an error, lab nodes that are to share NICs and ask for whole ones, which
+// only one of them can have.
 func (b *problemBuilder) cannotShare(members []int) bool {
 	for _, i := range members {
 		if r := &b.p.Requests[i]; len(r.NICs) > 0 {
-			b.fail(r.Name, "nics", "affinity nic: same shares NICs among lab nodes, and a whole NIC goes to one: ask for vfs")
+			b.fail(r.Name, "nics", "affinity nic: same shares NICs among lab nodes, and a whole NIC goes to one: "+
+				"ask for vfs")
 			return true
 		}
 	}

@@ -10,17 +10,21 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// largeHost is the machine of the plan's speed goals: 1,024 CPUs in 16 NUMA nodes, 16 GPUs, 16 NICs with 16 virtual functions each.
+// largeHost is the machine of the plan's speed goals: 1,024 CPUs in 16 NUMA nodes, 16 GPUs, 16 NICs
+// with 16 virtual functions each.
 func largeHost(t testing.TB) *topology.Host {
 	t.Helper()
 	h := synthetic(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")
 	for i := range 16 {
 		node := i
 		h.PCI = append(h.PCI,
-			topology.PCIDevice{Address: addr(t, fmt.Sprintf("0000:%02x:00.0", 8*i+1)), Class: new(class3D), Vendor: new(topology.VendorNVIDIA), NUMANode: &node,
+			topology.PCIDevice{Address: addr(t, fmt.Sprintf("0000:%02x:00.0", 8*i+1)), Class: new(class3D),
+				Vendor: new(topology.VendorNVIDIA), NUMANode: &node,
 				IOMMUGroup: new(10 * i), Root: fmt.Sprintf("pci0000:%02x", 8*i)},
-			topology.PCIDevice{Address: addr(t, fmt.Sprintf("0000:%02x:00.0", 8*i+2)), Class: new(classEthernet), Vendor: new(topology.VendorMellanox), NUMANode: &node,
-				IOMMUGroup: new(10*i + 1), Root: fmt.Sprintf("pci0000:%02x", 8*i), SRIOV: &topology.SRIOV{Total: new(16), Offset: new(2), Stride: new(1)}})
+			topology.PCIDevice{Address: addr(t, fmt.Sprintf("0000:%02x:00.0", 8*i+2)), Class: new(classEthernet),
+				Vendor: new(topology.VendorMellanox), NUMANode: &node,
+				IOMMUGroup: new(10*i + 1), Root: fmt.Sprintf("pci0000:%02x", 8*i),
+				SRIOV: &topology.SRIOV{Total: new(16), Offset: new(2), Stride: new(1)}})
 	}
 	h.Complete()
 	return h

@@ -40,9 +40,11 @@ func (s functionSets) join(a, c topology.PCIAddr) {
 
 // bundle joins devices that can only go together, and decides which of them may be given away.
 //
-// The functions of a GPU's card go together, because they share its reset and power; the functions of a NIC are NICs of their own. Functions of one IOMMU
-// group go together, because the IOMMU cannot tell them apart: vfio wants each of them bound to it or without driver, and takes no part of a group
-// (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do virtual functions: they are gone when their physical function is given away.
+// The functions of a GPU's card go together, because they share its reset and power; the functions
+// of a NIC are NICs of their own. Functions of one IOMMU group go together, because the IOMMU
+// cannot tell them apart: vfio wants each of them bound to it or without driver, and takes no part
+// of a group (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do virtual
+// functions: they are gone when their physical function is given away.
 func (b *problemBuilder) bundle() {
 	sets := functionSets{}
 	for i := range b.facts {
@@ -124,7 +126,8 @@ func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	return names
 }
 
-// refusal returns why the device cannot be given away, or "". What ties it to a function that must stay is named as well.
+// refusal returns why the device cannot be given away, or "". What ties it to a function that must
+// stay is named as well.
 func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
 	if f.refused != "" {
 		return f.refused
@@ -170,7 +173,8 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 }
 
 // noteCompany says what goes along with a device because of its IOMMU group.
-func (b *problemBuilder) noteCompany(d *Device, f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) {
+func (b *problemBuilder) noteCompany(d *Device, f *deviceFacts, all []topology.PCIAddr,
+	groupOf map[topology.PCIAddr]int) {
 	if !b.wantsDevices(d.Kind) {
 		return
 	}
@@ -200,11 +204,14 @@ func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 type endpointGroup struct {
 	id        int
 	functions []topology.PCIAddr // by address, at least one
-	held      string             // why none of them can be given away: a bridge among them does more than forward; empty where there is none
+	// why none of them can be given away: a bridge among them does more than forward; empty where
+	// there is none
+	held string
 }
 
-// heldBy returns why a bridge keeps its IOMMU group with the host, or "". The kernel gives away no group of which a driver drives a function, but for the driver of PCIe
-// ports and those that never touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
+// heldBy returns why a bridge keeps its IOMMU group with the host, or "". The kernel gives away no
+// group of which a driver drives a function, but for the driver of PCIe ports and those that never
+// touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
 func heldBy(p *topology.PCIDevice) string {
 	switch p.Driver {
 	case "", "vfio-pci", "pci-stub":
@@ -213,16 +220,19 @@ func heldBy(p *topology.PCIDevice) string {
 	if p.Driver == "pcieport" && p.IsBridge() {
 		return ""
 	}
-	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a group away; another slot may help", p.Address, plainText(p.Driver))
+	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a "+
+		"group away; another slot may help", p.Address, plainText(p.Driver))
 }
 
-// iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there are none, and a note says what that means.
+// iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there
+// are none, and a note says what that means.
 func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(KindGPU) || b.wantsDevices(KindNIC) || b.wantsDevices(KindVF)
 	io := &b.host.IOMMU
 	if io.Enabled != nil && !*io.Enabled {
 		if wanted {
-			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only then: now the functions of a card are "+
+			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only "+
+				"then: now the functions of a card are "+
 				"taken to go together, and nothing else", b.iommuFix())
 		}
 		return nil
@@ -256,7 +266,8 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 		}
 	}
 	if len(grouped) == 0 && wanted && len(b.p.Devices) > 0 {
-		b.note("the host does not tell its IOMMU groups: the functions of a card are taken to go together, and nothing else")
+		b.note("the host does not tell its IOMMU groups: the functions of a card are taken to go together, and " +
+			"nothing else")
 	}
 	var groups []endpointGroup
 	for id, list := range functions {
@@ -267,8 +278,9 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	return groups
 }
 
-// iommuFix returns what turns the IOMMU on. The kernel uses AMD's where the firmware shows it, and Intel's only when it is asked to
-// (Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu).
+// iommuFix returns what turns the IOMMU on. The kernel uses AMD's where the firmware shows it, and
+// Intel's only when it is asked to (Documentation/admin-guide/kernel-parameters.txt: intel_iommu,
+// amd_iommu).
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)
 	switch {

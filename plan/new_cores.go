@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// addCores takes the cores of the host with their online CPUs. Where the host lists none, it makes them of the CPUs that the nodes have.
+// addCores takes the cores of the host with their online CPUs. Where the host lists none, it makes
+// them of the CPUs that the nodes have.
 func (b *problemBuilder) addCores() {
 	if len(b.host.Cores) > 0 {
 		b.takeCores()
@@ -32,7 +33,8 @@ func (b *problemBuilder) addCores() {
 		}
 	}
 	if len(b.p.Cores) == 0 && len(b.errs) == 0 {
-		b.fail("", "", "%s: its CPUs are not known: read the machine itself, or a snapshot of it (rackless snapshot)", b.name)
+		b.fail("", "", "%s: its CPUs are not known: read the machine itself, or a snapshot of it (rackless snapshot)",
+			b.name)
 	}
 }
 
@@ -100,9 +102,11 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 
 // makeCores makes cores of the CPUs of the nodes, or of the machine where it has no nodes.
 //
-// Machines that are known by their GPU matrix alone list CPUs as x86 servers number them: first one thread of every core, then all second ones, so that
-// each node has two equally long ranges ("0-47,96-143"). Only where every node has that form with the same distance between the ranges, siblings are
-// assumed; a core too few is less harm than two lab nodes on one core, but half a machine without need is harm too, so the note says what was assumed.
+// Machines that are known by their GPU matrix alone list CPUs as x86 servers number them: first one
+// thread of every core, then all second ones, so that each node has two equally long ranges
+// ("0-47,96-143"). Only where every node has that form with the same distance between the ranges,
+// siblings are assumed; a core too few is less harm than two lab nodes on one core, but half a
+// machine without need is harm too, so the note says what was assumed.
 func (b *problemBuilder) makeCores() {
 	type place struct {
 		node int
@@ -142,7 +146,8 @@ func (b *problemBuilder) makeCores() {
 		}
 	}
 	if offset > 0 {
-		b.note("the host does not tell its cores: CPU c and CPU c+%d are assumed to be threads of one core, as the CPU lists of the NUMA nodes suggest", offset)
+		b.note("the host does not tell its cores: CPU c and CPU c+%d are assumed to be threads of one core, as the "+
+			"CPU lists of the NUMA nodes suggest", offset)
 	} else {
 		b.note("the host does not tell its cores: each CPU is taken as a core of its own")
 	}
@@ -185,7 +190,8 @@ func noSMT(control string) bool {
 	return control == "off" || control == "forceoff" || control == "notsupported"
 }
 
-// siblingOffset returns how far the second of two equally long ranges of CPUs is behind the first, or 0 where the set is anything else.
+// siblingOffset returns how far the second of two equally long ranges of CPUs is behind the first,
+// or 0 where the set is anything else.
 func siblingOffset(cpus topology.CPUSet) int {
 	list := slices.Collect(cpus.All())
 	half := len(list) / 2

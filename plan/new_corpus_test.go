@@ -21,7 +21,8 @@ import (
 func corpus(t testing.TB) map[string]*topology.Host {
 	t.Helper()
 	hosts := map[string]*topology.Host{}
-	for _, root := range []string{"../inspect/testdata", "../inspect/hwlocxml/testdata", "../inspect/nccl/testdata", "../inspect/smi/testdata",
+	for _, root := range []string{"../inspect/testdata", "../inspect/hwlocxml/testdata", "../inspect/nccl/testdata",
+		"../inspect/smi/testdata",
 		"../inspect/lspci/testdata", "../examples/hosts"} {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() || filepath.Ext(path) == ".tsv" {
@@ -39,7 +40,8 @@ func corpus(t testing.TB) map[string]*topology.Host {
 	return hosts
 }
 
-// corpusLabs are asked of every machine: one that most can give, one that takes what there is, and one that asks for devices.
+// corpusLabs are asked of every machine: one that most can give, one that takes what there is, and
+// one that asks for devices.
 func corpusLabs() []*lab.Lab {
 	small := labOf(2, cpus(1), memory(256*lab.MiB))
 	small.Reserve.Cores = new(1)
@@ -50,7 +52,8 @@ func corpusLabs() []*lab.Lab {
 	return []*lab.Lab{small, auto, devices, labOf(1, cpus(1), memory(lab.GiB), vfs(some(2)))}
 }
 
-// Every machine gives a Problem that keeps the promises of its types, or errors that say why not. The same machine gives the same bytes, and stays as it was.
+// Every machine gives a Problem that keeps the promises of its types, or errors that say why not.
+// The same machine gives the same bytes, and stays as it was.
 func TestEveryMachineGivesAProblem(t *testing.T) {
 	t.Parallel()
 	hosts := corpus(t)
@@ -74,7 +77,9 @@ func TestEveryMachineGivesAProblem(t *testing.T) {
 				continue
 			}
 			planned++
-			t.Run(fmt.Sprintf("%s-%d", strings.TrimPrefix(name, "../"), i), func(t *testing.T) { checkWellFormed(t, p) })
+			t.Run(fmt.Sprintf("%s-%d", strings.TrimPrefix(name, "../"), i), func(t *testing.T) {
+				checkWellFormed(t, p)
+			})
 		}
 		if after, err := json.Marshal(h); err != nil || string(after) != string(before) {
 			t.Errorf("%s: New has changed the host", name)
@@ -130,7 +135,9 @@ func TestExamplesFitTheirMachines(t *testing.T) {
 				}
 				p := problem(t, host(t), l, plan.Options{HostName: strings.TrimSuffix(prefix, "-")})
 				checkWellFormed(t, p)
-				if !slices.ContainsFunc(p.Requests, func(r plan.Request) bool { return len(r.GPUs)+len(r.NICs)+len(r.VFs) > 0 }) {
+				if !slices.ContainsFunc(p.Requests, func(r plan.Request) bool {
+					return len(r.GPUs)+len(r.NICs)+len(r.VFs) > 0
+				}) {
 					t.Error("no lab node asks for a device")
 				}
 			})
@@ -142,9 +149,12 @@ func TestExamplesFitTheirMachines(t *testing.T) {
 func TestDomainsOfLibvirtAsTenants(t *testing.T) {
 	t.Parallel()
 	node := func(list string) *topology.CPUSet { return new(set(t, list)) }
-	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs, memory bound to both nodes.
-	rhosp := topology.Tenant{Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-50151536fa69", State: "running", VCPUs: 4,
-		EmulatorCPUs: node("1-2,13-14"), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: node("0-1"), MemoryMode: "strict"}
+	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs,
+	// memory bound to both nodes.
+	rhosp := topology.Tenant{Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-50151536fa69", State: "running",
+		VCPUs:        4,
+		EmulatorCPUs: node("1-2,13-14"), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: node("0-1"),
+		MemoryMode: "strict"}
 	for i, c := range []int{1, 2, 13, 14} {
 		rhosp.Pins = append(rhosp.Pins, topology.Pin{VCPU: i, CPUs: topology.CPUs(c)})
 	}

@@ -79,11 +79,13 @@ func (b *problemBuilder) noteStandIns() {
 		}
 	}
 	if len(ids) > 0 && b.wantsDevices(KindGPU) {
-		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing", strings.Join(ids, ", "))
+		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing",
+			strings.Join(ids, ", "))
 	}
 }
 
-// compareIDs orders devices by address, those without one behind them by name, with numbers in names as numbers: GPU2 before GPU10.
+// compareIDs orders devices by address, those without one behind them by name, with numbers in
+// names as numbers: GPU2 before GPU10.
 func compareIDs(x *Device, fx *deviceFacts, y *Device, fy *deviceFacts) int {
 	switch {
 	case fx.addr != nil && fy.addr != nil:
@@ -183,14 +185,17 @@ func (b *problemBuilder) nic(n *topology.NIC) (Device, deviceFacts) {
 		}
 	}
 	for _, bond := range b.host.Bonds {
-		if f.member == "" && slices.ContainsFunc(bond.Members, func(m string) bool { return slices.Contains(n.Netdevs, m) }) {
+		if f.member == "" && slices.ContainsFunc(bond.Members, func(m string) bool {
+			return slices.Contains(n.Netdevs, m)
+		}) {
 			f.member = bond.Name
 		}
 	}
 	return d, f
 }
 
-// linkRate returns the rate of a NIC's link in Mb/s, 0 where none is told: of the network device, else of an RDMA port that is up.
+// linkRate returns the rate of a NIC's link in Mb/s, 0 where none is told: of the network device,
+// else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
 	rate := int64(0)
 	if n.SpeedMbps != nil {
@@ -219,7 +224,8 @@ func linkRate(n *topology.NIC) int64 {
 func linkDown(n *topology.NIC) bool {
 	for i := range n.Ports {
 		p := &n.Ports[i]
-		if p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown" { // operstates: RFC 2863, Documentation/networking/operstates.rst
+		if p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown" {
+			// operstates: RFC 2863, Documentation/networking/operstates.rst
 			return true
 		}
 	}
@@ -233,8 +239,9 @@ func linkDown(n *topology.NIC) bool {
 	return false
 }
 
-// rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out are drivers most of whose NICs have none (i40e, be2net,
-// cxgb4): those are known by the RDMA devices that they show.
+// rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out
+// are drivers most of whose NICs have none (i40e, be2net, cxgb4): those are known by the RDMA
+// devices that they show.
 //
 // Source: drivers/infiniband/hw of Linux, the auxiliary devices that each driver there binds to.
 var rdmaDrivers = []string{
@@ -247,7 +254,8 @@ var rdmaDrivers = []string{
 	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // themselves
 }
 
-// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits for a guest is bound to vfio-pci, and shows neither.
+// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits
+// for a guest is bound to vfio-pci, and shows neither.
 func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	if len(n.RDMA) > 0 || len(n.Devices) > 0 {
 		return true
@@ -269,7 +277,8 @@ func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 		return false
 	case *vendor == topology.VendorMellanox:
 		return true
-	case *vendor == 0x19e5 && device != nil: // Huawei HNS: source drivers/net/ethernet/hisilicon/hns3/hnae3.h, HNAE3_DEV_ID_*_RDMA*
+	case *vendor == 0x19e5 && device != nil:
+		// Huawei HNS: source drivers/net/ethernet/hisilicon/hns3/hnae3.h, HNAE3_DEV_ID_*_RDMA*
 		return *device >= 0xa222 && *device <= 0xa228 && *device != 0xa227
 	}
 	return false

@@ -10,23 +10,30 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A stand-in is given to lab nodes as a GPU is, with its audio, and the plan says what it is; a lab that wants no GPU need not hear of it.
+// A stand-in is given to lab nodes as a GPU is, with its audio, and the plan says what it is; a lab
+// that wants no GPU need not hear of it.
 func TestStandInsOfAnEmulatedHostGoAsGPUsAndAreCalledWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	const classOtherDisplay = topology.ID24(0x038000)
 	h := cardHost(t,
-		card{"0000:06:00.0", classOtherDisplay, 1, func(d *topology.PCIDevice) { d.Vendor = new(topology.ID16(0x1234)) }},
+		card{"0000:06:00.0", classOtherDisplay, 1, func(d *topology.PCIDevice) {
+			d.Vendor = new(topology.ID16(0x1234))
+		}},
 		card{"0000:06:00.1", classAudio, 1, nil}, card{"0000:41:00.0", classEthernet, 2, nil})
-	const note = "the host is emulated: its GPUs (0000:06:00.0) are stand-ins, which go where GPUs go and compute nothing"
+	const note = "the host is emulated: its GPUs (0000:06:00.0) are stand-ins, which go where GPUs go and " +
+		"compute nothing"
 	for _, test := range []struct {
 		name, vendor string
 		kinds        []string
 		devices      []string
 		note         bool
 	}{
-		{"an emulated host", topology.VendorEmulated, []string{plan.KindGPU}, []string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", "nic 0000:41:00.0 bundle 1"}, true},
-		{"an emulated host of which no GPU is wanted", topology.VendorEmulated, []string{plan.KindNIC}, []string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", "nic 0000:41:00.0 bundle 1"}, false},
-		{"another virtual machine, whose second screen is none", "QEMU", []string{plan.KindNIC}, []string{"nic 0000:41:00.0 bundle 0"}, false},
+		{"an emulated host", topology.VendorEmulated, []string{plan.KindGPU},
+			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", "nic 0000:41:00.0 bundle 1"}, true},
+		{"an emulated host of which no GPU is wanted", topology.VendorEmulated, []string{plan.KindNIC},
+			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", "nic 0000:41:00.0 bundle 1"}, false},
+		{"another virtual machine, whose second screen is none", "QEMU", []string{plan.KindNIC},
+			[]string{"nic 0000:41:00.0 bundle 0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := *h

@@ -26,10 +26,12 @@ func (e *RequestError) Error() string {
 	return text + e.What
 }
 
-// RequestErrors are all errors of one call of [New], in the order of the lab; it never returns an empty one. errors.As with a *RequestError finds the first.
+// RequestErrors are all errors of one call of [New], in the order of the lab; it never returns an
+// empty one. errors.As with a *RequestError finds the first.
 type RequestErrors []*RequestError
 
-// maxErrorsShown bounds what RequestErrors prints: a lab of 500 like nodes asks for the same impossible thing 500 times.
+// maxErrorsShown bounds what RequestErrors prints: a lab of 500 like nodes asks for the same
+// impossible thing 500 times.
 const maxErrorsShown = 10
 
 // Error prints the first errors, one below the other.
@@ -57,13 +59,15 @@ func (e RequestErrors) Unwrap() []error {
 // maxPlainText bounds, in characters, how much of a host's text a message repeats.
 const maxPlainText = 80
 
-// plainText returns a name of the host as messages show it: as it is where it is printable, else quoted, so that nothing in a dump can steer a terminal or
-// forge a line.
+// plainText returns a name of the host as messages show it: as it is where it is printable, else
+// quoted, so that nothing in a dump can steer a terminal or forge a line.
 func plainText(s string) string {
 	if utf8.RuneCountInString(s) > maxPlainText {
 		s = string([]rune(s)[:maxPlainText]) + "..."
 	}
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) }) {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool {
+		return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r)
+	}) {
 		return strconv.Quote(s)
 	}
 	return s

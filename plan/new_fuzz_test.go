@@ -22,27 +22,33 @@ func hostileSeeds(t testing.TB) [][]byte {
 	pf, vf, gpu := addr(t, "0000:41:00.0"), addr(t, "0000:41:00.2"), addr(t, "0000:06:00.0")
 	ethernet := topology.ID24(0x020000)
 	small.PCI = []topology.PCIDevice{
-		{Address: gpu, Class: &class, Vendor: new(topology.VendorNVIDIA), IOMMUGroup: new(1), BootVGA: new(true), NUMANode: new(0)},
-		{Address: pf, Class: &ethernet, IOMMUGroup: new(2), SRIOV: &topology.SRIOV{Total: new(4), Offset: new(2), Stride: new(1)}, NUMANode: new(1)},
+		{Address: gpu, Class: &class, Vendor: new(topology.VendorNVIDIA), IOMMUGroup: new(1), BootVGA: new(true),
+			NUMANode: new(0)},
+		{Address: pf, Class: &ethernet, IOMMUGroup: new(2), SRIOV: &topology.SRIOV{Total: new(4), Offset: new(2),
+			Stride: new(1)}, NUMANode: new(1)},
 		{Address: vf, Class: &ethernet, IOMMUGroup: new(2), PF: &pf},
 	}
 	small.Storage = []topology.Disk{{Name: "sda", PCI: &gpu, Mounts: []string{"/"}}}
 	small.Bonds = []topology.Bond{{Name: "bond0", Members: []string{"eth0"}}}
 	small.Routes = []topology.Route{{Netdev: "bond0", PCI: []string{"0000:41:00.0", "?"}}}
-	small.Tenants = []topology.Tenant{{Name: "vm00", State: "shut off", VCPUs: 3, Pins: []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(1)}}, Floating: new(topology.CPUs(2)),
-		MemoryBytes: new(gib), Hugepages: new(gib), MemoryNodes: new(topology.CPUs(1)), Devices: []topology.TenantDevice{{PCI: vf}}}}
+	small.Tenants = []topology.Tenant{{Name: "vm00", State: "shut off", VCPUs: 3,
+		Pins: []topology.Pin{{VCPU: 0, CPUs: topology.CPUs(1)}}, Floating: new(topology.CPUs(2)),
+		MemoryBytes: new(gib), Hugepages: new(gib), MemoryNodes: new(topology.CPUs(1)),
+		Devices: []topology.TenantDevice{{PCI: vf}}}}
 	small.Memory.Hugepages = []topology.HugepagePool{pool(gib, 4, 2), pool(2<<20, 0, 0)}
 	small.Complete()
 	small.NICs[0].Netdevs = []string{"eth0"}
 	var seeds [][]byte
-	for _, h := range []*topology.Host{small, h20(t), epyc(t), synthetic(t, "[numa(memory=1GiB)] pack:1 [numa] core:3 pu:3")} {
+	for _, h := range []*topology.Host{small, h20(t), epyc(t),
+		synthetic(t, "[numa(memory=1GiB)] pack:1 [numa] core:3 pu:3")} {
 		b, err := json.Marshal(h)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seeds = append(seeds, b)
 	}
-	return append(seeds, []byte(`{"numa_nodes":[{"id":0,"cpus":"0-65535","memory_bytes":18446744073709551615}]}`), []byte(`{"cores":[{"cpus":""}],"gpus":[{}],"nics":[{}]}`),
+	return append(seeds, []byte(`{"numa_nodes":[{"id":0,"cpus":"0-65535","memory_bytes":18446744073709551615}]}`),
+		[]byte(`{"cores":[{"cpus":""}],"gpus":[{}],"nics":[{}]}`),
 		[]byte(`{"pci":[{"address":"0000:00:00.0","parent":"0000:00:00.0"}],"iommu":{"groups":[{"id":0,"devices":["0000:00:00.0"]}]}}`))
 }
 
@@ -91,8 +97,10 @@ func TestHostsWithWrongNumbers(t *testing.T) {
 		hosts = append(hosts, h)
 	}
 	labs := corpusLabs()
-	numbers := []string{"0", "-1", "1", "2", "9", "255", "256", "4096", "65535", "65536", "1073741824", "2147483648", "-9223372036854775808", "9223372036854775807", "18446744073709551615"}
-	texts := []string{"", "0", "0-3", "1,3", "0-65535", "0000:41:00.0", "0000:06:00.0", "GPU0", "efficiency", "gpu", "\x1b[31m", "shut off"}
+	numbers := []string{"0", "-1", "1", "2", "9", "255", "256", "4096", "65535", "65536", "1073741824", "2147483648",
+		"-9223372036854775808", "9223372036854775807", "18446744073709551615"}
+	texts := []string{"", "0", "0-3", "1,3", "0-65535", "0000:41:00.0", "0000:06:00.0", "GPU0", "efficiency", "gpu",
+		"\x1b[31m", "shut off"}
 	rapid.Check(t, func(t *rapid.T) {
 		left := rapid.IntRange(1, 4).Draw(t, "changes")
 		var mutate func(v any, depth int) any

@@ -9,8 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// What the host keeps of its memory where the lab does not say: a share of it, for page cache, QEMU itself and daemons. The bounds are for the whole
-// host: a small one needs half a GiB whatever its size, and a host of 1 TiB needs no more than one of 128 GiB.
+// What the host keeps of its memory where the lab does not say: a share of it, for page cache, QEMU
+// itself and daemons. The bounds are for the whole host: a small one needs half a GiB whatever its
+// size, and a host of 1 TiB needs no more than one of 128 GiB.
 const (
 	reserveShare    = 16
 	minReserveBytes = 512 << 20
@@ -34,13 +35,15 @@ type memoryUse struct {
 // memory adds up what the nodes have and who has it.
 func (b *problemBuilder) memory() *memoryUse {
 	n := len(b.p.NUMANodes)
-	m := &memoryUse{bytes: make([]*uint64, n), unusable: make([]bool, n), reserve: make([]uint64, n), held: make([]uint64, n)}
+	m := &memoryUse{bytes: make([]*uint64, n), unusable: make([]bool, n), reserve: make([]uint64, n),
+		held: make([]uint64, n)}
 	var unknown topology.CPUSet
 	for at := range m.bytes {
 		node := b.hostNode(at)
 		if node != nil {
 			m.bytes[at] = node.MemoryBytes
-			// A GPU's own memory is taken from the guest that the GPU is given to, and persistent memory keeps what its files are.
+			// A GPU's own memory is taken from the guest that the GPU is given to, and persistent
+			// memory keeps what its files are.
 			m.unusable[at] = node.Kind == "gpu" || node.GPU != nil || node.Kind == "nvdimm"
 		}
 		if m.bytes[at] == nil && n == 1 {
@@ -55,7 +58,8 @@ func (b *problemBuilder) memory() *memoryUse {
 		}
 	}
 	if !unknown.IsEmpty() {
-		b.note("the host does not tell the memory of its NUMA nodes (%s): the plan cannot say whether it is enough", unknown)
+		b.note("the host does not tell the memory of its NUMA nodes (%s): the plan cannot say whether it is enough",
+			unknown)
 	}
 	b.reserveMemory(m)
 	b.holdMemory(m)
@@ -73,8 +77,8 @@ func (m *memoryUse) total() uint64 {
 	return sum
 }
 
-// spread divides an amount among the nodes in proportion to their memory, rounded up. among says which nodes take part; those of unknown memory get
-// nothing.
+// spread divides an amount among the nodes in proportion to their memory, rounded up. among says
+// which nodes take part; those of unknown memory get nothing.
 func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	parts := make([]uint64, len(m.bytes))
 	sum := uint64(0)
@@ -99,7 +103,8 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	return parts
 }
 
-// reserveMemory takes off what the host keeps: the whole spread by size, and what the lab says of single nodes in place of their share.
+// reserveMemory takes off what the host keeps: the whole spread by size, and what the lab says of
+// single nodes in place of their share.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	usable := func(at int) bool { return !m.unusable[at] }
 	keep := uint64(0)
@@ -116,7 +121,8 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 		switch {
 		case !ok || r.Memory == nil: // an unknown node is told of where cores are reserved
 		case *r.Memory < 0:
-			b.fail("", "host.reserve.numa_nodes", "node %d: %d bytes of memory: want 0 or more", r.Node, int64(*r.Memory))
+			b.fail("", "host.reserve.numa_nodes", "node %d: %d bytes of memory: want 0 or more", r.Node,
+				int64(*r.Memory))
 		default:
 			m.reserve[at] = uint64(*r.Memory)
 		}
@@ -146,11 +152,13 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 		}
 		switch {
 		case t.MemoryNodes != nil && where == 0:
-			b.note("tenant %s: its memory is on NUMA nodes %s, which are none of the host's; it is not taken off", name, *t.MemoryNodes)
+			b.note("tenant %s: its memory is on NUMA nodes %s, which are none of the host's; it is not taken off", name,
+				*t.MemoryNodes)
 		case t.MemoryNodes == nil && len(m.bytes) > 1:
 			b.note("tenant %s: its memory is not bound to a NUMA node; taken as spread over all by their size", name)
 		case where > 1:
-			b.note("tenant %s: its memory is bound to NUMA nodes %s together; taken as spread over them by their size", name, *t.MemoryNodes)
+			b.note("tenant %s: its memory is bound to NUMA nodes %s together; taken as spread over them by their size",
+				name, *t.MemoryNodes)
 		}
 		for at, part := range m.spread(*t.MemoryBytes, among) {
 			if t.Hugepages != nil {
@@ -170,7 +178,8 @@ func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
 
-// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. Where tenants are ignored, so are the pages that they use.
+// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. Where tenants are
+// ignored, so are the pages that they use.
 func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 	used := make([]uint64, len(m.bytes))
 	perNode := false
@@ -230,7 +239,8 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 		return pageBytes2MiB, false
 	case lab.Hugepages1GiB:
 		if !can1GiB {
-			b.fail("", "hugepages", "1GiB: %s: ask for hugepages: %s, or leave it to the planner with auto", why1GiB, lab.Hugepages2MiB)
+			b.fail("", "hugepages", "1GiB: %s: ask for hugepages: %s, or leave it to the planner with auto", why1GiB,
+				lab.Hugepages2MiB)
 		}
 		return pageBytes1GiB, true
 	case lab.Hugepages2MiB:
@@ -256,8 +266,9 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	return pageBytes2MiB, can2MiB
 }
 
-// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, and why not. Pools that the kernel shows settle it: it shows one for each size
-// that the processor has. Without any the architecture decides: x86-64 and arm64 with pages of 4 KiB have both sizes.
+// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, and why not. Pools that
+// the kernel shows settle it: it shows one for each size that the processor has. Without any the
+// architecture decides: x86-64 and arm64 with pages of 4 KiB have both sizes.
 func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	pools := slices.Clone(b.host.Memory.Hugepages)
 	for i := range b.host.NUMANodes {

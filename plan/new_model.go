@@ -8,8 +8,10 @@ import (
 
 // weightNames lists the weights by their JSON names, in the order of the fields.
 func (w *Weights) weightNames() []string {
-	return []string{"gpu_nic_path", "gpu_nic_measured", "gpu_gpu_path", "device_nearest", "device_distance", "memory_distance", "memory_balance",
-		"efficiency_cores", "numa_span", "numa_span_hidden", "l3_shared", "emulator_distance", "nic_rate", "nic_rdma", "nic_shared", "unequal"}
+	return []string{"gpu_nic_path", "gpu_nic_measured", "gpu_gpu_path", "device_nearest", "device_distance",
+		"memory_distance", "memory_balance",
+		"efficiency_cores", "numa_span", "numa_span_hidden", "l3_shared", "emulator_distance", "nic_rate", "nic_rdma",
+		"nic_shared", "unequal"}
 }
 
 // weight returns the weight of a JSON name, nil where there is none.
@@ -59,7 +61,8 @@ func (b *problemBuilder) overrideWeights() {
 		switch {
 		case w == nil:
 			names := b.p.Weights.weightNames()
-			b.fail("", "model", "no weight is called %s: they are %s and %s", plainText(name), joinComma(names[:len(names)-1]), names[len(names)-1])
+			b.fail("", "model", "no weight is called %s: they are %s and %s", plainText(name),
+				joinComma(names[:len(names)-1]), names[len(names)-1])
 		case v < 0 || v > MaxWeight:
 			b.fail("", "model", "weight %s is %d: want 0 to %d", name, v, MaxWeight)
 		default:
@@ -85,7 +88,8 @@ func (b *problemBuilder) applyMeasurements() {
 	best := 0.0
 	for i, m := range b.model.Pairs {
 		if !(m.Gbps > 0) || math.IsInf(m.Gbps, 0) { // NaN is not more than 0
-			b.fail("", "model", "pair %d (%s, %s): %v Gb/s: want a number above 0", i+1, plainText(m.GPU), plainText(m.NIC), m.Gbps)
+			b.fail("", "model", "pair %d (%s, %s): %v Gb/s: want a number above 0", i+1, plainText(m.GPU),
+				plainText(m.NIC), m.Gbps)
 			continue
 		}
 		best = max(best, m.Gbps)
@@ -107,7 +111,8 @@ func (b *problemBuilder) applyMeasurements() {
 		}
 		path := at[[2]int{gpu, nic}]
 		if measured[path] {
-			b.fail("", "model", "pair %d (%s, %s) is there twice: keep one figure", i+1, plainText(m.GPU), plainText(m.NIC))
+			b.fail("", "model", "pair %d (%s, %s) is there twice: keep one figure", i+1, plainText(m.GPU),
+				plainText(m.NIC))
 			continue
 		}
 		measured[path] = true
@@ -118,8 +123,8 @@ func (b *problemBuilder) applyMeasurements() {
 	}
 }
 
-// lossPercent returns how far gbps is below best, in percent, rounded up: a plan is not made better than was measured. A billionth is taken for the
-// rounding of the division.
+// lossPercent returns how far gbps is below best, in percent, rounded up: a plan is not made better
+// than was measured. A billionth is taken for the rounding of the division.
 func lossPercent(best, gbps float64) int {
 	return min(max(int(math.Ceil((best-gbps)/best*100-1e-9)), 0), 100)
 }
@@ -130,6 +135,7 @@ func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	if len(found) == 1 {
 		return found[0]
 	}
-	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), plainText(name), b.name, b.devicesThere(kind))
+	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), plainText(name), b.name,
+		b.devicesThere(kind))
 	return -1
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// SLIT distances where the host tells none: what firmware reports that measured nothing (ACPI specification, System Locality Information Table).
+// SLIT distances where the host tells none: what firmware reports that measured nothing (ACPI
+// specification, System Locality Information Table).
 const (
 	distanceLocal  = 10
 	distanceRemote = 20
@@ -27,7 +28,9 @@ func (b *problemBuilder) addNodes() {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(b.host.NUMANodes[i].ID, b.host.NUMANodes[j].ID) })
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(b.host.NUMANodes[i].ID, b.host.NUMANodes[j].ID)
+	})
 	for at, i := range order {
 		n := &b.host.NUMANodes[i]
 		if n.ID < 0 || n.ID >= topology.MaxCPUs { // a nodeset could not name it
@@ -46,16 +49,19 @@ func (b *problemBuilder) addNodes() {
 	}
 }
 
-// distances returns the row of node n, which is at place own of the problem; order gives the place in the host's list of each node of the problem.
+// distances returns the row of node n, which is at place own of the problem; order gives the place
+// in the host's list of each node of the problem.
 func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) []int {
 	row := make([]int, len(order))
 	known := len(n.Distances) == len(order)
 	switch {
 	case known:
 	case n.Distances == nil && len(order) > 1:
-		b.note("the host does not tell the distances between its NUMA nodes: taken as 10 within a node and 20 to another")
+		b.note("the host does not tell the distances between its NUMA nodes: taken as 10 within a node and 20 " +
+			"to another")
 	case n.Distances != nil:
-		b.note("NUMA node %d: %d distances for %d nodes: taken as 10 within the node and 20 to another", n.ID, len(n.Distances), len(order))
+		b.note("NUMA node %d: %d distances for %d nodes: taken as 10 within the node and 20 to another", n.ID,
+			len(n.Distances), len(order))
 	}
 	for at, i := range order {
 		switch {
@@ -67,7 +73,8 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 		case !known:
 			row[at] = distanceRemote
 		case n.Distances[i] < distanceLocal:
-			// Below 10 is reserved by ACPI. It is no distance, so the other node is as far as one that nothing is known of.
+			// Below 10 is reserved by ACPI. It is no distance, so the other node is as far as one
+			// that nothing is known of.
 			b.note("NUMA node %d: distance %d to another node, less than 10: taken as 20", n.ID, n.Distances[i])
 			row[at] = distanceRemote
 		case n.Distances[i] > MaxDistance:
@@ -93,7 +100,8 @@ func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
 // nodeSet returns the number of node at of the problem, as nodesets have it.
 func (b *problemBuilder) nodeSet(at int) topology.CPUSet { return topology.CPUs(b.p.NUMANodes[at].ID) }
 
-// knownNode returns the number of a node of the problem that a device of the host stands on, or nil. On a machine of one node everything is on it.
+// knownNode returns the number of a node of the problem that a device of the host stands on, or
+// nil. On a machine of one node everything is on it.
 func (b *problemBuilder) knownNode(node *int, what string) *int {
 	if len(b.p.NUMANodes) == 1 {
 		return new(b.p.NUMANodes[0].ID)

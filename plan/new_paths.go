@@ -4,13 +4,16 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// classSteps are the path classes as numbers. Their order is that of nvidia-smi's legend; NVLink and one switch cost nothing, because nothing is nearer.
+// classSteps are the path classes as numbers. Their order is that of nvidia-smi's legend; NVLink
+// and one switch cost nothing, because nothing is nearer.
 var classSteps = map[topology.PathClass]int{
-	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3, topology.PathSYS: 4,
+	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
+	topology.PathSYS: 4,
 }
 
-// maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than ten; a hostile dump may have a chain of hundreds, and
-// every pair of devices below it would walk it again.
+// maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than
+// ten; a hostile dump may have a chain of hundreds, and every pair of devices below it would walk
+// it again.
 const maxBridges = 32
 
 // addPaths lists what lies between GPUs and NICs, and between GPUs.
@@ -43,7 +46,8 @@ func (b *problemBuilder) addPaths() {
 		}
 	}
 	if unknown > 0 {
-		b.note("the host does not tell %s between its GPUs and NICs: taken as NODE within a NUMA node, else as SYS", plural(unknown, "path"))
+		b.note("the host does not tell %s between its GPUs and NICs: taken as NODE within a NUMA node, else as SYS",
+			plural(unknown, "path"))
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then what is left is shared among those that ask for "auto".
+// addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
+// what is left is shared among those that ask for "auto".
 func (b *problemBuilder) addRequests() {
 	for i := range b.lab.Nodes {
 		n := &b.lab.Nodes[i]
@@ -77,11 +78,13 @@ func (b *problemBuilder) supply() *coreSupply {
 
 // addCPUs decides how many virtual CPUs and cores each lab node gets.
 //
-// Threads of a core go to one lab node, so two virtual CPUs share a core where the count allows it; "smt: off" gives each a core of its own, whose other
-// thread stays idle. On a host with cores of different widths, wide ones are taken only where there are enough of them.
+// Threads of a core go to one lab node, so two virtual CPUs share a core where the count allows it;
+// "smt: off" gives each a core of its own, whose other thread stays idle. On a host with cores of
+// different widths, wide ones are taken only where there are enough of them.
 //
-// Nodes with "cpus: auto" get equally many cores of what the others and the host leave, rounded down; what is lost by rounding stays with the host. Where the
-// cores are of different widths, each such core counts as one virtual CPU, unless the node asks for "smt: on".
+// Nodes with "cpus: auto" get equally many cores of what the others and the host leave, rounded
+// down; what is lost by rounding stays with the host. Where the cores are of different widths, each
+// such core counts as one virtual CPU, unless the node asks for "smt: on".
 func (b *problemBuilder) addCPUs() {
 	s := b.supply()
 	left := s.free - b.p.ReserveCores
@@ -90,7 +93,8 @@ func (b *problemBuilder) addCPUs() {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		smt := b.setting(n.Name, "smt", n.SMT)
 		if smt == lab.On && s.widest() < 2 {
-			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and %s has cores of one thread only: %s", b.name, b.threadsFix())
+			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and %s has cores of one thread "+
+				"only: %s", b.name, b.threadsFix())
 			continue
 		}
 		if n.AutoCPUs {
@@ -102,7 +106,8 @@ func (b *problemBuilder) addCPUs() {
 			continue
 		}
 		if smt == lab.On && n.CPUs%2 != 0 {
-			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and cpus is %d, which is odd: ask for %d, or for smt: auto", n.CPUs, n.CPUs+1)
+			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and cpus is %d, which is odd: ask "+
+				"for %d, or for smt: auto", n.CPUs, n.CPUs+1)
 			continue
 		}
 		r.VCPUs, r.Threads = n.CPUs, 1
@@ -119,8 +124,9 @@ func (b *problemBuilder) addCPUs() {
 	b.shareCores(s, left, autos)
 }
 
-// threadsFor returns how many virtual CPUs are to share a core: the largest power of two that divides their number and that the widest cores have, or
-// less where there are not enough such cores and narrower ones would do.
+// threadsFor returns how many virtual CPUs are to share a core: the largest power of two that
+// divides their number and that the widest cores have, or less where there are not enough such
+// cores and narrower ones would do.
 func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 	widest := 1
 	for t := s.widest(); t > 1; t /= 2 {
@@ -154,7 +160,8 @@ func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *Request, most int) string
 // threadsFix says what to do about cores of one thread.
 func (b *problemBuilder) threadsFix() string {
 	if c := b.host.CPUs.SMT; c == "off" || c == "forceoff" {
-		return "SMT is off on the host: turn it on (/sys/devices/system/cpu/smt/control, the firmware, or without nosmt), or ask for smt: off"
+		return "SMT is off on the host: turn it on (/sys/devices/system/cpu/smt/control, the firmware, or without " +
+			"nosmt), or ask for smt: off"
 	}
 	return "ask for smt: auto or off"
 }
@@ -176,15 +183,17 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 		r.Cores = min(left, s.with(r.Threads)) / len(autos)
 		r.VCPUs = r.Cores * r.Threads
 		if r.Cores < 1 {
-			b.fail(n.Name, "cpus", "auto: no core is left: %s has %s, keeps %d for itself, the other lab nodes ask for %d, and %s share the rest",
-				b.name, b.coresThere(s.free), b.p.ReserveCores, s.free-b.p.ReserveCores-left, plural(len(autos), "lab node")+" with cpus: auto")
+			b.fail(n.Name, "cpus", "auto: no core is left: %s has %s, keeps %d for itself, the other lab nodes ask "+
+				"for %d, and %s share the rest",
+				b.name, b.coresThere(s.free), b.p.ReserveCores, s.free-b.p.ReserveCores-left,
+				plural(len(autos), "lab node")+" with cpus: auto")
 			r.Cores, r.VCPUs = 0, 0
 		}
 	}
 }
 
-// addMemory decides the size of pages and how many of them each lab node gets. Nodes with "memory: auto" get equally many of those that are left, in whole
-// GiB where that is at least one.
+// addMemory decides the size of pages and how many of them each lab node gets. Nodes with "memory:
+// auto" get equally many of those that are left, in whole GiB where that is at least one.
 func (b *problemBuilder) addMemory() {
 	m := b.memory()
 	size, huge := b.choosePages()
@@ -214,13 +223,16 @@ func (b *problemBuilder) addMemory() {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		switch {
 		case n.AutoMemory && !known:
-			b.fail(n.Name, "memory", "auto needs to know the memory of the host, and %s does not tell it: give a size", b.name)
+			b.fail(n.Name, "memory", "auto needs to know the memory of the host, and %s does not tell it: give a size",
+				b.name)
 		case n.AutoMemory && auto < 1:
-			b.fail(n.Name, "memory", "auto: nothing is left: %s, and the other lab nodes ask for %s", b.memoryThere(m, there), bytesText(b.explicitBytes(size)))
+			b.fail(n.Name, "memory", "auto: nothing is left: %s, and the other lab nodes ask for %s",
+				b.memoryThere(m, there), bytesText(b.explicitBytes(size)))
 		case n.AutoMemory:
 			r.Pages = auto
 		case n.Memory < 1 || n.Memory > MaxHostMemory:
-			b.fail(n.Name, "memory", "%d bytes: want at least 1 and at most %s", int64(n.Memory), lab.Bytes(MaxHostMemory))
+			b.fail(n.Name, "memory", "%d bytes: want at least 1 and at most %s", int64(n.Memory),
+				lab.Bytes(MaxHostMemory))
 		default:
 			r.Pages = pagesFor(n.Memory, page) * int64(page) / int64(size)
 			if r.Pages > there && all {
@@ -235,13 +247,16 @@ func (b *problemBuilder) addMemory() {
 		}
 	}
 	for _, s := range sizes {
-		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s, bytesText(uint64(pagesFor(s, page))*page))
+		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s,
+			bytesText(uint64(pagesFor(s, page))*page))
 	}
 }
 
-// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB, that divides what each lab node asks for and is small beside it.
-// Large steps keep the weight of one a whole number that means something, and the search short; the rest of a NUMA node that is less than a step is left to the host.
-// It follows from the requests alone: if it grew with the host, more memory could make a plan worse.
+// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB,
+// that divides what each lab node asks for and is small beside it. Large steps keep the weight of
+// one a whole number that means something, and the search short; the rest of a NUMA node that is
+// less than a step is left to the host. It follows from the requests alone: if it grew with the
+// host, more memory could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
 	fits := func(step uint64) bool {
 		for i := range b.lab.Nodes {
@@ -329,7 +344,8 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 			held += min(m.held[at], *v)
 		}
 	}
-	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes), roundText(m.total()), roundText(keep))
+	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes),
+		roundText(m.total()), roundText(keep))
 	if held > 0 {
 		text += ", tenants hold " + roundText(held)
 	}
@@ -344,7 +360,8 @@ func roundText(n uint64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/pageBytes1GiB)
 }
 
-// numberClasses gives the same number to lab nodes that ask for the same and are in no affinity: those can be swapped without anything changing.
+// numberClasses gives the same number to lab nodes that ask for the same and are in no affinity:
+// those can be swapped without anything changing.
 func (b *problemBuilder) numberClasses() {
 	tied := map[int]bool{}
 	for _, a := range b.p.Affinity {

@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// addPackages lists the packages of the cores, and says of each why the host needs a core there: interrupts of a disk or of the NIC that the host is
-// reached by are best served beside them.
+// addPackages lists the packages of the cores, and says of each why the host needs a core there:
+// interrupts of a disk or of the NIC that the host is reached by are best served beside them.
 func (b *problemBuilder) addPackages() {
 	packagesOn := map[int]map[int]bool{} // packages of the cores of a node
 	free := map[int]bool{}
@@ -37,7 +37,9 @@ func (b *problemBuilder) addPackages() {
 			continue
 		}
 		on := slices.Sorted(maps.Keys(packagesOn[*node]))
-		if len(on) != 1 { // a node without cores, or one that covers several packages: where the device hangs is not known
+		if len(on) != 1 {
+			// a node without cores, or one that covers several packages: where the device hangs is
+			// not known
 			continue
 		}
 		if _, known := busy[on[0]]; !known {
@@ -55,7 +57,8 @@ func (b *problemBuilder) addPackages() {
 	}
 }
 
-// Cores that the host keeps where the lab does not say: one of each package, and two in all on machines that can spare them, but no more than a quarter.
+// Cores that the host keeps where the lab does not say: one of each package, and two in all on
+// machines that can spare them, but no more than a quarter.
 const (
 	spareCores      = 8 // from so many cores on
 	spareReserve    = 2
@@ -86,7 +89,8 @@ func (b *problemBuilder) reserveCores() {
 			b.fail("", "host.reserve.numa_nodes", "node %d: %d cores: want 0 or more", r.Node, r.Cores)
 			continue
 		case r.Cores > free[r.Node]:
-			b.fail("", "host.reserve.numa_nodes", "node %d: %d cores for the host, and the node has %d that no tenant holds: ask for fewer",
+			b.fail("", "host.reserve.numa_nodes",
+				"node %d: %d cores for the host, and the node has %d that no tenant holds: ask for fewer",
 				r.Node, r.Cores, free[r.Node])
 			continue
 		}
@@ -101,7 +105,8 @@ func (b *problemBuilder) reserveCores() {
 	keep = min(keep, max(smallestReserve, len(b.p.Cores)/largestReserve))
 	if r := b.lab.Reserve.Cores; r != nil {
 		if keep = *r; keep < smallestReserve {
-			b.fail("", "host.reserve.cores", "%d: the host needs at least 1 core: interrupts, QEMU's own threads and you", keep)
+			b.fail("", "host.reserve.cores", "%d: the host needs at least 1 core: interrupts, QEMU's own "+
+				"threads and you", keep)
 			return
 		}
 		if keep > len(cores) {

@@ -11,7 +11,8 @@ import (
 // stateOff is libvirt's word for a domain that does not run.
 const stateOff = "shut off"
 
-// chooseTenants returns the tenants that the lab wants to be respected, sorted, so that their order in a file does not matter.
+// chooseTenants returns the tenants that the lab wants to be respected, sorted, so that their order
+// in a file does not matter.
 func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenant {
 	var tenants []topology.Tenant
 	switch b.lab.Tenants {
@@ -30,7 +31,8 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	})
 	for i := range tenants {
 		if slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.Name == tenants[i].Name }) {
-			b.note("tenant %s has the name of a lab node; it counts as a tenant: where it is an earlier run of this lab, remove it first, or plan with "+
+			b.note("tenant %s has the name of a lab node; it counts as a tenant: where it is an earlier run of this "+
+				"lab, remove it first, or plan with "+
 				"tenants: ignore", tenantName(&tenants[i]))
 		}
 	}
@@ -90,14 +92,16 @@ func (b *problemBuilder) holdCores() {
 		b.note("tenants that are shut off hold what they are given, because they may be started: %s", listText(off))
 	}
 	if len(floating) > 0 {
-		b.note("tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin them, or isolate the lab's cores",
+		b.note("tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin "+
+			"them, or isolate the lab's cores",
 			listText(floating))
 	}
 }
 
-// tenantCPUs returns the CPUs that a tenant is pinned to, and whether it has virtual CPUs that may run anywhere. A pin to all CPUs of the host is none:
-// libvirt writes such pins too. Threads of the emulator and for I/O count like virtual CPUs where they are pinned; where they float, they are few and the
-// kernel moves them out of the way.
+// tenantCPUs returns the CPUs that a tenant is pinned to, and whether it has virtual CPUs that may
+// run anywhere. A pin to all CPUs of the host is none: libvirt writes such pins too. Threads of the
+// emulator and for I/O count like virtual CPUs where they are pinned; where they float, they are
+// few and the kernel moves them out of the way.
 func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, floats bool) {
 	pin := func(cpus topology.CPUSet) bool {
 		if all.IsSubsetOf(cpus) {

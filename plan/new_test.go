@@ -39,7 +39,8 @@ type change func(*lab.Node)
 func labOf(n int, changes ...change) *lab.Lab {
 	l := &lab.Lab{Name: "test", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesAuto, Tenants: lab.TenantsRead}
 	for i := range n {
-		node := lab.Node{Name: "vm0" + string(rune('0'+i)), CPUs: 4, Memory: 4 * lab.GiB, SMT: lab.Auto, GuestNUMA: lab.Auto}
+		node := lab.Node{Name: "vm0" + string(rune('0'+i)), CPUs: 4, Memory: 4 * lab.GiB, SMT: lab.Auto,
+			GuestNUMA: lab.Auto}
 		for _, c := range changes {
 			c(&node)
 		}
@@ -95,7 +96,8 @@ func problem(t testing.TB, h *topology.Host, l *lab.Lab, o plan.Options) *plan.P
 	return p
 }
 
-// pretty is the JSON of a problem with one element of a list a line, so that a golden file can be read and its changes too.
+// pretty is the JSON of a problem with one element of a list a line, so that a golden file can be
+// read and its changes too.
 func pretty(t *testing.T, p *plan.Problem) []byte {
 	t.Helper()
 	raw, err := json.Marshal(p)
@@ -148,15 +150,20 @@ func TestProblemsOfTheExamples(t *testing.T) {
 		lab  *lab.Lab
 		o    plan.Options
 	}{
-		{"epyc-two-nodes", epyc, labOf(2, cpus(28), memory(32*lab.GiB), gpus(some(1)), nics(some(1))), plan.Options{HostName: "epyc-7551p"}},
-		{"epyc-vfs-and-auto", epyc, labOf(4, autoCPUs(), autoMemory(), vfs(lab.DeviceRequest{Count: 1, Vendor: "mellanox"})), plan.Options{HostName: "epyc-7551p"}},
-		{"h20-four-nodes", h20, labOf(4, cpus(40), memory(256*lab.GiB), gpus(some(2)), nics(some(1))), plan.Options{HostName: "h20"}},
-		{"h20-eight-nodes-measured", h20, labOf(8, cpus(20), memory(64*lab.GiB), gpus(some(1)), vfs(some(1))), plan.Options{
-			HostName: "h20",
-			Model: &plan.Model{Source: "ib_write_bw --use_cuda, one pair after the other", Weights: map[string]int64{"numa_span": 2000}, Pairs: []plan.MeasuredPair{
-				{"GPU0", "NIC0", 392}, {"GPU1", "NIC0", 390}, {"GPU2", "NIC0", 350}, {"GPU3", "NIC0", 391.9},
+		{"epyc-two-nodes", epyc, labOf(2, cpus(28), memory(32*lab.GiB), gpus(some(1)), nics(some(1))),
+			plan.Options{HostName: "epyc-7551p"}},
+		{"epyc-vfs-and-auto", epyc, labOf(4, autoCPUs(), autoMemory(),
+			vfs(lab.DeviceRequest{Count: 1, Vendor: "mellanox"})), plan.Options{HostName: "epyc-7551p"}},
+		{"h20-four-nodes", h20, labOf(4, cpus(40), memory(256*lab.GiB), gpus(some(2)), nics(some(1))),
+			plan.Options{HostName: "h20"}},
+		{"h20-eight-nodes-measured", h20, labOf(8, cpus(20), memory(64*lab.GiB), gpus(some(1)), vfs(some(1))),
+			plan.Options{
+				HostName: "h20",
+				Model: &plan.Model{Source: "ib_write_bw --use_cuda, one pair after the other",
+					Weights: map[string]int64{"numa_span": 2000}, Pairs: []plan.MeasuredPair{
+						{"GPU0", "NIC0", 392}, {"GPU1", "NIC0", 390}, {"GPU2", "NIC0", 350}, {"GPU3", "NIC0", 391.9},
+					}},
 			}},
-		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,7 +16,8 @@ type hostUse struct {
 	text string // "disk nvme0n1 (/)"
 }
 
-// findUses finds the PCI functions that must stay with the host, or with a tenant, and what for. Of several reasons the first found counts.
+// findUses finds the PCI functions that must stay with the host, or with a tenant, and what for. Of
+// several reasons the first found counts.
 func (b *problemBuilder) findUses() {
 	b.uses = map[topology.PCIAddr]string{}
 	use := func(a topology.PCIAddr, why string) {
@@ -105,8 +106,8 @@ func (b *problemBuilder) findVirtualUses() {
 	}
 }
 
-// findRoutes finds the NICs of the default routes: those that the host's reader saw behind them, and those whose network device is the route's or is a
-// member of it.
+// findRoutes finds the NICs of the default routes: those that the host's reader saw behind them,
+// and those whose network device is the route's or is a member of it.
 func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + plainText(r.Netdev) + ")"
@@ -120,7 +121,9 @@ func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
 		for i := range b.host.NICs {
 			n := &b.host.NICs[i]
 			if n.Address != nil && (slices.ContainsFunc(n.Netdevs, func(name string) bool { return through[name] }) ||
-				slices.ContainsFunc(n.Ports, func(p topology.Netdev) bool { return through[p.Name] || p.Master != "" && p.Master == r.Netdev })) {
+				slices.ContainsFunc(n.Ports, func(p topology.Netdev) bool {
+					return through[p.Name] || p.Master != "" && p.Master == r.Netdev
+				})) {
 				behind[*n.Address] = true
 			}
 		}
@@ -145,7 +148,8 @@ func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
 	}
 }
 
-// netdevsBehind returns the network devices that what goes through netdev may go through: itself, and where it is a bond its members.
+// netdevsBehind returns the network devices that what goes through netdev may go through: itself,
+// and where it is a bond its members.
 func (b *problemBuilder) netdevsBehind(netdev string) map[string]bool {
 	through := map[string]bool{}
 	if netdev == "" {
@@ -163,8 +167,9 @@ func (b *problemBuilder) netdevsBehind(netdev string) map[string]bool {
 	return through
 }
 
-// findScreen finds the screen of the host: the function that the firmware shows its messages on, where a monitor is seen on it or where it is the only
-// one. One that is bound to vfio-pci has been given up as a screen already.
+// findScreen finds the screen of the host: the function that the firmware shows its messages on,
+// where a monitor is seen on it or where it is the only one. One that is bound to vfio-pci has been
+// given up as a screen already.
 func (b *problemBuilder) findScreen(use func(topology.PCIAddr, string)) {
 	screens := 0
 	var boot, only *topology.PCIDevice

@@ -7,8 +7,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// assumedVFs is how many virtual functions a ConnectX is taken to have where nothing but its name is known. The number is a setting of its firmware
-// (NUM_OF_VFS), and 8 is what NVIDIA's guides set.
+// assumedVFs is how many virtual functions a ConnectX is taken to have where nothing but its name
+// is known. The number is a setting of its firmware (NUM_OF_VFS), and 8 is what NVIDIA's guides
+// set.
 const assumedVFs = 8
 
 // countVFs decides how many virtual functions each NIC can give, and which.
@@ -24,7 +25,9 @@ func (b *problemBuilder) countVFs() {
 		total := totalVFs(f.sriov)
 		if f.addr != nil {
 			f.vfs = b.virtual[*f.addr]
-		} else if f.sriov == nil && slices.ContainsFunc(f.names, func(s string) bool { return strings.HasPrefix(s, "mlx5_") }) {
+		} else if f.sriov == nil && slices.ContainsFunc(f.names, func(s string) bool {
+			return strings.HasPrefix(s, "mlx5_")
+		}) {
 			total = assumedVFs
 			assumed = append(assumed, plainText(d.ID))
 		}
@@ -43,7 +46,8 @@ func (b *problemBuilder) countVFs() {
 			}
 			// A virtual function that shares its group cannot go alone.
 			if group, shared := mates[vf.addr]; shared && wanted {
-				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to different lab nodes",
+				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to "+
+					"different lab nodes",
 					d.ID, group)
 			}
 		}
@@ -55,12 +59,14 @@ func (b *problemBuilder) countVFs() {
 		d.VFs = len(d.FreeVFs)
 	}
 	if wanted && len(assumed) > 0 {
-		b.note("the host does not tell how many virtual functions its NICs have: %d assumed for each whose RDMA device is one of mlx5 (%s); "+
+		b.note("the host does not tell how many virtual functions its NICs have: %d assumed for each whose RDMA "+
+			"device is one of mlx5 (%s); "+
 			"the number is a setting of the firmware (NUM_OF_VFS)", assumedVFs, listText(assumed))
 	}
 }
 
-// totalVFs returns how many virtual functions there can be: what the firmware offers, or those that exist where it does not tell.
+// totalVFs returns how many virtual functions there can be: what the firmware offers, or those that
+// exist where it does not tell.
 func totalVFs(s *topology.SRIOV) int {
 	if s == nil {
 		return 0
@@ -72,9 +78,10 @@ func totalVFs(s *topology.SRIOV) int {
 	return min(max(total, 0), MaxNICVFs)
 }
 
-// virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and where the others would be. A tenant that is shut off may
-// hold one that does not exist now. Offset and stride are those of the SR-IOV capability (PCI Express Base Specification, 9.2.1.2): function n is
-// at the routing ID of its physical function plus offset plus n times stride.
+// virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and
+// where the others would be. A tenant that is shut off may hold one that does not exist now. Offset
+// and stride are those of the SR-IOV capability (PCI Express Base Specification, 9.2.1.2): function
+// n is at the routing ID of its physical function plus offset plus n times stride.
 func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	if s == nil {
 		return nil

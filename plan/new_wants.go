@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// wants turns what a lab node asks of one kind of devices into Wants. key is the key of the lab file; count is how many there are to be, for a Lab whose
-// requests are not written out.
+// wants turns what a lab node asks of one kind of devices into Wants. key is the key of the lab
+// file; count is how many there are to be, for a Lab whose requests are not written out.
 func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequest, count int) []Want {
 	if len(requests) == 0 && count > 0 {
 		requests = []lab.DeviceRequest{{Count: count}}
@@ -37,7 +37,8 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 			continue
 		}
 		if n := b.offer(kind, w.Any); n < w.Count {
-			b.fail(node, key, "asks for %s and %s can give %s%s", w.Text, b.name, b.offerText(kind, n, w.Any), b.othersRefused(kind, r))
+			b.fail(node, key, "asks for %s and %s can give %s%s", w.Text, b.name, b.offerText(kind, n, w.Any),
+				b.othersRefused(kind, r))
 			continue
 		}
 		wants = append(wants, w)
@@ -49,7 +50,8 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 	return wants
 }
 
-// checkTogether finds requests of one lab node that leave each other too few. What lab nodes leave each other is for the search.
+// checkTogether finds requests of one lab node that leave each other too few. What lab nodes leave
+// each other is for the search.
 func (b *problemBuilder) checkTogether(node, key, kind string, wants []Want, total int) {
 	var all []int
 	for i, w := range wants {
@@ -173,13 +175,14 @@ func (b *problemBuilder) notGiven(kind string, d *Device, f *deviceFacts) string
 	case totalVFs(f.sriov) > 0:
 		return "all its virtual functions are held by tenants"
 	case f.number == topology.VendorMellanox.String():
-		return "it offers no virtual functions; for a ConnectX, turn them on in its firmware (mlxconfig set SRIOV_EN=1 NUM_OF_VFS=8), then restart"
+		return "it offers no virtual functions; for a ConnectX, turn them on in its firmware (mlxconfig set " +
+			"SRIOV_EN=1 NUM_OF_VFS=8), then restart"
 	}
 	return "it offers no virtual functions"
 }
 
-// bySelector returns the devices that a request without an address may get. Where there are none it explains which condition ruled out which devices, and
-// returns nil.
+// bySelector returns the devices that a request without an address may get. Where there are none it
+// explains which condition ruled out which devices, and returns nil.
 func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
 	if r.NUMANode != nil {
 		if _, ok := b.nodeOf[*r.NUMANode]; !ok {
@@ -327,7 +330,8 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	return -1
 }
 
-// elsewhere says what an address is that is no device of the kind, or "": a device of another kind, a screen, a virtual function.
+// elsewhere says what an address is that is no device of the kind, or "": a device of another kind,
+// a screen, a virtual function.
 func (b *problemBuilder) elsewhere(kind, name string) string {
 	other := KindNIC
 	if deviceKind(kind) == KindNIC {
@@ -342,14 +346,16 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 	}
 	for i := range b.host.GPUs {
 		if g := &b.host.GPUs[i]; g.Address != nil && *g.Address == a && g.Kind == topology.GPUDisplay {
-			return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a, plainText(cmp.Or(g.Model, "no model known")))
+			return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a,
+				plainText(cmp.Or(g.Model, "no model known")))
 		}
 	}
 	p := b.tree.Device(a)
 	for i := range b.facts {
 		for _, vf := range b.facts[i].vfs {
 			if vf.addr == a && (p != nil || kind == KindVF) {
-				return fmt.Sprintf("%s is virtual function %d of %s: ask for vfs: %s", a, vf.index, b.p.Devices[i].ID, b.p.Devices[i].ID)
+				return fmt.Sprintf("%s is virtual function %d of %s: ask for vfs: %s", a, vf.index, b.p.Devices[i].ID,
+					b.p.Devices[i].ID)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkWellFormed fails unless a problem keeps what its types promise. Everything that reads a Problem relies on it: an index out of range would be a panic
-// somewhere else.
+// checkWellFormed fails unless a problem keeps what its types promise. Everything that reads a
+// Problem relies on it: an index out of range would be a panic somewhere else.
 func checkWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
 	if p.Schema != plan.ProblemSchema || p.HugepageBytes != 0 && p.HugepageBytes != 1<<30 && p.HugepageBytes != 2<<20 ||
@@ -34,7 +34,8 @@ func checkWellFormed(t tester, p *plan.Problem) {
 			t.Errorf("NUMA node %d is there twice or out of order", n.ID)
 		}
 		nodes[n.ID] = true
-		if len(n.Distances) != len(p.NUMANodes) || n.Distances[i] != 10 || slices.Min(n.Distances) < 10 || slices.Max(n.Distances) > plan.MaxDistance {
+		if len(n.Distances) != len(p.NUMANodes) || n.Distances[i] != 10 || slices.Min(n.Distances) < 10 ||
+			slices.Max(n.Distances) > plan.MaxDistance {
 			t.Errorf("NUMA node %d: distances %v", n.ID, n.Distances)
 		}
 		if n.Pages != nil && (*n.Pages < 0 || *n.Pages > plan.MaxHostMemory/int64(p.PageBytes)) {
@@ -99,14 +100,16 @@ func checkDevicesWellFormed(t tester, p *plan.Problem, nodes map[int]bool) {
 	ids := map[string]bool{}
 	gpus := 0
 	for i, d := range p.Devices {
-		if d.ID == "" || ids[d.Kind+d.ID] || d.Kind != plan.KindGPU && d.Kind != plan.KindNIC || i > 0 && d.Kind < p.Devices[i-1].Kind {
+		if d.ID == "" || ids[d.Kind+d.ID] || d.Kind != plan.KindGPU && d.Kind != plan.KindNIC || i > 0 &&
+			d.Kind < p.Devices[i-1].Kind {
 			t.Errorf("device %q of kind %q is there twice or out of order", d.ID, d.Kind)
 		}
 		ids[d.Kind+d.ID] = true
 		if d.NUMANode != nil && !nodes[*d.NUMANode] {
 			t.Errorf("%s is on node %d", d.ID, *d.NUMANode)
 		}
-		if d.Whole != (d.Refused == "") || d.VFs != len(d.FreeVFs) || d.VFs > plan.MaxNICVFs || d.RateMbps < 0 || !slices.IsSorted(d.FreeVFs) {
+		if d.Whole != (d.Refused == "") || d.VFs != len(d.FreeVFs) || d.VFs > plan.MaxNICVFs || d.RateMbps < 0 ||
+			!slices.IsSorted(d.FreeVFs) {
 			t.Errorf("device %+v", d)
 		}
 		if len(d.Functions) > 0 && d.Functions[0] != d.ID {
@@ -126,7 +129,8 @@ func checkDevicesWellFormed(t tester, p *plan.Problem, nodes map[int]bool) {
 	}
 	for _, q := range p.Paths {
 		loss := q.LossPercent
-		if q.A >= gpus || q.B <= q.A || q.B >= len(p.Devices) || q.Steps < 0 || q.Steps > 4 || loss != nil && (*loss < 0 || *loss > 100) {
+		if q.A >= gpus || q.B <= q.A || q.B >= len(p.Devices) || q.Steps < 0 || q.Steps > 4 || loss != nil &&
+			(*loss < 0 || *loss > 100) {
 			t.Errorf("path %+v", q)
 		}
 	}
@@ -135,16 +139,19 @@ func checkDevicesWellFormed(t tester, p *plan.Problem, nodes map[int]bool) {
 func checkRequestsWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
 	for i, r := range p.Requests {
-		if r.VCPUs < 1 || r.Threads < 1 || r.Threads&(r.Threads-1) != 0 || r.Cores*r.Threads != r.VCPUs || r.Pages < 1 || r.Class < 0 || r.Class > i {
+		if r.VCPUs < 1 || r.Threads < 1 || r.Threads&(r.Threads-1) != 0 || r.Cores*r.Threads != r.VCPUs ||
+			r.Pages < 1 || r.Class < 0 || r.Class > i {
 			t.Errorf("request %+v", r)
 		}
-		for kind, wants := range map[string][]plan.Want{plan.KindGPU: r.GPUs, plan.KindNIC: r.NICs, plan.KindVF: r.VFs} {
+		for kind, wants := range map[string][]plan.Want{plan.KindGPU: r.GPUs, plan.KindNIC: r.NICs,
+			plan.KindVF: r.VFs} {
 			for _, w := range wants {
 				if w.Count < 1 || len(w.Any) == 0 || !slices.IsSorted(w.Any) || w.Text == "" {
 					t.Errorf("%s of %s: %+v", kind, r.Name, w)
 				}
 				for _, d := range w.Any {
-					if dev := p.Devices[d]; kind == plan.KindVF && dev.VFs == 0 || kind != plan.KindVF && (dev.Kind != kind || !dev.Whole) {
+					if dev := p.Devices[d]; kind == plan.KindVF && dev.VFs == 0 || kind != plan.KindVF &&
+						(dev.Kind != kind || !dev.Whole) {
 						t.Errorf("%s of %s: %+v offers %+v", kind, r.Name, w, dev)
 					}
 				}

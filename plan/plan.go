@@ -15,10 +15,11 @@ type Plan struct {
 	Workload lab.Workload `json:"workload"`
 	Host     HostRef      `json:"host"`
 
-	Optimal bool   `json:"optimal"`           // Cost is proved to be the least
-	Cost    int64  `json:"cost"`              // the sum of Terms[].Cost, in basis points
-	Bound   int64  `json:"bound"`             // no placement costs less; equal to Cost where Optimal
-	Stopped string `json:"stopped,omitempty"` // what ended the search before the proof: "time limit 2s", "step limit 1000000"
+	Optimal bool  `json:"optimal"` // Cost is proved to be the least
+	Cost    int64 `json:"cost"`    // the sum of Terms[].Cost, in basis points
+	Bound   int64 `json:"bound"`   // no placement costs less; equal to Cost where Optimal
+	// what ended the search before the proof: "time limit 2s", "step limit 1000000"
+	Stopped string `json:"stopped,omitempty"`
 	Terms   []Term `json:"terms"`
 
 	Housekeeping Housekeeping `json:"housekeeping"`
@@ -52,27 +53,32 @@ type Housekeeping struct {
 // A Node is one lab node, placed.
 type Node struct {
 	Name string `json:"name"`
-	// VCPUs lists the host CPU of each virtual CPU in order. Virtual CPUs of one guest NUMA cell are consecutive, and so are siblings.
+	// VCPUs lists the host CPU of each virtual CPU in order. Virtual CPUs of one guest NUMA cell
+	// are consecutive, and so are siblings.
 	VCPUs   []int `json:"vcpus"`
 	Cores   int   `json:"cores"`
 	Threads int   `json:"threads_per_core"`
 	SMT     bool  `json:"smt"` // siblings are shown to the guest as such
-	// Unpinned is set where virtual CPUs may run on any CPU of the host: VCPUs then only says how many there are. No planner makes such nodes; studies compare with them.
+	// Unpinned is set where virtual CPUs may run on any CPU of the host: VCPUs then only says how
+	// many there are. No planner makes such nodes; studies compare with them.
 	Unpinned bool `json:"unpinned"`
 	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node.
 	EmulatorCPUs topology.CPUSet `json:"emulator_cpus"`
 	IOThreadCPUs topology.CPUSet `json:"iothread_cpus"`
 	MemoryBytes  uint64          `json:"memory_bytes"`
 	Memory       []NodeMemory    `json:"memory"` // by NUMA node
-	// Unbound is set where memory may come from any NUMA node of the host: Memory then says which pages it is made of, and where there is room. As Unpinned, for studies.
+	// Unbound is set where memory may come from any NUMA node of the host: Memory then says which
+	// pages it is made of, and where there is room. As Unpinned, for studies.
 	Unbound   bool `json:"unbound"`
 	GuestNUMA bool `json:"guest_numa"`
 	// Cells are the guest's NUMA nodes in order; one where GuestNUMA is false.
 	Cells []Cell `json:"cells"`
-	// Devices are the addresses of all functions that go to it, in the order GPUs, NICs, VFs; a VF that does not exist yet is named "0000:41:00.0/vf3".
+	// Devices are the addresses of all functions that go to it, in the order GPUs, NICs, VFs; a VF
+	// that does not exist yet is named "0000:41:00.0/vf3".
 	Devices []string     `json:"devices"`
 	Cards   []NodeDevice `json:"cards,omitempty"` // the same, with what they are
-	NICs    []lab.NIC    `json:"nics"`            // the ports' names and addresses, in the order of NICs then VFs among Cards
+	// the ports' names and addresses, in the order of NICs then VFs among Cards
+	NICs []lab.NIC `json:"nics"`
 }
 
 // NodeMemory is memory of a lab node on a NUMA node of the host.
@@ -114,7 +120,8 @@ type Hugepages struct {
 	NUMANode  int    `json:"numa_node"`
 	PageBytes uint64 `json:"page_bytes"`
 	Count     int64  `json:"count"`
-	// Held is how many more of these pages are in use there, by tenants that were there before: the node has to keep them.
+	// Held is how many more of these pages are in use there, by tenants that were there before: the
+	// node has to keep them.
 	Held int64 `json:"held,omitempty"`
 }
 
@@ -127,10 +134,13 @@ type PFCount struct {
 
 // A Decision is a choice with its reason.
 type Decision struct {
-	Node   string `json:"node,omitempty"` // empty: of the host
-	What   string `json:"what"`           // "devices", "cores", "memory", "guest_numa", "smt", "page_size", "emulator", "housekeeping", "isolation"
+	Node string `json:"node,omitempty"` // empty: of the host
+	// "devices", "cores", "memory", "guest_numa", "smt", "page_size", "emulator", "housekeeping",
+	// "isolation"
+	What   string `json:"what"`
 	Choice string `json:"choice"`
-	// RunnerUp is the next best choice; RunnerUpCost how much more the whole plan would cost with it, in basis points, nil where it would not be possible.
+	// RunnerUp is the next best choice; RunnerUpCost how much more the whole plan would cost with
+	// it, in basis points, nil where it would not be possible.
 	RunnerUp     string   `json:"runner_up,omitempty"`
 	RunnerUpCost *int64   `json:"runner_up_cost,omitempty"`
 	Evidence     []string `json:"evidence"` // measurements, sources, facts of the host

@@ -5,8 +5,9 @@ import "github.com/rackless/rackless/lab"
 // ProblemSchema names the JSON form of a Problem.
 const ProblemSchema = "rackless/problem/v1"
 
-// A Problem is one instance of the planner's problem: what there is, what is asked for and what each shortcoming costs. Nothing that is not in
-// here decides a placement. NUMA nodes, cores, packages and L3 caches are named by the numbers of the host's topology (topology.Host).
+// A Problem is one instance of the planner's problem: what there is, what is asked for and what
+// each shortcoming costs. Nothing that is not in here decides a placement. NUMA nodes, cores,
+// packages and L3 caches are named by the numbers of the host's topology (topology.Host).
 type Problem struct {
 	Schema   string       `json:"schema"`
 	Lab      string       `json:"lab"`
@@ -15,7 +16,8 @@ type Problem struct {
 
 	// HugepageBytes is the size of the hugepages behind the memory of the whole lab: 1 GiB or 2 MiB; 0 for none.
 	HugepageBytes uint64 `json:"hugepage_bytes"`
-	// PageBytes is the step in which memory is given, and what "pages" counts below: a multiple of HugepageBytes that divides what each lab node asks for.
+	// PageBytes is the step in which memory is given, and what "pages" counts below: a multiple of
+	// HugepageBytes that divides what each lab node asks for.
 	PageBytes uint64 `json:"page_bytes"`
 
 	// ReserveCores is how many cores have to be left for the host, of all that no tenant holds.
@@ -37,9 +39,11 @@ type Problem struct {
 // A NUMANode is a NUMA node with what may be given of it.
 type NUMANode struct {
 	ID int `json:"id"`
-	// Distances are to each node in the order of Problem.NUMANodes; 10 is local. Where the host does not tell, another node is 20 away.
+	// Distances are to each node in the order of Problem.NUMANodes; 10 is local. Where the host
+	// does not tell, another node is 20 away.
 	Distances []int `json:"distances"`
-	// Pages is how many pages of Problem.PageBytes the lab may have here; nil where the memory is not known, and then no limit is checked.
+	// Pages is how many pages of Problem.PageBytes the lab may have here; nil where the memory is
+	// not known, and then no limit is checked.
 	Pages *int64 `json:"pages"`
 	// ReserveCores is how many of its free cores have to be left for the host.
 	ReserveCores int `json:"reserve_cores,omitempty"`
@@ -79,20 +83,23 @@ type Device struct {
 	NUMANode *int   `json:"numa_node"`
 	Vendor   string `json:"vendor,omitempty"`
 	Model    string `json:"model,omitempty"`
-	// Bundle is the same number for devices that can only go together: IOMMU groups and functions of one card, joined. A bundle goes to one lab node
-	// or stays.
+	// Bundle is the same number for devices that can only go together: IOMMU groups and functions
+	// of one card, joined. A bundle goes to one lab node or stays.
 	Bundle int `json:"bundle"`
-	// Functions are the PCI functions that go to the lab node with it: its own, and all of its bundle but bridges. Empty without addresses.
+	// Functions are the PCI functions that go to the lab node with it: its own, and all of its
+	// bundle but bridges. Empty without addresses.
 	Functions []string `json:"functions,omitempty"`
 	// Whole says that the device may be given away; Refused is why not.
 	Whole   bool   `json:"whole"`
 	Refused string `json:"refused,omitempty"`
-	// Group is what ties its bundle together, for messages: "IOMMU group 14"; Tenant is who holds it. Both are empty where there is none, or it is not known.
+	// Group is what ties its bundle together, for messages: "IOMMU group 14"; Tenant is who holds
+	// it. Both are empty where there is none, or it is not known.
 	Group  string `json:"group,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
-	// Of NICs: RateMbps is the rate of its link, 0 where it is down. RateUnknown says that nobody knows: the NIC is bound to vfio-pci, or the host's source
-	// does not tell. RDMA says that it has or could have RDMA.
+	// Of NICs: RateMbps is the rate of its link, 0 where it is down. RateUnknown says that nobody
+	// knows: the NIC is bound to vfio-pci, or the host's source does not tell. RDMA says that it
+	// has or could have RDMA.
 	RateMbps    int64 `json:"rate_mbps,omitempty"`
 	RateUnknown bool  `json:"rate_unknown,omitempty"`
 	RDMA        bool  `json:"rdma,omitempty"`
@@ -102,14 +109,17 @@ type Device struct {
 	FreeVFs []int `json:"free_vfs,omitempty"`
 }
 
-// A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of Problem.Devices; A is a GPU, and less than B where both are.
+// A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of
+// Problem.Devices; A is a GPU, and less than B where both are.
 type PairPath struct {
 	A     int    `json:"a"`
 	B     int    `json:"b"`
 	Class string `json:"class"` // as nvidia-smi prints it: NV, PIX, PXB, PHB, NODE, SYS
-	// Steps is the class as a number: NV and PIX 0, PXB 1, PHB 2, NODE 3, SYS 4. Where the host does not tell, the NUMA nodes decide between NODE and SYS.
+	// Steps is the class as a number: NV and PIX 0, PXB 1, PHB 2, NODE 3, SYS 4. Where the host
+	// does not tell, the NUMA nodes decide between NODE and SYS.
 	Steps int `json:"steps"`
-	// LossPercent is what was measured between the two instead, against the best pair of the same study: 0 to 100, rounded up. nil: not measured.
+	// LossPercent is what was measured between the two instead, against the best pair of the same
+	// study: 0 to 100, rounded up. nil: not measured.
 	LossPercent *int `json:"loss_percent,omitempty"`
 }
 
@@ -117,7 +127,8 @@ type PairPath struct {
 type Request struct {
 	Name  string `json:"name"`
 	VCPUs int    `json:"vcpus"`
-	// Threads is how many vCPUs share a core: 1, or a power of two up to the threads of the host's cores. VCPUs is a multiple of it.
+	// Threads is how many vCPUs share a core: 1, or a power of two up to the threads of the host's
+	// cores. VCPUs is a multiple of it.
 	Threads int `json:"threads"`
 	// Cores is VCPUs / Threads. Only cores with at least Threads CPUs will do.
 	Cores int `json:"cores"`
@@ -128,15 +139,19 @@ type Request struct {
 	GPUs      []Want `json:"gpus,omitempty"`
 	NICs      []Want `json:"nics,omitempty"`
 	VFs       []Want `json:"vfs,omitempty"`
-	// Class is the same number for requests that differ in the name only and are in no affinity: such lab nodes can be swapped.
+	// Class is the same number for requests that differ in the name only and are in no affinity:
+	// such lab nodes can be swapped.
 	Class int `json:"class"`
 }
 
-// A Want asks for Count different devices out of Any: for VFs, for Count virtual functions of NICs out of Any, several of one NIC if need be.
+// A Want asks for Count different devices out of Any: for VFs, for Count virtual functions of NICs
+// out of Any, several of one NIC if need be.
 type Want struct {
-	Count int    `json:"count"`
-	Any   []int  `json:"any"`            // indexes of Problem.Devices, ascending; for GPUs and NICs only devices that are Whole, for VFs only those with VFs
-	Text  string `json:"text,omitempty"` // as the lab file asks: "2 of vendor nvidia", "0000:06:00.0"
+	Count int `json:"count"`
+	// indexes of Problem.Devices, ascending; for GPUs and NICs only devices that are Whole, for VFs
+	// only those with VFs
+	Any  []int  `json:"any"`
+	Text string `json:"text,omitempty"` // as the lab file asks: "2 of vendor nvidia", "0000:06:00.0"
 }
 
 // Values of Affinity.
@@ -148,7 +163,8 @@ const (
 // An Affinity ties lab nodes together or keeps them apart, pair by pair.
 type Affinity struct {
 	Requests []int `json:"requests"` // indexes of Problem.Requests, ascending, at least two
-	// NUMA is Same: their cores are on the same set of NUMA nodes; Different: no NUMA node has cores of two of them; or empty.
+	// NUMA is Same: their cores are on the same set of NUMA nodes; Different: no NUMA node has
+	// cores of two of them; or empty.
 	NUMA string `json:"numa,omitempty"`
 	// NIC is Same: whole NICs and NICs of VFs of each are the same set; Different: no NIC serves two of them; or empty.
 	NIC string `json:"nic,omitempty"`
@@ -180,7 +196,8 @@ type VFCount struct {
 	Count  int `json:"count"`
 }
 
-// Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node itself. Unknown IDs are a slip of the caller and panic.
+// Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node
+// itself. Unknown IDs are a slip of the caller and panic.
 func (p *Problem) Distance(a, b int) int {
 	i, j := p.nodeIndex(a), p.nodeIndex(b)
 	return p.NUMANodes[i].Distances[j] - 10

@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The schema is made here, from the Go types and their doc comments, as that of the host is: the comments are in the source only.
-// "go test ./plan -run Schema -update" writes it.
+// The schema is made here, from the Go types and their doc comments, as that of the host is: the
+// comments are in the source only. "go test ./plan -run Schema -update" writes it.
 const schemaFile = "../docs/plan.schema.json"
 
 // schemaID names the schema; editors use it as a key, nothing is fetched from there.
@@ -28,13 +28,15 @@ const schemaID = "https://github.com/rackless/rackless/docs/plan.schema.json"
 // addressWithPrefix is an IP address with the length of its subnet, as netip.Prefix prints it: "10.0.0.1/24".
 const addressWithPrefix = `^[0-9a-f.:]+/[0-9]+$`
 
-// textSchemas are the types that are text in JSON. Reflection does not look at MarshalText, and of what a lab may say it does not know the words.
+// textSchemas are the types that are text in JSON. Reflection does not look at MarshalText, and of
+// what a lab may say it does not know the words.
 func textSchemas() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
 			Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
 		reflect.TypeFor[lab.Workload](): {Type: "string", Enum: []any{
-			lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth, lab.WorkloadMixed}},
+			lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
+			lab.WorkloadCPUBandwidth, lab.WorkloadMixed}},
 		reflect.TypeFor[netip.Prefix](): {Type: "string", Pattern: addressWithPrefix},
 	}
 }
@@ -154,8 +156,10 @@ func strictSchema(t testing.TB, text []byte) []byte {
 // explained is a plan with a decision and an advice, as --explain adds them.
 func explained(c *solved) *plan.Plan {
 	pl, more := *c.pl, int64(700)
-	pl.Decisions = []plan.Decision{{Node: "vm00", What: "memory", Choice: "on node 0", RunnerUp: "on node 1", RunnerUpCost: &more, Evidence: []string{"distance 32"}}}
-	pl.Advice = []plan.Advice{{What: "move NIC 0000:41:00.0 to a slot of NUMA node 0", Gain: 900, Why: "SYS becomes PHB"}}
+	pl.Decisions = []plan.Decision{{Node: "vm00", What: "memory", Choice: "on node 0", RunnerUp: "on node 1",
+		RunnerUpCost: &more, Evidence: []string{"distance 32"}}}
+	pl.Advice = []plan.Advice{{What: "move NIC 0000:41:00.0 to a slot of NUMA node 0", Gain: 900,
+		Why: "SYS becomes PHB"}}
 	return &pl
 }
 
@@ -163,7 +167,8 @@ func TestEveryPlanFollowsTheSchemaAndHasNoKeyThatIsNotInIt(t *testing.T) {
 	t.Parallel()
 	s := compiledSchema(t, strictSchema(t, planSchema(t)))
 	for _, tt := range []struct{ host, lab string }{
-		{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"}, {hostH20, "h20-two.yaml"}, {hostR740, "r740-eight.yaml"},
+		{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"}, {hostH20, "h20-two.yaml"},
+		{hostR740, "r740-eight.yaml"},
 	} {
 		c := proved(t, readHost(t, tt.host), labFile(t, tt.lab), plan.Options{HostName: tt.host})
 		for _, pl := range []*plan.Plan{c.pl, explained(c)} {
@@ -228,12 +233,14 @@ func TestTheSchemaDescribesWhatANameDoesNotSay(t *testing.T) {
 	if err := json.Unmarshal(planSchema(t), &root); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"optimal", "cost", "bound", "stopped", "hugepages", "vfs", "decisions", "advice", "notes"} {
+	for _, key := range []string{"optimal", "cost", "bound", "stopped", "hugepages", "vfs", "decisions", "advice",
+		"notes"} {
 		if root.Properties[key].Description == "" {
 			t.Errorf("%s has no description", key)
 		}
 	}
-	for def, key := range map[string]string{"Node": "vcpus", "NodeMemory": "page_bytes", "Cell": "numa_nodes", "Term": "weight", "Decision": "runner_up", "Advice": "gain"} {
+	for def, key := range map[string]string{"Node": "vcpus", "NodeMemory": "page_bytes", "Cell": "numa_nodes",
+		"Term": "weight", "Decision": "runner_up", "Advice": "gain"} {
 		if root.Defs[def].Properties[key].Description == "" {
 			t.Errorf("%s.%s has no description", def, key)
 		}

@@ -25,7 +25,8 @@ const (
 	TermUnequal          = "unequal"
 )
 
-// Meaning says in a few words what a term counts; it is empty for a name that is not known. docs/planner.md defines them.
+// Meaning says in a few words what a term counts; it is empty for a name that is not known.
+// docs/planner.md defines them.
 func Meaning(term string) string {
 	switch term {
 	case TermGPUNICPath:
@@ -62,26 +63,32 @@ func Meaning(term string) string {
 	return ""
 }
 
-// Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure that matters to the workload, as far as
-// measurements say. They are never negative. docs/planner.md names the evidence of each. A study's own figures replace them (plan --model).
+// Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure
+// that matters to the workload, as far as measurements say. They are never negative.
+// docs/planner.md names the evidence of each. A study's own figures replace them (plan --model).
 type Weights struct {
 	GPUNICPath     int64 `json:"gpu_nic_path"`     // a step of the path class, for each pair (see Evaluate)
 	GPUNICMeasured int64 `json:"gpu_nic_measured"` // a percent of measured loss, in place of GPUNICPath
 	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // a step of the path class, for each two GPUs of a lab node
-	DeviceNearest  int64 `json:"device_nearest"`   // a unit of SLIT distance from a device to the nearest core of its lab node
+	// a unit of SLIT distance from a device to the nearest core of its lab node
+	DeviceNearest int64 `json:"device_nearest"`
 	// The next four are of a lab node as a whole; [Weights.Of] divides them by what they are averaged over.
-	DeviceDistance   int64 `json:"device_distance"`   // a unit of distance, mean over cores and devices
-	MemoryDistance   int64 `json:"memory_distance"`   // a unit of distance from a page to the nearest core, mean over pages
-	MemoryBalance    int64 `json:"memory_balance"`    // all pages away from the cores that they are the share of
-	EfficiencyCores  int64 `json:"efficiency_cores"`  // all cores are small ones
-	NUMASpan         int64 `json:"numa_span"`         // each NUMA node with cores beyond the first
-	NUMASpanHidden   int64 `json:"numa_span_hidden"`  // the same where the guest must not see its NUMA nodes (guest_numa: off)
-	L3Shared         int64 `json:"l3_shared"`         // each L3 cache that a lab node shares with another or with a tenant
+	DeviceDistance int64 `json:"device_distance"` // a unit of distance, mean over cores and devices
+	// a unit of distance from a page to the nearest core, mean over pages
+	MemoryDistance  int64 `json:"memory_distance"`
+	MemoryBalance   int64 `json:"memory_balance"`   // all pages away from the cores that they are the share of
+	EfficiencyCores int64 `json:"efficiency_cores"` // all cores are small ones
+	NUMASpan        int64 `json:"numa_span"`        // each NUMA node with cores beyond the first
+	// the same where the guest must not see its NUMA nodes (guest_numa: off)
+	NUMASpanHidden int64 `json:"numa_span_hidden"`
+	// each L3 cache that a lab node shares with another or with a tenant
+	L3Shared         int64 `json:"l3_shared"`
 	EmulatorDistance int64 `json:"emulator_distance"` // a unit of distance from the nearest core to a housekeeping core
 	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see Device.RateSteps
 	NICRDMA          int64 `json:"nic_rdma"`          // a NIC or VF without RDMA
 	NICShared        int64 `json:"nic_shared"`        // each other lab node on the same port
-	Unequal          int64 `json:"unequal"`           // a percent between the best and the worst placed of equal lab nodes
+	// a percent between the best and the worst placed of equal lab nodes
+	Unequal int64 `json:"unequal"`
 }
 
 // DefaultWeights returns the published weights for a workload. Their evidence is in docs/planner.md.
@@ -142,8 +149,9 @@ func (w Weights) Of(r *Request) NodeWeights {
 	return n
 }
 
-// RateSteps returns how far the link of a NIC is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4 below and where it is down. A rate
-// that is not known counts 0: nothing speaks against the NIC.
+// RateSteps returns how far the link of a NIC is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from
+// 10, 3 from 1, 4 below and where it is down. A rate that is not known counts 0: nothing speaks
+// against the NIC.
 func (d *Device) RateSteps() int64 {
 	switch mbps := d.RateMbps; {
 	case mbps >= 100_000 || d.RateUnknown:

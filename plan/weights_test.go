@@ -17,7 +17,8 @@ import (
 var update = flag.Bool("update", false, "rewrite golden files and generated parts of docs")
 
 var workloads = []lab.Workload{
-	lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth, lab.WorkloadMixed,
+	lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
+	lab.WorkloadCPUBandwidth, lab.WorkloadMixed,
 }
 
 // weightNames returns the JSON names in the order of the struct, and the values of each workload.
@@ -146,7 +147,8 @@ func TestSharesAreWholePagesAndAddUp(t *testing.T) {
 		{"one node has all", 5, map[int]int64{3: 8}, map[int]int64{3: 5}},
 		{"no pages", 0, map[int]int64{0: 1, 1: 1}, map[int]int64{0: 0, 1: 0}},
 		{"more nodes than pages", 1, map[int]int64{0: 1, 1: 1, 2: 2}, map[int]int64{0: 0, 1: 0, 2: 1}},
-		{"a terabyte in small pages does not overflow", 1 << 50, map[int]int64{0: 1 << 12, 1: 1 << 12}, map[int]int64{0: 1 << 49, 1: 1 << 49}},
+		{"a terabyte in small pages does not overflow", 1 << 50, map[int]int64{0: 1 << 12, 1: 1 << 12},
+			map[int]int64{0: 1 << 49, 1: 1 << 49}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,12 +6,15 @@ import (
 	"testing"
 )
 
-// Whatever the other side sends, a line is a message, is nothing, or is an error that quotes no more than a little of it.
+// Whatever the other side sends, a line is a message, is nothing, or is an error that quotes no
+// more than a little of it.
 func FuzzParseLine(f *testing.F) {
 	for _, s := range []string{
 		"", " \t", "\xff", "\xff{\"return\": 4503599627370495}", `{"QMP": {"version": {}, "capabilities": ["oob"]}}`,
-		`{"return": null}`, `{"return": {"pid": 12}}`, `{"error": {"class": "GenericError", "desc": "x"}}`, `{"error": {}}`,
-		`{"timestamp": {"seconds": 1}, "event": "STOP", "data": {}}`, `{"event": 3}`, `{"ret`, "[]", "null", "\x00\xff\xff{}",
+		`{"return": null}`, `{"return": {"pid": 12}}`, `{"error": {"class": "GenericError", "desc": "x"}}`,
+		`{"error": {}}`,
+		`{"timestamp": {"seconds": 1}, "event": "STOP", "data": {}}`, `{"event": 3}`, `{"ret`, "[]", "null",
+		"\x00\xff\xff{}",
 	} {
 		f.Add([]byte(s))
 	}
@@ -39,7 +42,8 @@ func FuzzMuxServe(f *testing.F) {
 		}{bytes.NewReader(sent), &answers}); err != nil {
 			t.Error(err)
 		}
-		if got, want := bytes.Count(answers.Bytes(), []byte("\n")), len(bytes.Split(bytes.TrimSuffix(sent, []byte("\n")), []byte("\n"))); len(sent) > 0 && got != want {
+		if got, want := bytes.Count(answers.Bytes(), []byte("\n")),
+			len(bytes.Split(bytes.TrimSuffix(sent, []byte("\n")), []byte("\n"))); len(sent) > 0 && got != want {
 			t.Errorf("%d answers to %d lines", got, want)
 		}
 		for line := range bytes.Lines(answers.Bytes()) {

@@ -17,26 +17,30 @@ const (
 	muxAgain = 10 * time.Second
 )
 
-// ClassUnreachable is the class of the Error that a Mux answers with while it has no connection to the agent: the guest boots, has stopped, or
-// is gone. The command was not passed on, so that sending it again is safe.
+// ClassUnreachable is the class of the Error that a Mux answers with while it has no connection to
+// the agent: the guest boots, has stopped, or is gone. The command was not passed on, so that
+// sending it again is safe.
 const ClassUnreachable = "AgentUnreachable"
 
 // A Mux shares one guest agent between many clients, each of which sees an agent of its own.
 //
-// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second while nobody is connected, so one
-// long-lived process holds the connection and others come and go through it. Commands are passed on one at a time.
-// The zero value is not usable; fill in Agent.
+// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second
+// while nobody is connected, so one long-lived process holds the connection and others come and go
+// through it. Commands are passed on one at a time. The zero value is not usable; fill in Agent.
 type Mux struct {
 	Agent string // path of the socket that QEMU listens on
 
-	// Limit bounds one command, with the time that it waits for others' and for a connection. Agent commands return at once (guest-exec
-	// only starts a program), so that one that takes this long means a guest that has stopped. The zero value means 20 s.
+	// Limit bounds one command, with the time that it waits for others' and for a connection. Agent
+	// commands return at once (guest-exec only starts a program), so that one that takes this long
+	// means a guest that has stopped. The zero value means 20 s.
 	Limit time.Duration
-	// Again is when an agent that has not answered the first command of a connection is asked again, over a new one: what is sent while the guest boots is lost. The
-	// zero value means 10 s, which is how long an agent that is there may take on a busy machine.
+	// Again is when an agent that has not answered the first command of a connection is asked
+	// again, over a new one: what is sent while the guest boots is lost. The zero value means 10 s,
+	// which is how long an agent that is there may take on a busy machine.
 	Again time.Duration
-	// Gone says whether the guest has its end of the agent's port closed. It is asked before the first command of a connection, which waits, and every second for as long
-	// as a command has no answer, which then never comes. nil: nobody is asked.
+	// Gone says whether the guest has its end of the agent's port closed. It is asked before the
+	// first command of a connection, which waits, and every second for as long as a command has no
+	// answer, which then never comes. nil: nobody is asked.
 	Gone func(context.Context) bool
 
 	mu     sync.Mutex
@@ -81,8 +85,8 @@ func errorReply(class, desc string) any {
 	return map[string]any{"error": map[string]string{"class": class, "desc": desc}}
 }
 
-// forward sends one command to the agent, connecting first if need be. After anything but an answer the connection is dropped, and
-// the next command starts with a new one and a new synchronisation.
+// forward sends one command to the agent, connecting first if need be. After anything but an answer
+// the connection is dropped, and the next command starts with a new one and a new synchronisation.
 func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMessage, error) {
 	limit := m.Limit
 	if limit == 0 {
@@ -178,8 +182,9 @@ func (m *Mux) awaitPort(ctx context.Context) error {
 	return nil
 }
 
-// Open connects to the agent's port unless it is connected, without a word to the agent. A clone whose port is connected before it runs
-// leaves its agent asleep; else the agent wakes ten times a second to look for somebody.
+// Open connects to the agent's port unless it is connected, without a word to the agent. A clone
+// whose port is connected before it runs leaves its agent asleep; else the agent wakes ten times a
+// second to look for somebody.
 func (m *Mux) Open(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

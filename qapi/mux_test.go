@@ -69,7 +69,8 @@ func TestMuxPassesErrorsOn(t *testing.T) {
 	if _, err := c.nc.Write([]byte("nonsense\n")); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := c.receive(limited(t), "answer"); err != nil || m.Error == nil || !strings.HasPrefix(m.Error.Desc, `parse "nonsense": `) {
+	if m, err := c.receive(limited(t), "answer"); err != nil || m.Error == nil || !strings.HasPrefix(m.Error.Desc,
+		`parse "nonsense": `) {
 		t.Errorf("a line that is no command: got %+v, %v", m.Error, err)
 	}
 	if err := c.Call(limited(t), "guest-ping", nil, nil); err != nil {
@@ -132,7 +133,8 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 	}
 }
 
-// A guest may stop while it works on a command. Its answer, if it comes later, must not be taken for the next command's.
+// A guest may stop while it works on a command. Its answer, if it comes later, must not be taken
+// for the next command's.
 func TestMuxAsksAnAgentAgainThatWasNotThereYet(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
@@ -182,7 +184,8 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	}
 }
 
-// A guest that restarts has forgotten the command that it was given: nobody waits for the limit to find out, and the next command goes to the agent of the new boot.
+// A guest that restarts has forgotten the command that it was given: nobody waits for the limit to
+// find out, and the next command goes to the agent of the new boot.
 func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32

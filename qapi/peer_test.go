@@ -159,7 +159,8 @@ func agent(l *link) {
 			b, _ := json.Marshal(args["text"])
 			l.say("{\"return\": %s}\n", b)
 		default:
-			l.say("{\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"The command %s has not been found\"}}\n", name)
+			l.say("{\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"The command %s has not been found\"}}\n",
+				name)
 		}
 	}
 }
@@ -191,7 +192,8 @@ func TestAgentIsSynchronisedWhateverIsInItsPipe(t *testing.T) {
 			}
 			defer c.Close()
 			var got string
-			if err := c.Call(limited(t), "echo", map[string]string{"text": "hello"}, &got); err != nil || got != "hello" {
+			if err := c.Call(limited(t), "echo", map[string]string{"text": "hello"}, &got); err != nil ||
+				got != "hello" {
 				t.Errorf("first command after it: got %q, %v, want hello", got, err)
 			}
 		})
@@ -207,7 +209,9 @@ func TestConversationsThatGoWrong(t *testing.T) {
 		lasts  bool   // the connection is still of use
 	}{
 		"an error is an Error": {
-			func(l *link) { l.say(`{"error": {"class": "GenericError", "desc": "no such file"}}` + "\n") }, "ask: no such file", true,
+			func(l *link) {
+				l.say(`{"error": {"class": "GenericError", "desc": "no such file"}}` + "\n")
+			}, "ask: no such file", true,
 		},
 		"an error without a class": {
 			func(l *link) { l.say(`{"error": {"desc": "no"}}` + "\n") }, "ask: no", true,
@@ -216,13 +220,17 @@ func TestConversationsThatGoWrong(t *testing.T) {
 			func(l *link) { l.say("{}\n") }, "ask: an answer without return or error", true,
 		},
 		"a return of another type": {
-			func(l *link) { l.say(`{"return": "text"}` + "\n") }, `ask: decode "\"text\"": json: cannot unmarshal string`, true,
+			func(l *link) {
+				l.say(`{"return": "text"}` + "\n")
+			}, `ask: decode "\"text\"": json: cannot unmarshal string`, true,
 		},
 		"the end in place of an answer": {
 			func(*link) {}, "connection closed by the other side", false,
 		},
 		"the end in the middle of an answer": {
-			func(l *link) { l.say(`{"return": {"out-da`) }, `read "{\"return\": {\"out-da": unexpected end of JSON input`, false,
+			func(l *link) {
+				l.say(`{"return": {"out-da`)
+			}, `read "{\"return\": {\"out-da": unexpected end of JSON input`, false,
 		},
 		"no JSON": {
 			func(l *link) { l.say("hello\n") }, `read "hello": invalid character 'h'`, false,
@@ -319,13 +327,15 @@ func TestLimits(t *testing.T) {
 	t.Run("a QMP socket that does not greet", func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(limited(t), 50*time.Millisecond, errors.New("too slow"))
 		defer cancel()
-		if _, err := DialQMP(ctx, serve(t, silent)); err == nil || !strings.HasSuffix(err.Error(), "greeting: no answer: too slow") {
+		if _, err := DialQMP(ctx, serve(t, silent)); err == nil || !strings.HasSuffix(err.Error(),
+			"greeting: no answer: too slow") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("an agent's socket is not QMP", func(t *testing.T) {
 		path := serve(t, func(l *link) { l.say(`{"return": {}}` + "\n"); silent(l) })
-		if _, err := DialQMP(limited(t), path); err == nil || !strings.HasSuffix(err.Error(), "no greeting: not a QMP socket?") {
+		if _, err := DialQMP(limited(t), path); err == nil || !strings.HasSuffix(err.Error(),
+			"no greeting: not a QMP socket?") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -333,7 +343,8 @@ func TestLimits(t *testing.T) {
 		c := dialSynced(t, silent)
 		ctx, cancel := context.WithTimeoutCause(limited(t), 50*time.Millisecond, errors.New("too slow"))
 		defer cancel()
-		if err := c.Call(ctx, "ask", nil, nil); err == nil || !strings.HasSuffix(err.Error(), "ask: no answer: too slow") {
+		if err := c.Call(ctx, "ask", nil, nil); err == nil || !strings.HasSuffix(err.Error(),
+			"ask: no answer: too slow") {
 			t.Errorf("got %v", err)
 		}
 		<-c.Done()
@@ -389,7 +400,9 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("a hello that fails", func(t *testing.T) {
 		want := errors.New("not today")
-		if _, err := DialPlain(limited(t), serve(t, silent), func(net.Conn) error { return want }); !errors.Is(err, want) {
+		if _, err := DialPlain(limited(t), serve(t, silent), func(net.Conn) error {
+			return want
+		}); !errors.Is(err, want) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -417,7 +430,8 @@ func TestCallsOfManyGoroutinesGetTheirOwnAnswers(t *testing.T) {
 	echoes(t, 8, 50, func(int) *Conn { return c })
 }
 
-// echoes asks from many goroutines at once, over the connection that each is given, and checks that each gets its own answers.
+// echoes asks from many goroutines at once, over the connection that each is given, and checks that
+// each gets its own answers.
 func echoes(t *testing.T, clients, times int, conn func(client int) *Conn) {
 	t.Helper()
 	ctx := limited(t)
@@ -442,7 +456,8 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 	path := serve(t, func(l *link) {
 		l.say(`{"QMP": {"version": {}, "capabilities": []}}` + "\n")
 		if _, _, err := l.request(); err == nil {
-			l.say(`{"return": {}}` + "\n" + `{"event": "STOP", "data": {}}` + "\n" + `{"event": "SHUTDOWN", "data": {"guest": true}}` + "\n")
+			l.say(`{"return": {}}` + "\n" + `{"event": "STOP", "data": {}}` + "\n" +
+				`{"event": "SHUTDOWN", "data": {"guest": true}}` + "\n")
 		}
 	})
 	for range 50 { // which of the two a waiter notices first is chance
@@ -454,7 +469,8 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 		if err != nil || e.Name != "SHUTDOWN" || string(e.Data) != `{"guest": true}` {
 			t.Fatalf("got %v %s, %v", e.Name, e.Data, err)
 		}
-		if _, err := c.WaitEvent(limited(t), "STOP"); err == nil || !strings.Contains(err.Error(), "closed by the other side") {
+		if _, err := c.WaitEvent(limited(t), "STOP"); err == nil || !strings.Contains(err.Error(),
+			"closed by the other side") {
 			t.Fatalf("an event that will not come: got %v", err)
 		}
 		c.Close()

@@ -1,9 +1,9 @@
 // Package qapi is the client for both JSON-lines protocols of a QEMU virtual machine: the machine protocol (QMP),
 // spoken by QEMU itself, and the guest agent's, spoken by qemu-ga inside the guest over a virtio-serial port.
 //
-// Both are described in QEMU's docs/interop (qmp-spec, qemu-ga). They differ only in how a conversation starts: QMP greets and
-// wants its capabilities negotiated; the agent is silent, may still hold half of an earlier conversation, and is synchronised with
-// guest-sync-delimited.
+// Both are described in QEMU's docs/interop (qmp-spec, qemu-ga). They differ only in how a
+// conversation starts: QMP greets and wants its capabilities negotiated; the agent is silent, may
+// still hold half of an earlier conversation, and is synchronised with guest-sync-delimited.
 package qapi
 
 import (
@@ -20,7 +20,8 @@ import (
 	"time"
 )
 
-// maxLine bounds one message. The largest real one is a guest-exec-status with the 16 MiB of output that qemu-ga keeps, in base64.
+// maxLine bounds one message. The largest real one is a guest-exec-status with the 16 MiB of output
+// that qemu-ga keeps, in base64.
 const maxLine = 64 << 20
 
 // An Error is what QEMU or the agent answered instead of a result.
@@ -40,7 +41,8 @@ type Event struct {
 	Data json.RawMessage
 }
 
-// A Conn is one conversation. Calls may come from several goroutines; they are sent one at a time, as the agent demands.
+// A Conn is one conversation. Calls may come from several goroutines; they are sent one at a time,
+// as the agent demands.
 type Conn struct {
 	nc   net.Conn
 	name string // socket path, for messages
@@ -69,8 +71,9 @@ type message struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// parseLine decodes one line, which may be empty: then ok is false. The agent puts 0xff before its answer to guest-sync-delimited, and
-// the remains of an interrupted one may stand before that; JSON itself never holds the byte.
+// parseLine decodes one line, which may be empty: then ok is false. The agent puts 0xff before its
+// answer to guest-sync-delimited, and the remains of an interrupted one may stand before that; JSON
+// itself never holds the byte.
 func parseLine(line []byte) (m message, ok bool, err error) {
 	if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
 		line = line[i+1:]
@@ -123,8 +126,9 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such as a Mux. hello, if not nil, is
-// called first with the connection, to say whatever that expects before the conversation.
+// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such
+// as a Mux. hello, if not nil, is called first with the connection, to say whatever that expects
+// before the conversation.
 func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
 	return dial(ctx, path, false, hello)
 }
@@ -212,9 +216,9 @@ func (c *Conn) receive(ctx context.Context, what string) (message, error) {
 	}
 }
 
-// Call sends one command and decodes what it returns into result, which may be nil.
-// An answer that is an error comes back as *Error. If ctx ends first the connection is closed, since the answer that is still
-// to come would be taken for the next command's.
+// Call sends one command and decodes what it returns into result, which may be nil. An answer that
+// is an error comes back as *Error. If ctx ends first the connection is closed, since the answer
+// that is still to come would be taken for the next command's.
 func (c *Conn) Call(ctx context.Context, command string, args, result any) error {
 	raw, err := c.roundTrip(ctx, request{Execute: command, Arguments: args}, command)
 	if err != nil || result == nil {
@@ -253,7 +257,8 @@ func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.Raw
 	return m.Return, nil
 }
 
-// take waits for the right to have a command in flight. A ctx that has ended already gets nothing, so that it costs nobody the connection.
+// take waits for the right to have a command in flight. A ctx that has ended already gets nothing,
+// so that it costs nobody the connection.
 func (c *Conn) take(ctx context.Context, command string) (unlock func(), err error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
@@ -266,8 +271,8 @@ func (c *Conn) take(ctx context.Context, command string) (unlock func(), err err
 	}
 }
 
-// send writes one line. The other side may have stopped reading, so the end of ctx ends it too; half a command may be out then, after
-// which the connection is of no use.
+// send writes one line. The other side may have stopped reading, so the end of ctx ends it too;
+// half a command may be out then, after which the connection is of no use.
 func (c *Conn) send(ctx context.Context, line []byte, command string) error {
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // fails on a closed connection, on which a write ends as well
@@ -316,8 +321,9 @@ func (c *Conn) sync(ctx context.Context) error {
 	}
 }
 
-// WaitEvent returns the first event with one of the names that has arrived since the last call, waiting for it if need be.
-// Events of other names that came before it are dropped, so that one goroutine alone should wait.
+// WaitEvent returns the first event with one of the names that has arrived since the last call,
+// waiting for it if need be. Events of other names that came before it are dropped, so that one
+// goroutine alone should wait.
 func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 	for ended := false; ; {
 		c.mu.Lock()

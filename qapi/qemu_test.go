@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// startQEMU runs a real QEMU with its machine protocol on a socket, whose path it returns. It waits with its CPUs stopped.
+// startQEMU runs a real QEMU with its machine protocol on a socket, whose path it returns. It waits
+// with its CPUs stopped.
 func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) {
 	t.Helper()
 	bin, err := exec.LookPath("qemu-system-x86_64")
@@ -35,7 +36,8 @@ func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) 
 	}
 	l.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, bin, "-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-m", "16", "-S",
+	cmd := exec.CommandContext(ctx, bin, "-machine", machine, "-nodefaults", "-no-user-config", "-display", "none",
+		"-m", "16", "-S",
 		"-accel", "tcg", "-chardev", "socket,id=qmp,fd=3,server=on,wait=off", "-mon", "chardev=qmp,mode=control")
 	cmd.ExtraFiles = []*os.File{f}
 	var said strings.Builder
@@ -73,7 +75,8 @@ func TestQEMUAnswersAndQuits(t *testing.T) {
 		t.Errorf("query-version: %+v, %v", version, err)
 	}
 	err = c.Call(limited(t), "make-coffee", nil, nil)
-	if e, ok := errors.AsType[*Error](err); !ok || e.Class != "CommandNotFound" || !strings.HasPrefix(err.Error(), "make-coffee: The command make-coffee") {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Class != "CommandNotFound" || !strings.HasPrefix(err.Error(),
+		"make-coffee: The command make-coffee") {
 		t.Errorf("a command that QEMU does not know: %#v", err)
 	}
 	err = c.Call(limited(t), "qom-get", map[string]string{"path": "/nowhere"}, nil)
@@ -134,12 +137,14 @@ func TestQEMUSendsEvents(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(limited(t), 50*time.Millisecond, errors.New("long enough"))
 	defer cancel()
-	if _, err := c.WaitEvent(ctx, "POWERDOWN"); err == nil || !strings.HasSuffix(err.Error(), "waiting for [POWERDOWN]: long enough") {
+	if _, err := c.WaitEvent(ctx, "POWERDOWN"); err == nil || !strings.HasSuffix(err.Error(),
+		"waiting for [POWERDOWN]: long enough") {
 		t.Errorf("an event that does not come: %v", err)
 	}
 }
 
-// QEMU takes one client at a time: one who comes meanwhile waits in the queue of the socket, and has its turn when the first leaves.
+// QEMU takes one client at a time: one who comes meanwhile waits in the queue of the socket, and
+// has its turn when the first leaves.
 func TestQEMUServesTheNextWhenOneLeaves(t *testing.T) {
 	noLeaks(t)
 	path, _ := startQEMU(t, "none")

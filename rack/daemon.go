@@ -23,18 +23,22 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// DaemonCommand is the hidden command of the rackless binary that runs RunDaemon; its one argument is the lab's directory.
+// DaemonCommand is the hidden command of the rackless binary that runs RunDaemon; its one argument
+// is the lab's directory.
 const DaemonCommand = "lab-daemon"
 
 // Sockets in a lab's directory.
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
-	agentsSocket = "agents.sock" // to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the agent itself
+	// to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the
+	// agent itself
+	agentsSocket = "agents.sock"
 )
 
 func nodeDir(labDir, node string) string { return filepath.Join(labDir, node) }
 
-// portPath is where a NIC's switch port listens. The first NIC's port has the node's name, others have ".1", ".2" ... after it.
+// portPath is where a NIC's switch port listens. The first NIC's port has the node's name, others
+// have ".1", ".2" ... after it.
 func portPath(labDir, node string, nic int) fabric.Port {
 	name := node
 	if nic > 0 {
@@ -54,8 +58,8 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	return all
 }
 
-// RunDaemon is what the daemon of a lab does until ctx ends: it is the switch, and it holds the connections to the guest agents.
-// It writes "ready" to w when both can be used.
+// RunDaemon is what the daemon of a lab does until ctx ends: it is the switch, and it holds the
+// connections to the guest agents. It writes "ready" to w when both can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) (err error) {
 	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
 	if err != nil {
@@ -83,7 +87,8 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) (
 	defer cancel()
 	wg.Go(func() {
 		defer cancel() // without its switch the lab is not one
-		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, s.Lab), Control: filepath.Join(dir, switchSocket), Log: log})
+		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, s.Lab), Control: filepath.Join(dir, switchSocket),
+			Log: log})
 	})
 	defer func() {
 		cancel()
@@ -154,7 +159,8 @@ func serveAgents(ctx context.Context, l net.Listener, dir string) error {
 			var sel struct {
 				Node string `json:"node"`
 			}
-			if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
+			if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node,
+				"/.") {
 				return
 			}
 			m := mux(sel.Node)
@@ -181,11 +187,13 @@ const daemonLimit = 20 * time.Second
 // envDaemon is set in the environment of daemons.
 const envDaemon = "RACKLESS_DAEMON"
 
-// startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The state must have been saved.
+// startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The
+// state must have been saved.
 func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
 	if os.Getenv(envDaemon) != "" {
 		// A program that uses this package and has no command for the daemon would start itself again and again.
-		return nil, fmt.Errorf("start the lab's daemon: this process was started as one: %s takes no %q", os.Args[0], DaemonCommand)
+		return nil, fmt.Errorf("start the lab's daemon: this process was started as one: %s takes no %q", os.Args[0],
+			DaemonCommand)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -229,7 +237,8 @@ func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
 	}
 	if err != nil {
 		b, _ := os.ReadFile(logFile.Name()) // an unreadable log leaves the message shorter
-		return nil, errors.Join(fmt.Errorf("start the lab's daemon: %w; its log %s: %s", err, logFile.Name(), strings.TrimSpace(string(b))), p.Kill(context.WithoutCancel(ctx)))
+		return nil, errors.Join(fmt.Errorf("start the lab's daemon: %w; its log %s: %s", err, logFile.Name(),
+			strings.TrimSpace(string(b))), p.Kill(context.WithoutCancel(ctx)))
 	}
 	return &p, cmd.Process.Release()
 }

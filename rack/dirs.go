@@ -1,8 +1,9 @@
-// Package rack is a lab as it runs: it brings the lab file, the driver, the switch and the guests together, records on disk what it made, and
-// finds it again from any later process.
+// Package rack is a lab as it runs: it brings the lab file, the driver, the switch and the guests
+// together, records on disk what it made, and finds it again from any later process.
 //
-// One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes it whole. One daemon a lab
-// carries the switch and holds the connections to the guest agents; the nodes are processes of the driver.
+// One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes
+// it whole. One daemon a lab carries the switch and holds the connections to the guest agents; the
+// nodes are processes of the driver.
 package rack
 
 import (
@@ -22,8 +23,8 @@ type Dirs struct {
 	Data  string // results of measurements: the user's
 }
 
-// DefaultDirs returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA come first, then those of
-// the XDG base directory specification.
+// DefaultDirs returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and
+// RACKLESS_DATA come first, then those of the XDG base directory specification.
 func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 	home := getenv("HOME")
 	pick := func(own, xdg, fallback string) string {
@@ -68,7 +69,8 @@ func (d Dirs) Images() string { return d.images() }
 // lab returns the directory of a lab.
 func (d Dirs) lab(name string) string { return filepath.Join(d.Run, name) }
 
-// ensureRun makes the directory of the running labs, for this user only, and refuses one that another user could have made.
+// ensureRun makes the directory of the running labs, for this user only, and refuses one that
+// another user could have made.
 func (d Dirs) ensureRun() error {
 	if err := os.MkdirAll(d.Run, 0o700); err != nil {
 		return fmt.Errorf("directory of running labs: %w; set RACKLESS_RUN to one that can be written", err)
@@ -87,7 +89,8 @@ func (d Dirs) ensureRun() error {
 func ownDir(path string, fi os.FileInfo) error {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set RACKLESS_RUN", path)
+		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set "+
+			"RACKLESS_RUN", path)
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 // downLimit bounds the end of a lab. Ending 16 nodes takes a fraction of a second.
 const downLimit = 30 * time.Second
 
-// Down ends a lab and removes everything of it but results. A lab that is not there is not an error; it returns whether one was.
+// Down ends a lab and removes everything of it but results. A lab that is not there is not an
+// error; it returns whether one was.
 func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	unlock, err := d.lock(ctx, name, nil)
 	if err != nil {
@@ -37,8 +38,9 @@ func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 
 // remove ends every process of a lab, known to its state or not, and deletes its directory. The caller holds the lock.
 //
-// The processes are found by the lab's directory in their arguments and not only in the state, which a killed rackless may have left incomplete;
-// an identity holds the start time, so that none that only has the number of one is ever signalled.
+// The processes are found by the lab's directory in their arguments and not only in the state,
+// which a killed rackless may have left incomplete; an identity holds the start time, so that none
+// that only has the number of one is ever signalled.
 func (d Dirs) remove(ctx context.Context, name string) error {
 	dir := d.lab(name)
 	procs, err := (&qemu.Driver{}).Strays(dir)
@@ -95,8 +97,8 @@ func DownAll(ctx context.Context, d Dirs) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A lab may be nothing but a lock as yet: one that comes up just now, or that was killed so early. Down waits for the one, and removes
-	// the lock of the other.
+	// A lab may be nothing but a lock as yet: one that comes up just now, or that was killed so
+	// early. Down waits for the one, and removes the lock of the other.
 	entries, err := os.ReadDir(d.Run)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

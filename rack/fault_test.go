@@ -25,8 +25,8 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// TestMain lets the test binary be a rackless of its own: the daemon, which Up starts from the running executable, and an "up" that can
-// be killed.
+// TestMain lets the test binary be a rackless of its own: the daemon, which Up starts from the
+// running executable, and an "up" that can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && (os.Args[1] == DaemonCommand || os.Args[1] == "up") {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -156,7 +156,8 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 		p.t.Fatal(err)
 	}
 	cmd := exec.Command(self, "up", file)
-	cmd.Env = append(os.Environ(), append([]string{"RACKLESS_RUN=" + p.Run, "RACKLESS_CACHE=" + p.Cache, "RACKLESS_DATA=" + p.Data, "TMPDIR=" + p.tmp}, env...)...)
+	cmd.Env = append(os.Environ(), append([]string{"RACKLESS_RUN=" + p.Run, "RACKLESS_CACHE=" + p.Cache,
+		"RACKLESS_DATA=" + p.Data, "TMPDIR=" + p.tmp}, env...)...)
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = steps, said
 	// Its daemon must not keep Wait waiting for the pipes that it inherits.
@@ -181,9 +182,11 @@ func (p *place) usable(l *lab.Lab) {
 	}
 	for i, n := range l.Nodes {
 		peer := l.Nodes[(i+1)%len(l.Nodes)]
-		res, err := r.Run(limited(p.t), n.Name, guest.Command{Argv: []string{"sh", "-c", "hostname && ping -qc1 -W10 " + peer.NICs[0].Addr.Addr().String()}})
+		res, err := r.Run(limited(p.t), n.Name, guest.Command{Argv: []string{"sh", "-c", "hostname && ping -qc1 -W10 " +
+			peer.NICs[0].Addr.Addr().String()}})
 		if err != nil || res.ExitCode != 0 || !strings.HasPrefix(string(res.Stdout), n.Name+"\n") {
-			p.t.Errorf("node %s to %s: %v, exit status %d: %s%s", n.Name, peer.Name, err, res.ExitCode, res.Stdout, res.Stderr)
+			p.t.Errorf("node %s to %s: %v, exit status %d: %s%s", n.Name, peer.Name, err, res.ExitCode, res.Stdout,
+				res.Stderr)
 		}
 	}
 }
@@ -334,7 +337,8 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// wrap puts a script in the place of QEMU, in which real is the path of the real one. Only machines that are cloned run it to its end.
+// wrap puts a script in the place of QEMU, in which real is the path of the real one. Only machines
+// that are cloned run it to its end.
 func (p *place) wrap(script string) {
 	p.t.Helper()
 	path, _, err := qemu.Find()
@@ -342,7 +346,8 @@ func (p *place) wrap(script string) {
 		p.t.Fatal(err)
 	}
 	dir := p.t.TempDir()
-	text := "#!/bin/sh\nreal=" + path + "\ncase \"$*\" in *-incoming*) ;; *) exec $real \"$@\" ;; esac\n" + script + "\n"
+	text := "#!/bin/sh\nreal=" + path + "\ncase \"$*\" in *-incoming*) ;; *) exec $real \"$@\" ;; esac\n" + script +
+		"\n"
 	if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte(text), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
@@ -445,7 +450,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	l := parse(t, "full", 2)
 	err := p.up(l, Options{})
-	if err == nil || !strings.Contains(err.Error(), p.Run) || !strings.Contains(err.Error(), "no space left on device; free space there, or set RACKLESS_RUN") {
+	if err == nil || !strings.Contains(err.Error(), p.Run) || !strings.Contains(err.Error(),
+		"no space left on device; free space there, or set RACKLESS_RUN") {
 		t.Errorf("got %v", err)
 	}
 	if procs := p.processes(""); len(procs) != 0 {
@@ -530,8 +536,10 @@ func TestLabsWithNamesLikeOthers(t *testing.T) {
 		t.Errorf("%d processes of lab a are left", n)
 	}
 	p.usable(long)
-	for _, name := range []string{"", ".", "..", "a/b", "../run/ab"} { // "" is what an unset variable makes of an argument
-		if _, err := Down(limited(t), p.Dirs, name); err == nil || !strings.Contains(err.Error(), "not a name of a lab") {
+	// "" is what an unset variable makes of an argument
+	for _, name := range []string{"", ".", "..", "a/b", "../run/ab"} {
+		if _, err := Down(limited(t), p.Dirs, name); err == nil || !strings.Contains(err.Error(),
+			"not a name of a lab") {
 			t.Errorf("down %q: %v", name, err)
 		}
 		if _, err := Open(p.Dirs, name); err == nil {

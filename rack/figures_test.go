@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// TestFiguresAreThoseThatTheToolPrints runs perftest by hand beside the harness, in turn, on the same two nodes. What differs can only be the harness's doing, or chance.
+// TestFiguresAreThoseThatTheToolPrints runs perftest by hand beside the harness, in turn, on the
+// same two nodes. What differs can only be the harness's doing, or chance.
 func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	p := newPlace(t)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Minute, errors.New("the test's own limit"))
@@ -65,18 +66,24 @@ func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 		took[way] = append(took[way], time.Since(began).Seconds()*1000)
 	}
 	hand, harness := middle(figures[0]), middle(figures[1])
-	t.Logf("ib_write_lat, %d iterations, median of 10 runs each: by hand %.2f us, by the harness %.2f us; a run took %.0f ms by hand and %.0f ms by the harness, of which %.0f ms (%.0f to %.0f) were not the tool's; %d tries again",
-		iterations, hand, harness, middle(took[0]), middle(took[1]), middle(beyond), slices.Min(beyond), slices.Max(beyond), retried)
-	// The noise of the tool itself decides beyond 2 %: runs that were dealt out at random differ as much in more than one of a thousand deals.
+	t.Logf("ib_write_lat, %d iterations, median of 10 runs each: by hand %.2f us, by the harness %.2f us; a run took "+
+		"%.0f ms by hand and %.0f ms by the harness, of which %.0f ms (%.0f to %.0f) were not the tool's; %d "+
+		"tries again",
+		iterations, hand, harness, middle(took[0]), middle(took[1]), middle(beyond), slices.Min(beyond),
+		slices.Max(beyond), retried)
+	// The noise of the tool itself decides beyond 2 %: runs that were dealt out at random differ as
+	// much in more than one of a thousand deals.
 	if off := math.Abs(harness/hand - 1); off > 0.02 {
 		if share := byChance(figures[0], figures[1]); share < 0.001 {
-			t.Errorf("by hand %v, by the harness %v: medians %.1f %% apart, and %.4f of random deals are", figures[0], figures[1], 100*off, share)
+			t.Errorf("by hand %v, by the harness %v: medians %.1f %% apart, and %.4f of random deals are", figures[0],
+				figures[1], 100*off, share)
 		}
 	}
 }
 
-// lifetimes run commands on a rack, and tell how long perftest's server lived: it is started first, and ends when the client has its figures. So what a measurement takes
-// beyond that is the harness's doing. The clock has steps of 10 ms.
+// lifetimes run commands on a rack, and tell how long perftest's server lived: it is started first,
+// and ends when the client has its figures. So what a measurement takes beyond that is the
+// harness's doing. The clock has steps of 10 ms.
 type lifetimes struct {
 	*Rack
 	lived time.Duration // of all servers, as a measurement may take several
@@ -85,7 +92,8 @@ type lifetimes struct {
 // uptimes runs a command, and prints the machine's uptime before and after it, without a process of its own.
 const uptimes = `read a _ </proc/uptime; "$@"; status=$?; read b _ </proc/uptime; echo "lived $a $b" >&2; exit $status`
 
-func (l *lifetimes) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output, error) {
+func (l *lifetimes) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output,
+	error) {
 	out, err := l.Rack.Serve(ctx, node, append([]string{"sh", "-c", uptimes, "sh"}, argv...), awaited)
 	var from, to float64
 	if i := strings.LastIndex(string(out.Stderr), "lived "); i >= 0 {
@@ -96,10 +104,13 @@ func (l *lifetimes) Serve(ctx context.Context, node string, argv []string, await
 	return out, err
 }
 
-// latencyByHand runs ib_write_lat as a user would, and reads the median where perftest's documentation says that it is: in the fifth column.
-func latencyByHand(ctx context.Context, t *testing.T, r *Rack, client, server bench.Endpoint, iterations, port int) float64 {
+// latencyByHand runs ib_write_lat as a user would, and reads the median where perftest's
+// documentation says that it is: in the fifth column.
+func latencyByHand(ctx context.Context, t *testing.T, r *Rack, client, server bench.Endpoint, iterations,
+	port int) float64 {
 	t.Helper()
-	args := []string{"ib_write_lat", "-d", server.Device, "-x", strconv.Itoa(server.GIDIndex), "-F", "-n", strconv.Itoa(iterations), "-s", "2", "-p", strconv.Itoa(port)}
+	args := []string{"ib_write_lat", "-d", server.Device, "-x", strconv.Itoa(server.GIDIndex), "-F", "-n",
+		strconv.Itoa(iterations), "-s", "2", "-p", strconv.Itoa(port)}
 	for range 10 { // the clock cannot always be calibrated on an emulated CPU
 		ended := make(chan error, 1)
 		go func() {
@@ -109,7 +120,8 @@ func latencyByHand(ctx context.Context, t *testing.T, r *Rack, client, server be
 		var out bench.Output
 		for { // until the server listens, the client ends at once
 			var err error
-			if out, err = r.Exec(ctx, client.Node, append(args[:len(args):len(args)], server.Addr.String())); err != nil {
+			if out, err = r.Exec(ctx, client.Node, append(args[:len(args):len(args)], server.Addr.String())); err !=
+				nil {
 				t.Fatal(err)
 			}
 			if out.ExitCode == 0 {

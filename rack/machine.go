@@ -16,10 +16,12 @@ import (
 
 const sigKill = syscall.SIGKILL
 
-// nodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB a clone under TCG, translated code included.
+// nodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB
+// a clone under TCG, translated code included.
 const nodeOverhead = 40 * lab.MiB
 
-// fits checks that the memory of the nodes that are to be started is there, in the worst case that every guest touches all of its own.
+// fits checks that the memory of the nodes that are to be started is there, in the worst case that
+// every guest touches all of its own.
 func fits(name string, start []lab.Node) error {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -41,7 +43,8 @@ func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 		return nil
 	}
 	each := want / lab.Bytes(len(start))
-	return fmt.Errorf("lab %s: %d nodes of %v on average (their memory and %v each for QEMU) need %.1f GiB; this machine has %.1f GiB available, room for %d: "+
+	return fmt.Errorf("lab %s: %d nodes of %v on average (their memory and %v each for QEMU) need %.1f GiB; this "+
+		"machine has %.1f GiB available, room for %d: "+
 		"have fewer nodes, lower memory:, or say --overcommit (idle nodes touch far less than their memory)",
 		name, len(start), each, nodeOverhead, gib(want), gib(available), int(available/each))
 }
@@ -63,7 +66,8 @@ func memAvailable(meminfo []byte) (lab.Bytes, error) {
 	return 0, fmt.Errorf("/proc/meminfo: no MemAvailable")
 }
 
-// accelerator decides what executes the guests' instructions, and says why it is not KVM. What a trial boot found is kept in dir.
+// accelerator decides what executes the guests' instructions, and says why it is not KVM. What a
+// trial boot found is kept in dir.
 func accelerator(ctx context.Context, d *qemu.Driver, want, dir string) (accel, reason string, err error) {
 	switch want {
 	case "tcg":

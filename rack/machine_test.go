@@ -20,12 +20,14 @@ func TestMemoryThatIsNotThereIsRefusedWithTheArithmetic(t *testing.T) {
 		available lab.Bytes
 		want      string // in the error; "" means that it fits
 	}{
-		"nothing to start":                {nil, 0, ""},
-		"just enough":                     {nodes(2, 256*lab.MiB), 592 * lab.MiB, ""},
-		"a MiB too little":                {nodes(2, 256*lab.MiB), 591 * lab.MiB, "2 nodes of 296MiB on average"},
-		"200 nodes on a small machine":    {nodes(200, 256*lab.MiB), 23 * lab.GiB, "need 57.8 GiB; this machine has 23.0 GiB available, room for 79"},
-		"the way out is said with it":     {nodes(200, 256*lab.MiB), 23 * lab.GiB, "--overcommit"},
-		"nodes of two sizes are averaged": {append(nodes(1, 256*lab.MiB), nodes(1, 768*lab.MiB)...), lab.GiB, "2 nodes of 552MiB on average"},
+		"nothing to start": {nil, 0, ""},
+		"just enough":      {nodes(2, 256*lab.MiB), 592 * lab.MiB, ""},
+		"a MiB too little": {nodes(2, 256*lab.MiB), 591 * lab.MiB, "2 nodes of 296MiB on average"},
+		"200 nodes on a small machine": {nodes(200, 256*lab.MiB), 23 * lab.GiB,
+			"need 57.8 GiB; this machine has 23.0 GiB available, room for 79"},
+		"the way out is said with it": {nodes(200, 256*lab.MiB), 23 * lab.GiB, "--overcommit"},
+		"nodes of two sizes are averaged": {append(nodes(1, 256*lab.MiB), nodes(1, 768*lab.MiB)...), lab.GiB,
+			"2 nodes of 552MiB on average"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := fitsIn("x", tt.start, tt.available)
@@ -37,7 +39,8 @@ func TestMemoryThatIsNotThereIsRefusedWithTheArithmetic(t *testing.T) {
 }
 
 func TestMemAvailable(t *testing.T) {
-	got, err := memAvailable([]byte("MemTotal:       24684284 kB\nMemFree:        20634304 kB\nMemAvailable:   22189424 kB\n"))
+	got, err := memAvailable([]byte("MemTotal:       24684284 kB\nMemFree:        20634304 kB\nMemAvailable:   " +
+		"22189424 kB\n"))
 	if err != nil || got != 22189424*lab.KiB {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -54,13 +54,14 @@ func (u *upper) startNodes(ctx context.Context, r *Rack) error {
 	return u.reach(ctx, r)
 }
 
-// meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under emulation a node that pings for the first time takes
-// a quarter of a second of CPU time, so that in larger labs one node pings all others, which on one switch shows every node's way in and out;
+// meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under
+// emulation a node that pings for the first time takes a quarter of a second of CPU time, so that
+// in larger labs one node pings all others, which on one switch shows every node's way in and out;
 // verify does the full mesh.
 const meshNodes = 16
 
-// reach checks that the nodes that were started and all others answer each other at the full MTU. An answer shows both ways, so that of two nodes
-// one pings.
+// reach checks that the nodes that were started and all others answer each other at the full MTU.
+// An answer shows both ways, so that of two nodes one pings.
 func (u *upper) reach(ctx context.Context, r *Rack) error {
 	if len(u.lab.Nodes) < 2 {
 		return nil
@@ -95,18 +96,19 @@ func (u *upper) reach(ctx context.Context, r *Rack) error {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		if len(answered) < len(peers) {
-			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered), len(peers), u.lab.Fabric.MTU, u.lab.Name)
+			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered),
+				len(peers), u.lab.Fabric.MTU, u.lab.Name)
 		}
 		return nil
 	})
 }
 
-// workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and more of them than cores only wait for each
-// other; a few more hide the waits.
+// workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and
+// more of them than cores only wait for each other; a few more hide the waits.
 func (u *upper) workers() int { return 2 * runtime.NumCPU() }
 
-// nodeLimit bounds the time until a node that was started has been configured. By hand a clone takes 0.5 s, a boot 5 s; the machine may
-// be shared and slow.
+// nodeLimit bounds the time until a node that was started has been configured. By hand a clone
+// takes 0.5 s, a boot 5 s; the machine may be shared and slow.
 const nodeLimit = 240 * time.Second
 
 // bring starts a node unless it runs, and configures it.
@@ -238,7 +240,8 @@ func watch(ctx context.Context, n *driver.Node, f func(context.Context) error) e
 	return nil
 }
 
-// each calls f for every item, at most limit at once. The first error ends the others' context and is returned once all have ended.
+// each calls f for every item, at most limit at once. The first error ends the others' context and
+// is returned once all have ended.
 func each[T any](ctx context.Context, items []T, limit int, f func(context.Context, T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -35,15 +35,18 @@ type Placement struct {
 // libvirtLogs is where libvirt of a system keeps the logs of its domains, and where it may write.
 const libvirtLogs = "/var/log/libvirt/qemu"
 
-// Logs returns the files with what QEMU said of a node that is placed on this host, and with what the node's console printed.
+// Logs returns the files with what QEMU said of a node that is placed on this host, and with what
+// the node's console printed.
 func (r *Rack) Logs(node string) (qemu, console string) {
-	return filepath.Join(libvirtLogs, render.DomainName(r.Lab.Name, node)+".log"), render.ConsolePath(libvirtLogs, r.Lab.Name, node)
+	return filepath.Join(libvirtLogs, render.DomainName(r.Lab.Name, node)+".log"), render.ConsolePath(libvirtLogs,
+		r.Lab.Name, node)
 }
 
 // driverLibvirt is what State.Driver says of labs that are placed on a host.
 const driverLibvirt = "libvirt"
 
-// Placed reports whether the nodes are domains of libvirt on a host, with its devices; else they are emulated and on a switch of the lab's own.
+// Placed reports whether the nodes are domains of libvirt on a host, with its devices; else they
+// are emulated and on a switch of the lab's own.
 func (s *State) Placed() bool { return s.Driver == driverLibvirt }
 
 func placementFile(dir string) string { return filepath.Join(dir, "placement.json") }
@@ -141,7 +144,10 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 	r.virt = u.conn
 	p.Begin("domains")
 	p.Count(0, len(specs))
-	changes, err := u.conn.Up(ctx, specs, libvirt.UpOptions{Recreate: u.opts.Recreate, Progress: func(name string, a libvirt.Action) { p.Note("%s: %s", name, a) }})
+	changes, err := u.conn.Up(ctx, specs, libvirt.UpOptions{Recreate: u.opts.Recreate,
+		Progress: func(name string, a libvirt.Action) {
+			p.Note("%s: %s", name, a)
+		}})
 	if err != nil {
 		return r, err
 	}
@@ -169,7 +175,8 @@ func (u *placer) up(ctx context.Context, old *State) (r *Rack, err error) {
 // specs makes the domains, and what they boot from.
 func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	u.state = &State{
-		Version: stateVersion, Lab: u.lab, Driver: driverLibvirt, URI: u.place.URI, QEMU: u.conn.Caps.QEMU, Created: time.Now().UTC(),
+		Version: stateVersion, Lab: u.lab, Driver: driverLibvirt, URI: u.place.URI, QEMU: u.conn.Caps.QEMU,
+		Created:      time.Now().UTC(),
 		EmulatedHost: u.place.Host.System.Vendor == topology.VendorEmulated,
 	}
 	img, err := u.image(ctx)
@@ -203,13 +210,15 @@ func (u *placer) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	return specs, nil
 }
 
-// accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works, of another machine's only libvirt.
+// accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works,
+// of another machine's only libvirt.
 func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) {
 	s := u.state
 	if !u.conn.Local() {
 		s.Accel = "kvm"
 		if !u.conn.Caps.KVM || u.opts.Accel == "tcg" {
-			s.Accel, s.Emulate = "tcg", cmp.Or(map[bool]string{true: "asked for"}[u.opts.Accel == "tcg"], "libvirt at "+u.place.URI+" offers no KVM")
+			s.Accel, s.Emulate = "tcg", cmp.Or(map[bool]string{true: "asked for"}[u.opts.Accel == "tcg"],
+				"libvirt at "+u.place.URI+" offers no KVM")
 		}
 		return nil
 	}
@@ -221,7 +230,8 @@ func (u *placer) accelerator(ctx context.Context, img *guest.Image) (err error) 
 	if err := u.dirs.ensureRun(); err != nil {
 		return err
 	}
-	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be written, and a boot forgets what was found in either.
+	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be
+	// written, and a boot forgets what was found in either.
 	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: s.EmulatedHost}
 	s.Accel, s.Emulate, err = accelerator(ctx, d, u.opts.Accel, u.dirs.Run)
 	return err
@@ -239,7 +249,9 @@ func (u *placer) image(ctx context.Context) (*guest.Image, error) {
 	}
 	p := u.progress
 	p.Begin("image")
-	return guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.Note("%s", s) }})
+	return guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) {
+		p.Note("%s", s)
+	}})
 }
 
 // save writes what there is going to be before anything is started, so that down finds it whatever happens.
@@ -297,18 +309,22 @@ func (u *placer) configure(ctx context.Context, r *Rack, changes []libvirt.Chang
 	return errors.Join(err, u.dirs.save(u.state))
 }
 
-// placedLimit bounds the time until a node that was started has been configured: a large guest with all of its memory in hugepages boots in a minute, and one that is
-// emulated in an emulated host in ten.
+// placedLimit bounds the time until a node that was started has been configured: a large guest with
+// all of its memory in hugepages boots in a minute, and one that is emulated in an emulated host in
+// ten.
 const placedLimit = 20 * time.Minute
 
-// placedDownLimit bounds the end of a lab on a host. Hugepages are given back quickly; devices are reset, which takes seconds each.
+// placedDownLimit bounds the end of a lab on a host. Hugepages are given back quickly; devices are
+// reset, which takes seconds each.
 const placedDownLimit = 5 * time.Minute
 
-// restartAfter is when a guest of an emulated host that does not answer is started anew, once: five times as long as guests there take on a machine that does nothing else.
+// restartAfter is when a guest of an emulated host that does not answer is started anew, once: five
+// times as long as guests there take on a machine that does nothing else.
 const restartAfter = 8 * time.Minute
 
-// awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an emulated host, and a guest under that host's KVM was seen to stand still in its
-// boot (docs/performance.md): it is started anew.
+// awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an
+// emulated host, and a guest under that host's KVM was seen to stand still in its boot
+// (docs/performance.md): it is started anew.
 func (u *placer) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.state.EmulatedHost || u.state.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)
@@ -327,10 +343,12 @@ func (u *placer) awaitAgent(ctx context.Context, node, domain string) (*guest.Ag
 }
 
 func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, placedLimit, fmt.Errorf("node %s did not answer within %v", n.Name, placedLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, placedLimit, fmt.Errorf("node %s did not answer within %v", n.Name,
+		placedLimit))
 	defer cancel()
 	name := render.DomainName(u.lab.Name, n.Name)
-	node := &Node{MachineID: guest.NewMachineID(), Node: driver.Node{Name: n.Name, Accelerator: u.state.Accel, Started: time.Now().UTC(), ColdReason: "nodes on a host boot"}}
+	node := &Node{MachineID: guest.NewMachineID(), Node: driver.Node{Name: n.Name, Accelerator: u.state.Accel,
+		Started: time.Now().UTC(), ColdReason: "nodes on a host boot"}}
 	ports, err := render.Ports(u.input, n.Name)
 	if err != nil {
 		return nil, err
@@ -381,7 +399,8 @@ func (u *placer) awaitGIDs(ctx context.Context, r *Rack, n lab.Node, node *Node)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("node %s: no RoCE v2 GID for %s appeared: is its link up? %w", n.Name, missing, context.Cause(ctx))
+			return fmt.Errorf("node %s: no RoCE v2 GID for %s appeared: is its link up? %w", n.Name, missing,
+				context.Cause(ctx))
 		case <-time.After(time.Second):
 		}
 		var err error
@@ -391,7 +410,8 @@ func (u *placer) awaitGIDs(ctx context.Context, r *Rack, n lab.Node, node *Node)
 	}
 }
 
-// seen returns the lab with the addresses that its NICs have: those of cards that are passed through are burned in, and no file says them.
+// seen returns the lab with the addresses that its NICs have: those of cards that are passed
+// through are burned in, and no file says them.
 func (s *State) seen() *lab.Lab {
 	if !s.Placed() {
 		return s.Lab
@@ -423,7 +443,8 @@ func (s *State) domains() []string {
 	return names
 }
 
-// removePlaced ends the domains of a lab. Its nodes are in memory alone, so that there is nothing to shut down cleanly; those of a disk image are asked first.
+// removePlaced ends the domains of a lab. Its nodes are in memory alone, so that there is nothing
+// to shut down cleanly; those of a disk image are asked first.
 func (d Dirs) removePlaced(ctx context.Context, s *State) error {
 	c, err := libvirt.Connect(ctx, s.URI)
 	if err != nil {
@@ -440,7 +461,8 @@ func (d Dirs) removePlaced(ctx context.Context, s *State) error {
 	return errors.Join(err, c.Close())
 }
 
-// imagesLock is held by who installs an image at libvirt, until its domains are defined, and by who removes images that no domain boots. No lab has the name.
+// imagesLock is held by who installs an image at libvirt, until its domains are defined, and by who
+// removes images that no domain boots. No lab has the name.
 const imagesLock = "libvirt.images"
 
 // removeImages removes what up has given libvirt, if this was the last lab.

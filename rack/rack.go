@@ -51,7 +51,8 @@ func newRack(d Dirs, s *State) *Rack {
 	return &Rack{Lab: s.seen(), State: s, Dir: d.lab(s.Lab.Name), agents: make(map[string]*guest.Agent)}
 }
 
-// OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs have is an error that lists them.
+// OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs
+// have is an error that lists them.
 func OpenNode(d Dirs, node string) (*Rack, string, error) {
 	if labName, n, ok := strings.Cut(node, "/"); ok {
 		r, err := Open(d, labName)
@@ -79,7 +80,8 @@ func OpenNode(d Dirs, node string) (*Rack, string, error) {
 		}
 		if _, ok := s.node(node); ok {
 			if found != nil {
-				return nil, "", fmt.Errorf("node %s is in labs %s and %s: say %s/%s or %s/%s", node, found.Lab.Name, name, found.Lab.Name, node, name, node)
+				return nil, "", fmt.Errorf("node %s is in labs %s and %s: say %s/%s or %s/%s", node, found.Lab.Name,
+					name, found.Lab.Name, node, name, node)
 			}
 			found = newRack(d, s)
 		}
@@ -127,7 +129,8 @@ func (r *Rack) Close() error {
 // Switch connects to the control of the lab's switch.
 func (r *Rack) Switch() (*fabric.Client, error) {
 	if r.State.Placed() {
-		return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them", r.Lab.Name)
+		return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them",
+			r.Lab.Name)
 	}
 	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
 	if err != nil {
@@ -150,7 +153,8 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 }
 
 // Stream executes a command on a node, writes its output as it comes and returns its exit status.
-func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int, err error) {
+func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int,
+	err error) {
 	a, err := r.agent(ctx, node)
 	if err != nil {
 		return 0, err
@@ -203,7 +207,8 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 	return a, nil
 }
 
-// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be reached now is not an error: commands will say so.
+// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be
+// reached now is not an error: commands will say so.
 func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()

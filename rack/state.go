@@ -48,10 +48,12 @@ type Node struct {
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
-// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs, or RDMA that the kernel computes in place of a card.
+// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs,
+// or RDMA that the kernel computes in place of a card.
 func (s *State) Emulated() bool {
 	return !s.Placed() || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
-		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)), (*facts.RDMADevice).Soft)
+		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)),
+			(*facts.RDMADevice).Soft)
 	})
 }
 
@@ -75,7 +77,8 @@ func (d Dirs) loadState(name string) (*State, error) {
 		return nil, fmt.Errorf("%s: %w; remove the lab with: rackless down %s", path, err, name)
 	}
 	if s.Version != stateVersion {
-		return nil, fmt.Errorf("%s has version %d, this rackless knows %d; remove the lab with: rackless down %s", path, s.Version, stateVersion, name)
+		return nil, fmt.Errorf("%s has version %d, this rackless knows %d; remove the lab with: rackless down %s", path,
+			s.Version, stateVersion, name)
 	}
 	return &s, nil
 }
@@ -93,8 +96,8 @@ func (d Dirs) save(s *State) error {
 	return os.Rename(path+".new", path)
 }
 
-// checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell variable makes of an argument: its
-// directory would be that of all labs.
+// checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell
+// variable makes of an argument: its directory would be that of all labs.
 func checkName(name string) error {
 	if name == hostsDir {
 		return fmt.Errorf("lab %q: the name stands for emulated hosts: give the lab another one", name)
@@ -128,7 +131,9 @@ func (d Dirs) lock(ctx context.Context, name string, waiting func(holder string)
 				fmt.Fprintf(f, "%d\n", os.Getpid())
 			}
 			return func() {
-				os.Remove(path) // while it is held: a waiter that opened it before sees that it is gone and opens the next
+				// while it is held: a waiter that opened it before sees that it is gone and opens
+				// the next
+				os.Remove(path)
 				f.Close()
 			}, nil
 		}
@@ -143,7 +148,8 @@ func (d Dirs) lock(ctx context.Context, name string, waiting func(holder string)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("lab %s: another rackless (process %s) works on it: %w", name, strings.TrimSpace(string(holder)), context.Cause(ctx))
+			return nil, fmt.Errorf("lab %s: another rackless (process %s) works on it: %w", name,
+				strings.TrimSpace(string(holder)), context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/render"
 )
 
-// Starting is the state of a node that up has not finished: not yet started, or not yet configured. The others are package driver's.
+// Starting is the state of a node that up has not finished: not yet started, or not yet configured.
+// The others are package driver's.
 const Starting driver.State = "starting"
 
 // A NodeStatus is one node of the lab file and what it is now.
@@ -87,8 +88,8 @@ func (r *Rack) Ports(node string) []string {
 	return names
 }
 
-// OpenAll finds every lab of this user, by name. Labs that are being made or removed just now are left out; others that cannot be read
-// are in the error, beside those that can.
+// OpenAll finds every lab of this user, by name. Labs that are being made or removed just now are
+// left out; others that cannot be read are in the error, beside those that can.
 func OpenAll(d Dirs) ([]*Rack, error) {
 	names, err := d.Names()
 	if err != nil {
@@ -130,8 +131,9 @@ func ReadRoom() (Room, error) {
 // Templates returns the directory of the template cache.
 func (d Dirs) Templates() string { return d.templates() }
 
-// CheckRun refuses a directory for running labs that Up would refuse, without making it, and returns the number of bytes that are left
-// in a socket's path for the names of a lab and of a node together.
+// CheckRun refuses a directory for running labs that Up would refuse, without making it, and
+// returns the number of bytes that are left in a socket's path for the names of a lab and of a node
+// together.
 func (d Dirs) CheckRun() (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
 		if err := ownDir(d.Run, fi); err != nil {

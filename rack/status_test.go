@@ -34,7 +34,8 @@ func TestStatusWithoutProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := r.Status(t.Context())
-	if len(got) != 2 || got[0].State != driver.Dead || got[1].State != Starting || got[1].Node != nil || got[0].Lab.Name != "a" {
+	if len(got) != 2 || got[0].State != driver.Dead || got[1].State != Starting || got[1].Node != nil ||
+		got[0].Lab.Name != "a" {
 		t.Errorf("got %+v", got)
 	}
 	if r.SwitchAlive() {
@@ -59,7 +60,8 @@ func TestOpenAllReturnsWhatCanBeReadBesideTheError(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := OpenAll(d)
-	if len(all) != 1 || all[0].Lab.Name != "good" || err == nil || !strings.Contains(err.Error(), "rackless down worse") {
+	if len(all) != 1 || all[0].Lab.Name != "good" || err == nil || !strings.Contains(err.Error(),
+		"rackless down worse") {
 		t.Errorf("got %v, %v", all, err)
 	}
 }
@@ -73,7 +75,8 @@ func TestCheckRun(t *testing.T) {
 	if n, err := (Dirs{Run: "/" + strings.Repeat("a", 50)}).CheckRun(); err != nil || n != 107-51-15 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	if _, err := (Dirs{Run: file}).CheckRun(); err == nil || !strings.Contains(err.Error(), "is not a directory of this user's") {
+	if _, err := (Dirs{Run: file}).CheckRun(); err == nil || !strings.Contains(err.Error(),
+		"is not a directory of this user's") {
 		t.Errorf("a file: %v", err)
 	}
 }

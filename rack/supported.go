@@ -9,15 +9,17 @@ import (
 
 // What driver qemu gives one node. Lab files may ask for more, for hosts.
 const (
-	// maxCPUs is what was tried. QEMU itself ends at 255, the APIC IDs that it has without x2APIC, which the CPU of its emulation lacks.
+	// maxCPUs is what was tried. QEMU itself ends at 255, the APIC IDs that it has without x2APIC,
+	// which the CPU of its emulation lacks.
 	maxCPUs = 64
 	// maxPorts is what was tried: each takes one of the 31 slots of the node's only PCI bus.
 	maxPorts = 8
 )
 
-// Supported refuses what this version's drivers cannot do, as Up does, before anything is touched. What a lab says about its place on
-// a host (workload, host, hugepages, tenants, affinity, smt, guest_numa) is not refused: an emulated node has no place there. Devices
-// of a host are: nobody who asks for one wants an emulated one in its stead.
+// Supported refuses what this version's drivers cannot do, as Up does, before anything is touched.
+// What a lab says about its place on a host (workload, host, hugepages, tenants, affinity, smt,
+// guest_numa) is not refused: an emulated node has no place there. Devices of a host are: nobody
+// who asks for one wants an emulated one in its stead.
 func Supported(l *lab.Lab) error {
 	if l.Driver == lab.DriverLibvirt {
 		return fmt.Errorf("lab %s: driver libvirt is not in this version: use auto or qemu", l.Name)
@@ -37,11 +39,13 @@ func supported(n lab.Node) error {
 	case n.GPUs > 0:
 		return fmt.Errorf("asks for %s, which driver qemu cannot give: set gpus: 0; %s", count(n.GPUs, "GPU"), host)
 	case n.VFs > 0:
-		return fmt.Errorf("asks for %s, which driver qemu cannot give: set vfs: 0 and nics: %d; %s", count(n.VFs, "virtual function"), len(n.NICs), host)
+		return fmt.Errorf("asks for %s, which driver qemu cannot give: set vfs: 0 and nics: %d; %s",
+			count(n.VFs, "virtual function"), len(n.NICs), host)
 	case len(n.NICs) == 0:
 		return errors.New("has no NIC, and an emulated node without one is on no fabric: set nics: 1")
 	case len(n.NICs) > maxPorts:
-		return fmt.Errorf("asks for %d NICs, and driver qemu gives at most %d: set nics: %d", len(n.NICs), maxPorts, maxPorts)
+		return fmt.Errorf("asks for %d NICs, and driver qemu gives at most %d: set nics: %d", len(n.NICs), maxPorts,
+			maxPorts)
 	case n.CPUs > maxCPUs:
 		return fmt.Errorf("asks for %d CPUs, and driver qemu gives at most %d: set cpus: %d", n.CPUs, maxCPUs, maxCPUs)
 	case n.Image != lab.DefaultImage:
@@ -50,9 +54,11 @@ func supported(n lab.Node) error {
 	for _, r := range n.NICRequests {
 		switch {
 		case r.Address != "":
-			return fmt.Errorf("asks for the NIC %s, and driver qemu gives emulated ones: set nics: %d; %s", r.Address, len(n.NICs), host)
+			return fmt.Errorf("asks for the NIC %s, and driver qemu gives emulated ones: set nics: %d; %s", r.Address,
+				len(n.NICs), host)
 		case r != (lab.DeviceRequest{Count: r.Count}):
-			return fmt.Errorf("asks for NICs by what they are, and driver qemu gives emulated ones: set nics: %d; %s", len(n.NICs), host)
+			return fmt.Errorf("asks for NICs by what they are, and driver qemu gives emulated ones: set nics: %d; %s",
+				len(n.NICs), host)
 		}
 	}
 	return nil

@@ -33,8 +33,9 @@ type Options struct {
 	nodeLimit time.Duration // zero means the constant of this name; tests set a short one
 }
 
-// Up makes the lab run as described: nodes that run already as they should are left alone, so that a second Up changes nothing.
-// If it fails, what it started is stopped again, and a lab that it made is removed.
+// Up makes the lab run as described: nodes that run already as they should are left alone, so that
+// a second Up changes nothing. If it fails, what it started is stopped again, and a lab that it
+// made is removed.
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
 	p := &Progress{Report: o.Progress}
 	defer func() { p.End(err) }()
@@ -43,7 +44,9 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 			return nil, err
 		}
 	}
-	unlock, err := d.lock(ctx, l.Name, func(holder string) { p.Note("waiting for process %s, which works on lab %s", holder, l.Name) })
+	unlock, err := d.lock(ctx, l.Name, func(holder string) {
+		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +93,8 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 // settleLimit is far more than a process takes to end on any machine.
 const settleLimit = time.Minute
 
-// settle waits for the processes that are on their way out: until they are gone they count as alive, and would be left as they are.
+// settle waits for the processes that are on their way out: until they are gone they count as
+// alive, and would be left as they are.
 func (s *State) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -152,7 +156,10 @@ func (u *upper) prepare(ctx context.Context, old *State) error {
 		}
 	}
 	p.Begin("image")
-	img, err := guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel, Progress: func(s string) { p.Note("%s", s) }})
+	img, err := guest.Ensure(ctx, guest.Options{Cache: u.dirs.images(), Kernel: u.opts.Kernel,
+		Progress: func(s string) {
+			p.Note("%s", s)
+		}})
 	if err != nil {
 		return err
 	}
@@ -182,8 +189,9 @@ func (u *upper) spec(n lab.Node) driver.Spec {
 	return s
 }
 
-// reconcile leads the lab from its old state, nil if there is none, to the one asked for. The state is saved before anything is started and
-// after each node, so that whoever comes after a killed rackless knows what there may be.
+// reconcile leads the lab from its old state, nil if there is none, to the one asked for. The state
+// is saved before anything is started and after each node, so that whoever comes after a killed
+// rackless knows what there may be.
 func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 	p := u.progress
 	dir := u.dirs.lab(u.lab.Name)
@@ -191,7 +199,8 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 		return nil, err
 	}
 	u.state = &State{
-		Version: stateVersion, Lab: u.lab, Driver: u.drv.Name(), Accel: u.drv.Accel, Emulate: u.reason, QEMU: u.drv.Version,
+		Version: stateVersion, Lab: u.lab, Driver: u.drv.Name(), Accel: u.drv.Accel, Emulate: u.reason,
+		QEMU:  u.drv.Version,
 		Image: u.drv.Image.Key, Kernel: u.drv.Image.KernelVer, Package: u.drv.Image.Packages, Created: time.Now().UTC(),
 	}
 	if old != nil {
@@ -234,7 +243,8 @@ func (u *upper) reconcile(ctx context.Context, old *State) (*Rack, error) {
 	return r, nil
 }
 
-// sort decides which nodes of the old state stay and which must go: those that the lab no longer has, that must be made anew, or that have died.
+// sort decides which nodes of the old state stay and which must go: those that the lab no longer
+// has, that must be made anew, or that have died.
 func (u *upper) sort(old *State) (keep, drop []*Node) {
 	if old == nil {
 		return nil, nil
@@ -259,7 +269,8 @@ func (u *upper) sort(old *State) (keep, drop []*Node) {
 	return keep, drop
 }
 
-// stopStrays ends processes below the lab's directory that the state does not know: a rackless was killed between starting and noting them.
+// stopStrays ends processes below the lab's directory that the state does not know: a rackless was
+// killed between starting and noting them.
 func (u *upper) stopStrays(ctx context.Context) error {
 	all, err := u.drv.Strays(u.dirs.lab(u.lab.Name))
 	if err != nil {

@@ -23,8 +23,9 @@ func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	return a.ReadFacts(ctx)
 }
 
-// execPoll bounds the pause between two looks at a command that Exec runs. Measurements are run by it, and each look takes CPU time from the node that is measured: of
-// an emulated one 2 % at this pause. A measurement is over half of it late, in the mean.
+// execPoll bounds the pause between two looks at a command that Exec runs. Measurements are run by
+// it, and each look takes CPU time from the node that is measured: of an emulated one 2 % at this
+// pause. A measurement is over half of it late, in the mean.
 const execPoll = 100 * time.Millisecond
 
 // Exec runs a command on a node.
@@ -47,7 +48,8 @@ func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) 
 	return a.ReadFile(ctx, path)
 }
 
-// Endpoint is a node as measurements address it: by its first NIC, with the GID index that was found when the node came up. One without NICs has no address.
+// Endpoint is a node as measurements address it: by its first NIC, with the GID index that was
+// found when the node came up. One without NICs has no address.
 func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 	for i, n := range r.Lab.Nodes {
 		if n.Name != node {
@@ -59,11 +61,13 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 		addr := n.NICs[0].Addr.Addr()
 		if f := r.State.Nodes[i].Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
-				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), Links: f.Links(device, gid), MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
+				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), Links: f.Links(device, gid),
+					MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
 				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
 			}
 		}
-		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr, r.Lab.Name)
+		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr,
+			r.Lab.Name)
 	}
 	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// All returns every artefact of a plan, in the order in which they are used, README.md first. Paths are below the directory of the plan and
-// unique. The same input gives the same bytes.
+// All returns every artefact of a plan, in the order in which they are used, README.md first. Paths
+// are below the directory of the plan and unique. The same input gives the same bytes.
 //
 // A plan whose kernel arguments no boot loader could carry, and one that [Domains] cannot render, is an error.
 func All(in Input) ([]Artifact, error) {
@@ -82,7 +82,8 @@ func newView(in Input) (*view, error) {
 		return nil, errors.New("no plan or no lab")
 	}
 	v := &view{
-		in: in, plan: in.Plan, host: in.Host, lab: safeName(in.Plan.Lab), made: cmp.Or(oneLine(in.Made), "Made by rackless."),
+		in: in, plan: in.Plan, host: in.Host, lab: safeName(in.Plan.Lab), made: cmp.Or(oneLine(in.Made),
+			"Made by rackless."),
 		pci: map[topology.PCIAddr]*topology.PCIDevice{}, nics: map[string]*topology.NIC{},
 	}
 	if v.host == nil {
@@ -109,7 +110,8 @@ func newView(in Input) (*view, error) {
 				continue
 			}
 			for _, f := range c.Functions {
-				// Names that are no addresses are of a host that is known by a matrix; Domains refuses it with the reason.
+				// Names that are no addresses are of a host that is known by a matrix; Domains
+				// refuses it with the reason.
 				if a, err := topology.ParsePCIAddr(f); err == nil && !seen[a] {
 					seen[a] = true
 					v.whole = append(v.whole, a)
@@ -138,7 +140,8 @@ func (v *view) addCPUs(n *plan.Node) error {
 	return nil
 }
 
-// portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual functions, and what is left over is emulated.
+// portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual
+// functions, and what is left over is emulated.
 func portsOf(n *plan.Node) []port {
 	var cards []*plan.NodeDevice
 	for _, kind := range []string{plan.KindNIC, plan.KindVF} {

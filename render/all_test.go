@@ -138,13 +138,23 @@ func TestAPlanThatCannotBeRenderedIsAnError(t *testing.T) {
 	}{
 		{"no plan", func(in *Input) { in.Plan = nil }, "no plan"},
 		{"no lab", func(in *Input) { in.Lab = nil }, "no lab"},
-		{"an argument with a space", func(in *Input) { in.Plan.KernelArgs[0] = "iommu=pt init=/bin/sh x" }, `kernel_args[0] is "iommu=pt init=/bin/sh x"`},
+		{"an argument with a space", func(in *Input) {
+			in.Plan.KernelArgs[0] = "iommu=pt init=/bin/sh x"
+		}, `kernel_args[0] is "iommu=pt init=/bin/sh x"`},
 		{"an argument with a quote", func(in *Input) { in.Plan.KernelArgs[0] = `a="b` }, "kernel_args[0]"},
-		{"an argument that would run a command in GRUB", func(in *Input) { in.Plan.KernelArgs[0] = "a=$(reboot)" }, "kernel_args[0]"},
+		{"an argument that would run a command in GRUB", func(in *Input) {
+			in.Plan.KernelArgs[0] = "a=$(reboot)"
+		}, "kernel_args[0]"},
 		{"a bare isolcpus=", func(in *Input) { in.Plan.KernelArgs[1] = "isolcpus=" }, "without a value"},
-		{"isolcpus with flags only", func(in *Input) { in.Plan.KernelArgs[1] = "isolcpus=managed_irq,domain" }, "without CPUs"},
-		{"nohz_full that is no list", func(in *Input) { in.Plan.KernelArgs[2] = "nohz_full=a-b" }, "want a list of CPUs"},
-		{"more than a kernel reads", func(in *Input) { in.Plan.KernelArgs[3] = "x=" + strings.Repeat("1", 2048) }, "the kernel reads 2047"},
+		{"isolcpus with flags only", func(in *Input) {
+			in.Plan.KernelArgs[1] = "isolcpus=managed_irq,domain"
+		}, "without CPUs"},
+		{"nohz_full that is no list", func(in *Input) {
+			in.Plan.KernelArgs[2] = "nohz_full=a-b"
+		}, "want a list of CPUs"},
+		{"more than a kernel reads", func(in *Input) {
+			in.Plan.KernelArgs[3] = "x=" + strings.Repeat("1", 2048)
+		}, "the kernel reads 2047"},
 		{"a CPU that cannot be", func(in *Input) { in.Plan.Nodes[0].VCPUs[0] = -1 }, "CPU -1"},
 	}
 	for _, tt := range tests {

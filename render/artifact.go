@@ -20,20 +20,24 @@ type Input struct {
 	Plan *plan.Plan
 	Lab  *lab.Lab
 	Host *topology.Host
-	// Made says what made the files and from what: "rackless v1 plan of lab epyc-pair (examples/epyc-pair.yaml) for epyc-7551p.ttar".
+	// Made says what made the files and from what: "rackless v1 plan of lab epyc-pair
+	// (examples/epyc-pair.yaml) for epyc-7551p.ttar".
 	Made string
 
 	// What follows is for Domains alone: the other artefacts are about nodes of a cloud image on a real host.
 
 	// Boot is what nodes boot; nil means a disk with a cloud image, by UEFI.
 	Boot *Boot
-	// ConsoleDir is a directory on the machine of libvirt for what the consoles of nodes print; "" keeps nothing. See [ConsolePath].
+	// ConsoleDir is a directory on the machine of libvirt for what the consoles of nodes print; ""
+	// keeps nothing. See [ConsolePath].
 	ConsoleDir string
-	// Emulated makes domains that need no KVM: QEMU translates what they execute (TCG). Pinning, NUMA nodes and hugepages are as planned.
+	// Emulated makes domains that need no KVM: QEMU translates what they execute (TCG). Pinning,
+	// NUMA nodes and hugepages are as planned.
 	Emulated bool
 }
 
-// A Boot is a kernel that QEMU starts by itself, with a root file system in memory: the node has no disk, no firmware to wait for, and no network but the lab's.
+// A Boot is a kernel that QEMU starts by itself, with a root file system in memory: the node has no
+// disk, no firmware to wait for, and no network but the lab's.
 type Boot struct {
 	Kernel    string // path on the machine of libvirt
 	Initramfs string // path on the machine of libvirt

@@ -26,7 +26,8 @@ func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 	d := libvirtxml.Devices{
 		Controllers: append(t.controllers,
 			libvirtxml.Controller{Type: "virtio-serial", Index: new(0), Ports: 2, Address: behind(serialPort)},
-			libvirtxml.Controller{Why: "an emulated USB controller wakes QEMU's main loop many times a second", Type: "usb", Model: "none"}),
+			libvirtxml.Controller{Why: "an emulated USB controller wakes QEMU's main loop many times a second",
+				Type: "usb", Model: "none"}),
 		Serials:  []libvirtxml.CharDev{{Why: "virsh console", Type: "pty", Log: m.consoleLog(n)}},
 		Consoles: []libvirtxml.CharDev{{Type: "pty"}},
 		Channels: []libvirtxml.CharDev{{
@@ -34,17 +35,20 @@ func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
 			Target: &libvirtxml.CharDevTarget{Type: "virtio", Name: "org.qemu.guest_agent.0"},
 		}},
 		RNGs: []libvirtxml.RNG{{
-			Model: "virtio", Backend: libvirtxml.RNGBackend{Model: "random", File: "/dev/urandom"}, Address: behind(randomPort),
+			Model: "virtio", Backend: libvirtxml.RNGBackend{Model: "random", File: "/dev/urandom"},
+			Address: behind(randomPort),
 		}},
-		MemBalloon: &libvirtxml.MemBalloon{Why: "pages that devices write to, and hugepages, cannot be given back", Model: "none"},
-		IOMMU:      iommu(n),
+		MemBalloon: &libvirtxml.MemBalloon{Why: "pages that devices write to, and hugepages, cannot be given back",
+			Model: "none"},
+		IOMMU: iommu(n),
 	}
 	if m.in.Boot == nil {
 		d.Disks = []libvirtxml.Disk{m.disk(n)}
 		d.Interfaces = []libvirtxml.Interface{m.management(n)}
 	}
 	if m.arch == archX86 {
-		d.Panics = []libvirtxml.Panic{{Why: "a guest whose kernel has crashed is ended, and its devices come back", Model: "isa"}}
+		d.Panics = []libvirtxml.Panic{{Why: "a guest whose kernel has crashed is ended, and its devices come back",
+			Model: "isa"}}
 	}
 	for _, p := range t.devices {
 		for i, f := range p.functions {
@@ -96,8 +100,9 @@ func (m *machine) management(n *plan.Node) libvirtxml.Interface {
 	}
 }
 
-// managementMAC returns the address of the management interface: always the same for a lab node, so that its lease and its name in the guest stay, in the
-// range that QEMU and libvirt use, and none of the lab's own.
+// managementMAC returns the address of the management interface: always the same for a lab node, so
+// that its lease and its name in the guest stay, in the range that QEMU and libvirt use, and none
+// of the lab's own.
 func (m *machine) managementMAC(node string) string {
 	for try := 0; ; try++ { // ends: a lab has at most 4000 ports
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/management/%d", m.in.Plan.Lab, node, try))
@@ -112,7 +117,8 @@ func (m *machine) managementMAC(node string) string {
 // passThrough adds function i of p.
 func (m *machine) passThrough(d *libvirtxml.Devices, p *placed, i int, f *function) {
 	source := libvirtxml.PCIAddress{
-		Domain: libvirtxml.Hex(f.host.Domain), Bus: libvirtxml.Hex(f.host.Bus), Slot: libvirtxml.Hex(f.host.Device), Function: libvirtxml.Hex(f.host.Function),
+		Domain: libvirtxml.Hex(f.host.Domain), Bus: libvirtxml.Hex(f.host.Bus), Slot: libvirtxml.Hex(f.host.Device),
+		Function: libvirtxml.Hex(f.host.Function),
 	}
 	guest := &libvirtxml.PCIAddress{Type: "pci", Bus: libvirtxml.Hex(p.bus), Function: libvirtxml.Hex(f.guest)}
 	if i == 0 && len(p.functions) > 1 {
@@ -125,7 +131,8 @@ func (m *machine) passThrough(d *libvirtxml.Devices, p *placed, i int, f *functi
 	if f.mac != "" {
 		source.Type = "pci"
 		d.Interfaces = append(d.Interfaces, libvirtxml.Interface{
-			Why: why + "; as an interface, so that libvirt sets the address of the plan before the guest's driver starts: a virtual function otherwise has " +
+			Why: why + "; as an interface, so that libvirt sets the address of the plan before the guest's driver " +
+				"starts: a virtual function otherwise has " +
 				"a new one after every boot of the host, and without any its RDMA node GUID is 0",
 			Type: "hostdev", Managed: "yes",
 			MAC:     &libvirtxml.MAC{Address: f.mac},

@@ -12,17 +12,21 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// DomainName returns libvirt's name of a lab node: "epyc-pair.vm00". Names of labs and nodes have no dots, so that no two nodes of a host share one.
+// DomainName returns libvirt's name of a lab node: "epyc-pair.vm00". Names of labs and nodes have
+// no dots, so that no two nodes of a host share one.
 func DomainName(labName, node string) string { return labName + "." + node }
 
 // DomainPath returns the path of a lab node's domain below the directory of the plan.
 func DomainPath(node string) string { return "domains/" + node + ".xml" }
 
-// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. Each can be given to "virsh define" as it is.
+// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. Each
+// can be given to "virsh define" as it is.
 //
-// What cannot be rendered is an error that says what is missing: a device without a PCI address (the host is known by a matrix only), a virtual function that
-// does not exist yet and whose address does not follow from what the host tells, a machine that is neither x86_64 nor aarch64, a plan that
-// contradicts itself. All such faults are named at once, and then there are no artefacts: half a lab is of no use.
+// What cannot be rendered is an error that says what is missing: a device without a PCI address
+// (the host is known by a matrix only), a virtual function that does not exist yet and whose
+// address does not follow from what the host tells, a machine that is neither x86_64 nor aarch64, a
+// plan that contradicts itself. All such faults are named at once, and then there are no artefacts:
+// half a lab is of no use.
 func Domains(in Input) ([]Artifact, error) {
 	if in.Plan == nil {
 		return nil, errors.New("render domains: no plan")
@@ -67,7 +71,8 @@ type machine struct {
 }
 
 func newMachine(in Input) (*machine, error) {
-	m := &machine{in: in, host: in.Host, pci: map[topology.PCIAddr]*topology.PCIDevice{}, arch: archX86, usedMACs: map[string]bool{}}
+	m := &machine{in: in, host: in.Host, pci: map[topology.PCIAddr]*topology.PCIDevice{}, arch: archX86,
+		usedMACs: map[string]bool{}}
 	if m.host == nil {
 		m.host = &topology.Host{}
 	}
@@ -113,14 +118,15 @@ func isAMD(model string) bool {
 	return false
 }
 
-// checkName refuses what the lab file would not have taken: a plan may come from a file that was edited. Names become parts of paths and of commands
-// that people copy.
+// checkName refuses what the lab file would not have taken: a plan may come from a file that was
+// edited. Names become parts of paths and of commands that people copy.
 func checkName(kind, name string) error {
 	for i, r := range name {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {
 			continue
 		}
-		return fmt.Errorf("name of %s %q: want a letter or digit, then letters, digits, hyphens and underscores", kind, name)
+		return fmt.Errorf("name of %s %q: want a letter or digit, then letters, digits, hyphens and underscores", kind,
+			name)
 	}
 	if name == "" {
 		return fmt.Errorf("%s without a name", kind)
@@ -128,10 +134,12 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// uuid returns the UUID of a lab node, the same whenever and wherever the plan is made, so that "virsh define" replaces an earlier version of the
-// same node and never another domain of its name. Version 5 (RFC 9562, section 5.5) in the namespace of URLs.
+// uuid returns the UUID of a lab node, the same whenever and wherever the plan is made, so that
+// "virsh define" replaces an earlier version of the same node and never another domain of its name.
+// Version 5 (RFC 9562, section 5.5) in the namespace of URLs.
 func uuid(labName, node string) string {
-	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
+	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30,
+		0xc8}
 	sum := sha1.Sum(append(namespace[:], "https://github.com/rackless/rackless/lab/"+labName+"/node/"+node...))
 	u := sum[:16]
 	u[6] = u[6]&0x0f | 0x50
@@ -145,7 +153,8 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 		return nil, err
 	}
 	if m.in.Emulated && needsIOMMU(n) {
-		return nil, fmt.Errorf("%d vcpus, and an emulated node has at most %d: their interrupts need KVM", len(n.VCPUs), maxPlainVCPUs)
+		return nil, fmt.Errorf("%d vcpus, and an emulated node has at most %d: their interrupts need KVM", len(n.VCPUs),
+			maxPlainVCPUs)
 	}
 	slots, tree, err := m.tree(n)
 	if err != nil {
@@ -203,14 +212,16 @@ func (m *machine) virtType() string {
 }
 
 func (m *machine) ioThreads() *libvirtxml.IOThreads {
-	t := &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop", Count: 1}
+	t := &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for " +
+		"QEMU's main loop", Count: 1}
 	if m.in.Boot != nil {
 		t.Why = "for a disk, should one be attached: its requests would never wait for QEMU's main loop"
 	}
 	return t
 }
 
-// onReboot says what becomes of a guest that boots again. One that has its root in memory would be nobody then, without name and addresses.
+// onReboot says what becomes of a guest that boots again. One that has its root in memory would be
+// nobody then, without name and addresses.
 func (m *machine) onReboot() string {
 	if m.in.Boot != nil {
 		return "destroy"
@@ -219,9 +230,11 @@ func (m *machine) onReboot() string {
 }
 
 func (m *machine) header(n *plan.Node) string {
-	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh start %s. "+
+	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh "+
+		"start %s. "+
 		"libvirt does not keep these comments.",
-		strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab, DomainPath(n.Name), DomainName(m.in.Plan.Lab, n.Name))
+		strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab, DomainPath(n.Name),
+		DomainName(m.in.Plan.Lab, n.Name))
 	if m.in.Made == "" {
 		text = strings.TrimPrefix(text, ". ")
 	}
@@ -237,7 +250,8 @@ func (m *machine) os() libvirtxml.OS {
 		os.Type.Machine = "virt"
 	}
 	if b := m.in.Boot; b != nil {
-		os.Kernel = &libvirtxml.Kernel{Why: "the node is in memory alone: this kernel, and a file system that it unpacks", Path: b.Kernel}
+		os.Kernel = &libvirtxml.Kernel{Why: "the node is in memory alone: this kernel, and a file system that " +
+			"it unpacks", Path: b.Kernel}
 		os.Initrd, os.Cmdline = b.Initramfs, b.Args
 		return os
 	}
@@ -247,7 +261,8 @@ func (m *machine) os() libvirtxml.OS {
 	}
 	os.FirmwareType = "efi"
 	os.Firmware = &libvirtxml.Firmware{
-		Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without secure boot, under which " +
+		Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without " +
+			"secure boot, under which " +
 			"the kernel would refuse the drivers of GPU and NIC vendors that are built on the node",
 		Features: []libvirtxml.FirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
 	}

@@ -73,7 +73,8 @@ func (s shape) node() plan.Node {
 	}
 	for i := range s.nics {
 		n.NICs = append(n.NICs, lab.NIC{
-			Name: fmt.Sprintf("eth%d", i), MAC: fmt.Sprintf("52:54:00:0a:00:%02x", i+1), Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 24),
+			Name: fmt.Sprintf("eth%d", i), MAC: fmt.Sprintf("52:54:00:0a:00:%02x", i+1),
+			Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 24),
 		})
 	}
 	return n
@@ -97,21 +98,25 @@ func span(first, last int) []int {
 }
 
 func card(kind, model string, node, cell int, functions ...string) plan.NodeDevice {
-	return plan.NodeDevice{ID: functions[0], Kind: kind, Model: model, Functions: functions, NUMANode: &node, Cell: &cell}
+	return plan.NodeDevice{ID: functions[0], Kind: kind, Model: model, Functions: functions, NUMANode: &node,
+		Cell: &cell}
 }
 
 func vfCard(pf string, index, node, cell int, function string) plan.NodeDevice {
-	return plan.NodeDevice{ID: pf, Kind: plan.KindVF, Model: "MT27800 Family [ConnectX-5]", VF: &index, Functions: []string{function}, NUMANode: &node, Cell: &cell}
+	return plan.NodeDevice{ID: pf, Kind: plan.KindVF, Model: "MT27800 Family [ConnectX-5]", VF: &index,
+		Functions: []string{function}, NUMANode: &node, Cell: &cell}
 }
 
 func input(labName, host string, h *topology.Host, shapes ...shape) Input {
-	p := &plan.Plan{Schema: plan.Schema, Lab: labName, Workload: lab.WorkloadMixed, Host: plan.HostRef{Name: host, Provenance: h.Provenance}}
+	p := &plan.Plan{Schema: plan.Schema, Lab: labName, Workload: lab.WorkloadMixed, Host: plan.HostRef{Name: host,
+		Provenance: h.Provenance}}
 	l := &lab.Lab{Name: labName}
 	for _, s := range shapes {
 		p.Nodes = append(p.Nodes, s.node())
 		l.Nodes = append(l.Nodes, lab.Node{Name: s.name})
 	}
-	return Input{Plan: p, Lab: l, Host: h, Made: fmt.Sprintf("rackless test plan of lab %s (%s.yaml) for %s", labName, labName, host)}
+	return Input{Plan: p, Lab: l, Host: h, Made: fmt.Sprintf("rackless test plan of lab %s (%s.yaml) for %s", labName,
+		labName, host)}
 }
 
 func addr(t testing.TB, s string) topology.PCIAddr {
@@ -149,12 +154,14 @@ func epycPair(t testing.TB) Input {
 		shape{
 			name: "vm00", threads: 2, page: gib, farther: 16, house: []int{0, 32}, nics: 1,
 			cells: [][]home{{{0, siblings(2, 7, 32), 16 * gib}}, {{2, siblings(16, 23, 32), 16 * gib}}},
-			cards: []plan.NodeDevice{card("gpu", rtx3090, 0, 0, "0000:06:00.0", "0000:06:00.1"), card("nic", cx4, 2, 1, "0000:41:00.0")},
+			cards: []plan.NodeDevice{card("gpu", rtx3090, 0, 0, "0000:06:00.0", "0000:06:00.1"),
+				card("nic", cx4, 2, 1, "0000:41:00.0")},
 		},
 		shape{
 			name: "vm01", threads: 2, page: gib, farther: 16, house: []int{30, 62}, nics: 1,
 			cells: [][]home{{{1, siblings(8, 15, 32), 16 * gib}}, {{3, siblings(24, 29, 32), 16 * gib}}},
-			cards: []plan.NodeDevice{card("gpu", rtx3090, 1, 0, "0000:21:00.0", "0000:21:00.1"), card("nic", cx4, 3, 1, "0000:61:00.0")},
+			cards: []plan.NodeDevice{card("gpu", rtx3090, 1, 0, "0000:21:00.0", "0000:21:00.1"),
+				card("nic", cx4, 3, 1, "0000:61:00.0")},
 		})
 }
 
@@ -165,12 +172,14 @@ func h20(t testing.TB) Input {
 	var cards []plan.NodeDevice
 	for i, gpu := range []string{"0000:08:00.0", "0000:0e:00.0", "0000:87:00.0", "0000:8d:00.0"} {
 		h.PCI = append(h.PCI, topology.PCIDevice{Address: addr(t, gpu), BARs: []topology.BAR{
-			{Index: 0, SizeBytes: 64 * mib, Bits64: true, Prefetchable: true}, {Index: 2, SizeBytes: 128 * gib, Bits64: true, Prefetchable: true},
+			{Index: 0, SizeBytes: 64 * mib, Bits64: true, Prefetchable: true}, {Index: 2, SizeBytes: 128 * gib,
+				Bits64: true, Prefetchable: true},
 			{Index: 4, SizeBytes: 32 * mib, Bits64: true, Prefetchable: true},
 		}})
 		cards = append(cards, card("gpu", "GH100 [H20]", i/2, i/2, gpu))
 	}
-	cards = append(cards, card("nic", "MT2910 Family [ConnectX-7]", 0, 0, "0000:12:00.0"), card("nic", "MT2910 Family [ConnectX-7]", 1, 1, "0000:91:00.0"))
+	cards = append(cards, card("nic", "MT2910 Family [ConnectX-7]", 0, 0, "0000:12:00.0"),
+		card("nic", "MT2910 Family [ConnectX-7]", 1, 1, "0000:91:00.0"))
 	return input("h20", "h20", h, shape{
 		name: "node00", threads: 2, page: gib, farther: 21, house: []int{0, 96}, nics: 2, cards: cards,
 		cells: [][]home{{{0, siblings(1, 16, 96), 96 * gib}}, {{1, siblings(49, 64, 96), 96 * gib}}},
@@ -180,10 +189,12 @@ func h20(t testing.TB) Input {
 func r740(t testing.TB) Input {
 	h := intelHost()
 	pf := addr(t, "0000:3b:00.0")
-	h.PCI = []topology.PCIDevice{{Address: pf, SRIOV: &topology.SRIOV{Total: new(16), Enabled: new(0), Offset: new(2), Stride: new(1), VFs: []topology.VF{}}}}
-	h.NICs = []topology.NIC{{Address: &pf, Netdevs: []string{"ens1f0np0"}, Driver: "mlx5_core", Devices: []topology.RDMADevice{
-		{Name: "mlx5_0", Ports: []topology.RDMAPort{{Number: 1, LinkLayer: "Ethernet"}}},
-	}}}
+	h.PCI = []topology.PCIDevice{{Address: pf, SRIOV: &topology.SRIOV{Total: new(16), Enabled: new(0), Offset: new(2),
+		Stride: new(1), VFs: []topology.VF{}}}}
+	h.NICs = []topology.NIC{{Address: &pf, Netdevs: []string{"ens1f0np0"}, Driver: "mlx5_core",
+		Devices: []topology.RDMADevice{
+			{Name: "mlx5_0", Ports: []topology.RDMAPort{{Number: 1, LinkLayer: "Ethernet"}}},
+		}}}
 	in := input("r740", "r740", h, shape{
 		name: "vm", threads: 1, page: 2 * mib, farther: 21, house: []int{0, 1}, nics: 1,
 		cells: [][]home{{{0, span(2, 23), 85 * gib}}, {{1, span(24, 45), 85 * gib}}},
@@ -209,8 +220,9 @@ func domainCases() []domainCase {
 	booted := func(in func(testing.TB) Input, emulated bool) func(testing.TB) Input {
 		return func(t testing.TB) Input {
 			i := in(t)
-			i.Boot = &Boot{Kernel: "/var/lib/libvirt/rackless/0123456789abcdef-vmlinux", Initramfs: "/var/lib/libvirt/rackless/0123456789abcdef-initramfs.cpio",
-				Args: "console=ttyS0 loglevel=4"}
+			i.Boot = &Boot{Kernel: "/var/lib/libvirt/rackless/0123456789abcdef-vmlinux",
+				Initramfs: "/var/lib/libvirt/rackless/0123456789abcdef-initramfs.cpio",
+				Args:      "console=ttyS0 loglevel=4"}
 			i.Emulated = emulated
 			return i
 		}
@@ -245,21 +257,27 @@ func domainCases() []domainCase {
 		{"epyc-pair-pin", level(epycPair, variant.Pin)},
 		{"epyc-pair-pin-numa-smt", level(epycPair, variant.PinSMT)},
 		{"epyc-pair-wrong-numa", level(epycPair, variant.WrongNUMA)},
-		{"memory-only-cell", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 17, house: []int{0}, cards: gpu(1),
+		{"memory-only-cell", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 17, house: []int{0},
+			cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{2, nil, 4 * gib}}}})},
-		{"guest-numa-off", on(intelHost(), shape{name: "vm", threads: 2, page: gib, flat: true, house: []int{0, 32}, cards: gpu(0),
+		{"guest-numa-off", on(intelHost(), shape{name: "vm", threads: 2, page: gib, flat: true, house: []int{0, 32},
+			cards: gpu(0),
 			cells: [][]home{{{0, siblings(1, 4, 32), 4 * gib}, {1, siblings(8, 11, 32), 4 * gib}}}})},
-		{"smt-off", on(intelHost(), shape{name: "vm", threads: 1, page: gib, farther: 21, house: []int{0}, cards: gpu(0),
+		{"smt-off", on(intelHost(), shape{name: "vm", threads: 1, page: gib, farther: 21, house: []int{0},
+			cards: gpu(0),
 			cells: [][]home{{{0, span(1, 5), 4 * gib}}, {{1, span(16, 18), 2 * gib}}}})},
 		{"hugepages-off", on(intelHost(), shape{name: "vm", threads: 2, farther: 21, house: []int{0},
 			cells: [][]home{{{0, siblings(1, 2, 8), 3 * gib}}, {{1, siblings(4, 5, 8), 3 * gib}}}})},
-		{"hugepages-off-with-gpu", on(intelHost(), shape{name: "vm", threads: 2, flat: true, house: []int{0}, cards: gpu(0),
+		{"hugepages-off-with-gpu", on(intelHost(), shape{name: "vm", threads: 2, flat: true, house: []int{0},
+			cards: gpu(0),
 			cells: [][]home{{{0, siblings(1, 2, 8), 3 * gib}}}})},
-		{"cores-without-memory", on(intelHost(), shape{name: "vm", threads: 1, page: 2 * mib, farther: 21, house: []int{0}, cards: gpu(0),
+		{"cores-without-memory", on(intelHost(), shape{name: "vm", threads: 1, page: 2 * mib, farther: 21,
+			house: []int{0}, cards: gpu(0),
 			cells: [][]home{{{0, span(1, 2), 1026 * mib}, {3, span(12, 13), 0}}, {{1, span(4, 7), 514 * mib}}}})},
 		{"arm64", on(arm, shape{name: "vm", threads: 1, page: 2 * mib, farther: 40, house: []int{0}, cards: gpu(1),
 			cells: [][]home{{{0, span(2, 9), 8 * gib}}, {{1, span(72, 79), 8 * gib}}}})},
-		{"many-vcpus", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 21, house: []int{0, 256}, cards: gpu(1),
+		{"many-vcpus", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 21, house: []int{0, 256},
+			cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 80, 256), 64 * gib}}, {{1, siblings(128, 207, 256), 64 * gib}}}})},
 	}
 }

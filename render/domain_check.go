@@ -8,11 +8,13 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// maxBytes bounds the memory of one NUMA node, so that sums cannot overflow: 2^48 is what an x86 of 2026 can address with four levels of tables.
+// maxBytes bounds the memory of one NUMA node, so that sums cannot overflow: 2^48 is what an x86 of
+// 2026 can address with four levels of tables.
 const maxBytes = 1 << 48
 
-// checkNode refuses a node that contradicts itself. plan.Assemble makes no such node; a plan from a file may have been edited, and libvirt would say of
-// most of this only that it is wrong, not where.
+// checkNode refuses a node that contradicts itself. plan.Assemble makes no such node; a plan from a
+// file may have been edited, and libvirt would say of most of this only that it is wrong, not
+// where.
 func checkNode(n *plan.Node) error {
 	if len(n.VCPUs) == 0 {
 		return errors.New("no vcpus")
@@ -47,7 +49,8 @@ func checkCells(n *plan.Node) error {
 		case c.Cell != i:
 			return fmt.Errorf("cells[%d] has number %d; want %d", i, c.Cell, i)
 		case c.VCPUs < 0 || c.VCPUs > len(n.VCPUs)-next || c.VCPUs > 0 && c.FirstVCPU != next:
-			return fmt.Errorf("cell %d has %d vcpus from %d; want them to follow on vcpu %d and to end before %d", i, c.VCPUs, c.FirstVCPU, next-1, len(n.VCPUs))
+			return fmt.Errorf("cell %d has %d vcpus from %d; want them to follow on vcpu %d and to end before %d", i,
+				c.VCPUs, c.FirstVCPU, next-1, len(n.VCPUs))
 		case c.VCPUs%n.Threads != 0:
 			return fmt.Errorf("cell %d has %d vcpus: a core of %d threads would be in two cells", i, c.VCPUs, n.Threads)
 		case len(n.Cells) > 1 && len(c.Distances) != len(n.Cells):
@@ -56,7 +59,8 @@ func checkCells(n *plan.Node) error {
 		for k, d := range c.Distances {
 			// 10 is local by ACPI's definition of the SLIT, and a byte is what the table has for one.
 			if d < 10 || d > 254 || k == i && d != 10 {
-				return fmt.Errorf("cell %d is %d away from cell %d; want 10 for itself and 10 to 254 for others", i, d, k)
+				return fmt.Errorf("cell %d is %d away from cell %d; want 10 for itself and 10 to 254 for others", i, d,
+					k)
 			}
 		}
 		next += c.VCPUs
@@ -79,10 +83,12 @@ func checkMemory(n *plan.Node, earlier error) error {
 			return fmt.Errorf("memory names NUMA node %d twice", m.NUMANode)
 		}
 		if m.Bytes > maxBytes {
-			return fmt.Errorf("memory on NUMA node %d is %d bytes; want at most %d", m.NUMANode, m.Bytes, uint64(maxBytes))
+			return fmt.Errorf("memory on NUMA node %d is %d bytes; want at most %d", m.NUMANode, m.Bytes,
+				uint64(maxBytes))
 		}
 		if m.PageBytes > 0 && m.Bytes%m.PageBytes != 0 {
-			return fmt.Errorf("memory on NUMA node %d is %d bytes, which pages of %d bytes do not make up", m.NUMANode, m.Bytes, m.PageBytes)
+			return fmt.Errorf("memory on NUMA node %d is %d bytes, which pages of %d bytes do not make up", m.NUMANode,
+				m.Bytes, m.PageBytes)
 		}
 		on[m.NUMANode] = m
 		total += m.Bytes

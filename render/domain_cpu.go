@@ -12,8 +12,8 @@ import (
 
 // cpuTune pins every thread of QEMU that the plan has a place for; nil where the plan pins nothing.
 //
-// Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the kernel's own threads on its CPU, and alone on
-// an isolated CPU it waits for nobody anyway.
+// Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the
+// kernel's own threads on its CPU, and alone on an isolated CPU it waits for nobody anyway.
 func (m *machine) cpuTune(n *plan.Node) *libvirtxml.CPUTune {
 	if n.Unpinned {
 		return nil
@@ -30,7 +30,8 @@ func (m *machine) cpuTune(n *plan.Node) *libvirtxml.CPUTune {
 	}
 	if !n.EmulatorCPUs.IsEmpty() {
 		t.EmulatorPin = &libvirtxml.EmulatorPin{
-			Why:    "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are the tail of every latency that it measures",
+			Why: "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are " +
+				"the tail of every latency that it measures",
 			CPUSet: m.in.Plan.EmulatorPin(n, m.in.Host).String(),
 		}
 	}
@@ -64,8 +65,9 @@ func topologyThreads(n *plan.Node) int {
 	return 1
 }
 
-// cpuTopology makes a socket of each cell that has virtual CPUs, where all have as many: then caches, cores and NUMA nodes nest in the guest as on the
-// host. Sockets are all of one size, so unequal cells share one socket, as with sub-NUMA clustering.
+// cpuTopology makes a socket of each cell that has virtual CPUs, where all have as many: then
+// caches, cores and NUMA nodes nest in the guest as on the host. Sockets are all of one size, so
+// unequal cells share one socket, as with sub-NUMA clustering.
 func cpuTopology(n *plan.Node) *libvirtxml.Topology {
 	sockets := 0
 	equal := true
@@ -81,7 +83,8 @@ func cpuTopology(n *plan.Node) *libvirtxml.Topology {
 	t := &libvirtxml.Topology{Sockets: sockets, Threads: topologyThreads(n)}
 	if !equal {
 		t.Sockets = 1
-		t.Why = "one socket, because sockets are all of one size and the guest's NUMA nodes are not. Its kernel may say once at boot that siblings of a cache " +
+		t.Why = "one socket, because sockets are all of one size and the guest's NUMA nodes are not. Its kernel may " +
+			"say once at boot that siblings of a cache " +
 			"are on different nodes; it then goes by the nodes"
 	}
 	t.Cores = len(n.VCPUs) / (t.Sockets * t.Threads)
@@ -96,20 +99,24 @@ func (m *machine) cpu(n *plan.Node) *libvirtxml.CPU {
 		}
 	}
 	c := &libvirtxml.CPU{
-		Why: "the host's own processor with all that it can do, the invariant time stamp counter among it; nothing that a migration would need is " +
+		Why: "the host's own processor with all that it can do, the invariant time stamp counter among it; nothing " +
+			"that a migration would need is " +
 			"held back, because devices that are passed through do not migrate",
 		Mode: "host-passthrough", Check: "none", Migratable: "off",
 		Topology: cpuTopology(n),
 		NUMA:     numa(n),
 	}
 	if m.arch != archX86 {
-		c.Why, c.Migratable = "the host's own processor with all that it can do", "" // libvirt knows migratable for x86 only
+		// libvirt knows migratable for x86 only
+		c.Why, c.Migratable = "the host's own processor with all that it can do", ""
 		return c
 	}
-	c.Cache = &libvirtxml.Cache{Why: "the guest sees the sizes of the host's caches; schedulers and MPI libraries plan by them", Mode: "passthrough"}
+	c.Cache = &libvirtxml.Cache{Why: "the guest sees the sizes of the host's caches; schedulers and MPI libraries " +
+		"plan by them", Mode: "passthrough"}
 	if m.amd {
 		c.Features = append(c.Features, libvirtxml.CPUFeature{
-			Why:    "without it a guest on AMD sees neither siblings nor who shares a cache, and QEMU does not switch it on by itself",
+			Why: "without it a guest on AMD sees neither siblings nor who shares a cache, and QEMU does not " +
+				"switch it on by itself",
 			Policy: "require", Name: "topoext",
 		})
 	}
@@ -122,34 +129,40 @@ func (m *machine) features(n *plan.Node) *libvirtxml.Features {
 		return f
 	}
 	f.APIC = &libvirtxml.Empty{}
-	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware", State: "off"}
+	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware",
+		State: "off"}
 	if m.in.Emulated { // the rest is KVM's
 		return f
 	}
 	if !n.Unpinned {
 		f.KVM = &libvirtxml.KVM{
-			Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not be running, and waits for work itself " +
+			Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not " +
+				"be running, and waits for work itself " +
 				"before it halts, which saves an exit and a wake-up",
 			HintDedicated: &libvirtxml.State{State: "on"},
-			PollControl:   &libvirtxml.State{Why: "while the guest polls, the host does not poll once more", State: "on"},
+			PollControl: &libvirtxml.State{Why: "while the guest polls, the host does not poll once more",
+				State: "on"},
 		}
 	}
 	if m.hasGeForce(n) && f.KVM != nil {
 		f.KVM.Hidden = &libvirtxml.State{
-			Why: "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer ones do not mind. Hidden, the guest would lose its paravirtual " +
+			Why: "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer ones do not mind. " +
+				"Hidden, the guest would lose its paravirtual " +
 				"clock and the two hints below. If an old driver has to be used: on",
 			State: "off",
 		}
 	}
 	if m.lowLatency() {
 		f.PMU = &libvirtxml.State{
-			Why: "the guest's watchdog would take a performance counter and interrupt every CPU now and then; perf in the guest has only " +
+			Why: "the guest's watchdog would take a performance counter and interrupt every CPU now and then; perf " +
+				"in the guest has only " +
 				"software events without it",
 			State: "off",
 		}
 	}
 	if needsIOMMU(n) {
-		f.IOAPIC = &libvirtxml.IOAPIC{Why: "interrupts are remapped by the virtual IOMMU below, which is QEMU's", Driver: "qemu"}
+		f.IOAPIC = &libvirtxml.IOAPIC{Why: "interrupts are remapped by the virtual IOMMU below, which is QEMU's",
+			Driver: "qemu"}
 	}
 	return f
 }
@@ -167,11 +180,13 @@ func (m *machine) clock() *libvirtxml.Clock {
 		return c // the generic timer of the architecture is the only one
 	}
 	if m.in.Emulated {
-		// The HPET stays, which is QEMU's default: a guest falls back on it where the other timers of an emulation, late as they are, look broken.
+		// The HPET stays, which is QEMU's default: a guest falls back on it where the other timers
+		// of an emulation, late as they are, look broken.
 		return c
 	}
 	c.Timers = []libvirtxml.Timer{
-		{Why: "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit on every reading is not there",
+		{Why: "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit on every " +
+			"reading is not there",
 			Name: "rtc", TickPolicy: "catchup"},
 		{Name: "pit", TickPolicy: "delay"},
 		{Name: "hpet", Present: "no"},
@@ -180,7 +195,8 @@ func (m *machine) clock() *libvirtxml.Clock {
 	return c
 }
 
-// maxPlainVCPUs is how many virtual CPUs the interrupts of a PC reach without a virtual IOMMU: an APIC ID of 8 bits, less the one for all.
+// maxPlainVCPUs is how many virtual CPUs the interrupts of a PC reach without a virtual IOMMU: an
+// APIC ID of 8 bits, less the one for all.
 const maxPlainVCPUs = 255
 
 // needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.
@@ -191,8 +207,10 @@ func iommu(n *plan.Node) *libvirtxml.IOMMU {
 		return nil
 	}
 	return &libvirtxml.IOMMU{
-		Why: fmt.Sprintf("for interrupts to more than %d virtual CPUs, on any vendor's host; iommu=pt on the guest's command line keeps it out of the way "+
-			"of data. With it the memory of the guest counts once for each device against the limit of locked memory", maxPlainVCPUs),
+		Why: fmt.Sprintf("for interrupts to more than %d virtual CPUs, on any vendor's host; iommu=pt on the guest's "+
+			"command line keeps it out of the way "+
+			"of data. With it the memory of the guest counts once for each device against the limit of locked memory",
+			maxPlainVCPUs),
 		Model:  "intel",
 		Driver: libvirtxml.IOMMUDriver{IntRemap: "on", CachingMode: "on", EIM: "on"},
 	}

@@ -27,8 +27,9 @@ type function struct {
 	mac string
 }
 
-// slots returns the devices of a node in the order of its cards. Functions of one card stay together: drivers look for the other functions of a GPU in
-// its own slot. Virtual functions are neighbours on the host only, and each gets a slot.
+// slots returns the devices of a node in the order of its cards. Functions of one card stay
+// together: drivers look for the other functions of a GPU in its own slot. Virtual functions are
+// neighbours on the host only, and each gets a slot.
 func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	g := gathering{m: m, byDevice: map[topology.PCIAddr]int{}, taken: map[topology.PCIAddr]bool{}}
 	ports := 0
@@ -85,7 +86,8 @@ func (g *gathering) card(c *plan.NodeDevice, mac string) {
 		}
 		if a.Domain > 0xffff {
 			// Such domains are made up by drivers (VMD, Hyper-V), and libvirt takes four digits.
-			g.fault(fmt.Errorf("device %q is in PCI domain %x, and libvirt knows those up to ffff: it cannot be passed through", id, a.Domain))
+			g.fault(fmt.Errorf("device %q is in PCI domain %x, and libvirt knows those up to ffff: it cannot be "+
+				"passed through", id, a.Domain))
 			continue
 		}
 		if g.taken[a] {
@@ -121,8 +123,8 @@ func functionOf(c *plan.NodeDevice) string {
 	return c.ID
 }
 
-// number gives each function its number in the guest: the host's, as drivers of the other functions expect it. Without function 0 the guest would not look
-// for others, so then they count from 0.
+// number gives each function its number in the guest: the host's, as drivers of the other functions
+// expect it. Without function 0 the guest would not look for others, so then they count from 0.
 func (s *slot) number() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.host.Function, b.host.Function) })
 	if s.functions[0].guest == 0 {
@@ -157,8 +159,10 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 		b.WriteString(", " + c.Model)
 	}
 	if a, err := m.address(id); err == nil && c.VF != nil && strings.Contains(id, "/vf") {
-		// The offset may change with the number of functions that are made (SR-IOV specification, "First VF Offset"), which is worth a look.
-		fmt.Fprintf(&b, " (it does not exist yet and will be %s by the NIC's SR-IOV offset and stride: look at virtfn%d of the NIC once it is made)", a, *c.VF)
+		// The offset may change with the number of functions that are made (SR-IOV specification,
+		// "First VF Offset"), which is worth a look.
+		fmt.Fprintf(&b, " (it does not exist yet and will be %s by the NIC's SR-IOV offset and stride: look at "+
+			"virtfn%d of the NIC once it is made)", a, *c.VF)
 	}
 	if c.NUMANode != nil {
 		fmt.Fprintf(&b, ", on the host's NUMA node %d", *c.NUMANode)
@@ -176,7 +180,8 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 	}
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
-		return a, fmt.Errorf("device %q has no PCI address: the host was read from what names devices only (%s); read the machine itself (rackless snapshot) "+
+		return a, fmt.Errorf("device %q has no PCI address: the host was read from what names devices only (%s); "+
+			"read the machine itself (rackless snapshot) "+
 			"and plan again", id, cmp.Or(m.in.Plan.Host.Provenance.Kind, "a matrix"))
 	}
 	return a, nil
@@ -184,17 +189,20 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 
 // vfAddress returns the address of virtual function index of pf: as the host lists it, else as it will be.
 //
-// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset + index * VF Stride, in 16 bits of bus, device and
-// function, so that a carry leads to the next bus. Source: PCI Express Base Specification, "First VF Offset" and "VF Stride" of the SR-IOV
+// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset
+// + index * VF Stride, in 16 bits of bus, device and function, so that a carry leads to the next
+// bus. Source: PCI Express Base Specification, "First VF Offset" and "VF Stride" of the SR-IOV
 // capability; Linux shows them as sriov_offset and sriov_stride before any virtual function exists.
 func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 	index, err := strconv.ParseUint(indexText, 10, 16)
 	if err != nil {
-		return topology.PCIAddr{}, fmt.Errorf("virtual function %q of %q: want a number from 0 to 65535", indexText, pfID)
+		return topology.PCIAddr{}, fmt.Errorf("virtual function %q of %q: want a number from 0 to 65535", indexText,
+			pfID)
 	}
 	pf, err := topology.ParsePCIAddr(pfID)
 	if err != nil {
-		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %q: the NIC has no PCI address: read the machine itself (rackless snapshot) and plan again",
+		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %q: the NIC has no PCI address: read the "+
+			"machine itself (rackless snapshot) and plan again",
 			index, pfID)
 	}
 	s := m.sriov(pf)
@@ -207,15 +215,19 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 		}
 	}
 	if s.Offset == nil || s.Stride == nil || *s.Offset < 1 || *s.Stride < 0 || *s.Stride == 0 && index > 0 {
-		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %s does not exist yet, and where it will be is not known: what the host was read from lacks "+
-			"sriov_offset and sriov_stride. Make %d virtual functions, read the host again and plan again", index, pf, index+1)
+		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %s does not exist yet, and where it will be is "+
+			"not known: what the host was read from lacks "+
+			"sriov_offset and sriov_stride. Make %d virtual functions, read the host again and plan again", index, pf,
+			index+1)
 	}
 	rid := uint64(pf.Bus)<<8 | uint64(pf.Device)<<3 | uint64(pf.Function)
 	rid += uint64(*s.Offset) + index*uint64(*s.Stride)
 	if rid > 0xffff {
-		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %s would be beyond bus ff (offset %d, stride %d)", index, pf, *s.Offset, *s.Stride)
+		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %s would be beyond bus ff (offset %d, stride %d)",
+			index, pf, *s.Offset, *s.Stride)
 	}
-	return topology.PCIAddr{Domain: pf.Domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31), Function: uint8(rid & 7)}, nil
+	return topology.PCIAddr{Domain: pf.Domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31),
+		Function: uint8(rid & 7)}, nil
 }
 
 // sriov returns the host's account of a PF's virtual functions, nil where it has none.
@@ -238,8 +250,9 @@ func (m *machine) nic(a topology.PCIAddr) *topology.NIC {
 	return nil
 }
 
-// settableMAC returns mac where libvirt can give it to the virtual function, else "". libvirt asks the network device of the physical function to set it,
-// which InfiniBand's does not do, and which a physical function without a network driver has not.
+// settableMAC returns mac where libvirt can give it to the virtual function, else "". libvirt asks
+// the network device of the physical function to set it, which InfiniBand's does not do, and which
+// a physical function without a network driver has not.
 func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	pf, err := topology.ParsePCIAddr(c.ID)
 	if err != nil || !isMAC(mac) {
@@ -268,7 +281,8 @@ func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 // classInfiniBand is the class and subclass of InfiniBand controllers: network, InfiniBand.
 const classInfiniBand = 0x0207
 
-// isMAC reports whether s is six bytes in the form that libvirt takes. One with the group bit set is no address of a NIC.
+// isMAC reports whether s is six bytes in the form that libvirt takes. One with the group bit set
+// is no address of a NIC.
 func isMAC(s string) bool {
 	parts := strings.Split(s, ":")
 	for _, p := range parts {

@@ -19,7 +19,8 @@ func small() Input {
 	return input("lab", "host", intelHost(), shape{
 		name: "vm", threads: 2, page: gib, farther: 21, house: []int{0}, nics: 1,
 		cells: [][]home{{{0, siblings(1, 2, 8), gib}}, {{1, siblings(4, 5, 8), gib}}},
-		cards: []plan.NodeDevice{card("gpu", "H100", 0, 0, "0000:06:00.0"), card("nic", "ConnectX-7", 1, 1, "0000:41:00.0")},
+		cards: []plan.NodeDevice{card("gpu", "H100", 0, 0, "0000:06:00.0"), card("nic", "ConnectX-7", 1, 1,
+			"0000:41:00.0")},
 	})
 }
 
@@ -43,42 +44,83 @@ func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 			`node "vm": device "GPU0" has no PCI address: the host was read from what names devices only (nvidia-smi)`,
 		},
 		"a function that does not exist yet, of a host that does not tell": {
-			vf("0000:41:00.0", 3, "0000:41:00.0/vf3"), `virtual function 3 of 0000:41:00.0 does not exist yet, and where it will be is not known`,
+			vf("0000:41:00.0", 3, "0000:41:00.0/vf3"),
+			`virtual function 3 of 0000:41:00.0 does not exist yet, and where it will be is not known`,
 		},
-		"a function of a NIC without address": {vf("NIC0", 1, "NIC0/vf1"), `virtual function 1 of "NIC0": the NIC has no PCI address`},
-		"a function that is no number":        {vf("0000:41:00.0", 1, "0000:41:00.0/vfx"), `virtual function "x" of "0000:41:00.0"`},
+		"a function of a NIC without address": {vf("NIC0", 1, "NIC0/vf1"),
+			`virtual function 1 of "NIC0": the NIC has no PCI address`},
+		"a function that is no number": {vf("0000:41:00.0", 1, "0000:41:00.0/vfx"),
+			`virtual function "x" of "0000:41:00.0"`},
 		"a PCI domain that libvirt has no room for": {
-			func(in *Input) { in.Plan.Nodes[0].Cards[0].Functions[0] = "10000:06:00.0" }, `device "10000:06:00.0" is in PCI domain 10000`,
+			func(in *Input) {
+				in.Plan.Nodes[0].Cards[0].Functions[0] = "10000:06:00.0"
+			}, `device "10000:06:00.0" is in PCI domain 10000`,
 		},
-		"a device without a card":    {func(in *Input) { in.Plan.Nodes[0].Devices[0] = "0000:07:00.0" }, `device "0000:07:00.0" is not among the cards`},
-		"a cell that is not there":   {func(in *Input) { in.Plan.Nodes[0].Cards[0].Cell = new(2) }, `device "0000:06:00.0" is in cell 2; the guest has 2`},
-		"a machine of another kind":  {func(in *Input) { in.Host.System.Arch = "s390x" }, `architecture "s390x"; want x86_64 or aarch64`},
-		"a name with a slash":        {func(in *Input) { in.Plan.Nodes[0].Name = "../vm" }, `name of node "../vm"`},
-		"a name with a control":      {func(in *Input) { in.Plan.Lab = "a\x00b" }, `name of lab "a\x00b"`},
-		"no name":                    {func(in *Input) { in.Plan.Nodes[0].Name = "" }, `node without a name`},
-		"one name twice":             {func(in *Input) { in.Plan.Nodes = append(in.Plan.Nodes, in.Plan.Nodes[0]) }, `two nodes are named "vm"`},
-		"no vcpus":                   {func(in *Input) { in.Plan.Nodes[0].VCPUs = nil }, `no vcpus`},
-		"one CPU twice":              {func(in *Input) { in.Plan.Nodes[0].VCPUs[1] = 1 }, `CPU 1 is in vcpus twice`},
-		"a negative CPU":             {func(in *Input) { in.Plan.Nodes[0].VCPUs[1] = -1 }, `vcpus[1] is CPU -1`},
-		"threads that do not divide": {func(in *Input) { in.Plan.Nodes[0].Threads = 3 }, `threads_per_core is 3 and does not divide 8 vcpus`},
+		"a device without a card": {func(in *Input) {
+			in.Plan.Nodes[0].Devices[0] = "0000:07:00.0"
+		}, `device "0000:07:00.0" is not among the cards`},
+		"a cell that is not there": {func(in *Input) {
+			in.Plan.Nodes[0].Cards[0].Cell = new(2)
+		}, `device "0000:06:00.0" is in cell 2; the guest has 2`},
+		"a machine of another kind": {func(in *Input) {
+			in.Host.System.Arch = "s390x"
+		}, `architecture "s390x"; want x86_64 or aarch64`},
+		"a name with a slash":   {func(in *Input) { in.Plan.Nodes[0].Name = "../vm" }, `name of node "../vm"`},
+		"a name with a control": {func(in *Input) { in.Plan.Lab = "a\x00b" }, `name of lab "a\x00b"`},
+		"no name":               {func(in *Input) { in.Plan.Nodes[0].Name = "" }, `node without a name`},
+		"one name twice": {func(in *Input) {
+			in.Plan.Nodes = append(in.Plan.Nodes, in.Plan.Nodes[0])
+		}, `two nodes are named "vm"`},
+		"no vcpus":       {func(in *Input) { in.Plan.Nodes[0].VCPUs = nil }, `no vcpus`},
+		"one CPU twice":  {func(in *Input) { in.Plan.Nodes[0].VCPUs[1] = 1 }, `CPU 1 is in vcpus twice`},
+		"a negative CPU": {func(in *Input) { in.Plan.Nodes[0].VCPUs[1] = -1 }, `vcpus[1] is CPU -1`},
+		"threads that do not divide": {func(in *Input) {
+			in.Plan.Nodes[0].Threads = 3
+		}, `threads_per_core is 3 and does not divide 8 vcpus`},
 		"a core in two cells": {func(in *Input) {
 			n := &in.Plan.Nodes[0]
 			n.Cells[0].VCPUs, n.Cells[1].FirstVCPU, n.Cells[1].VCPUs = 3, 3, 5
 		}, `cell 0 has 3 vcpus: a core of 2`},
-		"vcpus of no cell":            {func(in *Input) { in.Plan.Nodes[0].Cells[1].VCPUs = 2 }, `cells have 6 vcpus of 8`},
-		"cells out of order":          {func(in *Input) { in.Plan.Nodes[0].Cells[1].Cell = 0 }, `cells[1] has number 0; want 1`},
-		"cells that overlap":          {func(in *Input) { in.Plan.Nodes[0].Cells[1].FirstVCPU = 2 }, `cell 1 has 4 vcpus from 2`},
-		"more vcpus than there are":   {func(in *Input) { in.Plan.Nodes[0].Cells[1].VCPUs = 1 << 62 }, `cell 1 has 4611686018427387904 vcpus`},
-		"a distance too far":          {func(in *Input) { in.Plan.Nodes[0].Cells[1].Distances[0] = 255 }, `cell 1 is 255 away from cell 0`},
-		"a distance to itself":        {func(in *Input) { in.Plan.Nodes[0].Cells[1].Distances[1] = 11 }, `cell 1 is 11 away from cell 1`},
-		"distances that are missing":  {func(in *Input) { in.Plan.Nodes[0].Cells[1].Distances = nil }, `cell 1 has 0 distances; want 2`},
-		"many cells without NUMA":     {func(in *Input) { in.Plan.Nodes[0].GuestNUMA = false }, `2 cells, although guest_numa is false`},
-		"no cells":                    {func(in *Input) { in.Plan.Nodes[0].Cells = nil }, `no cells`},
-		"memory that does not add up": {func(in *Input) { in.Plan.Nodes[0].MemoryBytes++ }, `memory adds up to 2147483648 bytes of 2147483649`},
-		"a cell's own memory":         {func(in *Input) { in.Plan.Nodes[0].Cells[0].Bytes++ }, `cell 0 has 1073741825 bytes, and its NUMA nodes [0] have 1073741824`},
-		"half a page":                 {func(in *Input) { in.Plan.Nodes[0].Memory[0].PageBytes = 3 << 30 }, `which pages of 3221225472 bytes do not make up`},
-		"memory of one node twice":    {func(in *Input) { in.Plan.Nodes[0].Memory[1].NUMANode = 0 }, `memory names NUMA node 0 twice`},
-		"a NUMA node in two cells":    {func(in *Input) { in.Plan.Nodes[0].Cells[1].NUMANodes = []int{1, 0} }, `NUMA node 0 is in cells 0 and 1`},
+		"vcpus of no cell": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].VCPUs = 2
+		}, `cells have 6 vcpus of 8`},
+		"cells out of order": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].Cell = 0
+		}, `cells[1] has number 0; want 1`},
+		"cells that overlap": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].FirstVCPU = 2
+		}, `cell 1 has 4 vcpus from 2`},
+		"more vcpus than there are": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].VCPUs = 1 << 62
+		}, `cell 1 has 4611686018427387904 vcpus`},
+		"a distance too far": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].Distances[0] = 255
+		}, `cell 1 is 255 away from cell 0`},
+		"a distance to itself": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].Distances[1] = 11
+		}, `cell 1 is 11 away from cell 1`},
+		"distances that are missing": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].Distances = nil
+		}, `cell 1 has 0 distances; want 2`},
+		"many cells without NUMA": {func(in *Input) {
+			in.Plan.Nodes[0].GuestNUMA = false
+		}, `2 cells, although guest_numa is false`},
+		"no cells": {func(in *Input) { in.Plan.Nodes[0].Cells = nil }, `no cells`},
+		"memory that does not add up": {func(in *Input) {
+			in.Plan.Nodes[0].MemoryBytes++
+		}, `memory adds up to 2147483648 bytes of 2147483649`},
+		"a cell's own memory": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[0].Bytes++
+		}, `cell 0 has 1073741825 bytes, and its NUMA nodes [0] have 1073741824`},
+		"half a page": {func(in *Input) {
+			in.Plan.Nodes[0].Memory[0].PageBytes = 3 << 30
+		}, `which pages of 3221225472 bytes do not make up`},
+		"memory of one node twice": {func(in *Input) {
+			in.Plan.Nodes[0].Memory[1].NUMANode = 0
+		}, `memory names NUMA node 0 twice`},
+		"a NUMA node in two cells": {func(in *Input) {
+			in.Plan.Nodes[0].Cells[1].NUMANodes = []int{1, 0}
+		}, `NUMA node 0 is in cells 0 and 1`},
 		"a cell without memory": {
 			func(in *Input) {
 				n := &in.Plan.Nodes[0]
@@ -125,7 +167,8 @@ func manyCards(count int, cell *int) []plan.NodeDevice {
 func TestAllFaultsAreNamedAtOnce(t *testing.T) {
 	in := small()
 	other := in.Plan.Nodes[0]
-	other.Name, other.Cards, other.Devices = "vm2", []plan.NodeDevice{{ID: "GPU1", Kind: plan.KindGPU}, {ID: "NIC1", Kind: plan.KindNIC}}, nil
+	other.Name, other.Cards, other.Devices = "vm2", []plan.NodeDevice{{ID: "GPU1", Kind: plan.KindGPU},
+		{ID: "NIC1", Kind: plan.KindNIC}}, nil
 	in.Plan.Nodes = append(in.Plan.Nodes, other)
 	in.Plan.Nodes[0].MemoryBytes = 1
 	_, err := Domains(in)
@@ -167,12 +210,14 @@ func TestVirtualFunctionsAreWhereTheSpecificationPutsThem(t *testing.T) {
 		"over functions into devices":        {topology.SRIOV{Offset: new(2), Stride: new(1)}, 7, "0000:3b:01.1"},
 		"over devices into the next bus":     {topology.SRIOV{Offset: new(128), Stride: new(2)}, 64, "0000:3c:00.0"},
 		"a stride of none, and one function": {topology.SRIOV{Offset: new(16), Stride: new(0)}, 0, "0000:3b:02.0"},
-		"as the host lists it": {topology.SRIOV{Offset: new(2), Stride: new(1), VFs: []topology.VF{{Index: 1, Address: new(addr(t, "0000:3b:10.5"))}}}, 1,
+		"as the host lists it": {topology.SRIOV{Offset: new(2), Stride: new(1),
+			VFs: []topology.VF{{Index: 1, Address: new(addr(t, "0000:3b:10.5"))}}}, 1,
 			"0000:3b:10.5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pf := addr(t, "0000:3b:00.0")
-			m, err := newMachine(Input{Plan: &plan.Plan{Lab: "l"}, Host: &topology.Host{PCI: []topology.PCIDevice{{Address: pf, SRIOV: &c.sriov}}}})
+			m, err := newMachine(Input{Plan: &plan.Plan{Lab: "l"},
+				Host: &topology.Host{PCI: []topology.PCIDevice{{Address: pf, SRIOV: &c.sriov}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,19 +238,21 @@ func TestVirtualFunctionsAreWhereTheSpecificationPutsThem(t *testing.T) {
 func TestMACOfAVirtualFunctionIsSetWhereItCanBe(t *testing.T) {
 	pf := addr(t, "0000:3b:00.0")
 	nic := func(driver string, netdevs []string, layer string) *topology.Host {
-		return &topology.Host{NICs: []topology.NIC{{Address: &pf, Driver: driver, Netdevs: netdevs, Devices: []topology.RDMADevice{
-			{Ports: []topology.RDMAPort{{Number: 1, LinkLayer: layer}}},
-		}}}}
+		return &topology.Host{NICs: []topology.NIC{{Address: &pf, Driver: driver, Netdevs: netdevs,
+			Devices: []topology.RDMADevice{
+				{Ports: []topology.RDMAPort{{Number: 1, LinkLayer: layer}}},
+			}}}}
 	}
 	for name, c := range map[string]struct {
 		host *topology.Host
 		mac  string
 		want bool
 	}{
-		"an Ethernet NIC":              {nic("mlx5_core", []string{"ens1"}, "Ethernet"), "52:54:00:00:00:01", true},
-		"a NIC that is not known":      {&topology.Host{}, "52:54:00:00:00:01", true},
-		"InfiniBand by its port":       {nic("mlx5_core", []string{"ib0"}, "InfiniBand"), "52:54:00:00:00:01", false},
-		"InfiniBand by its class":      {&topology.Host{PCI: []topology.PCIDevice{{Address: pf, Class: new(topology.ID24(0x020700))}}}, "52:54:00:00:00:01", false},
+		"an Ethernet NIC":         {nic("mlx5_core", []string{"ens1"}, "Ethernet"), "52:54:00:00:00:01", true},
+		"a NIC that is not known": {&topology.Host{}, "52:54:00:00:00:01", true},
+		"InfiniBand by its port":  {nic("mlx5_core", []string{"ib0"}, "InfiniBand"), "52:54:00:00:00:01", false},
+		"InfiniBand by its class": {&topology.Host{PCI: []topology.PCIDevice{{Address: pf,
+			Class: new(topology.ID24(0x020700))}}}, "52:54:00:00:00:01", false},
 		"no network device":            {nic("vfio-pci", []string{}, "Ethernet"), "52:54:00:00:00:01", false},
 		"no address in the plan":       {nic("mlx5_core", []string{"ens1"}, "Ethernet"), "", false},
 		"an address that is no NIC's":  {nic("mlx5_core", []string{"ens1"}, "Ethernet"), "01:00:5e:00:00:01", false},
@@ -230,12 +277,14 @@ func TestMACOfAVirtualFunctionIsSetWhereItCanBe(t *testing.T) {
 	}
 }
 
-// TestFunctionsOfACardKeepTheirNumbers: audio stays function 1 of a GPU; a second port that comes alone becomes function 0.
+// TestFunctionsOfACardKeepTheirNumbers: audio stays function 1 of a GPU; a second port that comes
+// alone becomes function 0.
 func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 	in := small()
 	n := &in.Plan.Nodes[0]
 	n.Cards = []plan.NodeDevice{
-		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"), // the last: of the same IOMMU group, another card
+		// the last: of the same IOMMU group, another card
+		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"),
 		card("nic", "port 2", 1, 1, "0000:41:00.1"),
 		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"), // two ports of one card
 		vfCard("0000:81:00.0", 0, 1, 1, "0000:81:00.2"), vfCard("0000:81:00.0", 1, 1, 1, "0000:81:00.3"),
@@ -256,7 +305,8 @@ func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s slot %d.%d", f.Host, slots[f.Slot], f.Function))
 	}
 	want := []string{
-		"0000:06:00.0 slot 0.0", "0000:06:00.1 slot 0.1", "0000:06:00.3 slot 0.3", "0000:07:00.0 slot 1.0", "0000:41:00.1 slot 2.0",
+		"0000:06:00.0 slot 0.0", "0000:06:00.1 slot 0.1", "0000:06:00.3 slot 0.3", "0000:07:00.0 slot 1.0",
+		"0000:41:00.1 slot 2.0",
 		"0000:61:00.0 slot 3.0", "0000:61:00.1 slot 3.1", "0000:81:00.2 slot 4.0", "0000:81:00.3 slot 5.0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -298,7 +348,8 @@ func TestWindowOfTheFirmware(t *testing.T) {
 	}
 }
 
-// TestEightCellsOfSixteenDevices is the largest guest that is promised: bus numbers ascend, and no expander's reach the next.
+// TestEightCellsOfSixteenDevices is the largest guest that is promised: bus numbers ascend, and no
+// expander's reach the next.
 func TestEightCellsOfSixteenDevices(t *testing.T) {
 	artefacts, err := Domains(largest())
 	if err != nil {
@@ -322,7 +373,8 @@ func TestEightCellsOfSixteenDevices(t *testing.T) {
 	next := ports[0] + 1
 	for _, e := range expanders {
 		if *e.Target.BusNr < next {
-			t.Errorf("the expander of node %d begins at bus %d, and those before it need %d", *e.Target.Node, *e.Target.BusNr, next)
+			t.Errorf("the expander of node %d begins at bus %d, and those before it need %d", *e.Target.Node,
+				*e.Target.BusNr, next)
 		}
 		next = *e.Target.BusNr + 1 + ports[*e.Index]
 	}
@@ -343,7 +395,8 @@ func largest() Input {
 }
 
 func TestUUIDIsOfItsLabAndNode(t *testing.T) {
-	// By "python3 -c 'import uuid; print(uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/rackless/rackless/lab/epyc-pair/node/vm00"))'".
+	// By "python3 -c 'import uuid; print(uuid.uuid5(uuid.NAMESPACE_URL,
+	// "https://github.com/rackless/rackless/lab/epyc-pair/node/vm00"))'".
 	if got, want := uuid("epyc-pair", "vm00"), "31df6c36-8d37-5c36-a790-4492f0fe5907"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -7,9 +7,10 @@ import (
 	"github.com/rackless/rackless/render/libvirtxml"
 )
 
-// OVMF gives 64-bit BARs a window of 32 GiB, and leaves out what does not fit: the guest's driver then finds a BAR of size 0 (NVIDIA's says "BAR0 is
-// 0M @ 0x0"). Versions of 2023 and later take an eighth of the address space where they know its width; the argument is a least size for them, and the
-// very size since 2025. Above maxWindow OVMF ignores it.
+// OVMF gives 64-bit BARs a window of 32 GiB, and leaves out what does not fit: the guest's driver
+// then finds a BAR of size 0 (NVIDIA's says "BAR0 is 0M @ 0x0"). Versions of 2023 and later take an
+// eighth of the address space where they know its width; the argument is a least size for them, and
+// the very size since 2025. Above maxWindow OVMF ignores it.
 //
 // Source: OvmfPkg/Library/PlatformInitLib/MemDetect.c in https://github.com/tianocore/edk2.
 const (
@@ -26,17 +27,23 @@ func (m *machine) window(d *libvirtxml.Domain, slots []slot) {
 	if need <= defaultWindow {
 		return
 	}
-	// The window is placed below the highest address of the guest, so the guest has to have as many address bits as the host.
-	d.CPU.MaxPhysAddr = &libvirtxml.MaxPhysAddr{Why: "room for the window of the devices' memory: see the end of this file", Mode: "passthrough"}
+	// The window is placed below the highest address of the guest, so the guest has to have as many
+	// address bits as the host.
+	d.CPU.MaxPhysAddr = &libvirtxml.MaxPhysAddr{Why: "room for the window of the devices' memory: see the end of " +
+		"this file", Mode: "passthrough"}
 	d.QEMU = &libvirtxml.Commandline{
-		Why: fmt.Sprintf("the BARs of the devices need up to %d GiB of addresses, and the firmware's window may have only %d GiB: what does not fit would have size 0. "+
-			"libvirt's own element for this, sysinfo of type fwcfg, refuses names of the firmware", need>>30, defaultWindow>>30),
-		Args: []libvirtxml.Arg{{Value: "-fw_cfg"}, {Value: fmt.Sprintf("name=opt/ovmf/X-PciMmio64Mb,string=%d", need>>20)}},
+		Why: fmt.Sprintf("the BARs of the devices need up to %d GiB of addresses, and the firmware's window may have "+
+			"only %d GiB: what does not fit would have size 0. "+
+			"libvirt's own element for this, sysinfo of type fwcfg, refuses names of the firmware", need>>30,
+			defaultWindow>>30),
+		Args: []libvirtxml.Arg{{Value: "-fw_cfg"}, {Value: fmt.Sprintf("name=opt/ovmf/X-PciMmio64Mb,string=%d",
+			need>>20)}},
 	}
 }
 
-// windowBytes returns what the 64-bit BARs of the slots may take, as a power of two: a root port's window begins at a multiple of its largest BAR, so in the
-// worst case each port takes its sum rounded up to a power of two.
+// windowBytes returns what the 64-bit BARs of the slots may take, as a power of two: a root port's
+// window begins at a multiple of its largest BAR, so in the worst case each port takes its sum
+// rounded up to a power of two.
 func (m *machine) windowBytes(slots []slot) uint64 {
 	var total uint64
 	for _, s := range slots {

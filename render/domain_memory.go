@@ -10,8 +10,9 @@ import (
 
 // memoryBacking says which pages the guest is made of. passthrough is set where it has devices of the host.
 //
-// It never has <locked/>, nor a hard_limit with it. VFIO pins the whole guest by itself, and libvirt raises the limit of locked memory to the guest's
-// size and 1 GiB for it. A hard_limit would also be the limit of QEMU's memory cgroup, and a guess too low kills the guest.
+// It never has <locked/>, nor a hard_limit with it. VFIO pins the whole guest by itself, and
+// libvirt raises the limit of locked memory to the guest's size and 1 GiB for it. A hard_limit
+// would also be the limit of QEMU's memory cgroup, and a guess too low kills the guest.
 func memoryBacking(n *plan.Node, passthrough bool) *libvirtxml.MemoryBacking {
 	b := &libvirtxml.MemoryBacking{}
 	var sizes []uint64
@@ -31,7 +32,8 @@ func memoryBacking(n *plan.Node, passthrough bool) *libvirtxml.MemoryBacking {
 			set = cells[size].String()
 		}
 		if b.HugePages == nil {
-			b.HugePages = &libvirtxml.HugePages{Why: "they have to be free on the host's NUMA nodes below before the guest starts; a page of theirs " +
+			b.HugePages = &libvirtxml.HugePages{Why: "they have to be free on the host's NUMA nodes below before the " +
+				"guest starts; a page of theirs " +
 				"saves the guest up to two steps of every address translation, and the IOMMU as many"}
 		}
 		b.HugePages.Pages = append(b.HugePages.Pages, libvirtxml.PageOf(size, set))
@@ -39,10 +41,12 @@ func memoryBacking(n *plan.Node, passthrough bool) *libvirtxml.MemoryBacking {
 	if len(sizes) > 0 {
 		return b
 	}
-	b.NoSharePages = &libvirtxml.Empty{Why: "the host must not merge pages of the guest with others (KSM): the first write to a merged page waits for a copy"}
+	b.NoSharePages = &libvirtxml.Empty{Why: "the host must not merge pages of the guest with others (KSM): the first " +
+		"write to a merged page waits for a copy"}
 	if !passthrough {
 		b.Allocation = &libvirtxml.Allocation{
-			Why: "take all memory at the start, where the NUMA nodes below have it; later a full node would not mean a refusal, but a killed guest. " +
+			Why: "take all memory at the start, where the NUMA nodes below have it; later a full node would not mean " +
+				"a refusal, but a killed guest. " +
 				"Guests with devices need not be told: their memory is pinned for DMA at the start",
 			Mode: "immediate",
 		}
@@ -60,7 +64,8 @@ func pageBytes(n *plan.Node, c *plan.Cell) uint64 {
 	return 0
 }
 
-// memoryNodes returns the host's NUMA nodes that hold the memory of a cell. A cell may stand for nodes that have only cores of it.
+// memoryNodes returns the host's NUMA nodes that hold the memory of a cell. A cell may stand for
+// nodes that have only cores of it.
 func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
 	var set topology.CPUSet
 	for _, m := range n.Memory {
@@ -71,9 +76,10 @@ func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
 	return set
 }
 
-// numaTune binds memory to where the plan counted it; nil where the plan binds nothing. The mode is strict also where one cell spans NUMA nodes: interleave would spread the load more
-// evenly, but the kernel goes on with any other node when one of the set is out of pages, and takes what another lab node was promised.
-// strict fails instead, at the start and with a message.
+// numaTune binds memory to where the plan counted it; nil where the plan binds nothing. The mode is
+// strict also where one cell spans NUMA nodes: interleave would spread the load more evenly, but
+// the kernel goes on with any other node when one of the set is out of pages, and takes what
+// another lab node was promised. strict fails instead, at the start and with a message.
 func numaTune(n *plan.Node) *libvirtxml.NUMATune {
 	if n.Unbound {
 		return nil
@@ -90,7 +96,8 @@ func numaTune(n *plan.Node) *libvirtxml.NUMATune {
 		}
 	}
 	t.Memory = &libvirtxml.TuneMemory{
-		Why:  "the pages were counted on these NUMA nodes of the host: rather no start than memory that is far or another guest's",
+		Why: "the pages were counted on these NUMA nodes of the host: rather no start than memory that is far or " +
+			"another guest's",
 		Mode: "strict", NodeSet: all.String(),
 	}
 	if spans {
@@ -104,7 +111,8 @@ func numa(n *plan.Node) *libvirtxml.NUMA {
 	if !n.GuestNUMA {
 		return nil
 	}
-	u := &libvirtxml.NUMA{Why: "numbered as the guest sees them, with the distances of the host's nodes that they stand for"}
+	u := &libvirtxml.NUMA{Why: "numbered as the guest sees them, with the distances of the host's nodes that they " +
+		"stand for"}
 	for _, c := range n.Cells {
 		cpus := ""
 		if c.VCPUs > 0 {

@@ -7,10 +7,12 @@ import (
 	"github.com/rackless/rackless/render/libvirtxml"
 )
 
-// The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place hang on root ports of it. Of a guest that sees NUMA nodes,
-// each node that has devices gets an expander bus: a root bus of its own, which the firmware's tables (_PXM) place on that node. Without it
-// the guest reads numa_node = -1 for every device, and NCCL and MPI guess. Behind it each device has a root port, because passing a device through
-// below the port of an emulated switch, or two below one port, is not what drivers are tested with.
+// The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place
+// hang on root ports of it. Of a guest that sees NUMA nodes, each node that has devices gets an
+// expander bus: a root bus of its own, which the firmware's tables (_PXM) place on that node.
+// Without it the guest reads numa_node = -1 for every device, and NCCL and MPI guess. Behind it
+// each device has a root port, because passing a device through below the port of an emulated
+// switch, or two below one port, is not what drivers are tested with.
 //
 //	slot of bus 0   what is there
 //	0x00            the host bridge
@@ -28,9 +30,11 @@ const (
 	slotsPerBus   = 32 // of an expander bus, whose slots are all free
 	emulatedPorts = 4  // disk, network, serial, random numbers
 
-	// Buses are numbered by the guest's firmware, depth first, from the number of their root bus on. So the buses behind bus 0 have to end below the first
-	// expander bus, and those behind an expander below the next: 32 for bus 0 and equal shares of the rest for the expanders. With shares
-	// by the number of expanders alone, a device more or less on one node does not renumber the others.
+	// Buses are numbered by the guest's firmware, depth first, from the number of their root bus
+	// on. So the buses behind bus 0 have to end below the first expander bus, and those behind an
+	// expander below the next: 32 for bus 0 and equal shares of the rest for the expanders. With
+	// shares by the number of expanders alone, a device more or less on one node does not renumber
+	// the others.
 	allBuses   = 256
 	plainBuses = 32
 )
@@ -47,7 +51,8 @@ type placed struct {
 	bus int
 }
 
-// layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind one before it, as libvirt demands.
+// layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind
+// one before it, as libvirt demands.
 func layOut(n *plan.Node, slots []slot) (*tree, error) {
 	t := &tree{}
 	t.add(libvirtxml.PCIeRoot, nil, nil)
@@ -84,7 +89,8 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 		return nil
 	}
 	if count > maxExpanders {
-		return fmt.Errorf("devices on %d NUMA nodes of the guest; at most %d can have a bus of their own: give the lab node fewer devices, or set guest_numa: off",
+		return fmt.Errorf("devices on %d NUMA nodes of the guest; at most %d can have a bus of their own: give the "+
+			"lab node fewer devices, or set guest_numa: off",
 			count, maxExpanders)
 	}
 	first := (used + plainBuses - 1) / plainBuses * plainBuses
@@ -96,13 +102,15 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 		}
 		// One bus for the expander itself.
 		if most := min(share-1, slotsPerBus*portsPerSlot); len(slots) > most {
-			return fmt.Errorf("%d devices on NUMA node %d of the guest; at most %d fit: give the lab node fewer devices, or set guest_numa: off", len(slots), cell, most)
+			return fmt.Errorf("%d devices on NUMA node %d of the guest; at most %d fit: give the lab node fewer "+
+				"devices, or set guest_numa: off", len(slots), cell, most)
 		}
 		k := len(at)
 		at = append(at, t.add(libvirtxml.PCIeExpanderBus,
 			&libvirtxml.ControllerTarget{BusNr: new(first + k*share), Node: new(cell)},
 			&libvirtxml.PCIAddress{Type: "pci", Slot: libvirtxml.Hex(expanderSlot + k)}))
-		t.controllers[at[k]].Why = fmt.Sprintf("a root bus on the guest's NUMA node %d, so that the guest sees where its devices are", cell)
+		t.controllers[at[k]].Why = fmt.Sprintf("a root bus on the guest's NUMA node %d, so that the guest sees where "+
+			"its devices are", cell)
 	}
 	k := 0
 	for _, slots := range byCell {
@@ -119,7 +127,8 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 // add appends a controller and returns its index.
 func (t *tree) add(model string, target *libvirtxml.ControllerTarget, address *libvirtxml.PCIAddress) int {
 	index := len(t.controllers)
-	t.controllers = append(t.controllers, libvirtxml.Controller{Type: "pci", Index: new(index), Model: model, Target: target, Address: address})
+	t.controllers = append(t.controllers, libvirtxml.Controller{Type: "pci", Index: new(index), Model: model,
+		Target: target, Address: address})
 	return index
 }
 
@@ -132,7 +141,8 @@ func (t *tree) port(s slot, bus, from, i, count int) {
 // portAddress packs root ports eight to a slot.
 func portAddress(bus, from, i, count int) *libvirtxml.PCIAddress {
 	a := &libvirtxml.PCIAddress{
-		Type: "pci", Bus: libvirtxml.Hex(bus), Slot: libvirtxml.Hex(from + i/portsPerSlot), Function: libvirtxml.Hex(i % portsPerSlot),
+		Type: "pci", Bus: libvirtxml.Hex(bus), Slot: libvirtxml.Hex(from + i/portsPerSlot),
+		Function: libvirtxml.Hex(i % portsPerSlot),
 	}
 	if i%portsPerSlot == 0 && count-i > 1 {
 		a.Multifunction = "on"

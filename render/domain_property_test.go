@@ -52,8 +52,10 @@ func anyShape(t *rapid.T) shape {
 	}
 	for i := range rapid.IntRange(0, 12).Draw(t, "devices") {
 		cell := rapid.IntRange(0, len(s.cells)-1).Draw(t, "cell")
-		c := card(rapid.SampledFrom([]string{plan.KindGPU, plan.KindNIC, plan.KindVF}).Draw(t, "kind"), rapid.String().Draw(t, "model"),
-			s.cells[cell][0].node, cell, fmt.Sprintf("0000:%02x:%02x.%d", 16+i, i, rapid.IntRange(0, 3).Draw(t, "function")))
+		c := card(rapid.SampledFrom([]string{plan.KindGPU, plan.KindNIC, plan.KindVF}).Draw(t, "kind"),
+			rapid.String().Draw(t, "model"),
+			s.cells[cell][0].node, cell, fmt.Sprintf("0000:%02x:%02x.%d", 16+i, i, rapid.IntRange(0, 3).Draw(t,
+				"function")))
 		switch {
 		case c.Kind == plan.KindVF:
 			c.ID, c.VF = fmt.Sprintf("0000:%02x:00.0", 128+i), new(i)
@@ -72,11 +74,14 @@ func TestAnyPlanRendersToItsPlacement(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		h := &topology.Host{System: topology.System{
-			Arch: rapid.SampledFrom([]string{"x86_64", "aarch64", ""}).Draw(r, "arch"), CPUModel: rapid.SampledFrom([]string{"AMD EPYC", "Xeon"}).Draw(r, "model"),
+			Arch:     rapid.SampledFrom([]string{"x86_64", "aarch64", ""}).Draw(r, "arch"),
+			CPUModel: rapid.SampledFrom([]string{"AMD EPYC", "Xeon"}).Draw(r, "model"),
 		}}
-		in := input(rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,19}`).Draw(r, "lab"), rapid.String().Draw(r, "host"), h, anyShape(r))
+		in := input(rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,19}`).Draw(r, "lab"), rapid.String().Draw(r, "host"), h,
+			anyShape(r))
 		in.Made = rapid.String().Draw(r, "made")
-		in.Plan.Workload = rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency}).Draw(r, "workload")
+		in.Plan.Workload = rapid.SampledFrom([]lab.Workload{lab.WorkloadMixed, lab.WorkloadRDMALatency}).Draw(r,
+			"workload")
 		artefacts, err := Domains(in)
 		if err != nil {
 			r.Fatal(err)

@@ -90,7 +90,8 @@ func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 		}
 		return c.String()
 	}
-	p := placement{Pins: map[int]string{}, IOThread: map[int]string{}, MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}}
+	p := placement{Pins: map[int]string{}, IOThread: map[int]string{}, MemNodes: map[int]string{},
+		Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}}
 	if tune := d.CPUTune; tune != nil {
 		for _, pin := range tune.VCPUPins {
 			p.Pins[pin.VCPU] = set(pin.CPUSet)
@@ -150,8 +151,10 @@ func devicesOf(d *libvirtxml.Domain) []devicePlacement {
 	}
 	var list []devicePlacement
 	add := func(host, guest *libvirtxml.PCIAddress, mac string) {
-		a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot), Function: uint8(host.Function)}
-		list = append(list, devicePlacement{Host: a.String(), MAC: mac, Cell: cell(int(guest.Bus)), Slot: int(guest.Bus), Function: int(guest.Function)})
+		a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot),
+			Function: uint8(host.Function)}
+		list = append(list, devicePlacement{Host: a.String(), MAC: mac, Cell: cell(int(guest.Bus)),
+			Slot: int(guest.Bus), Function: int(guest.Function)})
 	}
 	for i := range d.Devices.HostDevs {
 		add(&d.Devices.HostDevs[i].Source.Address, d.Devices.HostDevs[i].Address, "")
@@ -186,7 +189,8 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	}
 	got := placementOf(t, d)
 	want := placement{
-		Pins: map[int]string{}, Emulator: in.Plan.EmulatorPin(n, in.Host).String(), IOThread: map[int]string{}, Memory: n.MemoryBytes, Mode: "strict",
+		Pins: map[int]string{}, Emulator: in.Plan.EmulatorPin(n, in.Host).String(), IOThread: map[int]string{},
+		Memory: n.MemoryBytes, Mode: "strict",
 		MemNodes: map[int]string{}, Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}, Topology: got.Topology,
 	}
 	for v, cpu := range n.VCPUs {
@@ -249,7 +253,8 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	checkDevices(t, n, got.Devices)
 }
 
-// checkDevices holds the devices of a domain against the cards of the plan: each function once, on its cell, functions of one card in one slot.
+// checkDevices holds the devices of a domain against the cards of the plan: each function once, on
+// its cell, functions of one card in one slot.
 func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
 	t.Helper()
 	type seat struct{ slot, function int }

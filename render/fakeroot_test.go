@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A fakeRoot is a directory that scripts take for the machine's root, with programs of its own in front of the real ones.
+// A fakeRoot is a directory that scripts take for the machine's root, with programs of its own in
+// front of the real ones.
 type fakeRoot struct {
 	t   *testing.T
 	dir string

@@ -10,13 +10,16 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// firmware returns what is to be set below the operating system: in the NICs by a script, in the machine's own firmware by hand.
+// firmware returns what is to be set below the operating system: in the NICs by a script, in the
+// machine's own firmware by hand.
 func (v *view) firmware() []Artifact {
 	all := []Artifact{text("firmware/bios.md", v.bios())}
 	if cards := v.cardLines(); cards != "" {
 		all = append(all, program("firmware/nic.sh", shellScript(v.made,
-			"Settings in the firmware of ConnectX and BlueField NICs: SR-IOV with room for one more virtual function than the plan hands out on the card, because one is the "+
-				"physical function's; Ethernet instead of InfiniBand on cards that can do both. query shows what is set and what would be changed, apply sets it, undo brings the "+
+			"Settings in the firmware of ConnectX and BlueField NICs: SR-IOV with room for one more virtual function "+
+				"than the plan hands out on the card, because one is the "+
+				"physical function's; Ethernet instead of InfiniBand on cards that can do both. query shows what is "+
+				"set and what would be changed, apply sets it, undo brings the "+
 				"old values back. Nothing takes effect before the card's next reset.",
 			[]shellVar{
 				{"lab", v.lab, ""},
@@ -26,8 +29,8 @@ func (v *view) firmware() []Artifact {
 	return all
 }
 
-// cardLines returns a line "address NUM_OF_VFS" for each card of NVIDIA (Mellanox) with ports in the plan. The ports of one card share the parameter, so that
-// their virtual functions add up.
+// cardLines returns a line "address NUM_OF_VFS" for each card of NVIDIA (Mellanox) with ports in
+// the plan. The ports of one card share the parameter, so that their virtual functions add up.
 func (v *view) cardLines() string {
 	vfs := map[topology.PCIAddr]int{}
 	var cards []topology.PCIAddr
@@ -69,7 +72,8 @@ func (v *view) isMellanox(a topology.PCIAddr) bool {
 		return int(*d.Vendor) == vendorMlx
 	}
 	if nic := v.nics[a.String()]; nic != nil {
-		return strings.HasPrefix(nic.Driver, "mlx") || strings.Contains(nic.Model, "ConnectX") || strings.Contains(nic.Model, "BlueField")
+		return strings.HasPrefix(nic.Driver, "mlx") || strings.Contains(nic.Model, "ConnectX") ||
+			strings.Contains(nic.Model, "BlueField")
 	}
 	return false
 }
@@ -92,21 +96,27 @@ func (v *view) biosItems() []biosItem {
 	items := []biosItem{
 		{"Virtualisation (VT-x / SVM)", "on", "not shown here", "KVM needs it: `ls -l /dev/kvm`"},
 		iommu,
-		{"ACS (PCIe access control)", "on", v.groupsFound(), "puts each device in an IOMMU group of its own; a group goes to one guest whole"},
+		{"ACS (PCIe access control)", "on", v.groupsFound(),
+			"puts each device in an IOMMU group of its own; a group goes to one guest whole"},
 	}
 	if len(v.plan.VFs) > 0 {
-		items = append(items, biosItem{"SR-IOV", "on", v.sriovFound(), "makes room for the addresses of virtual functions"})
+		items = append(items, biosItem{"SR-IOV", "on", v.sriovFound(),
+			"makes room for the addresses of virtual functions"})
 	}
-	items = append(items, biosItem{"Above 4G decoding (64-bit MMIO)", "on", v.barsFound(), "GPUs with large memories and virtual functions need addresses beyond 4 GiB"})
-	nodes := biosItem{"Sub-NUMA clustering (SNC)", "as it is", v.nodesFound(), "the plan is made for this; another setting needs another plan"}
+	items = append(items, biosItem{"Above 4G decoding (64-bit MMIO)", "on", v.barsFound(),
+		"GPUs with large memories and virtual functions need addresses beyond 4 GiB"})
+	nodes := biosItem{"Sub-NUMA clustering (SNC)", "as it is", v.nodesFound(),
+		"the plan is made for this; another setting needs another plan"}
 	if amd {
 		nodes.setting = "NUMA nodes per socket (NPS), memory interleaving"
 		nodes.want = "as it is (interleaving on Auto)"
 	}
 	items = append(items, nodes,
-		biosItem{"SMT / Hyper-Threading", "as it is", cmp.Or(mdText(v.host.CPUs.SMT), "not known"), "CPU numbers change with it; another setting needs another plan"},
+		biosItem{"SMT / Hyper-Threading", "as it is", cmp.Or(mdText(v.host.CPUs.SMT), "not known"),
+			"CPU numbers change with it; another setting needs another plan"},
 		biosItem{"Power profile", "maximum performance", "not shown here", "no saving on cores, memory or links"},
-		biosItem{"Deep C-states", "C1 at most, for rdma-latency; else as it is", "not shown here", "waking up from C6 takes tens of microseconds, the round trip two"},
+		biosItem{"Deep C-states", "C1 at most, for rdma-latency; else as it is", "not shown here",
+			"waking up from C6 takes tens of microseconds, the round trip two"},
 		biosItem{"PCIe ASPM", "off", "not shown here", "links that sleep take microseconds to wake up"},
 	)
 	return items
@@ -190,7 +200,8 @@ func (v *view) bios() string {
 	var b strings.Builder
 	b.WriteString(mdComment(v.made))
 	b.WriteString("# Firmware of the machine\n\n")
-	b.WriteString("Set by hand, in the set-up menu or by the management controller (iDRAC, iLO, BMC). Names differ from maker to maker.\n\n")
+	b.WriteString("Set by hand, in the set-up menu or by the management controller (iDRAC, iLO, BMC). Names differ " +
+		"from maker to maker.\n\n")
 	if name := v.machineName(); name != "" {
 		b.WriteString("Machine: " + name + "\n\n")
 	}
@@ -198,7 +209,8 @@ func (v *view) bios() string {
 	for _, i := range v.biosItems() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", i.setting, i.want, i.found, i.why)
 	}
-	b.WriteString("\nAfter a change of NPS, SNC or SMT the numbers of CPUs and NUMA nodes are others: `rackless inspect`, and a new plan, before anything else here.\n")
+	b.WriteString("\nAfter a change of NPS, SNC or SMT the numbers of CPUs and NUMA nodes are others: `rackless " +
+		"inspect`, and a new plan, before anything else here.\n")
 	return b.String()
 }
 

@@ -33,7 +33,8 @@ func TestNICFirmwareIsSetAndSetBack(t *testing.T) {
 	for name, content := range before {
 		r.write(name, content)
 	}
-	if out := r.mustRun(script, "query"); !strings.Contains(out, "0000:12:00.0 NUM_OF_VFS 5") || !strings.Contains(out, "0000:12:00.0: SRIOV_EN=0 NUM_OF_VFS=0 LINK_TYPE_P1=1") {
+	if out := r.mustRun(script, "query"); !strings.Contains(out, "0000:12:00.0 NUM_OF_VFS 5") ||
+		!strings.Contains(out, "0000:12:00.0: SRIOV_EN=0 NUM_OF_VFS=0 LINK_TYPE_P1=1") {
 		t.Errorf("query says\n%s", out)
 	}
 	for range 2 {
@@ -49,7 +50,8 @@ func TestNICFirmwareIsSetAndSetBack(t *testing.T) {
 	}
 	r.mustRun(script, "undo")
 	r.want(map[string]string{
-		"cards/0000:12:00.0": "SRIOV_EN X(0)\nNUM_OF_VFS 0\nLINK_TYPE_P1 Y(1)", "cards/0000:91:00.0": "SRIOV_EN True(1)\nNUM_OF_VFS 16\nLINK_TYPE_P1 ETH(2)\nLINK_TYPE_P2 Y(3)",
+		"cards/0000:12:00.0": "SRIOV_EN X(0)\nNUM_OF_VFS 0\nLINK_TYPE_P1 Y(1)",
+		"cards/0000:91:00.0": "SRIOV_EN True(1)\nNUM_OF_VFS 16\nLINK_TYPE_P1 ETH(2)\nLINK_TYPE_P2 Y(3)",
 	})
 }
 
@@ -83,13 +85,16 @@ func TestTheBIOSPageShowsWhatIsMissing(t *testing.T) {
 	off := false
 	in.Host.IOMMU.Enabled = &off
 	in.Host.NICs[0].SRIOV.Total = nil
-	in.Host.IOMMU.Groups = []topology.IOMMUGroup{{ID: 7, Devices: []topology.PCIAddr{addr(t, "0000:08:00.0"), addr(t, "0000:91:00.0")}}}
+	in.Host.IOMMU.Groups = []topology.IOMMUGroup{{ID: 7, Devices: []topology.PCIAddr{addr(t, "0000:08:00.0"),
+		addr(t, "0000:91:00.0")}}}
 	v, err := newView(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := v.bios()
-	for _, want := range []string{"**off**", "0000:12:00.0 **offers none**", "groups 7 also have devices that the plan does not give away", "the largest BAR has 128 GiB", "2 NUMA nodes in 2 sockets"} {
+	for _, want := range []string{"**off**", "0000:12:00.0 **offers none**",
+		"groups 7 also have devices that the plan does not give away", "the largest BAR has 128 GiB",
+		"2 NUMA nodes in 2 sockets"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

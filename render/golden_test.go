@@ -29,6 +29,7 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatalf("%v; make it with: go test ./render -run '^%s$' -update", err, t.Name())
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./render -update\n%s", path, diff)
+		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./render -update\n%s", path,
+			diff)
 	}
 }

@@ -13,7 +13,8 @@ import (
 // guestDir is where the files of a lab node are.
 func guestDir(node string) string { return "guests/" + safeName(node) + "/" }
 
-// guests returns what is set inside of the lab nodes: seeds for cloud-init, and the network's part of them for netplan and for NetworkManager.
+// guests returns what is set inside of the lab nodes: seeds for cloud-init, and the network's part
+// of them for netplan and for NetworkManager.
 func (v *view) guests() []Artifact {
 	var all []Artifact
 	management := v.managementMACs()
@@ -25,9 +26,12 @@ func (v *view) guests() []Artifact {
 			text(dir+"meta-data", v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.")+
 				"instance-id: "+yamlQuote("rackless-"+v.plan.Lab+"-"+node)+"\nlocal-hostname: "+yamlQuote(node)+"\n"),
 			text(dir+"user-data", v.userData(node, links)),
-			text(dir+"network-config", v.header("For cloud-init (NoCloud): network configuration, version 2.")+netplan(links, management[i], "")),
-			Artifact{Path: dir + "60-rackless.yaml", Mode: 0o600, Data: []byte(v.header("For /etc/netplan of a node that is there already, without the management interface: then netplan try. "+
-				"netplan wants it to be readable by root only.") + "network:\n" + netplan(links, "", "  "))},
+			text(dir+"network-config", v.header("For cloud-init (NoCloud): network configuration, version 2.")+
+				netplan(links, management[i], "")),
+			Artifact{Path: dir + "60-rackless.yaml", Mode: 0o600,
+				Data: []byte(v.header("For /etc/netplan of a node that is there already, without the management "+
+					"interface: then netplan try. "+
+					"netplan wants it to be readable by root only.") + "network:\n" + netplan(links, "", "  "))},
 		)
 		for _, l := range links {
 			all = append(all, Artifact{Path: dir + l.id + ".nmconnection", Mode: 0o600, Data: []byte(v.keyfile(l))})
@@ -36,7 +40,8 @@ func (v *view) guests() []Artifact {
 	return all
 }
 
-// managementMACs returns the addresses of the management interfaces as the domains have them; "" where there can be no domain.
+// managementMACs returns the addresses of the management interfaces as the domains have them; ""
+// where there can be no domain.
 func (v *view) managementMACs() []string {
 	macs := make([]string, len(v.plan.Nodes))
 	m, err := newMachine(v.in)
@@ -62,13 +67,16 @@ type link struct {
 // found reports whether there is a sure way to tell the port from others.
 func (l *link) found() bool { return l.mac != "" || l.driver != "" }
 
-// standInMAC begins the addresses that snapshots put in place of real ones. No vendor has it: the bit for "locally administered" is set.
+// standInMAC begins the addresses that snapshots put in place of real ones. No vendor has it: the
+// bit for "locally administered" is set.
 const standInMAC = "02:00:00:"
 
 // links returns the ports of lab node i.
 //
-// A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed through as a whole keeps the one that is burned in, which the
-// plan cannot change: it is taken from what the host says of the NIC, unless the host has it from elsewhere (a snapshot without identities, a bond).
+// A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed
+// through as a whole keeps the one that is burned in, which the plan cannot change: it is taken
+// from what the host says of the NIC, unless the host has it from elsewhere (a snapshot without
+// identities, a bond).
 func (v *view) links(i int) []link {
 	var links []link
 	used := map[string]int{} // functions of the node by driver
@@ -87,18 +95,22 @@ func (v *view) links(i int) []link {
 		case p.card == nil:
 			l.mac, l.why = cleanMAC(p.nic.MAC), "An emulated NIC, found by the MAC address of the plan."
 		case p.card.Kind == plan.KindVF:
-			l.mac, l.why = cleanMAC(p.nic.MAC), fmt.Sprintf("A virtual function of %s, found by the MAC address of the plan, which the host gives it.", p.card.ID)
+			l.mac, l.why = cleanMAC(p.nic.MAC), fmt.Sprintf("A virtual function of %s, found by the MAC address of "+
+				"the plan, which the host gives it.", p.card.ID)
 		default:
 			l.mac = v.burnedIn(p.card.ID)
-			l.why = fmt.Sprintf("NIC %s of the host, whole, found by its own MAC address: the plan cannot give it another.", p.card.ID)
+			l.why = fmt.Sprintf("NIC %s of the host, whole, found by its own MAC address: the plan cannot give it "+
+				"another.", p.card.ID)
 			if l.mac != "" {
 				break
 			}
-			why := fmt.Sprintf("NIC %s of the host, whole. It keeps its own MAC address, which the plan does not know", p.card.ID)
+			why := fmt.Sprintf("NIC %s of the host, whole. It keeps its own MAC address, which the plan does not know",
+				p.card.ID)
 			if d := v.guestDriver(p.card.ID); d != "" && used[d] == 1 {
 				l.driver, l.why = d, why+": it is found by its driver, as the only one of the node with it."
 			} else {
-				l.why = why + ", and others have the same driver: fill in the address (ip -br link in the node), and take the comment signs off."
+				l.why = why + ", and others have the same driver: fill in the address (ip -br link in the node), and " +
+					"take the comment signs off."
 			}
 		}
 		links = append(links, l)
@@ -128,7 +140,8 @@ func (v *view) burnedIn(id string) string {
 
 // guestDriver returns the driver that a NIC of the host has in a guest.
 func (v *view) guestDriver(id string) string {
-	if nic := v.nics[id]; nic != nil && nic.Driver != "" && nic.Driver != "vfio-pci" && strings.Trim(nic.Driver, moduleLetters) == "" {
+	if nic := v.nics[id]; nic != nil && nic.Driver != "" && nic.Driver != "vfio-pci" && strings.Trim(nic.Driver,
+		moduleLetters) == "" {
 		return nic.Driver
 	}
 	if a, err := topology.ParsePCIAddr(id); err == nil {
@@ -139,7 +152,8 @@ func (v *view) guestDriver(id string) string {
 	return ""
 }
 
-// netplan returns a netplan document, version 2, indented. With a management address it has that interface as well, by DHCP.
+// netplan returns a netplan document, version 2, indented. With a management address it has that
+// interface as well, by DHCP.
 func netplan(links []link, management, indent string) string {
 	var b strings.Builder
 	line := func(depth int, format string, args ...any) {
@@ -154,7 +168,8 @@ func netplan(links []link, management, indent string) string {
 		line(0, "ethernets:")
 	}
 	if management != "" {
-		b.WriteString(comment(indent+"  # ", "libvirt's network \"default\": for ssh and packages, never for the lab's traffic."))
+		b.WriteString(comment(indent+"  # ", "libvirt's network \"default\": for ssh and packages, never for the "+
+			"lab's traffic."))
 		line(1, "rackless-management:")
 		line(2, "match:")
 		line(3, "macaddress: %s", yamlQuote(management))
@@ -192,7 +207,8 @@ func netplan(links []link, management, indent string) string {
 // keyfile returns a NetworkManager connection.
 func (v *view) keyfile(l link) string {
 	var b strings.Builder
-	b.WriteString(v.header("For /etc/NetworkManager/system-connections of the node, with mode 0600: then nmcli connection reload, nmcli connection up " + l.id + ". " + l.why))
+	b.WriteString(v.header("For /etc/NetworkManager/system-connections of the node, with mode 0600: then nmcli " +
+		"connection reload, nmcli connection up " + l.id + ". " + l.why))
 	b.WriteString("[connection]\nid=" + l.id + "\ntype=ethernet\n")
 	if !l.found() {
 		b.WriteString("autoconnect=false\n")
@@ -216,8 +232,8 @@ func (v *view) keyfile(l link) string {
 	return b.String()
 }
 
-// packages are what a node needs for RDMA and for looking at itself; the same names in Debian, Ubuntu, Fedora and RHEL. One unknown name would make
-// cloud-init install none.
+// packages are what a node needs for RDMA and for looking at itself; the same names in Debian,
+// Ubuntu, Fedora and RHEL. One unknown name would make cloud-init install none.
 func packages() []string {
 	return []string{"ethtool", "infiniband-diags", "numactl", "pciutils", "perftest", "qemu-guest-agent", "rdma-core"}
 }
@@ -226,7 +242,9 @@ func packages() []string {
 func (v *view) userData(node string, links []link) string {
 	var b strings.Builder
 	b.WriteString("#cloud-config\n")
-	b.WriteString(v.header("For cloud-init (NoCloud), in node " + node + ". There is no password and no key here: put your own public key below, or there is no way in but the guest agent."))
+	b.WriteString(v.header("For cloud-init (NoCloud), in node " + node +
+		". There is no password and no key here: put your own public key below, or there is no way in but the " +
+		"guest agent."))
 	b.WriteString("hostname: " + yamlQuote(node) + "\n")
 	b.WriteString("# ssh_authorized_keys:\n#   - ssh-ed25519 AAAA... you@example.org\n\n")
 	b.WriteString("package_update: true\npackages:\n")
@@ -245,12 +263,17 @@ func (v *view) userData(node string, links []link) string {
 			b.WriteString("      " + l)
 		}
 	}
-	file("/usr/local/bin/rackless-gid", "0755", "Finds the GID for a test by its content: the index differs from node to node.", string(v.gidScript()))
-	file("/etc/modules-load.d/rackless.conf", "0644", "What user space needs to reach RDMA devices.", "ib_uverbs\nrdma_ucm\n")
-	file("/etc/security/limits.d/90-rackless.conf", "0644", "RDMA pins the memory that it registers.", "* soft memlock unlimited\n* hard memlock unlimited\n")
+	file("/usr/local/bin/rackless-gid", "0755", "Finds the GID for a test by its content: the index differs from "+
+		"node to node.", string(v.gidScript()))
+	file("/etc/modules-load.d/rackless.conf", "0644", "What user space needs to reach RDMA devices.",
+		"ib_uverbs\nrdma_ucm\n")
+	file("/etc/security/limits.d/90-rackless.conf", "0644", "RDMA pins the memory that it registers.",
+		"* soft memlock unlimited\n* hard memlock unlimited\n")
 	if len(links) > 1 {
-		file("/etc/sysctl.d/90-rackless.conf", "0644", "Several NICs: each answers ARP for its own addresses only, and asks with its own. Linux otherwise answers for any address of the node by any NIC, and RDMA then "+
-			"goes to the wrong port.", "net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2\n")
+		file("/etc/sysctl.d/90-rackless.conf", "0644",
+			"Several NICs: each answers ARP for its own addresses only, and asks with its own. Linux otherwise "+
+				"answers for any address of the node by any NIC, and RDMA then "+
+				"goes to the wrong port.", "net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2\n")
 	}
 	b.WriteString(comment("  # ", "The nodes by name."))
 	b.WriteString("  - path: /etc/hosts\n    append: true\n    content: |\n")
@@ -264,8 +287,10 @@ func (v *view) userData(node string, links []link) string {
 		}
 	}
 	b.WriteString("\nruncmd:\n")
-	b.WriteString(comment("  # ", "Two packages have other names on either side: ibv_devinfo is in ibverbs-utils or libibverbs-utils."))
-	b.WriteString("  - command -v ibv_devinfo || apt-get install -y ibverbs-utils || dnf install -y libibverbs-utils || true\n")
+	b.WriteString(comment("  # ", "Two packages have other names on either side: ibv_devinfo is in ibverbs-utils or "+
+		"libibverbs-utils."))
+	b.WriteString("  - command -v ibv_devinfo || apt-get install -y ibverbs-utils || dnf install -y libibverbs-utils " +
+		"|| true\n")
 	b.WriteString("  - modprobe -a ib_uverbs rdma_ucm || true\n")
 	if len(links) > 1 {
 		b.WriteString("  - sysctl --system\n")
@@ -276,8 +301,10 @@ func (v *view) userData(node string, links []link) string {
 
 // gidScript returns the program that finds GIDs.
 func (v *view) gidScript() []byte {
-	return slices.Concat([]byte("#!/bin/sh\n"), []byte(v.header("Finds the RoCE v2 GID of an address.")), []byte(shellPart("gid")))
+	return slices.Concat([]byte("#!/bin/sh\n"), []byte(v.header("Finds the RoCE v2 GID of an address.")),
+		[]byte(shellPart("gid")))
 }
 
-// yamlQuote returns s as a text in double quotes. Go's escapes are all known to YAML 1.2 (section 5.7); bytes that are no UTF-8 become spaces before.
+// yamlQuote returns s as a text in double quotes. Go's escapes are all known to YAML 1.2 (section
+// 5.7); bytes that are no UTF-8 become spaces before.
 func yamlQuote(s string) string { return strconv.Quote(oneLine(s)) }

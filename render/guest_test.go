@@ -20,7 +20,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The keys of netplan that are used here; strict decoding refuses any other (https://netplan.readthedocs.io/en/stable/netplan-yaml/).
+// The keys of netplan that are used here; strict decoding refuses any other
+// (https://netplan.readthedocs.io/en/stable/netplan-yaml/).
 type netplanFile struct {
 	Network netplanBody `yaml:"network"`
 }
@@ -74,12 +75,14 @@ func TestGuestNetworksAreWhatThePlanSays(t *testing.T) {
 			dir := "guests/" + n.Name + "/"
 			file := decodeYAML[netplanFile](t, all[dir+"60-rackless.yaml"].Data).Network
 			seed := decodeYAML[netplanBody](t, all[dir+"network-config"].Data)
-			if file.Version != 2 || seed.Version != 2 || len(file.Ethernets) != len(n.NICs) || len(seed.Ethernets) != len(n.NICs)+1 {
+			if file.Version != 2 || seed.Version != 2 || len(file.Ethernets) != len(n.NICs) ||
+				len(seed.Ethernets) != len(n.NICs)+1 {
 				t.Fatalf("%s/%s: %+v %+v", c.name, n.Name, file, seed)
 			}
 			management := seed.Ethernets["rackless-management"]
 			if !management.DHCP4 || !strings.Contains(string(all[DomainPath(n.Name)].Data), management.Match.MAC) {
-				t.Errorf("%s/%s: management by %q, which the domain does not have", c.name, n.Name, management.Match.MAC)
+				t.Errorf("%s/%s: management by %q, which the domain does not have", c.name, n.Name,
+					management.Match.MAC)
 			}
 			for _, nic := range n.NICs {
 				l := file.Ethernets["rackless-"+nic.Name]
@@ -89,7 +92,8 @@ func TestGuestNetworksAreWhatThePlanSays(t *testing.T) {
 				if (l.Match.MAC == "") == (l.Match.Driver == "") {
 					t.Errorf("%s/%s: %s is found by %+v", c.name, n.Name, nic.Name, l.Match)
 				}
-				if l.MTU != in.Lab.Fabric.MTU || len(l.Addresses) != 1 || l.Addresses[0] != nic.Addr.String() || l.DHCP4 || l.DHCP6 || l.AcceptRA == nil || *l.AcceptRA || !l.Optional {
+				if l.MTU != in.Lab.Fabric.MTU || len(l.Addresses) != 1 || l.Addresses[0] != nic.Addr.String() ||
+					l.DHCP4 || l.DHCP6 || l.AcceptRA == nil || *l.AcceptRA || !l.Optional {
 					t.Errorf("%s/%s: %s is %+v", c.name, n.Name, nic.Name, l)
 				}
 			}
@@ -118,7 +122,9 @@ func TestUserDataIsCloudConfig(t *testing.T) {
 		t.Errorf("rackless-gid (-want +got):\n%s", diff)
 	}
 	for path, want := range map[string]string{
-		"/etc/sysctl.d/90-rackless.conf": "net.ipv4.conf.all.arp_ignore = 1", "/etc/hosts": "10.0.0.8 vm07\n10.0.1.8 vm07-eth1\n", "/etc/security/limits.d/90-rackless.conf": "memlock unlimited",
+		"/etc/sysctl.d/90-rackless.conf":          "net.ipv4.conf.all.arp_ignore = 1",
+		"/etc/hosts":                              "10.0.0.8 vm07\n10.0.1.8 vm07-eth1\n",
+		"/etc/security/limits.d/90-rackless.conf": "memlock unlimited",
 	} {
 		if !strings.Contains(files[path], want) {
 			t.Errorf("%s has %q; want %q in it", path, files[path], want)
@@ -183,8 +189,10 @@ func TestNetworkManagerConnections(t *testing.T) {
 	all := render(t, hostEPYC(t))
 	a := all["guests/vm01/rackless-eth0.nmconnection"]
 	want := map[string]string{
-		"connection.id": "rackless-eth0", "connection.type": "ethernet", "ethernet.mtu": "4200", "match.driver": "mlx5_core;",
-		"ipv4.method": "manual", "ipv4.address1": "10.0.0.2/24", "ipv4.never-default": "true", "ipv6.method": "link-local",
+		"connection.id": "rackless-eth0", "connection.type": "ethernet", "ethernet.mtu": "4200",
+		"match.driver": "mlx5_core;",
+		"ipv4.method":  "manual", "ipv4.address1": "10.0.0.2/24", "ipv4.never-default": "true",
+		"ipv6.method": "link-local",
 	}
 	if diff := cmp.Diff(want, parseKeyfile(t, a.Data)); diff != "" {
 		t.Error(diff)
@@ -206,14 +214,18 @@ func TestAPortIsFoundByWhatIsSureToBeItsOwn(t *testing.T) {
 		wantMAC     string
 		wantDriver  string
 	}{
-		{"a whole NIC by the address that the host shows", "b8:3f:d2:01:02:03", "", nicCard, nil, "b8:3f:d2:01:02:03", ""},
+		{"a whole NIC by the address that the host shows", "b8:3f:d2:01:02:03", "", nicCard, nil, "b8:3f:d2:01:02:03",
+			""},
 		{"a stand-in of a snapshot is no address", "02:00:00:00:00:07", "", nicCard, nil, "", "mlx5_core"},
 		{"a member of a bond shows the bond's address", "b8:3f:d2:01:02:03", "bond0", nicCard, nil, "", "mlx5_core"},
 		{"no address at all", "", "", nicCard, nil, "", "mlx5_core"},
 		{"zeros", "00:00:00:00:00:00", "", nicCard, nil, "", "mlx5_core"},
-		{"two functions of one driver and no address: neither", "", "", plan.NodeDevice{ID: "0000:41:00.0", Kind: plan.KindNIC, Functions: []string{"0000:41:00.0", "0000:41:00.1"}}, nil, "", ""},
-		{"a virtual function of the same driver beside it: neither", "", "", nicCard, []plan.NodeDevice{{ID: "0000:41:00.1", Kind: plan.KindVF, VF: new(0)}}, "", ""},
-		{"a virtual function by the plan's", "b8:3f:d2:01:02:03", "", plan.NodeDevice{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(2)}, nil, "52:54:00:00:00:01", ""},
+		{"two functions of one driver and no address: neither", "", "", plan.NodeDevice{ID: "0000:41:00.0",
+			Kind: plan.KindNIC, Functions: []string{"0000:41:00.0", "0000:41:00.1"}}, nil, "", ""},
+		{"a virtual function of the same driver beside it: neither", "", "", nicCard,
+			[]plan.NodeDevice{{ID: "0000:41:00.1", Kind: plan.KindVF, VF: new(0)}}, "", ""},
+		{"a virtual function by the plan's", "b8:3f:d2:01:02:03", "", plan.NodeDevice{ID: "0000:41:00.0",
+			Kind: plan.KindVF, VF: new(2)}, nil, "52:54:00:00:00:01", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,8 +235,10 @@ func TestAPortIsFoundByWhatIsSureToBeItsOwn(t *testing.T) {
 				addNIC(t, h, a, "enp65s0f"+a[11:], tt.mac, 25_000, 0)
 			}
 			h.NICs[0].Ports[0].Master = tt.master
-			n := plan.Node{Name: "vm", Cards: append([]plan.NodeDevice{tt.card}, tt.more...), NICs: []lab.NIC{{Name: "eth0", MAC: "52:54:00:00:00:01", Addr: netip.MustParsePrefix("10.0.0.1/24")}}}
-			v, err := newView(Input{Plan: &plan.Plan{Nodes: []plan.Node{n}}, Lab: &lab.Lab{Fabric: lab.Fabric{MTU: 4200}}, Host: h})
+			n := plan.Node{Name: "vm", Cards: append([]plan.NodeDevice{tt.card}, tt.more...),
+				NICs: []lab.NIC{{Name: "eth0", MAC: "52:54:00:00:00:01", Addr: netip.MustParsePrefix("10.0.0.1/24")}}}
+			v, err := newView(Input{Plan: &plan.Plan{Nodes: []plan.Node{n}},
+				Lab: &lab.Lab{Fabric: lab.Fabric{MTU: 4200}}, Host: h})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +257,8 @@ func TestAPortIsFoundByWhatIsSureToBeItsOwn(t *testing.T) {
 
 func TestAnEmulatedNICIsFoundByThePlansAddress(t *testing.T) {
 	t.Parallel()
-	n := plan.Node{Name: "vm", NICs: []lab.NIC{{Name: "eth0", MAC: "52:54:00:AB:00:01", Addr: netip.MustParsePrefix("10.0.0.1/24")}}}
+	n := plan.Node{Name: "vm", NICs: []lab.NIC{{Name: "eth0", MAC: "52:54:00:AB:00:01",
+		Addr: netip.MustParsePrefix("10.0.0.1/24")}}}
 	v, err := newView(Input{Plan: &plan.Plan{Nodes: []plan.Node{n}}, Lab: &lab.Lab{}})
 	if err != nil {
 		t.Fatal(err)

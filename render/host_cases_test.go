@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// withLab gives an input its lab, with the names and addresses of the ports, and the kernel arguments and pages that follow from its nodes.
+// withLab gives an input its lab, with the names and addresses of the ports, and the kernel
+// arguments and pages that follow from its nodes.
 func withLab(t testing.TB, in Input, file string) Input {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(file))
@@ -30,7 +31,8 @@ func withLab(t testing.TB, in Input, file string) Input {
 		}
 	}
 	p := in.Plan
-	p.Hugepages, p.VFs, p.Terms, p.Decisions, p.Advice, p.Notes = []plan.Hugepages{}, []plan.PFCount{}, []plan.Term{}, []plan.Decision{}, []plan.Advice{}, []string{}
+	p.Hugepages, p.VFs, p.Terms, p.Decisions, p.Advice, p.Notes = []plan.Hugepages{}, []plan.PFCount{}, []plan.Term{},
+		[]plan.Decision{}, []plan.Advice{}, []string{}
 	counts := ""
 	for node := range 8 {
 		if pages[node] > 0 {
@@ -46,13 +48,15 @@ func withLab(t testing.TB, in Input, file string) Input {
 	p.Housekeeping.CPUs = in.Host.CPUs.Online.Difference(v.given)
 	p.KernelArgs = []string{"iommu=pt", "isolcpus=managed_irq,domain," + list, "nohz_full=" + list, "rcu_nocbs=" + list}
 	p.KernelWhy = []string{
-		"devices that the host keeps are not slowed down by the IOMMU", "nothing of the host is scheduled on the CPUs of the lab nodes, nor its managed interrupts",
+		"devices that the host keeps are not slowed down by the IOMMU",
+		"nothing of the host is scheduled on the CPUs of the lab nodes, nor its managed interrupts",
 		"no timer tick while a virtual CPU runs alone", "the kernel's callbacks run on housekeeping CPUs",
 	}
 	if counts != "" {
 		size := map[uint64]string{gib: "1G", 2 * mib: "2M"}[page]
 		p.KernelArgs = append(p.KernelArgs, "hugepagesz="+size, "hugepages="+counts[1:])
-		p.KernelWhy = append(p.KernelWhy, "the size of the pages that are set aside next", "pages are set aside while memory is still in one piece")
+		p.KernelWhy = append(p.KernelWhy, "the size of the pages that are set aside next",
+			"pages are set aside while memory is still in one piece")
 	}
 	return in
 }
@@ -67,9 +71,11 @@ func hostCases() []hostCase {
 	return []hostCase{{"epyc-pair", hostEPYC}, {"h20-vfs", hostH20}, {"r740-vf", hostR740}}
 }
 
-// hostEPYC is the lab with two nodes on a workstation: whole NICs, their addresses not known, and a kernel that was started for a plan made by hand.
+// hostEPYC is the lab with two nodes on a workstation: whole NICs, their addresses not known, and a
+// kernel that was started for a plan made by hand.
 func hostEPYC(t testing.TB) Input {
-	return withLab(t, epycPair(t), "name: epyc-pair\nworkload: rdma-latency\nnodes:\n  vm: {count: 2, cpus: 28, memory: 32GiB, gpus: 1}\n")
+	return withLab(t, epycPair(t), "name: epyc-pair\nworkload: rdma-latency\nnodes:\n  vm: {count: 2, cpus: 28, "+
+		"memory: 32GiB, gpus: 1}\n")
 }
 
 // dualSocket returns a host with two sockets of cores cores with two threads, numbered as Intel's are.
@@ -79,14 +85,17 @@ func dualSocket(cores int) *topology.Host {
 	h.CPUs = topology.CPUStates{Online: topology.CPURange(0, 4*cores-1), SMT: "on"}
 	enabled := true
 	h.IOMMU.Enabled = &enabled
-	h.Kernel = topology.Kernel{Release: "6.8.0-45-generic", Cmdline: new("BOOT_IMAGE=/vmlinuz root=/dev/sda2 ro quiet isolcpus=2-5 hugepagesz=2M hugepages=512")}
+	h.Kernel = topology.Kernel{Release: "6.8.0-45-generic",
+		Cmdline: new("BOOT_IMAGE=/vmlinuz root=/dev/sda2 ro quiet isolcpus=2-5 hugepagesz=2M hugepages=512")}
 	for s := range 2 {
 		first := s * cores
 		cpus := topology.CPURange(first, first+cores-1).Union(topology.CPURange(first+2*cores, first+3*cores-1))
-		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: s, CPUs: cpus, Distances: [][]int{{10, 21}, {21, 10}}[s]})
+		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: s, CPUs: cpus, Distances: [][]int{{10, 21},
+			{21, 10}}[s]})
 		h.Packages = append(h.Packages, topology.Package{ID: s, CPUs: cpus})
 		for c := first; c < first+cores; c++ {
-			h.Cores = append(h.Cores, topology.Core{ID: c, Package: new(s), NUMANode: new(s), CPUs: topology.CPUs(c, c+2*cores)})
+			h.Cores = append(h.Cores, topology.Core{ID: c, Package: new(s), NUMANode: new(s),
+				CPUs: topology.CPUs(c, c+2*cores)})
 		}
 	}
 	return h
@@ -98,15 +107,18 @@ func addNIC(t testing.TB, h *topology.Host, address, netdev, mac string, mbps in
 	a := addr(t, address)
 	s := &topology.SRIOV{Total: new(16), Enabled: new(0), Offset: new(2), Stride: new(1), VFs: []topology.VF{}}
 	h.PCI = append(h.PCI, topology.PCIDevice{
-		Address: a, Class: new(topology.ID24(0x020000)), Vendor: new(topology.ID16(0x15b3)), Device: new(topology.ID16(0x1021)), Driver: "mlx5_core", SRIOV: s,
+		Address: a, Class: new(topology.ID24(0x020000)), Vendor: new(topology.ID16(0x15b3)),
+		Device: new(topology.ID16(0x1021)), Driver: "mlx5_core", SRIOV: s,
 	})
 	h.NICs = append(h.NICs, topology.NIC{
-		Address: &a, Netdevs: []string{netdev}, RDMA: []string{"mlx5_0"}, Driver: "mlx5_core", SRIOV: s, SpeedMbps: &mbps, NUMANode: &node,
+		Address: &a, Netdevs: []string{netdev}, RDMA: []string{"mlx5_0"}, Driver: "mlx5_core", SRIOV: s,
+		SpeedMbps: &mbps, NUMANode: &node,
 		Ports: []topology.Netdev{{Name: netdev, MAC: mac, DevPort: new(0)}},
 	})
 }
 
-// hostH20 is a server with eight GPUs: each lab node has one, and a virtual function of a NIC of its socket. One node has a whole NIC besides.
+// hostH20 is a server with eight GPUs: each lab node has one, and a virtual function of a NIC of
+// its socket. One node has a whole NIC besides.
 func hostH20(t testing.TB) Input {
 	h := dualSocket(48)
 	h.System.Product, h.System.CPUModel = "8-GPU server", "Intel(R) Xeon(R) Platinum 8469C"
@@ -119,7 +131,8 @@ func hostH20(t testing.TB) Input {
 		s := i / 4
 		gpu := fmt.Sprintf("0000:%02x:00.0", []int{0x08, 0x0e, 0x1c, 0x2a, 0x87, 0x8d, 0x9b, 0xa8}[i])
 		h.PCI = append(h.PCI, topology.PCIDevice{
-			Address: addr(t, gpu), Class: new(topology.ID24(0x030200)), Vendor: new(topology.ID16(0x10de)), Device: new(topology.ID16(0x2329)), Driver: "nvidia",
+			Address: addr(t, gpu), Class: new(topology.ID24(0x030200)), Vendor: new(topology.ID16(0x10de)),
+			Device: new(topology.ID16(0x2329)), Driver: "nvidia",
 			BARs: []topology.BAR{{Index: 2, SizeBytes: 128 * gib, Bits64: true, Prefetchable: true}},
 		})
 		pf := []string{"0000:12:00.0", "0000:91:00.0"}[s]
@@ -132,7 +145,8 @@ func hostH20(t testing.TB) Input {
 		given[s]++
 		first := 48*s + 1 + 10*(i%4)
 		shapes = append(shapes, shape{
-			name: fmt.Sprintf("vm%02d", i), threads: 2, page: gib, house: []int{48 * s, 48*s + 96}, nics: nics, cards: cards,
+			name: fmt.Sprintf("vm%02d", i), threads: 2, page: gib, house: []int{48 * s, 48*s + 96}, nics: nics,
+			cards: cards,
 			cells: [][]home{{{s, siblings(first, first+9, 96), 64 * gib}}}, flat: true,
 		})
 	}
@@ -157,6 +171,7 @@ func hostR740(t testing.TB) Input {
 	}), "name: r740\nworkload: cpu-bandwidth\nfabric: {mtu: 9000}\nnodes:\n  vm: {cpus: 44, memory: 144GiB}\n")
 	in.Plan.VFs = []plan.PFCount{{PF: "0000:3b:00.0", Count: 4, Lab: 1}}
 	in.Plan.KernelArgs = append([]string{"intel_iommu=on"}, in.Plan.KernelArgs...)
-	in.Plan.KernelWhy = append([]string{"the IOMMU of Intel is off unless the kernel was built otherwise"}, in.Plan.KernelWhy...)
+	in.Plan.KernelWhy = append([]string{"the IOMMU of Intel is off unless the kernel was built otherwise"},
+		in.Plan.KernelWhy...)
 	return in
 }

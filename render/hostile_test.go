@@ -11,12 +11,15 @@ import (
 // hostile is text that would do harm wherever it is taken for more than text.
 func hostile() []string {
 	return []string{
-		"$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "x\ntouch pwned\n", "x\r\ntouch pwned", "%n%%\\", "-->\n# x", "a: b\n- c", "{{.}}", "EOF\ntouch pwned\nEOF\n",
-		"\u2028touch pwned", "*/ ?[a]", "-rf /", "../../etc/passwd", strings.Repeat("x", 300), "\xff\xfe", "| a |", "#", "",
+		"$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "x\ntouch pwned\n",
+		"x\r\ntouch pwned", "%n%%\\", "-->\n# x", "a: b\n- c", "{{.}}", "EOF\ntouch pwned\nEOF\n",
+		"\u2028touch pwned", "*/ ?[a]", "-rf /", "../../etc/passwd", strings.Repeat("x", 300), "\xff\xfe", "| a |", "#",
+		"",
 	}
 }
 
-// FuzzHostileTextStaysText puts text into everything that comes from files of others, and looks whether what comes out is still what it was.
+// FuzzHostileTextStaysText puts text into everything that comes from files of others, and looks
+// whether what comes out is still what it was.
 func FuzzHostileTextStaysText(f *testing.F) {
 	for _, s := range hostile() {
 		f.Add(s)
@@ -55,7 +58,8 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			}
 			// Whatever came in has its line breaks taken away, so a line that begins with the harm was made by it.
 			for line := range strings.Lines(string(a.Data)) {
-				if line == "touch pwned\n" || strings.HasPrefix(line, "touch pwned") && !strings.HasSuffix(a.Path, ".md") {
+				if line == "touch pwned\n" || strings.HasPrefix(line, "touch pwned") && !strings.HasSuffix(a.Path,
+					".md") {
 					t.Fatalf("%s has the line %q", a.Path, line)
 				}
 			}

@@ -18,20 +18,26 @@ func (v *view) kernel() []Artifact {
 	vars := []shellVar{
 		{"lab", v.lab, ""},
 		{"args", strings.Join(v.plan.KernelArgs, " "), v.kernelWhy()},
-		{"keys", strings.Join(cmdline.Keys(v.plan.KernelArgs), " "), "What they set. Other values of the same go, and come back with undo."},
+		{"keys", strings.Join(cmdline.Keys(v.plan.KernelArgs), " "),
+			"What they set. Other values of the same go, and come back with undo."},
 		{"limit", fmt.Sprint(cmdline.Limit(v.host.System.Arch)), "COMMAND_LINE_SIZE of this architecture."},
 	}
 	script := func(name, what string, extra ...shellVar) Artifact {
-		return program("kernel/"+name+".sh", shellScript(v.made, what, append(vars, extra...), "prologue", "kernel", name, "kernel_dispatch"))
+		return program("kernel/"+name+".sh", shellScript(v.made, what, append(vars, extra...), "prologue", "kernel",
+			name, "kernel_dispatch"))
 	}
-	const usage = " apply changes nothing but the boot loader's settings, undo takes that back, and show says what the running kernel was started with."
+	const usage = " apply changes nothing but the boot loader's settings, undo takes that back, and show says what " +
+		"the running kernel was started with."
 	return []Artifact{
 		text("kernel/cmdline.txt", v.cmdline()),
-		script("grubby", "Kernel arguments by grubby: Fedora, RHEL and its relatives, with entries in /boot/loader/entries."+usage),
+		script("grubby", "Kernel arguments by grubby: Fedora, RHEL and its relatives, with entries in "+
+			"/boot/loader/entries."+usage),
 		text("kernel/grub.cfg", v.grubSnippet()),
-		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and without grubby."+usage,
+		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and "+
+			"without grubby."+usage,
 			shellVar{"file", v.kernelSnippet(), "The name of grub.cfg in /etc/default/grub.d."}),
-		script("systemd-boot", "Kernel arguments for systemd-boot, by kernel-install and /etc/kernel/cmdline, or by kernelstub where that is there."+usage),
+		script("systemd-boot", "Kernel arguments for systemd-boot, by kernel-install and /etc/kernel/cmdline, or by "+
+			"kernelstub where that is there."+usage),
 		script("rpm-ostree", "Kernel arguments for Fedora CoreOS, Silverblue and others with rpm-ostree."+usage),
 	}
 }
@@ -51,7 +57,8 @@ func (v *view) kernelWhy() string {
 }
 
 func (v *view) cmdline() string {
-	return v.header("The kernel arguments of the plan, for whatever boot loader has no script here: the last line, appended to the kernel's command line. "+
+	return v.header("The kernel arguments of the plan, for whatever boot loader has no script here: the last line, "+
+		"appended to the kernel's command line. "+
 		"Take other values of the same arguments off it: of two isolcpus= the kernel takes the first.") +
 		comment("# ", v.kernelWhy()) + v.kernelNotes("# ") + strings.Join(v.plan.KernelArgs, " ") + "\n"
 }
@@ -73,28 +80,34 @@ func (v *view) kernelRemarks() []string {
 		value, ok := strings.CutPrefix(arg, "hugepages=")
 		perNode = perNode || ok && strings.Contains(value, ":")
 	}
-	// Linux 5.16: "hugetlb: add hugetlb node format to the hugepages parameter" (Documentation/admin-guide/kernel-parameters.txt).
+	// Linux 5.16: "hugetlb: add hugetlb node format to the hugepages parameter"
+	// (Documentation/admin-guide/kernel-parameters.txt).
 	if perNode {
-		const old = "The kernel reads hugepages=NODE:COUNT from Linux 5.16 on; an earlier one sets no pages aside, and then " +
+		const old = "The kernel reads hugepages=NODE:COUNT from Linux 5.16 on; an earlier one sets no pages aside, " +
+			"and then " +
 			"libexec/hugepages.sh has to find them after the boot."
 		switch older, known := kernelOlder(v.host.Kernel.Release, 5, 16); {
 		case !known:
 			notes = append(notes, old)
 		case older:
-			notes = append(notes, old+" This host runs "+oneLine(v.host.Kernel.Release)+", unless its distribution has brought that back.")
+			notes = append(notes, old+" This host runs "+oneLine(v.host.Kernel.Release)+
+				", unless its distribution has brought that back.")
 		}
 	}
 	for _, arg := range v.plan.KernelArgs {
 		if set, ok := cmdline.NohzFull(arg); ok && set.Contains(cmdline.BootCPU) {
-			notes = append(notes, "CPU 0 is among those of the lab nodes. The kernel keeps time on the CPU that it was started on, takes that one off nohz_full by itself, and says so in dmesg.")
+			notes = append(notes, "CPU 0 is among those of the lab nodes. The kernel keeps time on the CPU that it "+
+				"was started on, takes that one off nohz_full by itself, and says so in dmesg.")
 		}
 	}
 	if line := v.host.Kernel.Cmdline; line != nil {
 		if gone := cmdline.Replaced(*line, v.plan.KernelArgs); len(gone) > 0 {
-			notes = append(notes, "The host was started with "+oneLine(strings.Join(gone, " "))+": the scripts replace that.")
+			notes = append(notes, "The host was started with "+oneLine(strings.Join(gone, " "))+
+				": the scripts replace that.")
 		}
 		if n := len(*line) + 1 + len(strings.Join(v.plan.KernelArgs, " ")); n >= cmdline.Limit(v.host.System.Arch) {
-			notes = append(notes, fmt.Sprintf("With what the host is started with today the command line would have up to %d characters, and the kernel reads %d.",
+			notes = append(notes, fmt.Sprintf("With what the host is started with today the command line would have "+
+				"up to %d characters, and the kernel reads %d.",
 				n, cmdline.Limit(v.host.System.Arch)-1))
 		}
 	}
@@ -112,8 +125,10 @@ func kernelOlder(release string, major, minor int) (older, known bool) {
 
 // grubSnippet is sourced by grub-mkconfig, which is a shell script.
 func (v *view) grubSnippet() string {
-	return v.header("For GRUB, to be read after the other settings: copy it to /etc/default/grub.d/"+v.kernelSnippet()+" and run update-grub (Debian, Ubuntu). "+
-		"Where grub-mkconfig does not read that folder, source it at the end of /etc/default/grub and run grub2-mkconfig -o /boot/grub2/grub.cfg. "+
+	return v.header("For GRUB, to be read after the other settings: copy it to /etc/default/grub.d/"+v.kernelSnippet()+
+		" and run update-grub (Debian, Ubuntu). "+
+		"Where grub-mkconfig does not read that folder, source it at the end of /etc/default/grub and run "+
+		"grub2-mkconfig -o /boot/grub2/grub.cfg. "+
 		"grub.sh does either. Undo: remove it, and run the same again.") +
 		comment("# ", v.kernelWhy()) + v.kernelNotes("# ") +
 		"\n" + cmdline.GRUBSnippet(v.plan.KernelArgs)

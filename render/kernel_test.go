@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61 hugepagesz=1G hugepages=0:16,1:16,2:16,3:16"
+const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61 " +
+	"hugepagesz=1G hugepages=0:16,1:16,2:16,3:16"
 
 func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 	t.Parallel()
@@ -21,15 +22,18 @@ func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 		{"others stay", "console=ttyS0", "quiet splash", "console=ttyS0 " + epycArgs, "quiet splash"},
 		{"other values go", "iommu=on isolcpus=2-5 ro", "quiet nohz_full=1", "ro " + epycArgs, "quiet"},
 		{"the same values are not there twice", epycArgs, "", epycArgs, ""},
-		{"pages of another size stay with their count", "hugepagesz=2M hugepages=512 hugepagesz=1G hugepages=64", "", "hugepagesz=2M hugepages=512 " + epycArgs, ""},
-		{"names that only end alike stay", "intel_iommu=on amd_iommu=on default_hugepagesz=1G", "", "intel_iommu=on amd_iommu=on default_hugepagesz=1G " + epycArgs, ""},
+		{"pages of another size stay with their count", "hugepagesz=2M hugepages=512 hugepagesz=1G hugepages=64", "",
+			"hugepagesz=2M hugepages=512 " + epycArgs, ""},
+		{"names that only end alike stay", "intel_iommu=on amd_iommu=on default_hugepagesz=1G", "",
+			"intel_iommu=on amd_iommu=on default_hugepagesz=1G " + epycArgs, ""},
 		{"a pattern is no pattern", "a=* [b]", "", "a=* [b] " + epycArgs, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			// Twice: grub-mkconfig may read it by two ways.
-			script := "set -e\nGRUB_CMDLINE_LINUX=" + shellQuote(tt.linux) + "\nGRUB_CMDLINE_LINUX_DEFAULT=" + shellQuote(tt.fallback) + "\n" +
+			script := "set -e\nGRUB_CMDLINE_LINUX=" + shellQuote(tt.linux) + "\nGRUB_CMDLINE_LINUX_DEFAULT=" +
+				shellQuote(tt.fallback) + "\n" +
 				snippet + snippet + `printf '%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"`
 			out, err := exec.Command(sh, "-c", script).CombinedOutput()
 			if want := tt.wantLinux + "|" + tt.wantDef; err != nil || string(out) != want {
@@ -73,7 +77,8 @@ func TestGRUBIsSetAndSetBack(t *testing.T) {
 		r.want(map[string]string{"etc/default/grub": want})
 		r.mustRun(script, "undo")
 		r.want(map[string]string{"etc/default/grub": defaults, "etc/default/grub.d/rackless-epyc-pair.cfg": ""})
-		if log := r.read("log"); snippets && !strings.Contains(log, "update-grub") || !snippets && !strings.Contains(log, "grub2-mkconfig -o "+r.path("boot/grub2/grub.cfg")) {
+		if log := r.read("log"); snippets && !strings.Contains(log, "update-grub") || !snippets &&
+			!strings.Contains(log, "grub2-mkconfig -o "+r.path("boot/grub2/grub.cfg")) {
 			t.Errorf("the boot loader's file was not made again:\n%s", log)
 		}
 	}
@@ -178,7 +183,8 @@ func TestSystemdBootIsSetAndSetBack(t *testing.T) {
 			r.mustRun(script, "apply")
 			r.want(map[string]string{"etc/kernel/cmdline": want})
 		}
-		for _, call := range []string{"kernel-install add 6.8.0 " + r.path("usr/lib/modules/6.8.0/vmlinuz"), "kernel-install add 6.1.0 " + r.path("boot/vmlinuz-6.1.0")} {
+		for _, call := range []string{"kernel-install add 6.8.0 " + r.path("usr/lib/modules/6.8.0/vmlinuz"),
+			"kernel-install add 6.1.0 " + r.path("boot/vmlinuz-6.1.0")} {
 			if !strings.Contains(r.read("log"), call) {
 				t.Errorf("no %q in\n%s", call, r.read("log"))
 			}
@@ -198,7 +204,8 @@ func TestShowSaysWhatIsInForce(t *testing.T) {
 	script := hostScript(t, hostEPYC(t), "kernel/grub.sh")
 	r.write("proc/cmdline", "ro iommu=pt isolcpus=2-29")
 	out, err := r.run(script, "show")
-	if err == nil || !strings.Contains(out, "in force  iommu=pt\n") || !strings.Contains(out, "missing   nohz_full=2-29,34-61\n") {
+	if err == nil || !strings.Contains(out, "in force  iommu=pt\n") ||
+		!strings.Contains(out, "missing   nohz_full=2-29,34-61\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	r.write("proc/cmdline", "ro "+epycArgs)
@@ -213,7 +220,8 @@ func TestWithoutArgumentsThereAreNoKernelFiles(t *testing.T) {
 		if strings.HasPrefix(name, "kernel/") {
 			t.Errorf("%s is there", name)
 		}
-		if name == "README.md" && (strings.Contains(string(a.Data), "kernel/") || !strings.Contains(string(a.Data), "Nothing here needs a reboot") ||
+		if name == "README.md" && (strings.Contains(string(a.Data), "kernel/") || !strings.Contains(string(a.Data),
+			"Nothing here needs a reboot") ||
 			!strings.Contains(string(a.Data), "rackless-epyc-pair-cpuset.service")) {
 			t.Errorf("README without kernel arguments:\n%s", a.Data)
 		}
@@ -222,7 +230,8 @@ func TestWithoutArgumentsThereAreNoKernelFiles(t *testing.T) {
 
 func TestKernelReleasesAreCompared(t *testing.T) {
 	t.Parallel()
-	for release, want := range map[string][2]bool{"6.8.0-45-generic": {false, true}, "5.16.0": {false, true}, "5.15.0": {true, true}, "4.18.0-553.el8": {true, true}, "": {false, false}, "x": {false, false}} {
+	for release, want := range map[string][2]bool{"6.8.0-45-generic": {false, true}, "5.16.0": {false, true},
+		"5.15.0": {true, true}, "4.18.0-553.el8": {true, true}, "": {false, false}, "x": {false, false}} {
 		if older, known := kernelOlder(release, 5, 16); older != want[0] || known != want[1] {
 			t.Errorf("kernelOlder(%q) = %v, %v", release, older, known)
 		}
@@ -234,7 +243,8 @@ func TestTheBootCPUKeepsItsTick(t *testing.T) {
 	in := hostEPYC(t)
 	in.Plan.KernelArgs[2] = "nohz_full=0-3,32"
 	page := string(render(t, in)["README.md"].Data)
-	for _, want := range []string{"cat /sys/devices/system/cpu/nohz_full        # 1-3,32\n", "takes that one off nohz_full by itself"} {
+	for _, want := range []string{"cat /sys/devices/system/cpu/nohz_full        # 1-3,32\n",
+		"takes that one off nohz_full by itself"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

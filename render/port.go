@@ -11,10 +11,12 @@ import (
 // A Port is a network port of a lab node as its guest finds it.
 type Port struct {
 	lab.NIC
-	// Path is where the guest has the NIC: its directory below /sys/devices, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers
-	// the bus at the *, all else follows from the domain. Empty where the port is no device of the host.
+	// Path is where the guest has the NIC: its directory below /sys/devices, e.g.
+	// "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers the bus at the *, all
+	// else follows from the domain. Empty where the port is no device of the host.
 	Path string
-	// OwnMAC is set where the port keeps the address that is burned in, whatever the lab says: a NIC that is passed through as a whole.
+	// OwnMAC is set where the port keeps the address that is burned in, whatever the lab says: a
+	// NIC that is passed through as a whole.
 	OwnMAC bool
 }
 
@@ -68,8 +70,8 @@ func (m *machine) ports(n *plan.Node) ([]Port, error) {
 	return ports, nil
 }
 
-// path returns the directory of a root port below /sys/devices. Root ports are on root buses, whose numbers the domain says: 0, and those of the
-// expander buses.
+// path returns the directory of a root port below /sys/devices. Root ports are on root buses, whose
+// numbers the domain says: 0, and those of the expander buses.
 func (t *tree) path(port int) string {
 	a := t.controllers[port].Address
 	root := 0

@@ -28,23 +28,31 @@ func TestPortsAreWhereTheGuestFindsThem(t *testing.T) {
 		node string
 		want []string
 	}{
-		{"a NIC on an expander bus", epycPair(t), "vm00", []string{"eth0 pci0000:90/0000:90:00.0/0000:*:00.0 keeps its own MAC"}},
+		{"a NIC on an expander bus", epycPair(t), "vm00",
+			[]string{"eth0 pci0000:90/0000:90:00.0/0000:*:00.0 keeps its own MAC"}},
 		{"two NICs on two of them", h20(t), "node00", []string{
-			"eth0 pci0000:20/0000:20:00.2/0000:*:00.0 keeps its own MAC", "eth1 pci0000:90/0000:90:00.2/0000:*:00.0 keeps its own MAC",
+			"eth0 pci0000:20/0000:20:00.2/0000:*:00.0 keeps its own MAC",
+			"eth1 pci0000:90/0000:90:00.2/0000:*:00.0 keeps its own MAC",
 		}},
 		{"a virtual function", r740(t), "vm", []string{"eth0 pci0000:20/0000:20:00.0/0000:*:00.0"}},
-		{"functions of one card", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 2, cells: [][]home{{{0, span(1, 2), gib}}},
+		{"functions of one card", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 2,
+			cells: [][]home{{{0, span(1, 2), gib}}},
 			cards: append(cards("nic", "0000:41:00.0"), cards("nic", "0000:41:00.1")...)}), "vm",
-			[]string{"eth0 pci0000:00/0000:00:02.0/0000:*:00.0 keeps its own MAC", "eth1 pci0000:00/0000:00:02.0/0000:*:00.1 keeps its own MAC"}},
-		{"more NICs than functions of a slot", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 9, cells: [][]home{{{0, span(1, 2), gib}}},
-			cards: cards("nic", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0", "0000:09:00.1")}), "vm",
+			[]string{"eth0 pci0000:00/0000:00:02.0/0000:*:00.0 keeps its own MAC",
+				"eth1 pci0000:00/0000:00:02.0/0000:*:00.1 keeps its own MAC"}},
+		{"more NICs than functions of a slot", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true,
+			nics: 9, cells: [][]home{{{0, span(1, 2), gib}}},
+			cards: cards("nic", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0",
+				"0000:06:00.0", "0000:07:00.0", "0000:08:00.0", "0000:09:00.1")}), "vm",
 			append(func() (first []string) {
 				for i := range 8 {
-					first = append(first, fmt.Sprintf("eth%d pci0000:00/0000:00:02.%d/0000:*:00.0 keeps its own MAC", i, i))
+					first = append(first, fmt.Sprintf("eth%d pci0000:00/0000:00:02.%d/0000:*:00.0 keeps its own MAC", i,
+						i))
 				}
 				return first
 			}(), "eth8 pci0000:00/0000:00:03.0/0000:*:00.0 keeps its own MAC")},
-		{"an emulated port", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 1, cells: [][]home{{{0, span(1, 2), gib}}}}), "vm",
+		{"an emulated port", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 1,
+			cells: [][]home{{{0, span(1, 2), gib}}}}), "vm",
 			[]string{"eth0 "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,8 +101,10 @@ func TestPortsAgreeWithTheDomain(t *testing.T) {
 				if target := controllers[port.Bus].Target; target != nil {
 					root = *target.BusNr
 				}
-				a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot), Function: uint8(host.Function)}
-				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, uint32(port.Slot), uint32(port.Function), uint32(guest.Slot), uint32(guest.Function))
+				a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot),
+					Function: uint8(host.Function)}
+				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, uint32(port.Slot),
+					uint32(port.Function), uint32(guest.Slot), uint32(guest.Function))
 			}
 			for k := range d.Devices.HostDevs {
 				add(&d.Devices.HostDevs[k].Source.Address, d.Devices.HostDevs[k].Address)
@@ -133,9 +143,14 @@ func TestPortsAgreeWithTheDomain(t *testing.T) {
 
 func TestPortsOfWhatIsNotThere(t *testing.T) {
 	for want, ask := range map[string]func() error{
-		`the plan has no node "vm07"`:  func() error { _, err := Ports(epycPair(t), "vm07"); return err },
-		`ports of node "vm": no plan`:  func() error { _, err := Ports(Input{}, "vm"); return err },
-		`ports of node "vm": no vcpus`: func() error { in := r740(t); in.Plan.Nodes[0].VCPUs = nil; _, err := Ports(in, "vm"); return err },
+		`the plan has no node "vm07"`: func() error { _, err := Ports(epycPair(t), "vm07"); return err },
+		`ports of node "vm": no plan`: func() error { _, err := Ports(Input{}, "vm"); return err },
+		`ports of node "vm": no vcpus`: func() error {
+			in := r740(t)
+			in.Plan.Nodes[0].VCPUs = nil
+			_, err := Ports(in, "vm")
+			return err
+		},
 		`ports of node "vm": lab without a name`: func() error {
 			in := r740(t)
 			in.Plan.Lab = ""
@@ -169,7 +184,8 @@ func TestEmulatedNodesHaveNothingOfKVM(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range emulated {
-			for _, word := range []string{"<domain type='kvm'", "kvm", "host-passthrough", "topoext", "fw_cfg", "maxphysaddr"} {
+			for _, word := range []string{"<domain type='kvm'", "kvm", "host-passthrough", "topoext", "fw_cfg",
+				"maxphysaddr"} {
 				if strings.Contains(string(emulated[i].Data), word) {
 					t.Errorf("%s: %q in a domain without KVM", c.name, word)
 				}

@@ -50,7 +50,8 @@ func (d *page) list(items ...string) {
 	d.b.WriteString("\n")
 }
 
-// readme returns the page that leads through all other files: in which order, what to check after each, and how to get back.
+// readme returns the page that leads through all other files: in which order, what to check after
+// each, and how to get back.
 func (v *view) readme() []byte {
 	d := &page{}
 	d.b.WriteString(mdComment(v.made))
@@ -79,7 +80,8 @@ func (v *view) readmeSummary(d *page) {
 	if !p.Optimal {
 		proof = fmt.Sprintf("the search stopped early (%s); none costs less than %d", mdText(p.Stopped), p.Bound)
 	}
-	d.text("%s. Everything here works without rackless. The plan is for %s and for no other machine. It costs %d: %s. Why it is as it is: plan.json.",
+	d.text("%s. Everything here works without rackless. The plan is for %s and for no other machine. It costs %d: "+
+		"%s. Why it is as it is: plan.json.",
 		strings.TrimSuffix(mdText(v.made), "."), host, p.Cost, proof)
 	d.b.WriteString("| node | virtual CPUs | on host CPUs | memory | devices |\n| --- | --- | --- | --- | --- |\n")
 	for _, n := range p.Nodes {
@@ -93,7 +95,8 @@ func (v *view) readmeSummary(d *page) {
 		if len(devices) == 0 {
 			devices = []string{"none"}
 		}
-		fmt.Fprintf(&d.b, "| %s | %d | %s | %s | %s |\n", mdText(n.Name), len(n.VCPUs), v.cpusOf(&n), strings.Join(memory, ", "), strings.Join(devices, ", "))
+		fmt.Fprintf(&d.b, "| %s | %d | %s | %s | %s |\n", mdText(n.Name), len(n.VCPUs), v.cpusOf(&n),
+			strings.Join(memory, ", "), strings.Join(devices, ", "))
 	}
 	keep := p.Housekeeping.CPUs.String()
 	if keep == "" {
@@ -124,8 +127,10 @@ func (v *view) needsReboot() string {
 
 func (v *view) readmeBefore(d *page) {
 	d.heading("Before anything else")
-	d.text("All commands are for root, in this directory. %s Steps 1 to %d change the host, and each says how to take it back.", v.needsReboot(), v.hostSteps())
-	d.text("Is this the machine that the plan was made for? Numbers of CPUs and addresses of devices are good for it alone, and only while no card has been moved.")
+	d.text("All commands are for root, in this directory. %s Steps 1 to %d change the host, and each says how to "+
+		"take it back.", v.needsReboot(), v.hostSteps())
+	d.text("Is this the machine that the plan was made for? Numbers of CPUs and addresses of devices are good for it " +
+		"alone, and only while no card has been moved.")
 	var lines []string
 	if m := oneLine(v.host.System.CPUModel); m != "" {
 		lines = append(lines, "lscpu | grep 'Model name'          # "+m)
@@ -135,11 +140,13 @@ func (v *view) readmeBefore(d *page) {
 	}
 	for _, a := range v.whole {
 		if dev := v.pci[a]; dev != nil && dev.Vendor != nil && dev.Device != nil {
-			lines = append(lines, fmt.Sprintf("lspci -n -s %s           # %s:%s", a, strings.TrimPrefix(dev.Vendor.String(), "0x"), strings.TrimPrefix(dev.Device.String(), "0x")))
+			lines = append(lines, fmt.Sprintf("lspci -n -s %s           # %s:%s", a,
+				strings.TrimPrefix(dev.Vendor.String(), "0x"), strings.TrimPrefix(dev.Device.String(), "0x")))
 		}
 	}
 	d.code(append(lines, "ls -l /dev/kvm                       # there: KVM works")...)
-	d.text("Programs: QEMU with OVMF, libvirt (`virsh`), `pciutils`, `iproute2`, `psmisc` (for `fuser`, by which the scripts see who uses a device).")
+	d.text("Programs: QEMU with OVMF, libvirt (`virsh`), `pciutils`, `iproute2`, `psmisc` (for `fuser`, by which the " +
+		"scripts see who uses a device).")
 	v.readmeTenants(d)
 }
 
@@ -168,7 +175,8 @@ func (v *view) readmeTenants(d *page) {
 	if len(lines) == 0 {
 		return
 	}
-	d.text("These virtual machines were there before and may run on any CPU, those of the lab nodes too: isolated CPUs do not stop libvirt. Keep them off, and start them again " +
+	d.text("These virtual machines were there before and may run on any CPU, those of the lab nodes too: isolated " +
+		"CPUs do not stop libvirt. Keep them off, and start them again " +
 		"(or add `--live`). Undo: the CPUs that `virsh vcpupin` and `virsh emulatorpin` print now.")
 	d.code(lines...)
 }
@@ -180,7 +188,8 @@ func (v *view) readmeFirmware(d *page) {
 		return
 	}
 	d.text("The NICs. Look first; often nothing has to be changed:")
-	d.code("firmware/nic.sh query", "firmware/nic.sh apply     # takes effect at the card's next reset: the reboot below will do", "firmware/nic.sh undo      # the old values back")
+	d.code("firmware/nic.sh query", "firmware/nic.sh apply     # takes effect at the card's next reset: the reboot "+
+		"below will do", "firmware/nic.sh undo      # the old values back")
 }
 
 // bootLoaders says which script is for whom.
@@ -204,20 +213,24 @@ func (v *view) readmeKernel(d *page) {
 	for _, r := range v.kernelRemarks() {
 		d.text("Note: %s", mdText(r))
 	}
-	d.text("One of these, by the boot loader that the machine has; any other: kernel/cmdline.txt. Each keeps what it replaces, and `undo` in place of `apply` brings it back.")
+	d.text("One of these, by the boot loader that the machine has; any other: kernel/cmdline.txt. Each keeps what it " +
+		"replaces, and `undo` in place of `apply` brings it back.")
 	d.code(bootLoaders, "reboot")
 	d.text("Check:")
-	lines := []string{"kernel/grubby.sh show                        # or the one that you used: \"in force\" before each argument"}
+	lines := []string{"kernel/grubby.sh show                        # or the one that you used: \"in force\" before " +
+		"each argument"}
 	if set := v.isolated(); !set.IsEmpty() {
 		lines = append(lines, "cat /sys/devices/system/cpu/isolated         # "+set.String())
 	}
 	for _, arg := range v.plan.KernelArgs {
 		if set, ok := cmdline.NohzFull(arg); ok {
-			lines = append(lines, "cat /sys/devices/system/cpu/nohz_full        # "+set.Difference(topology.CPUs(cmdline.BootCPU)).String())
+			lines = append(lines, "cat /sys/devices/system/cpu/nohz_full        # "+
+				set.Difference(topology.CPUs(cmdline.BootCPU)).String())
 		}
 	}
 	if len(v.whole) > 0 || v.hasVFs() {
-		lines = append(lines, "ls /sys/class/iommu                          # not empty: dmar0 ... on Intel, ivhd0 ... on AMD")
+		lines = append(lines, "ls /sys/class/iommu                          # not empty: dmar0 ... on Intel, ivhd0 "+
+			"... on AMD")
 	}
 	d.code(append(lines, v.pageChecks()...)...)
 }
@@ -227,7 +240,8 @@ func (v *view) pageChecks() []string {
 	var lines []string
 	for _, p := range v.plan.Hugepages {
 		if p.PageBytes > 0 && p.Count+p.Held > 0 {
-			lines = append(lines, fmt.Sprintf("cat /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages   # %d or more",
+			lines = append(lines, fmt.Sprintf(
+				"cat /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages   # %d or more",
 				p.NUMANode, p.PageBytes>>10, p.Count+p.Held))
 		}
 	}
@@ -236,7 +250,8 @@ func (v *view) pageChecks() []string {
 
 func (v *view) readmeInstall(d *page) {
 	d.stepHeading("Scripts and units into place")
-	d.text("Nothing runs yet. The scripts can also be run from here, without units, until the next boot: `libexec/NAME.sh start`, `stop`, `status`.")
+	d.text("Nothing runs yet. The scripts can also be run from here, without units, until the next boot: " +
+		"`libexec/NAME.sh start`, `stop`, `status`.")
 	lines := []string{
 		"install -D -m 0755 -t " + v.libexecDir() + " libexec/*.sh",
 		"install -m 0644 -t /etc/systemd/system systemd/*.service" + v.mountGlob(),
@@ -248,9 +263,12 @@ func (v *view) readmeInstall(d *page) {
 	}
 	d.code(append(lines, "systemctl daemon-reload")...)
 	if len(v.whole) > 0 {
-		d.text("Where a driver is loaded from the initramfs already (a GPU with a boot splash, a NIC that the machine boots from), udev and modprobe need their files there, too: "+
-			"`update-initramfs -u` takes /etc/modprobe.d along on Debian and Ubuntu, `dracut -f` with `install_items+=\" /etc/udev/rules.d/%s /etc/modprobe.d/%s \"` in "+
-			"/etc/dracut.conf.d on Fedora and RHEL. Without, the unit takes the device back when it starts, which is soon enough for everything but the console.",
+		d.text("Where a driver is loaded from the initramfs already (a GPU with a boot splash, a NIC that the "+
+			"machine boots from), udev and modprobe need their files there, too: "+
+			"`update-initramfs -u` takes /etc/modprobe.d along on Debian and Ubuntu, `dracut -f` with "+
+			"`install_items+=\" /etc/udev/rules.d/%s /etc/modprobe.d/%s \"` in "+
+			"/etc/dracut.conf.d on Fedora and RHEL. Without, the unit takes the device back when it starts, which is "+
+			"soon enough for everything but the console.",
 			v.udevRules(), v.modprobeFile())
 	}
 	d.text("Undo:")
@@ -275,7 +293,8 @@ func (v *view) mountGlob() string {
 func (v *view) readmeServices(d *page) {
 	d.stepHeading("The host, now and at every boot")
 	for _, m := range v.hugepageMounts() {
-		d.code("systemctl enable --now " + strings.TrimPrefix(m.Path, "systemd/") + "   # then restart libvirtd or virtqemud")
+		d.code("systemctl enable --now " + strings.TrimPrefix(m.Path, "systemd/") +
+			"   # then restart libvirtd or virtqemud")
 	}
 	for _, j := range v.jobs() {
 		if j.name == "cpuset" && !v.isolated().IsEmpty() {
@@ -304,18 +323,23 @@ func (v *view) serviceTitle(name string) string {
 func (v *view) serviceText(name string) string {
 	switch name {
 	case "hugepages":
-		return "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails loudly where a node is short."
+		return "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails loudly " +
+			"where a node is short."
 	case "vfio":
-		return "The drivers of the host let go of these devices: their network interfaces and displays vanish from the host. Before the unit is undone, shut the nodes down."
+		return "The drivers of the host let go of these devices: their network interfaces and displays vanish from " +
+			"the host. Before the unit is undone, shut the nodes down."
 	case "sriov":
-		return "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical function stays the host's, comes up, and carries the lab's MTU."
+		return "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical " +
+			"function stays the host's, comes up, and carries the lab's MTU."
 	case "governor":
 		return "All CPUs at full frequency."
 	case "cpuset":
 		return "The host leaves the CPUs of the lab nodes alone, without a reboot."
 	}
-	return "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: `systemctl restart " + v.unitName("irq") + "`. Where irqbalance runs, tell it as well: " +
-		"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, `systemctl daemon-reload`, `systemctl restart irqbalance`."
+	return "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: `systemctl restart " +
+		v.unitName("irq") + "`. Where irqbalance runs, tell it as well: " +
+		"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, " +
+		"`systemctl daemon-reload`, `systemctl restart irqbalance`."
 }
 
 // serviceChecks are commands with what they must print.
@@ -331,16 +355,19 @@ func (v *view) serviceChecks(name string) []string {
 		return append(lines, "ls /dev/vfio              # a number for each IOMMU group, beside vfio")
 	case "sriov":
 		for _, c := range v.plan.VFs {
-			lines = append(lines, fmt.Sprintf("cat /sys/bus/pci/devices/%s/sriov_numvfs   # %d", readWord(c.PF), c.Count))
+			lines = append(lines, fmt.Sprintf("cat /sys/bus/pci/devices/%s/sriov_numvfs   # %d", readWord(c.PF),
+				c.Count))
 		}
 		for _, p := range v.allPorts() {
 			if p.isVF() {
-				lines = append(lines, fmt.Sprintf("readlink /sys/bus/pci/devices/%s/virtfn%d   # %s, of %s", p.pf, *p.card.VF, v.vfPlace(&p), oneLine(p.node)))
+				lines = append(lines, fmt.Sprintf("readlink /sys/bus/pci/devices/%s/virtfn%d   # %s, of %s", p.pf,
+					*p.card.VF, v.vfPlace(&p), oneLine(p.node)))
 			}
 		}
 		return append(lines, "libexec/sriov.sh status")
 	case "governor":
-		return []string{"cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | sort -u   # performance, where the kernel scales frequencies at all"}
+		return []string{"cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | sort -u   # performance, where " +
+			"the kernel scales frequencies at all"}
 	case "cpuset":
 		return []string{"cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective   # " + v.housekeeping().String()}
 	}
@@ -362,7 +389,8 @@ func (v *view) readmeUndo(d *page) {
 	d.text("In this order; each is safe to repeat.")
 	var lines []string
 	for _, n := range v.plan.Nodes {
-		lines = append(lines, "virsh shutdown "+readWord(DomainName(v.plan.Lab, n.Name))+"   # and wait until it is off")
+		lines = append(lines, "virsh shutdown "+readWord(DomainName(v.plan.Lab, n.Name))+
+			"   # and wait until it is off")
 	}
 	jobs := v.jobs()
 	for i := len(jobs) - 1; i >= 0; i-- {
@@ -382,7 +410,8 @@ func (v *view) readmeUndo(d *page) {
 	}
 	d.code(lines...)
 	if len(v.plan.Hugepages) > 0 && len(v.plan.KernelArgs) > 0 {
-		d.text("Pages from the kernel's command line stay until the reboot. The files of step %d go last.", v.installStep())
+		d.text("Pages from the kernel's command line stay until the reboot. The files of step %d go last.",
+			v.installStep())
 	}
 }
 
@@ -401,13 +430,20 @@ func (v *view) readmeAlternatives(d *page) {
 	d.heading("Alternatives")
 	var items []string
 	if v.isolated().IsEmpty() {
-		items = append(items, "**Isolation** is by cgroups here (the cpuset unit). The kernel arguments isolcpus, nohz_full and rcu_nocbs do more: no timer tick, no managed interrupts on the CPUs of "+
+		items = append(items, "**Isolation** is by cgroups here (the cpuset unit). The kernel arguments isolcpus, "+
+			"nohz_full and rcu_nocbs do more: no timer tick, no managed interrupts on the CPUs of "+
 			"the nodes. They need a reboot and hold until the next one.")
 	} else if !v.housekeeping().IsEmpty() {
-		items = append(items, "**Isolation** is by kernel arguments here, which also stop the timer tick and keep managed interrupts away. Without a reboot, cgroups keep other programs off the CPUs of the "+
-			"nodes: `systemctl enable --now "+v.unitName("cpuset")+"`, then `cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective` prints `"+v.housekeeping().String()+"`. Use it while the reboot "+
-			"has to wait, or in place of isolcpus, nohz_full and rcu_nocbs; the other arguments are needed all the same.")
+		items = append(items, "**Isolation** is by kernel arguments here, which also stop the timer tick and keep "+
+			"managed interrupts away. Without a reboot, cgroups keep other programs off the CPUs of the "+
+			"nodes: `systemctl enable --now "+v.unitName("cpuset")+
+			"`, then `cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective` prints `"+v.housekeeping().String()+
+			"`. Use it while the reboot "+
+			"has to wait, or in place of isolcpus, nohz_full and rcu_nocbs; the other arguments are needed all "+
+			"the same.")
 	}
-	items = append(items, "**tuned**, where it runs: tuned/rackless-"+v.lab+"/tuned.conf in place of the units for governor and irqbalance. Two services that set governors undo each other.")
+	items = append(items, "**tuned**, where it runs: tuned/rackless-"+v.lab+
+		"/tuned.conf in place of the units for governor and irqbalance. Two services that set governors undo "+
+		"each other.")
 	d.list(items...)
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // mention finds names of files of the plan's directory in a page.
-var mention = regexp.MustCompile(`(?:^|[\s(` + "`" + `])((?:kernel|firmware|libexec|systemd|udev|modprobe\.d|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
+var mention = regexp.MustCompile(`(?:^|[\s(` + "`" +
+	`])((?:kernel|firmware|libexec|systemd|udev|modprobe\.d|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
 
 func TestTheReadmeNamesFilesThatAreThere(t *testing.T) {
 	t.Parallel()
@@ -64,7 +65,8 @@ func TestEveryUnitOfTheReadmeIsStartedAndStopped(t *testing.T) {
 			if !strings.HasPrefix(name, "systemd/rackless-") || strings.HasSuffix(unit, "-cpuset.service") {
 				continue
 			}
-			on, off := strings.Index(readme, "systemctl enable --now "+unit), strings.Index(readme, "systemctl disable --now "+unit)
+			on, off := strings.Index(readme, "systemctl enable --now "+unit),
+				strings.Index(readme, "systemctl disable --now "+unit)
 			if on < 0 || off < on {
 				t.Errorf("%s: %s is enabled at %d and disabled at %d", c.name, unit, on, off)
 			}
@@ -99,9 +101,11 @@ func TestTheReadmeChecksWhatThePlanSays(t *testing.T) {
 func TestAPlanThatIsNotProvedSaysSo(t *testing.T) {
 	t.Parallel()
 	in := hostEPYC(t)
-	in.Plan.Optimal, in.Plan.Bound, in.Plan.Stopped, in.Plan.Notes = false, 1000, "time limit 2s", []string{"distances of 20"}
+	in.Plan.Optimal, in.Plan.Bound, in.Plan.Stopped, in.Plan.Notes = false, 1000, "time limit 2s",
+		[]string{"distances of 20"}
 	page := string(render(t, in)["README.md"].Data)
-	for _, want := range []string{"the search stopped early (time limit 2s); none costs less than 1000", "- Assumed: distances of 20\n"} {
+	for _, want := range []string{"the search stopped early (time limit 2s); none costs less than 1000",
+		"- Assumed: distances of 20\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
@@ -112,15 +116,18 @@ func TestALabWithoutDevicesNeedsLittle(t *testing.T) {
 	t.Parallel()
 	h := dualSocket(8)
 	in := withLab(t, input("plain", "plain", h, shape{
-		name: "vm", threads: 2, flat: true, house: []int{0}, nics: 1, cells: [][]home{{{0, siblings(1, 2, 16), 4 * gib}}},
+		name: "vm", threads: 2, flat: true, house: []int{0}, nics: 1,
+		cells: [][]home{{{0, siblings(1, 2, 16), 4 * gib}}},
 	}), "name: plain\nnodes:\n  vm: {cpus: 4, memory: 4GiB}\n")
 	all := render(t, in)
-	for _, gone := range []string{"libexec/vfio.sh", "libexec/sriov.sh", "libexec/hugepages.sh", "firmware/nic.sh", "udev/10-rackless-plain.rules"} {
+	for _, gone := range []string{"libexec/vfio.sh", "libexec/sriov.sh", "libexec/hugepages.sh", "firmware/nic.sh",
+		"udev/10-rackless-plain.rules"} {
 		if _, ok := all[gone]; ok {
 			t.Errorf("%s is there", gone)
 		}
 	}
-	if page := string(all["README.md"].Data); strings.Contains(page, "vfio") || strings.Contains(page, "firmware/nic.sh") {
+	if page := string(all["README.md"].Data); strings.Contains(page, "vfio") ||
+		strings.Contains(page, "firmware/nic.sh") {
 		t.Errorf("the page speaks of devices:\n%s", page)
 	}
 }
@@ -214,17 +221,21 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		out, err := d.Command(ctx, "sh", "-c", "virsh() { command virsh -c "+shellQuote(d.URI)+" \"$@\"; }\n"+line).CombinedOutput()
+		out, err := d.Command(ctx, "sh", "-c", "virsh() { command virsh -c "+shellQuote(d.URI)+" \"$@\"; }\n"+
+			line).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
-		// libvirt shows CPUs that this machine has, in maps of whole bytes, and there may be fewer of them than in the plan.
-		if got, want := strings.TrimSpace(string(out)), below(want[i], (present+7)/8*8); strings.HasSuffix(verb, "pin") && got != want {
+		// libvirt shows CPUs that this machine has, in maps of whole bytes, and there may be fewer
+		// of them than in the plan.
+		if got, want := strings.TrimSpace(string(out)), below(want[i], (present+7)/8*8); strings.HasSuffix(verb,
+			"pin") && got != want {
 			t.Errorf("%s\nprints %s\nthe page says %s", line, got, want)
 		}
 		ran[verb]++
 	}
-	if diff := cmp.Diff(map[string]int{"define": 2, "attach-disk": 2, "vcpupin": 2, "emulatorpin": 2}, ran); diff != "" {
+	if diff := cmp.Diff(map[string]int{"define": 2, "attach-disk": 2, "vcpupin": 2, "emulatorpin": 2},
+		ran); diff != "" {
 		t.Error(diff)
 	}
 	for _, n := range in.Plan.Nodes {

@@ -11,8 +11,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The scripts are files of their own, so that they can be read, checked and tried as scripts. What a plan adds is data: assignments of quoted values
-// before them. Nothing of a lab, a plan or a host becomes code.
+// The scripts are files of their own, so that they can be read, checked and tried as scripts. What
+// a plan adds is data: assignments of quoted values before them. Nothing of a lab, a plan or a host
+// becomes code.
 //
 //go:embed shell/*.sh
 var shellFiles embed.FS
@@ -52,8 +53,9 @@ func shellScript(made, what string, vars []shellVar, parts ...string) []byte {
 	return b.Bytes()
 }
 
-// shellQuote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every byte stands for itself (POSIX.1-2017, XCU
-// 2.2.2); only the quote has to leave them. NUL is dropped: no word of a shell can hold one.
+// shellQuote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every
+// byte stands for itself (POSIX.1-2017, XCU 2.2.2); only the quote has to leave them. NUL is
+// dropped: no word of a shell can hold one.
 func shellQuote(s string) string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -68,7 +70,8 @@ func shellWord(s string) string {
 	return shellQuote(s)
 }
 
-// oneLine makes text from outside harmless where a line break would end a comment or a value: control characters and separators become spaces.
+// oneLine makes text from outside harmless where a line break would end a comment or a value:
+// control characters and separators become spaces.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {
@@ -103,8 +106,9 @@ func comment(prefix, text string) string {
 	return b.String()
 }
 
-// safeName returns s as a part of file names and of names of systemd units: letters, digits, hyphens and underscores stay, any other byte becomes _ and two
-// hexadecimal digits. Names of labs stay as they are.
+// safeName returns s as a part of file names and of names of systemd units: letters, digits,
+// hyphens and underscores stay, any other byte becomes _ and two hexadecimal digits. Names of labs
+// stay as they are.
 func safeName(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -122,7 +126,8 @@ func safeName(s string) string {
 	return b.String()
 }
 
-// cpuMask returns a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c, bitmap_parse).
+// cpuMask returns a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first
+// (lib/bitmap.c, bitmap_parse).
 func cpuMask(s topology.CPUSet) string {
 	var words []uint32
 	for c := range s.All() {

@@ -13,8 +13,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// findProgram looks for a program, and skips the test out loud without it. What set-up installs is asked for by need instead. cloud-init is never
-// installed for tests: it would set up the machine anew at its next boot.
+// findProgram looks for a program, and skips the test out loud without it. What set-up installs is
+// asked for by need instead. cloud-init is never installed for tests: it would set up the machine
+// anew at its next boot.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -25,7 +26,8 @@ func findProgram(t testing.TB, name string) string {
 }
 
 func FuzzShellQuote(f *testing.F) {
-	for _, s := range []string{"", "vm00", "a b", "it's", `\'`, "$(reboot)", "`reboot`", "a\nb", "-n", "%s", "\xff\xfe", "'", "''", "*", "~", "a;b", "$'\\x00'", "\r", "\x01"} {
+	for _, s := range []string{"", "vm00", "a b", "it's", `\'`, "$(reboot)", "`reboot`", "a\nb", "-n", "%s", "\xff\xfe",
+		"'", "''", "*", "~", "a;b", "$'\\x00'", "\r", "\x01"} {
 		f.Add(s)
 	}
 	sh := findProgram(f, "sh")
@@ -63,7 +65,8 @@ func TestCommentsNeverEndEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
 		for line := range strings.Lines(comment("# ", text)) {
-			if !strings.HasPrefix(line, "#") || strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\n\r\x0b\x0c\u0085\u2028\u2029") {
+			if !strings.HasPrefix(line, "#") || strings.ContainsAny(strings.TrimSuffix(line, "\n"),
+				"\n\r\x0b\x0c\u0085\u2028\u2029") {
 				t.Fatalf("line %q of a comment on %q", line, text)
 			}
 		}
@@ -72,7 +75,8 @@ func TestCommentsNeverEndEarly(t *testing.T) {
 
 func TestSafeNamesAreDifferentForDifferentNames(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{"epyc-pair": "epyc-pair", "": "_", "../x": "_2e_2e_2fx", "-a": "_2da", "a b": "a_20b", "ü": "_c3_bc", "a%b": "a_25b"} {
+	for in, want := range map[string]string{"epyc-pair": "epyc-pair", "": "_", "../x": "_2e_2e_2fx", "-a": "_2da",
+		"a b": "a_20b", "ü": "_c3_bc", "a%b": "a_25b"} {
 		if got := safeName(in); got != want {
 			t.Errorf("safeName(%q) = %q, want %q", in, got, want)
 		}

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Marks of RDMA traffic by common agreement of NICs and switches: priority 3 is lossless, and DSCP 26 (AF31) is mapped to it.
+// Marks of RDMA traffic by common agreement of NICs and switches: priority 3 is lossless, and DSCP
+// 26 (AF31) is mapped to it.
 const (
 	rocePriority = 3
 	roceDSCP     = 26
@@ -24,33 +25,47 @@ func (v *view) switches() []Artifact {
 	b.WriteString("# The network between the nodes\n\n")
 	fmt.Fprintf(&b, "The lab's MTU is %d: RDMA payloads of %d bytes fit.\n\n", mtu, v.in.Lab.Fabric.RDMAPayload())
 	b.WriteString("## Is there a switch at all?\n\n" +
-		"- A cable from NIC to NIC (loopback lab, two ports): no switch, nothing to set here. Two NICs that talk to each other alone drop nothing, unless both send more than the " +
+		"- A cable from NIC to NIC (loopback lab, two ports): no switch, nothing to set here. Two NICs that talk to " +
+		"each other alone drop nothing, unless both send more than the " +
 		"receiver's host can take; flow control on both ports (`ethtool -A IFACE rx on tx on`) covers that.\n")
 	if v.hasVFs() {
-		b.WriteString("- Virtual functions of one port talk to each other inside the NIC: their traffic never reaches the cable. The port still has to have a link, unless its firmware keeps " +
+		b.WriteString("- Virtual functions of one port talk to each other inside the NIC: their traffic never " +
+			"reaches the cable. The port still has to have a link, unless its firmware keeps " +
 			"the internal switch up without one.\n")
 	}
 	b.WriteString("- More ports than two: a switch, and what follows.\n\n")
 	b.WriteString("## What the switch has to do\n\n")
 	fmt.Fprintf(&b, "| what | value | why |\n| --- | --- | --- |\n"+
-		"| MTU of the ports | %d bytes of frame or more (%d of packet); 9216 is what most people set | a frame that is too long is dropped without a word: small messages work, large ones hang |\n"+
+		"| MTU of the ports | %d bytes of frame or more (%d of packet); 9216 is what most people set | a frame that "+
+		"is too long is dropped without a word: small messages work, large ones hang |\n"+
 		"| trust | DSCP | packets keep their mark across routers, where the VLAN's priority is lost |\n"+
 		"| DSCP %d | to priority (traffic class) %d | RDMA has a queue of its own |\n"+
-		"| PFC | on for priority %d only, on every port of the fabric, both directions | the queue loses nothing. Pause for all traffic (802.3x) must be off then: the two exclude each other |\n"+
-		"| buffer | a lossless pool for priority %d, with headroom for the cable's length | a pause takes effect only after what is on the way has arrived |\n"+
-		"| ECN | on for priority %d: marks begin at about 150 KB of queue and are certain at about 1.5 MB, for 25 to 100 Gb/s | senders slow down (DCQCN) before PFC has to stop them |\n"+
-		"| CNP, DSCP 48 | strict priority, queue 6 | the notice to slow down must not wait in the queue that it is about |\n\n",
+		"| PFC | on for priority %d only, on every port of the fabric, both directions | the queue loses nothing. "+
+		"Pause for all traffic (802.3x) must be off then: the two exclude each other |\n"+
+		"| buffer | a lossless pool for priority %d, with headroom for the cable's length | a pause takes effect "+
+		"only after what is on the way has arrived |\n"+
+		"| ECN | on for priority %d: marks begin at about 150 KB of queue and are certain at about 1.5 MB, for 25 to "+
+		"100 Gb/s | senders slow down (DCQCN) before PFC has to stop them |\n"+
+		"| CNP, DSCP 48 | strict priority, queue 6 | the notice to slow down must not wait in the queue that it is "+
+		"about |\n\n",
 		mtu+ethernetOverhead, mtu, roceDSCP, rocePriority, rocePriority, rocePriority, rocePriority)
-	b.WriteString("The figures for ECN are a start, not a law: measure with `ib_write_bw` from several senders to one.\n\n")
+	b.WriteString("The figures for ECN are a start, not a law: measure with `ib_write_bw` from several senders to " +
+		"one.\n\n")
 	b.WriteString("## The NICs have to agree\n\n")
 	b.WriteString(v.qosHost())
-	b.WriteString("## Examples\n\nPort names stand for yours. Each maker's manual knows more; these are the settings of the table above and no more.\n\n")
+	b.WriteString("## Examples\n\nPort names stand for yours. Each maker's manual knows more; these are the settings " +
+		"of the table above and no more.\n\n")
 	b.WriteString(switchExamples)
 	b.WriteString("## Check\n\n")
-	b.WriteString("- Path: `ping -M do -s " + fmt.Sprint(mtu-28) + " ADDRESS` from node to node: packets of the full MTU (" + fmt.Sprint(mtu) + " less 28 bytes of headers) arrive.\n" +
-		"- Loss: after a test `rdma statistic show` in the nodes: `out_of_sequence`, `packet_seq_err` and `local_ack_timeout_err` stay as they were.\n" +
-		"- Pauses: `ethtool -S IFACE | grep prio3_pause` counts on both ends under load, `rx_prio3_discards` stays 0.\n" +
-		"- Marks: `np_ecn_marked_roce_packets` and `rp_cnp_handled` in `/sys/class/infiniband/DEVICE/ports/1/hw_counters` count under congestion.\n")
+	b.WriteString("- Path: `ping -M do -s " + fmt.Sprint(mtu-28) +
+		" ADDRESS` from node to node: packets of the full MTU (" + fmt.Sprint(mtu) +
+		" less 28 bytes of headers) arrive.\n" +
+		"- Loss: after a test `rdma statistic show` in the nodes: `out_of_sequence`, `packet_seq_err` and " +
+		"`local_ack_timeout_err` stay as they were.\n" +
+		"- Pauses: `ethtool -S IFACE | grep prio3_pause` counts on both ends under load, `rx_prio3_discards` " +
+		"stays 0.\n" +
+		"- Marks: `np_ecn_marked_roce_packets` and `rp_cnp_handled` in " +
+		"`/sys/class/infiniband/DEVICE/ports/1/hw_counters` count under congestion.\n")
 	return []Artifact{text("switch.md", b.String())}
 }
 
@@ -82,7 +97,8 @@ func (v *view) qosHost() string {
 		"    echo %d > /sys/class/infiniband/DEVICE/tc/1/traffic_class      # NVIDIA's driver: all QPs\n"+
 		"    cma_roce_tos -d DEVICE -t %d                                   # or for rdma_cm\n"+
 		"    ib_write_bw --tclass=%d ...                                    # or for one test\n\n",
-		where, iface, iface, roceDSCP, rocePriority, iface, rocePriority, roceDSCP<<2, roceDSCP, roceDSCP<<2, roceDSCP<<2, roceDSCP<<2)
+		where, iface, iface, roceDSCP, rocePriority, iface, rocePriority, roceDSCP<<2, roceDSCP, roceDSCP<<2,
+		roceDSCP<<2, roceDSCP<<2)
 }
 
 const switchExamples = `### NVIDIA Onyx (MLNX-OS)

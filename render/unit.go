@@ -9,13 +9,15 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// libexecDir is where the units look for the scripts. Not in /etc, where nothing is executed, nor in /usr, which belongs to the distribution.
+// libexecDir is where the units look for the scripts. Not in /etc, where nothing is executed, nor
+// in /usr, which belongs to the distribution.
 func (v *view) libexecDir() string { return "/usr/local/libexec/rackless/" + v.lab }
 
 // unitName returns the name of the unit that runs a script.
 func (v *view) unitName(job string) string { return "rackless-" + v.lab + "-" + job + ".service" }
 
-// hypervisors are the services that start guests: what the guests need has to be there before them. A host has one of the two.
+// hypervisors are the services that start guests: what the guests need has to be there before them.
+// A host has one of the two.
 const hypervisors = "libvirtd.service virtqemud.service libvirt-guests.service"
 
 // A job is a script that a unit runs at boot.
@@ -40,20 +42,28 @@ func (v *view) jobs() []job {
 	if pages := v.pageLines(); pages != "" {
 		add(job{
 			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s",
-			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel found, and fails where that is too little: " +
-				"a guest with strict memory placement would not start then. It never takes pages away. stop gives back what start added.",
-			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here and left alone.", after: "systemd-modules-load.service",
+			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
+				"found, and fails where that is too little: " +
+				"a guest with strict memory placement would not start then. It never takes pages away. stop gives " +
+				"back what start added.",
+			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here and " +
+				"left alone.", after: "systemd-modules-load.service",
 			before: hypervisors,
-			vars:   []shellVar{{"pages", pages, "NUMA node, size in KiB, pages: those of the lab and those that were in use before."}},
+			vars: []shellVar{{"pages", pages, "NUMA node, size in KiB, pages: those of the lab and those that were " +
+				"in use before."}},
 		})
 	}
 	if len(v.whole) > 0 {
 		add(job{
 			name: "vfio", description: "Devices of lab %s with vfio-pci",
-			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions one by one: a list of vendor and device numbers " +
-				"(vfio-pci ids=) would take every card of that model. start looks at everything before it changes anything. stop gives the functions back to their drivers.",
-			why:   "Before anything starts a guest. The udev rule and the modprobe file keep other drivers away even earlier; this unit takes what one got hold of all the same.",
-			after: "systemd-udevd.service systemd-modules-load.service", before: hypervisors + " nvidia-persistenced.service",
+			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
+				"one by one: a list of vendor and device numbers " +
+				"(vfio-pci ids=) would take every card of that model. start looks at everything before it changes " +
+				"anything. stop gives the functions back to their drivers.",
+			why: "Before anything starts a guest. The udev rule and the modprobe file keep other drivers away even " +
+				"earlier; this unit takes what one got hold of all the same.",
+			after: "systemd-udevd.service systemd-modules-load.service", before: hypervisors +
+				" nvidia-persistenced.service",
 			vars: []shellVar{
 				{"devices", v.deviceLines(), "Address, vendor and device, as the plan found them."},
 				{"rules", v.udevRules(), "The udev rule that may have bound them already, at boot."},
@@ -63,16 +73,19 @@ func (v *view) jobs() []job {
 	if v.hasVFs() {
 		add(job{
 			name: "sriov", description: "Virtual functions of lab %s",
-			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves them to vfio-pci. A change of the number goes by way of 0 " +
+			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves " +
+				"them to vfio-pci. A change of the number goes by way of 0 " +
 				"and is refused while a function is in use. stop makes the number what it was.",
-			why:   "After the driver of the physical functions, and after the network set those up. Before anything starts a guest.",
+			why: "After the driver of the physical functions, and after the network set those up. Before anything " +
+				"starts a guest.",
 			after: "systemd-udevd.service systemd-modules-load.service network.target", before: hypervisors,
 			vars: v.sriovVars(),
 		})
 	}
 	add(job{
 		name: "governor", description: "Governor performance for lab %s",
-		what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as long, and never twice the same, while frequencies follow the load. stop brings " +
+		what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as long, and " +
+			"never twice the same, while frequencies follow the load. stop brings " +
 			"the old governors back.",
 		why:   "After the services that set governors of their own.",
 		after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
@@ -81,8 +94,10 @@ func (v *view) jobs() []job {
 		add(v.cpusetJob())
 		add(job{
 			name: "irq", description: "Interrupts off the CPUs of lab %s",
-			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the host has any there. Managed interrupts " +
-				"(NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the CPUs of the lab nodes. stop moves them back.",
+			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
+				"host has any there. Managed interrupts " +
+				"(NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the CPUs of the lab " +
+				"nodes. stop moves them back.",
 			why:   "After the drivers of the devices and after irqbalance, which would move them once more.",
 			after: "network.target irqbalance.service tuned.service",
 			vars: []shellVar{
@@ -149,13 +164,15 @@ func (v *view) pageSizes() []uint64 {
 func (v *view) units() []Artifact {
 	var scripts, units []Artifact
 	for _, j := range v.jobs() {
-		scripts = append(scripts, program("libexec/"+j.name+".sh", shellScript(v.made, j.what, j.vars, "prologue", j.name, "dispatch")))
+		scripts = append(scripts, program("libexec/"+j.name+".sh", shellScript(v.made, j.what, j.vars, "prologue",
+			j.name, "dispatch")))
 		units = append(units, text("systemd/"+v.unitName(j.name), v.unit(j)))
 	}
 	units = append(units, v.hugepageMounts()...)
 	if !v.given.IsEmpty() {
 		units = append(units, text("systemd/irqbalance.service.d/rackless-"+v.lab+".conf",
-			v.header("For irqbalance, where it runs: it leaves the CPUs of the lab nodes alone. Version 1.8 and later read this. A value of the same name in "+
+			v.header("For irqbalance, where it runs: it leaves the CPUs of the lab nodes alone. Version 1.8 and "+
+				"later read this. A value of the same name in "+
 				"/etc/default/irqbalance or /etc/sysconfig/irqbalance counts more.")+
 				"[Service]\nEnvironment="+unitQuote("IRQBALANCE_BANNED_CPULIST="+v.given.String())+"\n"))
 	}
@@ -166,7 +183,8 @@ func (v *view) units() []Artifact {
 func (v *view) unit(j job) string {
 	var b strings.Builder
 	b.WriteString(v.header("Runs libexec/" + j.name + ".sh at boot: start, and stop with systemctl stop. " + j.why +
-		" Without the default dependencies it is not stopped at shutdown: there is nothing to give back then, and a guest may still be using it."))
+		" Without the default dependencies it is not stopped at shutdown: there is nothing to give back then, and a " +
+		"guest may still be using it."))
 	b.WriteString("[Unit]\n")
 	b.WriteString("Description=" + unitEscape(fmt.Sprintf(j.description, v.plan.Lab)) + "\n")
 	b.WriteString("DefaultDependencies=no\n")
@@ -182,8 +200,9 @@ func (v *view) unit(j job) string {
 	return b.String()
 }
 
-// hugepageMounts returns a mount for each size of pages that is not the kernel's default: libvirt takes pages of a size only from a mount of that size, and systemd
-// mounts only the default one, at /dev/hugepages.
+// hugepageMounts returns a mount for each size of pages that is not the kernel's default: libvirt
+// takes pages of a size only from a mount of that size, and systemd mounts only the default one, at
+// /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
 	var mounts []Artifact
 	for _, size := range v.pageSizes() {
@@ -199,7 +218,8 @@ func (v *view) hugepageMounts() []Artifact {
 		}
 		where := "/dev/hugepages" + label
 		mounts = append(mounts, text("systemd/dev-hugepages"+label+".mount",
-			v.header("Mounts hugepages of "+label+" for libvirt, which takes pages of a size only from a mount of that size. /dev/hugepages has the kernel's default size. "+
+			v.header("Mounts hugepages of "+label+" for libvirt, which takes pages of a size only from a mount of "+
+				"that size. /dev/hugepages has the kernel's default size. "+
 				"Restart libvirtd or virtqemud after the first mount: they look for mounts when they start.")+
 				"[Unit]\nDescription=Hugepages of "+label+"\nDefaultDependencies=no\nBefore="+hypervisors+
 				"\nConditionPathExists=/sys/kernel/mm/hugepages/hugepages-"+strconv.FormatUint(size>>10, 10)+"kB\n"+
@@ -209,8 +229,8 @@ func (v *view) hugepageMounts() []Artifact {
 	return mounts
 }
 
-// unitEscape returns text as the value of a setting that systemd expands: % begins a specifier, a backslash an escape or, at the end, a continued line (systemd.syntax(7),
-// systemd.unit(5)).
+// unitEscape returns text as the value of a setting that systemd expands: % begins a specifier, a
+// backslash an escape or, at the end, a continued line (systemd.syntax(7), systemd.unit(5)).
 func unitEscape(s string) string {
 	return strings.NewReplacer("%", "%%", `\`, `\\`).Replace(oneLine(s))
 }

@@ -31,12 +31,14 @@ func TestHugepagesComeAndGo(t *testing.T) {
 	r.mustFail(script, "node 0, 1048576 KiB: 0 pages", "status")
 	for range 2 { // the second start changes nothing and forgets nothing
 		r.mustRun(script, "start")
-		r.want(map[string]string{pool(0, 1048576): "16", pool(1, 1048576): "20", pool(2, 1048576): "16", pool(3, 1048576): "16"})
+		r.want(map[string]string{pool(0, 1048576): "16", pool(1, 1048576): "20", pool(2, 1048576): "16",
+			pool(3, 1048576): "16"})
 	}
 	r.mustRun(script, "status")
 	for range 2 {
 		r.mustRun(script, "stop")
-		r.want(map[string]string{pool(0, 1048576): "0", pool(1, 1048576): "20", pool(2, 1048576): "3", pool(3, 1048576): "16"})
+		r.want(map[string]string{pool(0, 1048576): "0", pool(1, 1048576): "20", pool(2, 1048576): "3",
+			pool(3, 1048576): "16"})
 	}
 }
 
@@ -59,7 +61,8 @@ esac`)
 
 func TestAKernelWithoutPagesOfTheSizeIsNamed(t *testing.T) {
 	t.Parallel()
-	newFakeRoot(t).mustFail(hostScript(t, hostEPYC(t), "libexec/hugepages.sh"), "node 0 has no pool of 1048576 KiB pages: boot with hugepagesz=", "start")
+	newFakeRoot(t).mustFail(hostScript(t, hostEPYC(t), "libexec/hugepages.sh"),
+		"node 0 has no pool of 1048576 KiB pages: boot with hugepagesz=", "start")
 }
 
 func TestGovernorsComeBack(t *testing.T) {
@@ -136,10 +139,16 @@ func TestVFIORefusesBeforeItChangesAnything(t *testing.T) {
 		change func(*fakeRoot, *pciBus)
 		want   string
 	}{
-		{"another card at the address", func(r *fakeRoot, _ *pciBus) { r.write(busDir+"devices/0000:61:00.0/device", "0x1521") },
+		{"another card at the address", func(r *fakeRoot, _ *pciBus) {
+			r.write(busDir+"devices/0000:61:00.0/device", "0x1521")
+		},
 			"0000:61:00.0 is 0x15b3 0x1521, and the plan was made for 0x15b3 0x1015"},
-		{"a device that is gone", func(r *fakeRoot, _ *pciBus) { os.RemoveAll(r.path(busDir + "devices/0000:61:00.0")) }, "0000:61:00.0 is not there"},
-		{"no IOMMU", func(r *fakeRoot, _ *pciBus) { os.Remove(r.path(busDir + "devices/0000:61:00.0/iommu_group")) }, "0000:61:00.0 is in no IOMMU group"},
+		{"a device that is gone", func(r *fakeRoot, _ *pciBus) {
+			os.RemoveAll(r.path(busDir + "devices/0000:61:00.0"))
+		}, "0000:61:00.0 is not there"},
+		{"no IOMMU", func(r *fakeRoot, _ *pciBus) {
+			os.Remove(r.path(busDir + "devices/0000:61:00.0/iommu_group"))
+		}, "0000:61:00.0 is in no IOMMU group"},
 		{"a neighbour in the group that the host uses", func(_ *fakeRoot, b *pciBus) {
 			b.add("0000:61:00.1", "39", "0x15b3", "0x1015", "0x020000", "mlx5_core")
 		}, "group 39 of 0000:61:00.0 also has 0000:61:00.1, which the host uses with mlx5_core"},
@@ -217,14 +226,17 @@ func TestInterruptsMoveAndComeBack(t *testing.T) {
 	script := hostScript(t, hostEPYC(t), "libexec/irq.sh")
 	for i := range 2 {
 		out := r.mustRun(script, "start")
-		if want := "3 interrupts moved"; i == 0 && !strings.Contains(out, want) || !strings.Contains(out, "1 cannot be moved") {
+		if want := "3 interrupts moved"; i == 0 && !strings.Contains(out, want) ||
+			!strings.Contains(out, "1 cannot be moved") {
 			t.Errorf("start says %q", out)
 		}
-		r.want(map[string]string{"proc/irq/default_smp_affinity": "c0000003,c0000003", list(1): "0-1,32-33", list(2): "0,32", list(3): "30-31,62-63", list(4): "0-1,30-33,62-63"})
+		r.want(map[string]string{"proc/irq/default_smp_affinity": "c0000003,c0000003", list(1): "0-1,32-33",
+			list(2): "0,32", list(3): "30-31,62-63", list(4): "0-1,30-33,62-63"})
 	}
 	r.mustFail(script, "interrupt 5 may run on CPUs", "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{"proc/irq/default_smp_affinity": "ffffffff,ffffffff", list(1): "0-63", list(2): "0,32", list(3): "24-31", list(4): "16-23"})
+	r.want(map[string]string{"proc/irq/default_smp_affinity": "ffffffff,ffffffff", list(1): "0-63", list(2): "0,32",
+		list(3): "24-31", list(4): "16-23"})
 	r.mustRun(script, "stop")
 }
 
@@ -261,33 +273,39 @@ func TestTheHostLeavesTheCPUsByCgroups(t *testing.T) {
 	for range 2 {
 		r.mustRun(script, "start")
 		r.want(map[string]string{
-			"allowed/system.slice": "0-1,30-33,62-63", "allowed/user.slice": "0-1,30-33,62-63", "allowed/init.scope": "0-1,30-33,62-63", "allowed/machine.slice": "",
+			"allowed/system.slice": "0-1,30-33,62-63", "allowed/user.slice": "0-1,30-33,62-63",
+			"allowed/init.scope": "0-1,30-33,62-63", "allowed/machine.slice": "",
 			"sys/devices/virtual/workqueue/cpumask": "c0000003,c0000003",
 		})
 	}
 	r.mustRun(script, "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{"allowed/system.slice": "", "allowed/user.slice": "0-7", "allowed/init.scope": "", "sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff"})
+	r.want(map[string]string{"allowed/system.slice": "", "allowed/user.slice": "0-7", "allowed/init.scope": "",
+		"sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff"})
 }
 
 func TestAPartitionTakesQEMUsThreadsAlong(t *testing.T) {
 	t.Parallel()
 	r := cgroupRoot(t)
 	r.write("sys/fs/cgroup/machine.slice/cpuset.cpus.partition", "member")
-	script := []byte(strings.Replace(string(hostScript(t, hostEPYC(t), "libexec/cpuset.sh")), "partition='no'", "partition='root'", 1))
+	script := []byte(strings.Replace(string(hostScript(t, hostEPYC(t), "libexec/cpuset.sh")), "partition='no'",
+		"partition='root'", 1))
 	r.mustRun(script, "start")
 	r.want(map[string]string{
-		"allowed/system.slice": "1,31,33,63", "allowed/machine.slice": "0,2-30,32,34-62", "sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "root",
+		"allowed/system.slice": "1,31,33,63", "allowed/machine.slice": "0,2-30,32,34-62",
+		"sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "root",
 	})
 	r.mustRun(script, "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{"allowed/system.slice": "", "allowed/machine.slice": "", "sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "member"})
+	r.want(map[string]string{"allowed/system.slice": "", "allowed/machine.slice": "",
+		"sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "member"})
 }
 
 func TestNoPartitionBesideOtherMachines(t *testing.T) {
 	t.Parallel()
 	r := cgroupRoot(t)
-	script := []byte(strings.Replace(string(hostScript(t, hostR740(t), "libexec/cpuset.sh")), "partition='no'", "partition='root'", 1))
+	script := []byte(strings.Replace(string(hostScript(t, hostR740(t), "libexec/cpuset.sh")), "partition='no'",
+		"partition='root'", 1))
 	r.mustFail(script, "leave partition=no", "start")
 	r.want(map[string]string{"allowed/system.slice": ""})
 }

@@ -25,14 +25,19 @@ func (v *view) sriovVars() []shellVar {
 	}
 	return []shellVar{
 		{"pfs", strings.Join(pfs, "\n"), "Physical function, virtual functions that it has to have."},
-		{"vfs", strings.Join(vfs, "\n"), "Physical function, number of the virtual one, its MAC address, and the GUID made of it for InfiniBand (EUI-64)."},
-		{"mtu", strconv.Itoa(v.in.Lab.Fabric.MTU), "The fabric's MTU: the port of the physical function drops larger frames."},
-		{"trust", "on", "on lets a guest change its MAC address and listen to everything (tcpdump, bridges in the guest); set it to off for guests that are not yours."},
-		{"spoofchk", "off", "on drops frames that a guest sends with another MAC address than its own; the same choice."},
+		{"vfs", strings.Join(vfs, "\n"), "Physical function, number of the virtual one, its MAC address, and the " +
+			"GUID made of it for InfiniBand (EUI-64)."},
+		{"mtu", strconv.Itoa(v.in.Lab.Fabric.MTU),
+			"The fabric's MTU: the port of the physical function drops larger frames."},
+		{"trust", "on", "on lets a guest change its MAC address and listen to everything (tcpdump, bridges in the " +
+			"guest); set it to off for guests that are not yours."},
+		{"spoofchk", "off", "on drops frames that a guest sends with another MAC address than its own; the " +
+			"same choice."},
 	}
 }
 
-// cleanMAC returns a MAC address in lower case, or zeros for what is none: the kernel then refuses it, and the script says so.
+// cleanMAC returns a MAC address in lower case, or zeros for what is none: the kernel then refuses
+// it, and the script says so.
 func cleanMAC(s string) string {
 	if _, ok := parseMAC(s); !ok {
 		return "00:00:00:00:00:00"
@@ -56,8 +61,8 @@ func parseMAC(s string) (b [6]byte, ok bool) {
 	return b, true
 }
 
-// guidOf returns the EUI-64 of a MAC address as the ip command takes GUIDs: ff:fe in the middle, and the bit for "locally administered" turned over
-// (RFC 4291, appendix A).
+// guidOf returns the EUI-64 of a MAC address as the ip command takes GUIDs: ff:fe in the middle,
+// and the bit for "locally administered" turned over (RFC 4291, appendix A).
 func guidOf(mac string) string {
 	b, _ := parseMAC(mac)
 	return fmt.Sprintf("%02x:%02x:%02x:ff:fe:%02x:%02x:%02x", b[0]^2, b[1], b[2], b[3], b[4], b[5])

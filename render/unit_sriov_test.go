@@ -55,14 +55,16 @@ func TestVirtualFunctionsComeWithTheirAddressesAndGo(t *testing.T) {
 	r.mustFail(script, "virtual function 3: not there", "status")
 	for range 2 {
 		r.mustRun(script, "start")
-		r.want(map[string]string{dir + "sriov_numvfs": "4", dir + "sriov_drivers_autoprobe": "1", "sys/class/net/ens1f0np0/mtu": "9000"})
+		r.want(map[string]string{dir + "sriov_numvfs": "4", dir + "sriov_drivers_autoprobe": "1",
+			"sys/class/net/ens1f0np0/mtu": "9000"})
 		if got := b.driver("0000:3b:00.5"); got != "vfio-pci" {
 			t.Errorf("the lab's function is with %q", got)
 		}
 	}
 	log := r.read("log")
 	for _, want := range []string{
-		"ip link set dev ens1f0np0 vf 3 mac " + mac, "ip link set dev ens1f0np0 vf 3 trust on", "ip link set dev ens1f0np0 vf 3 spoofchk off", "ip link set dev ens1f0np0 up",
+		"ip link set dev ens1f0np0 vf 3 mac " + mac, "ip link set dev ens1f0np0 vf 3 trust on",
+		"ip link set dev ens1f0np0 vf 3 spoofchk off", "ip link set dev ens1f0np0 up",
 	} {
 		if strings.Count(log, want+"\n") == 0 {
 			t.Errorf("no %q in\n%s", want, log)
@@ -91,7 +93,8 @@ func TestVirtualFunctionsInUseAreLeftAlone(t *testing.T) {
 	}
 	b.probe("0000:3b:00.3")
 	r.write(busDir+"devices/0000:3b:00.3/net/ens1f0v1/operstate", "up")
-	r.mustFail(script, r740PF+" has 2 virtual functions and needs 4; number 1 is in use: ens1f0v1 is up on the host", "start")
+	r.mustFail(script, r740PF+" has 2 virtual functions and needs 4; number 1 is in use: ens1f0v1 is up on the host",
+		"start")
 	r.want(map[string]string{dir + "sriov_numvfs": "2"})
 	// The same with a guest.
 	if err := os.Remove(r.path(busDir + "devices/0000:3b:00.3/driver")); err != nil {
@@ -112,13 +115,19 @@ func TestSRIOVSaysWhatIsMissing(t *testing.T) {
 		change func(*fakeRoot)
 		want   string
 	}{
-		{"no SR-IOV at all", func(r *fakeRoot) { os.Remove(r.path(dir + "sriov_totalvfs")) }, "offers no SR-IOV: switch it on in the NIC's firmware"},
-		{"too few", func(r *fakeRoot) { r.write(dir+"sriov_totalvfs", "2") }, "offers 2 virtual functions, 4 are needed: raise NUM_OF_VFS"},
+		{"no SR-IOV at all", func(r *fakeRoot) {
+			os.Remove(r.path(dir + "sriov_totalvfs"))
+		}, "offers no SR-IOV: switch it on in the NIC's firmware"},
+		{"too few", func(r *fakeRoot) {
+			r.write(dir+"sriov_totalvfs", "2")
+		}, "offers 2 virtual functions, 4 are needed: raise NUM_OF_VFS"},
 		{"no network device", func(r *fakeRoot) { os.RemoveAll(r.path(dir + "net")) }, "has no network device"},
 		{"no room for their addresses", func(r *fakeRoot) {
 			r.program("cat", `case $1 in */sriov_numvfs) echo 0 ;; *) exec /bin/cat "$@" ;; esac`)
 		}, `does not make 4 virtual functions. See the end of dmesg: "not enough MMIO resources"`},
-		{"an address that the NIC refuses", func(r *fakeRoot) { r.program("ip", `case $* in *" mac "*) exit 2 ;; esac`) }, "virtual function 3 does not take MAC address 52:54:00:"},
+		{"an address that the NIC refuses", func(r *fakeRoot) {
+			r.program("ip", `case $* in *" mac "*) exit 2 ;; esac`)
+		}, "virtual function 3 does not take MAC address 52:54:00:"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +156,8 @@ func TestInfiniBandGetsGUIDs(t *testing.T) {
 func TestMACAddressesAreCheckedBeforeTheyGoIntoScripts(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"52:54:00:AB:cd:01": "52:54:00:ab:cd:01", "": "00:00:00:00:00:00", "52:54:00:ab:cd": "00:00:00:00:00:00", "$(reboot)": "00:00:00:00:00:00", "5:5:5:5:5:5": "00:00:00:00:00:00",
+		"52:54:00:AB:cd:01": "52:54:00:ab:cd:01", "": "00:00:00:00:00:00", "52:54:00:ab:cd": "00:00:00:00:00:00",
+		"$(reboot)": "00:00:00:00:00:00", "5:5:5:5:5:5": "00:00:00:00:00:00",
 	} {
 		if got := cleanMAC(in); got != want {
 			t.Errorf("cleanMAC(%q) = %q, want %q", in, got, want)

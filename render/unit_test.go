@@ -44,13 +44,16 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, unit := range units {
-			out, err := exec.CommandContext(ctx, analyze, "--root="+dir, "--man=no", "--generators=no", "verify", unit).CombinedOutput()
-			if strings.Contains(string(out), "unrecognized option") || strings.Contains(string(out), "only supported for") {
+			out, err := exec.CommandContext(ctx, analyze, "--root="+dir, "--man=no", "--generators=no", "verify",
+				unit).CombinedOutput()
+			if strings.Contains(string(out), "unrecognized option") || strings.Contains(string(out),
+				"only supported for") {
 				t.Skipf("this systemd-analyze verifies no other root: %s", out)
 			}
 			for line := range strings.Lines(string(out)) {
 				// Units of the distribution are not in this root.
-				if strings.Contains(line, "rackless") || strings.Contains(line, "hugepages") && !strings.Contains(line, "not found") {
+				if strings.Contains(line, "rackless") || strings.Contains(line, "hugepages") && !strings.Contains(line,
+					"not found") {
 					t.Errorf("%s/%s: %v: %s", c.name, unit, err, line)
 				}
 			}
@@ -60,7 +63,8 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 
 func TestSystemdReadsDescriptionsAsTheyAre(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{"100% of \\x": `100%% of \\x`, "a\nExecStart=/bin/reboot": "a ExecStart=/bin/reboot", `end\`: `end\\`, "%n": "%%n"} {
+	for in, want := range map[string]string{"100% of \\x": `100%% of \\x`,
+		"a\nExecStart=/bin/reboot": "a ExecStart=/bin/reboot", `end\`: `end\\`, "%n": "%%n"} {
 		if got := unitEscape(in); got != want {
 			t.Errorf("unitEscape(%q) = %q, want %q", in, got, want)
 		}
@@ -111,7 +115,8 @@ func TestPagesThatAreHeldAreAskedForToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4}, {NUMANode: 2, PageBytes: gib, Held: 1}, {NUMANode: 3}}
+	v.plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4}, {NUMANode: 2, PageBytes: gib,
+		Held: 1}, {NUMANode: 3}}
 	if got, want := v.pageLines(), "0 1048576 20\n2 1048576 1"; got != want {
 		t.Errorf("pages %q; want %q", got, want)
 	}
@@ -122,7 +127,8 @@ func TestDriversOfTheFunctions(t *testing.T) {
 	h := &topology.Host{}
 	add := func(address string, class, vendor uint32, driver string, candidates ...string) {
 		h.PCI = append(h.PCI, topology.PCIDevice{
-			Address: addr(t, address), Class: new(topology.ID24(class)), Vendor: new(topology.ID16(vendor)), Driver: driver, Candidates: candidates,
+			Address: addr(t, address), Class: new(topology.ID24(class)), Vendor: new(topology.ID16(vendor)),
+			Driver: driver, Candidates: candidates,
 		})
 	}
 	add("0000:01:00.0", 0x030000, vendorNVIDIA, "vfio-pci", "vfio-pci")
@@ -136,7 +142,8 @@ func TestDriversOfTheFunctions(t *testing.T) {
 		v.pci[h.PCI[i].Address] = &h.PCI[i]
 		v.whole = append(v.whole, h.PCI[i].Address)
 	}
-	if got, want := strings.Join(v.drivers(), " "), "amdgpu ice mlx5_core nouveau nvidia nvidiafb snd_hda_intel"; got != want {
+	if got, want := strings.Join(v.drivers(), " "),
+		"amdgpu ice mlx5_core nouveau nvidia nvidiafb snd_hda_intel"; got != want {
 		t.Errorf("drivers %q; want %q", got, want)
 	}
 	if v.driversOf(addr(t, "0000:99:00.0")) != nil {

@@ -16,7 +16,8 @@ const (
 	vendorIntel  = 0x8086
 )
 
-// deviceLines returns a line "address vendor device" for each function that goes to a lab node; "-" where a number is not known.
+// deviceLines returns a line "address vendor device" for each function that goes to a lab node; "-"
+// where a number is not known.
 func (v *view) deviceLines() string {
 	var lines []string
 	for _, a := range v.whole {
@@ -48,7 +49,8 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	var names []string
 	for _, name := range append([]string{d.Driver}, d.Candidates...) {
 		// Drivers of PCI are named like their modules; anything else has no place in a file for modprobe.
-		if name != "" && name != "vfio-pci" && name != "vfio_pci" && name != "pci-stub" && strings.Trim(name, moduleLetters) == "" {
+		if name != "" && name != "vfio-pci" && name != "vfio_pci" && name != "pci-stub" &&
+			strings.Trim(name, moduleLetters) == "" {
 			names = append(names, name)
 		}
 	}
@@ -80,15 +82,20 @@ func (v *view) earlyVFIO() []Artifact {
 		return nil
 	}
 	var rules strings.Builder
-	rules.WriteString(v.header("For /etc/udev/rules.d: names vfio-pci as the only driver of these functions as soon as the kernel reports them. Rules of higher numbers " +
-		"load the modules of other drivers (80-drivers.rules), so those come too late. A module that is loaded for another card at that very moment may still be " +
+	rules.WriteString(v.header("For /etc/udev/rules.d: names vfio-pci as the only driver of these functions as soon " +
+		"as the kernel reports them. Rules of higher numbers " +
+		"load the modules of other drivers (80-drivers.rules), so those come too late. A module that is loaded for " +
+		"another card at that very moment may still be " +
 		"first: then libexec/vfio.sh takes the function back."))
 	for _, a := range v.whole {
-		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{driver_override}=\"vfio-pci\"\n", a)
+		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{driver_override}=\"vfio-pci\"\n",
+			a)
 	}
 	var conf strings.Builder
-	conf.WriteString(v.header("For /etc/modprobe.d: loads vfio-pci before the drivers that would take the functions of the lab nodes, so that it is there when the udev rule names it. " +
-		"There is no \"options vfio-pci ids=\" here on purpose: it takes every card of a model, also those that the host needs."))
+	conf.WriteString(v.header("For /etc/modprobe.d: loads vfio-pci before the drivers that would take the functions " +
+		"of the lab nodes, so that it is there when the udev rule names it. " +
+		"There is no \"options vfio-pci ids=\" here on purpose: it takes every card of a model, also those that the " +
+		"host needs."))
 	for _, name := range v.drivers() {
 		fmt.Fprintf(&conf, "softdep %s pre: vfio-pci\n", name)
 	}

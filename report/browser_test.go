@@ -69,7 +69,8 @@ type probed struct {
 	Charts                         int
 }
 
-// figuresProbe is probe with what happens when the head of the first figure of the first table is pressed, and what there is to download. The order is put back.
+// figuresProbe is probe with what happens when the head of the first figure of the first table is
+// pressed, and what there is to download. The order is put back.
 const figuresProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = document.querySelector('table.figures');
@@ -99,7 +100,8 @@ func wantCSV(t *testing.T, d Data) []string {
 		if s.Bytes > 0 {
 			size = strconv.FormatInt(s.Bytes, 10)
 		}
-		if err := w.Write([]string{s.Client, s.Server, s.Test, size, s.Metric, s.Unit, show.Exact(s.Value)}); err != nil {
+		if err := w.Write([]string{s.Client, s.Server, s.Test, size, s.Metric, s.Unit, show.Exact(s.Value)}); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +134,8 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		on := browsertest.Screens
-		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" { // one of each kind is enough for the others
+		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" {
+			// one of each kind is enough for the others
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}
 		for _, s := range on {
@@ -149,16 +152,18 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 				if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
 					t.Fatalf("probe: %v in %q", err, seen.Probe)
 				}
-				if lab.name != "nothing" && (got.SortDown != "descending" || !slices.IsSortedFunc(got.Down, func(a, b string) int {
-					if a == "" || b == "" {
-						return compareRatios(a, b) // what is missing comes last, whatever the order
-					}
-					return -compareRatios(a, b)
-				})) {
+				if lab.name != "nothing" && (got.SortDown != "descending" || !slices.IsSortedFunc(got.Down,
+					func(a, b string) int {
+						if a == "" || b == "" {
+							return compareRatios(a, b) // what is missing comes last, whatever the order
+						}
+						return -compareRatios(a, b)
+					})) {
 					t.Errorf("sorting says %q, order %q", got.SortDown, got.Down)
 				}
 				head, lines, _ := strings.Cut(got.CSV, "\n")
-				if lab.name != "nothing" && lab.name != "hostile" && head != "client,server,test,bytes,metric,unit,value" {
+				if lab.name != "nothing" && lab.name != "hostile" &&
+					head != "client,server,test,bytes,metric,unit,value" {
 					t.Errorf("the download begins with %q", head)
 				}
 				if lab.name != "hostile" { // its names are no names
@@ -170,13 +175,15 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 				if diff := cmp.Diff(wantPoints(lab.data), got.Points); diff != "" {
 					t.Errorf("data points in the DOM (-want +got):\n%s", diff)
 				}
-				for what, n := range map[string]int{"points without title": got.Untitled, "pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped,
+				for what, n := range map[string]int{"points without title": got.Untitled,
+					"pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped,
 					"pixels to scroll sideways": max(got.Sideways, 0)} {
 					if n != 0 {
 						t.Errorf("%d %s, want none", n, what)
 					}
 				}
-				for what, list := range map[string][]string{"outside of its picture": got.Clipped, "over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
+				for what, list := range map[string][]string{"outside of its picture": got.Clipped,
+					"over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
 					if len(list) > 0 {
 						t.Errorf("text %s: %q", what, list)
 					}
@@ -196,7 +203,8 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 	}
 }
 
-// wantPoints says from the samples alone which points the charts must have. With more than three pairs there is one for all pairs.
+// wantPoints says from the samples alone which points the charts must have. With more than three
+// pairs there is one for all pairs.
 func wantPoints(d Data) []string {
 	drawn := []string{"bw_average", "message_rate", "throughput", "latency_typical", "latency_p99", "latency_p99.9"}
 	type key struct {
@@ -245,7 +253,8 @@ func wantPoints(d Data) []string {
 	return out
 }
 
-// compareProbe is probe of a comparison, with what happens when the head of the last but one column is pressed. The order is put back: it must not be on the screenshots.
+// compareProbe is probe of a comparison, with what happens when the head of the last but one column
+// is pressed. The order is put back: it must not be on the screenshots.
 const compareProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = [...document.querySelectorAll('table.sort')].at(-1);
@@ -276,8 +285,10 @@ func TestChromiumShowsAComparison(t *testing.T) {
 		warning string
 	}{
 		{"two-conditions", hardware(1), worse(), 13, "The conditions differ in 5 points"},
-		{"emulated-mesh", synthetic(5, fullMesh(5), []int64{2, 64, 65536}), synthetic(5, fullMesh(5)[:12], []int64{2, 64, 65536}), 10, "Both are emulated"},
-		{"one-emulated", hardware(1), synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2)), 0, "One is emulated and the other is not"},
+		{"emulated-mesh", synthetic(5, fullMesh(5), []int64{2, 64, 65536}), synthetic(5, fullMesh(5)[:12],
+			[]int64{2, 64, 65536}), 10, "Both are emulated"},
+		{"one-emulated", hardware(1), synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2)), 0,
+			"One is emulated and the other is not"},
 		{"hostile", hostileData(), few(hostileData()), -1, "Both are emulated"},
 	} {
 		file := filepath.Join(dir, "compare-"+c.name+".html")
@@ -304,13 +315,16 @@ func TestChromiumShowsAComparison(t *testing.T) {
 				if err := json.Unmarshal([]byte(seen.Probe), &got); err != nil {
 					t.Fatalf("probe: %v in %q", err, seen.Probe)
 				}
-				for what, n := range map[string]int{"points without title": got.Untitled, "pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped,
-					"pixels to scroll sideways": max(got.Sideways, 0), "table heads that cannot be pressed": got.Unpressable, "tables without caption": got.Uncaptioned} {
+				for what, n := range map[string]int{"points without title": got.Untitled,
+					"pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped,
+					"pixels to scroll sideways":          max(got.Sideways, 0),
+					"table heads that cannot be pressed": got.Unpressable, "tables without caption": got.Uncaptioned} {
 					if n != 0 {
 						t.Errorf("%d %s, want none", n, what)
 					}
 				}
-				for what, list := range map[string][]string{"outside of its picture": got.Clipped, "over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
+				for what, list := range map[string][]string{"outside of its picture": got.Clipped,
+					"over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
 					if len(list) > 0 {
 						t.Errorf("text %s: %q", what, list)
 					}
@@ -324,9 +338,11 @@ func TestChromiumShowsAComparison(t *testing.T) {
 				if !strings.Contains(got.Warning, c.warning) && c.name != "hostile" {
 					t.Errorf("warning %q, want %q", got.Warning, c.warning)
 				}
-				text, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(got.CSV, "data:text/csv;charset=utf-8;base64,"))
+				text, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(got.CSV,
+					"data:text/csv;charset=utf-8;base64,"))
 				var want bytes.Buffer
-				if err := errors.Join(err, CompareCSV(&want, Compare(c.a, c.b))); err != nil || !bytes.Equal(text, want.Bytes()) {
+				if err := errors.Join(err, CompareCSV(&want, Compare(c.a, c.b))); err != nil ||
+					!bytes.Equal(text, want.Bytes()) {
 					t.Errorf("the download is not the CSV: %v, %d bytes, want %d", err, len(text), want.Len())
 				}
 				if got.SortUp != "ascending" || !got.Focused || !slices.IsSortedFunc(got.Up, compareRatios) {

@@ -18,8 +18,9 @@ type chartPoint struct {
 	Run    string // "A" or "B" where two results are compared
 }
 
-// A scope is what one group of charts is about: a pair, or all pairs of one kind together. In a pair a spread is over the repeats
-// of a measurement; over many pairs it is over the pairs' medians.
+// A scope is what one group of charts is about: a pair, or all pairs of one kind together. In a
+// pair a spread is over the repeats of a measurement; over many pairs it is over the pairs'
+// medians.
 type scope struct {
 	Title    string
 	Emulated bool
@@ -31,8 +32,9 @@ type scope struct {
 	keys     []chartPoint           // of points, sorted
 }
 
-// maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody compares charts: the pairs are
-// drawn as one median with a band, and beside each other in a matrix.
+// maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody
+// compares charts: the pairs are drawn as one median with a band, and beside each other in a
+// matrix.
 const maxPairCharts = 3
 
 // scopes groups the figures for the charts.
@@ -49,7 +51,9 @@ func (r *results) scopes() []scope {
 		if !ok {
 			i = len(out)
 			index[g] = i
-			out = append(out, scope{Title: p.String(), pair: g, Emulated: p.Emulated, points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool), limits: make(map[chartPoint]float64)})
+			out = append(out, scope{Title: p.String(), pair: g, Emulated: p.Emulated,
+				points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool),
+				limits: make(map[chartPoint]float64)})
 		}
 		out[i].Pairs++
 	}
@@ -88,7 +92,8 @@ func (r *results) scopes() []scope {
 }
 
 func comparePoints(a, b chartPoint) int {
-	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Bytes, b.Bytes))
+	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run),
+		cmp.Compare(a.Bytes, b.Bytes))
 }
 
 // limit is what the wire carries at a point, in the unit of its metric; 0 where that is not known.
@@ -104,8 +109,8 @@ func (s scope) limit(k chartPoint) float64 {
 	return 0
 }
 
-// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays readable there, and a laptop
-// shows two or three charts in a row.
+// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays
+// readable there, and a laptop shows two or three charts in a row.
 const (
 	chartWidth  = 400
 	plotHeight  = 210
@@ -158,8 +163,9 @@ type mark struct {
 	Bytes   int64  // message size; 0: the tool has none
 }
 
-// charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two would claim something about all
-// that lies between them. What was measured at fewer sizes, or without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
+// charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two
+// would claim something about all that lies between them. What was measured at fewer sizes, or
+// without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
 func (s scope) charts(id string) []chart {
 	var out []chart
 	// scale are points of other charts with which the bars share their scale.
@@ -178,7 +184,8 @@ func (s scope) charts(id string) []chart {
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
-	withTypical := make(map[string]bool) // by test; an average is drawn only where there is no median, which is the better figure
+	// by test; an average is drawn only where there is no median, which is the better figure
+	withTypical := make(map[string]bool)
 	for _, k := range s.keys {
 		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
 	}
@@ -229,8 +236,8 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 	return lines, bars
 }
 
-// axes finds the two axes for the points, spreads included. Charts of lines do not share them: a latency of a read may be ten
-// times that of a write, and both must be readable.
+// axes finds the two axes for the points, spreads included. Charts of lines do not share them: a
+// latency of a read may be ten times that of a write, and both must be readable.
 func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
 	var lo, hi float64
 	var small, large int64
@@ -258,7 +265,8 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated, XLabel: "message size"}
 	var all []series
 	for _, k := range keys {
-		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric || all[n-1].run != k.Run {
+		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric ||
+			all[n-1].run != k.Run {
 			all = append(all, series{testName: k.Test, metric: k.Metric, run: k.Run})
 		}
 		last := &all[len(all)-1]
@@ -282,7 +290,8 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 			se.Dash = i
 		}
 		se.Color, se.marker = i, i
-		if i > 0 && se.run != "" && all[i-1].testName == se.testName && all[i-1].metric == se.metric { // the other run of the same
+		if i > 0 && se.run != "" && all[i-1].testName == se.testName && all[i-1].metric == se.metric {
+			// the other run of the same
 			se.Color = all[i-1].Color
 		} else if i > 0 && se.run != "" {
 			se.Color = all[i-1].Color + 1
@@ -313,7 +322,8 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	if logY {
 		scale = "logarithmic"
 	}
-	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title), show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
+	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title),
+		show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
 	if len(limits) > 0 {
 		c.Desc += " A dashed line is what the wire carries."
 	}
@@ -321,7 +331,8 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	return c
 }
 
-// asRun makes the line of a run look as such where two results are compared: the colour says what, dash and marker whose.
+// asRun makes the line of a run look as such where two results are compared: the colour says what,
+// dash and marker whose.
 func (se *series) asRun() {
 	switch se.run {
 	case "":
@@ -341,7 +352,8 @@ func colorRuns(all []series) {
 	}
 }
 
-// limitLines are the lines of what the wire carries. Tests whose limits are nearly the same, since they differ in headers alone, share one.
+// limitLines are the lines of what the wire carries. Tests whose limits are nearly the same, since
+// they differ in headers alone, share one.
 func (s scope) limitLines(all []series) [][]chartPoint {
 	const near = 1.3
 	var out [][]chartPoint
@@ -487,8 +499,8 @@ type bar struct {
 	TextX       string
 }
 
-// barChart draws the points as horizontal bars with their figures written at the end. They start at zero, and the longest that
-// there could be is the largest of these points and of those in scale.
+// barChart draws the points as horizontal bars with their figures written at the end. They start at
+// zero, and the longest that there could be is the largest of these points and of those in scale.
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated}
 	_, y := s.axes(slices.Concat(keys, scale), false)

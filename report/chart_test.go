@@ -32,20 +32,26 @@ func titles(s scope) []string {
 }
 
 func TestChartsAreLinesOnlyWhereThereIsSomethingToConnect(t *testing.T) {
-	iperf := bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 0.4, Unit: "Gb/s"}
+	iperf := bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 0.4,
+		Unit: "Gb/s"}
 	for name, c := range map[string]struct {
 		sizes []int64
 		more  []bench.Sample
 		want  []string
 	}{
-		"three sizes": {[]int64{2, 64, 65536}, nil, []string{"Bandwidth by message size: lines", "Message rate by message size: lines",
-			"Latency of ib_write_lat by size: lines", "Latency of ib_read_lat by size: lines", "Latency of ib_send_lat by size: lines"}},
+		"three sizes": {[]int64{2, 64, 65536}, nil, []string{"Bandwidth by message size: lines",
+			"Message rate by message size: lines",
+			"Latency of ib_write_lat by size: lines", "Latency of ib_read_lat by size: lines",
+			"Latency of ib_send_lat by size: lines"}},
 		"two sizes": {[]int64{2, 65536}, nil, []string{"Bandwidth: bars", "Message rate: bars",
 			"Latency of ib_write_lat: bars", "Latency of ib_read_lat: bars", "Latency of ib_send_lat: bars"}},
-		"an average where there is no median": {nil, []bench.Sample{{Test: "ib_write_lat", Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"}}, []string{"Latency of ib_write_lat: bars"}},
-		"no sizes":                            {nil, []bench.Sample{iperf}, []string{"Throughput: bars"}},
-		"nothing that can be drawn":           {nil, []bench.Sample{{Test: "t", Metric: "m", Value: 1}}, nil},
-		"sizes, and bandwidth without them":   {nil, []bench.Sample{bw("a", "b", 1, 1), bw("a", "b", 2, 1), bw("a", "b", 4, 1), bw("a", "b", 0, 1)}, []string{"Bandwidth by message size: lines", "Bandwidth: bars"}},
+		"an average where there is no median": {nil,
+			[]bench.Sample{{Test: "ib_write_lat", Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400,
+				Unit: "us"}}, []string{"Latency of ib_write_lat: bars"}},
+		"no sizes":                  {nil, []bench.Sample{iperf}, []string{"Throughput: bars"}},
+		"nothing that can be drawn": {nil, []bench.Sample{{Test: "t", Metric: "m", Value: 1}}, nil},
+		"sizes, and bandwidth without them": {nil, []bench.Sample{bw("a", "b", 1, 1), bw("a", "b", 2, 1),
+			bw("a", "b", 4, 1), bw("a", "b", 0, 1)}, []string{"Bandwidth by message size: lines", "Bandwidth: bars"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := synthetic(2, [][2]int{{1, 0}}, c.sizes)
@@ -60,13 +66,15 @@ func TestChartsAreLinesOnlyWhereThereIsSomethingToConnect(t *testing.T) {
 func TestScopesJoinManyPairs(t *testing.T) {
 	few := collect(synthetic(3, fullMesh(3)[:3], []int64{2})).scopes()
 	if len(few) != 3 || few[0].Title != "vm00 to vm01" || few[0].Pairs != 1 {
-		t.Errorf("three pairs: got %d scopes, the first %q of %d pairs; want one for each pair", len(few), few[0].Title, few[0].Pairs)
+		t.Errorf("three pairs: got %d scopes, the first %q of %d pairs; want one for each pair", len(few), few[0].Title,
+			few[0].Pairs)
 	}
 	many := collect(synthetic(3, fullMesh(3), []int64{2})).scopes()
 	if len(many) != 1 || many[0].Title != "6 pairs together" || many[0].Pairs != 6 {
 		t.Fatalf("six pairs: got %+v, want one scope", many)
 	}
-	if p := many[0].points[chartPoint{Test: "ib_write_bw", Bytes: 2, Metric: bench.MetricBWAverage}]; p.N != 6 || !(p.Min < p.Median && p.Median < p.Max) {
+	if p := many[0].points[chartPoint{Test: "ib_write_bw", Bytes: 2, Metric: bench.MetricBWAverage}]; p.N != 6 ||
+		!(p.Min < p.Median && p.Median < p.Max) {
 		t.Errorf("spread over the pairs is %+v", p)
 	}
 }
@@ -98,8 +106,9 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 	}{
 		"one figure of hardware": {[]bench.Sample{bw("a", "b", 65536, 98.5)}, "ib_write_bw, 64 KiB: 98.5 Gb/s average"},
 		"an emulated one":        {[]bench.Sample{soft}, "ib_write_bw, 64 KiB: 0.25 Gb/s average, emulated"},
-		"repeats":                {[]bench.Sample{soft, again, third}, "ib_write_bw, 64 KiB: 0.21 Gb/s average, median of 3 repeats, 0.2 to 0.25, emulated"},
-		"no size":                {[]bench.Sample{bw("a", "b", 0, 98.5)}, "ib_write_bw: 98.5 Gb/s average"},
+		"repeats": {[]bench.Sample{soft, again, third},
+			"ib_write_bw, 64 KiB: 0.21 Gb/s average, median of 3 repeats, 0.2 to 0.25, emulated"},
+		"no size": {[]bench.Sample{bw("a", "b", 0, 98.5)}, "ib_write_bw: 98.5 Gb/s average"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := collect(Data{Samples: c.samples}).scopes()[0]
@@ -184,10 +193,15 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 		title string
 		lines []string
 	}{
-		"a whole node":   {Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0", GIDIndex: 1}, "vm00, 10.0.0.1/24, 52:54:00:00:00:01, rxe0, GID 1", []string{"vm00", "10.0.0.1/24", "52:54:00:00:00:01", "rxe0, GID 1"}},
-		"only a name":    {Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
-		"much too long":  {Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)}, strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device", []string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
-		"GID index zero": {Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0", []string{"a", "–", "–", "mlx5_0, GID 0"}},
+		"a whole node": {Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0",
+			GIDIndex: 1}, "vm00, 10.0.0.1/24, 52:54:00:00:00:01, rxe0, GID 1", []string{"vm00", "10.0.0.1/24",
+			"52:54:00:00:00:01", "rxe0, GID 1"}},
+		"only a name": {Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
+		"much too long": {Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)},
+			strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device",
+			[]string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
+		"GID index zero": {Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0",
+			[]string{"a", "–", "–", "mlx5_0, GID 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := c.node.box(0, 0)
@@ -204,7 +218,9 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 
 // The pictures are XML too, so that they can be cut out of the page and put into other documents.
 func TestPicturesAreWellFormed(t *testing.T) {
-	for name, d := range map[string]Data{"two-nodes": loadFixture(t, "two-nodes"), "failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)), "hostile": hostileData()} {
+	for name, d := range map[string]Data{"two-nodes": loadFixture(t, "two-nodes"),
+		"failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)),
+		"hostile": hostileData()} {
 		pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(render(t, d), -1)
 		if len(pictures) < 3 {
 			t.Errorf("%s: %d pictures, want more", name, len(pictures))
@@ -229,7 +245,8 @@ func TestPicturesAreWellFormed(t *testing.T) {
 func TestBarsOfLatencyShareOneScale(t *testing.T) {
 	var d Data
 	for i, test := range []string{"ib_write_lat", "ib_read_lat"} {
-		d.Samples = append(d.Samples, bench.Sample{Test: test, Client: "a", Server: "b", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: float64(1+i) * 100, Unit: "us"})
+		d.Samples = append(d.Samples, bench.Sample{Test: test, Client: "a", Server: "b",
+			Metric: bench.MetricLatencyTypical, Bytes: 2, Value: float64(1+i) * 100, Unit: "us"})
 	}
 	charts := collect(d).scopes()[0].charts("c")
 	if len(charts) != 2 {

@@ -2,8 +2,8 @@ package report
 
 import "slices"
 
-// clean gives a copy of the data in which every text went through f. It is done once, before anything is computed, so that no
-// output can forget a field.
+// clean gives a copy of the data in which every text went through f. It is done once, before
+// anything is computed, so that no output can forget a field.
 func (d Data) clean(f func(string) string) Data {
 	each := func(fields ...*string) {
 		for _, s := range fields {
@@ -24,7 +24,8 @@ func (d Data) clean(f func(string) string) Data {
 	d.Samples = slices.Clone(d.Samples)
 	for i := range d.Samples {
 		s := &d.Samples[i]
-		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command, &s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error, &s.Output)
+		each(&s.Run, &s.Test, &s.Client, &s.Server, &s.Metric, &s.Unit, &s.Tool, &s.Version, &s.Command,
+			&s.ServerCommand, &s.Placement, &s.Accelerator, &s.Error, &s.Output)
 	}
 	d.Judgements = slices.Clone(d.Judgements)
 	for i := range d.Judgements {

@@ -15,8 +15,9 @@ import (
 // CompareSchema names the form of a Comparison.
 const CompareSchema = "rackless/compare/v1"
 
-// A Comparison is two results beside each other. It says what differs and draws no conclusion: one run against one other has no interval, so it cannot tell an effect from
-// chance. That takes a study.
+// A Comparison is two results beside each other. It says what differs and draws no conclusion: one
+// run against one other has no interval, so it cannot tell an effect from chance. That takes a
+// study.
 type Comparison struct {
 	Schema string   `json:"schema"` // CompareSchema
 	A      Compared `json:"a"`
@@ -36,7 +37,8 @@ type Compared struct {
 	Failed   int       `json:"failed"` // measurements
 }
 
-// A Difference is a condition that is not the same in both results. Matters is false for what moves no figure by itself, such as the load that was there at the end.
+// A Difference is a condition that is not the same in both results. Matters is false for what moves
+// no figure by itself, such as the load that was there at the end.
 type Difference struct {
 	What    string `json:"what"`
 	A       string `json:"a"` // "–": not recorded
@@ -44,8 +46,9 @@ type Difference struct {
 	Matters bool   `json:"matters"`
 }
 
-// A ComparedFigure is one figure of both results: medians, where it was measured several times. Ratio and Change are of B against A; they are missing where only one has the
-// figure, and where one was emulated and the other not.
+// A ComparedFigure is one figure of both results: medians, where it was measured several times.
+// Ratio and Change are of B against A; they are missing where only one has the figure, and where
+// one was emulated and the other not.
 type ComparedFigure struct {
 	Test    string   `json:"test"`
 	Client  string   `json:"client"`
@@ -64,11 +67,13 @@ type ComparedFigure struct {
 	a, b spread // to print them
 }
 
-// Compare sets two results beside each other. Pairs of nodes are the same if they have the same names; two results of one pair each are of the same pair whatever its name.
+// Compare sets two results beside each other. Pairs of nodes are the same if they have the same
+// names; two results of one pair each are of the same pair whatever its name.
 func Compare(a, b Data) Comparison {
 	named, renamed := namedAs(a, b)
 	ra, rb := collect(a), collect(named)
-	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb), Differences: differences(a, b, renamed), Figures: []ComparedFigure{}}
+	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb), Differences: differences(a, b,
+		renamed), Figures: []ComparedFigure{}}
 	type key struct {
 		client, server, test, metric string
 		bytes                        int64
@@ -81,7 +86,8 @@ func Compare(a, b Data) Comparison {
 			if !ok {
 				i = len(c.Figures)
 				at[id] = i
-				c.Figures = append(c.Figures, ComparedFigure{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric, Bytes: k.Bytes, Unit: r.unitOf(k.Test, k.Metric)})
+				c.Figures = append(c.Figures, ComparedFigure{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server,
+					Metric: k.Metric, Bytes: k.Bytes, Unit: r.unitOf(k.Test, k.Metric)})
 			}
 			f, s := &c.Figures[i], spreadOf(r.values[k])
 			if side == 0 {
@@ -112,7 +118,8 @@ func Compare(a, b Data) Comparison {
 		}
 	}
 	slices.SortStableFunc(c.Figures, func(x, y ComparedFigure) int {
-		return cmp.Or(cmp.Compare(x.Client, y.Client), cmp.Compare(x.Server, y.Server), compareTests(x.Test, y.Test), cmp.Compare(x.Bytes, y.Bytes), compareMetrics(x.Metric, y.Metric))
+		return cmp.Or(cmp.Compare(x.Client, y.Client), cmp.Compare(x.Server, y.Server), compareTests(x.Test, y.Test),
+			cmp.Compare(x.Bytes, y.Bytes), compareMetrics(x.Metric, y.Metric))
 	})
 	return c
 }
@@ -168,7 +175,8 @@ func compared(d Data, r *results) Compared {
 			failed++
 		}
 	}
-	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0, Samples: r.total, Failed: failed}
+	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
+		Samples: r.total, Failed: failed}
 }
 
 // name is the first line about a result.
@@ -240,7 +248,9 @@ func differences(a, b Data, renamed bool) []Difference {
 		what string
 		text func(n Node) string
 	}{
-		{"MTU", func(n Node) string { return number(int64(n.MTU)) }}, {"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
+		{"MTU", func(n Node) string {
+			return number(int64(n.MTU))
+		}}, {"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
 		{"CPUs of the nodes", func(n Node) string { return number(int64(n.CPUs)) }},
 		{"memory of the nodes", func(n Node) string {
 			if n.Memory == 0 {
@@ -248,7 +258,9 @@ func differences(a, b Data, renamed bool) []Difference {
 			}
 			return show.Size(n.Memory)
 		}},
-		{"RDMA device", func(n Node) string { return n.RDMADevice }}, {"driver", func(n Node) string { return n.Driver }},
+		{"RDMA device", func(n Node) string {
+			return n.RDMADevice
+		}}, {"driver", func(n Node) string { return n.Driver }},
 		{"CPUs by", func(n Node) string { return n.Accelerator }},
 	} {
 		add(f.what, overNodes(a, f.text), overNodes(b, f.text), true)
@@ -343,8 +355,10 @@ func testsIn(a, b Data) []string {
 	return slices.Compact(tests)
 }
 
-// runsOwn are the parts of a command that differ from run to run and move no figure: the port of TCP, and the address of the server.
-var runsOwn = regexp.MustCompile(` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
+// runsOwn are the parts of a command that differ from run to run and move no figure: the port of
+// TCP, and the address of the server.
+var runsOwn = regexp.MustCompile(
+	` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
 
 // plainCommand is a command without what is the run's own.
 func plainCommand(s string) string { return runsOwn.ReplaceAllString(s, "") }
@@ -364,19 +378,24 @@ func (c Comparison) graveDifferences() int {
 func (c Comparison) warning() string {
 	switch n := c.graveDifferences(); {
 	case c.A.Emulated != c.B.Emulated:
-		return "One is emulated and the other is not: their figures are not compared. Nothing that an emulated lab measures says anything about hardware."
+		return "One is emulated and the other is not: their figures are not compared. Nothing that an emulated lab " +
+			"measures says anything about hardware."
 	case n > 0:
-		return fmt.Sprintf("The conditions differ in %s, listed below. What differs between the figures is no effect of any one of them.", show.Count(n, "point", "points"))
+		return fmt.Sprintf("The conditions differ in %s, listed below. What differs between the figures is no effect "+
+			"of any one of them.", show.Count(n, "point", "points"))
 	}
 	return ""
 }
 
 // noVerdict is what two single runs cannot say.
-const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. For a verdict make a study (rackless study run)."
+const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. " +
+	"For a verdict make a study (rackless study run)."
 
 // compareMetricsShown are the metrics that a short comparison has: those that a test is quoted by.
-var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits, bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
-	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth, bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
+var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits,
+	bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
+	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth,
+	bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
 
 // comparedText prints a value of a figure; "–" where there is none.
 func comparedText(v *float64, s spread) string {
@@ -434,11 +453,13 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 		}
 		_, u, label := metricInfo(h.Metric)
 		if len(ratios) == 1 {
-			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), label, comparedText(first.A, first.a), comparedText(first.B, first.b), unit(u), first.ratioText()))
+			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), label,
+				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(u), first.ratioText()))
 			continue
 		}
 		s := spreadOf(ratios)
-		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), label, len(ratios), ratioNumber(s.Median), ratioNumber(s.Min), ratioNumber(s.Max)))
+		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), label, len(ratios),
+			ratioNumber(s.Median), ratioNumber(s.Min), ratioNumber(s.Max)))
 	}
 	return out
 }

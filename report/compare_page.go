@@ -52,7 +52,8 @@ type comparedRow struct {
 	ARepeats, BRepeats                      string
 }
 
-// ComparePage writes two results side by side as one HTML page that needs nothing else. Its policy lets the browser load nothing, and apply and run only what is in it.
+// ComparePage writes two results side by side as one HTML page that needs nothing else. Its policy
+// lets the browser load nothing, and apply and run only what is in it.
 func ComparePage(w io.Writer, a, b Data) error {
 	p, err := newComparePage(a, b)
 	if err != nil {
@@ -85,10 +86,13 @@ func newComparePage(a, b Data) (*comparePage, error) {
 		sentences[i] = keepUnits(strings.NewReplacer(" -> ", "\u00a0→\u00a0").Replace(text))
 	}
 	p := &comparePage{
-		Comparison: c, Heading: "Two results of lab " + a.Lab, Warning: c.warning(), NoVerdict: noVerdict, AName: c.A.name(), BName: c.B.name(), Sentences: sentences,
-		Style: template.CSS(style), Script: template.JS(show.SortScript), StyleHash: hash(style), ScriptHash: hash(show.SortScript),
-		Groups: comparedCharts(a, b), Emulated: c.A.Emulated && c.B.Emulated,
-		CSV: template.URL("data:text/csv;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(raw.String()))), CSVName: "comparison.csv",
+		Comparison: c, Heading: "Two results of lab " + a.Lab, Warning: c.warning(), NoVerdict: noVerdict,
+		AName: c.A.name(), BName: c.B.name(), Sentences: sentences,
+		Style: template.CSS(style), Script: template.JS(show.SortScript), StyleHash: hash(style),
+		ScriptHash: hash(show.SortScript),
+		Groups:     comparedCharts(a, b), Emulated: c.A.Emulated && c.B.Emulated,
+		CSV: template.URL("data:text/csv;charset=utf-8;base64," +
+			base64.StdEncoding.EncodeToString([]byte(raw.String()))), CSVName: "comparison.csv",
 	}
 	if a.Lab != b.Lab {
 		p.Heading = fmt.Sprintf("Lab %s and lab %s side by side", a.Lab, b.Lab)
@@ -113,9 +117,12 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	}
 	for _, f := range c.Figures {
 		_, _, label := metricInfo(f.Metric)
-		row := comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server), Size: notRecorded, Name: label + ", " + show.Unit(f.Unit),
-			AText: comparedText(f.A, f.a), BText: comparedText(f.B, f.b), RatioText: f.ratioText(), ChangeText: f.changeText(),
-			AValue: exact(f.A), BValue: exact(f.B), RatioValue: exact(f.Ratio), ChangeValue: exact(f.Change), ARepeats: repeats(f.CountA, f.a), BRepeats: repeats(f.CountB, f.b)}
+		row := comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server), Size: notRecorded, Name: label + ", " +
+			show.Unit(f.Unit),
+			AText: comparedText(f.A, f.a), BText: comparedText(f.B, f.b), RatioText: f.ratioText(),
+			ChangeText: f.changeText(),
+			AValue:     exact(f.A), BValue: exact(f.B), RatioValue: exact(f.Ratio), ChangeValue: exact(f.Change),
+			ARepeats: repeats(f.CountA, f.a), BRepeats: repeats(f.CountB, f.b)}
 		if f.Bytes > 0 {
 			row.Size = show.Size(f.Bytes)
 		}
@@ -124,7 +131,8 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	return p, nil
 }
 
-// comparedCharts draws what both have in the same pictures. An emulated line never stands in one picture with one of hardware.
+// comparedCharts draws what both have in the same pictures. An emulated line never stands in one
+// picture with one of hardware.
 func comparedCharts(a, b Data) []chartGroup {
 	named, _ := namedAs(a, b)
 	sa, sb := collect(a).scopes(), collect(named).scopes()
@@ -138,7 +146,8 @@ func comparedCharts(a, b Data) []chartGroup {
 		if y := sb[k]; y.Title != x.Title { // "20 pairs together", and 12
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
 		}
-		s.points, s.derived, s.limits, s.keys = map[chartPoint]spread{}, map[chartPoint]bool{}, map[chartPoint]float64{}, nil
+		s.points, s.derived, s.limits, s.keys = map[chartPoint]spread{}, map[chartPoint]bool{},
+			map[chartPoint]float64{}, nil
 		for run, of := range map[string]scope{"A": x, "B": sb[k]} {
 			for _, key := range of.keys {
 				as := key
@@ -190,10 +199,12 @@ func testsOf(keys []chartPoint) []string {
 	return tests
 }
 
-// ratioChart draws B / A over the message size, for every test of bandwidth: on the axes of the figures themselves a tenth can hardly be seen. ok is false where there are not three
-// sizes that both have.
+// ratioChart draws B / A over the message size, for every test of bandwidth: on the axes of the
+// figures themselves a tenth can hardly be seen. ok is false where there are not three sizes that
+// both have.
 func (s scope) ratioChart(id string) (c chart, ok bool) {
-	c = chart{ID: id, Title: "B / A: bandwidth by message size", Emulated: s.Emulated, YLabel: "B / A, average", XLabel: "message size", LimitKey: &series{Name: "the same"}}
+	c = chart{ID: id, Title: "B / A: bandwidth by message size", Emulated: s.Emulated, YLabel: "B / A, average",
+		XLabel: "message size", LimitKey: &series{Name: "the same"}}
 	var all []series
 	var ratios [][]float64
 	high, small, large := 1.2, int64(0), int64(0)
@@ -203,7 +214,8 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 		for _, k := range s.keys {
 			b := k
 			b.Run = "B"
-			if y, both := s.points[b]; k.Test == test && k.Metric == bench.MetricBWAverage && k.Run == "A" && k.Bytes > 0 && both && s.points[k].Median > 0 {
+			if y, both := s.points[b]; k.Test == test && k.Metric == bench.MetricBWAverage && k.Run == "A" &&
+				k.Bytes > 0 && both && s.points[k].Median > 0 {
 				se.points, of = append(se.points, k), append(of, y.Median/s.points[k].Median)
 			}
 		}
@@ -231,10 +243,13 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 			}
 			px, py, ratio := x.At(float64(k.Bytes)), y.At(ratios[i][n]), ratioNumber(ratios[i][n])
 			se.Line += fmt.Sprintf("%s%s %s", verb, show.Px(px), show.Px(py))
-			se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Bytes: k.Bytes, Value: show.Exact(ratios[i][n]), Title: fmt.Sprintf("%s, %s: B is %s times A", k.Test, show.Size(k.Bytes), ratio)})
+			se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Bytes: k.Bytes,
+				Value: show.Exact(ratios[i][n]), Title: fmt.Sprintf("%s, %s: B is %s times A", k.Test,
+					show.Size(k.Bytes), ratio)})
 		}
 	}
-	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, linear from zero. A dashed line is where both are the same. The figures are in the table below."
+	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, " +
+		"linear from zero. A dashed line is where both are the same. The figures are in the table below."
 	return c, true
 }
 
@@ -247,13 +262,15 @@ func CompareCSV(w io.Writer, c Comparison) error {
 		}
 		return show.Exact(*v)
 	}
-	records := [][]string{{"client", "server", "test", "bytes", "metric", "unit", "a", "a_count", "b", "b_count", "ratio", "difference", "problem"}}
+	records := [][]string{{"client", "server", "test", "bytes", "metric", "unit", "a", "a_count", "b", "b_count",
+		"ratio", "difference", "problem"}}
 	for _, f := range c.Figures {
 		size := ""
 		if f.Bytes > 0 {
 			size = strconv.FormatInt(f.Bytes, 10)
 		}
-		records = append(records, []string{f.Client, f.Server, f.Test, size, f.Metric, f.Unit, optional(f.A), strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB),
+		records = append(records, []string{f.Client, f.Server, f.Test, size, f.Metric, f.Unit, optional(f.A),
+			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB),
 			optional(f.Ratio), optional(f.Change), f.Problem})
 	}
 	if err := out.WriteAll(records); err != nil {

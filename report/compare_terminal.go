@@ -98,7 +98,8 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	rows, columns := []table.Row{}, make([][]string, 4)
 	left, one := 0, ""
 	for _, f := range all {
-		if !t.AllSizes && (!slices.Contains(sizes[f.Test], f.Bytes) || !slices.Contains(compareMetricsShown, f.Metric)) {
+		if !t.AllSizes && (!slices.Contains(sizes[f.Test], f.Bytes) || !slices.Contains(compareMetricsShown,
+			f.Metric)) {
 			left++
 			continue
 		}
@@ -117,7 +118,8 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	w := fill(table.Row{"test", "size", "figure", "A", "B", "B/A", "B-A"}, rows, columns)
 	t.print(between(all[0].Client, all[0].Server), false, w)
 	if left > 0 {
-		t.wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them", show.Count(left, "figure", "figures")))
+		t.wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them",
+			show.Count(left, "figure", "figures")))
 	}
 	if one != "" {
 		t.wrap("", "", one)

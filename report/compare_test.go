@@ -19,7 +19,8 @@ import (
 	"github.com/rackless/rackless/check"
 )
 
-// hardware makes up a result of two nodes with cards of 25 Gb/s, at what was published of such: factor is how much slower all is.
+// hardware makes up a result of two nodes with cards of 25 Gb/s, at what was published of such:
+// factor is how much slower all is.
 func hardware(factor float64) Data {
 	d := synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2))
 	d.Emulated, d.Title, d.Samples, d.HostPicture = false, "", nil, ""
@@ -27,8 +28,10 @@ func hardware(factor float64) Data {
 		d.Nodes[i].RDMADevice, d.Nodes[i].Accelerator = "mlx5_0", "kvm"
 	}
 	base := func(test string, n int64, metric, unit string, v float64) bench.Sample {
-		return bench.Sample{Run: test, Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: n, Iterations: 10000, Value: math.Round(v*1e4) / 1e4, Unit: unit, Tool: "perftest",
-			Version: "6.06", Command: test + " -d mlx5_0 -x 3 --report_gbits -F -p 20000 -n 10000 -a 10.0.0.1", ServerCommand: test + " -d mlx5_0", Placement: "not pinned", Accelerator: "kvm",
+		return bench.Sample{Run: test, Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: n,
+			Iterations: 10000, Value: math.Round(v*1e4) / 1e4, Unit: unit, Tool: "perftest",
+			Version: "6.06", Command: test + " -d mlx5_0 -x 3 --report_gbits -F -p 20000 -n 10000 -a 10.0.0.1",
+			ServerCommand: test + " -d mlx5_0", Placement: "not pinned", Accelerator: "kvm",
 			Started: started, Seconds: 5, Attempt: 1}
 	}
 	for i, verb := range []string{"write", "read", "send"} {
@@ -46,7 +49,8 @@ func hardware(factor float64) Data {
 		}
 		lat := base("ib_"+verb+"_lat", 2, "", "us", 0)
 		lat.Command = strings.ReplaceAll(lat.Command, " -a ", " -s 2 -U ")
-		for k, v := range map[string]float64{bench.MetricLatencyTypical: 1.44, bench.MetricLatencyP99: 1.53, bench.MetricLatencyP999: 5.22} {
+		for k, v := range map[string]float64{bench.MetricLatencyTypical: 1.44, bench.MetricLatencyP99: 1.53,
+			bench.MetricLatencyP999: 5.22} {
 			s := lat
 			s.Metric, s.Value = k, math.Round(100*(v+0.2*float64(i))*factor)/100
 			if k == bench.MetricLatencyTypical {
@@ -71,7 +75,8 @@ func worse() Data {
 		d.Nodes[i].MTU, d.Nodes[i].IBMTU = 1500, 1024
 	}
 	for i := range d.Samples {
-		d.Samples[i].Version, d.Samples[i].Placement, d.Samples[i].Command = "24.04", "CPUs 0", strings.ReplaceAll(d.Samples[i].Command, "-p 20000", "-p 20007")
+		d.Samples[i].Version, d.Samples[i].Placement, d.Samples[i].Command = "24.04", "CPUs 0",
+			strings.ReplaceAll(d.Samples[i].Command, "-p 20000", "-p 20007")
 	}
 	d.Environment[1].Value = "Another CPU"
 	d.Environment = append(d.Environment, Fact{"host load", "3.00 2.00 1.00"})
@@ -79,7 +84,8 @@ func worse() Data {
 }
 
 func sampleOf(test, metric string, bytes int64, unit string, v float64) bench.Sample {
-	return bench.Sample{Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes, Unit: unit, Value: v, Tool: "perftest"}
+	return bench.Sample{Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes, Unit: unit, Value: v,
+		Tool: "perftest"}
 }
 
 func TestComparisonSaysWhatDiffersBeforeAnyFigure(t *testing.T) {
@@ -91,7 +97,8 @@ func TestComparisonSaysWhatDiffersBeforeAnyFigure(t *testing.T) {
 			t.Errorf("%s: matters is %v", d.What, d.Matters)
 		}
 	}
-	want := []string{"tool: perftest 6.06 / perftest 24.04", "placement: not pinned / CPUs 0", "MTU: 4200 / 1500", "IB MTU: 4096 / 1024",
+	want := []string{"tool: perftest 6.06 / perftest 24.04", "placement: not pinned / CPUs 0", "MTU: 4200 / 1500",
+		"IB MTU: 4096 / 1024",
 		"host CPU: Example CPU at 2.00GHz, 2 cores / Another CPU", "host load: – / 3.00 2.00 1.00"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("differences (-want +got); the port of TCP is none:\n%s", diff)
@@ -115,11 +122,18 @@ func TestMoreConditionsThatDiffer(t *testing.T) {
 			for i := range d.Samples {
 				d.Samples[i].Command = strings.ReplaceAll(d.Samples[i].Command, "-n 10000", "-n 20")
 			}
-		}, Difference{"command of ib_write_lat", "ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 10000 -s 2 -U", "ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 20 -s 2 -U", true}},
-		"one node alone is otherwise": {func(d *Data) { d.Nodes[1].MTU = 1500 }, Difference{"MTU", "4200", "vm00 4200, vm01 1500", true}},
-		"memory is not recorded":      {func(d *Data) { d.Nodes[0].Memory, d.Nodes[1].Memory = 0, 0 }, Difference{"memory of the nodes", "512 MiB", "–", true}},
-		"a check failed":              {func(d *Data) { d.Findings[0].Status = check.Failed }, Difference{"checks", "all ok", "1 of 4 checks failed", true}},
-		"another lab":                 {func(d *Data) { d.Lab = "other" }, Difference{"lab", "demo", "other", false}},
+		}, Difference{"command of ib_write_lat", "ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 10000 -s 2 -U",
+			"ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 20 -s 2 -U", true}},
+		"one node alone is otherwise": {func(d *Data) {
+			d.Nodes[1].MTU = 1500
+		}, Difference{"MTU", "4200", "vm00 4200, vm01 1500", true}},
+		"memory is not recorded": {func(d *Data) {
+			d.Nodes[0].Memory, d.Nodes[1].Memory = 0, 0
+		}, Difference{"memory of the nodes", "512 MiB", "–", true}},
+		"a check failed": {func(d *Data) {
+			d.Findings[0].Status = check.Failed
+		}, Difference{"checks", "all ok", "1 of 4 checks failed", true}},
+		"another lab": {func(d *Data) { d.Lab = "other" }, Difference{"lab", "demo", "other", false}},
 		"warm-ups": {func(d *Data) {
 			for i := range d.Samples {
 				d.Samples[i].WarmUps = 2
@@ -142,20 +156,29 @@ func TestMoreConditionsThatDiffer(t *testing.T) {
 
 func TestComparedFigures(t *testing.T) {
 	a := Data{Samples: []bench.Sample{
-		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 24), sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 25), sampleOf("ib_write_bw", bench.MetricBWAverage, 2, "Gb/s", 0.06),
-		sampleOf("iperf3", bench.MetricRetransmits, 0, "segments", 0), {Test: "ib_read_bw", Client: "vm01", Server: "vm00", Error: "no result"},
+		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 24),
+		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 25),
+		sampleOf("ib_write_bw", bench.MetricBWAverage, 2, "Gb/s", 0.06),
+		sampleOf("iperf3", bench.MetricRetransmits, 0, "segments", 0), {Test: "ib_read_bw", Client: "vm01",
+			Server: "vm00", Error: "no result"},
 	}}
 	b := Data{Samples: []bench.Sample{
-		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 19.6), sampleOf("iperf3", bench.MetricRetransmits, 0, "segments", 6), sampleOf("iperf3", bench.MetricThroughput, 0, "Gb/s", 7.9),
+		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 19.6), sampleOf("iperf3", bench.MetricRetransmits,
+			0, "segments", 6), sampleOf("iperf3", bench.MetricThroughput, 0, "Gb/s", 7.9),
 	}}
 	want := []ComparedFigure{
-		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 2, Unit: "Gb/s", A: new(0.06), CountA: 1, Problem: "B does not have it"},
-		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 65536, Unit: "Gb/s", A: new(24.5), B: new(19.6), CountA: 2, CountB: 1, Ratio: new(0.8), Change: new(-4.9)},
-		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Unit: "Gb/s", B: new(7.9), CountB: 1, Problem: "A does not have it"},
-		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "retransmits", Unit: "segments", A: new(0.0), B: new(6.0), CountA: 1, CountB: 1, Change: new(6.0)},
+		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 2, Unit: "Gb/s",
+			A: new(0.06), CountA: 1, Problem: "B does not have it"},
+		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 65536, Unit: "Gb/s",
+			A: new(24.5), B: new(19.6), CountA: 2, CountB: 1, Ratio: new(0.8), Change: new(-4.9)},
+		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Unit: "Gb/s", B: new(7.9), CountB: 1,
+			Problem: "A does not have it"},
+		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "retransmits", Unit: "segments", A: new(0.0),
+			B: new(6.0), CountA: 1, CountB: 1, Change: new(6.0)},
 	}
 	c := Compare(a, b)
-	if diff := cmp.Diff(want, c.Figures, cmpopts.IgnoreUnexported(ComparedFigure{}), cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+	if diff := cmp.Diff(want, c.Figures, cmpopts.IgnoreUnexported(ComparedFigure{}),
+		cmpopts.EquateApprox(1e-12, 0)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if c.A.Failed != 1 || c.B.Failed != 0 || c.A.Samples != 5 {
@@ -227,7 +250,8 @@ func comparedPage(t *testing.T, a, b Data) string {
 
 func TestComparisonOnATerminalIsAsCommitted(t *testing.T) {
 	golden(t, "compare.txt", []byte(comparedText80(t, hardware(1), worse(), TerminalOptions{})))
-	golden(t, "compare-mesh.txt", []byte(comparedText80(t, synthetic(3, fullMesh(3), []int64{2, 65536}), synthetic(3, fullMesh(3)[:3], []int64{2, 65536}), TerminalOptions{Color: true})))
+	golden(t, "compare-mesh.txt", []byte(comparedText80(t, synthetic(3, fullMesh(3), []int64{2, 65536}),
+		synthetic(3, fullMesh(3)[:3], []int64{2, 65536}), TerminalOptions{Color: true})))
 	for _, line := range strings.Split(comparedText80(t, hardware(1), worse(), TerminalOptions{AllSizes: true}), "\n") {
 		if len([]rune(line)) > 84 {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
@@ -254,7 +278,8 @@ func TestNothingInAComparisonControlsTheReader(t *testing.T) {
 			t.Errorf("page contains %q from a field", bad)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?:src|href|action|url)\s*[=(]\s*["']?([^"')>\s]*)`).FindAllStringSubmatch(comparedPage(t, hardware(1), worse()), -1) {
+	for _, m := range regexp.MustCompile(`(?:src|href|action|url)\s*[=(]\s*["']?([^"')>\s]*)`).FindAllStringSubmatch(
+		comparedPage(t, hardware(1), worse()), -1) {
 		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:text/csv;") {
 			t.Errorf("the page refers to %q", m[1])
 		}

@@ -1,8 +1,10 @@
-// Package report turns the results of a lab into something a person reads: one self-contained HTML page and terminal tables.
-// It knows nothing of how the figures came to be, reads no clock and no file: the same Data gives the same bytes.
+// Package report turns the results of a lab into something a person reads: one self-contained HTML
+// page and terminal tables. It knows nothing of how the figures came to be, reads no clock and no
+// file: the same Data gives the same bytes.
 //
-// Three rules hold in every output. A figure from emulation says so beside the figure. A failed measurement is listed, with its
-// command, and never drawn as a zero. A median never mixes emulated figures with figures of hardware.
+// Three rules hold in every output. A figure from emulation says so beside the figure. A failed
+// measurement is listed, with its command, and never drawn as a zero. A median never mixes emulated
+// figures with figures of hardware.
 package report
 
 import (
@@ -12,7 +14,8 @@ import (
 	"github.com/rackless/rackless/check"
 )
 
-// Data is everything that a report shows. Every field may be empty: what is missing is said or left out, never invented.
+// Data is everything that a report shows. Every field may be empty: what is missing is said or left
+// out, never invented.
 type Data struct {
 	Lab       string          `json:"lab"`
 	Title     string          `json:"title,omitempty"` // empty: "Lab " and the lab's name
@@ -21,13 +24,15 @@ type Data struct {
 	Nodes     []Node          `json:"nodes"`           // their order is the order of rows, columns and pairs
 	Findings  []check.Finding `json:"findings,omitempty"`
 	Samples   []bench.Sample  `json:"samples,omitempty"`
-	// Judgements hold the bandwidths against what the way carries, and Beside has latencies beside published ones. Results of earlier releases have neither.
+	// Judgements hold the bandwidths against what the way carries, and Beside has latencies beside
+	// published ones. Results of earlier releases have neither.
 	Judgements []bench.Judgement `json:"expectations,omitempty"`
 	Beside     []bench.Beside    `json:"published,omitempty"`
 	// Distributions are what is kept of all single latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
-	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o svg" writes it; empty: not shown.
+	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o
+	// svg" writes it; empty: not shown.
 	HostPicture string `json:"host_picture,omitempty"`
 	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
 	// EmulatedHost is set for a lab on an emulated host, where KVM is emulated, too.

@@ -47,7 +47,8 @@ func Distributions(samples []bench.Sample) []Distribution {
 	}
 	var out []Distribution
 	for _, k := range order {
-		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes, Emulated: k.emulated, Count: of[k].Count(), Points: of[k].Distribution()})
+		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes,
+			Emulated: k.emulated, Count: of[k].Count(), Points: of[k].Distribution()})
 	}
 	return out
 }
@@ -81,9 +82,12 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart {
 	slices.SortStableFunc(all, func(a, b ranOf) int {
 		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
 	})
-	// Those of one pair that were run at one size each have one picture, since they are of one kind; two results have one for each test.
+	// Those of one pair that were run at one size each have one picture, since they are of one
+	// kind; two results have one for each test.
 	for len(all) > 0 {
-		n := slices.IndexFunc(all, func(d ranOf) bool { return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes) })
+		n := slices.IndexFunc(all, func(d ranOf) bool {
+			return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes)
+		})
 		if n < 0 {
 			n = min(len(all), 6) // as many as there are colours
 		}
@@ -97,7 +101,8 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart {
 
 // distributionChart draws latencies by the share that is at most as long. ok is false where there is nothing to draw.
 func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool) {
-	c = chart{ID: id, Title: "Latencies, to the slowest", Emulated: emulated, YLabel: "µs", XLabel: "share of latencies up to this one"}
+	c = chart{ID: id, Title: "Latencies, to the slowest", Emulated: emulated, YLabel: "µs",
+		XLabel: "share of latencies up to this one"}
 	lo, hi, deepest := math.Inf(1), 0.0, 0.99
 	var curves []series
 	var points [][]stats.Point
@@ -113,7 +118,8 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool)
 		if d.Bytes > 0 {
 			name += ", " + show.Size(d.Bytes)
 		}
-		se := series{Name: name, testName: d.Test, run: d.Run, Color: len(curves), marker: len(curves), Dash: len(curves)}
+		se := series{Name: name, testName: d.Test, run: d.Run, Color: len(curves), marker: len(curves),
+			Dash: len(curves)}
 		if d.Run != "" {
 			se.Color = 0
 			c.Title = "Latencies of " + name
@@ -132,7 +138,9 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool)
 			x.Ticks = append(x.Ticks, show.Depth(q))
 		}
 	}
-	c.frame(curves, &x, &y, show.Tick, func(depth float64) string { return show.Figure(100-100*math.Pow(10, -depth)) + "%" })
+	c.frame(curves, &x, &y, show.Tick, func(depth float64) string {
+		return show.Figure(100-100*math.Pow(10, -depth)) + "%"
+	})
 	for i := range curves {
 		se := &curves[i]
 		var line strings.Builder
@@ -144,12 +152,14 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool)
 			}
 			fmt.Fprintf(&line, "%s%s %s", verb, show.Px(px), show.Px(py))
 			if show.IsLandmark(p.Quantile) {
-				se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Value: show.Exact(p.Us), Title: landmarkTitle(se.Name, p, emulated)})
+				se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Value: show.Exact(p.Us),
+					Title: landmarkTitle(se.Name, p, emulated)})
 			}
 		}
 		se.Line = line.String()
 	}
-	c.Desc = fmt.Sprintf("Latencies by the share that is at most as long, on an axis that widens the slowest: 90, 99, 99.9 and 99.99 per cent are equally far apart. %s.",
+	c.Desc = fmt.Sprintf("Latencies by the share that is at most as long, on an axis that widens the slowest: 90, "+
+		"99, 99.9 and 99.99 per cent are equally far apart. %s.",
 		show.Count(len(curves), "line", "lines"))
 	return c, true
 }

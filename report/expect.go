@@ -14,7 +14,8 @@ import (
 // noExpectation is said once where figures are emulated, instead of for each.
 const noExpectation = "Emulated figures are held against nothing: the rate of soft RoCE is made up."
 
-// judged parts the judgements: those of figures that have something to be held against, and whether others were emulated.
+// judged parts the judgements: those of figures that have something to be held against, and whether
+// others were emulated.
 func (d Data) judged() (all []bench.Judgement, emulated bool) {
 	for _, j := range d.Judgements {
 		if j.Emulated || d.Emulated {
@@ -67,7 +68,8 @@ func (t *terminal) expectations(d Data) {
 			sign, color = "? ", text.Faint
 		}
 		_, unit, _ := metricInfo(j.Metric)
-		lines := strings.Split(text.WrapSoft(fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value), unit, j.Text), t.Width-2), "\n")
+		lines := strings.Split(text.WrapSoft(fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value),
+			unit, j.Text), t.Width-2), "\n")
 		for i, line := range lines {
 			if i > 0 {
 				line = "  " + line
@@ -105,6 +107,7 @@ func (d Data) shownBeside() []bench.Beside {
 
 func besideText(b bench.Beside, unit string) string {
 	_, _, label := metricInfo(b.Metric)
-	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes), between(b.Client, b.Server), label, show.Figure(b.Value), unit,
+	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
+		between(b.Client, b.Server), label, show.Figure(b.Value), unit,
 		show.Figure(b.Published), unit, b.Of)
 }

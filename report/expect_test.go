@@ -13,16 +13,26 @@ import (
 func judged() Data {
 	d := hardware(1.07)
 	d.Judgements = []bench.Judgement{
-		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5, Verdict: bench.VerdictWire, Wire: 24.503, Bound: 24.503,
+		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
+			Verdict: bench.VerdictWire, Wire: 24.503, Bound: 24.503,
 			Text: "within 98% of the wire: 24.50 of 24.50 Gb/s (25 Gb/s, IB MTU 4096, headers counted)"},
-		{Test: "ib_read_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 22.89, Verdict: bench.VerdictExplained, Wire: 24.506, Bound: 23.14,
-			Text: "98.9 % of the wire as it is set up, which carries 23.14 Gb/s", Causes: []bench.Cause{{What: "IB MTU 1024", Evidence: "active MTU of mlx5_0 on vm01 is 1024", Fix: "set the MTU to 4200", Ceiling: 23.14}}},
-		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 7.9, Verdict: bench.VerdictShort, Wire: 24.469, Bound: 24.469, Text: "32.2 % of the wire",
-			Causes: []bench.Cause{{What: "contention for CPUs", Evidence: "64 threads wanted to run on the 64 CPUs of the host", Fix: "isolate the CPUs of the nodes"},
-				{What: "wrong NUMA node", Possible: true, Evidence: "the tool was free to run anywhere", Fix: "measure with --cpu 16-23"}}},
-		{Test: "ib_send_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 20, Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link is known"},
+		{Test: "ib_read_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 22.89,
+			Verdict: bench.VerdictExplained, Wire: 24.506, Bound: 23.14,
+			Text: "98.9 % of the wire as it is set up, which carries 23.14 Gb/s",
+			Causes: []bench.Cause{{What: "IB MTU 1024", Evidence: "active MTU of mlx5_0 on vm01 is 1024",
+				Fix: "set the MTU to 4200", Ceiling: 23.14}}},
+		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 7.9,
+			Verdict: bench.VerdictShort, Wire: 24.469, Bound: 24.469, Text: "32.2 % of the wire",
+			Causes: []bench.Cause{{What: "contention for CPUs",
+				Evidence: "64 threads wanted to run on the 64 CPUs of the host", Fix: "isolate the CPUs of the nodes"},
+				{What: "wrong NUMA node", Possible: true, Evidence: "the tool was free to run anywhere",
+					Fix: "measure with --cpu 16-23"}}},
+		{Test: "ib_send_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 20,
+			Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link " +
+				"is known"},
 	}
-	d.Beside = []bench.Beside{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
+	d.Beside = []bench.Beside{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical,
+		Bytes: 2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
 	return d
 }
 
@@ -31,8 +41,10 @@ func TestExpectationsAreShown(t *testing.T) {
 	text := onTerminal(t, d, TerminalOptions{})
 	golden(t, "expectations.txt", []byte(text))
 	page := render(t, d)
-	for _, want := range []string{"within 98% of the wire: 24.50 of 24.50 Gb/s", "<strong>IB MTU 1024</strong>: active MTU of mlx5_0 on vm01 is 1024.", "What to do: set the MTU to 4200.",
-		"<strong>perhaps: wrong NUMA node</strong>", "no expectation: neither the rate", "published: 1.44 µs (ConnectX-4 Lx)", "wire limit, headers counted", "Latencies, to the slowest"} {
+	for _, want := range []string{"within 98% of the wire: 24.50 of 24.50 Gb/s",
+		"<strong>IB MTU 1024</strong>: active MTU of mlx5_0 on vm01 is 1024.", "What to do: set the MTU to 4200.",
+		"<strong>perhaps: wrong NUMA node</strong>", "no expectation: neither the rate",
+		"published: 1.44 µs (ConnectX-4 Lx)", "wire limit, headers counted", "Latencies, to the slowest"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -47,7 +59,8 @@ func TestExpectationsAreShown(t *testing.T) {
 			t.Errorf("an emulated result says %q", bad)
 		}
 	}
-	if !strings.Contains(page, noExpectation) || !strings.Contains(strings.Join(strings.Fields(text), " "), noExpectation) {
+	if !strings.Contains(page, noExpectation) || !strings.Contains(strings.Join(strings.Fields(text), " "),
+		noExpectation) {
 		t.Error("an emulated result does not say that it is held against nothing")
 	}
 }
@@ -55,10 +68,14 @@ func TestExpectationsAreShown(t *testing.T) {
 // Copies to and from GPUs are judged in their own unit, and on one node.
 func TestExpectationsOfCopiesAreShown(t *testing.T) {
 	d := hardware(1.07)
-	d.Judgements = []bench.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth, Value: 5, Verdict: bench.VerdictShort, Wire: 57.614, Bound: 7.314,
-		Text: "68.3 % of the PCIe link, which carries 7.31 GB/s", Causes: []bench.Cause{{What: "PCIe Gen 2 x16 link", Evidence: "the card can do 32 GT/s x16 (Gen 5)", Fix: "train the link again", Ceiling: 7.314}}}}
+	d.Judgements = []bench.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth,
+		Value: 5, Verdict: bench.VerdictShort, Wire: 57.614, Bound: 7.314,
+		Text: "68.3 % of the PCIe link, which carries 7.31 GB/s",
+		Causes: []bench.Cause{{What: "PCIe Gen 2 x16 link", Evidence: "the card can do 32 GT/s x16 (Gen 5)",
+			Fix: "train the link again", Ceiling: 7.314}}}}
 	text := strings.Join(strings.Fields(onTerminal(t, d, TerminalOptions{})), " ")
-	if want := "- gpu_bandwidth_h2d, vm01: 5 GB/s; 68.3 % of the PCIe link, which carries 7.31 GB/s 1. PCIe Gen 2 x16 link: the card can do"; !strings.Contains(text, want) {
+	if want := "- gpu_bandwidth_h2d, vm01: 5 GB/s; 68.3 % of the PCIe link, which carries 7.31 GB/s 1. PCIe Gen 2 " +
+		"x16 link: the card can do"; !strings.Contains(text, want) {
 		t.Errorf("the terminal does not say %q:\n%s", want, text)
 	}
 	page := render(t, d)
@@ -70,7 +87,8 @@ func TestExpectationsOfCopiesAreShown(t *testing.T) {
 }
 
 func TestDistributions(t *testing.T) {
-	s := bench.Sample{Test: "ib_write_lat", Client: "a", Server: "b", Bytes: 2, Metric: bench.MetricLatencyTypical, Value: 1}
+	s := bench.Sample{Test: "ib_write_lat", Client: "a", Server: "b", Bytes: 2, Metric: bench.MetricLatencyTypical,
+		Value: 1}
 	for i := range 10000 {
 		s.Latencies = append(s.Latencies, float64(i+1)/100)
 	}

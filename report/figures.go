@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that no median, chart or matrix can
-// mix the two kinds.
+// A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that
+// no median, chart or matrix can mix the two kinds.
 type pair struct {
 	Client, Server string
 	Emulated       bool
@@ -43,8 +43,8 @@ type spread struct {
 	Decimals         int // as many as the tool printed
 }
 
-// short prints one of the spread's figures with three digits. The median of 0.25 and 0.28 lies between them, but has no more
-// decimals than the tool printed.
+// short prints one of the spread's figures with three digits. The median of 0.25 and 0.28 lies
+// between them, but has no more decimals than the tool printed.
 func (s spread) short(v float64) string { return show.Number(v, 3, s.Decimals) }
 
 // figure is short with four digits.
@@ -104,7 +104,8 @@ var metrics = []struct{ name, unit, label string }{
 	{bench.MetricRatingDecompress, "MIPS", "decompressing"},
 }
 
-// metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its own name, with no unit known.
+// metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its
+// own name, with no unit known.
 func metricInfo(name string) (rank int, unit, label string) {
 	for i, m := range metrics {
 		if m.name == name {
@@ -135,11 +136,13 @@ func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(ak, bk), cmp.Compare(av, bv), cmp.Compare(a, b))
 }
 
-// fault says why a sample is not a figure; it is empty for a figure. A zero is a failed measurement: perftest prints 0.000 for
-// everything and leaves with status 0 when it could not calibrate its clock.
+// fault says why a sample is not a figure; it is empty for a figure. A zero is a failed
+// measurement: perftest prints 0.000 for everything and leaves with status 0 when it could not
+// calibrate its clock.
 func fault(s bench.Sample) string {
 	_, unit, _ := metricInfo(s.Metric)
-	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLoss || s.Metric == bench.MetricLatencyStdev
+	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLoss ||
+		s.Metric == bench.MetricLatencyStdev
 	switch {
 	case s.Error != "":
 		return s.Error
@@ -187,7 +190,8 @@ func collect(d Data) *results {
 			r.emulated++
 		}
 		if why := fault(s); why != "" {
-			r.failures = append(r.failures, failure{Sample: s, Reason: why, Retried: retried(d.Samples, s), Emulated: emulated})
+			r.failures = append(r.failures, failure{Sample: s, Reason: why, Retried: retried(d.Samples, s),
+				Emulated: emulated})
 			continue
 		}
 		k := figureKey{Pair: pair{s.Client, s.Server, emulated}, Test: s.Test, Bytes: s.Bytes, Metric: s.Metric}
@@ -251,11 +255,12 @@ func compareMetrics(a, b string) int {
 	return cmp.Or(cmp.Compare(ai, bi), cmp.Compare(a, b))
 }
 
-// retried reports whether a later attempt at the failed measurement gave a figure. Without a size the command must be the same,
-// because "-a" and a single size are different measurements.
+// retried reports whether a later attempt at the failed measurement gave a figure. Without a size
+// the command must be the same, because "-a" and a single size are different measurements.
 func retried(samples []bench.Sample, failed bench.Sample) bool {
 	return slices.ContainsFunc(samples, func(s bench.Sample) bool {
-		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server || s.Attempt <= failed.Attempt || fault(s) != "" {
+		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server ||
+			s.Attempt <= failed.Attempt || fault(s) != "" {
 			return false
 		}
 		if failed.Bytes != 0 {
@@ -278,7 +283,8 @@ func spreadOf(values []float64) spread {
 	return s
 }
 
-// spreadOfMedians describes what differs between pairs: the medians of their repeats, with no more decimals than these had.
+// spreadOfMedians describes what differs between pairs: the medians of their repeats, with no more
+// decimals than these had.
 func spreadOfMedians(of []spread) spread {
 	medians := make([]float64, len(of))
 	decimals := 0

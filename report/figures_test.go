@@ -14,7 +14,8 @@ import (
 
 // bw is a sample of a bandwidth.
 func bw(client, server string, n int64, v float64) bench.Sample {
-	return bench.Sample{Test: "ib_write_bw", Client: client, Server: server, Metric: bench.MetricBWAverage, Bytes: n, Value: v, Unit: "Gb/s", Attempt: 1}
+	return bench.Sample{Test: "ib_write_bw", Client: client, Server: server, Metric: bench.MetricBWAverage, Bytes: n,
+		Value: v, Unit: "Gb/s", Attempt: 1}
 }
 
 func TestFaultTellsFiguresFromFailures(t *testing.T) {
@@ -22,19 +23,24 @@ func TestFaultTellsFiguresFromFailures(t *testing.T) {
 		sample bench.Sample
 		want   string
 	}{
-		"a figure":                             {bw("a", "b", 4, 1), ""},
-		"no retransmits are a figure":          {bench.Sample{Metric: bench.MetricRetransmits, Unit: "segments"}, ""},
-		"no deviation is a figure":             {bench.Sample{Metric: bench.MetricLatencyStdev, Unit: "us"}, ""},
-		"an unknown metric may have any unit":  {bench.Sample{Metric: "m", Value: 1, Unit: "u"}, ""},
-		"an error stands before all else":      {bench.Sample{Error: "broken", Metric: "m", Value: 1}, "broken"},
-		"a zero is a failed measurement":       {bw("a", "b", 4, 0), "bw_average is 0 Gb/s: a figure must be above zero"},
-		"a figure below zero is a failed one":  {bw("a", "b", 4, -1.5), "bw_average is -1.5 Gb/s: a figure must be above zero"},
-		"not a number":                         {bw("a", "b", 4, math.NaN()), "bw_average is NaN, not a finite number"},
-		"infinite":                             {bw("a", "b", 4, math.Inf(1)), "bw_average is +Inf, not a finite number"},
-		"a size below zero":                    {bw("a", "b", -4, 1), "message size of -4 bytes is below zero"},
-		"neither metric nor error":             {bench.Sample{Value: 1}, "sample has neither a metric nor an error"},
-		"another unit than the metric's":       {bench.Sample{Metric: bench.MetricBWPeak, Value: 1, Unit: "MB/s"}, `bw_peak has the unit "MB/s", want "Gb/s"`},
-		"fewer retransmits than none are none": {bench.Sample{Metric: bench.MetricRetransmits, Value: -1, Unit: "segments"}, "retransmits is -1 segments: a figure must be above zero"},
+		"a figure":                            {bw("a", "b", 4, 1), ""},
+		"no retransmits are a figure":         {bench.Sample{Metric: bench.MetricRetransmits, Unit: "segments"}, ""},
+		"no deviation is a figure":            {bench.Sample{Metric: bench.MetricLatencyStdev, Unit: "us"}, ""},
+		"an unknown metric may have any unit": {bench.Sample{Metric: "m", Value: 1, Unit: "u"}, ""},
+		"an error stands before all else":     {bench.Sample{Error: "broken", Metric: "m", Value: 1}, "broken"},
+		"a zero is a failed measurement": {bw("a", "b", 4, 0),
+			"bw_average is 0 Gb/s: a figure must be above zero"},
+		"a figure below zero is a failed one": {bw("a", "b", 4, -1.5),
+			"bw_average is -1.5 Gb/s: a figure must be above zero"},
+		"not a number": {bw("a", "b", 4, math.NaN()), "bw_average is NaN, not a finite number"},
+		"infinite": {bw("a", "b", 4, math.Inf(1)),
+			"bw_average is +Inf, not a finite number"},
+		"a size below zero":        {bw("a", "b", -4, 1), "message size of -4 bytes is below zero"},
+		"neither metric nor error": {bench.Sample{Value: 1}, "sample has neither a metric nor an error"},
+		"another unit than the metric's": {bench.Sample{Metric: bench.MetricBWPeak, Value: 1, Unit: "MB/s"},
+			`bw_peak has the unit "MB/s", want "Gb/s"`},
+		"fewer retransmits than none are none": {bench.Sample{Metric: bench.MetricRetransmits, Value: -1,
+			Unit: "segments"}, "retransmits is -1 segments: a figure must be above zero"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := fault(c.sample); got != c.want {
@@ -54,20 +60,23 @@ func TestCollectOrdersPairsByTheLabAndTestsByKind(t *testing.T) {
 		}
 	}
 	r := collect(d)
-	if diff := cmp.Diff([]string{"ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_send_lat", "stream"}, r.tests); diff != "" {
+	if diff := cmp.Diff([]string{"ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_send_lat", "stream"},
+		r.tests); diff != "" {
 		t.Errorf("tests (-want +got):\n%s", diff)
 	}
 	var pairs []string
 	for _, p := range r.pairs {
 		pairs = append(pairs, p.String())
 	}
-	if diff := cmp.Diff([]string{"vm9 to vm10", "vm9 to aa", "vm10 to vm9", "aa to vm9", "zz to vm9"}, pairs); diff != "" {
+	if diff := cmp.Diff([]string{"vm9 to vm10", "vm9 to aa", "vm10 to vm9", "aa to vm9", "zz to vm9"},
+		pairs); diff != "" {
 		t.Errorf("pairs (-want +got):\n%s", diff)
 	}
 }
 
 func TestCollectKeepsEverySample(t *testing.T) {
-	d := Data{Samples: []bench.Sample{bw("a", "b", 4, 1), bw("a", "b", 4, 3), bw("a", "b", 8, 2), bw("a", "b", 4, 0), {Error: "x"}, bw("b", "a", 4, 5)}}
+	d := Data{Samples: []bench.Sample{bw("a", "b", 4, 1), bw("a", "b", 4, 3), bw("a", "b", 8, 2), bw("a", "b", 4, 0),
+		{Error: "x"}, bw("b", "a", 4, 5)}}
 	r := collect(d)
 	n := len(r.failures)
 	for _, v := range r.values {
@@ -76,13 +85,15 @@ func TestCollectKeepsEverySample(t *testing.T) {
 	if n != len(d.Samples) {
 		t.Errorf("%d figures and failures, want %d", n, len(d.Samples))
 	}
-	if diff := cmp.Diff([]float64{1, 3}, r.values[figureKey{pair{"a", "b", false}, "ib_write_bw", 4, bench.MetricBWAverage}]); diff != "" {
+	if diff := cmp.Diff([]float64{1, 3}, r.values[figureKey{pair{"a", "b", false}, "ib_write_bw", 4,
+		bench.MetricBWAverage}]); diff != "" {
 		t.Errorf("repeats (-want +got):\n%s", diff)
 	}
 }
 
 func TestRetriedNeedsALaterAttemptAtTheSameThing(t *testing.T) {
-	failed := bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: 4, Attempt: 1, Error: "x", Command: "c"}
+	failed := bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: 4, Attempt: 1, Error: "x",
+		Command: "c"}
 	good := bw("a", "b", 4, 1)
 	good.Attempt, good.Command = 2, "c"
 	change := func(f func(*bench.Sample)) bench.Sample { s := good; f(&s); return s }
@@ -121,11 +132,12 @@ func TestSpreadOf(t *testing.T) {
 		values []float64
 		want   spread
 	}{
-		"one value":            {[]float64{3}, spread{1, 3, 3, 3, 2}},
-		"an odd number":        {[]float64{9, 1, 3}, spread{3, 1, 3, 9, 2}},
-		"an even number":       {[]float64{4, 1, 2, 9}, spread{4, 1, 3, 9, 2}},
-		"the most decimals":    {[]float64{0.5, 0.0625}, spread{2, 0.0625, 0.28125, 0.5, 4}},
-		"the largest there is": {[]float64{math.MaxFloat64, math.MaxFloat64}, spread{2, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, 2}},
+		"one value":         {[]float64{3}, spread{1, 3, 3, 3, 2}},
+		"an odd number":     {[]float64{9, 1, 3}, spread{3, 1, 3, 9, 2}},
+		"an even number":    {[]float64{4, 1, 2, 9}, spread{4, 1, 3, 9, 2}},
+		"the most decimals": {[]float64{0.5, 0.0625}, spread{2, 0.0625, 0.28125, 0.5, 4}},
+		"the largest there is": {[]float64{math.MaxFloat64, math.MaxFloat64},
+			spread{2, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := slices.Clone(c.values)
@@ -140,7 +152,8 @@ func TestSpreadOf(t *testing.T) {
 }
 
 func TestSummaryIsOneSentence(t *testing.T) {
-	lat := bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2, Value: 385, Unit: "us"}
+	lat := bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical,
+		Bytes: 2, Value: 385, Unit: "us"}
 	emulated := bw("vm01", "vm00", 4, 7)
 	emulated.Emulated = true
 	wire := func(v, limit float64) bench.Sample {
@@ -154,18 +167,26 @@ func TestSummaryIsOneSentence(t *testing.T) {
 		samples []bench.Sample
 		want    string
 	}{
-		"the wire is known":                   {[]bench.Sample{wire(24.5, 24.5036)}, "vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB, 99.9% of the wire."},
-		"the slowest pair counts":             {[]bench.Sample{wire(24.5, 24.5036), other}, "Median of 2 pairs: ib_write_bw 23.8 Gb/s average at 64 KiB (23 to 24.5), at least 93.8% of the wire."},
-		"the wire of one repeat is not known": {[]bench.Sample{wire(24.5, 24.5036), wire(24.5, 0)}, "vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB."},
-		"nothing":                             {nil, "Nothing was measured."},
-		"only failures":                       {[]bench.Sample{{Error: "x"}}, "No measurement succeeded."},
-		"no headline metric":                  {[]bench.Sample{{Test: "t", Metric: "m", Value: 1}}, "1 figure measured; the figures are in the tables."},
+		"the wire is known": {[]bench.Sample{wire(24.5, 24.5036)},
+			"vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB, 99.9% of the wire."},
+		"the slowest pair counts": {[]bench.Sample{wire(24.5, 24.5036), other},
+			"Median of 2 pairs: ib_write_bw 23.8 Gb/s average at 64 KiB (23 to 24.5), at least 93.8% of the wire."},
+		"the wire of one repeat is not known": {[]bench.Sample{wire(24.5, 24.5036), wire(24.5, 0)},
+			"vm01 to vm00: ib_write_bw 24.5 Gb/s average at 64 KiB."},
+		"nothing":       {nil, "Nothing was measured."},
+		"only failures": {[]bench.Sample{{Error: "x"}}, "No measurement succeeded."},
+		"no headline metric": {[]bench.Sample{{Test: "t", Metric: "m", Value: 1}},
+			"1 figure measured; the figures are in the tables."},
 		"bandwidth at 64 KiB, latency at the smallest size": {
-			[]bench.Sample{bw("vm01", "vm00", 2, .1), bw("vm01", "vm00", 65536, .23), bw("vm01", "vm00", 1<<20, .25), lat},
+			[]bench.Sample{bw("vm01", "vm00", 2, .1), bw("vm01", "vm00", 65536, .23), bw("vm01", "vm00", 1<<20, .25),
+				lat},
 			"vm01 to vm00: ib_write_bw 0.23 Gb/s average at 64 KiB; ib_write_lat 385 µs typical at 2 B."},
-		"bandwidth at the largest size without 64 KiB": {[]bench.Sample{bw("a", "b", 2, .1), bw("a", "b", 1000, .3)}, "a to b: ib_write_bw 0.3 Gb/s average at 1000 B."},
-		"two pairs":                            {[]bench.Sample{bw("a", "b", 4, 1), bw("b", "a", 4, 2)}, "Median of 2 pairs: ib_write_bw 1.5 Gb/s average at 4 B (1 to 2)."},
-		"hardware is not mixed with emulation": {[]bench.Sample{emulated, bw("vm01", "vm00", 4, 100)}, "vm01 to vm00: ib_write_bw 100 Gb/s average at 4 B."},
+		"bandwidth at the largest size without 64 KiB": {[]bench.Sample{bw("a", "b", 2, .1), bw("a", "b", 1000, .3)},
+			"a to b: ib_write_bw 0.3 Gb/s average at 1000 B."},
+		"two pairs": {[]bench.Sample{bw("a", "b", 4, 1), bw("b", "a", 4, 2)},
+			"Median of 2 pairs: ib_write_bw 1.5 Gb/s average at 4 B (1 to 2)."},
+		"hardware is not mixed with emulation": {[]bench.Sample{emulated, bw("vm01", "vm00", 4, 100)},
+			"vm01 to vm00: ib_write_bw 100 Gb/s average at 4 B."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Data{Samples: c.samples}
@@ -189,8 +210,11 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}}, emulatedBanner},
 		"only the samples say so":     {Data{Samples: []bench.Sample{soft}}, emulatedBanner},
 		"nothing measured":            {Data{Emulated: true}, emulatedBanner},
-		"some of the samples":         {Data{Samples: []bench.Sample{soft, hard}}, "Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those test the way, not the hardware."},
-		"software RoCE on KVM":        {Data{Samples: []bench.Sample{kvm}}, "Emulated: software RoCE (rxe) on KVM. These figures test the way, not the hardware."},
+		"some of the samples": {Data{Samples: []bench.Sample{soft, hard}},
+			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those test " +
+				"the way, not the hardware."},
+		"software RoCE on KVM": {Data{Samples: []bench.Sample{kvm}},
+			"Emulated: software RoCE (rxe) on KVM. These figures test the way, not the hardware."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.data.banner(collect(c.data)); got != c.want {
@@ -202,7 +226,8 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 
 func TestMatrixHasACellForEveryPair(t *testing.T) {
 	d := synthetic(4, [][2]int{{0, 1}, {1, 0}, {2, 0}, {0, 2}, {1, 2}}, []int64{65536})
-	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm03", Server: "vm00", Error: "x", Emulated: true})
+	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm03", Server: "vm00", Error: "x",
+		Emulated: true})
 	r := collect(d)
 	m := r.matrices(d.Nodes)[0]
 	var rows []string
@@ -243,7 +268,8 @@ func TestMatrixHasACellForEveryPair(t *testing.T) {
 
 func TestPairListHasARowForEveryPairAndAColumnForEveryHeadline(t *testing.T) {
 	d := synthetic(6, star(5), []int64{2, 65536})
-	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm05", Server: "vm00", Error: "x", Emulated: true})
+	d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm05", Server: "vm00", Error: "x",
+		Emulated: true})
 	lists := collect(d).pairLists()
 	if len(lists) != 1 || !lists[0].Emulated {
 		t.Fatalf("got %d lists, want one of emulated figures", len(lists))
@@ -260,7 +286,8 @@ func TestPairListHasARowForEveryPairAndAColumnForEveryHeadline(t *testing.T) {
 		}
 		rows = append(rows, line)
 	}
-	want := []string{"vm01 to vm00: figure figure", "vm02 to vm00: figure figure", "vm03 to vm00: figure figure", "vm04 to vm00: figure figure", "vm05 to vm00: failed none"}
+	want := []string{"vm01 to vm00: figure figure", "vm02 to vm00: figure figure", "vm03 to vm00: figure figure",
+		"vm04 to vm00: figure figure", "vm05 to vm00: failed none"}
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
@@ -268,7 +295,8 @@ func TestPairListHasARowForEveryPairAndAColumnForEveryHeadline(t *testing.T) {
 	for _, c := range l.Columns {
 		columns = append(columns, c.Title())
 	}
-	want = []string{"ib_write_bw at 64 KiB, average, Gb/s", "ib_read_bw at 64 KiB, average, Gb/s", "ib_send_bw at 64 KiB, average, Gb/s",
+	want = []string{"ib_write_bw at 64 KiB, average, Gb/s", "ib_read_bw at 64 KiB, average, Gb/s",
+		"ib_send_bw at 64 KiB, average, Gb/s",
 		"ib_write_lat at 2 B, typical, µs", "ib_read_lat at 2 B, typical, µs", "ib_send_lat at 2 B, typical, µs"}
 	if diff := cmp.Diff(want, columns); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
@@ -297,7 +325,8 @@ func TestPairsAreComparedInAListOrInAMatrixButNotInBoth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := synthetic(c.nodes, c.pairs, []int64{65536})
 			r := collect(d)
-			if lists, matrices := len(r.pairLists()), len(r.matrices(d.Nodes)); lists != c.lists || matrices != c.matrices {
+			if lists, matrices := len(r.pairLists()), len(r.matrices(d.Nodes)); lists != c.lists ||
+				matrices != c.matrices {
 				t.Errorf("%d lists and %d matrices, want %d and %d", lists, matrices, c.lists, c.matrices)
 			}
 		})
@@ -312,7 +341,8 @@ func TestAMedianHasNoMoreDecimalsThanTheToolPrinted(t *testing.T) {
 	if got := all.short(all.Min); len(got) != len("0.26") {
 		t.Errorf("the lowest of medians is shown as %s, want two decimals", got)
 	}
-	if s := spreadOf([]float64{0.000055, 0.5446332738315154}); s.short(s.Max) != "0.545" || s.figure(s.Max) != "0.5446" {
+	if s := spreadOf([]float64{0.000055, 0.5446332738315154}); s.short(s.Max) != "0.545" ||
+		s.figure(s.Max) != "0.5446" {
 		t.Errorf("got %s and %s, want three digits and four", s.short(s.Max), s.figure(s.Max))
 	}
 }

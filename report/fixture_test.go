@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the fixtures and golden files anew")
 
-// fixtures are the reports that several tests use, by the name of their file in testdata. All figures in them are made up.
+// fixtures are the reports that several tests use, by the name of their file in testdata. All
+// figures in them are made up.
 var fixtures = []string{"two-nodes", "failures"}
 
 func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
@@ -112,7 +113,8 @@ var started = time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 // synthetic makes up a lab and what perftest might print in it, in the range of an emulated lab.
 func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 	d := Data{
-		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour), Rackless: "v0.1.0-synthetic", Emulated: true,
+		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour),
+		Rackless: "v0.1.0-synthetic", Emulated: true,
 		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" width="1480" height="60"><rect width="1480" height="60" fill="#9ec9e8"/></svg>`,
 		Environment: []Fact{
 			{"note", "synthetic: made up for tests, measured nowhere"},
@@ -127,12 +129,15 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 	for i := range nodes {
 		name := fmt.Sprintf("vm%02d", i)
 		d.Nodes = append(d.Nodes, Node{
-			Name: name, Address: fmt.Sprintf("10.77.0.%d/24", 10+i), MAC: fmt.Sprintf("52:54:00:77:00:%02x", i), RDMADevice: "rxe0", GIDIndex: 1,
+			Name: name, Address: fmt.Sprintf("10.77.0.%d/24", 10+i), MAC: fmt.Sprintf("52:54:00:77:00:%02x", i),
+			RDMADevice: "rxe0", GIDIndex: 1,
 			MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 512 << 20, Accelerator: "tcg", Driver: "qemu",
 		})
 		d.Findings = append(d.Findings,
-			check.Finding{ID: "rdma-active-mtu", Subject: name, Title: "RDMA port uses the largest MTU", Status: check.OK, Have: "4096", Want: "4096", Evidence: "ibv_devinfo -d rxe0"},
-			check.Finding{ID: "rdma-gid-type", Subject: name, Title: "GID is of type RoCE v2", Status: check.OK, Have: "RoCE v2", Want: "RoCE v2", Evidence: "/sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1"})
+			check.Finding{ID: "rdma-active-mtu", Subject: name, Title: "RDMA port uses the largest MTU",
+				Status: check.OK, Have: "4096", Want: "4096", Evidence: "ibv_devinfo -d rxe0"},
+			check.Finding{ID: "rdma-gid-type", Subject: name, Title: "GID is of type RoCE v2", Status: check.OK,
+				Have: "RoCE v2", Want: "RoCE v2", Evidence: "/sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1"})
 	}
 	for _, p := range pairs {
 		for _, verb := range []string{"write", "read", "send"} {
@@ -150,8 +155,10 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 // syntheticRun makes up the samples of one test at one size.
 func syntheticRun(client, server Node, test string, n int64, attempt int) []bench.Sample {
 	base := bench.Sample{
-		Run: fmt.Sprintf("%s-%s-%s-%d", test, client.Name, server.Name, attempt), Test: test, Client: client.Name, Server: server.Name, Bytes: n, Iterations: 1000,
-		Tool: "perftest", Version: "4.5-synthetic", Accelerator: "tcg", Emulated: true, Started: started, Seconds: 4.25, Attempt: attempt,
+		Run: fmt.Sprintf("%s-%s-%s-%d", test, client.Name, server.Name, attempt), Test: test, Client: client.Name,
+		Server: server.Name, Bytes: n, Iterations: 1000,
+		Tool: "perftest", Version: "4.5-synthetic", Accelerator: "tcg", Emulated: true, Started: started, Seconds: 4.25,
+		Attempt:       attempt,
 		Command:       test + " -d rxe0 -x 1 -F -a -n 1000 10.77.0.10",
 		ServerCommand: test + " -d rxe0 -x 1 -F -a -n 1000",
 	}
@@ -201,11 +208,15 @@ func syntheticFailures() Data {
 		s.Metric, s.Unit, s.Value, s.Iterations, s.Error = "", "", 0, 0, why
 		d.Samples = append(d.Samples, s)
 	}
-	fail(2, 0, "ib_write_bw", 65536, `run "ib_write_bw" on vm02: exit status 1: Couldn't connect to 10.77.0.10:18515: unable to read the server's answer; is the server's firewall open?`)
-	fail(1, 0, "ib_read_lat", 2, `parse ib_read_lat: clock calibration failed ("Correlation coefficient r^2: 0.731 < 0.9") and every figure is 0.000; run it again on a quieter host`)
+	fail(2, 0, "ib_write_bw", 65536,
+		`run "ib_write_bw" on vm02: exit status 1: Couldn't connect to 10.77.0.10:18515: unable to read the server's answer; is the server's firewall open?`)
+	fail(1, 0, "ib_read_lat", 2,
+		`parse ib_read_lat: clock calibration failed ("Correlation coefficient r^2: 0.731 < 0.9") and every figure is 0.000; run it again on a quieter host`)
 	d.Samples = append(d.Samples, syntheticRun(d.Nodes[1], d.Nodes[0], "ib_read_lat", 2, 2)...)
-	tcp := bench.Sample{Run: "iperf3-1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 0.43, Unit: "Gb/s", Tool: "iperf3",
-		Version: "3.12-synthetic", Command: "iperf3 -c 10.77.0.10 -J -t 10", ServerCommand: "iperf3 -s -1 -J", Accelerator: "tcg", Emulated: true, Started: started, Seconds: 10, Attempt: 1}
+	tcp := bench.Sample{Run: "iperf3-1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput,
+		Value: 0.43, Unit: "Gb/s", Tool: "iperf3",
+		Version: "3.12-synthetic", Command: "iperf3 -c 10.77.0.10 -J -t 10", ServerCommand: "iperf3 -s -1 -J",
+		Accelerator: "tcg", Emulated: true, Started: started, Seconds: 10, Attempt: 1}
 	retransmits := tcp
 	retransmits.Metric, retransmits.Value, retransmits.Unit = bench.MetricRetransmits, 0, "segments"
 	d.Samples = append(d.Samples, tcp, retransmits)

@@ -18,14 +18,15 @@ import (
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff"
 
-// hostImage is the one image of a page: the machine's picture, whole and within the page. What is in it is base64, so that nothing of it can be
-// taken for a part of the page.
+// hostImage is the one image of a page: the machine's picture, whole and within the page. What is
+// in it is base64, so that nothing of it can be taken for a part of the page.
 var hostImage = regexp.MustCompile(`<img src="data:image/svg&#43;xml;base64,[A-Za-z0-9/=&#;]+" alt="[^"<>]+">`)
 
 // hostileData has the hostile text in every field that takes text, in a report with one pair of nodes.
 func hostileData() Data {
 	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
-	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3, Unit: "parsecs"})
+	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3,
+		Unit: "parsecs"})
 	d.Findings = append(d.Findings, check.Finding{Status: check.Failed}, check.Finding{Status: "odd"})
 	poison(reflect.ValueOf(&d).Elem())
 	return d
@@ -146,12 +147,15 @@ func TestPageNamesNothingToLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		page := withoutOurs(t, out.String())
-		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<base", "@import", "url(", "src=", "http://", "https://", "style=", " on="} {
+		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<base", "@import", "url(",
+			"src=", "http://", "https://", "style=", " on="} {
 			if strings.Contains(page, bad) {
 				t.Errorf("%s: page contains %q", name, bad)
 			}
 		}
-		if want := fmt.Sprintf("content=\"default-src 'none'; style-src '%s'; script-src '%s'", newPage(Data{}).StyleHash, newPage(Data{}).ScriptHash); !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
+		if want := fmt.Sprintf("content=\"default-src 'none'; style-src '%s'; script-src '%s'",
+			newPage(Data{}).StyleHash, newPage(Data{}).ScriptHash); !strings.Contains(page,
+			strings.ReplaceAll(want, "+", "&#43;")) {
 			t.Errorf("%s: page has no policy %q", name, want)
 		}
 	}

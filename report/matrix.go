@@ -14,9 +14,10 @@ type headline struct {
 	Bytes        int64
 }
 
-// headlineMetrics are the metrics that can stand for a test, the first that a test has wins. A latency test that runs for a time
-// instead of a number of iterations prints an average only.
-var headlineMetrics = []string{bench.MetricBWAverage, bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricThroughput}
+// headlineMetrics are the metrics that can stand for a test, the first that a test has wins. A
+// latency test that runs for a time instead of a number of iterations prints an average only.
+var headlineMetrics = []string{bench.MetricBWAverage, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
+	bench.MetricThroughput}
 
 // usualBandwidthSize is the message size at which bandwidth is commonly quoted.
 const usualBandwidthSize = 64 << 10
@@ -157,8 +158,9 @@ func (r *results) pairLists() []pairList {
 	return out
 }
 
-// asMatrix reports whether the pairs of a kind are compared in matrices: when there are many, and more than nodes. A star or a ring
-// has at most as many pairs as nodes, and a matrix of it would have one figure in a row.
+// asMatrix reports whether the pairs of a kind are compared in matrices: when there are many, and
+// more than nodes. A star or a ring has at most as many pairs as nodes, and a matrix of it would
+// have one figure in a row.
 func (r *results) asMatrix(emulated bool) bool {
 	pairs := 0
 	nodes := make(map[string]bool)
@@ -182,7 +184,8 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	all := spreadOfMedians(repeats)
 	column := pairColumn{headline: h, Label: label, Unit: unit}
 	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
-		show.Count(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit, show.Short(all.Max/all.Min))
+		show.Count(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
+		show.Short(all.Max/all.Min))
 
 	// Colours go from the lowest cell to the highest, however close these are; the note above says how close.
 	cells := make(map[pair]matrixCell)
@@ -198,7 +201,8 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	// A failure without a size was of a run over all sizes, this one included.
 	for _, f := range r.failures {
 		p := f.pair()
-		if _, ok := cells[p]; !ok && p.Emulated == emulated && f.Sample.Test == h.Test && (f.Sample.Bytes == 0 || f.Sample.Bytes == h.Bytes) {
+		if _, ok := cells[p]; !ok && p.Emulated == emulated && f.Sample.Test == h.Test && (f.Sample.Bytes == 0 ||
+			f.Sample.Bytes == h.Bytes) {
 			cells[p] = matrixCell{Text: "failed", Title: p.String() + ": failed", State: "failed"}
 		}
 	}

@@ -33,8 +33,9 @@ var pageCSS string
 //go:embed page.js
 var pageScript string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet is the only text it takes as it is. It is parsed when the
-// first page is written, not at every start of the program.
+// pageTemplate escapes every field by the place where it stands. The style sheet is the only text
+// it takes as it is. It is parsed when the first page is written, not at every start of the
+// program.
 var pageTemplate = sync.OnceValue(parsePage)
 
 func parsePage() *template.Template {
@@ -44,8 +45,9 @@ func parsePage() *template.Template {
 	}).Parse(pageHTML))
 }
 
-// Page writes the report as one HTML page that needs nothing else: no network, no file beside it. Its content security policy lets the browser load nothing at all, and apply
-// and run only what is in it. Without scripts all is there but sorting and the download.
+// Page writes the report as one HTML page that needs nothing else: no network, no file beside it.
+// Its content security policy lets the browser load nothing at all, and apply and run only what is
+// in it. Without scripts all is there but sorting and the download.
 func Page(w io.Writer, d Data) error {
 	buffered := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(buffered, newPage(d)); err != nil {
@@ -64,7 +66,8 @@ type Parts struct {
 	Checks  template.HTML
 }
 
-// Parts writes the parts of the page that are about the lab itself. What pages of studies are made of needs show.Style, and a policy that lets images be data.
+// Parts writes the parts of the page that are about the lab itself. What pages of studies are made
+// of needs show.Style, and a policy that lets images be data.
 func (d Data) Parts() (Parts, error) {
 	p := newPage(d)
 	var out Parts
@@ -81,7 +84,8 @@ func (d Data) Parts() (Parts, error) {
 	return out, nil
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
+// page is what the template prints. Everything that needs a decision is decided here, so that the
+// template only lays out.
 type page struct {
 	Data                                  // cleaned
 	Heading, Summary, Banner string       // Banner is empty when nothing is emulated
@@ -116,11 +120,13 @@ type figureTable struct {
 	Test, Caption string
 	Mixed         bool // some rows are emulated and some are not: each row says which
 	OnePair       bool // all rows are of one pair, which the caption names: no column for it
-	Derived       bool // some figures were computed, because the tool printed 0 for them: they have a sign and the page explains it
-	Open          bool
-	Columns       []figureColumn
-	Iterations    bool
-	Rows          []figureRow
+	// some figures were computed, because the tool printed 0 for them: they have a sign and the
+	// page explains it
+	Derived    bool
+	Open       bool
+	Columns    []figureColumn
+	Iterations bool
+	Rows       []figureRow
 }
 
 // A figureColumn is one metric.
@@ -136,8 +142,9 @@ type figureRow struct {
 	Cells            []figureCell
 }
 
-// A figureCell is one metric: the median, and with repeats their number and range. Values holds all of them, exactly, and Median what rows are sorted by. Align is the
-// class of the style sheet that puts the decimal points of a column below each other; the longest figure has none.
+// A figureCell is one metric: the median, and with repeats their number and range. Values holds all
+// of them, exactly, and Median what rows are sorted by. Align is the class of the style sheet that
+// puts the decimal points of a column below each other; the longest figure has none.
 type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
 // A judgedView is a judgement as the page lists it.
@@ -173,14 +180,16 @@ func newPage(d Data) page {
 	p := page{
 		Data:    d,
 		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
-		Style: template.CSS(style), Script: template.JS(script), StyleHash: hash(style), ScriptHash: hash(script), CSVName: "figures.csv",
+		Style: template.CSS(style), Script: template.JS(script), StyleHash: hash(style), ScriptHash: hash(script),
+		CSVName:  "figures.csv",
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: FindingsText(d.Findings),
 		Commands:     commands(d),
 	}
 	if d.HostPicture != "" {
 		// As an image: what is in it can neither run nor load anything, nor change the page around it.
-		p.HostImage = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(d.HostPicture)))
+		p.HostImage = template.URL("data:image/svg+xml;base64," +
+			base64.StdEncoding.EncodeToString([]byte(d.HostPicture)))
 	}
 	for i, s := range r.scopes() {
 		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
@@ -201,7 +210,8 @@ func newPage(d Data) page {
 	}
 	for _, j := range all {
 		_, unit, _ := metricInfo(j.Metric)
-		v := judgedView{Judgement: j, Name: judgedName(j), Figure: show.Figure(j.Value) + " " + show.Unit(unit), Reached: reached(j)}
+		v := judgedView{Judgement: j, Name: judgedName(j), Figure: show.Figure(j.Value) + " " + show.Unit(unit),
+			Reached: reached(j)}
 		for _, c := range j.Causes {
 			v.Causes = append(v.Causes, causeView{c, causeTitle(c)})
 		}
@@ -264,7 +274,8 @@ func (r *results) tables(d Data) []figureTable {
 			row := k
 			row.Metric = ""
 			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
-				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]), Cells: make([]figureCell, len(names))})
+				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]),
+					Cells: make([]figureCell, len(names))})
 				at := &t.Rows[len(t.Rows)-1]
 				if k.Bytes > 0 {
 					at.Size, at.Bytes = show.Size(k.Bytes), strconv.FormatInt(k.Bytes, 10)
@@ -291,7 +302,8 @@ func (r *results) tables(d Data) []figureTable {
 	return out
 }
 
-// align finds the classes: f3 for a figure with three decimals fewer than the longest of its column, i3 for one without a point.
+// align finds the classes: f3 for a figure with three decimals fewer than the longest of its
+// column, i3 for one without a point.
 func (t *figureTable) align() {
 	const most = 9 // as many classes as the style sheet has; the figures of a column are never that far apart
 	for column := range t.Columns {

@@ -125,8 +125,10 @@ func TestPageOfAFullRunOfTwoNodesIsSmall(t *testing.T) {
 
 func TestPageSaysWhatIsMissing(t *testing.T) {
 	page := render(t, Data{})
-	for _, want := range []string{"Lab without a name", "Nothing was measured.", "No check was made", "names no nodes", "There are no figures.", "None: nothing was measured.",
-		"Nothing was recorded about the environment.", "No command line was recorded.", "not recorded", "of unknown version"} {
+	for _, want := range []string{"Lab without a name", "Nothing was measured.", "No check was made", "names no nodes",
+		"There are no figures.", "None: nothing was measured.",
+		"Nothing was recorded about the environment.", "No command line was recorded.", "not recorded",
+		"of unknown version"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page of nothing does not say %q", want)
 		}
@@ -137,9 +139,11 @@ func TestPageSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestPageListsAFailureWithErrorAndCommands(t *testing.T) {
-	d := Data{Samples: []bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Error: "exit status 1", Command: "ib_write_bw -s 4 b", ServerCommand: "ib_write_bw -s 4", Attempt: 3}}}
+	d := Data{Samples: []bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Error: "exit status 1",
+		Command: "ib_write_bw -s 4 b", ServerCommand: "ib_write_bw -s 4", Attempt: 3}}}
 	page := render(t, d)
-	for _, want := range []string{"No measurement succeeded.", ">1 failed measurement<", "ib_write_bw, a to b", "<dd>exit status 1</dd>", "<dt>attempt</dt><dd>3</dd>",
+	for _, want := range []string{"No measurement succeeded.", ">1 failed measurement<", "ib_write_bw, a to b",
+		"<dd>exit status 1</dd>", "<dt>attempt</dt><dd>3</dd>",
 		"<pre>ib_write_bw -s 4 b</pre>", "<pre>ib_write_bw -s 4</pre>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page does not contain %q", want)
@@ -151,11 +155,13 @@ func TestPageShowsAFailedCheckBeforeTheOthers(t *testing.T) {
 	d := Data{Findings: []check.Finding{
 		{ID: "fine", Subject: "a", Title: "first", Status: check.OK},
 		{ID: "dark", Subject: "a", Title: "second", Status: check.Unknown, Fix: "look again"},
-		{ID: "bad", Subject: "a", Title: "third", Status: check.Failed, Have: "1", Want: "2", Evidence: "/sys/x", Fix: "make it 2"},
+		{ID: "bad", Subject: "a", Title: "third", Status: check.Failed, Have: "1", Want: "2", Evidence: "/sys/x",
+			Fix: "make it 2"},
 	}}
 	page := render(t, d)
 	at := 0
-	for _, want := range []string{"✗ failed: third, a", "<dd>1</dd>", "<dd>2</dd>", "/sys/x", "make it 2", "? unknown: second, a", "look again", "✓ ok", "first"} {
+	for _, want := range []string{"✗ failed: third, a", "<dd>1</dd>", "<dd>2</dd>", "/sys/x", "make it 2",
+		"? unknown: second, a", "look again", "✓ ok", "first"} {
 		i := strings.Index(page[at:], want)
 		if i < 0 {
 			t.Fatalf("page does not contain %q after what should come before it", want)
@@ -187,7 +193,8 @@ func TestErrorsOfWritingAreReturnedWithTheLab(t *testing.T) {
 }
 
 func TestTablesMarkEmulatedRowsWhereTheyAreMixed(t *testing.T) {
-	real := bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Metric: bench.MetricBWAverage, Bytes: 4, Value: 90, Unit: "Gb/s", Tool: "perftest"}
+	real := bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Metric: bench.MetricBWAverage, Bytes: 4,
+		Value: 90, Unit: "Gb/s", Tool: "perftest"}
 	soft := real
 	soft.Value, soft.Emulated = 0.2, true
 	d := Data{Samples: []bench.Sample{soft, real}}
@@ -215,7 +222,9 @@ func TestAFigureThatNoToolPrintedIsMarked(t *testing.T) {
 	s.Derived = true
 	d := Data{Samples: []bench.Sample{s, bw("a", "b", 4, 0.5)}}
 	page := render(t, d)
-	for _, want := range []string{`data-values="0.0000123">≈ 0.0000123<`, `data-values="0.5"><span class="f6">0.5</span><`, "the tool printed 0", "average, computed from another column"} {
+	for _, want := range []string{`data-values="0.0000123">≈ 0.0000123<`,
+		`data-values="0.5"><span class="f6">0.5</span><`, "the tool printed 0",
+		"average, computed from another column"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page does not contain %q", want)
 		}
@@ -277,7 +286,8 @@ func TestFiguresStayWithTheirUnits(t *testing.T) {
 
 func TestPageListsThePairsOfAStarInsteadOfAnEmptyMatrix(t *testing.T) {
 	page := render(t, synthetic(8, star(8), []int64{65536}))
-	for _, want := range []string{"client to server</th><th scope=\"col\">ib_write_bw<br>64 KiB<br>Gb/s</th>", "<th scope=\"row\">vm07 to vm00</th><td class=\"h", "7 pairs, emulated"} {
+	for _, want := range []string{"client to server</th><th scope=\"col\">ib_write_bw<br>64 KiB<br>Gb/s</th>",
+		"<th scope=\"row\">vm07 to vm00</th><td class=\"h", "7 pairs, emulated"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page does not contain %q", want)
 		}
@@ -322,17 +332,20 @@ func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 			front, back string
 			least       float64 // 4.5 for text (AA), 3 for what is drawn
 		}{
-			{"fg", "bg", 4.5}, {"soft", "bg", 4.5}, {"link", "bg", 4.5}, {"good", "bg", 4.5}, {"fg", "box", 4.5}, {"loud-fg", "loud-bg", 4.5}, {"bad-fg", "bad-bg", 4.5},
+			{"fg", "bg", 4.5}, {"soft", "bg", 4.5}, {"link", "bg", 4.5}, {"good", "bg", 4.5}, {"fg", "box", 4.5},
+			{"loud-fg", "loud-bg", 4.5}, {"bad-fg", "bad-bg", 4.5},
 			{"bg", "s0", 4.5}, // the switch's label
 			{"fg", "grid", 4.5},
-			{"s0", "bg", 3}, {"s1", "bg", 3}, {"s2", "bg", 3}, {"s3", "bg", 3}, {"s4", "bg", 3}, {"s5", "bg", 3}, {"bad-line", "bg", 3}, {"loud-line", "bg", 3},
+			{"s0", "bg", 3}, {"s1", "bg", 3}, {"s2", "bg", 3}, {"s3", "bg", 3}, {"s4", "bg", 3}, {"s5", "bg", 3},
+			{"bad-line", "bg", 3}, {"loud-line", "bg", 3},
 		} {
 			if got := contrast(c[p.front], c[p.back]); got < p.least {
 				t.Errorf("%s: %s on %s has a contrast of %.2f, want at least %.1f", name, p.front, p.back, got, p.least)
 			}
 		}
 	}
-	heat := regexp.MustCompile(`\.h(\d) \{ background: (#\w{6}); color: (#\w{6}); \}`).FindAllStringSubmatch(string(css), -1)
+	heat := regexp.MustCompile(`\.h(\d) \{ background: (#\w{6}); color: (#\w{6}); \}`).FindAllStringSubmatch(
+		string(css), -1)
 	if len(heat) != heatSteps {
 		t.Fatalf("%d colours for a matrix, want %d", len(heat), heatSteps)
 	}

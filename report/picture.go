@@ -7,8 +7,9 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A picture is the lab as one drawing: nodes in columns, a spine of the switch between each two columns, and the spines joined in
-// the middle. With one spine it works from 2 nodes to 64 on a phone; a laptop shows the same nodes in more columns.
+// A picture is the lab as one drawing: nodes in columns, a spine of the switch between each two
+// columns, and the spines joined in the middle. With one spine it works from 2 nodes to 64 on a
+// phone; a laptop shows the same nodes in more columns.
 type picture struct {
 	ID, Class, Desc string
 	Width, Height   int
@@ -98,7 +99,8 @@ func (d Data) picture(id, class string, spines int) picture {
 		names = append(names, n.Name)
 	}
 	for s := range spines {
-		p.Switch = append(p.Switch, rect{8 + s*(cell+boxGap) + boxWidth + linkWidth, pictureTop, spineWidth, bottom - pictureTop})
+		p.Switch = append(p.Switch, rect{8 + s*(cell+boxGap) + boxWidth + linkWidth, pictureTop, spineWidth,
+			bottom - pictureTop})
 	}
 	if spines > 1 {
 		y := rowY(above) - boxGap - barHeight
@@ -111,7 +113,8 @@ func (d Data) picture(id, class string, spines int) picture {
 			p.Label = "switch" // upright beside a single box there is room for no more
 		}
 	}
-	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", show.Count(len(d.Nodes), "node", "nodes"), strings.Join(names, ", "))
+	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", show.Count(len(d.Nodes), "node", "nodes"),
+		strings.Join(names, ", "))
 	return p
 }
 

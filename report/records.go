@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// CSV writes one line for each sample, for other programs: failed measurements too, so that none is lost. The text is as it was recorded.
+// CSV writes one line for each sample, for other programs: failed measurements too, so that none is
+// lost. The text is as it was recorded.
 func CSV(w io.Writer, d Data) error {
 	number := func(v float64) string {
 		if v == 0 {
@@ -27,15 +28,19 @@ func CSV(w io.Writer, d Data) error {
 		}
 		return strconv.FormatInt(v, 10)
 	}
-	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes", "value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
+	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
+		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
 	for _, s := range d.Samples {
 		value := ""
 		if s.Error == "" {
 			value = show.Exact(s.Value)
 		}
-		records = append(records, []string{s.Run, s.Started.UTC().Format(time.RFC3339Nano), number(s.Seconds), whole(int64(s.Attempt)), s.Client, s.Server, s.Test, s.Metric, whole(s.Bytes), value, s.Unit, number(s.Limit),
-			strconv.FormatBool(s.Derived), whole(s.Iterations), s.Tool, s.Version, s.Placement, s.Accelerator, strconv.FormatBool(s.Emulated), s.Command, s.ServerCommand, s.Error})
+		records = append(records, []string{s.Run, s.Started.UTC().Format(time.RFC3339Nano), number(s.Seconds),
+			whole(int64(s.Attempt)), s.Client, s.Server, s.Test, s.Metric, whole(s.Bytes), value, s.Unit,
+			number(s.Limit),
+			strconv.FormatBool(s.Derived), whole(s.Iterations), s.Tool, s.Version, s.Placement, s.Accelerator,
+			strconv.FormatBool(s.Emulated), s.Command, s.ServerCommand, s.Error})
 	}
 	out := csv.NewWriter(w)
 	if err := out.WriteAll(records); err != nil {
@@ -102,7 +107,8 @@ func Markdown(w io.Writer, d Data) error {
 	if len(p.Faults) > 0 {
 		title("Checks that are not ok")
 		for _, f := range p.Faults {
-			fmt.Fprintf(out, "- %s: %s, %s: have %s, want %s. %s\n", md(string(f.Status)), md(f.Title), md(f.Subject), md(orDash(f.Have)), md(orDash(f.Want)), md(f.Fix))
+			fmt.Fprintf(out, "- %s: %s, %s: have %s, want %s. %s\n", md(string(f.Status)), md(f.Title), md(f.Subject),
+				md(orDash(f.Have)), md(orDash(f.Want)), md(f.Fix))
 		}
 	}
 	if len(p.Environment) > 0 {

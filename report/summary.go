@@ -18,7 +18,8 @@ func (d Data) banner(r *results) string {
 	case !d.Emulated && r.emulated == 0:
 		return ""
 	case r.emulated < r.total:
-		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test the way, not the hardware.",
+		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test "+
+			"the way, not the hardware.",
 			r.emulated, show.Count(r.total, "measured value", "measured values"))
 	}
 	for _, s := range d.Samples {
@@ -65,12 +66,14 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
-		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 { // else those say it, and of the wire at its best
+		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
+			// else those say it, and of the wire at its best
 			least := ""
 			if len(pairs) > 1 {
 				least = "at least "
 			}
-			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10) // never rounded up to more than was reached
+			// never rounded up to more than was reached
+			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}
 		parts = append(parts, text)
 	}
@@ -84,7 +87,8 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 
-// ofWire returns the least part of what the wire carries that pairs reach at a headline; ok is false where a limit is not known.
+// ofWire returns the least part of what the wire carries that pairs reach at a headline; ok is
+// false where a limit is not known.
 func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float64, ok bool) {
 	for i, p := range pairs {
 		limit := r.limits[figureKey{p, h.Test, h.Bytes, h.Metric}]

@@ -17,13 +17,16 @@ import (
 
 // TerminalOptions say what the terminal can do.
 type TerminalOptions struct {
-	Color    bool // use colours; the caller decides, for instance by NO_COLOR
-	Width    int  // columns, 0 means 80, at least 60; sentences are folded to it, tables are never cut but fit into 80 columns
+	Color bool // use colours; the caller decides, for instance by NO_COLOR
+	// columns, 0 means 80, at least 60; sentences are folded to it, tables are never cut but fit
+	// into 80 columns
+	Width    int
 	AllSizes bool // show every message size; without it, a test of more than eight sizes shows the usual eight
 }
 
-// Terminal writes the results as text: two tables for each pair, or one over all pairs when there are many, then what failed and
-// what the checks found. Names and messages from outside cannot control the terminal.
+// Terminal writes the results as text: two tables for each pair, or one over all pairs when there
+// are many, then what failed and what the checks found. Names and messages from outside cannot
+// control the terminal.
 func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	if o.Width == 0 {
 		o.Width = 80
@@ -110,7 +113,8 @@ func newTable(header table.Row) table.Writer {
 	w.AppendHeader(header)
 	configs := []table.ColumnConfig{{Number: 1, WidthMax: 18, WidthMaxEnforcer: text.WrapHard}}
 	for i := 2; i <= len(header); i++ {
-		configs = append(configs, table.ColumnConfig{Number: i, WidthMax: 18, WidthMaxEnforcer: text.WrapHard, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		configs = append(configs, table.ColumnConfig{Number: i, WidthMax: 18, WidthMaxEnforcer: text.WrapHard,
+			Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	w.SetColumnConfigs(configs)
 	return w
@@ -139,8 +143,9 @@ func width(w table.Writer) int {
 
 const failedWord = "FAILED"
 
-// fill makes a table of rows that have their first cells and of the columns to the right of these. The figures of a column stand
-// with their decimal points below each other, so that one ten times as large can be seen to be.
+// fill makes a table of rows that have their first cells and of the columns to the right of these.
+// The figures of a column stand with their decimal points below each other, so that one ten times
+// as large can be seen to be.
 func fill(header table.Row, rows []table.Row, columns [][]string) table.Writer {
 	for _, column := range columns {
 		decimals := func(s string) int { // with the point
@@ -223,7 +228,8 @@ func (t *terminal) manyPairs(emulated bool) {
 		}
 		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
 	}
-	seen := make(map[headline]bool) // by test and size: the keys are in the order of metrics, so the better one comes first
+	// by test and size: the keys are in the order of metrics, so the better one comes first
+	seen := make(map[headline]bool)
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
 		at := headline{Test: k.Test, Bytes: k.Bytes}
@@ -252,8 +258,8 @@ func (t *terminal) manyPairs(emulated bool) {
 	notes{}.print(t, shown, measured)
 }
 
-// pairList prints the comparison of few pairs among many nodes, its columns from first to before last. Columns that do not fit beside
-// each other get a second table.
+// pairList prints the comparison of few pairs among many nodes, its columns from first to before
+// last. Columns that do not fit beside each other get a second table.
 func (t *terminal) pairList(l pairList, first, last int) {
 	header := table.Row{"client to server"}
 	for _, c := range l.Columns[first:last] {
@@ -358,7 +364,8 @@ func (t *terminal) findings(all []check.Finding) {
 	faults := slices.DeleteFunc(slices.Clone(all), func(f check.Finding) bool { return f.Status == check.OK })
 	slices.SortStableFunc(faults, func(a, b check.Finding) int { return faultRank(a) - faultRank(b) })
 	for _, f := range faults {
-		t.wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have), orDash(f.Want)))
+		t.wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have),
+			orDash(f.Want)))
 		if f.Fix != "" {
 			t.wrap("  fix: ", "       ", f.Fix)
 		}

@@ -15,7 +15,8 @@ import (
 // usualSizes are the message sizes at which RDMA figures are commonly quoted: enough to see the shape of a curve.
 var usualSizes = []int64{2, 64, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20}
 
-// pickSizes leaves few of the sorted sizes: for each usual one that which is nearest by ratio, and the largest, which in a curve of memory is the memory behind all caches.
+// pickSizes leaves few of the sorted sizes: for each usual one that which is nearest by ratio, and
+// the largest, which in a curve of memory is the memory behind all caches.
 func pickSizes(sizes []int64) []int64 {
 	if len(sizes) <= len(usualSizes) {
 		return sizes
@@ -102,7 +103,8 @@ func (r *results) testsOf(p pair) map[testKind][]string {
 	return out
 }
 
-// sizesOf are the sizes to show of a pair's tests, and how many there are to show. A size where a test failed is always shown.
+// sizesOf are the sizes to show of a pair's tests, and how many there are to show. A size where a
+// test failed is always shown.
 func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int) {
 	var all []int64
 	for _, test := range tests {
@@ -154,8 +156,8 @@ func (r *results) failedAt(k figureKey) bool {
 	})
 }
 
-// text is the median of a figure's repeats with three digits, in its unit times ten to the power of shift. A computed figure has no
-// more digits than the one it was computed from.
+// text is the median of a figure's repeats with three digits, in its unit times ten to the power of
+// shift. A computed figure has no more digits than the one it was computed from.
 func (r *results) text(k figureKey, shift int) string {
 	s := spreadOf(r.values[k])
 	v := s.Median * math.Pow10(shift)
@@ -214,7 +216,8 @@ func (n notes) print(t *terminal, shown, measured int) {
 	}
 }
 
-// pairTables prints what was measured between two nodes: a table of bandwidth, one of latency, and a line for each other test.
+// pairTables prints what was measured between two nodes: a table of bandwidth, one of latency, and
+// a line for each other test.
 func (t *terminal) pairTables(p pair) {
 	tests := t.r.testsOf(p)
 	if of := tests[bandwidthTest]; len(of) > 0 {
@@ -231,7 +234,8 @@ func (t *terminal) pairTables(p pair) {
 	}
 }
 
-// bandwidth prints a row for each message size and a column for each test. More tests than fit beside each other get a second table.
+// bandwidth prints a row for each message size and a column for each test. More tests than fit
+// beside each other get a second table.
 func (t *terminal) bandwidth(p pair, tests []string) {
 	var n notes
 	shown, measured := t.sizesOf(p, tests...)
@@ -267,7 +271,8 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	n.print(t, len(shown), measured)
 }
 
-// rateOf picks the test whose message rate has a column, the first that has one, and the unit that suits its largest figure.
+// rateOf picks the test whose message rate has a column, the first that has one, and the unit that
+// suits its largest figure.
 func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit string, shift int) {
 	for _, test := range tests {
 		highest := 0.0
@@ -288,7 +293,8 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 
 // latency prints a row for each test and size.
 func (t *terminal) latency(p pair, tests []string) {
-	metrics := []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricLatencyMax}
+	metrics := []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricLatencyP99,
+		bench.MetricLatencyP999, bench.MetricLatencyMax}
 	header := table.Row{"test", "size"}
 	for _, m := range metrics {
 		_, unit, label := metricInfo(m)
@@ -335,7 +341,8 @@ func (t *terminal) other(p pair, test string) {
 		for _, k := range t.r.keys {
 			if k.Pair == p && k.Test == test && k.Bytes == size {
 				_, _, label := metricInfo(k.Metric)
-				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", label, t.cell(&n, k, 0), t.r.unitOf(k.Test, k.Metric))))
+				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", label, t.cell(&n, k, 0),
+					t.r.unitOf(k.Test, k.Metric))))
 			}
 		}
 		if len(parts) == 0 {

@@ -14,7 +14,8 @@ import (
 
 // latencySample is a sample of a typical latency at 2 bytes.
 func latencySample(client, server string, v float64) bench.Sample {
-	return bench.Sample{Test: "ib_write_lat", Client: client, Server: server, Metric: bench.MetricLatencyTypical, Bytes: 2, Value: v, Unit: "us", Attempt: 1}
+	return bench.Sample{Test: "ib_write_lat", Client: client, Server: server, Metric: bench.MetricLatencyTypical,
+		Bytes: 2, Value: v, Unit: "us", Attempt: 1}
 }
 
 // rate is a sample of a message rate.
@@ -29,10 +30,12 @@ func TestPickSizes(t *testing.T) {
 		"none":                            {nil, nil},
 		"as many as are usual, all of it": {[]int64{1, 3, 5, 7, 9, 11, 13, 15}, []int64{1, 3, 5, 7, 9, 11, 13, 15}},
 		"the usual ones of all":           {sizes(1, 23, 1), usualSizes},
-		"the nearest to the usual ones":   {sizes(1, 23, 2), []int64{2, 32, 512, 2 << 10, 32 << 10, 512 << 10, 8 << 20}},
-		"sizes of packets":                {[]int64{1500, 1501, 1502, 1503, 1504, 1505, 1506, 1507, 9000}, []int64{1500, 9000}},
-		"a curve of memory":               {sizes(9, 29, 1), append(slices.Clone(usualSizes[2:]), 512<<20)},
-		"a tool without sizes":            {append([]int64{0}, sizes(1, 23, 1)...), usualSizes},
+		"the nearest to the usual ones": {sizes(1, 23, 2), []int64{2, 32, 512, 2 << 10, 32 << 10, 512 << 10,
+			8 << 20}},
+		"sizes of packets": {[]int64{1500, 1501, 1502, 1503, 1504, 1505, 1506, 1507, 9000},
+			[]int64{1500, 9000}},
+		"a curve of memory":    {sizes(9, 29, 1), append(slices.Clone(usualSizes[2:]), 512<<20)},
+		"a tool without sizes": {append([]int64{0}, sizes(1, 23, 1)...), usualSizes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, pickSizes(c.sizes)); diff != "" {
@@ -50,7 +53,8 @@ func TestTerminalOfAFullRunOfOnePairFitsAScreen(t *testing.T) {
 			kept = append(kept, s)
 		}
 	}
-	d.Samples = append(kept, bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 0.5446332738, Unit: "Gb/s", Emulated: true})
+	d.Samples = append(kept, bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00",
+		Metric: bench.MetricThroughput, Value: 0.5446332738, Unit: "Gb/s", Emulated: true})
 	for _, c := range []struct {
 		all  bool
 		most int
@@ -71,7 +75,8 @@ func TestTerminalOfAFullRunOfOnePairFitsAScreen(t *testing.T) {
 func TestTerminalShowsTheBandwidthOfTestsBesideEachOther(t *testing.T) {
 	read := bw("a", "b", 64, 0.5)
 	read.Test = "ib_read_bw"
-	d := Data{Samples: []bench.Sample{bw("a", "b", 2, 0.000055), bw("a", "b", 64, 98.76), rate(2, 0.003463), rate(64, 0.192891), read}}
+	d := Data{Samples: []bench.Sample{bw("a", "b", 2, 0.000055), bw("a", "b", 64, 98.76), rate(2, 0.003463),
+		rate(64, 0.192891), read}}
 	want := `
 a to b: average bandwidth and message rate
  size      write  read   write
@@ -86,7 +91,8 @@ a to b: average bandwidth and message rate
 }
 
 func TestTerminalPrintsHighMessageRatesInMillions(t *testing.T) {
-	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 2, 0.05), rate(2, 3.123456), rate(65536, 0.187)}}, TerminalOptions{})
+	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 2, 0.05), rate(2, 3.123456), rate(65536, 0.187)}},
+		TerminalOptions{})
 	for _, want := range []string{"Mpps\n", "3.12\n", "0.187\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
@@ -101,8 +107,10 @@ func TestTerminalShowsAPairThatOnlyFailed(t *testing.T) {
 		{Test: "iperf3", Client: "a", Server: "b", Error: "exit status 3"},
 	}}
 	out := onTerminal(t, d, TerminalOptions{})
-	for _, want := range []string{"a to b: average bandwidth", "\n 4 B   FAILED\n", "\n ib_write_lat     -   FAILED        -    -      -    -\n", "\na to b: iperf3 FAILED\n",
-		"3 failed measurements:", "exit status 1", "client: ib_write_bw b", "- ib_write_lat, a to b: exit status 2", "exit status 3"} {
+	for _, want := range []string{"a to b: average bandwidth", "\n 4 B   FAILED\n",
+		"\n ib_write_lat     -   FAILED        -    -      -    -\n", "\na to b: iperf3 FAILED\n",
+		"3 failed measurements:", "exit status 1", "client: ib_write_bw b", "- ib_write_lat, a to b: exit status 2",
+		"exit status 3"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
 		}
@@ -126,10 +134,13 @@ func TestFailedAt(t *testing.T) {
 		"the size that failed": {[]bench.Sample{fail(2, 1)}, key(2, bench.MetricBWAverage), true},
 		"another size":         {[]bench.Sample{fail(2, 1)}, key(4, bench.MetricBWAverage), false},
 		"a run over all sizes": {[]bench.Sample{fail(0, 1)}, key(4, bench.MetricBWAverage), true},
-		"a repeat that failed where another gave figure": {[]bench.Sample{fail(2, 2), bw("a", "b", 2, 1)}, key(2, bench.MetricBWPeak), false},
-		"a figure that is none":                          {[]bench.Sample{zero, bw("a", "b", 2, 1)}, key(2, bench.MetricMessageRate), true},
-		"the other figures of its row":                   {[]bench.Sample{zero, bw("a", "b", 2, 1)}, key(2, bench.MetricBWPeak), false},
-		"nothing was tried":                              {nil, key(2, bench.MetricBWAverage), false},
+		"a repeat that failed where another gave figure": {[]bench.Sample{fail(2, 2), bw("a", "b", 2, 1)},
+			key(2, bench.MetricBWPeak), false},
+		"a figure that is none": {[]bench.Sample{zero, bw("a", "b", 2, 1)},
+			key(2, bench.MetricMessageRate), true},
+		"the other figures of its row": {[]bench.Sample{zero, bw("a", "b", 2, 1)},
+			key(2, bench.MetricBWPeak), false},
+		"nothing was tried": {nil, key(2, bench.MetricBWAverage), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := collect(Data{Samples: c.samples}).failedAt(c.key); got != c.want {
@@ -162,7 +173,8 @@ func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 	computed.Derived = true
 	wide := bw("a", "b", 2, 0.000016*3.463)
 	wide.Derived = true
-	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 8<<20, 0.28), computed, wide, rate(2, 0.003463)}}, TerminalOptions{})
+	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 8<<20, 0.28), computed, wide, rate(2, 0.003463)}},
+		TerminalOptions{})
 	for _, want := range []string{" ~4.2\n", "~0.0000554 ", "~: the tool printed 0"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
@@ -171,7 +183,8 @@ func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 }
 
 func TestTerminalSaysOfHowManyRepeatsAFigureIsTheMedian(t *testing.T) {
-	for want, n := range map[string][2]int{"": {1, 1}, "each figure is the median of 3 repeats": {3, 3}, "each figure is the median of 2 to 5 repeats": {2, 5}} {
+	for want, n := range map[string][2]int{"": {1, 1}, "each figure is the median of 3 repeats": {3, 3},
+		"each figure is the median of 2 to 5 repeats": {2, 5}} {
 		var d Data
 		for i := range n[0] {
 			d.Samples = append(d.Samples, bw("a", "b", 2, float64(i+1)))
@@ -189,10 +202,12 @@ func TestTerminalSaysOfHowManyRepeatsAFigureIsTheMedian(t *testing.T) {
 func TestTerminalShowsATestThatIsNeitherBandwidthNorLatency(t *testing.T) {
 	d := Data{Samples: []bench.Sample{
 		{Test: "stream", Client: "a", Server: "b", Metric: "copy", Bytes: 1024, Value: 12.5, Unit: "GB/s"},
-		{Test: "stream", Client: "a", Server: "b", Metric: "triad", Bytes: 1024, Value: 9.25, Unit: "GB/s", Emulated: true},
+		{Test: "stream", Client: "a", Server: "b", Metric: "triad", Bytes: 1024, Value: 9.25, Unit: "GB/s",
+			Emulated: true},
 	}}
 	out := onTerminal(t, d, TerminalOptions{})
-	for _, want := range []string{"\na to b: stream at 1 KiB copy 12.5 GB/s\n", "\na to b, emulated: stream at 1 KiB triad 9.25 GB/s\n"} {
+	for _, want := range []string{"\na to b: stream at 1 KiB copy 12.5 GB/s\n",
+		"\na to b, emulated: stream at 1 KiB triad 9.25 GB/s\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
 		}
@@ -230,7 +245,8 @@ func TestKindOfATestGoesByWhatItMeasured(t *testing.T) {
 	duration.Test, duration.Metric, duration.Unit = "timed", bench.MetricTPSAverage, "Mtps"
 	r := collect(Data{Samples: []bench.Sample{bw("a", "b", 2, 1), latencySample("a", "b", 1), duration,
 		{Test: "odd_bw", Metric: "unheard of", Value: 1}}})
-	for test, want := range map[string]testKind{"ib_write_bw": bandwidthTest, "ib_write_lat": latencyTest, "timed": latencyTest, "odd_bw": otherTest,
+	for test, want := range map[string]testKind{"ib_write_bw": bandwidthTest, "ib_write_lat": latencyTest,
+		"timed": latencyTest, "odd_bw": otherTest,
 		"failed_bw": bandwidthTest, "failed_lat": latencyTest, "failed": otherTest} {
 		if got := r.kind(test); got != want {
 			t.Errorf("kind of %s is %d, want %d", test, got, want)
@@ -250,7 +266,8 @@ func TestManyPairsShowTheUsualSizesToo(t *testing.T) {
 }
 
 func TestShortName(t *testing.T) {
-	for test, want := range map[string]string{"ib_write_bw": "write", "raw_ethernet_bw": "raw_ethernet", "stream": "stream", "ib_": "ib_", "_bw": "_bw", "": ""} {
+	for test, want := range map[string]string{"ib_write_bw": "write", "raw_ethernet_bw": "raw_ethernet",
+		"stream": "stream", "ib_": "ib_", "_bw": "_bw", "": ""} {
 		if got := shortName(test); got != want {
 			t.Errorf("shortName(%q) = %q, want %q", test, got, want)
 		}

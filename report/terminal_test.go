@@ -28,7 +28,8 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 		})
 	}
 	t.Run("failures in colour", func(t *testing.T) {
-		golden(t, "failures-colour.txt", []byte(onTerminal(t, loadFixture(t, "failures"), TerminalOptions{Color: true})))
+		golden(t, "failures-colour.txt", []byte(onTerminal(t, loadFixture(t, "failures"),
+			TerminalOptions{Color: true})))
 	})
 	t.Run("a full run of all sizes", func(t *testing.T) {
 		d := synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 1))
@@ -39,8 +40,10 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 	})
 	t.Run("many pairs", func(t *testing.T) {
 		d := synthetic(8, fullMesh(8), []int64{2, 65536})
-		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm07", Server: "vm07", Bytes: 65536, Error: "a node cannot be its own server", Attempt: 1},
-			bench.Sample{Test: "ib_atomic_bw", Client: "vm07", Server: "vm06", Bytes: 8, Error: "not supported", Attempt: 1})
+		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_bw", Client: "vm07", Server: "vm07", Bytes: 65536,
+			Error: "a node cannot be its own server", Attempt: 1},
+			bench.Sample{Test: "ib_atomic_bw", Client: "vm07", Server: "vm06", Bytes: 8, Error: "not supported",
+				Attempt: 1})
 		golden(t, "eight-nodes.txt", []byte(onTerminal(t, d, TerminalOptions{})))
 	})
 }
@@ -48,7 +51,8 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 // A command is there to be copied, so it alone may be longer than the terminal is wide.
 func TestTerminalKeepsToItsWidth(t *testing.T) {
 	for _, width := range []int{0, 60, 80, 120} {
-		for _, d := range []Data{loadFixture(t, "two-nodes"), loadFixture(t, "failures"), synthetic(16, fullMesh(16), []int64{2, 65536}), {}} {
+		for _, d := range []Data{loadFixture(t, "two-nodes"), loadFixture(t, "failures"),
+			synthetic(16, fullMesh(16), []int64{2, 65536}), {}} {
 			want := width
 			if want == 0 {
 				want = 80
@@ -96,7 +100,8 @@ func TestTerminalColourIsTheCallersDecision(t *testing.T) {
 }
 
 func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
-	for name, d := range map[string]Data{"one pair": loadFixture(t, "two-nodes"), "many pairs": synthetic(8, fullMesh(8), []int64{65536})} {
+	for name, d := range map[string]Data{"one pair": loadFixture(t, "two-nodes"),
+		"many pairs": synthetic(8, fullMesh(8), []int64{65536})} {
 		blocks := strings.Split(onTerminal(t, d, TerminalOptions{}), "\n\n")
 		for _, b := range blocks {
 			if strings.Contains(b, "───") && !strings.Contains(b, ", emulated\n") {
@@ -105,7 +110,8 @@ func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
 		}
 	}
 	hardware := bw("a", "b", 4, 90)
-	if out := onTerminal(t, Data{Samples: []bench.Sample{hardware}}, TerminalOptions{}); strings.Contains(out, "mulated") {
+	if out := onTerminal(t, Data{Samples: []bench.Sample{hardware}}, TerminalOptions{}); strings.Contains(out,
+		"mulated") {
 		t.Errorf("a figure of hardware is called emulated:\n%s", out)
 	}
 }
@@ -113,7 +119,8 @@ func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
 func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
 	var d Data
 	for _, server := range []string{"b", "c", "d", "e"} {
-		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_lat", Client: "a", Server: server, Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"})
+		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_lat", Client: "a", Server: server,
+			Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"})
 	}
 	if out := onTerminal(t, d, TerminalOptions{}); !strings.Contains(out, "us, average") {
 		t.Errorf("output does not say it:\n%s", out)

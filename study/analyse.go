@@ -48,7 +48,8 @@ type Comparison struct {
 	Better stats.Direction  `json:"better"`
 	Effect *stats.Effect    `json:"effect,omitempty"` // nil where there is nothing to compare, and Problem says why
 	Judged *stats.Judgement `json:"judgement,omitempty"`
-	Drift  []string         `json:"drift,omitempty"` // remarks: of drift, and of percentiles that are not of all latencies together
+	// remarks: of drift, and of percentiles that are not of all latencies together
+	Drift []string `json:"drift,omitempty"`
 	// Confounded are the controls that moved between these levels: what is said of the effect may be their doing.
 	Confounded []string `json:"confounded,omitempty"`
 	Problem    string   `json:"problem,omitempty"`
@@ -211,8 +212,10 @@ func (a *analysis) gather(runs []Observation) {
 	}
 }
 
-// The control that every study has: a fixed piece of arithmetic on the host, timed in each run once the cell's settings hold, and before its load begins. The load is the one thing of a cell that may
-// move it. Early releases timed it before the settings were made, where it could not see what came with them.
+// The control that every study has: a fixed piece of arithmetic on the host, timed in each run once
+// the cell's settings hold, and before its load begins. The load is the one thing of a cell that
+// may move it. Early releases timed it before the settings were made, where it could not see what
+// came with them.
 const (
 	floorTest   = "noise floor of the host"
 	floorMetric = "duration"
@@ -377,12 +380,14 @@ func (a *analysis) compare() error {
 		var effects []stats.Effect
 		var of []*Comparison
 		for j := range controls {
-			if c := &controls[j]; c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
+			if c := &controls[j]; c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where &&
+				c.Effect != nil {
 				effects, of = append(effects, *controls[j].Effect), append(of, &controls[j])
 			}
 		}
 		for _, m := range stats.Controls(effects).Moved {
-			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(), effectText(of[m])))
+			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(),
+				effectText(of[m])))
 		}
 	}
 	a.result.Comparisons, a.result.Controls = all, controls
@@ -444,12 +449,14 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 			c.Effect = e
 			return c, nil
 		}
-		c.Drift = append(c.Drift, fmt.Sprintf("percentile: it compares what each run had, and not all latencies together: %v", err))
+		c.Drift = append(c.Drift, fmt.Sprintf("percentile: it compares what each run had, and not all latencies "+
+			"together: %v", err))
 	}
 	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
 	e, err := stats.Contrast(blocks, q)
 	if errors.Is(err, stats.ErrNotPositive) {
-		// Counts of events may be zero. What difference of them would matter is not known, so nothing is called equivalent.
+		// Counts of events may be zero. What difference of them would matter is not known, so
+		// nothing is called equivalent.
 		q.Scale, q.Margin = stats.Difference, 0
 		e, err = stats.Contrast(blocks, q)
 	}
@@ -468,11 +475,13 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	return c, nil
 }
 
-// quantiles are the metrics that come from all latencies together where those are kept: an average of percentiles is the percentile of nothing.
+// quantiles are the metrics that come from all latencies together where those are kept: an average
+// of percentiles is the percentile of nothing.
 var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
-// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is an error where not every run has kept its latencies, or there are too few of
-// them for the quantile: what the tool itself printed for each run is compared then, and a remark says so.
+// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is
+// an error where not every run has kept its latencies, or there are too few of them for the
+// quantile: what the tool itself printed for each run is compared then, and a remark says so.
 func (a *analysis) quantile(k metricKey, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
@@ -503,7 +512,8 @@ func (a *analysis) histograms(k metricKey, cells []string, block int) []*stats.H
 	return all
 }
 
-// together returns the values of a metric in some cells by block, where all of them have one: with a cell missing, a block would weigh the other factors unequally.
+// together returns the values of a metric in some cells by block, where all of them have one: with
+// a cell missing, a block would weigh the other factors unequally.
 func (a *analysis) together(k metricKey, cells []string) map[int][]float64 {
 	all := map[int][]float64{}
 	have := map[int]int{}
@@ -521,7 +531,8 @@ func (a *analysis) together(k metricKey, cells []string) map[int][]float64 {
 	return all
 }
 
-// halves splits the runs of a block of a study of a level against itself: a block is A B B A, so the first and the last are one half.
+// halves splits the runs of a block of a study of a level against itself: a block is A B B A, so
+// the first and the last are one half.
 func halves[T any](values []T) (a, b []T) {
 	for i, v := range values {
 		if i%4 == 0 || i%4 == 3 {

@@ -81,7 +81,8 @@ type Latencies struct {
 	Data  []byte
 }
 
-// A HostState is what of the host is looked at before and after each run: what may move a figure without any factor having a part in it. Absent values are not known.
+// A HostState is what of the host is looked at before and after each run: what may move a figure
+// without any factor having a part in it. Absent values are not known.
 type HostState struct {
 	At        time.Time `json:"at"`
 	BootID    string    `json:"boot_id"`
@@ -89,18 +90,25 @@ type HostState struct {
 	Governors []string  `json:"governors,omitempty"`      // the different ones, sorted
 	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest limit of frequency among all CPUs
 	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest of them
-	Turbo     string    `json:"turbo,omitempty"`          // whether CPUs may run faster than their nominal frequency: "on", "off", or "on some CPUs"
-	Throttles uint64    `json:"throttles"`                // thermal throttle events since the boot, of all cores
-	Steal     float64   `json:"steal_seconds"`            // CPU time that a hypervisor took, since the boot
-	Busy      float64   `json:"busy_seconds"`             // CPU time that was not idle, since the boot
-	Own       float64   `json:"own_seconds"`              // of that, the nodes', the switch's and the load's
-	CPUs      int       `json:"cpus"`                     // online
-	Loop      float64   `json:"loop_ms,omitempty"`        // time of a fixed piece of arithmetic on this host with nothing of the study running, in ms: its noise floor
-	CellLoop  float64   `json:"cell_loop_ms,omitempty"`   // the same once the lab was led into the cell, before its load began: the control of every study
-	Links     []string  `json:"links,omitempty"`          // speed and width of PCIe links of devices of the lab
-	Placed    []string  `json:"placed,omitempty"`         // CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
-	Devices   []string  `json:"nodes_numa,omitempty"`     // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
-	// Versions of what a study may have been gone on with otherwise: of the host's kernel, of QEMU, of the nodes' kernel, and of rackless.
+	// whether CPUs may run faster than their nominal frequency: "on", "off", or "on some CPUs"
+	Turbo     string  `json:"turbo,omitempty"`
+	Throttles uint64  `json:"throttles"`     // thermal throttle events since the boot, of all cores
+	Steal     float64 `json:"steal_seconds"` // CPU time that a hypervisor took, since the boot
+	Busy      float64 `json:"busy_seconds"`  // CPU time that was not idle, since the boot
+	Own       float64 `json:"own_seconds"`   // of that, the nodes', the switch's and the load's
+	CPUs      int     `json:"cpus"`          // online
+	// time of a fixed piece of arithmetic on this host with nothing of the study running, in ms:
+	// its noise floor
+	Loop float64 `json:"loop_ms,omitempty"`
+	// the same once the lab was led into the cell, before its load began: the control of every
+	// study
+	CellLoop float64  `json:"cell_loop_ms,omitempty"`
+	Links    []string `json:"links,omitempty"` // speed and width of PCIe links of devices of the lab
+	// CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
+	Placed  []string `json:"placed,omitempty"`
+	Devices []string `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
+	// Versions of what a study may have been gone on with otherwise: of the host's kernel, of QEMU,
+	// of the nodes' kernel, and of rackless.
 	Kernel     string `json:"kernel,omitempty"`
 	QEMU       string `json:"qemu,omitempty"`
 	NodeKernel string `json:"node_kernel,omitempty"`

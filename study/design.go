@@ -25,8 +25,9 @@ func (s *Spec) Cells() []Cell {
 	if s.Design != DesignHalf {
 		return cells
 	}
-	// The half fraction whose defining relation is the product of all factors (Box, Hunter, Hunter, Statistics for Experimenters, 2nd edition, chapter 6): of an even number
-	// of second levels. With three factors main effects are mixed with interactions of two.
+	// The half fraction whose defining relation is the product of all factors (Box, Hunter, Hunter,
+	// Statistics for Experimenters, 2nd edition, chapter 6): of an even number of second levels.
+	// With three factors main effects are mixed with interactions of two.
 	return slices.DeleteFunc(cells, func(c Cell) bool {
 		sum := 0
 		for _, l := range c {
@@ -42,7 +43,10 @@ func (s *Spec) takesIsolcpus(c Cell) bool { return s.Settings(c)[FactorIsolation
 // TakesBoots reports whether the cells of a study take the host booted in different ways.
 func (s *Spec) TakesBoots() bool {
 	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == FactorIsolation })
-	return i >= 0 && slices.Contains(s.Factors[i].Levels, IsolationIsolcpus) && slices.ContainsFunc(s.Factors[i].Levels, func(l string) bool { return l != IsolationIsolcpus })
+	return i >= 0 && slices.Contains(s.Factors[i].Levels, IsolationIsolcpus) && slices.ContainsFunc(s.Factors[i].Levels,
+		func(l string) bool {
+			return l != IsolationIsolcpus
+		})
 }
 
 // Settings returns the levels of a cell by factor.
@@ -73,9 +77,12 @@ type Run struct {
 // RunsPerCell is how often a block has each cell: once in each half.
 const RunsPerCell = 2
 
-// Block returns the runs of a block, in order. Its first half is a random order of all cells, its second half the same backwards (A B B A): what drifts steadily during
-// a block meets all cells with the same weight. Cells that take the host booted with the lab's CPUs isolated stand together, and so do the others, in random order as well: a split plot, whose
-// boots are two or three in a block. The order follows from the seed and the block's number alone, so that a study can be gone on with.
+// Block returns the runs of a block, in order. Its first half is a random order of all cells, its
+// second half the same backwards (A B B A): what drifts steadily during a block meets all cells
+// with the same weight. Cells that take the host booted with the lab's CPUs isolated stand
+// together, and so do the others, in random order as well: a split plot, whose boots are two or
+// three in a block. The order follows from the seed and the block's number alone, so that a study
+// can be gone on with.
 func (s *Spec) Block(number int) []Run {
 	cells := s.Cells()
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
@@ -103,15 +110,19 @@ func (s *Spec) Block(number int) []Run {
 type Pairing struct {
 	Factor string
 	A, B   int // index of the level
-	// Where are the levels of the other factors, which are the same on both sides, as a cell; the level of the factor itself means nothing in it. nil stands for all of
-	// them together, which is what half a design can show.
+	// Where are the levels of the other factors, which are the same on both sides, as a cell; the
+	// level of the factor itself means nothing in it. nil stands for all of them together, which is
+	// what half a design can show.
 	Where Cell
-	// Joint is set where levels of several factors are compared at once. Factor, A and B mean nothing then, nor do the levels of its factors in Where.
+	// Joint is set where levels of several factors are compared at once. Factor, A and B mean
+	// nothing then, nor do the levels of its factors in Where.
 	Joint *Joint
 }
 
-// Pairings returns what is compared: what the study asks for, and of each factor every level with the first, wherever the other factors are the same. Of half a design no two cells differ in one
-// factor alone, so each factor is compared over all cells: as many of them have each level of each other factor on both sides.
+// Pairings returns what is compared: what the study asks for, and of each factor every level with
+// the first, wherever the other factors are the same. Of half a design no two cells differ in one
+// factor alone, so each factor is compared over all cells: as many of them have each level of each
+// other factor on both sides.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
 	for i := range s.Compare {

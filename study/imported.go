@@ -7,10 +7,13 @@ func (s *Spec) elsewhere() []string {
 	if s.Imported == "" {
 		return nil
 	}
-	words := []string{fmt.Sprintf("These runs were measured elsewhere and imported (%s): rackless neither interleaved nor randomised them. Blocks are no more than the numbers of "+
-		"repeats, and what drifted or differed between them looks like an effect: take the verdicts with care.", s.Imported)}
+	words := []string{fmt.Sprintf("These runs were measured elsewhere and imported (%s): rackless neither "+
+		"interleaved nor randomised them. Blocks are no more than the numbers of "+
+		"repeats, and what drifted or differed between them looks like an effect: take the verdicts with care.",
+		s.Imported)}
 	if len(s.Pairings()) == 0 {
-		words = append(words, fmt.Sprintf("They have one level alone, %s, so there is nothing to compare.", s.CellText(s.Cells()[0])))
+		words = append(words, fmt.Sprintf("They have one level alone, %s, so there is nothing to compare.",
+			s.CellText(s.Cells()[0])))
 	}
 	return words
 }
@@ -20,5 +23,6 @@ func (s *Spec) unseen() []string {
 	if s.Imported == "" {
 		return nil
 	}
-	return []string{"the order of the runs in time and the state of the machine around them are not known: load, frequencies, heat and other versions of tools were not looked for"}
+	return []string{"the order of the runs in time and the state of the machine around them are not known: load, " +
+		"frequencies, heat and other versions of tools were not looked for"}
 }

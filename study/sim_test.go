@@ -34,10 +34,12 @@ func simulate(s *study.Spec, seed uint64, metrics map[string][]string, unit stri
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for b := 1; b <= s.Blocks; b++ {
 		for _, r := range s.Block(b) {
-			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: s.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 1}
+			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1,
+				Cell: s.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 1}
 			for _, x := range s.Measure {
 				for _, metric := range metrics[x.Test] {
-					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric, Bytes: x.Bytes, Value: m(o.Cell, x.Test, metric, b, rng), Unit: unit})
+					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric, Bytes: x.Bytes,
+						Value: m(o.Cell, x.Test, metric, b, rng), Unit: unit})
 				}
 			}
 			d.Runs = append(d.Runs, o)
@@ -74,7 +76,8 @@ var twoMetrics = map[string][]string{"ib_write_lat": {"latency_typical", "latenc
 // The seed document's conclusion: pinning helps where there is contention, and does nothing on an idle machine.
 func TestWhatASimulatedStudyShows(t *testing.T) {
 	t.Parallel()
-	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(cell map[string]string, _, metric string, block int, rng *rand.Rand) float64 {
+	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(cell map[string]string, _, metric string, block int,
+		rng *rand.Rand) float64 {
 		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // the machine gets slower from block to block
 		if cell["contention"] == "cpu:2" {
 			v *= 3
@@ -103,7 +106,10 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 		}
 	}
 	text := strings.Join(r.Words, "\n")
-	for _, want := range []string{"With placement=pin instead of default, at contention=cpu:2, latency typical of ib_write_lat falls by 3", "(better); latency p99 of ib_write_lat falls by 3", "With placement=pin instead of default, at contention=idle, no change that matters (5%) in latency typical of ib_write_lat (+"} {
+	for _, want := range []string{"With placement=pin instead of default, at contention=cpu:2, latency typical of " +
+		"ib_write_lat falls by 3", "(better); latency p99 of ib_write_lat falls by 3",
+		"With placement=pin instead of default, at contention=idle, no change that matters (5%) in latency typical " +
+			"of ib_write_lat (+"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -113,27 +119,32 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 // A factor with one level is held at it: nothing is compared by it, and everything is at it.
 func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [\"cpu:2\"]\nmeasure: [{test: ib_write_bw, metrics: [bw_average]}]\nblocks: 8\n")
-	r := analyse(t, simulate(s, 1, twoMetrics, "Gb/s", func(cell map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: "+
+		"[\"cpu:2\"]\nmeasure: [{test: ib_write_bw, metrics: [bw_average]}]\nblocks: 8\n")
+	r := analyse(t, simulate(s, 1, twoMetrics, "Gb/s", func(cell map[string]string, _, _ string, _ int,
+		rng *rand.Rand) float64 {
 		if cell["contention"] != "cpu:2" {
 			t.Fatalf("cell %v", cell)
 		}
 		return 1 + 0.01*rng.NormFloat64()
 	}))
-	if len(r.Comparisons) != 1 || r.Comparisons[0].Factor != "placement" || r.Comparisons[0].Where != "contention=cpu:2" {
+	if len(r.Comparisons) != 1 || r.Comparisons[0].Factor != "placement" ||
+		r.Comparisons[0].Where != "contention=cpu:2" {
 		t.Errorf("%+v", r.Comparisons)
 	}
 }
 
-// A level compared with itself shows nothing: at most 5 % of studies may say otherwise, under each kind of noise. Of 200, a rate of 7 % would pass for 5 % one time in six, and
-// one of 4 % for more than 5 % one time in six.
+// A level compared with itself shows nothing: at most 5 % of studies may say otherwise, under each
+// kind of noise. Of 200, a rate of 7 % would pass for 5 % one time in six, and one of 4 % for more
+// than 5 % one time in six.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	t.Parallel()
 	studies := 2000
 	if testing.Short() {
 		studies = 50
 	}
-	s := parse(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: [{test: ib_write_lat}]\nblocks: 10\n")
+	s := parse(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: [{test: "+
+		"ib_write_lat}]\nblocks: 10\n")
 	for _, tt := range []struct {
 		name  string
 		noise model
@@ -156,7 +167,8 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	} {
 		alarms, early := 0, 0
 		for i := range studies {
-			r := analyse(t, simulate(s, uint64(i+1), map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", tt.noise))
+			r := analyse(t, simulate(s, uint64(i+1),
+				map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", tt.noise))
 			if r.Blocks != 10 {
 				t.Fatalf("%d blocks are complete, of 10", r.Blocks)
 			}
@@ -169,7 +181,8 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 				}
 			}
 		}
-		tally.Logf(t, "%s noise: %d of %d studies of a level against itself raised a false alarm, %.1f %% (%d of the first %d)", tt.name, alarms, studies, 100*float64(alarms)/float64(studies), early, min(studies, 200))
+		tally.Logf(t, "%s noise: %d of %d studies of a level against itself raised a false alarm, %.1f %% (%d of the "+
+			"first %d)", tt.name, alarms, studies, 100*float64(alarms)/float64(studies), early, min(studies, 200))
 		if !testing.Short() && float64(alarms) > 0.05*float64(studies) {
 			t.Errorf("%s noise: %d of %d are more than 5 %%", tt.name, alarms, studies)
 		}
@@ -179,15 +192,17 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 // A control that moves says that something else differs between the levels.
 func TestAControlThatMovesConfoundsTheComparison(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: c\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}, {test: sysbench-cpu, control: true, metrics: [events]}]\nblocks: 10\n")
+	s := parse(t, "name: c\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
+		"metrics: [latency_p99]}, {test: sysbench-cpu, control: true, metrics: [events]}]\nblocks: 10\n")
 	for _, moves := range []bool{false, true} {
-		r := analyse(t, simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}, "sysbench-cpu": {"events"}}, "us", func(cell map[string]string, test, _ string, _ int, rng *rand.Rand) float64 {
-			v := 100 * math.Exp(0.01*rng.NormFloat64())
-			if cell["placement"] == "pin" && (test == "ib_write_lat" || moves) {
-				v *= 0.8
-			}
-			return v
-		}))
+		r := analyse(t, simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}, "sysbench-cpu": {"events"}},
+			"us", func(cell map[string]string, test, _ string, _ int, rng *rand.Rand) float64 {
+				v := 100 * math.Exp(0.01*rng.NormFloat64())
+				if cell["placement"] == "pin" && (test == "ib_write_lat" || moves) {
+					v *= 0.8
+				}
+				return v
+			}))
 		if len(r.Comparisons) != 1 || len(r.Controls) != 1 {
 			t.Fatalf("%d comparisons and %d controls, want one of each", len(r.Comparisons), len(r.Controls))
 		}
@@ -208,29 +223,60 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 		want   string // "" finds nothing
 	}{
 		{"nothing", func(*study.Observation) {}, ""},
-		{"another governor", func(o *study.Observation) { o.Before.Governors = []string{"powersave"} }, "the CPUs' governor is powersave in run 20, and was performance"},
-		{"another limit of frequency", func(o *study.Observation) { o.Before.MaxMHz = 2000 }, "the CPUs' highest frequency is 2000 MHz in run 20, and was 3000 MHz"},
-		{"one CPU is slowed", func(o *study.Observation) { o.Before.MinMHz = 1200 }, "the highest frequency of the slowest CPU is 1200 MHz in run 20, and was 3000 MHz"},
-		{"a CPU went offline", func(o *study.Observation) { o.Before.CPUs = 7 }, "7 CPUs are online in run 20, and were 8"},
-		{"another version of the tool", func(o *study.Observation) { o.Tools = map[string]string{"ib_write_lat": "perftest 24"} }, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
-		{"turbo", func(o *study.Observation) { o.Before.Turbo = "off" }, "turbo is off from run 20 on, and was on before"},
-		{"another kernel of the host", func(o *study.Observation) { o.Before.Kernel = "6.12" }, "the host's kernel is 6.12 from run 20 on, and was 6.1 before"},
-		{"another kernel of the nodes", func(o *study.Observation) { o.Before.NodeKernel = "6.12" }, "the nodes' kernel is 6.12 from run 20 on, and was 6.1 before"},
-		{"another QEMU", func(o *study.Observation) { o.Before.QEMU = "10.0" }, "QEMU is 10.0 from run 20 on, and was 7.2 before"},
-		{"another rackless", func(o *study.Observation) { o.Before.Rackless = "v0.2" }, "rackless is v0.2 from run 20 on, and was v0.1 before"},
+		{"another governor", func(o *study.Observation) {
+			o.Before.Governors = []string{"powersave"}
+		}, "the CPUs' governor is powersave in run 20, and was performance"},
+		{"another limit of frequency", func(o *study.Observation) {
+			o.Before.MaxMHz = 2000
+		}, "the CPUs' highest frequency is 2000 MHz in run 20, and was 3000 MHz"},
+		{"one CPU is slowed", func(o *study.Observation) {
+			o.Before.MinMHz = 1200
+		}, "the highest frequency of the slowest CPU is 1200 MHz in run 20, and was 3000 MHz"},
+		{"a CPU went offline", func(o *study.Observation) {
+			o.Before.CPUs = 7
+		}, "7 CPUs are online in run 20, and were 8"},
+		{"another version of the tool", func(o *study.Observation) {
+			o.Tools = map[string]string{"ib_write_lat": "perftest 24"}
+		}, "ib_write_lat has version perftest 24 in run 20, and had perftest 6 before"},
+		{"turbo", func(o *study.Observation) {
+			o.Before.Turbo = "off"
+		}, "turbo is off from run 20 on, and was on before"},
+		{"another kernel of the host", func(o *study.Observation) {
+			o.Before.Kernel = "6.12"
+		}, "the host's kernel is 6.12 from run 20 on, and was 6.1 before"},
+		{"another kernel of the nodes", func(o *study.Observation) {
+			o.Before.NodeKernel = "6.12"
+		}, "the nodes' kernel is 6.12 from run 20 on, and was 6.1 before"},
+		{"another QEMU", func(o *study.Observation) {
+			o.Before.QEMU = "10.0"
+		}, "QEMU is 10.0 from run 20 on, and was 7.2 before"},
+		{"another rackless", func(o *study.Observation) {
+			o.Before.Rackless = "v0.2"
+		}, "rackless is v0.2 from run 20 on, and was v0.1 before"},
 		{"versions that are not known", func(o *study.Observation) {
 			o.Before.Kernel, o.Before.QEMU, o.Before.Rackless, o.Before.Turbo = "", "", "", ""
 		}, ""},
-		{"a link trained again", func(o *study.Observation) { o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"} }, "a link was trained again"},
-		{"the host prepared anew with another plan", func(o *study.Observation) { o.Before.Placed = []string{"vm00 4-5"} }, "the plan has the nodes on CPUs \"vm00 4-5\" in run 20, and had them on \"vm00 2-3\""},
-		{"a device without a NUMA node in the node", func(o *study.Observation) { o.Before.Devices = []string{"vm00 mlx5_0 -1"} }, "vm00 mlx5_0: its NUMA node is not known in the node"},
+		{"a link trained again", func(o *study.Observation) {
+			o.Before.Links = []string{"0000:41:00.0 5 GT/s x16"}
+		}, "a link was trained again"},
+		{"the host prepared anew with another plan", func(o *study.Observation) {
+			o.Before.Placed = []string{"vm00 4-5"}
+		}, "the plan has the nodes on CPUs \"vm00 4-5\" in run 20, and had them on \"vm00 2-3\""},
+		{"a device without a NUMA node in the node", func(o *study.Observation) {
+			o.Before.Devices = []string{"vm00 mlx5_0 -1"}
+		}, "vm00 mlx5_0: its NUMA node is not known in the node"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
+			d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int,
+				rng *rand.Rand) float64 {
+				return 100 + rng.NormFloat64()
+			})
 			for i := range d.Runs {
-				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, MinMHz: 3000, CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"}, Devices: []string{"vm00 mlx5_0 0"},
-					Turbo: "on", Kernel: "6.1", NodeKernel: "6.1", QEMU: "7.2", Rackless: "v0.1"}
+				d.Runs[i].Before = &study.HostState{Governors: []string{"performance"}, MaxMHz: 3000, MinMHz: 3000,
+					CPUs: 8, Links: []string{"0000:41:00.0 16 GT/s x16"}, Placed: []string{"vm00 2-3"},
+					Devices: []string{"vm00 mlx5_0 0"},
+					Turbo:   "on", Kernel: "6.1", NodeKernel: "6.1", QEMU: "7.2", Rackless: "v0.1"}
 				d.Runs[i].Tools = map[string]string{"ib_write_lat": "perftest 6"}
 			}
 			tt.change(&d.Runs[19])
@@ -252,17 +298,29 @@ func TestWhenARunIsDisturbed(t *testing.T) {
 	}{
 		{"nothing else moved", func(_, _ *study.HostState) {}, ""},
 		{"the nodes worked hard", func(_, a *study.HostState) { a.Busy, a.Own = 30, 30 }, ""},
-		{"a tenant woke up", func(_, a *study.HostState) { a.Busy, a.Own = 30, 20 }, "something else on the host used 1.00 CPUs"},
-		{"a hypervisor took CPUs", func(_, a *study.HostState) { a.Steal = 8 }, "a hypervisor took 20% of the CPUs' time"},
+		{"a tenant woke up", func(_, a *study.HostState) {
+			a.Busy, a.Own = 30, 20
+		}, "something else on the host used 1.00 CPUs"},
+		{"a hypervisor took CPUs", func(_, a *study.HostState) {
+			a.Steal = 8
+		}, "a hypervisor took 20% of the CPUs' time"},
 		{"heat", func(_, a *study.HostState) { a.Throttles = 3 }, "the CPUs were throttled for heat 3 times"},
 		{"a reboot", func(_, a *study.HostState) { a.BootID = "two" }, "the host was started anew"},
-		{"the clock jumped back", func(_, a *study.HostState) { a.At = at.Add(-time.Hour) }, "the clock went backwards"},
+		{"the clock jumped back", func(_, a *study.HostState) {
+			a.At = at.Add(-time.Hour)
+		}, "the clock went backwards"},
 		{"the clock jumped forward, and a tenant was there", func(b, a *study.HostState) {
 			b.Uptime, a.Uptime, a.At, a.Busy, a.Own = 50, 60, at.Add(time.Hour), 30, 20
 		}, "the clock was set by +3590.0 s; something else on the host used 1.00 CPUs"},
-		{"the clock jumped back by less than the run took", func(b, a *study.HostState) { b.Uptime, a.Uptime, a.At = 50, 60, at.Add(5*time.Second) }, "the clock was set by -5.0 s"},
-		{"the clock was slewed", func(b, a *study.HostState) { b.Uptime, a.Uptime, a.At = 50, 60, at.Add(9900*time.Millisecond) }, ""},
-		{"a slow machine before it", func(b, _ *study.HostState) { b.Loop = 14 }, "a fixed piece of arithmetic took 40% longer than usual right before it"},
+		{"the clock jumped back by less than the run took", func(b, a *study.HostState) {
+			b.Uptime, a.Uptime, a.At = 50, 60, at.Add(5*time.Second)
+		}, "the clock was set by -5.0 s"},
+		{"the clock was slewed", func(b, a *study.HostState) {
+			b.Uptime, a.Uptime, a.At = 50, 60, at.Add(9900*time.Millisecond)
+		}, ""},
+		{"a slow machine before it", func(b, _ *study.HostState) {
+			b.Loop = 14
+		}, "a fixed piece of arithmetic took 40% longer than usual right before it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -278,13 +336,17 @@ func TestWhenARunIsDisturbed(t *testing.T) {
 
 func TestFailedRunsAreCountedAndGiveNoFigures(t *testing.T) {
 	t.Parallel()
-	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int, rng *rand.Rand) float64 { return 100 + rng.NormFloat64() })
+	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(_ map[string]string, _, _ string, _ int,
+		rng *rand.Rand) float64 {
+		return 100 + rng.NormFloat64()
+	})
 	// A run failed, was tried again, and failed again in one test; another was disturbed and then made well.
 	bad := d.Runs[3]
 	bad.Status, bad.Error, bad.Values = study.StatusFailed, "ib_write_bw: no result within 3m0s", bad.Values[:2]
 	d.Runs[3] = bad
 	odd := d.Runs[10]
-	odd.Status, odd.Values, odd.Run = study.StatusDisturbed, []study.Value{{Test: "ib_write_lat", Metric: "latency_p99", Value: 1e9, Unit: "us"}}, 1000
+	odd.Status, odd.Values, odd.Run = study.StatusDisturbed, []study.Value{{Test: "ib_write_lat", Metric: "latency_p99",
+		Value: 1e9, Unit: "us"}}, 1000
 	d.Runs = append(d.Runs, odd)
 	r := analyse(t, d)
 	if r.Runs != (study.Counts{Done: 79, Failed: 1, Disturbed: 1}) {
@@ -336,10 +398,12 @@ func TestTheOrderOfABlock(t *testing.T) {
 	}
 }
 
-// Runs that take another boot of the host stand together in each half of a block, and which come first is a matter of chance; the boots are two or three in a block.
+// Runs that take another boot of the host stand together in each half of a block, and which come
+// first is a matter of chance; the boots are two or three in a block.
 func TestRunsOfOneBootStandTogether(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: boots\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, \"cpu:2\", \"memory:1\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n")
+	s := parse(t, "name: boots\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: "+
+		"[idle, \"cpu:2\", \"memory:1\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n")
 	if !s.TakesBoots() || parse(t, twoFactors).TakesBoots() {
 		t.Error("which studies take boots is wrong")
 	}
@@ -367,7 +431,8 @@ func TestRunsOfOneBootStandTogether(t *testing.T) {
 		}
 		orders[text] = true
 	}
-	// A third of the cells are isolated, and the first cell is any of them: 10 of 30 are expected, and outside 1 to 23 is one in more than 10000.
+	// A third of the cells are isolated, and the first cell is any of them: 10 of 30 are expected,
+	// and outside 1 to 23 is one in more than 10000.
 	if isolatedFirst < 1 || isolatedFirst > 23 || len(orders) < 28 {
 		t.Errorf("isolated first in %d of 30 blocks, %d orders", isolatedFirst, len(orders))
 	}
@@ -376,7 +441,8 @@ func TestRunsOfOneBootStandTogether(t *testing.T) {
 // Of half a design each level of each factor is there equally often, with each level of each other factor.
 func TestHalfADesignIsBalanced(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: [idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\n  link.loss: [\"0\", 1%]\nmeasure: [{test: iperf3}]\n")
+	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
+		"[idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\n  link.loss: [\"0\", 1%]\nmeasure: [{test: iperf3}]\n")
 	cells := s.Cells()
 	if len(cells) != 8 {
 		t.Fatalf("%d cells, want 8", len(cells))
@@ -399,8 +465,10 @@ func TestHalfADesignIsBalanced(t *testing.T) {
 // Of half a design each factor's own effect is found, whatever the others do.
 func TestHalfADesignShowsMainEffects(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: [idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\nblocks: 12\n")
-	r := analyse(t, simulate(s, 5, map[string][]string{"iperf3": {"throughput"}}, "Gb/s", func(cell map[string]string, _, _ string, _ int, rng *rand.Rand) float64 {
+	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
+		"[idle, \"cpu:1\"]\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\nblocks: 12\n")
+	r := analyse(t, simulate(s, 5, map[string][]string{"iperf3": {"throughput"}}, "Gb/s", func(cell map[string]string,
+		_, _ string, _ int, rng *rand.Rand) float64 {
 		v := math.Exp(0.01 * rng.NormFloat64())
 		if cell["contention"] == "cpu:1" {
 			v *= 0.5
@@ -420,13 +488,16 @@ func TestHalfADesignShowsMainEffects(t *testing.T) {
 	}
 }
 
-// Percentiles of levels come from all latencies together: a tail that is in few runs, and would vanish in an average of percentiles, is in them.
+// Percentiles of levels come from all latencies together: a tail that is in few runs, and would
+// vanish in an average of percentiles, is in them.
 func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 	t.Parallel()
-	s := parse(t, "name: tail\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_p99]}]\nblocks: 8\n")
-	d := simulate(s, 1, map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us", func(map[string]string, string, string, int, *rand.Rand) float64 {
-		return 100 // what the tool printed; it is not compared
-	})
+	s := parse(t, "name: tail\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
+		"bytes: 2, metrics: [latency_p99]}]\nblocks: 8\n")
+	d := simulate(s, 1, map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us",
+		func(map[string]string, string, string, int, *rand.Rand) float64 {
+			return 100 // what the tool printed; it is not compared
+		})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range d.Runs {
 		h := stats.NewHistogram()
@@ -446,7 +517,8 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 		d.Runs[i].Histograms = []study.Latencies{{Test: "ib_write_lat", Bytes: 2, Data: data}}
 	}
 	r := analyse(t, d)
-	if len(r.Comparisons) != 1 || r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Judged.Verdict != stats.Better || r.Comparisons[0].Effect.A < 900 {
+	if len(r.Comparisons) != 1 || r.Comparisons[0].Effect.Quantile != 0.99 ||
+		r.Comparisons[0].Judged.Verdict != stats.Better || r.Comparisons[0].Effect.A < 900 {
 		t.Fatalf("got %+v", r.Comparisons)
 	}
 	for _, x := range r.Series {
@@ -464,20 +536,24 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 			half.Runs = append(half.Runs, o)
 		}
 	}
-	if r := analyse(t, &half); len(r.Comparisons) != 1 || r.Comparisons[0].Effect == nil || r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Effect.A < 900 {
+	if r := analyse(t, &half); len(r.Comparisons) != 1 || r.Comparisons[0].Effect == nil ||
+		r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Effect.A < 900 {
 		t.Errorf("a level against itself: %+v", r.Comparisons)
 	}
 	// Without the latencies of one run it is what the tool printed, and says so.
 	d.Runs[3].Histograms = nil
-	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 || r.Comparisons[0].Judged.Verdict != stats.Equivalent ||
+	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 ||
+		r.Comparisons[0].Judged.Verdict != stats.Equivalent ||
 		!slices.ContainsFunc(r.Comparisons[0].Drift, func(s string) bool {
-			return strings.HasPrefix(s, "percentile: it compares what each run had, and not all latencies together: those of 1 runs in block ")
+			return strings.HasPrefix(s, "percentile: it compares what each run had, and not all latencies together: "+
+				"those of 1 runs in block ")
 		}) {
 		t.Errorf("got %+v, %q", r.Comparisons[0].Judged, r.Comparisons[0].Drift)
 	}
 }
 
-// Two settings that each help a little and together much, or only together: the comparison of both at once shows it, at each level of the third factor.
+// Two settings that each help a little and together much, or only together: the comparison of both
+// at once shows it, at each level of the third factor.
 func TestSeveralFactorsAreComparedAtOnce(t *testing.T) {
 	t.Parallel()
 	const text = `name: joint
@@ -493,7 +569,8 @@ measure: [{test: ib_write_lat, bytes: 2, metrics: [latency_p99]}]
 blocks: 12
 `
 	s := parse(t, text)
-	d := simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}}, "us", func(cell map[string]string, _, _ string, block int, rng *rand.Rand) float64 {
+	d := simulate(s, 3, map[string][]string{"ib_write_lat": {"latency_p99"}}, "us", func(cell map[string]string, _,
+		_ string, block int, rng *rand.Rand) float64 {
 		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block))
 		if cell["contention"] == "cpu:2" && !(cell["placement"] == "pin" && cell["isolation"] == "cpuset") {
 			v *= 2
@@ -518,9 +595,12 @@ blocks: 12
 		t.Errorf("at once: %q, want %q", got, want)
 	}
 	if want := 4 + 4 + 4 + 2; s.Comparisons() != want || len(r.Comparisons) != want {
-		t.Errorf("%d comparisons are judged together and %d are made, want %d", s.Comparisons(), len(r.Comparisons), want)
+		t.Errorf("%d comparisons are judged together and %d are made, want %d", s.Comparisons(), len(r.Comparisons),
+			want)
 	}
-	if words := strings.Join(r.Words, "\n"); !strings.Contains(words, "With placement=pin and isolation=cpuset instead of default and none, at contention=cpu:2, latency p99 of ib_write_lat") {
+	if words := strings.Join(r.Words, "\n"); !strings.Contains(words,
+		"With placement=pin and isolation=cpuset instead of default and none, at contention=cpu:2, latency p99 of "+
+			"ib_write_lat") {
 		t.Errorf("not told in words:\n%s", words)
 	}
 }

@@ -38,17 +38,20 @@ type Spec struct {
 	Confidence float64       `json:"confidence"` // 0.95
 	// Protected are the CPUs that nodes are pinned to and that load keeps off; "" leaves it to the rig: the upper half.
 	Protected string `json:"protected_cpus,omitempty"`
-	// Imported is the format of others' results that the study was made of; "" where rackless measured. No study file has it.
+	// Imported is the format of others' results that the study was made of; "" where rackless
+	// measured. No study file has it.
 	Imported string `json:"imported,omitempty"`
 }
 
-// A Factor is what a study varies. The first level is the one that others are compared with; a factor with one level alone is held at it.
+// A Factor is what a study varies. The first level is the one that others are compared with; a
+// factor with one level alone is held at it.
 type Factor struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
 }
 
-// A Joint comparison is of levels of several factors at once: To with From, wherever the other factors are the same. Both name the same factors.
+// A Joint comparison is of levels of several factors at once: To with From, wherever the other
+// factors are the same. Both name the same factors.
 type Joint struct {
 	From map[string]string `json:"from"`
 	To   map[string]string `json:"to"`
@@ -63,15 +66,17 @@ type Measure struct {
 	// WarmUps are measurements before each one, whose figures are dropped; CoolDown is how long is waited before each.
 	WarmUps  int           `json:"warm_ups,omitempty"`
 	CoolDown time.Duration `json:"cool_down_ns,omitempty"`
-	// CPU and NUMA are where on its node the client runs, or a test of one node, as bench.Options have them; ServerCPU and ServerNUMA are the server's, which
-	// are the client's where they are "".
+	// CPU and NUMA are where on its node the client runs, or a test of one node, as bench.Options
+	// have them; ServerCPU and ServerNUMA are the server's, which are the client's where they are
+	// "".
 	CPU        string `json:"cpu,omitempty"`
 	NUMA       string `json:"numa,omitempty"`
 	ServerCPU  string `json:"server_cpu,omitempty"`
 	ServerNUMA string `json:"server_numa,omitempty"`
 	// Metrics are those that are compared; the rest is stored. Empty: the test's usual one or two.
 	Metrics []string `json:"metrics,omitempty"`
-	// Control is set where no factor can move the test: if it moves, something else did too, and the comparison is confounded.
+	// Control is set where no factor can move the test: if it moves, something else did too, and
+	// the comparison is confounded.
 	Control bool `json:"control,omitempty"`
 }
 
@@ -94,7 +99,8 @@ const (
 // ContentionNetwork is the level of contention that is traffic between nodes that are not measured.
 const ContentionNetwork = "network"
 
-// Levels of isolation: other work may run anywhere, it is kept off the lab's CPUs while the host runs, or the host was booted with these CPUs isolated.
+// Levels of isolation: other work may run anywhere, it is kept off the lab's CPUs while the host
+// runs, or the host was booted with these CPUs isolated.
 const (
 	IsolationNone     = "none"
 	IsolationCpuset   = "cpuset"
@@ -233,7 +239,8 @@ func CheckName(name string) error {
 // spec checks the file and fills in defaults.
 func (f *file) spec() (*Spec, error) {
 	s := &Spec{
-		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Design: cmp.Or(f.Design, DesignFull), Blocks: f.Blocks, Seed: DefaultSeed,
+		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Design: cmp.Or(f.Design, DesignFull),
+		Blocks: f.Blocks, Seed: DefaultSeed,
 		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
 	}
 	if f.Seed != nil {
@@ -298,7 +305,8 @@ func share(text string, otherwise, low, high float64) (float64, error) {
 
 func (s *Spec) factors(all yaml.MapSlice) error {
 	if len(all) == 0 {
-		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as \"contention: [idle, cpu:2]\"")
+		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as " +
+			"\"contention: [idle, cpu:2]\"")
 	}
 	if len(all) > maxFactors {
 		return fmt.Errorf("factors: %d, and a study has at most %d", len(all), maxFactors)
@@ -323,11 +331,13 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 		s.Factors = append(s.Factors, f)
 	}
 	if !slices.ContainsFunc(s.Factors, func(f Factor) bool { return len(f.Levels) > 1 }) {
-		return fmt.Errorf("factors: all have one level, so that nothing can be compared: give %s another one", s.Factors[0].Name)
+		return fmt.Errorf("factors: all have one level, so that nothing can be compared: give %s another one",
+			s.Factors[0].Name)
 	}
 	if s.Design == DesignHalf {
 		if len(s.Factors) < 3 {
-			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be told apart; it takes three or more, or design full", len(s.Factors))
+			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be "+
+				"told apart; it takes three or more, or design full", len(s.Factors))
 		}
 		for _, f := range s.Factors {
 			if len(f.Levels) != 2 {
@@ -344,7 +354,8 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 		n /= 2
 	}
 	if n > maxCells {
-		return fmt.Errorf("factors: their levels make %d cells, and a study has at most %d: leave levels out, or take design half", n, maxCells)
+		return fmt.Errorf("factors: their levels make %d cells, and a study has at most %d: leave levels out, or "+
+			"take design half", n, maxCells)
 	}
 	return nil
 }
@@ -368,7 +379,8 @@ func (s *Spec) joints(all []fileJoint) error {
 				level := fmt.Sprint(v)
 				f := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == name })
 				if f < 0 || !slices.Contains(s.Factors[f].Levels, level) {
-					return fmt.Errorf("compare: entry %d, %s: no factor %s has the level %s", i+1, side.name, name, level)
+					return fmt.Errorf("compare: entry %d, %s: no factor %s has the level %s", i+1, side.name, name,
+						level)
 				}
 				side.to[name] = level
 			}
@@ -386,7 +398,8 @@ func (s *Spec) joints(all []fileJoint) error {
 			return fmt.Errorf("compare: entry %d: from and to do not name the same factors", i+1)
 		}
 		if differ < 2 {
-			return fmt.Errorf("compare: entry %d: want the levels of two factors or more to differ; those of one are compared in any case", i+1)
+			return fmt.Errorf("compare: entry %d: want the levels of two factors or more to differ; those of one are "+
+				"compared in any case", i+1)
 		}
 		s.Compare = append(s.Compare, j)
 	}
@@ -402,7 +415,8 @@ func (f *Factor) check() error {
 			return fmt.Errorf("factor %s: level %q is no value", f.Name, l)
 		}
 		if slices.Contains(f.Levels[:i], l) && !f.AA() {
-			return fmt.Errorf("factor %s: level %s is there twice; a study of one level against itself has it alone, twice", f.Name, l)
+			return fmt.Errorf("factor %s: level %s is there twice; a study of one level against itself has it "+
+				"alone, twice", f.Name, l)
 		}
 	}
 	if key, ok := strings.CutPrefix(f.Name, prefixLink); ok {
@@ -419,7 +433,8 @@ func (f *Factor) check() error {
 	}
 	known, ok := levels[f.Name]
 	if !ok {
-		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, or an impairment such as link.loss", f.Name,
+		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, or an "+
+			"impairment such as link.loss", f.Name,
 			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages)
 	}
 	for _, l := range f.Levels {
@@ -471,7 +486,8 @@ func (s *Spec) measures(all []fileMeasure) error {
 			return fmt.Errorf("measure: %s: bytes, iterations and seconds are not below zero", m.Test)
 		}
 		if m.WarmUps < 0 || m.WarmUps > maxWarmUps || m.CoolDown < 0 || m.CoolDown > maxCoolDown {
-			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps, maxCoolDown)
+			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps,
+				maxCoolDown)
 		}
 		out := Measure(m)
 		if seen[out.Key()] {
@@ -495,7 +511,8 @@ func (m *Measure) Key() string {
 	return m.Test
 }
 
-// Comparisons is how many comparisons are judged together, as far as that is known before anything was measured: a test whose metrics are not known counts as one.
+// Comparisons is how many comparisons are judged together, as far as that is known before anything
+// was measured: a test whose metrics are not known counts as one.
 func (s *Spec) Comparisons() int {
 	n := 0
 	for _, m := range s.Measure {

@@ -18,30 +18,54 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		{"an unknown key", "name: a\n" + rest + "repeats: 3\n", `study.yaml:6:1: unknown field "repeats"`},
 		{"a list for a name", "name: [a]\n" + rest, "study.yaml:1:"},
 		{"a name with a blank", "name: a b\n" + rest, `name "a b": want small letters`},
-		{"no lab", "name: a\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pin]}\n", "lab: which lab file is measured is missing"},
+		{"no lab", "name: a\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pin]}\n",
+			"lab: which lab file is measured is missing"},
 		{"no factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\n", "factors: nothing is varied"},
-		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n", "factors: all have one level, so that nothing can be compared: give placement another one"},
-		{"no list", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: pin}\n", "factor placement: want a list of levels"},
-		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n", "factor colour: want placement, isolation"},
-		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n", "factor placement: level pinned: want one of default, pin,"},
-		{"too many warm-ups", "name: a\nlab: b\nmeasure: [{test: iperf3, warm_ups: 101}]\nfactors: {contention: [idle, \"cpu:1\"]}\n", "measure: iperf3: want 0 to 100 warm_ups"},
-		{"a cool-down below zero", "name: a\nlab: b\nmeasure: [{test: iperf3, cool_down: -1s}]\nfactors: {contention: [idle, \"cpu:1\"]}\n", "a cool_down of 0s to 1h0m0s"},
-		{"at once, of one factor", "name: a\n" + rest + "  isolation: [none, cpuset]\ncompare: [{from: {placement: default}, to: {placement: pin}}]\n", "compare: entry 1: want the levels of two factors or more to differ"},
-		{"at once, of a level that is none", "name: a\n" + rest + "  isolation: [none, cpuset]\ncompare: [{from: {placement: default, isolation: none}, to: {placement: pin, isolation: isolcpus}}]\n", "compare: entry 1, to: no factor isolation has the level isolcpus"},
-		{"at once, on one side alone", "name: a\n" + rest + "  isolation: [none, cpuset]\ncompare: [{from: {placement: default, isolation: none}, to: {placement: pin}}]\n", "isolation is in from, and not in to"},
-		{"a load of none", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {contention: [idle, \"cpu:0\"]}\n", "factor contention: level cpu:0"},
-		{"an unknown impairment", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {link.lost: [0, 1%]}\n", "factor link.lost: want link. and one of rate"},
-		{"a level twice", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: [1500, 9000, 1500]}\n", "level 1500 is there twice"},
-		{"nothing is measured", "name: a\nlab: b\nfactors: {placement: [default, pin]}\n", "measure: nothing is measured"},
-		{"controls alone", "name: a\nlab: b\nmeasure: [{test: iperf3, control: true}]\nfactors: {placement: [default, pin]}\n", "all tests are controls"},
-		{"a test twice", "name: a\nlab: b\nmeasure: [{test: iperf3}, {test: iperf3}]\nfactors: {placement: [default, pin]}\n", "measure: iperf3 is there twice"},
+		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n",
+			"factors: all have one level, so that nothing can be compared: give placement another one"},
+		{"no list", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: pin}\n",
+			"factor placement: want a list of levels"},
+		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n",
+			"factor colour: want placement, isolation"},
+		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n",
+			"factor placement: level pinned: want one of default, pin,"},
+		{"too many warm-ups", "name: a\nlab: b\nmeasure: [{test: iperf3, warm_ups: 101}]\nfactors: {contention: " +
+			"[idle, \"cpu:1\"]}\n", "measure: iperf3: want 0 to 100 warm_ups"},
+		{"a cool-down below zero", "name: a\nlab: b\nmeasure: [{test: iperf3, cool_down: -1s}]\nfactors: " +
+			"{contention: [idle, \"cpu:1\"]}\n", "a cool_down of 0s to 1h0m0s"},
+		{"at once, of one factor", "name: a\n" + rest + "  isolation: [none, cpuset]\ncompare: [{from: {placement: " +
+			"default}, to: {placement: pin}}]\n", "compare: entry 1: want the levels of two factors or more to differ"},
+		{"at once, of a level that is none", "name: a\n" + rest +
+			"  isolation: [none, cpuset]\ncompare: [{from: {placement: default, isolation: none}, to: {placement: " +
+			"pin, isolation: isolcpus}}]\n", "compare: entry 1, to: no factor isolation has the level isolcpus"},
+		{"at once, on one side alone", "name: a\n" + rest +
+			"  isolation: [none, cpuset]\ncompare: [{from: {placement: default, isolation: none}, to: {placement: " +
+			"pin}}]\n", "isolation is in from, and not in to"},
+		{"a load of none", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {contention: [idle, \"cpu:0\"]}\n",
+			"factor contention: level cpu:0"},
+		{"an unknown impairment", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {link.lost: [0, 1%]}\n",
+			"factor link.lost: want link. and one of rate"},
+		{"a level twice", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: [1500, 9000, 1500]}\n",
+			"level 1500 is there twice"},
+		{"nothing is measured", "name: a\nlab: b\nfactors: {placement: [default, pin]}\n",
+			"measure: nothing is measured"},
+		{"controls alone", "name: a\nlab: b\nmeasure: [{test: iperf3, control: true}]\nfactors: {placement: " +
+			"[default, pin]}\n", "all tests are controls"},
+		{"a test twice", "name: a\nlab: b\nmeasure: [{test: iperf3}, {test: iperf3}]\nfactors: {placement: " +
+			"[default, pin]}\n", "measure: iperf3 is there twice"},
 		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n", `budget "20": want a time such as 20m`},
-		{"a margin above one half", "name: a\n" + rest + "margin: 60%\n", `margin "60%": want more than 0% and at most 50%`},
-		{"half of two factors", "name: a\ndesign: half\n" + rest + "  isolation: [none, cpuset]\n", "design half: half of the combinations of 2 factors"},
-		{"too many cells", "name: a\n" + rest + "  lab.fabric.mtu: [1,2,3,4,5,6,7,8]\n  lab.nodes.vm00.cpus: [1,2,3,4,5]\n", "their levels make 80 cells"},
-		{"more cells than memory", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors:\n" + strings.Repeat("  lab.X: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]\n", 8), "their levels make 4294967296 cells"},
+		{"a margin above one half", "name: a\n" + rest + "margin: 60%\n",
+			`margin "60%": want more than 0% and at most 50%`},
+		{"half of two factors", "name: a\ndesign: half\n" + rest + "  isolation: [none, cpuset]\n",
+			"design half: half of the combinations of 2 factors"},
+		{"too many cells", "name: a\n" + rest + "  lab.fabric.mtu: [1,2,3,4,5,6,7,8]\n  lab.nodes.vm00.cpus: " +
+			"[1,2,3,4,5]\n", "their levels make 80 cells"},
+		{"more cells than memory", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors:\n" +
+			strings.Repeat("  lab.X: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]\n", 8),
+			"their levels make 4294967296 cells"},
 		{"one node as a pair", "name: a\npair: [x, x]\n" + rest, "pair [\"x\" \"x\"]: want the names of two nodes"},
-		{"a control character in a level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: [\"1\\e[31m\", 2]}\n", "is no value"},
+		{"a control character in a level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: " +
+			"[\"1\\e[31m\", 2]}\n", "is no value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

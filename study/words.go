@@ -19,10 +19,12 @@ func effectText(c *Comparison) string {
 	if !e.Interval.Bounded() {
 		return fmt.Sprintf("%s (too few blocks for an interval)", amount(e, e.Estimate, c.Unit))
 	}
-	return fmt.Sprintf("%s (%s to %s)", amount(e, e.Estimate, c.Unit), amount(e, e.Interval.Low, c.Unit), amount(e, e.Interval.High, c.Unit))
+	return fmt.Sprintf("%s (%s to %s)", amount(e, e.Estimate, c.Unit), amount(e, e.Interval.Low, c.Unit),
+		amount(e, e.Interval.High, c.Unit))
 }
 
-// BootstrapText writes the interval that the block bootstrap gives, for tables: "+8.0% to +16.5%". It is empty where there is none.
+// BootstrapText writes the interval that the block bootstrap gives, for tables: "+8.0% to +16.5%".
+// It is empty where there is none.
 func (c *Comparison) BootstrapText() string {
 	if c.Effect == nil || c.Effect.Bootstrap.Confidence == 0 {
 		return ""
@@ -31,7 +33,8 @@ func (c *Comparison) BootstrapText() string {
 	return fmt.Sprintf("%s to %s", amount(e, e.Bootstrap.Low, c.Unit), amount(e, e.Bootstrap.High, c.Unit))
 }
 
-// amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to read, all numbers of an effect in the same way.
+// amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to
+// read, all numbers of an effect in the same way.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {
 		return plain(v, true) + " " + unit
@@ -75,7 +78,8 @@ func (c *Comparison) Text() string { return effectText(c) }
 // Name names the metric of a comparison, for tables.
 func (c *Comparison) Name() string { return c.name() }
 
-// sentences are what is said of comparisons, those of the same levels in one sentence, in the order in which the levels were met.
+// sentences are what is said of comparisons, those of the same levels in one sentence, in the order
+// in which the levels were met.
 type sentences struct {
 	order []string
 	said  map[string][]string
@@ -92,7 +96,8 @@ func (s *sentences) add(c *Comparison, format string, args ...any) {
 	s.said[k] = append(s.said[k], fmt.Sprintf(format, args...))
 }
 
-// words says what the study comes to: effects first, then what makes no difference, then how much is undecided. Noise is never retold as an effect.
+// words says what the study comes to: effects first, then what makes no difference, then how much
+// is undecided. Noise is never retold as an effect.
 func (a *analysis) words() []string {
 	var effects, equivalent sentences
 	var problems []string
@@ -105,13 +110,15 @@ func (a *analysis) words() []string {
 		}
 		switch {
 		case c.Judged == nil:
-			problems = append(problems, fmt.Sprintf("%s, nothing can be said of %s: %s.", with(c), c.spoken(), c.Problem))
+			problems = append(problems, fmt.Sprintf("%s, nothing can be said of %s: %s.", with(c), c.spoken(),
+				c.Problem))
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
 			equivalent.add(c, "%s (%s)", c.spoken(), effectText(c))
 		case c.Judged.Verdict == stats.Equivalent:
-			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c), c.spoken(), effectText(c), doubt))
+			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c),
+				c.spoken(), effectText(c), doubt))
 		default:
 			effects.add(c, "%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt)
 		}
@@ -121,11 +128,14 @@ func (a *analysis) words() []string {
 		out = append(out, fmt.Sprintf("%s, %s.", k, strings.Join(effects.said[k], "; ")))
 	}
 	for _, k := range equivalent.order {
-		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin, strings.Join(equivalent.said[k], ", ")))
+		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin,
+			strings.Join(equivalent.said[k], ", ")))
 	}
 	out = append(out, problems...)
 	if undecided > 0 {
-		out = append(out, undecidedOf(undecided, len(a.result.Comparisons))+" undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks would decide.")
+		out = append(out, undecidedOf(undecided, len(a.result.Comparisons))+
+			" undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks "+
+			"would decide.")
 	}
 	return out
 }
@@ -191,10 +201,12 @@ const (
 	MaxLoop    = 0.25 // by which the fixed piece of arithmetic took longer than its median of the study
 )
 
-// MaxJump is how far the clock of the day may be set while a run is measured, in seconds; what slews it stays far below.
+// MaxJump is how far the clock of the day may be set while a run is measured, in seconds; what
+// slews it stays far below.
 const MaxJump = 1
 
-// Disturbance says what else moved during a run, going by the host's states around it; "" where nothing did. loops are the noise floors of the runs before it.
+// Disturbance says what else moved during a run, going by the host's states around it; "" where
+// nothing did. loops are the noise floors of the runs before it.
 func Disturbance(before, after *HostState, loops []float64) string {
 	if before == nil || after == nil {
 		return ""
@@ -221,12 +233,14 @@ func Disturbance(before, after *HostState, loops []float64) string {
 			why = append(why, fmt.Sprintf("something else on the host used %.2f CPUs", foreign))
 		}
 		if after.Throttles > before.Throttles {
-			why = append(why, fmt.Sprintf("the CPUs were throttled for heat %d times", after.Throttles-before.Throttles))
+			why = append(why, fmt.Sprintf("the CPUs were throttled for heat %d times",
+				after.Throttles-before.Throttles))
 		}
 	}
 	if len(loops) >= 5 && before.Loop > 0 {
 		if usual := median(loops); before.Loop > usual*(1+MaxLoop) {
-			why = append(why, fmt.Sprintf("a fixed piece of arithmetic took %.0f%% longer than usual right before it", 100*(before.Loop/usual-1)))
+			why = append(why, fmt.Sprintf("a fixed piece of arithmetic took %.0f%% longer than usual right before it",
+				100*(before.Loop/usual-1)))
 		}
 	}
 	return strings.Join(why, "; ")
@@ -244,9 +258,11 @@ func (r *Result) LookedFor() []string {
 		"CPUs that went on- or offline",
 		"PCIe links that were trained to another speed or width",
 		"devices whose NUMA node is not known inside the nodes",
-		fmt.Sprintf("CPU time taken by a hypervisor (more than %g%%) or by other programs (more than %g%% of one CPU) during a run", 100*MaxSteal, 100*MaxForeign),
+		fmt.Sprintf("CPU time taken by a hypervisor (more than %g%%) or by other programs (more than %g%% of one "+
+			"CPU) during a run", 100*MaxSteal, 100*MaxForeign),
 		"CPUs throttled for heat, a restart of the host, or a clock that went backwards during a run",
-		fmt.Sprintf("a fixed piece of arithmetic that took over %g%% longer than usual right before a run", 100*MaxLoop),
+		fmt.Sprintf("a fixed piece of arithmetic that took over %g%% longer than usual right before a run",
+			100*MaxLoop),
 	)
 }
 
@@ -260,8 +276,9 @@ func confounds(runs []Observation) []string {
 	}
 	var first *HostState
 	tools := map[string]string{}
-	// What a study goes on with otherwise, after a boot or weeks later, stays so: it is said once, of the first run that has it. of is "" or a cell, where only runs of one cell
-	// can be held against each other.
+	// What a study goes on with otherwise, after a boot or weeks later, stays so: it is said once,
+	// of the first run that has it. of is "" or a cell, where only runs of one cell can be held
+	// against each other.
 	last, told := map[string]string{}, map[string]bool{}
 	changed := func(run int64, of, what, now string) {
 		was := last[of+what]
@@ -304,7 +321,8 @@ func confounds(runs []Observation) []string {
 		changed(o.Run, "", "the host's kernel", now.Kernel)
 		changed(o.Run, "", "QEMU", now.QEMU)
 		changed(o.Run, "", "rackless", now.Rackless)
-		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel) // a key of the lab file may give cells different ones
+		// a key of the lab file may give cells different ones
+		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel)
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)
 		}
@@ -312,11 +330,13 @@ func confounds(runs []Observation) []string {
 			add("PCIe links are %q in run %d, and were %q: a link was trained again", b, o.Run, a)
 		}
 		if a, b := strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "); a != b {
-			add("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with another plan", b, o.Run, a)
+			add("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with "+
+				"another plan", b, o.Run, a)
 		}
 		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
-				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0", strings.TrimSuffix(d, " -1"))
+				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0",
+					strings.TrimSuffix(d, " -1"))
 			}
 		}
 	}

@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// MaxCPUs bounds the numbers in a CPU set: 0 to MaxCPUs-1. The largest kernels are built for 8192; the rest is room. The bound keeps a hostile
-// "0-4000000000" from filling the memory.
+// MaxCPUs bounds the numbers in a CPU set: 0 to MaxCPUs-1. The largest kernels are built for 8192;
+// the rest is room. The bound keeps a hostile "0-4000000000" from filling the memory.
 const MaxCPUs = 1 << 16
 
-// A CPUSet is a set of numbers: of CPUs, or of NUMA nodes where the kernel gives them in the same form. It is immutable. The zero value is
-// the empty set; nil pointers to a set mean "not known".
+// A CPUSet is a set of numbers: of CPUs, or of NUMA nodes where the kernel gives them in the same
+// form. It is immutable. The zero value is the empty set; nil pointers to a set mean "not known".
 type CPUSet struct {
 	words []uint64 // bit i of word w is number w*64+i; the last word is not 0
 }
 
-// CPUs returns the set of the given numbers. It panics when one is negative or at least MaxCPUs; numbers from outside come through ParseCPUSet.
+// CPUs returns the set of the given numbers. It panics when one is negative or at least MaxCPUs;
+// numbers from outside come through ParseCPUSet.
 func CPUs(cpus ...int) CPUSet {
 	var s CPUSet
 	for _, c := range cpus {
@@ -83,9 +84,10 @@ func cpuSetError(in string, at int, why string) error {
 // maxListBytes bounds the text of a list: every second number up to MaxCPUs, each with its comma, takes less.
 const maxListBytes = 4 * MaxCPUs
 
-// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8" takes 4 of every 8). White
-// space around the list is ignored; an empty list is the empty set. Ranges that run backwards ("5-2") are errors, as they are for the kernel.
-// So are empty items ("0-3,,7") and white space inside: the kernel would pass them by, and never writes them.
+// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to
+// 14; "0-31:4/8" takes 4 of every 8). White space around the list is ignored; an empty list is the
+// empty set. Ranges that run backwards ("5-2") are errors, as they are for the kernel. So are empty
+// items ("0-3,,7") and white space inside: the kernel would pass them by, and never writes them.
 //
 // Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
 func ParseCPUSet(s string) (CPUSet, error) {
@@ -95,7 +97,8 @@ func ParseCPUSet(s string) (CPUSet, error) {
 		return set, nil
 	}
 	if len(trimmed) > maxListBytes {
-		return set, cpuSetError(s, maxListBytes, fmt.Sprintf("list of %d bytes; at most %d are taken", len(trimmed), maxListBytes))
+		return set, cpuSetError(s, maxListBytes, fmt.Sprintf("list of %d bytes; at most %d are taken", len(trimmed),
+			maxListBytes))
 	}
 	at := strings.Index(s, trimmed)
 	for item := range strings.SplitSeq(trimmed, ",") {
@@ -121,7 +124,8 @@ func (s *CPUSet) parseItem(in, item string, at int) error {
 	last := first
 	if isRange {
 		if last, ok = number(lastText); !ok {
-			return cpuSetError(in, at+len(firstText)+1, fmt.Sprintf("%q is not a number from 0 to %d", lastText, MaxCPUs-1))
+			return cpuSetError(in, at+len(firstText)+1, fmt.Sprintf("%q is not a number from 0 to %d", lastText,
+				MaxCPUs-1))
 		}
 	}
 	if last < first {
@@ -164,8 +168,9 @@ func number(s string) (int, bool) {
 	return v, v < MaxCPUs
 }
 
-// ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, with commas between: "ff,00000000". hwloc's
-// "0x000000ff,0x0" is taken as well. An empty mask is the empty set.
+// ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, with
+// commas between: "ff,00000000". hwloc's "0x000000ff,0x0" is taken as well. An empty mask is the
+// empty set.
 func ParseCPUMask(s string) (CPUSet, error) {
 	var set CPUSet
 	trimmed := strings.TrimSpace(s)
@@ -174,7 +179,8 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	}
 	words := strings.Split(trimmed, ",")
 	if len(words) > MaxCPUs/32 {
-		return CPUSet{}, cpuSetError(s, 0, fmt.Sprintf("mask of %d words; at most %d are taken", len(words), MaxCPUs/32))
+		return CPUSet{}, cpuSetError(s, 0, fmt.Sprintf("mask of %d words; at most %d are taken", len(words),
+			MaxCPUs/32))
 	}
 	at := strings.Index(s, trimmed)
 	set.words = make([]uint64, (len(words)+1)/2)

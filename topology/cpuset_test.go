@@ -88,37 +88,39 @@ func TestParseCPUSetErrors(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("1,", 60)
 	for in, want := range map[string]string{
-		"0-3,,7":                              `CPU list "0-3,,7": at byte 4: empty item between commas`,
-		",":                                   `CPU list ",": at byte 0: empty item between commas`,
-		"0-3,":                                `CPU list "0-3,": at byte 4: empty item between commas`,
-		",0":                                  `CPU list ",0": at byte 0: empty item between commas`,
-		"5-2":                                 `CPU list "5-2": at byte 0: range 5-2 runs backwards`,
-		"0,5-2":                               `CPU list "0,5-2": at byte 2: range 5-2 runs backwards`,
-		"0-99999999999":                       `CPU list "0-99999999999": at byte 2: "99999999999" is not a number from 0 to 65535`,
-		"0-4000000000":                        `CPU list "0-4000000000": at byte 2: "4000000000" is not a number from 0 to 65535`,
-		"65536":                               `CPU list "65536": at byte 0: "65536" is not a number from 0 to 65535`,
-		"1-":                                  `CPU list "1-": at byte 2: "" is not a number from 0 to 65535`,
-		"-3":                                  `CPU list "-3": at byte 0: "" is not a number from 0 to 65535`,
-		"-1":                                  `CPU list "-1": at byte 0: "" is not a number from 0 to 65535`,
-		"0--3":                                `CPU list "0--3": at byte 2: "-3" is not a number from 0 to 65535`,
-		"0-3-5":                               `CPU list "0-3-5": at byte 2: "3-5" is not a number from 0 to 65535`,
-		"+1":                                  `CPU list "+1": at byte 0: "+1" is not a number from 0 to 65535`,
-		"1_0":                                 `CPU list "1_0": at byte 0: "1_0" is not a number from 0 to 65535`,
-		"0x3":                                 `CPU list "0x3": at byte 0: "0x3" is not a number from 0 to 65535`,
-		" 1 , 2":                              `CPU list " 1 , 2": at byte 1: "1 " is not a number from 0 to 65535`,
-		"0 1":                                 `CPU list "0 1": at byte 0: "0 1" is not a number from 0 to 65535`,
-		"all":                                 `CPU list "all": at byte 0: "all" is not a number from 0 to 65535`,
-		"٣":                                   `CPU list "٣": at byte 0: "٣" is not a number from 0 to 65535`,
-		"0-7:":                                `CPU list "0-7:": at byte 4: "" is not a stride`,
-		"0-7:0":                               `CPU list "0-7:0": at byte 4: "0" is not a stride`,
-		"0-7:2/":                              `CPU list "0-7:2/": at byte 4: "2/" is not a stride`,
-		"0-7:/2":                              `CPU list "0-7:/2": at byte 4: "/2" is not a stride`,
-		"0-7:0/2":                             `CPU list "0-7:0/2": at byte 4: "0/2" is not a stride`,
-		"0-7:3/2":                             `CPU list "0-7:3/2": at byte 4: "3/2" is not a stride`,
-		"0-7:2:2":                             `CPU list "0-7:2:2": at byte 4: "2:2" is not a stride`,
-		long + "x":                            `CPU list "` + strings.Repeat("1,", 40) + `...": at byte 120: "x" is not a number from 0 to 65535`,
-		"0\x00":                               `CPU list "0\x00": at byte 0: "0\x00" is not a number from 0 to 65535`,
-		strings.Repeat("0-65535:1/2,", 30000): `CPU list "` + strings.Repeat("0-65535:1/2,", 10)[:80] + `...": at byte 262144: list of 360000 bytes; at most 262144 are taken`,
+		"0-3,,7":        `CPU list "0-3,,7": at byte 4: empty item between commas`,
+		",":             `CPU list ",": at byte 0: empty item between commas`,
+		"0-3,":          `CPU list "0-3,": at byte 4: empty item between commas`,
+		",0":            `CPU list ",0": at byte 0: empty item between commas`,
+		"5-2":           `CPU list "5-2": at byte 0: range 5-2 runs backwards`,
+		"0,5-2":         `CPU list "0,5-2": at byte 2: range 5-2 runs backwards`,
+		"0-99999999999": `CPU list "0-99999999999": at byte 2: "99999999999" is not a number from 0 to 65535`,
+		"0-4000000000":  `CPU list "0-4000000000": at byte 2: "4000000000" is not a number from 0 to 65535`,
+		"65536":         `CPU list "65536": at byte 0: "65536" is not a number from 0 to 65535`,
+		"1-":            `CPU list "1-": at byte 2: "" is not a number from 0 to 65535`,
+		"-3":            `CPU list "-3": at byte 0: "" is not a number from 0 to 65535`,
+		"-1":            `CPU list "-1": at byte 0: "" is not a number from 0 to 65535`,
+		"0--3":          `CPU list "0--3": at byte 2: "-3" is not a number from 0 to 65535`,
+		"0-3-5":         `CPU list "0-3-5": at byte 2: "3-5" is not a number from 0 to 65535`,
+		"+1":            `CPU list "+1": at byte 0: "+1" is not a number from 0 to 65535`,
+		"1_0":           `CPU list "1_0": at byte 0: "1_0" is not a number from 0 to 65535`,
+		"0x3":           `CPU list "0x3": at byte 0: "0x3" is not a number from 0 to 65535`,
+		" 1 , 2":        `CPU list " 1 , 2": at byte 1: "1 " is not a number from 0 to 65535`,
+		"0 1":           `CPU list "0 1": at byte 0: "0 1" is not a number from 0 to 65535`,
+		"all":           `CPU list "all": at byte 0: "all" is not a number from 0 to 65535`,
+		"٣":             `CPU list "٣": at byte 0: "٣" is not a number from 0 to 65535`,
+		"0-7:":          `CPU list "0-7:": at byte 4: "" is not a stride`,
+		"0-7:0":         `CPU list "0-7:0": at byte 4: "0" is not a stride`,
+		"0-7:2/":        `CPU list "0-7:2/": at byte 4: "2/" is not a stride`,
+		"0-7:/2":        `CPU list "0-7:/2": at byte 4: "/2" is not a stride`,
+		"0-7:0/2":       `CPU list "0-7:0/2": at byte 4: "0/2" is not a stride`,
+		"0-7:3/2":       `CPU list "0-7:3/2": at byte 4: "3/2" is not a stride`,
+		"0-7:2:2":       `CPU list "0-7:2:2": at byte 4: "2:2" is not a stride`,
+		long + "x": `CPU list "` + strings.Repeat("1,", 40) +
+			`...": at byte 120: "x" is not a number from 0 to 65535`,
+		"0\x00": `CPU list "0\x00": at byte 0: "0\x00" is not a number from 0 to 65535`,
+		strings.Repeat("0-65535:1/2,", 30000): `CPU list "` + strings.Repeat("0-65535:1/2,", 10)[:80] +
+			`...": at byte 262144: list of 360000 bytes; at most 262144 are taken`,
 	} {
 		set, err := ParseCPUSet(in)
 		if err == nil {
@@ -166,18 +168,19 @@ func TestParseCPUMask(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"xyz":                     `CPU list "xyz": at byte 0: "xyz" is not a word of 32 bits in hexadecimal`,
-		"0x":                      `CPU list "0x": at byte 0: "0x" is not a word of 32 bits in hexadecimal`,
-		"100000000":               `CPU list "100000000": at byte 0: "100000000" is not a word of 32 bits in hexadecimal`,
-		"ff,g":                    `CPU list "ff,g": at byte 3: "g" is not a word of 32 bits in hexadecimal`,
-		"ff, ff":                  `CPU list "ff, ff": at byte 3: " ff" is not a word of 32 bits in hexadecimal`,
-		"+f":                      `CPU list "+f": at byte 0: "+f" is not a word of 32 bits in hexadecimal`,
-		"-1":                      `CPU list "-1": at byte 0: "-1" is not a word of 32 bits in hexadecimal`,
-		"f_f":                     `CPU list "f_f": at byte 0: "f_f" is not a word of 32 bits in hexadecimal`,
-		"0x0x1":                   `CPU list "0x0x1": at byte 0: "0x0x1" is not a word of 32 bits in hexadecimal`,
-		"0xf...f":                 `CPU list "0xf...f": at byte 0: "0xf...f" is not a word of 32 bits in hexadecimal`,
-		"  ff,\n":                 "",
-		strings.Repeat(",", 2048): `CPU list "` + strings.Repeat(",", 80) + `...": at byte 0: mask of 2049 words; at most 2048 are taken`,
+		"xyz":       `CPU list "xyz": at byte 0: "xyz" is not a word of 32 bits in hexadecimal`,
+		"0x":        `CPU list "0x": at byte 0: "0x" is not a word of 32 bits in hexadecimal`,
+		"100000000": `CPU list "100000000": at byte 0: "100000000" is not a word of 32 bits in hexadecimal`,
+		"ff,g":      `CPU list "ff,g": at byte 3: "g" is not a word of 32 bits in hexadecimal`,
+		"ff, ff":    `CPU list "ff, ff": at byte 3: " ff" is not a word of 32 bits in hexadecimal`,
+		"+f":        `CPU list "+f": at byte 0: "+f" is not a word of 32 bits in hexadecimal`,
+		"-1":        `CPU list "-1": at byte 0: "-1" is not a word of 32 bits in hexadecimal`,
+		"f_f":       `CPU list "f_f": at byte 0: "f_f" is not a word of 32 bits in hexadecimal`,
+		"0x0x1":     `CPU list "0x0x1": at byte 0: "0x0x1" is not a word of 32 bits in hexadecimal`,
+		"0xf...f":   `CPU list "0xf...f": at byte 0: "0xf...f" is not a word of 32 bits in hexadecimal`,
+		"  ff,\n":   "",
+		strings.Repeat(",", 2048): `CPU list "` + strings.Repeat(",", 80) +
+			`...": at byte 0: mask of 2049 words; at most 2048 are taken`,
 	} {
 		_, err := ParseCPUMask(in)
 		got := ""
@@ -285,7 +288,8 @@ func (m model) set() CPUSet { return CPUs(slices.Collect(maps.Keys(m))...) }
 
 // drawModel draws numbers that crowd around the ends of words.
 func drawModel(t *rapid.T, name string) model {
-	number := rapid.OneOf(rapid.IntRange(0, 200), rapid.SampledFrom([]int{0, 63, 64, 127, 128, 4095, 4096, MaxCPUs - 1}))
+	number := rapid.OneOf(rapid.IntRange(0, 200), rapid.SampledFrom([]int{0, 63, 64, 127, 128, 4095, 4096,
+		MaxCPUs - 1}))
 	m := model{}
 	for _, n := range rapid.SliceOfN(number, 0, 60).Draw(t, name) {
 		m[n] = true
@@ -315,7 +319,8 @@ func TestAlgebra(t *testing.T) {
 			what string
 			got  CPUSet
 			want model
-		}{{"union", a.Union(b), union}, {"intersection", a.Intersect(b), both}, {"difference", a.Difference(b), onlyA}} {
+		}{{"union", a.Union(b), union}, {"intersection", a.Intersect(b), both}, {"difference", a.Difference(b),
+			onlyA}} {
 			want := slices.Sorted(maps.Keys(c.want))
 			if !slices.Equal(members(c.got), want) {
 				t.Fatalf("%s of %s and %s: %s, want %v", c.what, a, b, c.got, want)
@@ -325,8 +330,10 @@ func TestAlgebra(t *testing.T) {
 				t.Fatalf("%s of %s and %s (-want +got):\n%s", c.what, a, b, diff)
 			}
 		}
-		if a.Overlaps(b) != (len(both) > 0) || a.IsSubsetOf(b) != (len(onlyA) == 0) || a.Equal(b) != maps.Equal(ma, mb) || a.Len() != len(ma) {
-			t.Fatalf("%s and %s: Overlaps %v, IsSubsetOf %v, Equal %v, Len %d", a, b, a.Overlaps(b), a.IsSubsetOf(b), a.Equal(b), a.Len())
+		if a.Overlaps(b) != (len(both) > 0) || a.IsSubsetOf(b) != (len(onlyA) == 0) || a.Equal(b) != maps.Equal(ma,
+			mb) || a.Len() != len(ma) {
+			t.Fatalf("%s and %s: Overlaps %v, IsSubsetOf %v, Equal %v, Len %d", a, b, a.Overlaps(b), a.IsSubsetOf(b),
+				a.Equal(b), a.Len())
 		}
 		if c := a.Compare(b); (c == 0) != a.Equal(b) || (c < 0) != (b.Compare(a) > 0) {
 			t.Fatalf("%s and %s compare as %d, and the other way as %d", a, b, c, b.Compare(a))
@@ -376,7 +383,8 @@ func mask(s CPUSet) string {
 
 // FuzzParseCPUSet compares a list with a slow reading of it, number by number.
 func FuzzParseCPUSet(f *testing.F) {
-	for _, seed := range []string{"", "0", "0-3,8,10-14:2", "0-31:4/8", "0-3,,7", "5-2", "1-", "-3", "+1", " 1 , 2", "0-65535", "62-66,127-129:1/1", "7:2", "00-01"} {
+	for _, seed := range []string{"", "0", "0-3,8,10-14:2", "0-31:4/8", "0-3,,7", "5-2", "1-", "-3", "+1", " 1 , 2",
+		"0-65535", "62-66,127-129:1/1", "7:2", "00-01"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
@@ -419,8 +427,8 @@ func FuzzParseCPUSet(f *testing.F) {
 	})
 }
 
-// scan reads s by a format of fmt.Sscanf and reports whether nothing else is in it. Leading zeros are taken off first: %d would take "08" as
-// octal and fail.
+// scan reads s by a format of fmt.Sscanf and reports whether nothing else is in it. Leading zeros
+// are taken off first: %d would take "08" as octal and fail.
 func scan(s, format string, into ...any) bool {
 	var clean strings.Builder
 	for i, c := range s {
@@ -444,7 +452,8 @@ func scanExactly(s, format string, into ...any) bool {
 
 // FuzzParseCPUMask holds that what is taken prints as a list, and is the mask again when written out.
 func FuzzParseCPUMask(f *testing.F) {
-	for _, seed := range []string{"", "0", "ff,00000000", "0x000000ff,0x0", "0xffffffff,,0x3", "0x", "xyz", "100000000", ",", "+f"} {
+	for _, seed := range []string{"", "0", "ff,00000000", "0x000000ff,0x0", "0xffffffff,,0x3", "0x", "xyz", "100000000",
+		",", "+f"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {

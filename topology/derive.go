@@ -41,7 +41,8 @@ var serverScreens = map[ID16]bool{0x4752: true, 0x515e: true, 0x5969: true}
 // computeVendors make accelerators of class 0x12 that are GPUs in all but class: AMD Instinct, Intel Gaudi.
 var computeVendors = map[ID16]bool{VendorAMD: true, VendorNVIDIA: true, 0x1da3: true}
 
-// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor whose GPUs come under that class.
+// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor
+// whose GPUs come under that class.
 func (d *PCIDevice) IsGPU() bool {
 	if d.Class == nil {
 		return false
@@ -70,7 +71,8 @@ func (h *Host) gpuKind(d *PCIDevice) string {
 	switch {
 	case h.System.Vendor == VendorEmulated && d.isStandIn():
 		return GPUStandIn
-	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil && serverScreens[*d.Device]):
+	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil &&
+		serverScreens[*d.Device]):
 		return GPUDisplay
 	case d.PF != nil:
 		return GPUVirtual
@@ -83,14 +85,16 @@ func (h *Host) gpuKind(d *PCIDevice) string {
 	}
 }
 
-// isStandIn reports whether d is QEMU's display controller that is no VGA (secondary-vga), which an emulated host has for a GPU.
+// isStandIn reports whether d is QEMU's display controller that is no VGA (secondary-vga), which an
+// emulated host has for a GPU.
 func (d *PCIDevice) isStandIn() bool {
 	const vendorQEMU ID16 = 0x1234
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
-// Complete derives what follows from what was read, sorts every list and numbers what has no number of its own. Readers call it last, whatever
-// they read from, so that a fact means the same in each Host. It may be called again.
+// Complete derives what follows from what was read, sorts every list and numbers what has no number
+// of its own. Readers call it last, whatever they read from, so that a fact means the same in each
+// Host. It may be called again.
 func (h *Host) Complete() {
 	h.completePCI()
 	h.completeVFs()
@@ -103,11 +107,14 @@ func (h *Host) Complete() {
 	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.IRQs, func(a, b IRQ) int { return cmp.Compare(a.Number, b.Number) })
 	slices.SortFunc(h.Tenants, func(a, b Tenant) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(h.Unread, func(a, b Unread) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Why, b.Why)) })
+	slices.SortFunc(h.Unread, func(a, b Unread) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Why, b.Why))
+	})
 	h.Unread = slices.Compact(h.Unread)
 }
 
-// completePCI sorts the functions, joins each link to its port and finds NUMA nodes that the device itself does not state.
+// completePCI sorts the functions, joins each link to its port and finds NUMA nodes that the device
+// itself does not state.
 func (h *Host) completePCI() {
 	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
 	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
@@ -129,7 +136,8 @@ func (h *Host) completePCI() {
 			d.NUMANode, d.NUMASource = &n, "local_cpulist"
 		}
 	}
-	// What a bridge stands on, what is behind it stands on too. A bridge may come after its children, so this is a pass of its own.
+	// What a bridge stands on, what is behind it stands on too. A bridge may come after its
+	// children, so this is a pass of its own.
 	var inherited []inheritance
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -162,7 +170,8 @@ type inheritance struct {
 	node   int
 }
 
-// isDownstream reports whether d is a port whose own link leads down, so that what is above it is not the other end of the link.
+// isDownstream reports whether d is a port whose own link leads down, so that what is above it is
+// not the other end of the link.
 func (d *PCIDevice) isDownstream() bool {
 	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
 }
@@ -170,8 +179,8 @@ func (d *PCIDevice) isDownstream() bool {
 // isSwitch reports whether d is a whole switch: its link is the one upwards, and those of its ports are not known.
 func (d *PCIDevice) isSwitch() bool { return d.Bridge != nil && d.Bridge.Port == PortSwitch }
 
-// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no locality", not a node. They may be fewer than the
-// node's, where the firmware names some of them.
+// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no
+// locality", not a node. They may be fewer than the node's, where the firmware names some of them.
 func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
@@ -205,7 +214,8 @@ func (h *Host) completeVFs() {
 			}
 		}
 	}
-	// The other way round. Virtual functions are numbered by rising address, so their order is their index where all of them were read.
+	// The other way round. Virtual functions are numbered by rising address, so their order is
+	// their index where all of them were read.
 	found := map[*PCIDevice][]VF{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -253,7 +263,8 @@ func (h *Host) completeGroups() {
 	}
 }
 
-// completeGPUs adds a GPU for every function that is one and that no reader has described, and fills in what the function knows.
+// completeGPUs adds a GPU for every function that is one and that no reader has described, and
+// fills in what the function knows.
 func (h *Host) completeGPUs() {
 	described := map[PCIAddr]*GPU{}
 	for i := range h.GPUs {
@@ -300,8 +311,9 @@ func (h *Host) completeGPUs() {
 	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
 }
 
-// isProcessorGPU reports whether d is inside of an AMD processor. Its functions include others of the processor, which have the vendor number of
-// AMD's processors where its graphics cards have that of AMD's GPUs.
+// isProcessorGPU reports whether d is inside of an AMD processor. Its functions include others of
+// the processor, which have the vendor number of AMD's processors where its graphics cards have
+// that of AMD's GPUs.
 func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	const vendorProcessors ID16 = 0x1022
 	if d.Vendor == nil || *d.Vendor != VendorAMD || d.PF != nil {
@@ -312,7 +324,8 @@ func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	})
 }
 
-// siblings returns all functions of the device at a. Virtual functions of one device may share its number: each stands alone.
+// siblings returns all functions of the device at a. Virtual functions of one device may share its
+// number: each stands alone.
 func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	if virtual {
 		return []PCIAddr{a}
@@ -339,7 +352,8 @@ func compareAddr(a, b *PCIAddr) int {
 	return 0
 }
 
-// completeNICs adds a NIC for every network function that no reader has described, and fills in what the function knows.
+// completeNICs adds a NIC for every network function that no reader has described, and fills in
+// what the function knows.
 func (h *Host) completeNICs() {
 	described := map[PCIAddr]bool{}
 	for i := range h.NICs {

@@ -42,15 +42,18 @@ func TestNUMANodeThatTheDeviceDoesNotState(t *testing.T) {
 			map[string]node{},
 		},
 		{
-			"no CPUs are no place, though a node without CPUs has all of them", 3, "01:00.0 0302", map[string]CPUSet{"01:00.0": {}},
+			"no CPUs are no place, though a node without CPUs has all of them", 3, "01:00.0 0302",
+			map[string]CPUSet{"01:00.0": {}},
 			map[string]node{},
 		},
 		{
-			"the nearest bridge that says", 2, "01:00.0 0604 node 0\n02:00.0 0604 below 01:00.0\n03:00.0 0302 below 02:00.0\n04:00.0 0302", nil,
+			"the nearest bridge that says", 2, "01:00.0 0604 node 0\n02:00.0 0604 below 01:00.0\n03:00.0 0302 below " +
+				"02:00.0\n04:00.0 0302", nil,
 			map[string]node{"01:00.0": {0, ""}, "02:00.0": {0, "parent"}, "03:00.0": {0, "parent"}},
 		},
 		{
-			"a bridge that comes after what is behind it, and knows by its CPUs", 2, "01:00.0 0302 below 05:00.0\n05:00.0 0604",
+			"a bridge that comes after what is behind it, and knows by its CPUs", 2,
+			"01:00.0 0302 below 05:00.0\n05:00.0 0604",
 			map[string]CPUSet{"05:00.0": CPURange(8, 15)},
 			map[string]node{"01:00.0": {1, "parent"}, "05:00.0": {1, "local_cpulist"}},
 		},
@@ -81,7 +84,8 @@ func TestNUMANodeThatTheDeviceDoesNotState(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for _, g := range h.GPUs {
-				if want, ok := tt.want[strings.TrimPrefix(g.Address.String(), "0000:")]; ok != (g.NUMANode != nil) || ok && *g.NUMANode != want.ID {
+				if want, ok := tt.want[strings.TrimPrefix(g.Address.String(), "0000:")]; ok != (g.NUMANode != nil) ||
+					ok && *g.NUMANode != want.ID {
 					t.Errorf("GPU %v: node %v, want %v", g.Address, g.NUMANode, want)
 				}
 			}
@@ -152,18 +156,26 @@ func TestVirtualFunctionsAndTheirPhysicalOneKnowEachOther(t *testing.T) {
 	}{
 		{"neither says", func(*Host) {}, nil, [4]*PCIAddr{}},
 		{
-			"the physical function says", func(h *Host) { h.PCI[0].SRIOV = &SRIOV{VFs: []VF{vfs[1], vfs[0], {Index: 2}, {3, &PCIAddr{Bus: 9}}}} },
+			"the physical function says", func(h *Host) {
+				h.PCI[0].SRIOV = &SRIOV{VFs: []VF{vfs[1], vfs[0], {Index: 2}, {3, &PCIAddr{Bus: 9}}}}
+			},
 			&SRIOV{VFs: []VF{vfs[0], vfs[1], {Index: 2}, {3, &PCIAddr{Bus: 9}}}}, [4]*PCIAddr{1: pf, 2: pf},
 		},
-		{"the virtual ones say", func(h *Host) { h.PCI[1].PF, h.PCI[2].PF = pf, pf }, &SRIOV{VFs: vfs}, [4]*PCIAddr{1: pf, 2: pf}},
+		{"the virtual ones say", func(h *Host) {
+			h.PCI[1].PF, h.PCI[2].PF = pf, pf
+		}, &SRIOV{VFs: vfs}, [4]*PCIAddr{1: pf, 2: pf}},
 		{
 			"the virtual ones say, of one that knows how many there may be",
 			func(h *Host) { h.PCI[0].SRIOV, h.PCI[1].PF, h.PCI[2].PF = &SRIOV{Total: new(8)}, pf, pf },
 			&SRIOV{Total: new(8), VFs: vfs}, [4]*PCIAddr{1: pf, 2: pf},
 		},
-		{"no virtual ones are an empty list", func(h *Host) { h.PCI[0].SRIOV = &SRIOV{} }, &SRIOV{VFs: []VF{}}, [4]*PCIAddr{}},
+		{"no virtual ones are an empty list", func(h *Host) {
+			h.PCI[0].SRIOV = &SRIOV{}
+		}, &SRIOV{VFs: []VF{}}, [4]*PCIAddr{}},
 		{
-			"a function that is said to be its own", func(h *Host) { h.PCI[0].SRIOV, h.PCI[0].PF = &SRIOV{VFs: []VF{{0, pf}}}, nil },
+			"a function that is said to be its own", func(h *Host) {
+				h.PCI[0].SRIOV, h.PCI[0].PF = &SRIOV{VFs: []VF{{0, pf}}}, nil
+			},
 			&SRIOV{VFs: []VF{{0, pf}}}, [4]*PCIAddr{},
 		},
 	} {
@@ -192,7 +204,8 @@ func TestIOMMUGroupsAreCollected(t *testing.T) {
 	t.Parallel()
 	h := machine(t, 1, "01:00.1 0403\n01:00.0 0302\n02:00.0 0200\n03:00.0 0200")
 	h.PCI[0].IOMMUGroup, h.PCI[1].IOMMUGroup, h.PCI[2].IOMMUGroup = new(7), new(7), new(3)
-	h.IOMMU.Groups = []IOMMUGroup{{ID: 7, Type: "DMA-FQ", Devices: []PCIAddr{{Bus: 1, Function: 1}}, Reserved: []string{"x"}}, {ID: 9, Devices: []PCIAddr{}}}
+	h.IOMMU.Groups = []IOMMUGroup{{ID: 7, Type: "DMA-FQ", Devices: []PCIAddr{{Bus: 1, Function: 1}},
+		Reserved: []string{"x"}}, {ID: 9, Devices: []PCIAddr{}}}
 	h.Complete()
 	h.Complete()
 	want := IOMMU{Enabled: new(true), Groups: []IOMMUGroup{
@@ -220,12 +233,15 @@ func TestKindsOfGPUs(t *testing.T) {
 		want        string // kind; "none" for no GPU
 	}{
 		{"a card", "01:00.0 0302 below 00:01.0 on pci0000:00", vendor(VendorNVIDIA), GPUDiscrete},
-		{"a card that a virtual machine sees on its root bus", "00:05.0 0302 on pci0000:00", vendor(VendorNVIDIA), GPUDiscrete},
+		{"a card that a virtual machine sees on its root bus", "00:05.0 0302 on pci0000:00", vendor(VendorNVIDIA),
+			GPUDiscrete},
 		{"graphics inside of an Intel processor", "00:02.0 0300 on pci0000:00", vendor(VendorIntel), GPUIntegrated},
 		{"a card of Intel", "03:00.0 0300 below 00:01.0 on pci0000:00", vendor(VendorIntel), GPUDiscrete},
-		{"a card of Intel in a dump without bridges", "03:00.0 0300 on pci0000:00 cut", vendor(VendorIntel), GPUDiscrete},
+		{"a card of Intel in a dump without bridges", "03:00.0 0300 on pci0000:00 cut", vendor(VendorIntel),
+			GPUDiscrete},
 		{
-			"graphics inside of an AMD processor, beside the processor's own functions", "04:00.0 0300 below 00:08.1\n04:00.2 1080 below 00:08.1",
+			"graphics inside of an AMD processor, beside the processor's own functions",
+			"04:00.0 0300 below 00:08.1\n04:00.2 1080 below 00:08.1",
 			func(h *Host) { h.PCI[0].Vendor, h.PCI[1].Vendor = new(VendorAMD), new(ID16(0x1022)) }, GPUIntegrated,
 		},
 		{
@@ -247,7 +263,8 @@ func TestKindsOfGPUs(t *testing.T) {
 			"a virtual function", "01:00.4 0302\n01:00.0 0302",
 			func(h *Host) { h.PCI[0].Vendor, h.PCI[0].PF = new(VendorAMD), &PCIAddr{Bus: 1} }, GPUVirtual,
 		},
-		{"an accelerator of AMD is a GPU in all but class", "01:00.0 1200 below 00:01.0", vendor(VendorAMD), GPUDiscrete},
+		{"an accelerator of AMD is a GPU in all but class", "01:00.0 1200 below 00:01.0", vendor(VendorAMD),
+			GPUDiscrete},
 		{"an accelerator of another vendor is none", "01:00.0 1200 below 00:01.0", vendor(VendorIntel), "none"},
 		{"a GPU whose vendor is not known", "01:00.0 0302", func(*Host) {}, ""},
 		{"a NIC", "01:00.0 0200", vendor(VendorMellanox), "none"},
@@ -285,10 +302,13 @@ func TestGPUTakesWhatItsFunctionKnows(t *testing.T) {
 	h.Complete()
 	want := []GPU{
 		{
-			Address: &PCIAddr{Bus: 1}, Functions: []PCIAddr{{Bus: 1}, {Bus: 1, Function: 1}, {Bus: 1, Function: 2}}, Kind: GPUDiscrete,
-			Vendor: "NVIDIA Corporation", Model: "GH100", NUMANode: new(1), Driver: "nvidia", BAR1Bytes: new(uint64(128 << 30)),
+			Address: &PCIAddr{Bus: 1}, Functions: []PCIAddr{{Bus: 1}, {Bus: 1, Function: 1}, {Bus: 1, Function: 2}},
+			Kind:   GPUDiscrete,
+			Vendor: "NVIDIA Corporation", Model: "GH100", NUMANode: new(1), Driver: "nvidia",
+			BAR1Bytes: new(uint64(128 << 30)),
 		},
-		{Address: &PCIAddr{Bus: 2}, Functions: []PCIAddr{{Bus: 2}}, Kind: "stated", Model: "stated", Driver: "vfio-pci"},
+		{Address: &PCIAddr{Bus: 2}, Functions: []PCIAddr{{Bus: 2}}, Kind: "stated", Model: "stated",
+			Driver: "vfio-pci"},
 		{Name: "GPU7"},
 	}
 	if diff := cmp.Diff(want, h.GPUs); diff != "" {
@@ -304,12 +324,14 @@ func TestNICTakesWhatItsFunctionAndItsPortsKnow(t *testing.T) {
 		{Name: "NIC9"},
 		{
 			Address: &PCIAddr{Bus: 1},
-			Ports:   []Netdev{{Name: "eth1", SpeedMbps: new(int64(25000))}, {Name: "eth0", SpeedMbps: new(int64(100000))}, {Name: "eth2"}},
+			Ports: []Netdev{{Name: "eth1", SpeedMbps: new(int64(25000))},
+				{Name: "eth0", SpeedMbps: new(int64(100000))}, {Name: "eth2"}},
 			Devices: []RDMADevice{{Name: "mlx5_1"}, {Name: "mlx5_0"}},
 		},
 		{
 			Address: &PCIAddr{Bus: 2},
-			Devices: []RDMADevice{{Name: "mlx5_2", Ports: []RDMAPort{{Number: 1, State: "DOWN", RateGbps: new(10.0)}, {Number: 2, State: "ACTIVE", RateGbps: new(200.0)}}}},
+			Devices: []RDMADevice{{Name: "mlx5_2", Ports: []RDMAPort{{Number: 1, State: "DOWN", RateGbps: new(10.0)},
+				{Number: 2, State: "ACTIVE", RateGbps: new(200.0)}}}},
 		},
 	}
 	h.Complete()
@@ -321,8 +343,10 @@ func TestNICTakesWhatItsFunctionAndItsPortsKnow(t *testing.T) {
 	}
 	want := []NIC{
 		{
-			Address: &PCIAddr{Bus: 1}, Model: "ConnectX-5", Netdevs: []string{"eth0", "eth1", "eth2"}, RDMA: []string{"mlx5_0", "mlx5_1"},
-			SpeedMbps: new(int64(100000)), NUMANode: new(1), Driver: "mlx5_core", SRIOV: &SRIOV{Total: new(8), VFs: []VF{}},
+			Address: &PCIAddr{Bus: 1}, Model: "ConnectX-5", Netdevs: []string{"eth0", "eth1", "eth2"},
+			RDMA:      []string{"mlx5_0", "mlx5_1"},
+			SpeedMbps: new(int64(100000)), NUMANode: new(1), Driver: "mlx5_core", SRIOV: &SRIOV{Total: new(8),
+				VFs: []VF{}},
 		},
 		{Address: &PCIAddr{Bus: 2}, Netdevs: []string{}, RDMA: []string{"mlx5_2"}, SpeedMbps: new(int64(200000))},
 		{Address: &PCIAddr{Bus: 3}, Netdevs: []string{}, RDMA: []string{}},
@@ -339,7 +363,8 @@ func TestCoresAndCachesAreNumberedByTheirLowestCPU(t *testing.T) {
 		Packages:  []Package{{ID: 1}, {ID: 0}},
 		NUMANodes: []NUMANode{{ID: 0, CPUs: CPUs(0, 1, 4, 5)}, {ID: 3, CPUs: CPUs(2, 3, 6, 7)}},
 		L3:        []L3{{CPUs: CPUs(2, 3, 6, 7)}, {CPUs: CPUs(0, 1, 4, 5)}},
-		Cores:     []Core{{CPUs: CPUs(3, 7)}, {CPUs: CPUs(1, 5)}, {CPUs: CPUs(2, 6), NUMANode: new(1)}, {CPUs: CPUs(0, 4)}, {CPUs: CPUs(9)}},
+		Cores: []Core{{CPUs: CPUs(3, 7)}, {CPUs: CPUs(1, 5)}, {CPUs: CPUs(2, 6), NUMANode: new(1)},
+			{CPUs: CPUs(0, 4)}, {CPUs: CPUs(9)}},
 	}
 	h.Complete()
 	h.Complete()
@@ -361,7 +386,8 @@ func TestCoresAndCachesAreNumberedByTheirLowestCPU(t *testing.T) {
 func TestTheRestIsSorted(t *testing.T) {
 	t.Parallel()
 	h := machine(t, 2, "01:00.0 0108 node 1\n02:00.0 0108")
-	h.Storage = []Disk{{Name: "sdb"}, {Name: "nvme1n1", PCI: &PCIAddr{Bus: 2}}, {Name: "nvme0n1", PCI: &PCIAddr{Bus: 1}}, {Name: "pmem0", NUMANode: new(0), PCI: &PCIAddr{Bus: 1}}}
+	h.Storage = []Disk{{Name: "sdb"}, {Name: "nvme1n1", PCI: &PCIAddr{Bus: 2}},
+		{Name: "nvme0n1", PCI: &PCIAddr{Bus: 1}}, {Name: "pmem0", NUMANode: new(0), PCI: &PCIAddr{Bus: 1}}}
 	h.Bonds = []Bond{{Name: "bond1"}, {Name: "bond0"}}
 	h.IRQs = []IRQ{{Number: 10}, {Number: 9}}
 	h.Tenants = []Tenant{{Name: "b"}, {Name: "a"}}

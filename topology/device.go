@@ -1,9 +1,11 @@
 package topology
 
-// A GPU is a display or processing accelerator. A device known only by another tool's name for it has Name and no Address.
+// A GPU is a display or processing accelerator. A device known only by another tool's name for it
+// has Name and no Address.
 type GPU struct {
 	Address *PCIAddr `json:"address,omitempty"`
-	// Functions are all functions of the same device: the GPU, its audio, USB and serial controllers. They go to a VM together.
+	// Functions are all functions of the same device: the GPU, its audio, USB and serial
+	// controllers. They go to a VM together.
 	Functions []PCIAddr `json:"functions,omitempty"`
 	// Kind tells what computes from what only drives a screen: a Kind constant; empty where it is not known.
 	Kind     string `json:"kind,omitempty"`
@@ -13,17 +15,18 @@ type GPU struct {
 	Model    string `json:"model,omitempty"`
 	NUMANode *int   `json:"numa_node,omitempty"`
 	// MemoryBytes is the GPU's own memory.
-	MemoryBytes  *uint64 `json:"memory_bytes,omitempty"`
-	MemoryNode   *int    `json:"memory_numa_node,omitempty"` // the NUMA node that its memory is, on coherent machines
-	Driver       string  `json:"driver,omitempty"`
-	DriverVer    string  `json:"driver_version,omitempty"`
-	UUID         string  `json:"uuid,omitempty"`
-	VBIOS        string  `json:"vbios,omitempty"`
-	CPUAffinity  *CPUSet `json:"cpu_affinity,omitempty"` // as the source states it
-	NVLinks      *int    `json:"nvlinks,omitempty"`      // links in use, where it is known
-	ComputeArch  string  `json:"arch,omitempty"`         // "sm_90", "gfx942"
-	MIG          string  `json:"mig,omitempty"`
-	Partition    string  `json:"compute_partition,omitempty"` // of AMD's GPUs: SPX is one GPU, CPX as many as it has dies
+	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
+	MemoryNode  *int    `json:"memory_numa_node,omitempty"` // the NUMA node that its memory is, on coherent machines
+	Driver      string  `json:"driver,omitempty"`
+	DriverVer   string  `json:"driver_version,omitempty"`
+	UUID        string  `json:"uuid,omitempty"`
+	VBIOS       string  `json:"vbios,omitempty"`
+	CPUAffinity *CPUSet `json:"cpu_affinity,omitempty"` // as the source states it
+	NVLinks     *int    `json:"nvlinks,omitempty"`      // links in use, where it is known
+	ComputeArch string  `json:"arch,omitempty"`         // "sm_90", "gfx942"
+	MIG         string  `json:"mig,omitempty"`
+	// of AMD's GPUs: SPX is one GPU, CPX as many as it has dies
+	Partition    string  `json:"compute_partition,omitempty"`
 	PersistMode  *bool   `json:"persistence_mode,omitempty"`
 	BAR1Bytes    *uint64 `json:"bar1_bytes,omitempty"` // the BAR through which peers reach its memory
 	DMABuf       *bool   `json:"dma_buf,omitempty"`
@@ -35,11 +38,12 @@ func (g *GPU) ID() string { return deviceID(g.Address, g.Name) }
 
 // A NIC is a network function: Ethernet or InfiniBand.
 type NIC struct {
-	Address   *PCIAddr     `json:"address,omitempty"`
-	Name      string       `json:"name,omitempty"` // "NIC0" in a matrix
-	Model     string       `json:"model,omitempty"`
-	Netdevs   []string     `json:"netdevs"`              // names, sorted; empty, not absent, where there are none
-	RDMA      []string     `json:"rdma"`                 // RDMA devices, sorted; empty, not absent, where there are none
+	Address *PCIAddr `json:"address,omitempty"`
+	Name    string   `json:"name,omitempty"` // "NIC0" in a matrix
+	Model   string   `json:"model,omitempty"`
+	Netdevs []string `json:"netdevs"` // names, sorted; empty, not absent, where there are none
+	// RDMA devices, sorted; empty, not absent, where there are none
+	RDMA      []string     `json:"rdma"`
 	SpeedMbps *int64       `json:"speed_mbps,omitempty"` // of the link now; absent while it is down
 	NUMANode  *int         `json:"numa_node,omitempty"`
 	Driver    string       `json:"driver,omitempty"`

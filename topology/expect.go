@@ -8,13 +8,15 @@ type Expectation struct {
 	GBpsMax float64 `json:"gb_per_s_max"`
 	UsecMin float64 `json:"us_min"` // small transfers, microseconds
 	UsecMax float64 `json:"us_max"`
-	Basis   string  `json:"basis"` // the link that it is for: "Gen4 x16"; "... scaled" where the published figure is for another
+	// the link that it is for: "Gen4 x16"; "... scaled" where the published figure is for another
+	Basis string `json:"basis"`
 }
 
 // expected holds published ranges per class for PCIe 4 and 5 with 16 lanes.
 //
-// Source: the published guide to GPU-NIC paths on an 8-GPU H20 machine from which docs/checks.md starts: PIX 26-30 / 48-58 GB/s and 1-2 us,
-// PXB 24-28 / 45-55 and 1.5-2.5, PHB 22-27 / 40-52 and 2-3, NODE 18-25 / 35-48 and 4-6, SYS 12-22 / 25-40 and 8-15.
+// Source: the published guide to GPU-NIC paths on an 8-GPU H20 machine from which docs/checks.md
+// starts: PIX 26-30 / 48-58 GB/s and 1-2 us, PXB 24-28 / 45-55 and 1.5-2.5, PHB 22-27 / 40-52 and
+// 2-3, NODE 18-25 / 35-48 and 4-6, SYS 12-22 / 25-40 and 8-15.
 var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 	PathPIX:  {gen4: [2]float64{26, 30}, gen5: [2]float64{48, 58}, us: [2]float64{1, 2}},
 	PathPXB:  {gen4: [2]float64{24, 28}, gen5: [2]float64{45, 55}, us: [2]float64{1.5, 2.5}},
@@ -23,7 +25,8 @@ var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 	PathSYS:  {gen4: [2]float64{12, 22}, gen5: [2]float64{25, 40}, us: [2]float64{8, 15}},
 }
 
-// Generation returns the PCI Express generation of a speed in GT/s: 2.5 is 1, 5 is 2, 8 is 3, ..., 64 is 6. It is 0 for any other speed.
+// Generation returns the PCI Express generation of a speed in GT/s: 2.5 is 1, 5 is 2, 8 is 3, ...,
+// 64 is 6. It is 0 for any other speed.
 func Generation(gts float64) int {
 	switch gts {
 	case 2.5:
@@ -42,8 +45,9 @@ func Generation(gts float64) int {
 	return 0
 }
 
-// LinkGBps returns what a link can carry one way after line coding, in 10^9 bytes per second: 8b/10b up to 5 GT/s, 128b/130b above
-// (64 GT/s uses flits; the same factor is close enough here). It is 0 for a speed that is no PCIe speed and for a width below 1.
+// LinkGBps returns what a link can carry one way after line coding, in 10^9 bytes per second:
+// 8b/10b up to 5 GT/s, 128b/130b above (64 GT/s uses flits; the same factor is close enough here).
+// It is 0 for a speed that is no PCIe speed and for a width below 1.
 func LinkGBps(gts float64, width int) float64 {
 	switch g := Generation(gts); {
 	case g == 0 || width < 1:
@@ -55,8 +59,9 @@ func LinkGBps(gts float64, width int) float64 {
 	}
 }
 
-// Expect returns what a path of class c usually gives over the given link, which is the slower of the two devices' links. Published figures are
-// for 16 lanes of PCIe 4 and 5; for another link bandwidth is scaled, and the basis says so. ok is false for classes without figures and for
+// Expect returns what a path of class c usually gives over the given link, which is the slower of
+// the two devices' links. Published figures are for 16 lanes of PCIe 4 and 5; for another link
+// bandwidth is scaled, and the basis says so. ok is false for classes without figures and for
 // unknown links.
 func Expect(c PathClass, gts float64, width int) (e Expectation, ok bool) {
 	row, ok := expected[c]

@@ -59,7 +59,8 @@ func TestExpect(t *testing.T) {
 		{"a switch, Gen4", PathPIX, 16, 16, Expectation{26, 30, 1, 2, "Gen4 x16"}, true},
 		{"across sockets, Gen4", PathSYS, 16, 16, Expectation{12, 22, 8, 15, "Gen4 x16"}, true},
 		{"half of the lanes are half of it", PathPIX, 16, 8, Expectation{13, 15, 1, 2, "scaled from Gen4 x16"}, true},
-		{"Gen3 is half of Gen4, rounded down", PathPHB, 8, 16, Expectation{11, 13.5, 2, 3, "scaled from Gen4 x16"}, true},
+		{"Gen3 is half of Gen4, rounded down", PathPHB, 8, 16, Expectation{11, 13.5, 2, 3, "scaled from Gen4 x16"},
+			true},
 		{"the old line code costs a fifth", PathPIX, 5, 16, Expectation{6.6, 7.6, 1, 2, "scaled from Gen4 x16"}, true},
 		{"NVLink has no figures here", PathNVLink, 16, 16, Expectation{}, false},
 		{"a path that is not known", PathUnknown, 16, 16, Expectation{}, false},
@@ -87,7 +88,8 @@ func TestExpectationsGetWorseWithDistance(t *testing.T) {
 		}{{8, 8}, {8, 16}, {16, 16}, {32, 16}, {64, 16}} {
 			a, _ := Expect(classes[i], link.gts, link.width)
 			b, _ := Expect(far, link.gts, link.width)
-			if b.GBpsMax >= a.GBpsMax || b.UsecMax <= a.UsecMax || b.GBpsMin > b.GBpsMax || b.UsecMin > b.UsecMax || b.GBpsMax > LinkGBps(link.gts, link.width) {
+			if b.GBpsMax >= a.GBpsMax || b.UsecMax <= a.UsecMax || b.GBpsMin > b.GBpsMax || b.UsecMin > b.UsecMax ||
+				b.GBpsMax > LinkGBps(link.gts, link.width) {
 				t.Errorf("%v after %v over %v x%d: %+v after %+v", far, classes[i], link.gts, link.width, b, a)
 			}
 		}

@@ -3,7 +3,8 @@ package topology
 // Schema names the JSON form of a Host. Keys are added, never changed in meaning or removed.
 const Schema = "rackless/host/v1"
 
-// A Host is one machine. Lists are in the order that the doc comment of each gives, so that the same machine gives the same bytes.
+// A Host is one machine. Lists are in the order that the doc comment of each gives, so that the
+// same machine gives the same bytes.
 type Host struct {
 	Provenance Provenance  `json:"provenance"`
 	System     System      `json:"system,omitzero"`
@@ -24,8 +25,9 @@ type Host struct {
 	IRQs       []IRQ       `json:"irqs,omitempty"` // those that matter: of isolated CPUs and of RDMA NICs; by number
 	Tenants    []Tenant    `json:"tenants,omitempty"`
 
-	// Reported are paths that a tool stated (nvidia-smi topo -m) and that the PCI tree, where there is one, need not show: NVLink, or a
-	// machine known by its matrix alone. Host.Path prefers them.
+	// Reported are paths that a tool stated (nvidia-smi topo -m) and that the PCI tree, where there
+	// is one, need not show: NVLink, or a machine known by its matrix alone. Host.Path prefers
+	// them.
 	Reported []Path `json:"reported_paths,omitempty"`
 
 	// Unread lists what was there and could not be read or understood. What is missing altogether is not listed.
@@ -34,8 +36,10 @@ type Host struct {
 
 // Kinds of sources of a Host.
 const (
-	SourceLive      = "live"       // the machine that runs rackless
-	SourceTree      = "tree"       // a directory or archive with /sys and /proc of a machine: a snapshot, hwloc-gather-topology, ghw
+	SourceLive = "live" // the machine that runs rackless
+	// a directory or archive with /sys and /proc of a machine: a snapshot, hwloc-gather-topology,
+	// ghw
+	SourceTree      = "tree"
 	SourceHwloc     = "hwloc-xml"  // hwloc's XML, version 1 or 2
 	SourceNCCL      = "nccl-xml"   // NCCL's or RCCL's topology dump
 	SourceTopo      = "nvidia-smi" // the text of nvidia-smi topo -m
@@ -63,19 +67,21 @@ type Unread struct {
 
 // System is the machine as a whole.
 type System struct {
-	Vendor     string `json:"vendor,omitempty"`     // DMI sys_vendor
-	Product    string `json:"product,omitempty"`    // DMI product_name
-	Board      string `json:"board,omitempty"`      // DMI board_name
-	BIOS       string `json:"bios,omitempty"`       // DMI bios_version and bios_date
-	Arch       string `json:"arch,omitempty"`       // as uname -m prints it
-	CPUModel   string `json:"cpu_model,omitempty"`  // of the first CPU
-	Hypervisor string `json:"hypervisor,omitempty"` // "kvm", "vmware", ...; empty on bare metal and where it is not known
-	InVM       *bool  `json:"in_vm,omitempty"`      // the CPU's hypervisor flag
+	Vendor   string `json:"vendor,omitempty"`    // DMI sys_vendor
+	Product  string `json:"product,omitempty"`   // DMI product_name
+	Board    string `json:"board,omitempty"`     // DMI board_name
+	BIOS     string `json:"bios,omitempty"`      // DMI bios_version and bios_date
+	Arch     string `json:"arch,omitempty"`      // as uname -m prints it
+	CPUModel string `json:"cpu_model,omitempty"` // of the first CPU
+	// "kvm", "vmware", ...; empty on bare metal and where it is not known
+	Hypervisor string `json:"hypervisor,omitempty"`
+	InVM       *bool  `json:"in_vm,omitempty"` // the CPU's hypervisor flag
 }
 
 // A Package is what sits in a socket.
 type Package struct {
-	// ID is the physical_package_id of the kernel (hwloc: P#). Where the kernel gives none, or the same to two packages, it is a free number.
+	// ID is the physical_package_id of the kernel (hwloc: P#). Where the kernel gives none, or the
+	// same to two packages, it is a free number.
 	ID    int    `json:"id"`
 	CPUs  CPUSet `json:"cpus,omitzero"`
 	Model string `json:"model,omitempty"`
@@ -95,7 +101,8 @@ type NUMANode struct {
 	// MemoryBytes is MemTotal of the node. 0 is a node without memory.
 	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
 	FreeBytes   *uint64 `json:"free_bytes,omitempty"`
-	// Distances is the SLIT row: relative cost from this node to each node, in the order of Host.NUMANodes; 10 is local.
+	// Distances is the SLIT row: relative cost from this node to each node, in the order of
+	// Host.NUMANodes; 10 is local.
 	Distances []int          `json:"distances,omitempty"`
 	Hugepages []HugepagePool `json:"hugepages,omitempty"` // by size
 	// Kind is "dram", "hbm", "cxl", "nvdimm" or "gpu" where it is known or can be told; empty otherwise.
@@ -111,8 +118,9 @@ type HugepagePool struct {
 	SizeBytes uint64  `json:"size_bytes"`
 	Total     uint64  `json:"total"`
 	Free      *uint64 `json:"free,omitempty"`
-	Reserved  *uint64 `json:"reserved,omitempty"` // promised and not yet taken; the kernel counts it for the machine, not per node
-	Surplus   *uint64 `json:"surplus,omitempty"`
+	// promised and not yet taken; the kernel counts it for the machine, not per node
+	Reserved *uint64 `json:"reserved,omitempty"`
+	Surplus  *uint64 `json:"surplus,omitempty"`
 }
 
 // An L3 is a level-3 cache and the CPUs that share it (on AMD a core complex).
@@ -160,9 +168,10 @@ type Memory struct {
 	DefaultHuge    *uint64        `json:"default_hugepage_bytes,omitempty"`
 	Swap           []Swap         `json:"swap,omitempty"` // in use, as /proc/swaps lists them
 	SwapKnown      bool           `json:"swap_known,omitempty"`
-	NUMABalancing  string         `json:"numa_balancing,omitempty"` // /proc/sys/kernel/numa_balancing: "0", "1", "2" (memory tiering)
-	THP            string         `json:"thp,omitempty"`            // always, madvise or never
-	KSM            string         `json:"ksm,omitempty"`            // /sys/kernel/mm/ksm/run: "0" or "1"
+	// /proc/sys/kernel/numa_balancing: "0", "1", "2" (memory tiering)
+	NUMABalancing string `json:"numa_balancing,omitempty"`
+	THP           string `json:"thp,omitempty"` // always, madvise or never
+	KSM           string `json:"ksm,omitempty"` // /sys/kernel/mm/ksm/run: "0" or "1"
 }
 
 // A Swap is a swap area in use.
@@ -177,8 +186,9 @@ type Kernel struct {
 	Release string  `json:"release,omitempty"`
 	Cmdline *string `json:"cmdline,omitempty"` // /proc/cmdline without its newline
 	// Asked lists parameters that matter here, in the order of the command line, with what is in force.
-	Asked   []KernelParameter `json:"asked,omitempty"`
-	Modules []string          `json:"modules,omitempty"` // loaded ones that matter here (vfio, nvidia, mlx5, peer memory, ...), sorted
+	Asked []KernelParameter `json:"asked,omitempty"`
+	// loaded ones that matter here (vfio, nvidia, mlx5, peer memory, ...), sorted
+	Modules []string `json:"modules,omitempty"`
 	// ModulesKnown is set where the list of modules could be read, so that a module not listed is not loaded.
 	ModulesKnown bool `json:"modules_known,omitempty"`
 }
@@ -206,18 +216,19 @@ type Disk struct {
 	NUMANode  *int     `json:"numa_node,omitempty"`
 	SizeBytes *uint64  `json:"size_bytes,omitempty"`
 	Model     string   `json:"model,omitempty"`
-	// Mounts are where its file systems are, through partitions, RAID, LVM and encryption: "/", "/boot", "[SWAP]". A disk with mounts is one
-	// that the host lives on.
+	// Mounts are where its file systems are, through partitions, RAID, LVM and encryption: "/",
+	// "/boot", "[SWAP]". A disk with mounts is one that the host lives on.
 	Mounts []string `json:"mounts,omitempty"`
 }
 
 // A Route is a default route of the main table.
 type Route struct {
-	Family  string   `json:"family"` // "ipv4" or "ipv6"
-	Netdev  string   `json:"netdev"`
-	Gateway string   `json:"gateway,omitempty"`
-	Metric  *int     `json:"metric,omitempty"`
-	PCI     []string `json:"pci,omitempty"` // addresses of the functions behind Netdev, through bridges, bonds and VLANs
+	Family  string `json:"family"` // "ipv4" or "ipv6"
+	Netdev  string `json:"netdev"`
+	Gateway string `json:"gateway,omitempty"`
+	Metric  *int   `json:"metric,omitempty"`
+	// addresses of the functions behind Netdev, through bridges, bonds and VLANs
+	PCI []string `json:"pci,omitempty"`
 }
 
 // A Tenant is a virtual machine that is there already, with what it holds.
@@ -227,15 +238,16 @@ type Tenant struct {
 	State string `json:"state,omitempty"` // libvirt's word: running, shut off
 	VCPUs int    `json:"vcpus,omitempty"`
 	// Pins are the CPUs that each virtual CPU may run on; a CPU not listed floats over Floating.
-	Pins         []Pin          `json:"pins,omitempty"`
-	EmulatorCPUs *CPUSet        `json:"emulator_cpus,omitempty"`
-	IOThreadCPUs *CPUSet        `json:"iothread_cpus,omitempty"` // of all I/O threads that are pinned
-	Floating     *CPUSet        `json:"floating_cpus,omitempty"` // cpuset of <vcpu>; nil: all
-	MemoryBytes  *uint64        `json:"memory_bytes,omitempty"`
-	Hugepages    *uint64        `json:"hugepage_bytes,omitempty"` // page size that backs it; 0 the host's default; nil: none
-	MemoryNodes  *CPUSet        `json:"memory_nodes,omitempty"`   // numatune nodeset
-	MemoryMode   string         `json:"memory_mode,omitempty"`    // numatune mode: strict, preferred, interleave
-	Devices      []TenantDevice `json:"devices,omitempty"`
+	Pins         []Pin   `json:"pins,omitempty"`
+	EmulatorCPUs *CPUSet `json:"emulator_cpus,omitempty"`
+	IOThreadCPUs *CPUSet `json:"iothread_cpus,omitempty"` // of all I/O threads that are pinned
+	Floating     *CPUSet `json:"floating_cpus,omitempty"` // cpuset of <vcpu>; nil: all
+	MemoryBytes  *uint64 `json:"memory_bytes,omitempty"`
+	// page size that backs it; 0 the host's default; nil: none
+	Hugepages   *uint64        `json:"hugepage_bytes,omitempty"`
+	MemoryNodes *CPUSet        `json:"memory_nodes,omitempty"` // numatune nodeset
+	MemoryMode  string         `json:"memory_mode,omitempty"`  // numatune mode: strict, preferred, interleave
+	Devices     []TenantDevice `json:"devices,omitempty"`
 }
 
 // A Pin is where one virtual CPU may run.

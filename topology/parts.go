@@ -1,7 +1,7 @@
 package topology
 
-// Parts names the parts of the model that are filled, in the order of the Host's fields. A source that cannot know a part leaves it empty; so
-// may a machine that has none.
+// Parts names the parts of the model that are filled, in the order of the Host's fields. A source
+// that cannot know a part leaves it empty; so may a machine that has none.
 func (h *Host) Parts() []string {
 	var parts []string
 	add := func(name string, filled bool) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo -m. The zero value is not known. Better
-// classes compare as smaller.
+// A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
+// -m. The zero value is not known. Better classes compare as smaller.
 type PathClass uint8
 
 // The classes, from near to far. Source: the legend that nvidia-smi topo -m prints.
@@ -89,8 +89,8 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParsePathLabel parses a cell of the matrix. "SOC", the name that SYS had before 2017, is taken. The number is that of the NVLinks, 0 for
-// all other classes.
+// ParsePathLabel parses a cell of the matrix. "SOC", the name that SYS had before 2017, is taken.
+// The number is that of the NVLinks, 0 for all other classes.
 func ParsePathLabel(s string) (class PathClass, links int, err error) {
 	switch s {
 	case "X":
@@ -105,7 +105,8 @@ func ParsePathLabel(s string) (class PathClass, links int, err error) {
 	} else if i := slices.Index(pathNames[:], s); i >= int(PathPIX) {
 		return PathClass(i), 0, nil
 	}
-	return PathUnknown, 0, fmt.Errorf("path %q: want X, NV followed by a number of links, PIX, PXB, PHB, NODE or SYS", s)
+	return PathUnknown, 0, fmt.Errorf("path %q: want X, NV followed by a number of links, PIX, PXB, PHB, NODE or SYS",
+		s)
 }
 
 // A Tree answers questions about the PCI tree of a Host. It stays right as long as the Host is not changed.
@@ -154,7 +155,8 @@ func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
 // Between returns the path between two functions as nvidia-smi would class it.
 //
 //   - Functions of one device, or on one bus below a bridge: PIX.
-//   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a switch): PIX. A whole switch counts as two.
+//   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a
+//     switch): PIX. A whole switch counts as two.
 //   - Under one bridge, deeper: PXB.
 //   - On one root bus: PHB.
 //   - On one NUMA node: NODE; on a machine with one node, everything is.
@@ -207,7 +209,8 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	return PathSYS
 }
 
-// bridges counts bridges on a way. A switch is two, the port up and the port down, also where the source shows it as one.
+// bridges counts bridges on a way. A switch is two, the port up and the port down, also where the
+// source shows it as one.
 func bridges(way []*PCIDevice) int {
 	n := len(way)
 	for _, d := range way {
@@ -226,7 +229,8 @@ func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
 	return d
 }
 
-// isCut reports whether the tree is cut off above top, its topmost function: what is between it and the root bus was not read.
+// isCut reports whether the tree is cut off above top, its topmost function: what is between it and
+// the root bus was not read.
 func isCut(top *PCIDevice) bool { return top.Parent != nil || top.ParentUnknown }
 
 // onDifferentNodes reports whether the NUMA nodes of both are known and differ.
@@ -246,7 +250,8 @@ func root(d *PCIDevice, up []*PCIDevice) string {
 	return fmt.Sprintf("pci%04x:%02x", top.Address.Domain, top.Address.Bus)
 }
 
-// RootOf names the root complex that the function stands below, as sysfs does ("pci0000:40"), or returns "" where it is not known.
+// RootOf names the root complex that the function stands below, as sysfs does ("pci0000:40"), or
+// returns "" where it is not known.
 func (t *Tree) RootOf(a PCIAddr) string {
 	d := t.byAddr[a]
 	if d == nil {
@@ -255,7 +260,8 @@ func (t *Tree) RootOf(a PCIAddr) string {
 	return root(d, t.Ancestors(a))
 }
 
-// ToNode returns the path between a function and the memory of a NUMA node: PHB for the node that it is attached to, SYS for any other.
+// ToNode returns the path between a function and the memory of a NUMA node: PHB for the node that
+// it is attached to, SYS for any other.
 func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	d := t.byAddr[a]
 	switch {
@@ -275,7 +281,8 @@ type NodePath struct {
 	Class    PathClass `json:"class"`     // PHB for the node that the device is attached to, SYS for any other
 }
 
-// NodePaths returns the paths from every GPU and NIC, virtual functions left out, to every NUMA node, as far as they are known.
+// NodePaths returns the paths from every GPU and NIC, virtual functions left out, to every NUMA
+// node, as far as they are known.
 func (t *Tree) NodePaths() []NodePath {
 	var out []NodePath
 	add := func(id string, a *PCIAddr, at *int) {
@@ -306,7 +313,8 @@ func (t *Tree) NodePaths() []NodePath {
 	return out
 }
 
-// Path returns the path between two GPUs or NICs by their IDs. What a tool reported comes first; the PCI tree answers the rest.
+// Path returns the path between two GPUs or NICs by their IDs. What a tool reported comes first;
+// the PCI tree answers the rest.
 func (t *Tree) Path(a, b string) Path {
 	p := Path{A: a, B: b}
 	if r, ok := t.reported[[2]string{a, b}]; ok {
@@ -329,8 +337,8 @@ func (t *Tree) Path(a, b string) Path {
 	return p
 }
 
-// Paths returns the paths between all GPUs and NICs that are known, each pair once, GPUs first, in the order of the Host. A virtual function
-// is left out: it is where its physical function is.
+// Paths returns the paths between all GPUs and NICs that are known, each pair once, GPUs first, in
+// the order of the Host. A virtual function is left out: it is where its physical function is.
 func (t *Tree) Paths() []Path {
 	var ids []string
 	for i := range t.host.GPUs {
@@ -352,7 +360,8 @@ func (t *Tree) Paths() []Path {
 	return out
 }
 
-// Nearest returns the paths from one device to others, the nearest first; equal ones keep their order. Unknown paths come last.
+// Nearest returns the paths from one device to others, the nearest first; equal ones keep their
+// order. Unknown paths come last.
 func (t *Tree) Nearest(from string, others []string) []Path {
 	paths := make([]Path, 0, len(others))
 	for _, o := range others {

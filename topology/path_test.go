@@ -11,8 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine makes a Host of lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and "cut" for a function whose parent is not known.
-// It has as many NUMA nodes as are named, at least nodes.
+// machine makes a Host of lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and
+// "cut" for a function whose parent is not known. It has as many NUMA nodes as are named, at least
+// nodes.
 func machine(t testing.TB, nodes int, lines string) *Host {
 	t.Helper()
 	h := new(Host)
@@ -57,8 +58,9 @@ func machine(t testing.TB, nodes int, lines string) *Host {
 	return h
 }
 
-// h20 is a server with eight GPUs and four NICs: on each NUMA node two PCIe switches with a GPU and a NIC each, and two GPUs that stand below
-// root ports of their own. Each pair is on a root bus of its own, as on current processors.
+// h20 is a server with eight GPUs and four NICs: on each NUMA node two PCIe switches with a GPU and
+// a NIC each, and two GPUs that stand below root ports of their own. Each pair is on a root bus of
+// its own, as on current processors.
 func h20(t testing.TB) *Host {
 	var lines strings.Builder
 	for node := range 2 {
@@ -149,24 +151,34 @@ func TestBetween(t *testing.T) {
 		{"two NUMA nodes", "15:00.0", "81:00.0", 2, cascade, PathSYS},
 		{"a NUMA node that is not known", "15:00.0", "90:01.0", 2, cascade, PathUnknown},
 		{"a function that is not there", "15:00.0", "ff:00.0", 2, cascade, PathUnknown},
-		{"a machine with one node needs no nodes of its devices", "01:00.0", "41:00.0", 1, "01:00.0 0302 on pci0000:00\n41:00.0 0200 on pci0000:40", PathNODE},
-		{"a machine whose nodes nobody read", "01:00.0", "41:00.0", 0, "01:00.0 0302 on pci0000:00\n41:00.0 0200 on pci0000:40", PathUnknown},
-		{"without names of root buses, the top buses tell them apart", "01:00.0", "02:00.0", 1, "01:00.0 0302\n02:00.0 0200", PathNODE},
-		{"without names of root buses, one top bus is one root", "01:00.0", "01:02.0", 1, "01:00.0 0302\n01:02.0 0200", PathPHB},
-		{"bridges that are left out may be shared", "01:00.0", "02:00.0", 1, "01:00.0 0302 cut\n02:00.0 0200 cut", PathUnknown},
+		{"a machine with one node needs no nodes of its devices", "01:00.0", "41:00.0", 1,
+			"01:00.0 0302 on pci0000:00\n41:00.0 0200 on pci0000:40", PathNODE},
+		{"a machine whose nodes nobody read", "01:00.0", "41:00.0", 0,
+			"01:00.0 0302 on pci0000:00\n41:00.0 0200 on pci0000:40", PathUnknown},
+		{"without names of root buses, the top buses tell them apart", "01:00.0", "02:00.0", 1,
+			"01:00.0 0302\n02:00.0 0200", PathNODE},
+		{"without names of root buses, one top bus is one root", "01:00.0", "01:02.0", 1, "01:00.0 0302\n01:02.0 0200",
+			PathPHB},
+		{"bridges that are left out may be shared", "01:00.0", "02:00.0", 1, "01:00.0 0302 cut\n02:00.0 0200 cut",
+			PathUnknown},
 		{
 			"a parent that is not listed may be shared further up", "01:00.0", "02:00.0", 1,
 			"01:00.0 0302 below 00:01.0 on pci0000:00\n02:00.0 0200 below 00:02.0 on pci0000:00", PathUnknown,
 		},
-		{"the same parent, though it is not listed", "01:00.0", "01:01.0", 1, "01:00.0 0302 below 00:01.0\n01:01.0 0200 below 00:01.0", PathPIX},
-		{"bridges that are left out cannot be shared between nodes", "01:00.0", "81:00.0", 2, "01:00.0 0302 cut node 0\n81:00.0 0200 cut node 1", PathSYS},
-		{"a source that shows a switch as one", "13:00.0", "14:00.0", 1, "12:00.0 0604 switch on pci0000:10\n13:00.0 0302 below 12:00.0\n14:00.0 0200 below 12:00.0", PathPIX},
+		{"the same parent, though it is not listed", "01:00.0", "01:01.0", 1,
+			"01:00.0 0302 below 00:01.0\n01:01.0 0200 below 00:01.0", PathPIX},
+		{"bridges that are left out cannot be shared between nodes", "01:00.0", "81:00.0", 2,
+			"01:00.0 0302 cut node 0\n81:00.0 0200 cut node 1", PathSYS},
+		{"a source that shows a switch as one", "13:00.0", "14:00.0", 1,
+			"12:00.0 0604 switch on pci0000:10\n13:00.0 0302 below 12:00.0\n14:00.0 0200 below 12:00.0", PathPIX},
 		{
 			"a source that shows switches as one each, below another", "13:00.0", "16:00.0", 1,
-			"11:00.0 0604 switch on pci0000:10\n12:00.0 0604 switch below 11:00.0\n15:00.0 0604 switch below 11:00.0\n13:00.0 0302 below 12:00.0\n16:00.0 0200 below 15:00.0",
+			"11:00.0 0604 switch on pci0000:10\n12:00.0 0604 switch below 11:00.0\n15:00.0 0604 switch below " +
+				"11:00.0\n13:00.0 0302 below 12:00.0\n16:00.0 0200 below 15:00.0",
 			PathPXB,
 		},
-		{"bridges in a circle", "01:00.0", "02:00.0", 1, "01:00.0 0604 below 02:00.0\n02:00.0 0604 below 01:00.0", PathUnknown},
+		{"bridges in a circle", "01:00.0", "02:00.0", 1, "01:00.0 0604 below 02:00.0\n02:00.0 0604 below 01:00.0",
+			PathUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -189,10 +201,12 @@ func TestAncestorsEnd(t *testing.T) {
 		want        []string
 	}{
 		{"a function on a root bus", "01:00.0 0302 on pci0000:01", nil},
-		{"a chain", "01:00.0 0302 below 02:00.0\n02:00.0 0604 below 03:00.0\n03:00.0 0604 on pci0000:03", []string{"0000:02:00.0", "0000:03:00.0"}},
+		{"a chain", "01:00.0 0302 below 02:00.0\n02:00.0 0604 below 03:00.0\n03:00.0 0604 on pci0000:03",
+			[]string{"0000:02:00.0", "0000:03:00.0"}},
 		{"a function below itself", "01:00.0 0302 below 01:00.0", nil},
 		{"a circle through it", "01:00.0 0604 below 02:00.0\n02:00.0 0604 below 01:00.0", []string{"0000:02:00.0"}},
-		{"a circle above it", "01:00.0 0302 below 02:00.0\n02:00.0 0604 below 03:00.0\n03:00.0 0604 below 02:00.0", []string{"0000:02:00.0", "0000:03:00.0"}},
+		{"a circle above it", "01:00.0 0302 below 02:00.0\n02:00.0 0604 below 03:00.0\n03:00.0 0604 below 02:00.0",
+			[]string{"0000:02:00.0", "0000:03:00.0"}},
 		{"a bridge that is not there", "01:00.0 0302 below 02:00.0", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,9 +241,11 @@ func TestAncestorsOfAHostileDump(t *testing.T) {
 
 func TestRootOf(t *testing.T) {
 	t.Parallel()
-	tree := NewTree(machine(t, 1, "01:00.0 0302 below 00:01.0\n00:01.0 0604 on pci0000:00\n40:00.0 0200\n50:00.0 0200 cut\n60:00.0 0200 below 61:00.0"))
+	tree := NewTree(machine(t, 1, "01:00.0 0302 below 00:01.0\n00:01.0 0604 on pci0000:00\n40:00.0 0200\n50:00.0 "+
+		"0200 cut\n60:00.0 0200 below 61:00.0"))
 	for a, want := range map[string]string{
-		"01:00.0": "pci0000:00", "00:01.0": "pci0000:00", "40:00.0": "pci0000:40", "50:00.0": "", "60:00.0": "", "70:00.0": "",
+		"01:00.0": "pci0000:00", "00:01.0": "pci0000:00", "40:00.0": "pci0000:40", "50:00.0": "", "60:00.0": "",
+		"70:00.0": "",
 	} {
 		if got := tree.RootOf(addr(t, a)); got != want {
 			t.Errorf("RootOf(%s) = %q, want %q", a, got, want)
@@ -264,14 +280,17 @@ func TestToNode(t *testing.T) {
 
 func TestReportedPathsComeFirst(t *testing.T) {
 	t.Parallel()
-	h := machine(t, 2, "01:00.0 0302 on pci0000:00 node 0\n81:00.0 0302 on pci0000:80 node 1\n02:00.0 0200 on pci0000:00 node 0")
+	h := machine(t, 2, "01:00.0 0302 on pci0000:00 node 0\n81:00.0 0302 on pci0000:80 node 1\n02:00.0 0200 on "+
+		"pci0000:00 node 0")
 	const gpu0, gpu1, nic = "0000:01:00.0", "0000:81:00.0", "0000:02:00.0"
-	h.Reported = []Path{{A: gpu0, B: gpu1, Class: PathNVLink, Links: 18}, {A: nic, B: gpu0, Class: PathPIX}, {A: "GPU0", B: "NIC0", Class: PathNODE}}
+	h.Reported = []Path{{A: gpu0, B: gpu1, Class: PathNVLink, Links: 18}, {A: nic, B: gpu0, Class: PathPIX},
+		{A: "GPU0", B: "NIC0", Class: PathNODE}}
 	for _, tt := range []struct {
 		name, a, b string
 		want       Path
 	}{
-		{"NVLinks, and the way over PCIe beside them", gpu0, gpu1, Path{A: gpu0, B: gpu1, Class: PathNVLink, Links: 18, PCIe: PathSYS}},
+		{"NVLinks, and the way over PCIe beside them", gpu0, gpu1, Path{A: gpu0, B: gpu1, Class: PathNVLink, Links: 18,
+			PCIe: PathSYS}},
 		{"the other way round", gpu1, gpu0, Path{A: gpu1, B: gpu0, Class: PathNVLink, Links: 18, PCIe: PathSYS}},
 		{"a tool knows better than the tree", gpu0, nic, Path{A: gpu0, B: nic, Class: PathPIX}},
 		{"the tree answers the rest", gpu1, nic, Path{A: gpu1, B: nic, Class: PathSYS}},
@@ -289,7 +308,8 @@ func TestReportedPathsComeFirst(t *testing.T) {
 
 func TestPathsLeaveVirtualFunctionsAndUnknownOnesOut(t *testing.T) {
 	t.Parallel()
-	h := machine(t, 2, "01:00.0 0302 on pci0000:00 node 0\n02:00.0 0200 on pci0000:00 node 0\n02:00.1 0200 on pci0000:00 node 0\n90:00.0 0200 on pci0000:90")
+	h := machine(t, 2, "01:00.0 0302 on pci0000:00 node 0\n02:00.0 0200 on pci0000:00 node 0\n02:00.1 0200 on "+
+		"pci0000:00 node 0\n90:00.0 0200 on pci0000:90")
 	h.PCI[2].PF = new(PCIAddr{Bus: 2})
 	h.Complete()
 	var got []string
@@ -306,13 +326,15 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	h := h20(t)
 	h.Reported = []Path{{A: "0000:13:00.0", B: "0000:53:00.0", Class: PathNVLink, Links: 18}}
-	others := []string{"none", "0000:94:00.0", "0000:54:00.0", "0000:14:00.0", "0000:d4:00.0", "0000:53:00.0", "0000:13:00.0"}
+	others := []string{"none", "0000:94:00.0", "0000:54:00.0", "0000:14:00.0", "0000:d4:00.0", "0000:53:00.0",
+		"0000:13:00.0"}
 	var got []string
 	for _, p := range NewTree(h).Nearest("0000:13:00.0", others) {
 		got = append(got, p.B+" "+p.Label())
 	}
 	want := []string{
-		"0000:13:00.0 X", "0000:53:00.0 NV18", "0000:14:00.0 PIX", "0000:54:00.0 NODE", "0000:94:00.0 SYS", "0000:d4:00.0 SYS", "none ",
+		"0000:13:00.0 X", "0000:53:00.0 NV18", "0000:14:00.0 PIX", "0000:54:00.0 NODE", "0000:94:00.0 SYS",
+		"0000:d4:00.0 SYS", "none ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -382,7 +404,9 @@ func FuzzBetween(f *testing.F) {
 		if back := tree.Between(y, x); back != got {
 			t.Errorf("%v one way, %v the other", got, back)
 		}
-		if up := tree.Ancestors(x); len(up) > maxDepth || slices.ContainsFunc(up, func(d *PCIDevice) bool { return d.Address == x }) {
+		if up := tree.Ancestors(x); len(up) > maxDepth || slices.ContainsFunc(up, func(d *PCIDevice) bool {
+			return d.Address == x
+		}) {
 			t.Errorf("%d ancestors of %v", len(up), x)
 		}
 		h.Complete()
@@ -393,7 +417,8 @@ func TestNodePaths(t *testing.T) {
 	t.Parallel()
 	h := machine(t, 2, "01:00.0 0302 node 0\n02:00.0 0200 node 1")
 	h.GPUs = append(h.GPUs, GPU{Address: &PCIAddr{Bus: 1}}, GPU{Name: "GPU7", NUMANode: new(1)}, GPU{Name: "GPU8"})
-	h.NICs = append(h.NICs, NIC{Address: &PCIAddr{Bus: 2}}, NIC{Address: &PCIAddr{Bus: 2, Function: 1}, PF: &PCIAddr{Bus: 2}, NUMANode: new(1)})
+	h.NICs = append(h.NICs, NIC{Address: &PCIAddr{Bus: 2}}, NIC{Address: &PCIAddr{Bus: 2, Function: 1},
+		PF: &PCIAddr{Bus: 2}, NUMANode: new(1)})
 	want := []NodePath{
 		{"0000:01:00.0", 0, PathPHB}, {"0000:01:00.0", 1, PathSYS},
 		{"GPU7", 0, PathSYS}, {"GPU7", 1, PathPHB},
@@ -440,7 +465,8 @@ func TestPathsReadBackFromTheirJSON(t *testing.T) {
 			t.Errorf("%s read back as %+v, want %+v", data, got, want)
 		}
 	}
-	for _, bad := range []string{`{"a":"x","b":"y","class":"NEAR"}`, `{"a":"x","b":"y","class":"PIX","pcie":"NV"}`, `{"a":1}`, `7`} {
+	for _, bad := range []string{`{"a":"x","b":"y","class":"NEAR"}`, `{"a":"x","b":"y","class":"PIX","pcie":"NV"}`,
+		`{"a":1}`, `7`} {
 		if err := json.Unmarshal([]byte(bad), new(Path)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}

@@ -7,7 +7,8 @@ type PCIDevice struct {
 	Parent *PCIAddr `json:"parent,omitempty"`
 	// Root is the root complex as sysfs names it, "pci0000:40"; empty where it is not known.
 	Root string `json:"root,omitempty"`
-	// ParentUnknown is set where the source leaves out bridges above the function: a nil Parent does not mean that it stands on a root bus.
+	// ParentUnknown is set where the source leaves out bridges above the function: a nil Parent
+	// does not mean that it stands on a root bus.
 	ParentUnknown bool `json:"parent_unknown,omitempty"`
 
 	Class           *ID24  `json:"class,omitempty"` // class, subclass and programming interface: "0x020000"
@@ -22,14 +23,16 @@ type PCIDevice struct {
 	Slot            string `json:"slot,omitempty"`        // physical slot, as the firmware labels it
 
 	NUMANode *int `json:"numa_node,omitempty"`
-	// NUMASource says where NUMANode is from when the device itself does not say: "parent", "local_cpulist", "only node", "driver".
+	// NUMASource says where NUMANode is from when the device itself does not say: "parent",
+	// "local_cpulist", "only node", "driver".
 	NUMASource string  `json:"numa_source,omitempty"`
 	LocalCPUs  *CPUSet `json:"local_cpus,omitempty"`
 
-	IOMMUGroup *int     `json:"iommu_group,omitempty"`
-	Driver     string   `json:"driver,omitempty"`
-	Override   string   `json:"driver_override,omitempty"`   // driver_override, when one is set
-	Candidates []string `json:"driver_candidates,omitempty"` // modules whose aliases match, and vfio-pci where it is loaded; sorted
+	IOMMUGroup *int   `json:"iommu_group,omitempty"`
+	Driver     string `json:"driver,omitempty"`
+	Override   string `json:"driver_override,omitempty"` // driver_override, when one is set
+	// modules whose aliases match, and vfio-pci where it is loaded; sorted
+	Candidates []string `json:"driver_candidates,omitempty"`
 	// DriverKnown is set where the driver could have been read, so that an empty Driver means that none is bound.
 	DriverKnown bool `json:"driver_known,omitempty"`
 
@@ -39,13 +42,14 @@ type PCIDevice struct {
 	PF    *PCIAddr `json:"pf,omitempty"` // of a virtual function: its physical function
 
 	ResetMethods []string `json:"reset_methods,omitempty"` // reset_method, in the order in which they are tried
-	ResetKnown   bool     `json:"reset_known,omitempty"`   // reset_method could be read: no methods means that it cannot be reset
-	ACS          *ACS     `json:"acs,omitempty"`
-	ATS          *bool    `json:"ats,omitempty"`         // address translation service enabled
-	PowerState   string   `json:"power_state,omitempty"` // D0, D3hot, D3cold
-	D3Cold       *bool    `json:"d3cold_allowed,omitempty"`
-	BootVGA      *bool    `json:"boot_vga,omitempty"`
-	Enabled      *bool    `json:"enabled,omitempty"`
+	// reset_method could be read: no methods means that it cannot be reset
+	ResetKnown bool   `json:"reset_known,omitempty"`
+	ACS        *ACS   `json:"acs,omitempty"`
+	ATS        *bool  `json:"ats,omitempty"`         // address translation service enabled
+	PowerState string `json:"power_state,omitempty"` // D0, D3hot, D3cold
+	D3Cold     *bool  `json:"d3cold_allowed,omitempty"`
+	BootVGA    *bool  `json:"boot_vga,omitempty"`
+	Enabled    *bool  `json:"enabled,omitempty"`
 	// Dead is set where the function answers every read with ones: it hangs, or has fallen off the bus.
 	Dead bool `json:"dead,omitempty"`
 
@@ -58,11 +62,13 @@ type Bridge struct {
 	// The buses behind the bridge, first and last. 0, which is never behind a bridge, stands for not known.
 	Secondary   uint8 `json:"secondary_bus,omitempty"`
 	Subordinate uint8 `json:"subordinate_bus,omitempty"`
-	// Port is "root port", "upstream port", "downstream port", "pci bridge" or PortSwitch; empty where the capabilities could not be read.
+	// Port is "root port", "upstream port", "downstream port", "pci bridge" or PortSwitch; empty
+	// where the capabilities could not be read.
 	Port string `json:"port,omitempty"`
 }
 
-// PortSwitch is the port of a bridge that stands for a whole switch, in sources that do not show the ports of switches (NCCL).
+// PortSwitch is the port of a bridge that stands for a whole switch, in sources that do not show
+// the ports of switches (NCCL).
 const PortSwitch = "switch"
 
 // A Link is a PCI Express link: of a device upwards to its port, of a port downwards.
@@ -115,12 +121,14 @@ type ACS struct {
 	RequestRedirect  bool `json:"request_redirect"`    // peer-to-peer requests are sent up to the root complex
 	CompletionRedir  bool `json:"completion_redirect"` //
 	UpstreamForward  bool `json:"upstream_forward"`    //
-	DirectTranslated bool `json:"direct_translated"`   // translated requests go directly: with ATS, peers reach each other
+	// translated requests go directly: with ATS, peers reach each other
+	DirectTranslated bool `json:"direct_translated"`
 }
 
 // IOMMU is the translation between devices and memory.
 type IOMMU struct {
-	// Enabled is true when the kernel made groups or lists an IOMMU, false when it could have been seen and there is none.
+	// Enabled is true when the kernel made groups or lists an IOMMU, false when it could have been
+	// seen and there is none.
 	Enabled *bool        `json:"enabled,omitempty"`
 	Units   []string     `json:"units,omitempty"`  // /sys/class/iommu: dmar0, ivhd0, smmu3...
 	Groups  []IOMMUGroup `json:"groups,omitempty"` // by ID
@@ -128,8 +136,9 @@ type IOMMU struct {
 
 // An IOMMUGroup is what the IOMMU cannot tell apart: it goes to one owner whole.
 type IOMMUGroup struct {
-	ID       int       `json:"id"`
-	Type     string    `json:"type,omitempty"`     // DMA, DMA-FQ, identity, ...
-	Devices  []PCIAddr `json:"devices"`            // by address
-	Reserved []string  `json:"reserved,omitempty"` // lines of reserved_regions of type "direct": 1:1 mappings that the firmware asked for
+	ID      int       `json:"id"`
+	Type    string    `json:"type,omitempty"` // DMA, DMA-FQ, identity, ...
+	Devices []PCIAddr `json:"devices"`        // by address
+	// lines of reserved_regions of type "direct": 1:1 mappings that the firmware asked for
+	Reserved []string `json:"reserved,omitempty"`
 }

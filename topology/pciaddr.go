@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// A PCIAddr is the address of a PCI function: domain:bus:device.function. It is small, comparable and prints what it parses. The zero
-// value is 0000:00:00.0, a real address; where an address may be missing, a pointer says so.
+// A PCIAddr is the address of a PCI function: domain:bus:device.function. It is small, comparable
+// and prints what it parses. The zero value is 0000:00:00.0, a real address; where an address may
+// be missing, a pointer says so.
 type PCIAddr struct {
 	Domain   uint32 // up to 32 bits: Intel VMD and Hyper-V use domains above 0xffff
 	Bus      uint8
@@ -23,11 +24,12 @@ type PCIAddrError struct {
 }
 
 func (e *PCIAddrError) Error() string {
-	return fmt.Sprintf("PCI address %q: %s; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1", e.In, e.Why)
+	return fmt.Sprintf("PCI address %q: %s; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1", e.In,
+		e.Why)
 }
 
-// ParsePCIAddr parses "0000:3b:00.1", or "3b:00.1" for domain 0. NVIDIA's tools write domains of eight digits and upper case
-// ("00000000:3B:00.0"): both are taken.
+// ParsePCIAddr parses "0000:3b:00.1", or "3b:00.1" for domain 0. NVIDIA's tools write domains of
+// eight digits and upper case ("00000000:3B:00.0"): both are taken.
 func ParsePCIAddr(s string) (PCIAddr, error) {
 	fail := func(why string) (PCIAddr, error) { return PCIAddr{}, &PCIAddrError{In: s, Why: why} }
 	var a PCIAddr

@@ -27,10 +27,13 @@ func TestParsePCIAddr(t *testing.T) {
 		text     string // of String
 	}{
 		{"as sysfs writes it", "0000:3b:00.1", PCIAddr{Bus: 0x3b, Function: 1}, "0000:3b:00.1"},
-		{"without its domain, as lspci writes it", "3b:1f.7", PCIAddr{Bus: 0x3b, Device: 31, Function: 7}, "0000:3b:1f.7"},
+		{"without its domain, as lspci writes it", "3b:1f.7", PCIAddr{Bus: 0x3b, Device: 31, Function: 7},
+			"0000:3b:1f.7"},
 		{"as NVIDIA's tools write it", "00000000:3B:00.0", PCIAddr{Bus: 0x3b}, "0000:3b:00.0"},
-		{"a domain of five digits, behind Intel's VMD", "10000:e1:00.0", PCIAddr{Domain: 0x10000, Bus: 0xe1}, "10000:e1:00.0"},
-		{"the largest", "ffffffff:ff:1f.7", PCIAddr{Domain: 0xffffffff, Bus: 0xff, Device: 31, Function: 7}, "ffffffff:ff:1f.7"},
+		{"a domain of five digits, behind Intel's VMD", "10000:e1:00.0", PCIAddr{Domain: 0x10000, Bus: 0xe1},
+			"10000:e1:00.0"},
+		{"the largest", "ffffffff:ff:1f.7", PCIAddr{Domain: 0xffffffff, Bus: 0xff, Device: 31, Function: 7},
+			"ffffffff:ff:1f.7"},
 		{"a domain of Power", "0035:04:00.0", PCIAddr{Domain: 0x35, Bus: 4}, "0035:04:00.0"},
 		{"the zero value", "0000:00:00.0", PCIAddr{}, "0000:00:00.0"},
 	} {
@@ -87,7 +90,8 @@ func TestParsePCIAddrErrors(t *testing.T) {
 
 func TestPCIAddrOrder(t *testing.T) {
 	t.Parallel()
-	sorted := []PCIAddr{{}, {Function: 1}, {Device: 1}, {Bus: 1}, {Bus: 1, Device: 2, Function: 3}, {Domain: 1}, {Domain: 0x10000}}
+	sorted := []PCIAddr{{}, {Function: 1}, {Device: 1}, {Bus: 1}, {Bus: 1, Device: 2, Function: 3}, {Domain: 1},
+		{Domain: 0x10000}}
 	for i, a := range sorted {
 		for j, b := range sorted {
 			want := 0
@@ -150,7 +154,8 @@ func TestPCINumbersInJSON(t *testing.T) {
 	if diff := cmp.Diff(in, out); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for _, bad := range []string{`{"address":"41"}`, `{"class":"0x1020000"}`, `{"vendor":"mellanox"}`, `{"revision":"0x100"}`} {
+	for _, bad := range []string{`{"address":"41"}`, `{"class":"0x1020000"}`, `{"vendor":"mellanox"}`,
+		`{"revision":"0x100"}`} {
 		if err := json.Unmarshal([]byte(bad), &out); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
@@ -164,7 +169,8 @@ func TestParseIDs(t *testing.T) {
 			t.Errorf("ParseID16(%q) = %v, %v, want %v", in, got, err, want)
 		}
 	}
-	for in, want := range map[string]ID24{"0x020000": 0x020000, "020000": 0x020000, "0200": 0x020000, "0x0200": 0x020000, "0X0302": 0x030200, "10802": 0x010802} {
+	for in, want := range map[string]ID24{"0x020000": 0x020000, "020000": 0x020000, "0200": 0x020000,
+		"0x0200": 0x020000, "0X0302": 0x030200, "10802": 0x010802} {
 		if got, err := ParseID24(in); err != nil || got != want {
 			t.Errorf("ParseID24(%q) = %v, %v, want %v", in, got, err, want)
 		}
@@ -180,7 +186,8 @@ func TestParseIDs(t *testing.T) {
 }
 
 func FuzzParsePCIAddr(f *testing.F) {
-	for _, s := range []string{"0000:3b:00.1", "3b:00.1", "00000000:3B:00.0", "10000:e1:00.0", "", ":::.", "ffffffff:ff:1f.7", "0000:00:00.08"} {
+	for _, s := range []string{"0000:3b:00.1", "3b:00.1", "00000000:3B:00.0", "10000:e1:00.0", "", ":::.",
+		"ffffffff:ff:1f.7", "0000:00:00.08"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

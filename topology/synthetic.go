@@ -30,25 +30,27 @@ func (e *SyntheticError) Error() string {
 	return fmt.Sprintf("machine %q: at byte %d: %s", e.In, e.Offset, e.Why)
 }
 
-// Synthetic returns the machine that a line describes, in the language of lstopo -i: levels from the outside in, each with how many are in one
-// of the level above.
+// Synthetic returns the machine that a line describes, in the language of lstopo -i: levels from
+// the outside in, each with how many are in one of the level above.
 //
 //	pack:2 numa:2 l3:4 core:4 pu:2
 //	numa:2(memory=64GiB) pack:1 core:8 pu:2(indexes=core:numa)
 //	pack:2 [numa(memory=64GiB)] [numa(memory=16GiB)] core:8 pu:2
 //
-// Levels are pack (package, socket), die, numa (node, numanode), group, l1 to l5 (also l1d, l1i, and with "cache" behind), core and pu, in
-// upper or lower case. The last is pu, whatever it is called or not. Numbers alone are levels of the types that hwloc would take. [numa] adds a
-// node to each object of the level before it, or to the machine: the first one near CPUs has them, others are memory alone. Without any node
-// the machine is one.
+// Levels are pack (package, socket), die, numa (node, numanode), group, l1 to l5 (also l1d, l1i,
+// and with "cache" behind), core and pu, in upper or lower case. The last is pu, whatever it is
+// called or not. Numbers alone are levels of the types that hwloc would take. [numa] adds a node to
+// each object of the level before it, or to the machine: the first one near CPUs has them, others
+// are memory alone. Without any node the machine is one.
 //
-// Attributes stand in parentheses: memory of a node and size of a cache, in bytes or with kB, MB, GB, TB (powers of 1000, as hwloc since 2.8
-// takes them), KiB, MiB, GiB, TiB; indexes as the operating system numbers the objects of the level: "0,2,1,3", "2*4:1*2" (loops of step and
-// count, the fastest first) or "core:pack" (the same by levels: first over the cores of a package, then over the packages). Without indexes
-// objects are numbered as they come.
+// Attributes stand in parentheses: memory of a node and size of a cache, in bytes or with kB, MB,
+// GB, TB (powers of 1000, as hwloc since 2.8 takes them), KiB, MiB, GiB, TiB; indexes as the
+// operating system numbers the objects of the level: "0,2,1,3", "2*4:1*2" (loops of step and count,
+// the fastest first) or "core:pack" (the same by levels: first over the cores of a package, then
+// over the packages). Without indexes objects are numbered as they come.
 //
-// What is not stated is not known: memory and sizes are absent. Distances are 10 and 20. A description without cores makes a machine
-// without. An error is of type *SyntheticError.
+// What is not stated is not known: memory and sizes are absent. Distances are 10 and 20. A
+// description without cores makes a machine without. An error is of type *SyntheticError.
 func Synthetic(desc string) (*Host, error) {
 	p := synthParser{in: desc}
 	levels, err := p.parse()
@@ -126,7 +128,8 @@ func (s *synthetic) cpus(l *synthLevel, place int) CPUSet {
 	return CPUs(s.pus().os[place*each : (place+1)*each]...)
 }
 
-// above returns the number of the object of level upper that the object at a place of level lower is in; nil where there is no such level.
+// above returns the number of the object of level upper that the object at a place of level lower
+// is in; nil where there is no such level.
 func above(upper, lower *synthLevel, place int) *int {
 	if upper == nil {
 		return nil
@@ -159,7 +162,8 @@ func (s *synthetic) addCPUs() {
 	if cores != nil {
 		for i := range cores.width {
 			h.Cores = append(h.Cores, Core{
-				OSID: new(cores.os[i]), Package: above(packages, cores, i), Die: above(dies, cores, i), CPUs: s.cpus(cores, i),
+				OSID: new(cores.os[i]), Package: above(packages, cores, i), Die: above(dies, cores, i),
+				CPUs: s.cpus(cores, i),
 			})
 		}
 	}
@@ -224,7 +228,8 @@ func (s *synthetic) attach(level, place int, add func(*synthLevel, int, *uint64)
 	}
 }
 
-// ownCPUs leaves each CPU to one node, as a kernel does: to the one with the fewest, then to the one with the lowest number.
+// ownCPUs leaves each CPU to one node, as a kernel does: to the one with the fewest, then to the
+// one with the lowest number.
 func ownCPUs(nodes []NUMANode) {
 	order := make([]*NUMANode, len(nodes))
 	for i := range nodes {

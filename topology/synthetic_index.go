@@ -86,13 +86,15 @@ func (x synthIndexes) unique(in string, numbers []int) error {
 	return nil
 }
 
-// loop parses "2*8", a step and a count, or the type of a level: a loop over its objects within the next level out that the indexes name.
+// loop parses "2*8", a step and a count, or the type of a level: a loop over its objects within the
+// next level out that the indexes name.
 func (x synthIndexes) loop(in, part string, total int, levels []synthLevel) (synthLoop, error) {
 	if step, count, ok := strings.Cut(part, "*"); ok {
 		s, ok1 := number(step)
 		c, ok2 := number(count)
 		if !ok1 || !ok2 || s == 0 || c == 0 || s > total || c > total {
-			return synthLoop{}, syntheticError(in, x.at, "loop %q is not step*count, each from 1 to %d", clipped(part), total)
+			return synthLoop{}, syntheticError(in, x.at, "loop %q is not step*count, each from 1 to %d", clipped(part),
+				total)
 		}
 		return synthLoop{s, c}, nil
 	}
@@ -116,7 +118,8 @@ func (x synthIndexes) loop(in, part string, total int, levels []synthLevel) (syn
 		}
 	}
 	if total%levels[own].width != 0 {
-		return synthLoop{}, syntheticError(in, x.at, "%d objects do not divide over %d of level %s", total, levels[own].width, levels[own].kind)
+		return synthLoop{}, syntheticError(in, x.at, "%d objects do not divide over %d of level %s", total,
+			levels[own].width, levels[own].kind)
 	}
 	return synthLoop{total / levels[own].width, levels[own].width / levels[outer].width}, nil
 }

@@ -15,7 +15,8 @@ var syntheticKinds = map[string]string{
 	"group": "group",
 	"core":  "core",
 	"pu":    "pu",
-	"l1":    "l1", "l1d": "l1", "l1i": "l1i", "l2": "l2", "l2i": "l2i", "l3": "l3", "l3i": "l3i", "l4": "l4", "l5": "l5",
+	"l1":    "l1", "l1d": "l1", "l1i": "l1i", "l2": "l2", "l2i": "l2i", "l3": "l3", "l3i": "l3i", "l4": "l4",
+	"l5": "l5",
 }
 
 // syntheticKind returns the type that a name stands for.
@@ -155,16 +156,19 @@ func (p *synthParser) attributes(kind string) (size *uint64, indexes synthIndexe
 			if value == "" {
 				return nil, indexes, p.fail(at, "no indexes")
 			}
-		case name == "memory" && kind == "numa", name == "size" && isCache, name == "memorysidecachesize" && kind == "numa":
+		case name == "memory" && kind == "numa", name == "size" && isCache, name == "memorysidecachesize" &&
+			kind == "numa":
 			v, ok := syntheticSize(value)
 			if !ok {
-				return nil, indexes, p.fail(at, "%q is not a size; want bytes, or a number with kB, MB, GB, TB, KiB, MiB, GiB or TiB", clipped(value))
+				return nil, indexes, p.fail(at, "%q is not a size; want bytes, or a number with kB, MB, GB, TB, KiB, "+
+					"MiB, GiB or TiB", clipped(value))
 			}
 			if name != "memorysidecachesize" {
 				size = &v
 			}
 		default:
-			return nil, indexes, p.fail(p.at-len(word), "%q: want indexes=, of NUMA nodes memory=, of caches size=", clipped(word))
+			return nil, indexes, p.fail(p.at-len(word), "%q: want indexes=, of NUMA nodes memory=, of caches size=",
+				clipped(word))
 		}
 	}
 	return size, indexes, nil
@@ -191,9 +195,10 @@ func syntheticSize(s string) (uint64, bool) {
 	return lo, err == nil && hi == 0
 }
 
-// kinds gives levels that have none a type: all but the last, or none of them, may lack it. hwloc wants, with one level, a NUMA node (unless
-// nodes are attached), with two also a package, then a core, up to four caches (L2, L1, L3 and an instruction cache, in that order), and groups for
-// the rest; and puts them as groups, package, node, caches, core.
+// kinds gives levels that have none a type: all but the last, or none of them, may lack it. hwloc
+// wants, with one level, a NUMA node (unless nodes are attached), with two also a package, then a
+// core, up to four caches (L2, L1, L3 and an instruction cache, in that order), and groups for the
+// rest; and puts them as groups, package, node, caches, core.
 func (p *synthParser) kinds(levels []synthLevel) error {
 	if len(levels) == 1 {
 		return p.fail(0, "no level in it; want for example %q", "pack:2 core:4 pu:2")
@@ -240,7 +245,8 @@ func (p *synthParser) kinds(levels []synthLevel) error {
 	if node {
 		kinds = append(kinds, "numa")
 	}
-	kinds = append(kinds, [][]string{nil, {"l2"}, {"l2", "l1"}, {"l3", "l2", "l1"}, {"l3", "l2", "l1", "l1i"}}[caches]...)
+	kinds = append(kinds, [][]string{nil, {"l2"}, {"l2", "l1"}, {"l3", "l2", "l1"},
+		{"l3", "l2", "l1", "l1i"}}[caches]...)
 	if core {
 		kinds = append(kinds, "core")
 	}

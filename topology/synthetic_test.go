@@ -99,7 +99,8 @@ func TestSyntheticFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantProvenance := Provenance{Kind: SourceSynthetic, Name: desc, Filled: []string{"numa_nodes", "numa_memory", "numa_distances", "cores", "cpus", "memory"}}
+	wantProvenance := Provenance{Kind: SourceSynthetic, Name: desc, Filled: []string{"numa_nodes", "numa_memory",
+		"numa_distances", "cores", "cpus", "memory"}}
 	if diff := cmp.Diff(wantProvenance, h.Provenance); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -125,19 +126,20 @@ func TestSyntheticFacts(t *testing.T) {
 func TestSyntheticErrors(t *testing.T) {
 	t.Parallel()
 	for desc, want := range map[string]string{
-		"":                                      `machine "": at byte 0: no level in it; want for example "pack:2 core:4 pu:2"`,
-		"[numa]":                                `machine "[numa]": at byte 0: no level in it; want for example "pack:2 core:4 pu:2"`,
-		"pack:2 core:2":                         `machine "pack:2 core:2": at byte 7: the last level is core; want pu`,
-		"pack:2 cpu:2":                          `machine "pack:2 cpu:2": at byte 7: unknown type "cpu"; want pack, die, numa, group, l1 to l5, core or pu`,
-		"machine:2 pu:1":                        `machine "machine:2 pu:1": at byte 0: unknown type "machine"; want pack, die, numa, group, l1 to l5, core or pu`,
-		"pack:0 pu:1":                           `machine "pack:0 pu:1": at byte 5: "0" is not a number of objects from 1`,
-		"pack pu:1":                             `machine "pack pu:1": at byte 0: "pack" is not a number of objects from 1`,
-		"pack:-1 pu:1":                          `machine "pack:-1 pu:1": at byte 5: "-1" is not a number of objects from 1`,
-		"pack:2 pu:":                            `machine "pack:2 pu:": at byte 10: "" is not a number of objects from 1`,
-		"pack:100 core:100 pu:1":                `machine "pack:100 core:100 pu:1": at byte 9: 10000 objects; at most 8192 are made`,
-		"numa:1025 pu:1":                        `machine "numa:1025 pu:1": at byte 0: 1025 NUMA nodes; at most 1024 are made`,
-		"pack:1000 [numa] [numa] pu:1":          `machine "pack:1000 [numa] [numa] pu:1": at byte 0: 2000 NUMA nodes; at most 1024 are made`,
-		strings.Repeat("group:1 ", 40):          `machine "` + strings.Repeat("group:1 ", 10) + `...": at byte 256: more than 32 levels`,
+		"":                             `machine "": at byte 0: no level in it; want for example "pack:2 core:4 pu:2"`,
+		"[numa]":                       `machine "[numa]": at byte 0: no level in it; want for example "pack:2 core:4 pu:2"`,
+		"pack:2 core:2":                `machine "pack:2 core:2": at byte 7: the last level is core; want pu`,
+		"pack:2 cpu:2":                 `machine "pack:2 cpu:2": at byte 7: unknown type "cpu"; want pack, die, numa, group, l1 to l5, core or pu`,
+		"machine:2 pu:1":               `machine "machine:2 pu:1": at byte 0: unknown type "machine"; want pack, die, numa, group, l1 to l5, core or pu`,
+		"pack:0 pu:1":                  `machine "pack:0 pu:1": at byte 5: "0" is not a number of objects from 1`,
+		"pack pu:1":                    `machine "pack pu:1": at byte 0: "pack" is not a number of objects from 1`,
+		"pack:-1 pu:1":                 `machine "pack:-1 pu:1": at byte 5: "-1" is not a number of objects from 1`,
+		"pack:2 pu:":                   `machine "pack:2 pu:": at byte 10: "" is not a number of objects from 1`,
+		"pack:100 core:100 pu:1":       `machine "pack:100 core:100 pu:1": at byte 9: 10000 objects; at most 8192 are made`,
+		"numa:1025 pu:1":               `machine "numa:1025 pu:1": at byte 0: 1025 NUMA nodes; at most 1024 are made`,
+		"pack:1000 [numa] [numa] pu:1": `machine "pack:1000 [numa] [numa] pu:1": at byte 0: 2000 NUMA nodes; at most 1024 are made`,
+		strings.Repeat("group:1 ", 40): `machine "` + strings.Repeat("group:1 ", 10) +
+			`...": at byte 256: more than 32 levels`,
 		"pack:2 4 pu:1":                         `machine "pack:2 4 pu:1": at byte 7: a level without a type among levels with one`,
 		"pack:2 pack:2 pu:1":                    `machine "pack:2 pack:2 pu:1": at byte 7: a second level of pack`,
 		"pu:2 pu:2":                             `machine "pu:2 pu:2": at byte 5: a second level of pu`,
@@ -190,14 +192,17 @@ func TestSyntheticPartitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		level := func(name string) int { return rapid.IntRange(1, 3).Draw(t, name) }
 		packs, nodes, caches, cores, threads := level("pack"), level("numa"), level("l3"), level("core"), level("pu")
-		order := rapid.SampledFrom([]string{"", "(indexes=core:pack)", "(indexes=pack:numa:core)", "(indexes=l3)"}).Draw(t, "order")
+		order := rapid.SampledFrom([]string{"", "(indexes=core:pack)", "(indexes=pack:numa:core)", "(indexes=l3)"}).
+			Draw(t, "order")
 		desc := fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d%s", packs, nodes, caches, cores, threads, order)
 		h, err := Synthetic(desc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(h.Packages) != packs || len(h.NUMANodes) != packs*nodes || len(h.L3) != packs*nodes*caches || len(h.Cores) != packs*nodes*caches*cores {
-			t.Fatalf("%s: %d packages, %d nodes, %d caches, %d cores", desc, len(h.Packages), len(h.NUMANodes), len(h.L3), len(h.Cores))
+		if len(h.Packages) != packs || len(h.NUMANodes) != packs*nodes || len(h.L3) != packs*nodes*caches ||
+			len(h.Cores) != packs*nodes*caches*cores {
+			t.Fatalf("%s: %d packages, %d nodes, %d caches, %d cores", desc, len(h.Packages), len(h.NUMANodes),
+				len(h.L3), len(h.Cores))
 		}
 		all := CPURange(0, packs*nodes*caches*cores*threads-1)
 		var inCores, inNodes CPUSet
@@ -210,14 +215,16 @@ func TestSyntheticPartitions(t *testing.T) {
 		for _, c := range h.Cores {
 			node := slices.IndexFunc(h.NUMANodes, func(n NUMANode) bool { return n.ID == *c.NUMANode })
 			pack := slices.IndexFunc(h.Packages, func(p Package) bool { return p.ID == *c.Package })
-			if c.CPUs.Len() != threads || c.CPUs.Overlaps(inCores) || !c.CPUs.IsSubsetOf(h.NUMANodes[node].CPUs) || !c.CPUs.IsSubsetOf(h.Packages[pack].CPUs) ||
+			if c.CPUs.Len() != threads || c.CPUs.Overlaps(inCores) || !c.CPUs.IsSubsetOf(h.NUMANodes[node].CPUs) ||
+				!c.CPUs.IsSubsetOf(h.Packages[pack].CPUs) ||
 				!c.CPUs.IsSubsetOf(h.L3[*c.L3].CPUs) {
 				t.Fatalf("%s: core %+v", desc, c)
 			}
 			inCores = inCores.Union(c.CPUs)
 		}
 		if !inCores.Equal(all) || !inNodes.Equal(all) || !h.CPUs.Online.Equal(all) {
-			t.Fatalf("%s: CPUs %s in cores, %s in nodes, %s online, want %s", desc, inCores, inNodes, h.CPUs.Online, all)
+			t.Fatalf("%s: CPUs %s in cores, %s in nodes, %s online, want %s", desc, inCores, inNodes, h.CPUs.Online,
+				all)
 		}
 	})
 }
@@ -225,7 +232,8 @@ func TestSyntheticPartitions(t *testing.T) {
 // FuzzSynthetic holds that a line makes a machine whose CPUs are its nodes', or an error with its place.
 func FuzzSynthetic(f *testing.F) {
 	for _, seed := range []string{
-		"pack:2 numa:2 l3:4 core:4 pu:2", "numa:2(memory=64GiB indexes=8,0) pack:1 core:8 pu:2(indexes=core:numa)", "[numa] pack:2 [numa] [numa(memory=1)] core:4 1",
+		"pack:2 numa:2 l3:4 core:4 pu:2", "numa:2(memory=64GiB indexes=8,0) pack:1 core:8 pu:2(indexes=core:numa)",
+		"[numa] pack:2 [numa] [numa(memory=1)] core:4 1",
 		"2 3 4", "pu:4(indexes=2*2:1*2)", "l3cache:2(size=8MB) core:2 pu:2", "(", "[", "numa:", "pu:2(indexes=",
 	} {
 		f.Add(seed)

@@ -26,18 +26,22 @@ const (
 // maxPlanFile bounds what is read of a file to see whether it is a plan, in bytes.
 const maxPlanFile = 256 << 20
 
-// withSums adds the file with the checksums of the others, in the form of sha256sum, which passes over lines that begin with #.
+// withSums adds the file with the checksums of the others, in the form of sha256sum, which passes
+// over lines that begin with #.
 func withSums(files []render.Artifact, made string) []render.Artifact {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n# sha256sum -c %s says what has been changed since.\n", strings.Join(strings.Fields(made), " "), sumsFile)
+	fmt.Fprintf(&b, "# %s\n# sha256sum -c %s says what has been changed since.\n", strings.Join(strings.Fields(made),
+		" "), sumsFile)
 	for _, f := range files {
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(f.Data), f.Path)
 	}
 	return append(files[:len(files):len(files)], render.Artifact{Path: sumsFile, Mode: 0o644, Data: b.Bytes()})
 }
 
-// writeArtifacts makes dir a directory with these files and nothing else. They are written beside it and put in its place in one step, so that it holds
-// the earlier plan or this one, whole, whatever comes between. What is there is replaced only if it is an earlier plan that nobody has touched.
+// writeArtifacts makes dir a directory with these files and nothing else. They are written beside
+// it and put in its place in one step, so that it holds the earlier plan or this one, whole,
+// whatever comes between. What is there is replaced only if it is an earlier plan that nobody has
+// touched.
 //
 // Nothing is forced out to the disk: after a power failure the same command writes the same bytes again.
 func writeArtifacts(dir string, files []render.Artifact) (err error) {
@@ -96,7 +100,8 @@ func destination(path string) (string, error) {
 		return "", err
 	}
 	if inside, err := filepath.Rel(dir, here); err == nil && filepath.IsLocal(inside) {
-		return "", fmt.Errorf("%s is the current directory, or holds it, and cannot be replaced: name a directory in it", path)
+		return "", fmt.Errorf("%s is the current directory, or holds it, and cannot be replaced: name a "+
+			"directory in it", path)
 	}
 	return dir, nil
 }
@@ -119,8 +124,10 @@ func writeBelow(dir string, files []render.Artifact) error {
 	return nil
 }
 
-// putInPlace makes fresh the directory dir. What was dir is then where fresh was, or gone. The two change places by swap, which is a parameter so that tests can be
-// on a file system that cannot do it (NFS, and what knows no flags of renameat2): there dir is missing for a moment, and is never lost.
+// putInPlace makes fresh the directory dir. What was dir is then where fresh was, or gone. The two
+// change places by swap, which is a parameter so that tests can be on a file system that cannot do
+// it (NFS, and what knows no flags of renameat2): there dir is missing for a moment, and is never
+// lost.
 func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	err := swap(fresh, dir)
 	switch {
@@ -151,8 +158,9 @@ func exchange(a, b string) error {
 	return nil
 }
 
-// replaceable returns what is at dir now, nil where there is nothing, and an error where it is anything but an empty directory or an earlier plan as it was
-// written: what somebody has put there or changed by hand is not for this program to delete.
+// replaceable returns what is at dir now, nil where there is nothing, and an error where it is
+// anything but an empty directory or an earlier plan as it was written: what somebody has put there
+// or changed by hand is not for this program to delete.
 func replaceable(dir string) (fs.FileInfo, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -182,14 +190,16 @@ func replaceable(dir string) (fs.FileInfo, error) {
 		}
 		sum, ours := sums[filepath.ToSlash(name)]
 		if !ours || !e.Type().IsRegular() {
-			return fmt.Errorf("%s: %q is not of the plan that was written there: move it away, or name a new directory", dir, name)
+			return fmt.Errorf("%s: %q is not of the plan that was written there: move it away, or name a new directory",
+				dir, name)
 		}
 		data, err := readLimited(path, maxPlanFile)
 		if err != nil {
 			return err
 		}
 		if fmt.Sprintf("%x", sha256.Sum256(data)) != sum {
-			return fmt.Errorf("%s: %q has been changed since it was written: move it away, or name a new directory", dir, name)
+			return fmt.Errorf("%s: %q has been changed since it was written: move it away, or name a new directory",
+				dir, name)
 		}
 		return nil
 	})

@@ -22,7 +22,8 @@ import (
 func planFiles(word string) []render.Artifact {
 	return withSums([]render.Artifact{
 		{Path: "README.md", Mode: 0o644, Data: []byte("# " + word + "\n")},
-		{Path: planFile, Mode: 0o644, Data: fmt.Appendf(nil, "{\"schema\": \"rackless/plan/v1\", \"lab\": %q}\n", word)},
+		{Path: planFile, Mode: 0o644, Data: fmt.Appendf(nil, "{\"schema\": \"rackless/plan/v1\", \"lab\": %q}\n",
+			word)},
 		{Path: "kernel/grub.sh", Mode: 0o755, Data: []byte("#!/bin/sh\n# " + word + "\n")},
 		{Path: "guests/vm00/network", Mode: 0o600, Data: []byte(word + "\n")},
 	}, "rackless: plan of lab "+word)
@@ -84,8 +85,10 @@ func TestArtefactsAreWrittenWithTheirModesAndNothingIsLeftBeside(t *testing.T) {
 		if got := word(t, dir); got != w {
 			t.Errorf("the plan is %q, want %q", got, w)
 		}
-		want := []string{"0755 new parent/", "0755 new parent/plan/", "0644 new parent/plan/README.md", "0644 new parent/plan/SHA256SUMS",
-			"0755 new parent/plan/guests/", "0755 new parent/plan/guests/vm00/", "0600 new parent/plan/guests/vm00/network",
+		want := []string{"0755 new parent/", "0755 new parent/plan/", "0644 new parent/plan/README.md",
+			"0644 new parent/plan/SHA256SUMS",
+			"0755 new parent/plan/guests/", "0755 new parent/plan/guests/vm00/",
+			"0600 new parent/plan/guests/vm00/network",
 			"0755 new parent/plan/kernel/", "0755 new parent/plan/kernel/grub.sh", "0644 new parent/plan/plan.json"}
 		if diff := cmp.Diff(want, tree(t, base)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -132,24 +135,42 @@ func TestWhatIsNoUntouchedPlanIsNotReplaced(t *testing.T) {
 		want   string // of the error; empty where it may be replaced
 	}{
 		{"an untouched plan may be", func(*testing.T, string) {}, ""},
-		{"so may one of which a file is gone", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "README.md")) }, ""},
-		{"and one with an empty directory more", func(t *testing.T, dir string) { os.Mkdir(filepath.Join(dir, "empty"), 0o755) }, ""},
-		{"a note", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, "notes.txt"), "mine") }, `"notes.txt" is not of the plan`},
-		{"a repository", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, ".git", "HEAD"), "ref") }, `".git/HEAD" is not of the plan`},
-		{"a name that cannot be printed", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, "a\x1b[2J"), "") }, `"a\x1b[2J" is not of the plan`},
-		{"a changed file", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, "kernel/grub.sh"), "#!/bin/sh\n") }, `"kernel/grub.sh" has been changed`},
+		{"so may one of which a file is gone", func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, "README.md"))
+		}, ""},
+		{"and one with an empty directory more", func(t *testing.T, dir string) {
+			os.Mkdir(filepath.Join(dir, "empty"), 0o755)
+		}, ""},
+		{"a note", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, "notes.txt"), "mine")
+		}, `"notes.txt" is not of the plan`},
+		{"a repository", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, ".git", "HEAD"), "ref")
+		}, `".git/HEAD" is not of the plan`},
+		{"a name that cannot be printed", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, "a\x1b[2J"), "")
+		}, `"a\x1b[2J" is not of the plan`},
+		{"a changed file", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, "kernel/grub.sh"), "#!/bin/sh\n")
+		}, `"kernel/grub.sh" has been changed`},
 		{"a link in place of a file", func(t *testing.T, dir string) {
 			os.Remove(filepath.Join(dir, "README.md"))
 			if err := os.Symlink("plan.json", filepath.Join(dir, "README.md")); err != nil {
 				t.Fatal(err)
 			}
 		}, `"README.md" is not of the plan`},
-		{"no sums", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, sumsFile)) }, "there is something else than a plan in it"},
-		{"sums alone, which many directories have", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, planFile)) }, "there is something else than a plan in it"},
+		{"no sums", func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, sumsFile))
+		}, "there is something else than a plan in it"},
+		{"sums alone, which many directories have", func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, planFile))
+		}, "there is something else than a plan in it"},
 		{"another schema", func(t *testing.T, dir string) {
 			mustWrite(t, filepath.Join(dir, planFile), `{"schema": "rackless/plan/v2"}`)
 		}, "something else than a plan"},
-		{"no JSON", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, planFile), "schema: rackless/plan/v1") }, "something else than a plan"},
+		{"no JSON", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, planFile), "schema: rackless/plan/v1")
+		}, "something else than a plan"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +188,8 @@ func TestWhatIsNoUntouchedPlanIsNotReplaced(t *testing.T) {
 				}
 				return
 			}
-			if code, text := exitCode(errors.Join(err)); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(text, "--out: ") {
+			if code, text := exitCode(errors.Join(err)); err == nil || !strings.Contains(err.Error(), tt.want) ||
+				!strings.HasPrefix(text, "--out: ") {
 				t.Errorf("got %d, %v, want %q", code, err, tt.want)
 			}
 			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
@@ -185,7 +207,8 @@ func TestWhatCannotBeADirectoryOfAPlan(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(base, "dangling")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"", ".", "/", "..", "./", filepath.Join(base, "file"), filepath.Join(base, "file", "below"), filepath.Join(base, "full"),
+	for _, path := range []string{"", ".", "/", "..", "./", filepath.Join(base, "file"),
+		filepath.Join(base, "file", "below"), filepath.Join(base, "full"),
 		filepath.Join(base, "dangling"), "/proc/plan"} {
 		before := tree(t, base)
 		if err := writeArtifacts(path, planFiles("first")); err == nil {
@@ -275,7 +298,9 @@ func TestWhereDirectoriesCannotChangePlacesTheyAreRenamed(t *testing.T) {
 		if got := word(t, dir); got != "second" {
 			t.Errorf("%v: got %q", errno, got)
 		}
-		if left := slices.DeleteFunc(tree(t, base), func(s string) bool { return strings.Contains(s, " plan/") }); !slices.Equal(left, []string{"0755 work/"}) {
+		if left := slices.DeleteFunc(tree(t, base), func(s string) bool {
+			return strings.Contains(s, " plan/")
+		}); !slices.Equal(left, []string{"0755 work/"}) {
 			t.Errorf("%v: left %q", errno, left)
 		}
 	}
@@ -371,7 +396,8 @@ func TestAPlanThatIsKilledAtAnyMomentHasLeftAWholeOne(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "plan")
 	start := func(edits ...string) *exec.Cmd {
-		args := append([]string{"rackless", "plan", "../../examples/epyc-pair.yaml", "--snapshot", "../../examples/hosts/epyc-7551p.ttar", "--out", dir}, edits...)
+		args := append([]string{"rackless", "plan", "../../examples/epyc-pair.yaml", "--snapshot",
+			"../../examples/hosts/epyc-7551p.ttar", "--out", dir}, edits...)
 		cmd := &exec.Cmd{Path: exe, Args: args} // TestMain makes this binary the program by that name
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -97,12 +97,14 @@ is none.`,
 			if err := os.Rename(path+".new", path); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"), strings.Join(tolerances, ", "), path)
+			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"),
+				strings.Join(tolerances, ", "), path)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of the directory of data")
-	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)}, "how far figures may be on the bad side, and those of a metric")
+	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)},
+		"how far figures may be on the bad side, and those of a metric")
 	return cmd
 }
 
@@ -176,7 +178,8 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 			}
 			f, err := os.Open(path)
 			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err, data.Lab)
+				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err,
+					data.Lab)
 			}
 			if err != nil {
 				return err
@@ -200,7 +203,8 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 				return err
 			})
 			if err == nil && bad > 0 {
-				err = &exitError{exitFaults, fmt.Errorf("lab %s: %d of %s are not as in the baseline", data.Lab, bad, count(len(out.Figures), "figure"))}
+				err = &exitError{exitFaults, fmt.Errorf("lab %s: %d of %s are not as in the baseline", data.Lab, bad,
+					count(len(out.Figures), "figure"))}
 			}
 			return err
 		},
@@ -228,7 +232,8 @@ func baselineGrid(all []bench.Deviation) *grid {
 		if x.Bytes > 0 {
 			bytes = strconv.FormatInt(x.Bytes, 10)
 		}
-		g.add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change, x.Reason)
+		g.add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
+			x.Reason)
 	}
 	return g
 }

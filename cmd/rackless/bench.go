@@ -85,7 +85,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
-	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+")")
+	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+
+		")")
 	fs.StringVar(&f.suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
 	fs.BoolVar(&f.quick, "quick", false, "one size and about a second a test")
 	fs.Int64Var(&f.opts.Bytes, "bytes", 0, "one message size instead of all")
@@ -94,7 +95,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.StringVar(&f.opts.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
 	fs.StringVar(&f.opts.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
 	fs.StringVar(&f.serverCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")
-	fs.StringVar(&f.serverNUMA, "server-numa", "", "NUMA nodes of the server's node to take memory from (default: as --numa)")
+	fs.StringVar(&f.serverNUMA, "server-numa", "",
+		"NUMA nodes of the server's node to take memory from (default: as --numa)")
 	fs.IntVar(&f.warm, "warm-ups", 0, "measurements before each one, whose figures are dropped")
 	fs.DurationVar(&f.cool, "cool-down", 0, "wait before each measurement")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
@@ -124,7 +126,8 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if by, err := a.studyHolder(); err != nil {
 		return err
 	} else if by != nil && !f.anyway {
-		return fmt.Errorf("a study runs on this machine (%v): the two would measure each other, and its figures be spoilt; wait for it, or measure with --anyway all the same", by)
+		return fmt.Errorf("a study runs on this machine (%v): the two would measure each other, and its figures be "+
+			"spoilt; wait for it, or measure with --anyway all the same", by)
 	}
 	d, err := a.dirs()
 	if err != nil {
@@ -155,7 +158,8 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if bad := failed(findings); len(bad) > 0 && !f.anyway {
 		ui.close()
 		printFindings(a.out, bad, a.color())
-		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what it seems; --anyway measures all the same", name, len(bad))}
+		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+
+			"it seems; --anyway measures all the same", name, len(bad))}
 	}
 	known := newWays(r, r.State.Emulated(), f.opts, findings)
 	samples, err := measure(ctx, r, engines, pairs, f, p, known)
@@ -179,7 +183,8 @@ func (a *app) show(d rack.Dirs, data report.Data, f benchFlags) error {
 	if f.output == "json" {
 		return errors.Join(bench.WriteSamples(a.out, data.Samples), unsaved, faults(data.Samples))
 	}
-	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: f.all}); err != nil {
+	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(),
+		AllSizes: f.all}); err != nil {
 		return errors.Join(err, unsaved)
 	}
 	if unsaved != nil {
@@ -223,12 +228,15 @@ func pickEngines(f benchFlags) ([]bench.Engine, error) {
 	return out, nil
 }
 
-// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what a node prints has to fit into one answer of its agent.
+// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
+// a node prints has to fit into one answer of its agent.
 const mostRaw = 200_000
 
 // measure runs every engine between every pair or on every node, one at a time: two at once would measure each other.
-func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags, p *rack.Progress, known *ways) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: f.warm, CoolDown: f.cool}
+func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags,
+	p *rack.Progress, known *ways) ([]bench.Sample, error) {
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: f.warm,
+		CoolDown: f.cool}
 	runner.Progress = func(e bench.Progress) {
 		switch {
 		case e.Err == nil:
@@ -286,7 +294,9 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 				client, server = endpoints[pairs[i].Client], endpoints[pairs[i].Server]
 				server.Place = opts.ServerPlace(f.serverCPU, f.serverNUMA)
 			}
-			samples, err := known.watch(ctx, e, client, server, func() ([]bench.Sample, error) { return runner.Run(ctx, e, client, server, opts) })
+			samples, err := known.watch(ctx, e, client, server, func() ([]bench.Sample, error) {
+				return runner.Run(ctx, e, client, server, opts)
+			})
 			all = append(all, samples...)
 			if err != nil {
 				return nil, err
@@ -304,7 +314,8 @@ func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []
 }
 
 // fitting returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
-func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options, nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
+func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
+	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
 	var fit []bench.Engine
 	var reasons []string
 	out := map[string][]string{} // names, by reason
@@ -334,7 +345,8 @@ func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, 
 	return fit, nil
 }
 
-// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab have, where those are several.
+// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab
+// have, where those are several.
 func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
 	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
 		return engines, nil
@@ -373,7 +385,8 @@ func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, sam
 	s := r.State
 	data := report.Data{
 		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: version,
-		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: s.Emulated(), EmulatedHost: s.EmulatedHost,
+		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: s.Emulated(),
+		EmulatedHost: s.EmulatedHost,
 	}
 	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture
 		var svg strings.Builder
@@ -384,7 +397,8 @@ func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, sam
 	for i, n := range r.Lab.Nodes {
 		node := reportNode(r.Lab, n)
 		node.Accelerator, node.Driver = s.Nodes[i].Accelerator, s.Driver
-		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" { // else the node is shown without an RDMA device, and a finding says why
+		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" {
+			// else the node is shown without an RDMA device, and a finding says why
 			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
 		}
 		data.Nodes = append(data.Nodes, node)

@@ -14,17 +14,21 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	page := pages(t)["docs/measuring.md"]
 	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: 77}
 	o := bench.Options{Accelerator: "tcg", Port: 65001, Threads: 99}
-	words := strings.NewReplacer("=77 ", "=GID ", " 77 ", " GID ", "65001", "PORT", "10.0.0.1,10.0.0.1", "CLIENT,SERVER", "10.0.0.1", "ADDRESS", "--time=5", "--time=SECONDS", "-t 6", "-t SECONDS",
-		"--threads=99", "--threads=CPUS", "--stream 99", "--stream CPUS", "-g 99", "-g GPUS", "-mmt99", "-mmtCPUS", "-t 1 128", "-t MIB 128")
+	words := strings.NewReplacer("=77 ", "=GID ", " 77 ", " GID ", "65001", "PORT", "10.0.0.1,10.0.0.1",
+		"CLIENT,SERVER", "10.0.0.1", "ADDRESS", "--time=5", "--time=SECONDS", "-t 6", "-t SECONDS",
+		"--threads=99", "--threads=CPUS", "--stream 99", "--stream CPUS", "-g 99", "-g GPUS", "-mmt99", "-mmtCPUS",
+		"-t 1 128", "-t MIB 128")
 	numbers := regexp.MustCompile(` (-n|-I) \d+`)
 	warm := regexp.MustCompile(` -w \d+`)
 	size := regexp.MustCompile(`l3-size \d+M`)
 	// What is said below the table.
-	mpi := regexp.MustCompile(`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 (.* -m )\d+:\d+ -i \d+ -x \d+`)
+	mpi := regexp.MustCompile(
+		`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 (.* -m )\d+:\d+ -i \d+ -x \d+`)
 	log := regexp.MustCompile(`-md\d+`)
 	text := func(argv []string) string {
 		s := log.ReplaceAllString(mpi.ReplaceAllString(words.Replace(strings.Join(argv, " ")), "${1}SIZES"), "-mdLOG")
-		return size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"), "l3-size SIZE")
+		return size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"),
+			"l3-size SIZE")
 	}
 	plain := make(map[string]bool)
 	for _, e := range bench.Engines() {

@@ -45,13 +45,15 @@ func TestNUMANodesThatAllNodesHave(t *testing.T) {
 // A node of a real host may have no NIC, for what is measured on one node alone.
 func TestAReportHasNodesWithoutNICs(t *testing.T) {
 	t.Parallel()
-	l, err := lab.Parse("lab.yaml", []byte("name: x\ndriver: libvirt\nnodes:\n  a: {cpus: 1, memory: 256MiB, nics: 0}\n  b: {cpus: 2, memory: 1GiB}\n"))
+	l, err := lab.Parse("lab.yaml", []byte("name: x\ndriver: libvirt\nnodes:\n  a: {cpus: 1, memory: 256MiB, nics: "+
+		"0}\n  b: {cpus: 2, memory: 1GiB}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []report.Node{
 		{Name: "a", CPUs: 1, Memory: 256 << 20},
-		{Name: "b", CPUs: 2, Memory: 1 << 30, Address: l.Nodes[1].NICs[0].Addr.String(), MAC: l.Nodes[1].NICs[0].MAC, MTU: l.Fabric.MTU},
+		{Name: "b", CPUs: 2, Memory: 1 << 30, Address: l.Nodes[1].NICs[0].Addr.String(), MAC: l.Nodes[1].NICs[0].MAC,
+			MTU: l.Fabric.MTU},
 	}
 	var data report.Data
 	for _, n := range l.Nodes {

@@ -18,8 +18,9 @@ type factReader interface {
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// ways gathers what is known of the ways between nodes while they are measured. Whatever cannot be read is not known, and stops nothing. Of emulated labs nothing is
-// read: their figures are held against nothing.
+// ways gathers what is known of the ways between nodes while they are measured. Whatever cannot be
+// read is not known, and stops nothing. Of emulated labs nothing is read: their figures are held
+// against nothing.
 type ways struct {
 	lab      factReader
 	emulated bool
@@ -30,7 +31,8 @@ type ways struct {
 }
 
 func newWays(lab factReader, emulated bool, opts bench.Options, findings []check.Finding) *ways {
-	w := &ways{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{}, runs: map[string]bench.Way{}}
+	w := &ways{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
+		runs: map[string]bench.Way{}}
 	for _, f := range findings {
 		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == check.IDIBMTU {
 			w.ibMTU[f.Subject] = mtu
@@ -40,7 +42,8 @@ func newWays(lab factReader, emulated bool, opts bench.Options, findings []check
 }
 
 // watch measures by run, and keeps what there was to know of the way meanwhile.
-func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.Endpoint, run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
+func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
+	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if w.emulated || e.Local && !e.Copies() {
 		return run()
 	}
@@ -114,7 +117,8 @@ func (w *ways) place(ep bench.Endpoint) bench.Place {
 	return bench.Place{CPUs: w.opts.CPU, Memory: w.opts.NUMA}
 }
 
-// copySide is what is known of a node that has just copied to or from its GPUs. Links are read anew: a driver lowers the speed of one that is idle.
+// copySide is what is known of a node that has just copied to or from its GPUs. Links are read
+// anew: a driver lowers the speed of one that is idle.
 func (w *ways) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 	var ids string
 	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})
@@ -127,7 +131,8 @@ func (w *ways) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 
 // gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.
 func (w *ways) gpu(ctx context.Context, node *facts.Node, name, gpu string) *bench.GPUMemory {
-	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i", gpu})
+	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i",
+		gpu})
 	if err != nil || out.ExitCode != 0 {
 		return nil
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/facts"
 )
 
-// aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of work and 1 s of stolen time with each look.
+// aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of
+// work and 1 s of stolen time with each look.
 type aLab struct {
 	looks map[string]int
 	asked []string
@@ -29,7 +30,8 @@ func (l *aLab) Exec(_ context.Context, node string, argv []string) (bench.Output
 	}
 	n := l.looks[node]
 	l.looks[node]++
-	return bench.Output{Stdout: []byte("cpu " + []string{"100", "400"}[n] + " 0 0 0 0 0 0 " + []string{"100", "200"}[n] + " 0 0\n")}, nil
+	return bench.Output{Stdout: []byte("cpu " + []string{"100", "400"}[n] + " 0 0 0 0 0 0 " + []string{"100",
+		"200"}[n] + " 0 0\n")}, nil
 }
 
 func (l *aLab) Facts(_ context.Context, node string) (*facts.Node, error) {
@@ -59,9 +61,11 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(node string) bench.Endpoint {
-		return bench.Endpoint{Node: node, Addr: netip.MustParseAddr("10.0.0.1"), Device: "mlx5_0", GIDIndex: 3, Wire: bench.Wire{Rate: 100, MTU: 4096}}
+		return bench.Endpoint{Node: node, Addr: netip.MustParseAddr("10.0.0.1"), Device: "mlx5_0", GIDIndex: 3,
+			Wire: bench.Wire{Rate: 100, MTU: 4096}}
 	}
-	findings := []check.Finding{{ID: check.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"}, {ID: check.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
+	findings := []check.Finding{{ID: check.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"},
+		{ID: check.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}
 	w := newWays(lab, false, bench.Options{CPU: "2-3"}, findings)
@@ -70,7 +74,8 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 	}
 	got := w.way("vm01", "vm00", "r")
 	c := got.Client
-	if c.IBMTU != 1024 || got.Server.IBMTU != 0 || c.MTU != 4200 || c.PCI.String() != "5 GT/s x8 (Gen 2)" || *c.NUMANode != 0 || len(c.CPUNodes) != 1 || c.CPUNodes[0] != 1 {
+	if c.IBMTU != 1024 || got.Server.IBMTU != 0 || c.MTU != 4200 || c.PCI.String() != "5 GT/s x8 (Gen 2)" ||
+		*c.NUMANode != 0 || len(c.CPUNodes) != 1 || c.CPUNodes[0] != 1 {
 		t.Errorf("client: %+v, server: %+v", c, got.Server)
 	}
 	if c.Steal == nil || *c.Steal != 0.25 {
@@ -90,11 +95,15 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 	// An emulated lab is not asked anything: it would cost time, and its figures are held against nothing.
 	lab = &aLab{looks: map[string]int{}}
 	w = newWays(lab, true, bench.Options{}, findings)
-	if _, err := w.watch(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
+	if _, err := w.watch(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
+		len(w.runs) > 0 {
 		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
 	}
 	failed := errors.New("ended")
-	if _, err := newWays(lab, false, bench.Options{}, nil).watch(t.Context(), e, at("vm01"), at("vm00"), func() ([]bench.Sample, error) { return nil, failed }); !errors.Is(err, failed) {
+	if _, err := newWays(lab, false, bench.Options{}, nil).watch(t.Context(), e, at("vm01"), at("vm00"),
+		func() ([]bench.Sample, error) {
+			return nil, failed
+		}); !errors.Is(err, failed) {
 		t.Errorf("the error of the measurement is lost: %v", err)
 	}
 }
@@ -110,11 +119,13 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}
 	w := newWays(lab, false, bench.Options{CPU: "2-3"}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_h2d"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil {
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_h2d"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+		measured); err != nil {
 		t.Fatal(err)
 	}
 	way := w.way("vm01", "", "r")
-	if c := way.Client; len(c.GPUs) != 1 || c.GPUs[0].String() != "2.5 GT/s x16 (Gen 1)" || len(c.MemoryNodes) != 1 || c.MemoryNodes[0] != 1 || c.Steal == nil || *c.Steal != 0.25 || way.HostCPUs == 0 {
+	if c := way.Client; len(c.GPUs) != 1 || c.GPUs[0].String() != "2.5 GT/s x16 (Gen 1)" || len(c.MemoryNodes) != 1 ||
+		c.MemoryNodes[0] != 1 || c.Steal == nil || *c.Steal != 0.25 || way.HostCPUs == 0 {
 		t.Errorf("%+v", way)
 	}
 	for _, asked := range lab.asked {
@@ -125,12 +136,14 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 	// Copies within a GPU are held against nothing, and nothing is asked for them.
 	lab = &aLab{looks: map[string]int{}}
 	w = newWays(lab, false, bench.Options{}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+		measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
 		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
 	}
 	// A node that does not answer stops nothing.
 	w = newWays(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{}, measured); err != nil || w.way("vm01", "", "r").Client.GPUs != nil {
+	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+		measured); err != nil || w.way("vm01", "", "r").Client.GPUs != nil {
 		t.Errorf("%v; knows %+v", err, w.runs)
 	}
 }

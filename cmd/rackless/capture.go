@@ -51,7 +51,8 @@ An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; W
 			case f.snaplen < 0:
 				return usagef(cmd, "--snaplen %d: want 0 (whole frames) or more", f.snaplen)
 			case f.node != "" && f.snaplen > 0 && f.snaplen < macPair:
-				return usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes", f.snaplen, macPair)
+				return usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes",
+					f.snaplen, macPair)
 			}
 			return nil
 		},
@@ -72,7 +73,8 @@ An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; W
 	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
 	fs.BoolVar(&f.force, "force", false, "overwrite an existing file")
 	if err := errors.Join(
-		cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
 			r, err := a.openOne(args)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
@@ -83,7 +85,8 @@ An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; W
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}),
-		cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string,
+			cobra.ShellCompDirective) {
 			return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
 		}),
 	); err != nil {
@@ -145,10 +148,12 @@ func macsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 }
 
 // captureFile opens what is written to. closeFile takes whether the file is to be removed again.
-func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error, err error) {
+func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
+	err error) {
 	if f.file == "-" {
 		if terminal(a.out) != nil {
-			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, not to the terminal"))
+			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, " +
+				"not to the terminal"))
 		}
 		return a.out, "standard output", func(bool) error { return nil }, nil
 	}

@@ -45,7 +45,8 @@ func stream(t *testing.T, frames ...[]byte) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{PacketsReceived: uint64(len(frames))}), w.Flush()); err != nil {
+	if err := errors.Join(w.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{PacketsReceived: uint64(len(frames))}),
+		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -97,7 +98,8 @@ func TestPacketFilter(t *testing.T) {
 				}
 				got := frames(t, out.Bytes())
 				if !slices.EqualFunc(got, tt.want, bytes.Equal) || p.packets != uint64(len(tt.want)) {
-					t.Errorf("in chunks of %d: got %d frames (counted %d), want %d", chunk, len(got), p.packets, len(tt.want))
+					t.Errorf("in chunks of %d: got %d frames (counted %d), want %d", chunk, len(got), p.packets,
+						len(tt.want))
 				}
 				if reached := tt.max != 0 && int(tt.max) == len(tt.want); (full == 1) != reached || full > 1 {
 					t.Errorf("full was called %d times", full)
@@ -142,11 +144,13 @@ func TestWhatIsNotPcapngIsRefused(t *testing.T) {
 		{"an odd length", block(1, 13)},
 		{"a length beyond reason", block(1, 1<<30)},
 		{"a packet block without room for a packet", block(packetBlock, 12, 0, 0, 0, 0)},
-		{"a packet longer than its block", block(packetBlock, 32, slices.Concat(make([]byte, 12), []byte{0xff, 0, 0, 0}, make([]byte, 8))...)},
+		{"a packet longer than its block", block(packetBlock, 32, slices.Concat(make([]byte, 12), []byte{0xff, 0, 0, 0},
+			make([]byte, 8))...)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := (&packetFilter{w: new(bytes.Buffer)}).Write(tt.in); err == nil || !strings.Contains(err.Error(), "not pcapng") {
+			if _, err := (&packetFilter{w: new(bytes.Buffer)}).Write(tt.in); err == nil ||
+				!strings.Contains(err.Error(), "not pcapng") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -155,7 +159,8 @@ func TestWhatIsNotPcapngIsRefused(t *testing.T) {
 
 func FuzzPacketFilter(f *testing.F) {
 	f.Add([]byte{}, uint64(0))
-	f.Add([]byte{6, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0}, uint64(1))
+	f.Add([]byte{6, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0},
+		uint64(1))
 	f.Add([]byte{6, 0, 0, 0, 12, 0, 0, 0, 12, 0, 0, 0}, uint64(1))
 	f.Fuzz(func(t *testing.T, in []byte, limit uint64) {
 		var out bytes.Buffer
@@ -185,7 +190,8 @@ func TestCaptureFile(t *testing.T) {
 	if err := closeFile(false); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := open(captureFlags{}); err == nil || err.Error() != "pair.pcapng exists: --force overwrites it, -o names another" {
+	if _, _, err := open(captureFlags{}); err == nil ||
+		err.Error() != "pair.pcapng exists: --force overwrites it, -o names another" {
 		t.Errorf("a second time: %v", err)
 	}
 	if closeFile, _, err = open(captureFlags{force: true}); err != nil {

@@ -8,13 +8,15 @@ import (
 	"strings"
 )
 
-// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group from the process's own up to the root of the
-// hierarchy counts. Version 2 has one hierarchy, version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
+// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group
+// from the process's own up to the root of the hierarchy counts. Version 2 has one hierarchy,
+// version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
 
 // noLimit is above any limit that means something: version 1 says "no limit" for memory with a number near 2^63.
 const noLimit = 1 << 60
 
-// cgroupDirs returns the directories of this process's groups for a controller, its own first, and which version they are.
+// cgroupDirs returns the directories of this process's groups for a controller, its own first, and
+// which version they are.
 func cgroupDirs(root fs.FS, controller string) (dirs []string, v2 bool) {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -50,7 +52,8 @@ func cgroupDirs(root fs.FS, controller string) (dirs []string, v2 bool) {
 	}
 }
 
-// cgroupLimit returns the least limit of a controller over this process's groups, by the files of the two versions, and which group has it.
+// cgroupLimit returns the least limit of a controller over this process's groups, by the files of
+// the two versions, and which group has it.
 func cgroupLimit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
 	dirs, v2 := cgroupDirs(root, controller)
 	file := fileV1
@@ -82,7 +85,8 @@ func cgroupMemory(root fs.FS) (limit, used int64, where string, ok bool) {
 	return limit, 0, where, true
 }
 
-// pageCache returns the bytes of file pages that a group could give back: "inactive_file" of memory.stat, in both versions.
+// pageCache returns the bytes of file pages that a group could give back: "inactive_file" of
+// memory.stat, in both versions.
 func pageCache(root fs.FS, dir string) int64 {
 	b, err := fs.ReadFile(root, path.Join(dir, "memory.stat"))
 	if err != nil {

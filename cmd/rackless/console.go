@@ -62,8 +62,9 @@ while after the end of the input. To run commands and get their output and statu
 	return cmd
 }
 
-// dialConsole connects to the console of a node. QEMU serves one client and leaves others waiting without a word, so it is looked up whether there
-// is one. (Two that connect in the same instant both get through the look-up, and one of them waits; Ctrl-] helps it.)
+// dialConsole connects to the console of a node. QEMU serves one client and leaves others waiting
+// without a word, so it is looked up whether there is one. (Two that connect in the same instant
+// both get through the look-up, and one of them waits; Ctrl-] helps it.)
 func dialConsole(ctx context.Context, r *rack.Rack, node string) (net.Conn, error) {
 	var n *rack.Node
 	for _, have := range r.State.Nodes {
@@ -75,9 +76,11 @@ func dialConsole(ctx context.Context, r *rack.Rack, node string) (net.Conn, erro
 		return nil, fmt.Errorf("node %s has not been started yet", node)
 	}
 	if r.State.Placed() {
-		return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", node, r.State.URI, render.DomainName(r.Lab.Name, node))
+		return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", node, r.State.URI,
+			render.DomainName(r.Lab.Name, node))
 	}
-	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", node, n.Process.PID)
+	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", node,
+		n.Process.PID)
 	if !n.Process.Alive() {
 		return nil, dead
 	}
@@ -101,8 +104,9 @@ func dialConsole(ctx context.Context, r *rack.Rack, node string) (net.Conn, erro
 //	Num       RefCount Protocol Flags    Type St Inode Path
 //	ffff8880: 00000003 00000000 00000000 0001 03 23456 /run/rackless/pair/vm00/console.sock
 //
-// The accepted end of a connection carries the listener's path. St is 01 for a listener and 03 for a connection; a connection that waits to be
-// accepted has the inode 0 (unix_seq_show in the kernel's net/unix/af_unix.c).
+// The accepted end of a connection carries the listener's path. St is 01 for a listener and 03 for
+// a connection; a connection that waits to be accepted has the inode 0 (unix_seq_show in the
+// kernel's net/unix/af_unix.c).
 func accepted(procNetUnix []byte, path string) bool {
 	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
 	for sc.Scan() {
@@ -117,14 +121,16 @@ func accepted(procNetUnix []byte, path string) bool {
 // errEscape ends the copying of keys.
 var errEscape = errors.New("escape key")
 
-// consoleTerminal passes keys and output through until the escape key, the end of the node or ctx. The terminal is as it was afterwards.
+// consoleTerminal passes keys and output through until the escape key, the end of the node or ctx.
+// The terminal is as it was afterwards.
 func (a *app) consoleTerminal(ctx context.Context, conn net.Conn, t *os.File) (err error) {
 	old, err := term.MakeRaw(int(t.Fd()))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// The guest may have left colours or a hidden cursor behind; the line ends so that the shell's prompt stands alone.
+		// The guest may have left colours or a hidden cursor behind; the line ends so that the
+		// shell's prompt stands alone.
 		fmt.Fprint(a.out, "\x1b[0m\x1b[?25h\r\n")
 		err = errors.Join(err, term.Restore(int(t.Fd()), old))
 	}()
@@ -178,8 +184,8 @@ func copyKeys(w io.Writer, r io.Reader) error {
 	}
 }
 
-// consolePipe types what is read from in and copies what the console says to out, until the console has been silent for the time quiet after the
-// end of the input.
+// consolePipe types what is read from in and copies what the console says to out, until the console
+// has been silent for the time quiet after the end of the input.
 func consolePipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet time.Duration) error {
 	typed := make(chan error, 1)
 	go func() {

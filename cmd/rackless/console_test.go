@@ -27,9 +27,11 @@ func TestAccepted(t *testing.T) {
 	}{
 		{"nobody listens", head, false},
 		{"a listener alone", head + "0000000000000000: 00000002 00000000 00010000 0001 01 41 /r/c.sock\n", false},
-		{"a connection that waits to be accepted", head + "0000000000000000: 00000002 00000000 00000000 0001 03 0 /r/c.sock\n", false},
+		{"a connection that waits to be accepted",
+			head + "0000000000000000: 00000002 00000000 00000000 0001 03 0 /r/c.sock\n", false},
 		{"an accepted connection", head + "0000000000000000: 00000003 00000000 00000000 0001 03 42 /r/c.sock\n", true},
-		{"that of another socket", head + "0000000000000000: 00000003 00000000 00000000 0001 03 42 /r/c.sock2\n", false},
+		{"that of another socket", head + "0000000000000000: 00000003 00000000 00000000 0001 03 42 /r/c.sock2\n",
+			false},
 		{"a client's end has no path", head + "0000000000000000: 00000003 00000000 00000000 0001 03 43\n", false},
 		{"an empty file", "", false},
 	}
@@ -69,7 +71,8 @@ func TestConsolePipe(t *testing.T) {
 			io.WriteString(guest, "you said "+string(buf[:n]))
 		}()
 		var out bytes.Buffer
-		if err := consolePipe(t.Context(), ours, strings.NewReader("hello"), &out, quiet); err != nil || out.String() != "you said hello" {
+		if err := consolePipe(t.Context(), ours, strings.NewReader("hello"), &out, quiet); err != nil ||
+			out.String() != "you said hello" {
 			t.Errorf("got %q, %v", &out, err)
 		}
 	})

@@ -44,14 +44,16 @@ type mention struct {
 }
 
 var (
-	codeSpan    = regexp.MustCompile("`([^`]+)`")
-	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`) // what help says of a command on the same line, and what is the shell's
+	codeSpan = regexp.MustCompile("`([^`]+)`")
+	// what help says of a command on the same line, and what is the shell's
+	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`)
 	substituted = regexp.MustCompile(`\$\([^)]*\)`)
 	optional    = strings.NewReplacer("[", "", "]", "")
 )
 
-// commands returns the calls of a program that a page or a help text shows: lines of code blocks, code spans and headings. A flag in a
-// span of its own, in the row of a table that begins with a command, is one of that command.
+// commands returns the calls of a program that a page or a help text shows: lines of code blocks,
+// code spans and headings. A flag in a span of its own, in the row of a table that begins with a
+// command, is one of that command.
 func commands(page, program string) []mention {
 	is := func(s string) bool { return s == program || strings.HasPrefix(s, program+" ") }
 	var out []mention
@@ -67,7 +69,8 @@ func commands(page, program string) []mention {
 		indented := strings.HasPrefix(line, "  ")
 		code := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "bin/")
 		if (fenced || indented) && is(code) {
-			out = append(out, mention{number, notIts.ReplaceAllString(substituted.ReplaceAllString(code, "X"), ""), false})
+			out = append(out, mention{number, notIts.ReplaceAllString(substituted.ReplaceAllString(code, "X"), ""),
+				false})
 		}
 		if fenced {
 			continue
@@ -115,7 +118,8 @@ func parseOnly(root *cobra.Command, m mention) error {
 	if err != nil {
 		return err
 	}
-	takesMore := cmd.Name() == "emulate" || cmd.Name() == "fabric" // a profile or a lab, where others have the name of a command only
+	// a profile or a lab, where others have the name of a command only
+	takesMore := cmd.Name() == "emulate" || cmd.Name() == "fabric"
 	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
 	}
@@ -150,7 +154,8 @@ func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
 			}
 		}
 		if len(found) < least[name] {
-			t.Errorf("%s: %d commands found, want at least %d: are they still looked for where they stand?", name, len(found), least[name])
+			t.Errorf("%s: %d commands found, want at least %d: are they still looked for where they stand?", name,
+				len(found), least[name])
 		}
 	}
 }
@@ -276,7 +281,8 @@ func TestEveryFileThatThePagesLinkToExists(t *testing.T) {
 func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 	page := pages(t)["docs/measuring.md"]
 	const port, gid = 65001, 77
-	words := strings.NewReplacer(" "+strconv.Itoa(port), " PORT", " "+strconv.Itoa(gid)+" ", " GID ", "10.0.0.1", "ADDRESS", "-t 5 ", "-t SECONDS ")
+	words := strings.NewReplacer(" "+strconv.Itoa(port), " PORT", " "+strconv.Itoa(gid)+" ", " GID ", "10.0.0.1",
+		"ADDRESS", "-t 5 ", "-t SECONDS ")
 	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: gid}
 	// iterations returns the argument of -n.
 	iterations := func(engine string, o bench.Options) int {
@@ -313,9 +319,11 @@ func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 			t.Errorf("no row of %s that ends with %s", e.Name, row)
 		}
 	}
-	for name, costs := range map[string]string{"tcg": "`tcg` or unknown | 1 ms | 0.2 Gb/s", "kvm": "`kvm` | 0.1 ms | 5 Gb/s", bench.Nested: "any, in an emulated host | 15 ms | 0.03 Gb/s"} {
+	for name, costs := range map[string]string{"tcg": "`tcg` or unknown | 1 ms | 0.2 Gb/s",
+		"kvm": "`kvm` | 0.1 ms | 5 Gb/s", bench.Nested: "any, in an emulated host | 15 ms | 0.03 Gb/s"} {
 		o, quick := bench.Options{Accelerator: name}, bench.Options{Accelerator: name, Quick: true}
-		row := fmt.Sprintf("| %s | %d | %d | %d, %d |\n", costs, iterations("ib_write_bw", o), iterations("ib_write_lat", o),
+		row := fmt.Sprintf("| %s | %d | %d | %d, %d |\n", costs, iterations("ib_write_bw", o),
+			iterations("ib_write_lat", o),
 			iterations("ib_write_bw", quick), iterations("ib_write_lat", quick))
 		if !strings.Contains(page, row) {
 			t.Errorf("no row %s", row)

@@ -67,7 +67,8 @@ Ends with status 3 if something is lacking.`,
 			}
 			ui := newUI(a.err, a.env)
 			defer ui.close()
-			doc := &doctor{dirs: d, root: os.DirFS("/"), look: exec.LookPath, probe: probe, progress: &rack.Progress{Report: quietly(ui)}}
+			doc := &doctor{dirs: d, root: os.DirFS("/"), look: exec.LookPath, probe: probe,
+				progress: &rack.Progress{Report: quietly(ui)}}
 			doc.run(cmd.Context())
 			doc.progress.End(nil)
 			ui.close()
@@ -129,7 +130,8 @@ func (a *app) printDoctor(out doctorOutput) error {
 	}
 	switch {
 	case lacks > 0:
-		fmt.Fprintf(&b, "\n%s, with %s: rackless up will not work before that is there\n", "lacking: "+count(lacks, "thing"), count(warns, "warning"))
+		fmt.Fprintf(&b, "\n%s, with %s: rackless up will not work before that is there\n",
+			"lacking: "+count(lacks, "thing"), count(warns, "warning"))
 	case warns > 0:
 		fmt.Fprintf(&b, "\nready, with %s\n", count(warns, "warning"))
 	default:
@@ -205,7 +207,8 @@ func (d *doctor) checkImage(ctx context.Context) {
 	const id, title, fix = "image", "node image", "up builds it, or: rackless image build"
 	recipe, err := guest.CurrentRecipe(ctx, guest.Options{})
 	if err != nil {
-		d.add(statusWarn, id, title, err.Error(), "only Debian's packages are known; on another system the image cannot be built")
+		d.add(statusWarn, id, title, err.Error(),
+			"only Debian's packages are known; on another system the image cannot be built")
 		return
 	}
 	if d.probe {
@@ -223,7 +226,8 @@ func (d *doctor) checkImage(ctx context.Context) {
 	for _, i := range images {
 		if i.Key == recipe.Key() {
 			d.image = i
-			d.add(statusOK, id, title, fmt.Sprintf("%s, whole: Debian %s, kernel %s", i.Key, recipe.Release, i.KernelVer), "")
+			d.add(statusOK, id, title, fmt.Sprintf("%s, whole: Debian %s, kernel %s", i.Key, recipe.Release,
+				i.KernelVer), "")
 			return
 		}
 	}
@@ -249,7 +253,8 @@ func (d *doctor) checkPackages() {
 		}
 	}
 	if len(missing) > 0 {
-		d.add(status, "apt", "apt and dpkg", strings.Join(missing, ", ")+" not in PATH", "images are built on Debian or Ubuntu; elsewhere copy a cache from such a machine (RACKLESS_CACHE)")
+		d.add(status, "apt", "apt and dpkg", strings.Join(missing, ", ")+" not in PATH",
+			"images are built on Debian or Ubuntu; elsewhere copy a cache from such a machine (RACKLESS_CACHE)")
 	} else {
 		d.add(statusOK, "apt", "apt and dpkg", "apt-get, apt-cache, dpkg-deb", "")
 	}
@@ -261,7 +266,8 @@ func (d *doctor) checkPackages() {
 	case len(lists) == 0:
 		d.add(status, "apt-lists", "apt's package lists", "none in /var/lib/apt/lists", "apt-get update")
 	default:
-		d.add(statusOK, "apt-lists", "apt's package lists", fmt.Sprintf("%s in /var/lib/apt/lists", count(len(lists), "list")), "")
+		d.add(statusOK, "apt-lists", "apt's package lists", fmt.Sprintf("%s in /var/lib/apt/lists",
+			count(len(lists), "list")), "")
 	}
 }
 
@@ -270,18 +276,21 @@ func (d *doctor) checkKVM(ctx context.Context) {
 	const id, title = "kvm", "KVM"
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
-		d.add(statusWarn, id, title, "no /dev/kvm; "+slow, "switch virtualisation on in the firmware, or nesting on in the hypervisor around this machine")
+		d.add(statusWarn, id, title, "no /dev/kvm; "+slow,
+			"switch virtualisation on in the firmware, or nesting on in the hypervisor around this machine")
 		return
 	}
 	if d.image == nil || d.qemu.Binary == "" {
-		d.add(statusWarn, id, title, "/dev/kvm exists; whether a kernel boots under it is not known without QEMU and the node image", "rackless image build, then again; or rackless doctor --probe")
+		d.add(statusWarn, id, title, "/dev/kvm exists; whether a kernel boots under it is not known without QEMU and "+
+			"the node image", "rackless image build, then again; or rackless doctor --probe")
 		return
 	}
 	d.qemu.Image = d.image
 	usable, reason, err := d.qemu.ProbeKVM(ctx, d.dirs.Cache)
 	switch {
 	case err != nil:
-		d.add(statusWarn, id, title, "the trial boot could not be made: "+err.Error(), "see the line on the cache below")
+		d.add(statusWarn, id, title, "the trial boot could not be made: "+err.Error(),
+			"see the line on the cache below")
 	case usable:
 		d.add(statusOK, id, title, "the node image boots under it", "")
 	default:
@@ -307,7 +316,8 @@ func (d *doctor) checkTemplates() {
 	}
 	switch {
 	case damaged > 0:
-		d.add(statusWarn, id, title, fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()), "up makes damaged ones again when it needs them; rackless image rm --all --templates removes all")
+		d.add(statusWarn, id, title, fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()),
+			"up makes damaged ones again when it needs them; rackless image rm --all --templates removes all")
 	case usable == 0:
 		d.add(statusOK, id, title, "none yet: the first up of a shape boots one, some seconds", "")
 	default:
@@ -328,8 +338,10 @@ func (d *doctor) checkMachine() {
 	case err != nil:
 		d.add(statusLack, "memory", "memory", err.Error(), "mount /proc")
 	case nodes() < least:
-		d.add(statusLack, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s", bytesText(int64(room.Available)), machine, count(nodes(), "default node")),
-			fmt.Sprintf("a node counts %v: free some memory, lower memory: in the lab file, or say --overcommit", room.PerNode))
+		d.add(statusLack, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s",
+			bytesText(int64(room.Available)), machine, count(nodes(), "default node")),
+			fmt.Sprintf("a node counts %v: free some memory, lower memory: in the lab file, or say --overcommit",
+				room.PerNode))
 	default:
 		d.add(statusOK, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s of %v each with QEMU",
 			bytesText(int64(room.Available)), machine, count(nodes(), "default node"), room.PerNode), "")
@@ -361,16 +373,20 @@ func (d *doctor) checkDirs() {
 	case err != nil:
 		d.add(statusLack, "run-path", "path of sockets", err.Error(), "set RACKLESS_RUN to another directory")
 	case names < 2:
-		d.add(statusLack, "run-path", "path of sockets", fmt.Sprintf("%s is too long: unix sockets allow 107 bytes", d.dirs.Run), "set RACKLESS_RUN to a shorter directory, such as /tmp/rl")
+		d.add(statusLack, "run-path", "path of sockets", fmt.Sprintf("%s is too long: unix sockets allow 107 bytes",
+			d.dirs.Run), "set RACKLESS_RUN to a shorter directory, such as /tmp/rl")
 	case names < long:
-		d.add(statusWarn, "run-path", "path of sockets", fmt.Sprintf("%s leaves %d bytes for the names of lab and node; they may have %d", d.dirs.Run, names, long), "set RACKLESS_RUN to a shorter directory, or use short names")
+		d.add(statusWarn, "run-path", "path of sockets",
+			fmt.Sprintf("%s leaves %d bytes for the names of lab and node; they may have %d", d.dirs.Run, names, long),
+			"set RACKLESS_RUN to a shorter directory, or use short names")
 	default:
 		d.add(statusOK, "run-path", "path of sockets", d.dirs.Run+" is short enough", "")
 	}
 	d.checkDisk()
 }
 
-// Disk space in bytes: an image takes 120 MiB and twice that while it is built, a template of the default shape 200 MiB.
+// Disk space in bytes: an image takes 120 MiB and twice that while it is built, a template of the
+// default shape 200 MiB.
 const (
 	diskForImage = 512 << 20
 	diskForLabs  = 2 << 30
@@ -387,9 +403,12 @@ func (d *doctor) checkDisk() {
 	evidence := fmt.Sprintf("%s free in %s", bytesText(free), dir)
 	switch {
 	case free < diskForImage && d.image == nil:
-		d.add(statusLack, "disk", "disk of the cache", evidence, fmt.Sprintf("an image takes up to %s while it is built: make room, or set RACKLESS_CACHE to another disk", bytesText(int64(diskForImage))))
+		d.add(statusLack, "disk", "disk of the cache", evidence,
+			fmt.Sprintf("an image takes up to %s while it is built: make room, or set RACKLESS_CACHE to another disk",
+				bytesText(int64(diskForImage))))
 	case free < diskForLabs:
-		d.add(statusWarn, "disk", "disk of the cache", evidence, "each shape of node takes a template of some 200 MiB; rackless image rm makes room")
+		d.add(statusWarn, "disk", "disk of the cache", evidence,
+			"each shape of node takes a template of some 200 MiB; rackless image rm makes room")
 	default:
 		d.add(statusOK, "disk", "disk of the cache", evidence, "")
 	}
@@ -421,8 +440,8 @@ func writable(path string) error {
 	return nil
 }
 
-// Needs of a lab of 64 nodes, with a margin of two: each node has a listener, a connection and an agent's connection in the lab's daemon,
-// and a QEMU with some five threads.
+// Needs of a lab of 64 nodes, with a margin of two: each node has a listener, a connection and an
+// agent's connection in the lab's daemon, and a QEMU with some five threads.
 const (
 	manyNodes    = 64
 	filesNeeded  = 2 * 4 * manyNodes
@@ -441,12 +460,15 @@ func (d *doctor) checkLimits() {
 		// The hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
 		d.limit(id, title, l.Max, needed, fix)
 	}
-	rlimit("nofile", "open files", unix.RLIMIT_NOFILE, filesNeeded, "raise it: ulimit -Hn, or LimitNOFILE= of the service")
+	rlimit("nofile", "open files", unix.RLIMIT_NOFILE, filesNeeded,
+		"raise it: ulimit -Hn, or LimitNOFILE= of the service")
 	if os.Getuid() != 0 { // root is not bound by it (setrlimit(2), RLIMIT_NPROC)
-		rlimit("nproc", "processes", unix.RLIMIT_NPROC, threadsALab, "raise it: ulimit -u, or /etc/security/limits.conf")
+		rlimit("nproc", "processes", unix.RLIMIT_NPROC, threadsALab,
+			"raise it: ulimit -u, or /etc/security/limits.conf")
 	}
 	if pids, where, ok := cgroupLimit(d.root, "pids", "pids.max", "pids.max"); ok {
-		d.limit("cgroup-pids", "processes by "+where, uint64(pids), threadsALab, "raise pids.max (TasksMax= in systemd, --pids-limit in containers)")
+		d.limit("cgroup-pids", "processes by "+where, uint64(pids), threadsALab,
+			"raise pids.max (TasksMax= in systemd, --pids-limit in containers)")
 	}
 }
 

@@ -30,12 +30,16 @@ func TestCgroupLimit(t *testing.T) {
 		where string
 	}{
 		{"no control groups", files(), 0, ""},
-		{"version 2, the own group", files("proc/self/cgroup", "0::/a/b\n", v2+"a/b/pids.max", "100\n"), 100, "cgroup /sys/fs/cgroup/a/b"},
-		{"version 2, a parent has less", files("proc/self/cgroup", "0::/a/b\n", v2+"a/b/pids.max", "100\n", v2+"a/pids.max", "50\n"), 50, "cgroup /sys/fs/cgroup/a"},
+		{"version 2, the own group", files("proc/self/cgroup", "0::/a/b\n", v2+"a/b/pids.max", "100\n"), 100,
+			"cgroup /sys/fs/cgroup/a/b"},
+		{"version 2, a parent has less", files("proc/self/cgroup", "0::/a/b\n", v2+"a/b/pids.max", "100\n",
+			v2+"a/pids.max", "50\n"), 50, "cgroup /sys/fs/cgroup/a"},
 		{"version 2, no limit", files("proc/self/cgroup", "0::/a\n", v2+"a/pids.max", "max\n"), 0, ""},
 		{"version 2, the root", files("proc/self/cgroup", "0::/\n", v2+"pids.max", "7\n"), 7, "cgroup /sys/fs/cgroup"},
-		{"version 1", files("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:pids:/a\n0::/\n", v1+"a/pids.max", "9\n", v2+"pids.max", "1\n"), 9, "cgroup /sys/fs/cgroup/pids/a"},
-		{"a namespace hides the group, its root counts", files("proc/self/cgroup", "4:pids:/docker/x\n", v1+"pids.max", "9\n"), 9, "cgroup /sys/fs/cgroup/pids"},
+		{"version 1", files("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:pids:/a\n0::/\n", v1+"a/pids.max", "9\n",
+			v2+"pids.max", "1\n"), 9, "cgroup /sys/fs/cgroup/pids/a"},
+		{"a namespace hides the group, its root counts", files("proc/self/cgroup", "4:pids:/docker/x\n", v1+"pids.max",
+			"9\n"), 9, "cgroup /sys/fs/cgroup/pids"},
 		{"nonsense is no limit", files("proc/self/cgroup", "0::/a\nnonsense\n", v2+"a/pids.max", "many\n"), 0, ""},
 	}
 	for _, tt := range tests {
@@ -55,9 +59,12 @@ func TestCgroupMemory(t *testing.T) {
 		limit, used int64
 	}{
 		{"no limit", files("proc/self/cgroup", "0::/\n"), 0, 0},
-		{"version 2, page cache is not in use", files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "1000\n",
-			"sys/fs/cgroup/a/memory.current", "600\n", "sys/fs/cgroup/a/memory.stat", "anon 300\nactive_file 100\ninactive_file 200\n"), 1000, 300},
-		{"version 1", files("proc/self/cgroup", "3:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n",
+		{"version 2, page cache is not in use", files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max",
+			"1000\n",
+			"sys/fs/cgroup/a/memory.current", "600\n", "sys/fs/cgroup/a/memory.stat",
+			"anon 300\nactive_file 100\ninactive_file 200\n"), 1000, 300},
+		{"version 1", files("proc/self/cgroup", "3:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+			"1000\n",
 			"sys/fs/cgroup/memory/a/memory.usage_in_bytes", "600\n"), 1000, 600},
 		{"version 1 says no limit with a large number", files("proc/self/cgroup", "3:memory:/a\n",
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"), 0, 0},
@@ -121,7 +128,8 @@ func TestDoctorOnPackages(t *testing.T) {
 func TestDoctorOnKVM(t *testing.T) {
 	d := &doctor{root: files()}
 	d.checkKVM(t.Context())
-	if i := found(t, d, "kvm"); i.Status != statusWarn || !strings.Contains(i.Evidence, "no /dev/kvm; nodes are emulated") {
+	if i := found(t, d, "kvm"); i.Status != statusWarn || !strings.Contains(i.Evidence,
+		"no /dev/kvm; nodes are emulated") {
 		t.Errorf("without the device: %+v", i)
 	}
 	d = &doctor{root: files("dev/kvm", "")}
@@ -132,9 +140,11 @@ func TestDoctorOnKVM(t *testing.T) {
 }
 
 func TestDoctorOnMemory(t *testing.T) {
-	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n", "sys/fs/cgroup/a/memory.current", "0\n")}
+	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n",
+		"sys/fs/cgroup/a/memory.current", "0\n")}
 	d.checkMachine()
-	if i := found(t, d, "memory"); i.Status != statusLack || !strings.Contains(i.Evidence, "100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
+	if i := found(t, d, "memory"); i.Status != statusLack || !strings.Contains(i.Evidence,
+		"100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
 		t.Errorf("a control group of 100 MiB: %+v", i)
 	}
 	if out := d.output(); out.Ready {
@@ -149,15 +159,18 @@ func TestDoctorOnDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := "/tmp/rl-doctor-test" // not made by anybody
-	d := &doctor{dirs: rack.Dirs{Run: short, Cache: filepath.Join(dir, "a/b"), Data: filepath.Join(plain, "x")}, root: files()}
+	d := &doctor{dirs: rack.Dirs{Run: short, Cache: filepath.Join(dir, "a/b"), Data: filepath.Join(plain, "x")},
+		root: files()}
 	d.checkDirs()
-	for id, want := range map[string]string{"run": statusOK, "cache": statusOK, "data": statusWarn, "run-path": statusOK} {
+	for id, want := range map[string]string{"run": statusOK, "cache": statusOK, "data": statusWarn,
+		"run-path": statusOK} {
 		if got := found(t, d, id); got.Status != want {
 			t.Errorf("%s: got %+v, want %s", id, got, want)
 		}
 	}
 	for path, want := range map[string]string{
-		"/" + strings.Repeat("a", 49): statusOK, "/" + strings.Repeat("a", 60): statusWarn, "/" + strings.Repeat("a", 95): statusLack, plain: statusLack,
+		"/" + strings.Repeat("a", 49): statusOK, "/" + strings.Repeat("a", 60): statusWarn,
+		"/" + strings.Repeat("a", 95): statusLack, plain: statusLack,
 	} {
 		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
 		d.checkDirs()
@@ -175,7 +188,8 @@ func TestDoctorOnDirectories(t *testing.T) {
 func TestDoctorOnLimits(t *testing.T) {
 	d := &doctor{root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/pids.max", "100\n")}
 	d.checkLimits()
-	if i := found(t, d, "cgroup-pids"); i.Status != statusWarn || !strings.HasPrefix(i.Evidence, "100; a lab of 64 nodes takes up to ") {
+	if i := found(t, d, "cgroup-pids"); i.Status != statusWarn || !strings.HasPrefix(i.Evidence,
+		"100; a lab of 64 nodes takes up to ") {
 		t.Errorf("got %+v", i)
 	}
 	d = &doctor{}

@@ -69,8 +69,9 @@ measurements, images and templates stay. A lab that is not running is not an err
 	return cmd
 }
 
-// labName returns the name of the lab that an argument means: itself, or the name in the lab file that it leads to. What it returns is the
-// name of a directory below that of the running labs, so nothing else must get through.
+// labName returns the name of the lab that an argument means: itself, or the name in the lab file
+// that it leads to. What it returns is the name of a directory below that of the running labs, so
+// nothing else must get through.
 func labName(arg string) (string, error) {
 	if strings.ContainsAny(arg, "./") {
 		l, err := loadLab(arg)
@@ -80,7 +81,8 @@ func labName(arg string) (string, error) {
 		return l.Name, nil
 	}
 	if !isName(arg) {
-		return "", usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no lab file", arg))
+		return "", usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no lab file",
+			arg))
 	}
 	return arg, nil
 }

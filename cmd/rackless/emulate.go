@@ -54,10 +54,12 @@ COMMAND ends emulate with its own status. Standard input is passed on unless it 
   rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
-				return usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that come with rackless")
+				return usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
+					"come with rackless")
 			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
-				return usagef(cmd, "want one profile, have %s; a command stands behind --", count(len(args), "argument"))
+				return usagef(cmd, "want one profile, have %s; a command stands behind --",
+					count(len(args), "argument"))
 			}
 			if f.scale < 1 {
 				return usagef(cmd, "--scale %d: want 1 or more", f.scale)
@@ -65,10 +67,13 @@ COMMAND ends emulate with its own status. Standard input is passed on unless it 
 			return nil
 		},
 		ValidArgsFunction: completeProfiles,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.emulate(cmd, f, args[0], args[1:]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.emulate(cmd, f, args[0], args[1:])
+		},
 	}
 	cmd.Flags().StringVar(&f.name, "name", "", "of the host; the profile's without it")
-	cmd.Flags().IntVar(&f.scale, "scale", f.scale, "have one core for this many of the profile, at least one a NUMA node")
+	cmd.Flags().IntVar(&f.scale, "scale", f.scale,
+		"have one core for this many of the profile, at least one a NUMA node")
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of the host in all, such as 4GiB; the profile's without it")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the host running afterwards")
 	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot, and do not resume from a template")
@@ -151,7 +156,8 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 		name = kept.Name
 		if kept.Running() && reflect.DeepEqual(profile, kept.Profile) {
 			if self, err := os.Executable(); err == nil && kept.OtherProgram(self) {
-				fmt.Fprintf(a.err, "host %s has another build of rackless on its disk: it gets this one when it next boots\n", name)
+				fmt.Fprintf(a.err, "host %s has another build of rackless on its disk: it gets this one when it "+
+					"next boots\n", name)
 			}
 			return a.useHost(ctx, kept, hostEnvironment, command, stdin)
 		}
@@ -181,8 +187,8 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
 }
 
-// resolve returns the profile to emulate, and the host of the name if one is kept. The argument may also be that host's name; without --scale and --memory
-// it is taken as it is.
+// resolve returns the profile to emulate, and the host of the name if one is kept. The argument may
+// also be that host's name; without --scale and --memory it is taken as it is.
 func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emulate.Profile, *emulate.Host, error) {
 	h, err := emulate.Open(d, cmp.Or(f.name, arg))
 	if err != nil || !h.Keep || !h.Ready { // none, or Start says what is wrong with it
@@ -212,7 +218,8 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	return nil
 }
 
-// hostShell connects the terminal with the console of a host, where root is logged in. Without a terminal, what is read is typed there.
+// hostShell connects the terminal with the console of a host, where root is logged in. Without a
+// terminal, what is read is typed there.
 func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	b, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -239,7 +246,8 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	return a.consoleTerminal(ctx, conn, t)
 }
 
-// followSize tells the host's console the size of this terminal, now and when it changes: a serial line does not carry it.
+// followSize tells the host's console the size of this terminal, now and when it changes: a serial
+// line does not carry it.
 func followSize(ctx context.Context, h *emulate.Host, t *os.File) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed := make(chan os.Signal, 1)

@@ -19,8 +19,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// rackless inspect, run inside, reads each built-in profile back. The machines boot the small image of nested nodes: what a kernel sees of its machine
-// does not depend on what else is there.
+// rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
+// of nested nodes: what a kernel sees of its machine does not depend on what else is there.
 func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -56,7 +56,8 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 			defer cancel()
 			d := rack.Dirs{Run: run, Cache: t.TempDir()}
 			began := time.Now()
-			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true, Progress: &rack.Progress{}})
+			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true,
+				Progress: &rack.Progress{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,8 +94,10 @@ func describeProfile(p *emulate.Profile) []string {
 			distances = p.Distances[i]
 		}
 		first := i * perNode
-		out = append(out, fmt.Sprintf("node %d of package %d: CPUs %d-%d, first core %d-%d, L3 of CPUs %d-%d, distances %v, memory as it should be true",
-			i, i*p.Packages/len(p.NUMANodes), first, first+perNode-1, first, first+p.ThreadsPerCore-1, first, first+perNode-1, distances))
+		out = append(out, fmt.Sprintf("node %d of package %d: CPUs %d-%d, first core %d-%d, L3 of CPUs %d-%d, "+
+			"distances %v, memory as it should be true",
+			i, i*p.Packages/len(p.NUMANodes), first, first+perNode-1, first, first+p.ThreadsPerCore-1, first,
+			first+perNode-1, distances))
 	}
 	for _, s := range p.Switches {
 		out = append(out, fmt.Sprintf("upstream port %v node %d", s.Address, s.NUMANode))
@@ -110,12 +113,14 @@ func describeProfile(p *emulate.Profile) []string {
 		if g.Audio {
 			functions = append(functions, function(g.Address, 1))
 		}
-		out = append(out, fmt.Sprintf("GPU %v stand-in node %d functions %v, group with %v", g.Address, g.NUMANode, functions, groupMates(p, g.Address, g.Behind)))
+		out = append(out, fmt.Sprintf("GPU %v stand-in node %d functions %v, group with %v", g.Address, g.NUMANode,
+			functions, groupMates(p, g.Address, g.Behind)))
 	}
 	for _, n := range p.NICs {
 		for port := range n.Ports {
 			a := function(n.Address, port)
-			out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0, groupMates(p, n.Address, n.Behind)))
+			out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0,
+				groupMates(p, n.Address, n.Behind)))
 		}
 	}
 	for _, g := range p.GPUs {
@@ -160,7 +165,8 @@ func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr
 // describeEmulated says the same of what inspect has read.
 func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 	out := []string{
-		fmt.Sprintf("%s, %s, emulated %v, IOMMU %v", h.System.Vendor, h.System.Product, h.Provenance.Emulated, h.IOMMU.Enabled != nil && *h.IOMMU.Enabled),
+		fmt.Sprintf("%s, %s, emulated %v, IOMMU %v", h.System.Vendor, h.System.Product, h.Provenance.Emulated,
+			h.IOMMU.Enabled != nil && *h.IOMMU.Enabled),
 		fmt.Sprintf("%d packages, %d cores, %d CPUs", len(h.Packages), len(h.Cores), h.CPUs.Online.Len()),
 	}
 	for i, n := range h.NUMANodes {
@@ -212,15 +218,18 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 			out = append(out, "a screen on the root bus")
 			continue
 		}
-		out = append(out, fmt.Sprintf("GPU %v %s node %d functions %v, group with %v", g.Address, g.Kind, *g.NUMANode, g.Functions, mates(*g.Address)))
+		out = append(out, fmt.Sprintf("GPU %v %s node %d functions %v, group with %v", g.Address, g.Kind, *g.NUMANode,
+			g.Functions, mates(*g.Address)))
 	}
 	for _, n := range h.NICs {
-		out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil, mates(*n.Address)))
+		out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil,
+			mates(*n.Address)))
 	}
 	for _, g := range h.GPUs {
 		for _, n := range h.NICs {
 			if n.Address.Function == 0 && g.Kind == topology.GPUStandIn {
-				out = append(out, fmt.Sprintf("GPU %v to NIC %v: %s", g.Address, n.Address, tree.Path(g.ID(), n.ID()).Label()))
+				out = append(out, fmt.Sprintf("GPU %v to NIC %v: %s", g.Address, n.Address,
+					tree.Path(g.ID(), n.ID()).Label()))
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// hostEnvironment is that of a login of root on a host; what the agent runs has none of it. RACKLESS_CACHE is where the second disk has the image of
-// nested nodes.
+// hostEnvironment is that of a login of root on a host; what the agent runs has none of it.
+// RACKLESS_CACHE is where the second disk has the image of nested nodes.
 var hostEnvironment = []string{
 	"HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "RACKLESS_CACHE=/opt/rackless/cache",

@@ -76,8 +76,10 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 func describeHost(h *emulate.Host) hostItem {
 	p := h.Profile
 	i := hostItem{
-		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes), Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs),
-		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made, DiskBytes: h.DiskUse(), Dir: h.Dir,
+		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes),
+		Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs),
+		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
+		DiskBytes: h.DiskUse(), Dir: h.Dir,
 	}
 	if !h.Keep {
 		i.Owner = h.Owner.PID
@@ -115,7 +117,8 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		if h.Keep {
 			kept = "yes"
 		}
-		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), bytesText(h.Memory), bytesText(h.DiskBytes), h.Accel, since, made, kept)
+		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), bytesText(h.Memory),
+			bytesText(h.DiskBytes), h.Accel, since, made, kept)
 	}
 	_, err = fmt.Fprint(a.out, g)
 	return err
@@ -148,7 +151,8 @@ real machine, and which is a good start for a file of your own.`,
 			}
 			g := newGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
 			for _, p := range emulate.Builtin() {
-				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), bytesText(int64(p.Memory())), fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
+				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), bytesText(int64(p.Memory())),
+					fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
 			}
 			_, err := fmt.Fprint(a.out, g)
 			return err

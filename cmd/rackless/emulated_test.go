@@ -55,7 +55,8 @@ func newEmulated(t *testing.T, name string) *emulated {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	e := &emulated{name: name, run0: run, program: program, onStart: func() {}, env: append(os.Environ(), "RACKLESS_RUN="+run)}
+	e := &emulated{name: name, run0: run, program: program, onStart: func() {},
+		env: append(os.Environ(), "RACKLESS_RUN="+run)}
 	t.Cleanup(func() {
 		e.run(t, "emulate", "rm", name)
 		nothingLeft(t, run)
@@ -63,10 +64,12 @@ func newEmulated(t *testing.T, name string) *emulated {
 	return e
 }
 
-// commandLimit bounds one command. Nested machines under emulation take minutes to boot; it is longer than up waits for them, whose error says more.
+// commandLimit bounds one command. Nested machines under emulation take minutes to boot; it is
+// longer than up waits for them, whose error says more.
 const commandLimit = 25 * time.Minute
 
-// run runs the program on this machine, and returns what it printed: standard output, and, where it failed, what it said as well.
+// run runs the program on this machine, and returns what it printed: standard output, and, where it
+// failed, what it said as well.
 func (e *emulated) run(t *testing.T, args ...string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
@@ -138,10 +141,13 @@ func (e *emulated) awaitBoot(t *testing.T, old string) {
 	}
 }
 
-// fingerprintScript prints everything of the host that prepare may change: files with their content, modes and owners, and values of the kernel. What a running
-// system changes by itself is left out, such as the slice that libvirtd brings along when somebody first asks it for domains, and its
-// empty directory of storage pools once it has had one, and the CPUs of single interrupts, which irqbalance moves. The drift of the clock that rackless emulate sets is none of prepare's. Of large files it is told when they were last
-// written or renamed, which nothing can put back: to read them takes an emulated CPU seconds.
+// fingerprintScript prints everything of the host that prepare may change: files with their
+// content, modes and owners, and values of the kernel. What a running system changes by itself is
+// left out, such as the slice that libvirtd brings along when somebody first asks it for domains,
+// and its empty directory of storage pools once it has had one, and the CPUs of single interrupts,
+// which irqbalance moves. The drift of the clock that rackless emulate sets is none of prepare's.
+// Of large files it is told when they were last written or renamed, which nothing can put back: to
+// read them takes an emulated CPU seconds.
 const fingerprintScript = `
 find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
 find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime \) -prune -o -xdev -type f -size -1024k -print0 | sort -z | xargs -0 sha256sum

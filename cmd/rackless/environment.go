@@ -14,7 +14,8 @@ import (
 	"github.com/rackless/rackless/report"
 )
 
-// environment lists what figures depend on besides the lab file. Host names and addresses of the host are left out: reports are passed on.
+// environment lists what figures depend on besides the lab file. Host names and addresses of the
+// host are left out: reports are passed on.
 func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	var out []report.Fact
 	add := func(key, value string) {
@@ -68,7 +69,8 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	}
 	add("tools", strings.Join(tools, ", "))
 	for _, p := range s.Package {
-		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") || strings.HasPrefix(p, "linux-image-") {
+		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") ||
+			strings.HasPrefix(p, "linux-image-") {
 			add("package", p)
 		}
 	}

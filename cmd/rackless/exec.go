@@ -81,7 +81,8 @@ func execCommand(args []string) []string {
 	return args[1:]
 }
 
-// readStdin reads all of the input. It gives up when ctx ends: a pipe that nobody closes would hold the program for ever.
+// readStdin reads all of the input. It gives up when ctx ends: a pipe that nobody closes would hold
+// the program for ever.
 func readStdin(ctx context.Context, in *os.File) ([]byte, error) {
 	type result struct {
 		data []byte
@@ -100,7 +101,8 @@ func readStdin(ctx context.Context, in *os.File) ([]byte, error) {
 			return nil, fmt.Errorf("read standard input: %w", r.err)
 		}
 		if len(r.data) > maxStdin {
-			return nil, fmt.Errorf("read standard input: more than %d MiB, which is all that the guest agent takes at once", maxStdin>>20)
+			return nil, fmt.Errorf("read standard input: more than %d MiB, which is all that the guest agent "+
+				"takes at once", maxStdin>>20)
 		}
 		return r.data, nil
 	}

@@ -132,7 +132,8 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 
 // describePorts reads a snapshot, with the rates since an earlier one if there is one of the same switch.
 func describePorts(name string, c fabric.Counters, before *fabricOutput) *fabricOutput {
-	out := &fabricOutput{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures, Ports: []fabricPort{}}
+	out := &fabricOutput{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
+		Ports: []fabricPort{}}
 	was := make(map[string]fabricPort)
 	var elapsed float64 // seconds
 	if before != nil && before.Started.Equal(c.Started) {
@@ -143,9 +144,12 @@ func describePorts(name string, c fabric.Counters, before *fabricOutput) *fabric
 	}
 	for _, p := range c.Ports {
 		f := fabricPort{
-			Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes,
-			RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak,
-			Link: p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
+			Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,
+			TxBytes: p.TxBytes,
+			RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes,
+			QueuePeak: p.QueuePeak,
+			Link:      p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost,
+			Reordered: p.Reordered, ECNMarked: p.ECNMarked,
 			Pauses: p.Pauses, Paused: p.Paused.Seconds(),
 		}
 		if p.Connects > 0 {
@@ -170,7 +174,8 @@ func fabricText(out *fabricOutput) string {
 	return text
 }
 
-// fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are columns for rates if any is known.
+// fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are
+// columns for rates if any is known.
 func fabricGrid(out *fabricOutput) *grid {
 	head := []string{"port", "link", "rx frames>", "rx bytes>", "tx frames>", "tx bytes>", "drops>", "queue>"}
 	rates := slices.ContainsFunc(out.Ports, func(p fabricPort) bool { return p.RxRate != nil })
@@ -189,7 +194,8 @@ func fabricGrid(out *fabricOutput) *grid {
 		if p.Connected {
 			link = "up"
 		}
-		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), bytesText(p.RxBytes), strconv.FormatUint(p.TxFrames, 10), bytesText(p.TxBytes),
+		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), bytesText(p.RxBytes),
+			strconv.FormatUint(p.TxFrames, 10), bytesText(p.TxBytes),
 			strconv.FormatUint(p.RxDrops+p.TxDrops, 10), bytesText(p.QueueBytes)}
 		if rates {
 			row = append(row, rate(p.RxRate), rate(p.TxRate))
@@ -200,7 +206,8 @@ func fabricGrid(out *fabricOutput) *grid {
 }
 
 // watchFabric shows snapshot after snapshot until ctx ends.
-func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration, read func(*fabricOutput) (*fabricOutput, error)) error {
+func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration,
+	read func(*fabricOutput) (*fabricOutput, error)) error {
 	show := func(out *fabricOutput) error {
 		_, err := fmt.Fprintf(a.out, "%s lab %s\n%s\n", out.At.Format(time.TimeOnly), out.Lab, fabricText(out))
 		return err
@@ -250,7 +257,8 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 // screen fits a snapshot into the terminal: lines that do not fit are cut, and ports that do not are counted.
 func screen(t *os.File, out *fabricOutput) string {
 	width, height := columns(t)
-	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly), addresses(out.Addresses)), ""}
+	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
+		addresses(out.Addresses)), ""}
 	lines = append(lines, strings.Split(strings.TrimSuffix(fabricText(out), "\n"), "\n")...)
 	if over := len(lines) - (height - 1); over > 0 {
 		lines = append(lines[:len(lines)-over-1], fmt.Sprintf("... and %d more", over+1))

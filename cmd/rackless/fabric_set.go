@@ -32,10 +32,11 @@ var linkFlags = map[string]struct{ kind, help string }{
 	"jitter":  {"TIME", "varies the delay by up to this, both ways; keeps the order"},
 	"loss":    {"PERCENT", "of the frames are lost, such as 0.1%"},
 	"reorder": {"PERCENT", "of the frames skip the delay, and overtake"},
-	"ecn":     {"MIN:MAX:PERCENT", "queue from which packets are marked, from which all are, and how many just below that"},
-	"buffer":  {"SIZE", "what may wait for the link, such as 256KiB"},
-	"pfc":     {"HIGH:LOW", "queue above which senders are held, and down to which, such as 64KiB:32KiB"},
-	"seed":    {"N", "of the random sequences"},
+	"ecn": {"MIN:MAX:PERCENT", "queue from which packets are marked, from which all are, and how many just " +
+		"below that"},
+	"buffer": {"SIZE", "what may wait for the link, such as 256KiB"},
+	"pfc":    {"HIGH:LOW", "queue above which senders are held, and down to which, such as 64KiB:32KiB"},
+	"seed":   {"N", "of the random sequences"},
 }
 
 // A linkEdit is one setting that a call asks for.
@@ -121,7 +122,8 @@ Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us
 	return cmd
 }
 
-// changeLinks returns the new links of the named ports, or of all if none is named. It returns either all of them or an error.
+// changeLinks returns the new links of the named ports, or of all if none is named. It returns
+// either all of them or an error.
 func changeLinks(have []fabric.PortCounters, named []string, reset bool, edits []linkEdit) ([]portLink, error) {
 	names := make([]string, len(have))
 	for i, p := range have {
@@ -192,7 +194,8 @@ func linkCells(l fabric.Link) []string {
 	return cells
 }
 
-// impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports whose senders were held are in it too.
+// impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports
+// whose senders were held are in it too.
 func impairedGrid(ports []fabricPort) *grid {
 	g := newGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
 	for _, p := range ports {
@@ -201,7 +204,8 @@ func impairedGrid(ports []fabricPort) *grid {
 		}
 		n := func(v uint64) string { return strconv.FormatUint(v, 10) }
 		cells := append([]string{p.Name}, linkCells(p.Link)...)
-		g.add(append(cells, n(p.BufferFull), n(p.Lost), n(p.Reordered), n(p.ECNMarked), seconds(time.Duration(p.Paused*float64(time.Second))))...)
+		g.add(append(cells, n(p.BufferFull), n(p.Lost), n(p.Reordered), n(p.ECNMarked),
+			seconds(time.Duration(p.Paused*float64(time.Second))))...)
 	}
 	if len(g.rows) == 0 {
 		return nil

@@ -24,7 +24,8 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			a, out, stderr := testApp(t)
-			if code := a.run(t.Context(), append([]string{"fabric", "set"}, strings.Fields(tt.args)...)); code != exitUsage || out.Len() > 0 {
+			if code := a.run(t.Context(), append([]string{"fabric", "set"}, strings.Fields(tt.args)...)); code !=
+				exitUsage || out.Len() > 0 {
 				t.Errorf("exit status %d, %q; want %d and nothing", code, out, exitUsage)
 			}
 			if want := "rackless: " + tt.want + "\nsee: rackless fabric set --help\n"; stderr.String() != want {
@@ -34,7 +35,8 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	}
 	t.Run("no lab", func(t *testing.T) {
 		a, _, stderr := testApp(t)
-		if code := a.run(t.Context(), []string{"fabric", "set", "--clear"}); code != exitFailed || !strings.Contains(stderr.String(), "no lab is running") {
+		if code := a.run(t.Context(), []string{"fabric", "set", "--clear"}); code != exitFailed ||
+			!strings.Contains(stderr.String(), "no lab is running") {
 			t.Errorf("exit status %d, %q", code, stderr)
 		}
 	})
@@ -69,7 +71,8 @@ func TestChangingOneSettingKeepsTheOthers(t *testing.T) {
 		err   string
 	}{
 		{"on all ports", nil, false, []linkEdit{{"delay", "1ms"}},
-			[]portLink{{"vm00", fabric.Link{Rate: 1e9, Loss: 0.5, Delay: time.Millisecond}}, {"vm01", fabric.Link{Delay: time.Millisecond}}}, ""},
+			[]portLink{{"vm00", fabric.Link{Rate: 1e9, Loss: 0.5, Delay: time.Millisecond}},
+				{"vm01", fabric.Link{Delay: time.Millisecond}}}, ""},
 		{"on one", []string{"vm00"}, false, []linkEdit{{"rate", "10Mbit"}},
 			[]portLink{{"vm00", fabric.Link{Rate: 1e7, Loss: 0.5}}}, ""},
 		{"0 takes one away", []string{"vm00"}, false, []linkEdit{{"loss", "0"}},
@@ -79,8 +82,10 @@ func TestChangingOneSettingKeepsTheOthers(t *testing.T) {
 		{"clear takes all away", nil, true, nil, []portLink{{"vm00", fabric.Link{}}, {"vm01", fabric.Link{}}}, ""},
 		{"clear and more", []string{"vm00"}, true, []linkEdit{{"seed", "7"}, {"loss", "1%"}},
 			[]portLink{{"vm00", fabric.Link{Loss: 0.01, Seed: 7}}}, ""},
-		{"a port that is not there", []string{"vm00", "vm02"}, true, nil, nil, "--port vm02: the switch has no such port; it has vm00, vm01"},
-		{"what does not fit together", nil, false, []linkEdit{{"burst", "1KiB"}}, nil, "port vm01: link: burst of 1024 bytes without a rate: want 0, or a rate"},
+		{"a port that is not there", []string{"vm00", "vm02"}, true, nil, nil,
+			"--port vm02: the switch has no such port; it has vm00, vm01"},
+		{"what does not fit together", nil, false, []linkEdit{{"burst", "1KiB"}}, nil,
+			"port vm01: link: burst of 1024 bytes without a rate: want 0, or a rate"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,7 +107,8 @@ func TestLinkGrids(t *testing.T) {
 	if strings.Contains(plain, "\n\n") {
 		t.Errorf("a second table without impairments:\n%s", plain)
 	}
-	c.Ports[0].Link = fabric.Link{Rate: 1e9, Delay: 50 * time.Microsecond, Loss: 0.001, ECN: fabric.RED{Min: 30 << 10, Max: 90 << 10, Probability: 0.1}}
+	c.Ports[0].Link = fabric.Link{Rate: 1e9, Delay: 50 * time.Microsecond, Loss: 0.001, ECN: fabric.RED{Min: 30 << 10,
+		Max: 90 << 10, Probability: 0.1}}
 	c.Ports[0].Drops.Lost = 3
 	c.Ports[1].Pauses, c.Ports[1].Paused = 2, 1500*time.Millisecond
 	want := plain + "\n" + "" +

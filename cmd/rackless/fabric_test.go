@@ -18,7 +18,8 @@ func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 	return fabric.Counters{
 		At: started.Add(time.Duration(seconds) * time.Second), Started: started, Addresses: 2,
 		Ports: []fabric.PortCounters{
-			{Name: "vm00", Connected: true, Connects: 2, RxFrames: 10, RxBytes: rx, TxFrames: 20, TxBytes: tx, RxFiltered: 1, RxNowhere: 2,
+			{Name: "vm00", Connected: true, Connects: 2, RxFrames: 10, RxBytes: rx, TxFrames: 20, TxBytes: tx,
+				RxFiltered: 1, RxNowhere: 2,
 				Drops: fabric.Drops{QueueFull: 3, Disconnected: 4}, QueueBytes: 2048, QueuePeak: 4096},
 			{Name: "vm01"},
 		},
@@ -28,7 +29,8 @@ func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 func TestRatesAreOverTheTimeBetweenTwoSnapshots(t *testing.T) {
 	began := time.Unix(1000, 0)
 	first := describePorts("pair", counters(began, 1, 1000, 500), nil)
-	if p := first.Ports[0]; p.RxRate != nil || p.RxDrops != 3 || p.TxDrops != 7 || p.Reconnects != 1 || first.Ports[1].Reconnects != 0 {
+	if p := first.Ports[0]; p.RxRate != nil || p.RxDrops != 3 || p.TxDrops != 7 || p.Reconnects != 1 ||
+		first.Ports[1].Reconnects != 0 {
 		t.Errorf("first snapshot: %+v", first.Ports)
 	}
 	second := describePorts("pair", counters(began, 3, 3000, 500), first)
@@ -96,7 +98,9 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 	t.Run("an error of the switch ends it too", func(t *testing.T) {
 		a, _, _ := testApp(t)
 		wrong := errors.New("gone")
-		err := a.watchFabric(t.Context(), formatText, time.Millisecond, func(*fabricOutput) (*fabricOutput, error) { return nil, wrong })
+		err := a.watchFabric(t.Context(), formatText, time.Millisecond, func(*fabricOutput) (*fabricOutput, error) {
+			return nil, wrong
+		})
 		if !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)
 		}

@@ -14,17 +14,22 @@ const aloneInItsGroup = `cd /sys/bus/pci
 [ ! -e drivers/shpchp/0000:02:00.0 ] || echo 0000:02:00.0 >drivers/shpchp/unbind
 [ ! -e devices/0000:03:01.0 ] || echo 1 >devices/0000:03:01.0/remove`
 
-// TestGuardsRefuseAndNothingIsChanged makes what a plan is for dangerous after the plan was made, in an emulated host, and prepares it then: what the host or somebody
-// else uses stays as it is, and so does everything else. What this host does not have (a disk on a card of its own, mounted, with
-// swap, or as the root; a console on the GPU) the guards meet in host/device, on a real kernel too: no plan would ask for them.
+// TestGuardsRefuseAndNothingIsChanged makes what a plan is for dangerous after the plan was made,
+// in an emulated host, and prepares it then: what the host or somebody else uses stays as it is,
+// and so does everything else. What this host does not have (a disk on a card of its own, mounted,
+// with swap, or as the root; a console on the GPU) the guards meet in host/device, on a real kernel
+// too: no plan would ask for them.
 func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	h := newSmall(t, "guards", "testdata/faults/guards-host.yaml")
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/guards.yaml")
 	h.putFile(t, "/root/pages.yaml", "testdata/faults/guards-pages.yaml")
-	h.refuses(t, "rackless prepare pages.yaml --yes", "hugepages would take 1640 MiB of them; with 2 virtual machines 384 MiB have to be left: give the lab nodes less memory")
+	h.refuses(t, "rackless prepare pages.yaml --yes",
+		"hugepages would take 1640 MiB of them; with 2 virtual machines 384 MiB have to be left: give the lab nodes "+
+			"less memory")
 	h.putFile(t, "/root/cpus.yaml", "testdata/faults/guards-cpus.yaml")
-	h.refuses(t, "rackless prepare cpus.yaml --yes", "CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")
+	h.refuses(t, "rackless prepare cpus.yaml --yes",
+		"CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")
 
 	// The NIC on the old bus can be given away: its bridge has no driver, and its neighbour is not there.
 	h.mustHost(t, aloneInItsGroup)
@@ -42,19 +47,23 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 			name: "a bridge in the IOMMU group",
 			do:   "echo 0000:02:00.0 >/sys/bus/pci/drivers/shpchp/bind",
 			undo: aloneInItsGroup,
-			want: []string{"of 0000:03:02.0 also has bridge 0000:02:00.0, which driver shpchp uses: the kernel does not give such a group away"},
+			want: []string{"of 0000:03:02.0 also has bridge 0000:02:00.0, which driver shpchp uses: the kernel does " +
+				"not give such a group away"},
 		},
 		{
 			name: "a foreign device in the IOMMU group",
 			do:   "echo 1 >/sys/bus/pci/rescan; udevadm settle",
 			undo: aloneInItsGroup,
-			want: []string{"the IOMMU group of 0000:03:02.0 has 0000:02:00.0 0000:03:01.0 0000:03:02.0, and had 0000:02:00.0 0000:03:02.0"},
+			want: []string{"the IOMMU group of 0000:03:02.0 has 0000:02:00.0 0000:03:01.0 0000:03:02.0, and had " +
+				"0000:02:00.0 0000:03:02.0"},
 		},
 		{
 			name: "the default route",
-			do:   "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via 192.0.2.1 dev enp33s0",
+			do: "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via 192.0.2.1 " +
+				"dev enp33s0",
 			undo: "ip addr flush dev enp33s0; ip link set enp33s0 down",
-			want: []string{"0000:21:00.0 carries the default route (enp33s0, ipv4)", "0000:21:00.0 is in use by the host: enp33s0 has address 192.0.2.2"},
+			want: []string{"0000:21:00.0 carries the default route (enp33s0, ipv4)",
+				"0000:21:00.0 is in use by the host: enp33s0 has address 192.0.2.2"},
 		},
 		{
 			name:    "the way of the ssh session",
@@ -65,15 +74,18 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 		},
 		{
 			name: "a GPU with a process",
-			do:   "systemd-run --quiet --unit=viewer sh -c 'exec sleep 1000 </dev/dri/by-path/pci-0000:06:00.0-card'; sleep 1",
+			do: "systemd-run --quiet --unit=viewer sh -c 'exec sleep 1000 " +
+				"</dev/dri/by-path/pci-0000:06:00.0-card'; sleep 1",
 			undo: "systemctl stop viewer",
 			want: []string{"0000:06:00.0 is in use: sleep ("},
 		},
 		{
 			name: "a virtual function in use",
-			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs; udevadm settle; ip addr add 203.0.113.5/24 dev enp65s0v0",
+			do: "echo 1 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs; udevadm settle; ip addr add " +
+				"203.0.113.5/24 dev enp65s0v0",
 			undo: "echo 0 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs",
-			want: []string{"virtual function 0 of 0000:41:00.0: 0000:41:10.0 is in use: enp65s0v0 has address 203.0.113.5"},
+			want: []string{"virtual function 0 of 0000:41:00.0: 0000:41:10.0 is in use: enp65s0v0 has address " +
+				"203.0.113.5"},
 		},
 		{
 			name: "a virtual machine of somebody else's",
@@ -89,7 +101,8 @@ virsh define holder.xml`,
 			name: "a device that is gone",
 			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/remove",
 			undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle\n" + aloneInItsGroup,
-			want: []string{"this host is not as it was when the plan was made, and nothing was changed", "0000:41:00.0"},
+			want: []string{"this host is not as it was when the plan was made, and nothing was changed",
+				"0000:41:00.0"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -110,7 +123,8 @@ virsh define holder.xml`,
 	// What it lists is of now, what it loads at a boot are its files.
 	const overrides = "driverctl list-overrides; grep -s '' /etc/driverctl.d/*; true"
 	out := h.mustHost(t, overrides)
-	for _, want := range []string{"0000:06:00.0 vfio-pci", "0000:21:00.0 vfio-pci", "/etc/driverctl.d/pci-0000:06:00.0:vfio-pci", "/etc/driverctl.d/pci-0000:21:00.0:vfio-pci"} {
+	for _, want := range []string{"0000:06:00.0 vfio-pci", "0000:21:00.0 vfio-pci",
+		"/etc/driverctl.d/pci-0000:06:00.0:vfio-pci", "/etc/driverctl.d/pci-0000:21:00.0:vfio-pci"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("driverctl's overrides after prepare lack %s: %q", want, out)
 		}
@@ -125,7 +139,8 @@ virsh define holder.xml`,
 func (h *small) installDriverctl(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	download := exec.CommandContext(t.Context(), "apt-get", "--quiet", "-o", "APT::Sandbox::User=", "download", "driverctl")
+	download := exec.CommandContext(t.Context(), "apt-get", "--quiet", "-o", "APT::Sandbox::User=", "download",
+		"driverctl")
 	download.Dir = dir
 	if out, err := download.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -114,7 +114,8 @@ func listImages(ctx context.Context, d rack.Dirs) (imageOutput, error) {
 		return out, err
 	}
 	for _, i := range images {
-		out.Images = append(out.Images, imageItem{Key: i.Key, Name: i.Name, State: stateWhole, Current: i.Key == current.Key(),
+		out.Images = append(out.Images, imageItem{Key: i.Key, Name: i.Name, State: stateWhole,
+			Current: i.Key == current.Key(),
 			Release: i.Recipe.Release, Kernel: i.KernelVer, Built: &i.Built})
 	}
 	for _, key := range damaged {
@@ -133,7 +134,8 @@ func listImages(ctx context.Context, d rack.Dirs) (imageOutput, error) {
 		}
 	}
 	for _, t := range templates {
-		entry := imageTemplate{Key: t.Key, State: stateWhole, Accelerator: t.Accelerator, QEMU: t.QEMU, CPUs: t.CPUs, Memory: t.Memory, NICs: t.NICs, Bytes: t.Disk}
+		entry := imageTemplate{Key: t.Key, State: stateWhole, Accelerator: t.Accelerator, QEMU: t.QEMU, CPUs: t.CPUs,
+			Memory: t.Memory, NICs: t.NICs, Bytes: t.Disk}
 		if t.Damaged != nil {
 			entry.State = stateDamaged
 		}
@@ -177,7 +179,8 @@ func imageGrid(out imageOutput, now time.Time) *grid {
 	template := func(t imageTemplate) {
 		shape := ""
 		if t.CPUs > 0 {
-			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), bytesText(t.Memory), count(t.NICs, "NIC"), t.Accelerator)
+			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), bytesText(t.Memory), count(t.NICs, "NIC"),
+				t.Accelerator)
 		}
 		g.add("  "+t.Key, "template", t.State, "", shape, bytesText(t.Bytes), age(t.Made))
 	}
@@ -223,7 +226,10 @@ privileges: about 50 MB, a minute. The key of the image is printed.`,
 			defer ui.close()
 			p := &rack.Progress{Report: ui.event}
 			p.Begin("image")
-			img, err := guest.Ensure(cmd.Context(), guest.Options{Cache: d.Images(), Kernel: kernel, Progress: func(s string) { p.Note("%s", s) }})
+			img, err := guest.Ensure(cmd.Context(), guest.Options{Cache: d.Images(), Kernel: kernel,
+				Progress: func(s string) {
+					p.Note("%s", s)
+				}})
 			p.End(err)
 			ui.close()
 			if err != nil {
@@ -236,7 +242,8 @@ privileges: about 50 MB, a minute. The key of the image is printed.`,
 		},
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().StringVar(&kernel, "kernel", "", "kernel image to use instead of Debian's; its modules are in /lib/modules or beside it")
+	cmd.Flags().StringVar(&kernel, "kernel", "",
+		"kernel image to use instead of Debian's; its modules are in /lib/modules or beside it")
 	return cmd
 }
 
@@ -331,7 +338,8 @@ func unused(d rack.Dirs, images []string) error {
 	errs := []error{err}
 	for _, r := range racks {
 		if slices.Contains(images, r.State.Image) {
-			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force", r.Lab.Name, r.State.Image, r.Lab.Name))
+			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
+				r.Lab.Name, r.State.Image, r.Lab.Name))
 		}
 	}
 	return errors.Join(errs...)

@@ -75,8 +75,10 @@ A finding does not make inspect fail, unless --fail-on names its severity or a l
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print a host",
 		formTable, formatJSON, formYAML, formMatrix, formSVG, formDOT, formHTML)
-	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil, "inspect the file or directory `PATH` (the same as an argument)")
-	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking what it is")
+	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
+		"inspect the file or directory `PATH` (the same as an argument)")
+	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking "+
+		"what it is")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error))
 	return cmd
@@ -95,7 +97,8 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs)))
 	}
 	if len(jobs) > 1 {
-		// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth of the time. GOGC still overrides it.
+		// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for
+		// a tenth of the time. GOGC still overrides it.
 		if a.env("GOGC") == "" {
 			defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 		}
@@ -149,7 +152,9 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many b
 		}}}, false, nil
 	}
 	if o.root != "" {
-		return []hostJob{{o.root, func(ctx context.Context) (*topology.Host, error) { return inspect.ReadRoot(ctx, o.root) }}}, false, nil
+		return []hostJob{{o.root, func(ctx context.Context) (*topology.Host, error) {
+			return inspect.ReadRoot(ctx, o.root)
+		}}}, false, nil
 	}
 	many = len(paths) > 1
 	for _, p := range paths {
@@ -224,8 +229,8 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many b
 	}
 }
 
-// inOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as each one's turn comes. It stops at the
-// first error of use and when ctx ends.
+// inOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
+// each one's turn comes. It stops at the first error of use and when ctx ends.
 func inOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

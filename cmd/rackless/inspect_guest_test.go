@@ -22,9 +22,11 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU, and a second root complex on node 1 with a
-// switch, a NIC that has virtual functions, and a screen.
-var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu qemu64 -m 2048 -smp 8,sockets=2,cores=4,threads=1
+// hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU,
+// and a second root complex on node 1 with a switch, a NIC that has virtual functions, and a
+// screen.
+var hostArgs = strings.Fields(
+	`-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu qemu64 -m 2048 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=1024M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
 -device intel-iommu -device pxb-pcie,id=pxb1,bus_nr=64,numa_node=1,bus=pcie.0
@@ -32,7 +34,8 @@ var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thre
 -device xio3130-downstream,id=d1,bus=up,chassis=3 -device xio3130-downstream,id=d2,bus=up,chassis=4
 -device igb,bus=d1 -device secondary-vga,bus=d2 -nodefaults -display none -no-reboot`)
 
-// guestInit inspects the machine, and waits to be switched off: by itself it might be off before the serial line has passed all on.
+// guestInit inspects the machine, and waits to be switched off: by itself it might be off before
+// the serial line has passed all on.
 const guestInit = `#!/bin/sh
 b=/bin/busybox
 $b mkdir -p /proc /sys
@@ -45,7 +48,8 @@ echo END
 $b sleep 600
 `
 
-// A real kernel shows what it was given, and inspect, run there, says so: every reader of /sys at work on a machine whose truth is known.
+// A real kernel shows what it was given, and inspect, run there, says so: every reader of /sys at
+// work on a machine whose truth is known.
 func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -67,8 +71,10 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(hostArgs, "-kernel", img.KernelPath(), "-initrd", withRackless(t, img.InitramfsPath()), "-serial", "stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3 panic=-1 cryptomgr.notests")
+	args := append(hostArgs, "-kernel", img.KernelPath(), "-initrd", withRackless(t, img.InitramfsPath()), "-serial",
+		"stdio",
+		"-append", "console=ttyS0 loglevel=3 rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3 panic=-1 "+
+			"cryptomgr.notests")
 	text := between(t, exec.CommandContext(ctx, program, args...), "BEGIN", "END")
 	var h topology.Host
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
@@ -108,7 +114,8 @@ func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
 			fmt.Fprintln(&text, line)
 		}
 	}
-	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(), all.String())
+	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(),
+		all.String())
 	return ""
 }
 
@@ -131,7 +138,8 @@ func describeKnown(h *topology.Host) []string {
 	if h.CPUs.Isolated != nil {
 		isolated = h.CPUs.Isolated.String()
 	}
-	out := []string{fmt.Sprintf("packages %d, cores %d, online %s, isolated %s", len(h.Packages), len(h.Cores), h.CPUs.Online, isolated)}
+	out := []string{fmt.Sprintf("packages %d, cores %d, online %s, isolated %s", len(h.Packages), len(h.Cores),
+		h.CPUs.Online, isolated)}
 	for _, n := range h.NUMANodes {
 		line := fmt.Sprintf("node %d: CPUs %s, distances %v", n.ID, n.CPUs, n.Distances)
 		for _, p := range n.Hugepages {
@@ -143,7 +151,8 @@ func describeKnown(h *topology.Host) []string {
 	}
 	for _, p := range h.Kernel.Asked {
 		if p.Name == "intel_iommu" && p.InForce != nil && h.IOMMU.Enabled != nil {
-			out = append(out, fmt.Sprintf("IOMMU %v, intel_iommu asked %s, in force %s", *h.IOMMU.Enabled, p.Asked, *p.InForce))
+			out = append(out, fmt.Sprintf("IOMMU %v, intel_iommu asked %s, in force %s", *h.IOMMU.Enabled, p.Asked,
+				*p.InForce))
 		}
 	}
 	tree := topology.NewTree(h)
@@ -154,18 +163,21 @@ func describeKnown(h *topology.Host) []string {
 	}
 	for _, n := range h.NICs {
 		f := tree.Device(*n.Address)
-		out = append(out, fmt.Sprintf("NIC %s %s %s below %s node %d, %d VFs at most", n.Address, f.Vendor, f.Device, f.Parent, *n.NUMANode, *n.SRIOV.Total))
+		out = append(out, fmt.Sprintf("NIC %s %s %s below %s node %d, %d VFs at most", n.Address, f.Vendor, f.Device,
+			f.Parent, *n.NUMANode, *n.SRIOV.Total))
 	}
 	for _, g := range h.GPUs {
 		if g.Kind == topology.GPUDisplay && len(h.NICs) > 0 {
-			out = append(out, fmt.Sprintf("screen %s below %s node %d, path to the NIC %s", g.Address, tree.Device(*g.Address).Parent, *g.NUMANode,
+			out = append(out, fmt.Sprintf("screen %s below %s node %d, path to the NIC %s", g.Address,
+				tree.Device(*g.Address).Parent, *g.NUMANode,
 				tree.Path(g.ID(), h.NICs[0].ID()).Label()))
 		}
 	}
 	return out
 }
 
-// withRackless returns the image's initial file system with this program added: the kernel takes several archives, one after the other.
+// withRackless returns the image's initial file system with this program added: the kernel takes
+// several archives, one after the other.
 func withRackless(t *testing.T, initramfs string) string {
 	t.Helper()
 	self, err := os.Executable()

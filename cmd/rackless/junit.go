@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/check"
 )
 
-// The form of JUnit's reports that servers of continuous integration read: a suite for each kind of subject, a case for each finding. What failed is
-// a failure, what could not be read an error.
+// The form of JUnit's reports that servers of continuous integration read: a suite for each kind of
+// subject, a case for each finding. What failed is a failure, what could not be read an error.
 type (
 	junitSuites struct {
 		XMLName xml.Name `xml:"testsuites"`
@@ -45,7 +45,8 @@ type (
 // writeJUnit prints findings as a JUnit report. Characters that XML cannot hold are replaced.
 func writeJUnit(w io.Writer, all []check.Finding) error {
 	report := junitSuites{Name: "rackless verify"}
-	for _, kind := range []struct{ prefix, name string }{{"RL2", "host"}, {"RL3", "virtual machines"}, {"RL4", "nodes"}} {
+	for _, kind := range []struct{ prefix, name string }{{"RL2", "host"}, {"RL3", "virtual machines"},
+		{"RL4", "nodes"}} {
 		suite := junitSuite{Name: kind.name}
 		for _, f := range all {
 			if strings.HasPrefix(f.Code, kind.prefix) {
@@ -70,7 +71,9 @@ func writeJUnit(w io.Writer, all []check.Finding) error {
 
 func (s *junitSuite) add(f check.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
-	reason := &junitReason{Message: f.Have, Type: f.Code, Text: fmt.Sprintf("want: %s\nread: %s\nfix: %s\nmore: rackless explain %s\n", f.Want, f.Evidence, f.Fix, f.Code)}
+	reason := &junitReason{Message: f.Have, Type: f.Code,
+		Text: fmt.Sprintf("want: %s\nread: %s\nfix: %s\nmore: rackless explain %s\n", f.Want, f.Evidence, f.Fix,
+			f.Code)}
 	s.Tests++
 	switch f.Status {
 	case check.OK:

@@ -106,7 +106,8 @@ func (a *app) logPath(arg string, f logsFlags) (string, error) {
 			continue
 		}
 		if fi, err := os.Stat(n.Log); err == nil && fi.Size() == 0 && n.Cloned {
-			fmt.Fprintf(a.err, "%s was cloned and has printed nothing since; its kernel's messages: rackless exec %s/%s -- dmesg\n", node, r.Lab.Name, node)
+			fmt.Fprintf(a.err, "%s was cloned and has printed nothing since; its kernel's messages: rackless exec "+
+				"%s/%s -- dmesg\n", node, r.Lab.Name, node)
 		}
 		return n.Log, nil
 	}
@@ -187,8 +188,9 @@ func seekLines(f *os.File, n int) error {
 	return err
 }
 
-// A plainWriter passes text and leaves out control characters and escape sequences: a log is written by the guest, and what it says must not
-// control, or make the terminal answer into, the shell of whoever reads it.
+// A plainWriter passes text and leaves out control characters and escape sequences: a log is
+// written by the guest, and what it says must not control, or make the terminal answer into, the
+// shell of whoever reads it.
 type plainWriter struct {
 	w     io.Writer
 	state int // of the sequence that a write may end within

@@ -48,7 +48,9 @@ func FuzzPlainWriter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
 		var whole, parts bytes.Buffer
 		(&plainWriter{w: &whole}).Write(in)
-		if i := bytes.IndexFunc(whole.Bytes(), func(r rune) bool { return r < 0x20 && r != '\n' && r != '\t' || r == 0x7f }); i >= 0 {
+		if i := bytes.IndexFunc(whole.Bytes(), func(r rune) bool {
+			return r < 0x20 && r != '\n' && r != '\t' || r == 0x7f
+		}); i >= 0 {
 			t.Errorf("control character %#x got through in %q", whole.Bytes()[i], &whole)
 		}
 		at := min(max(cut, 0), len(in))

@@ -110,8 +110,9 @@ func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 func describeLab(ctx context.Context, r *rack.Rack) lsLab {
 	s := r.State
 	l := lsLab{
-		Name: r.Lab.Name, Ready: s.Ready, Switch: "dead", Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate, Emulated: s.Accel != "kvm",
-		Kernel: s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
+		Name: r.Lab.Name, Ready: s.Ready, Switch: "dead", Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate,
+		Emulated: s.Accel != "kvm",
+		Kernel:   s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
 	}
 	switch {
 	case s.Placed():
@@ -167,16 +168,19 @@ func (a *app) printLabs(out lsOutput, err error) error {
 	}
 	for _, l := range out.Labs {
 		if l.Switch != "running" {
-			fmt.Fprintf(a.err, "lab %s: its switch is not running: rackless up with its lab file starts it again\n", l.Name)
+			fmt.Fprintf(a.err, "lab %s: its switch is not running: rackless up with its lab file starts it again\n",
+				l.Name)
 		} else if !l.Ready {
-			fmt.Fprintf(a.err, "lab %s: not ready: up works on it, or was killed; rackless up with its lab file goes on\n", l.Name)
+			fmt.Fprintf(a.err, "lab %s: not ready: up works on it, or was killed; rackless up with its lab file "+
+				"goes on\n", l.Name)
 		}
 		for _, n := range l.Nodes {
 			switch {
 			case n.Error != "":
 				fmt.Fprintf(a.err, "%s/%s: %s\n", l.Name, n.Name, n.Error)
 			case n.State == "dead":
-				fmt.Fprintf(a.err, "%s/%s: its process %d is gone: rackless up with the lab's file starts it again\n", l.Name, n.Name, n.PID)
+				fmt.Fprintf(a.err, "%s/%s: its process %d is gone: rackless up with the lab's file starts it again\n",
+					l.Name, n.Name, n.PID)
 			}
 		}
 	}
@@ -205,7 +209,8 @@ func labGrid(out lsOutput, now time.Time) *grid {
 					made = "cloned"
 				}
 			}
-			g.add(l.Name, n.Name, n.State, strings.Join(addrs, ","), strings.Join(devs, ","), strings.Join(gids, ","), l.Driver, l.Accel, since, made)
+			g.add(l.Name, n.Name, n.State, strings.Join(addrs, ","), strings.Join(devs, ","), strings.Join(gids, ","),
+				l.Driver, l.Accel, since, made)
 		}
 	}
 	return g

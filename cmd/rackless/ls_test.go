@@ -31,7 +31,8 @@ func TestDescribeNode(t *testing.T) {
 		Node: driver.Node{Process: driver.Process{PID: 7}, Cloned: true, Started: began},
 		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
 			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
-			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: "RoCE v2", NetDev: "eth0"}}},
+			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
+				Type: "RoCE v2", NetDev: "eth0"}}},
 			"rxe0": {Parent: "eth1"},
 		}},
 	}
@@ -40,18 +41,22 @@ func TestDescribeNode(t *testing.T) {
 		{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24", RDMA: "rxe1", GID: &gid},
 		{Name: "eth1", MAC: n.NICs[1].MAC, Address: "10.0.1.1/24", RDMA: "rxe0"},
 	}
-	bare := []lsNIC{{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24"}, {Name: "eth1", MAC: n.NICs[1].MAC, Address: "10.0.1.1/24"}}
+	bare := []lsNIC{{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24"}, {Name: "eth1", MAC: n.NICs[1].MAC,
+		Address: "10.0.1.1/24"}}
 	tests := []struct {
 		name string
 		in   rack.NodeStatus
 		want lsNode
 	}{
 		{"one that runs", rack.NodeStatus{Lab: n, Node: running, State: driver.Running},
-			lsNode{Name: "a", State: "running", PID: 7, CPUs: 1, Memory: 256 << 20, Cloned: true, Started: &began, NICs: nics}},
+			lsNode{Name: "a", State: "running", PID: 7, CPUs: 1, Memory: 256 << 20, Cloned: true, Started: &began,
+				NICs: nics}},
 		{"one that was not started yet", rack.NodeStatus{Lab: n, State: rack.Starting},
 			lsNode{Name: "a", State: "starting", CPUs: 1, Memory: 256 << 20, NICs: bare}},
-		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Node: driver.Node{Started: began}}, Err: errors.New("refused")},
-			lsNode{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began, NICs: bare}},
+		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Node: driver.Node{Started: began}},
+			Err: errors.New("refused")},
+			lsNode{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began,
+				NICs: bare}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,8 +108,10 @@ func TestDiffText(t *testing.T) {
 	}{
 		{"not running", diffOutput{Lab: "pair"}, "lab pair is not running: up would start 2 nodes\n"},
 		{"equal", diffOutput{Lab: "pair", Running: true}, "lab pair is as the file says: up would change nothing\n"},
-		{"changed", diffOutput{Lab: "pair", Running: true, Changes: []lab.Change{change}}, "vm00: memory 256MiB -> 1GiB (recreate)\n"},
-		{"dead", diffOutput{Lab: "pair", Running: true, Repairs: []string{"vm01: dead"}}, "vm01: dead (up starts it again)\n"},
+		{"changed", diffOutput{Lab: "pair", Running: true, Changes: []lab.Change{change}},
+			"vm00: memory 256MiB -> 1GiB (recreate)\n"},
+		{"dead", diffOutput{Lab: "pair", Running: true, Repairs: []string{"vm01: dead"}},
+			"vm01: dead (up starts it again)\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,8 +126,10 @@ func TestImageGrid(t *testing.T) {
 	made := time.Unix(1000, 0)
 	out := imageOutput{
 		Images: []imageItem{
-			{Key: "aa", State: stateWhole, Current: true, Release: "bookworm", Kernel: "6.1", Bytes: 120 << 20, Built: &made,
-				Templates: []imageTemplate{{Key: "bb", State: stateWhole, Accelerator: "tcg", CPUs: 1, Memory: 256 << 20, NICs: 1, Bytes: 200 << 20, Made: &made}}},
+			{Key: "aa", State: stateWhole, Current: true, Release: "bookworm", Kernel: "6.1", Bytes: 120 << 20,
+				Built: &made,
+				Templates: []imageTemplate{{Key: "bb", State: stateWhole, Accelerator: "tcg", CPUs: 1,
+					Memory: 256 << 20, NICs: 1, Bytes: 200 << 20, Made: &made}}},
 			{Key: "cc", State: stateDamaged},
 		},
 		Templates: []imageTemplate{{Key: "dd", State: stateDamaged}},

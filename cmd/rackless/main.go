@@ -42,7 +42,8 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, uid: os.Getuid()}
-	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second one ends the program at once.
+	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second
+	// one ends the program at once.
 	context.AfterFunc(ctx, stop)
 	return a.run(ctx, os.Args[1:])
 }
@@ -115,11 +116,14 @@ images and results; NO_COLOR turns colour off.`,
 	}
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a), newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
-	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
+		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
+	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
+		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
 	root.AddCommand(newDaemonCmd(a))
 
-	// cobra adds these two when it runs; here already, so that they stand in the groups and their errors are usage errors too.
+	// cobra adds these two when it runs; here already, so that they stand in the groups and their
+	// errors are usage errors too.
 	root.SetHelpCommandGroupID("machine")
 	root.SetCompletionCommandGroupID("machine")
 	root.InitDefaultHelpCmd()

@@ -20,7 +20,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// TestMain makes this test binary the program too: scripts call it by the name rackless, and so does the daemon that up starts.
+// TestMain makes this test binary the program too: scripts call it by the name rackless, and so
+// does the daemon that up starts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rackless": main})
 }
@@ -74,7 +75,8 @@ func runScripts(t *testing.T, want func(name string) bool) {
 			}
 			env.Defer(func() { nothingLeft(t, run) })
 			env.Setenv("RACKLESS_RUN", run)
-			env.Setenv(lockVariable, filepath.Base(run)) // scripts run studies at once, and beside those of other packages
+			// scripts run studies at once, and beside those of other packages
+			env.Setenv(lockVariable, filepath.Base(run))
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
@@ -192,7 +194,8 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},
 		{"fabric --interval 1ms", "fabric: --interval 1ms: want 100ms or more"},
 		{"capture --snaplen -1", "capture: --snaplen -1: want 0 (whole frames) or more"},
-		{"capture --snaplen 8 --node vm00", "capture: --snaplen 8: --node goes by the addresses, which are the first 12 bytes"},
+		{"capture --snaplen 8 --node vm00", "capture: --snaplen 8: --node goes by the addresses, which are the first " +
+			"12 bytes"},
 		{"capture --duration -1s", "capture: --duration -1s: want more than 0"},
 		{"capture a b", "capture: want at most one lab, have 2 arguments"},
 		{"doctor now", "doctor: want no argument, have 1 argument"},
@@ -206,7 +209,8 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 			if code := a.run(t.Context(), strings.Fields(tt.args)); code != exitUsage {
 				t.Errorf("exit status %d, want %d", code, exitUsage)
 			}
-			if got := stderr.String(); !strings.HasPrefix(got, "rackless: "+tt.want) || !strings.Contains(got, "\nsee: rackless") {
+			if got := stderr.String(); !strings.HasPrefix(got, "rackless: "+tt.want) ||
+				!strings.Contains(got, "\nsee: rackless") {
 				t.Errorf("got %q, want %q and where to read more", got, "rackless: "+tt.want)
 			}
 			if out.Len() > 0 {
@@ -273,7 +277,8 @@ func TestInterruptedIsSaid(t *testing.T) {
 	a, _, stderr := testApp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := a.run(ctx, []string{"fabric"}); code != exitFailed || !strings.HasPrefix(stderr.String(), "rackless: interrupted: ") {
+	if code := a.run(ctx, []string{"fabric"}); code != exitFailed || !strings.HasPrefix(stderr.String(),
+		"rackless: interrupted: ") {
 		t.Errorf("got status %d, %q", code, stderr)
 	}
 }

@@ -22,7 +22,8 @@ const (
 	formatJSON = "json"
 )
 
-// outputFlag adds -o to a verb that lists something; format is text after it. The shapes of the JSON are in docs/json.md.
+// outputFlag adds -o to a verb that lists something; format is text after it. The shapes of the
+// JSON are in docs/json.md.
 func outputFlag(cmd *cobra.Command, format *string) {
 	*format = formatText
 	enumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON)
@@ -63,7 +64,8 @@ func failed(all []check.Finding) []check.Finding {
 	return bad
 }
 
-// writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is read, not put into a web page.
+// writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is
+// read, not put into a web page.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -86,8 +88,8 @@ func cutLine(line string, width int) string {
 	return text.Snip(line, max(width, 1), "~")
 }
 
-// A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that it reads well on a terminal and in a
-// file. There are no lines and no colours in it.
+// A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that
+// it reads well on a terminal and in a file. There are no lines and no colours in it.
 type grid struct {
 	head  []string
 	right []bool // columns of numbers
@@ -124,7 +126,8 @@ func (g *grid) String() string {
 	var configs []table.ColumnConfig
 	for i, r := range g.right {
 		if r {
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight,
+				AlignHeader: text.AlignRight})
 		}
 	}
 	t.SetColumnConfigs(configs)
@@ -194,7 +197,8 @@ func bytesText[T int | int64 | uint64](n T) string {
 	return threeDigits(v, unit == "B") + " " + unit
 }
 
-// rateText prints a rate in bits a second with three digits and a decimal unit, as network rates are given: "0 b/s", "1.23 Gb/s".
+// rateText prints a rate in bits a second with three digits and a decimal unit, as network rates
+// are given: "0 b/s", "1.23 Gb/s".
 func rateText(bitsPerSecond float64) string {
 	v, unit := bitsPerSecond, "b/s"
 	for _, u := range []string{"kb/s", "Mb/s", "Gb/s"} {

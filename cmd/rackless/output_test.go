@@ -198,7 +198,8 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"force", "force", 0}, {"forse", "force", 1}, {"froce", "force", 2}, {"ouput", "output", 1}, {"kitten", "sitting", 3},
+		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"force", "force", 0}, {"forse", "force", 1}, {"froce", "force", 2},
+		{"ouput", "output", 1}, {"kitten", "sitting", 3},
 	}
 	for _, tt := range tests {
 		if got := distance(tt.a, tt.b); got != tt.want {
@@ -218,7 +219,8 @@ func TestJSONIsNotEscapedForWebPages(t *testing.T) {
 }
 
 func TestFailedKeepsWhatIsNotOK(t *testing.T) {
-	all := []check.Finding{{ID: "a", Status: check.OK}, {ID: "b", Status: check.Failed}, {ID: "c", Status: check.Unknown}}
+	all := []check.Finding{{ID: "a", Status: check.OK}, {ID: "b", Status: check.Failed},
+		{ID: "c", Status: check.Unknown}}
 	if got := failed(all); !slices.Equal(got, all[1:]) {
 		t.Errorf("got %v", got)
 	}

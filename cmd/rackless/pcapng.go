@@ -21,8 +21,9 @@ const (
 	lengthAfter = 4
 )
 
-// A packetFilter copies the pcapng stream of the switch, whole block by whole block, so that what has been written is a valid file at
-// any time. It leaves out packets that keep refuses and those past the limit.
+// A packetFilter copies the pcapng stream of the switch, whole block by whole block, so that what
+// has been written is a valid file at any time. It leaves out packets that keep refuses and those
+// past the limit.
 type packetFilter struct {
 	w     io.Writer
 	keep  func(frame []byte) bool // nil: all
@@ -62,7 +63,8 @@ func (p *packetFilter) block(kind uint32, block []byte) error {
 		}
 		captured := int(binary.LittleEndian.Uint32(block[20:]))
 		if captured > len(block)-packetHead-lengthAfter {
-			return fmt.Errorf("capture: the switch sent a packet of %d bytes in a block of %d: not pcapng", captured, len(block))
+			return fmt.Errorf("capture: the switch sent a packet of %d bytes in a block of %d: not pcapng", captured,
+				len(block))
 		}
 		if p.limit > 0 && p.packets >= p.limit || p.keep != nil && !p.keep(block[packetHead:packetHead+captured]) {
 			return nil
@@ -79,7 +81,8 @@ func (p *packetFilter) block(kind uint32, block []byte) error {
 	return nil
 }
 
-// framesOf keeps frames from or to one of the addresses, and those to all or to a group, which the switch sends everywhere.
+// framesOf keeps frames from or to one of the addresses, and those to all or to a group, which the
+// switch sends everywhere.
 func framesOf(macs []net.HardwareAddr) func(frame []byte) bool {
 	return func(frame []byte) bool {
 		if len(frame) < macPair {

@@ -102,15 +102,18 @@ one step, and refuses where anything was added to it or changed.
 	f.BoolVar(&o.compare, "compare", false, "place the same lab by the rules of others, and compare")
 	f.StringArrayVar(&o.whatif, "whatif", nil, "plan once more after the change `EDIT`, and tell the difference")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
-	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not solve it")
+	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not "+
+		"solve it")
 	f.DurationVar(&o.limit, "time-limit", o.limit, "stop searching after this `TIME`, with the best plan so far")
-	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on the hosts in `DIR`")
+	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
+		"the hosts in `DIR`")
 	enumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleetBestFit, fleetNova)
 	completePlanFlags(cmd)
 	return cmd
 }
 
-// check refuses flags that contradict each other, that would not count, or whose value is empty: a variable of a script that is not set.
+// check refuses flags that contradict each other, that would not count, or whose value is empty: a
+// variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	for _, name := range []string{"host", "snapshot", "model", "out", "fleet"} {
@@ -136,14 +139,16 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.fleet != "":
 		if o.form == formYAML {
-			return usagef(cmd, "--fleet and -o yaml do not go together: answers are one a line, as text or with -o json")
+			return usagef(cmd, "--fleet and -o yaml do not go together: answers are one a line, as text or "+
+				"with -o json")
 		}
 		return without("fleet", "it places many labs on many hosts, one after another",
 			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
 	case f.Changed("policy"):
 		return usagef(cmd, "--policy is for --fleet")
 	case o.dump:
-		return without("dump-problem", "it prints the problem and does not solve it", "explain", "compare", "out", "time-limit")
+		return without("dump-problem", "it prints the problem and does not solve it", "explain", "compare", "out",
+			"time-limit")
 	}
 	return nil
 }
@@ -154,8 +159,10 @@ func completePlanFlags(cmd *cobra.Command) {
 		return []string{hostLocal}, cobra.ShellCompDirectiveDefault // or files
 	}
 	// They fail only for a flag that does not exist.
-	err := errors.Join(cmd.RegisterFlagCompletionFunc("host", host), cmd.RegisterFlagCompletionFunc("whatif", cobra.NoFileCompletions),
-		cmd.RegisterFlagCompletionFunc("time-limit", cobra.NoFileCompletions), cmd.MarkFlagDirname("out"), cmd.MarkFlagDirname("fleet"))
+	err := errors.Join(cmd.RegisterFlagCompletionFunc("host", host), cmd.RegisterFlagCompletionFunc("whatif",
+		cobra.NoFileCompletions),
+		cmd.RegisterFlagCompletionFunc("time-limit", cobra.NoFileCompletions), cmd.MarkFlagDirname("out"),
+		cmd.MarkFlagDirname("fleet"))
 	if err != nil {
 		panic(err)
 	}
@@ -253,7 +260,8 @@ type planQuery struct {
 	options plan.Options
 }
 
-// problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as package plan knows no files, that is added here.
+// problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
+// package plan knows no files, that is added here.
 func (q *planQuery) problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
 	p, err := plan.New(h, l, q.options)
 	all, ok := errors.AsType[plan.RequestErrors](err)
@@ -296,7 +304,8 @@ func (a *app) solve(ctx context.Context, q *planQuery, h *topology.Host, l *lab.
 		defer cancel()
 		return nil, conflict(within, q, p)
 	case errors.Is(err, search.ErrStopped):
-		return nil, fmt.Errorf("no plan found in %v, and none ruled out: give it longer with --time-limit, or ask for less", q.o.limit)
+		return nil, fmt.Errorf("no plan found in %v, and none ruled out: give it longer with --time-limit, or ask "+
+			"for less", q.o.limit)
 	case err != nil:
 		return nil, err
 	}
@@ -304,7 +313,8 @@ func (a *app) solve(ctx context.Context, q *planQuery, h *topology.Host, l *lab.
 		r.Stopped = fmt.Sprintf("time limit %v", q.o.limit)
 	}
 	out := &planned{host: h, lab: l}
-	out.plan = plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+	out.plan = plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped})
 	if err := plan.Check(h, l, p, out.plan); err != nil {
 		return nil, fmt.Errorf("the plan breaks its own rules, which is a fault of rackless: %w", err)
 	}
@@ -348,7 +358,8 @@ func conflict(ctx context.Context, q *planQuery, p *plan.Problem) error {
 	return reason
 }
 
-// refused prints why a lab cannot be placed, in the form that was asked for; any other error of solve it returns as it is.
+// refused prints why a lab cannot be placed, in the form that was asked for; any other error of
+// solve it returns as it is.
 func (a *app) refused(q *planQuery, err error) error {
 	var reason *plan.Infeasible
 	if !errors.As(err, &reason) {
@@ -471,7 +482,8 @@ func readModel(path string) (*plan.Model, error) {
 	return m, nil
 }
 
-// readTenants reads the tenants that a lab file names, in the form of "rackless inspect -o json". nil stands for those of the host.
+// readTenants reads the tenants that a lab file names, in the form of "rackless inspect -o json".
+// nil stands for those of the host.
 func readTenants(from string) ([]topology.Tenant, error) {
 	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
 		return nil, nil
@@ -482,7 +494,8 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	}
 	tenants, err := parseTenants(data)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w", from, err))
+		return nil, usage(fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w",
+			from, err))
 	}
 	return tenants, nil
 }

@@ -222,7 +222,9 @@ func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
 		return writeJSONLine(r.out, s)
 	}
 	c := s.Summary
-	_, err = fmt.Fprintf(r.out, "%s: %s on %d of %d hosts, %d refused; %d GPUs free on hosts in use, %d of them stranded; a request took %.2f ms (median), %.2f ms (p99), all %.1f s\n",
-		c.Policy, count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50, s.Milliseconds.P99, all.Seconds())
+	_, err = fmt.Fprintf(r.out, "%s: %s on %d of %d hosts, %d refused; %d GPUs free on hosts in use, %d of them "+
+		"stranded; a request took %.2f ms (median), %.2f ms (p99), all %.1f s\n",
+		c.Policy, count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50,
+		s.Milliseconds.P99, all.Seconds())
 	return err
 }

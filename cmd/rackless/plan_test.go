@@ -30,7 +30,8 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{nil, "want LAB.yaml, have 0 arguments"},
 		{[]string{"a.yaml", "b.yaml"}, "want LAB.yaml, have 2 arguments"},
 		{[]string{pairLab, "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table, json or yaml`},
-		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost + " are both the host: leave one out"},
+		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost +
+			" are both the host: leave one out"},
 		{[]string{pairLab, "--snapshot", ""}, "--snapshot has an empty value"},
 		{[]string{pairLab, "--host="}, "--host has an empty value"},
 		{[]string{pairLab, "--out", ""}, "--out has an empty value"},
@@ -40,11 +41,13 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{[]string{pairLab, "--time-limit", "-1s"}, "--time-limit -1s: want more than 0"},
 		{[]string{pairLab, "--time-limit", "5"}, `invalid argument "5" for "--time-limit" flag`},
 		{[]string{pairLab, "--policy", "nova"}, "--policy is for --fleet"},
-		{[]string{pairLab, "--fleet", ".", "--policy", "random"}, `invalid argument "random" for "--policy" flag: want best-fit or nova`},
+		{[]string{pairLab, "--fleet", ".", "--policy", "random"},
+			`invalid argument "random" for "--policy" flag: want best-fit or nova`},
 		{[]string{pairLab, "--dump-problem", "--explain"}, "--dump-problem and --explain do not go together"},
 		{[]string{pairLab, "--dump-problem", "--compare"}, "--dump-problem and --compare do not go together"},
 		{[]string{pairLab, "--dump-problem", "--out", "x"}, "--dump-problem and --out do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--explain"}, "--fleet and --explain do not go together: it places many labs"},
+		{[]string{pairLab, "--fleet", ".", "--explain"},
+			"--fleet and --explain do not go together: it places many labs"},
 		{[]string{pairLab, "--fleet", ".", "--compare"}, "--fleet and --compare do not go together"},
 		{[]string{pairLab, "--fleet", ".", "--dump-problem"}, "--fleet and --dump-problem do not go together"},
 		{[]string{pairLab, "--fleet", ".", "--whatif", "reserve 8"}, "--fleet and --whatif do not go together"},
@@ -61,7 +64,8 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 			if code := a.run(t.Context(), append([]string{"plan"}, tt.args...)); code != exitUsage {
 				t.Errorf("exit status %d, want %d", code, exitUsage)
 			}
-			if got := stderr.String(); !strings.HasPrefix(got, "rackless: plan: "+tt.want) || !strings.HasSuffix(got, "\nsee: rackless plan --help\n") {
+			if got := stderr.String(); !strings.HasPrefix(got, "rackless: plan: "+tt.want) ||
+				!strings.HasSuffix(got, "\nsee: rackless plan --help\n") {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if out.Len() > 0 {
@@ -98,10 +102,12 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 	t.Parallel()
 	const examples = "../../examples/"
 	for _, host := range []struct{ snapshot, lab string }{
-		{epycHost, pairLab}, {examples + "hosts/h20.txt", examples + "h20-four.yaml"}, {epycHost, examples + "pair.yaml"},
+		{epycHost, pairLab}, {examples + "hosts/h20.txt", examples + "h20-four.yaml"},
+		{epycHost, examples + "pair.yaml"},
 		{epycHost, examples + "h20-four.yaml"}, // does not fit
 	} {
-		for _, flags := range [][]string{nil, {"--explain", "--compare"}, {"--whatif", "without tenants"}, {"--whatif", "remove node vm01"}, {"--dump-problem"}} {
+		for _, flags := range [][]string{nil, {"--explain", "--compare"}, {"--whatif", "without tenants"},
+			{"--whatif", "remove node vm01"}, {"--dump-problem"}} {
 			args := append([]string{"plan", host.lab, "--snapshot", host.snapshot, "-o", "json"}, flags...)
 			a, out, stderr := testApp(t)
 			if code := a.run(t.Context(), args); code == exitFailed {
@@ -173,7 +179,8 @@ func TestTenantsAreReadStrictly(t *testing.T) {
 }
 
 func FuzzTenants(f *testing.F) {
-	for _, seed := range []string{"[]", `[{"name": "web", "vcpus": 2, "pins": [{"vcpu": 0, "cpus": "0-3"}]}]`, "null", "{", "[[[", "[1", "\x00", `[{"devices": [{"pci": "0000:41:00.0"}]}]`} {
+	for _, seed := range []string{"[]", `[{"name": "web", "vcpus": 2, "pins": [{"vcpu": 0, "cpus": "0-3"}]}]`, "null",
+		"{", "[[[", "[1", "\x00", `[{"devices": [{"pci": "0000:41:00.0"}]}]`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -234,11 +241,14 @@ func TestAFleetAnswersEachRequestAsItComes(t *testing.T) {
 	}()
 	lines := bufio.NewScanner(answers)
 	for i, tt := range []struct{ line, want string }{
-		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 1}}}`, `{"request":"r0","line":1,"host":"`},
+		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 1}}}`,
+			`{"request":"r0","line":1,"host":"`},
 		{`{"release": "r0"}`, `{"request":"r0","line":2,"release":true}`},
 		{`{"release": "r0"}`, `{"request":"r0","line":3,"release":true,"error":"`},
-		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 9}}}`, `{"request":"r0","line":4,"error":"`},
-		{`{"name": "release", "nodes": {"vm": {"cpus": 2, "memory": "2GiB"}}}`, `{"request":"release","line":5,"host":"`},
+		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 9}}}`,
+			`{"request":"r0","line":4,"error":"`},
+		{`{"name": "release", "nodes": {"vm": {"cpus": 2, "memory": "2GiB"}}}`,
+			`{"request":"release","line":5,"host":"`},
 	} {
 		fmt.Fprintln(ask, tt.line)
 		if !lines.Scan() || !strings.HasPrefix(lines.Text(), tt.want) {
@@ -246,7 +256,8 @@ func TestAFleetAnswersEachRequestAsItComes(t *testing.T) {
 		}
 	}
 	ask.Close()
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(), `{"summary":{"policy":"best-fit","hosts":2,"hosts_used":1,"labs":1,`) {
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(),
+		`{"summary":{"policy":"best-fit","hosts":2,"hosts_used":1,"labs":1,`) {
 		t.Errorf("got %q", lines.Text())
 	}
 	if code := <-done; code != 0 {
@@ -257,7 +268,8 @@ func TestAFleetAnswersEachRequestAsItComes(t *testing.T) {
 func TestALineThatIsTooLongEndsAFleetWithItsNumber(t *testing.T) {
 	t.Parallel()
 	requests := filepath.Join(t.TempDir(), "requests.jsonl")
-	mustWrite(t, requests, "{\"name\": \"r0\", \"nodes\": {\"vm\": {}}}\n\n{\"name\": \""+strings.Repeat("a", maxRequest)+"\"}\n")
+	mustWrite(t, requests, "{\"name\": \"r0\", \"nodes\": {\"vm\": {}}}\n\n{\"name\": \""+strings.Repeat("a",
+		maxRequest)+"\"}\n")
 	a, out, stderr := testApp(t)
 	code := a.run(t.Context(), []string{"plan", requests, "--fleet", fleetDir(t)})
 	if code != exitUsage || !strings.HasPrefix(stderr.String(), "rackless: "+requests+":3: ") {
@@ -275,7 +287,8 @@ func TestAFleetCanBeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a, _, stderr := testApp(t)
-	if code := a.run(ctx, []string{"plan", requests, "--fleet", fleetDir(t)}); code != exitFailed || !strings.HasPrefix(stderr.String(), "rackless: interrupted: ") {
+	if code := a.run(ctx, []string{"plan", requests, "--fleet", fleetDir(t)}); code != exitFailed ||
+		!strings.HasPrefix(stderr.String(), "rackless: interrupted: ") {
 		t.Errorf("got status %d, %q", code, stderr)
 	}
 }

@@ -63,9 +63,11 @@ next boot by itself (rackless-prepare.service). Without LAB.yaml it goes on with
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the steps with what, why and risk, and change nothing")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	f.BoolVar(&o.NoReboot, "no-reboot", false, "leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
+	f.BoolVar(&o.NoReboot, "no-reboot", false,
+		"leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
 	f.BoolVar(&o.Firmware, "firmware", false, "make settings in the firmware of NICs as well, instead of showing them")
-	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses, and a port's link for a moment; never a GPU that a process uses")
+	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses, and a port's link "+
+		"for a moment; never a GPU that a process uses")
 	f.BoolVar(&o.resume, "resume", false, "go on at boot, and not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	return cmd
@@ -95,7 +97,8 @@ type prepareOutput struct {
 func stepOutputs(results []change.Result) []stepOutput {
 	out := make([]stepOutput, len(results))
 	for i, r := range results {
-		out[i] = stepOutput{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot, Status: r.Status}
+		out[i] = stepOutput{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
+			Status: r.Status}
 		if r.Err != nil {
 			out[i].Error = r.Err.Error()
 		}
@@ -112,7 +115,8 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 			return err
 		}
 		if e := change.Unfinished(entries); e != nil {
-			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step (%s), so it is not made again unasked: "+
+			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
+				"(%s), so it is not made again unasked: "+
 				"rackless prepare goes on, rackless rollback takes all back", e.What)
 		}
 	}
@@ -132,7 +136,8 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 		return err
 	}
 	if changed := host.Changed(p, now); len(changed) > 0 {
-		return &exitError{exitFaults, fmt.Errorf("this host is not as it was when the plan was made, and nothing was changed:\n  %s\nplan anew: rackless rollback, then rackless prepare LAB.yaml",
+		return &exitError{exitFaults, fmt.Errorf("this host is not as it was when the plan was made, and nothing was "+
+			"changed:\n  %s\nplan anew: rackless rollback, then rackless prepare LAB.yaml",
 			strings.Join(changed, "\n  "))}
 	}
 	s := a.system()
@@ -195,7 +200,8 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 }
 
 // finishPrepare prints what became of prepare.
-func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change.Result, err error, took time.Duration) error {
+func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change.Result, err error,
+	took time.Duration) error {
 	made, reboot := 0, false
 	for _, r := range results {
 		if r.Status == change.Made {
@@ -204,18 +210,21 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
 	if o.form == formatJSON {
-		out := prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, Reboot: reboot, Steps: stepOutputs(results)}
+		out := prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, Reboot: reboot,
+			Steps: stepOutputs(results)}
 		err = errors.Join(err, a.printJSON(out))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
 		return &exitError{exitFaults, err}
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat was made until then stays: rackless prepare goes on, rackless rollback takes it back", err)
+		return fmt.Errorf("%w\nwhat was made until then stays: rackless prepare goes on, rackless rollback "+
+			"takes it back", err)
 	}
 	if reboot {
 		if o.form != formatJSON {
-			fmt.Fprintf(a.out, "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless prepare.\n")
+			fmt.Fprintf(a.out, "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless "+
+				"prepare.\n")
 		}
 		return &exitError{exitReboot, nil}
 	}
@@ -237,7 +246,8 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		refused = refused || r.Status == change.Refused
 	}
 	if o.form == formatJSON {
-		if err := a.printJSON(prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, DryRun: true, Reboot: reboot, Steps: stepOutputs(survey)}); err != nil {
+		if err := a.printJSON(prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, DryRun: true,
+			Reboot: reboot, Steps: stepOutputs(survey)}); err != nil {
 			return err
 		}
 	} else {
@@ -301,8 +311,10 @@ func (a *app) stepProgress(form string) func(change.Result) {
 	}
 }
 
-// prepared returns for what the host is to be prepared: what it is prepared for already, which is loaded, or a new plan.
-func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (p *host.Prepared, loaded bool, err error) {
+// prepared returns for what the host is to be prepared: what it is prepared for already, which is
+// loaded, or a new plan.
+func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (p *host.Prepared,
+	loaded bool, err error) {
 	have, err := store.Load()
 	switch {
 	case errors.Is(err, host.ErrNotPrepared) && file == "":
@@ -312,7 +324,8 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 		return nil, false, err
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
-			return nil, false, usage(errors.New("how the host is prepared was chosen when it was first prepared: rackless rollback first"))
+			return nil, false, usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
+				"rackless rollback first"))
 		}
 		return have, true, nil
 	}
@@ -324,7 +337,8 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 		if bytes.Equal(have.Lab.YAML(), l.YAML()) && (o.Choices == have.Choices || o.Choices == host.Choices{}) {
 			return have, true, nil
 		}
-		return nil, false, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback first", have.Lab.Name,
+		return nil, false, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something "+
+			"else: rackless rollback first", have.Lab.Name,
 			have.Made.Format(time.DateTime), file))
 	}
 	p, err = a.planHere(ctx, l, file, o.model)
@@ -348,12 +362,15 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 	if err != nil {
 		return nil, err
 	}
-	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second), By: version}, nil
+	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second),
+		By: version}, nil
 }
 
 // planOn plans a lab on a host, which messages call by name.
-func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planned, error) {
-	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file, options: plan.Options{HostName: name}}
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planned,
+	error) {
+	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file,
+		options: plan.Options{HostName: name}}
 	var err error
 	if q.options.Model, err = readModel(model); err != nil {
 		return nil, err
@@ -408,10 +425,12 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		}
 		results := make([]change.Result, 0, len(entries))
 		for _, e := range change.RollbackOrder(entries) {
-			results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: change.Pending})
+			results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
+				Subject: e.Op.Subject(), Status: change.Pending})
 		}
 		if form == formatJSON {
-			return a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", DryRun: true, Steps: stepOutputs(results)})
+			return a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", DryRun: true,
+				Steps: stepOutputs(results)})
 		}
 		if len(results) == 0 {
 			fmt.Fprintln(a.out, "nothing to take back")
@@ -433,13 +452,17 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		return err
 	}
 	if users := host.Users(s); len(users) > 0 {
-		return errors.Join(j.Close(), &exitError{exitFaults, fmt.Errorf("devices of the lab are in use: %s; take the lab down first: rackless down", strings.Join(users, ", "))})
+		return errors.Join(j.Close(), &exitError{exitFaults,
+			fmt.Errorf("devices of the lab are in use: %s; take the lab down first: rackless down",
+				strings.Join(users, ", "))})
 	}
 	if !yes {
 		if form == formatJSON || terminal(a.err) == nil {
-			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then say --yes")))
+			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then "+
+				"say --yes")))
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?", count(len(entries), "step"))); err != nil || !ok {
+		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?", count(len(entries), "step"))); err !=
+			nil || !ok {
 			return errors.Join(err, j.Close(), &exitError{exitFailed, errors.New("nothing was changed")})
 		}
 	}
@@ -457,7 +480,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		err = errors.Join(err, j.Close())
 	}
 	if form == formatJSON {
-		err = errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Reboot: reboot, Steps: stepOutputs(results)}))
+		err = errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Reboot: reboot,
+			Steps: stepOutputs(results)}))
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
@@ -476,7 +500,8 @@ func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE"
 
 // machine is what the steps need of this machine.
 func (a *app) machine() host.Machine {
-	// Each guard looks at the machine, before all steps and before each. Guards that follow each other within seconds share one look.
+	// Each guard looks at the machine, before all steps and before each. Guards that follow each
+	// other within seconds share one look.
 	const fresh = 10 * time.Second
 	var h *topology.Host
 	var at time.Time

@@ -18,13 +18,17 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback are still killed at every step, in one of its two moments, and go on; kills
-// after which the other command turns round are at every sixth. The power is cut at every step, too, in one of its moments, and what goes on after a cut meets the next; the other
-// command turns round after one cut of each chain.
-var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round after every kill; and lead a study over boots: takes an hour")
+// everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback
+// are still killed at every step, in one of its two moments, and go on; kills after which the other
+// command turns round are at every sixth. The power is cut at every step, too, in one of its
+// moments, and what goes on after a cut meets the next; the other command turns round after one cut
+// of each chain.
+var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round "+
+	"after every kill; and lead a study over boots: takes an hour")
 
 // cutSeed chooses the moments in which the power is cut: 0 or 1. Together they are both of each step.
-var cutSeed = flag.Int("cut-seed", -1, "with 0 the power is cut where the first step has begun, the second was made, and so on; with 1 the other way round; by chance if negative")
+var cutSeed = flag.Int("cut-seed", -1, "with 0 the power is cut where the first step has begun, the second was made, "+
+	"and so on; with 1 the other way round; by chance if negative")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
@@ -38,13 +42,17 @@ func stride() int {
 
 // What prepare has nothing to do with: half of what a boot of the host costs, once systemd runs.
 const (
-	idleUnits = "systemd-logind.service systemd-user-sessions.service getty.target serial-getty@hvc0.service serial-getty@ttyS0.service " +
-		"modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@fuse.service modprobe@loop.service kmod-static-nodes.service " +
-		"dev-mqueue.mount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount"
+	idleUnits = "systemd-logind.service systemd-user-sessions.service getty.target serial-getty@hvc0.service " +
+		"serial-getty@ttyS0.service " +
+		"modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@fuse.service " +
+		"modprobe@loop.service kmod-static-nodes.service " +
+		"dev-mqueue.mount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount " +
+		"sys-kernel-tracing.mount"
 	idleModules = "ahci button evdev i2c_i801 iTCO_wdt intel_rapl_msr kvm_amd lpc_ich pcspkr psmouse rapl serio_raw"
 )
 
-// A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states that it may be in afterwards.
+// A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states
+// that it may be in afterwards.
 type cutHost struct {
 	*small
 	before   string // as it is without rackless
@@ -66,7 +74,8 @@ func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, cutProfile)}
 	if boots {
-		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+" >/etc/modprobe.d/idle.conf; sync")
+		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
+			" >/etc/modprobe.d/idle.conf; sync")
 		h.cut(t, "echo b >/proc/sysrq-trigger")
 	}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
@@ -116,8 +125,10 @@ func newSmall(t *testing.T, name, profile string) *small {
 	return h
 }
 
-// ofBoot is what of a fingerprint only a reboot changes: a kernel that was booted with isolcpus keeps its work queues off those CPUs from the start.
-var ofBoot = regexp.MustCompile(`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
+// ofBoot is what of a fingerprint only a reboot changes: a kernel that was booted with isolcpus
+// keeps its work queues off those CPUs from the start.
+var ofBoot = regexp.MustCompile(
+	`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
 
 // state is the host's fingerprint, but for what only a reboot changes.
 func (h *small) state(t *testing.T) string {
@@ -144,7 +155,8 @@ func (h *cutHost) rollback(t *testing.T) {
 	h.mustHost(t, cutRollback)
 }
 
-// chain kills a command at its first step, and what goes on with it one step later, until one comes to its end. It returns how often it killed.
+// chain kills a command at its first step, and what goes on with it one step later, until one comes
+// to its end. It returns how often it killed.
 func (h *cutHost) chain(t *testing.T, command, phase string) int {
 	t.Helper()
 	// The step at which the one before was killed is the first of the next.
@@ -164,14 +176,16 @@ echo $n; [ $status = 0 ] || [ $status = %d ] || { cat log; exit $status; }`, pha
 	return n
 }
 
-// phases are the two moments of a step that differ: it is in the journal and nothing has been made of it; all of it has been made, and the journal does not say so.
+// phases are the two moments of a step that differ: it is in the journal and nothing has been made
+// of it; all of it has been made, and the journal does not say so.
 var phases = []string{"begun", "made"}
 
 // phaseOf takes the moments in turn.
 func phaseOf(n int) string { return phases[n/stride()%2] }
 
-// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step, with the program's own SIGKILL. What follows goes on, or goes the other way. A
-// domain of somebody else's runs on the host all the time, and notices nothing.
+// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step,
+// with the program's own SIGKILL. What follows goes on, or goes the other way. A domain of somebody
+// else's runs on the host all the time, and notices nothing.
 func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
 	h := bootCutHost(t, "killed", false)
@@ -189,7 +203,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		h.same(t, "prepared in spite of kills", h.prepared)
 		m := h.chain(t, cutRollback, other)
 		h.same(t, "rolled back in spite of kills", h.before)
-		tally.Logf(t, "prepare was killed at %d of %d steps, each where it was %s, and went on; rollback at %d of %d, where it was %s", n, len(h.making), phase, m, len(h.takingBack), other)
+		tally.Logf(t, "prepare was killed at %d of %d steps, each where it was %s, and went on; rollback at %d of "+
+			"%d, where it was %s", n, len(h.making), phase, m, len(h.takingBack), other)
 		if n != len(h.making) || m != len(h.takingBack) {
 			t.Errorf("there are %d and %d steps", len(h.making), len(h.takingBack))
 		}
@@ -197,7 +212,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	}
 	turned := 0
 	for n := 1; ; n += stride() {
-		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n), cutPrepare)); status != exitKilled {
+		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n),
+			cutPrepare)); status != exitKilled {
 			break
 		}
 		h.rollback(t)
@@ -205,7 +221,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 		turned++
 	}
 	for n := 1; ; n += stride() {
-		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n), cutRollback)); status != exitKilled {
+		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n), cutRollback)); status !=
+			exitKilled {
 			break
 		}
 		h.mustPrepare(t)
@@ -214,7 +231,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	}
 	tenant.undisturbed(t, "all of that")
 	tenant.hadItsCPU(t)
-	tally.Logf(t, "%d kills in all: after %d the same command went on, after %d the other one turned round", kills+turned, kills, turned)
+	tally.Logf(t, "%d kills in all: after %d the same command went on, after %d the other one turned round",
+		kills+turned, kills, turned)
 }
 
 // exitKilled is the status of a shell's command that SIGKILL ended.
@@ -243,8 +261,10 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCutAtEveryStep cuts the power of a host at every step of prepare, and of another at every step of rollback. The host boots, rackless-prepare.service does its part, and
-// the command goes on. The two hosts are the same, so that what prepare makes of one is what it has to make of the other in spite of the cuts.
+// TestPowerCutAtEveryStep cuts the power of a host at every step of prepare, and of another at
+// every step of rollback. The host boots, rackless-prepare.service does its part, and the command
+// goes on. The two hosts are the same, so that what prepare makes of one is what it has to make of
+// the other in spite of the cuts.
 func TestPowerCutAtEveryStep(t *testing.T) {
 	t.Parallel()
 	if *everyStep {
@@ -276,8 +296,10 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 	})
 }
 
-// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What goes on after the boot is cut off at the next, and comes to its end at last. After
-// one cut, chosen by chance, the other command turns round, and all is made again up to the next. It returns how often it cut.
+// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What
+// goes on after the boot is cut off at the next, and comes to its end at last. After one cut,
+// chosen by chance, the other command turns round, and all is made again up to the next. It returns
+// how often it cut.
 func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn func(when string)) (cuts int) {
 	t.Helper()
 	seed := *cutSeed
@@ -304,7 +326,8 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn
 	return cuts
 }
 
-// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the command comes to its end, or the other one turns round, by turns, too.
+// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the
+// command comes to its end, or the other one turns round, by turns, too.
 func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	t.Helper()
 	cuts, turned := 0, 0
@@ -333,7 +356,8 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 				turned++
 			}
 		}
-		inForce, pages := h.mustHost(t, "cat /proc/cmdline"), h.mustHost(t, "grep '\"hugepages\"' /var/lib/rackless/host/journal || true")
+		inForce, pages := h.mustHost(t, "cat /proc/cmdline"),
+			h.mustHost(t, "grep '\"hugepages\"' /var/lib/rackless/host/journal || true")
 		if out := h.mustHost(t, cutRollback); h.state(t) != h.before {
 			t.Logf("kernel arguments: %s\nits journal of pages: %s\nrollback: %s", inForce, pages, out)
 		}
@@ -372,8 +396,9 @@ func (h *cutHost) cut(t *testing.T, command string) bool {
 	return false
 }
 
-// offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU that goes on after a reset takes a third longer to boot, for all that it
-// has translated of the boot before, and must take back where memory is written over.
+// offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU
+// that goes on after a reset takes a third longer to boot, for all that it has translated of the
+// boot before, and must take back where memory is written over.
 func (h *cutHost) offAtReset(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(h.run0, "hosts", h.name)

@@ -19,7 +19,8 @@ import (
 // madeLine is the only line of a report that is not the runs' doing.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
-// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again, from the raw figures beside them.
+// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again, from the raw
+// figures beside them.
 func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	t.Chdir("../..") // where make ran
 	const dir = "docs/studies"
@@ -51,10 +52,12 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 				t.Errorf("make publish-studies writes it anew (-published +now):\n%s", diff)
 			}
 			if strings.HasPrefix(name, "aa-") {
-				tally.Logf(t, "a real study of a level against itself: %d comparisons, over %d blocks", len(doc.Result.Comparisons), doc.Result.Blocks)
+				tally.Logf(t, "a real study of a level against itself: %d comparisons, over %d blocks",
+					len(doc.Result.Comparisons), doc.Result.Blocks)
 			}
 			for _, c := range doc.Result.Comparisons {
-				if strings.HasPrefix(name, "aa-") && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
+				if strings.HasPrefix(name, "aa-") && c.Judged != nil && (c.Judged.Verdict == stats.Better ||
+					c.Judged.Verdict == stats.Worse) {
 					t.Errorf("a level against itself: %s of %s is called %s", c.Metric, c.Test, c.Judged.Verdict)
 				}
 			}
@@ -68,7 +71,8 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	}
 }
 
-// What is said beforehand of how long a run takes is right to a factor of two for the published studies, whose runs were made on TCG nodes.
+// What is said beforehand of how long a run takes is right to a factor of two for the published
+// studies, whose runs were made on TCG nodes.
 func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 	a, _, _ := testApp(t)
 	d, err := a.dirs()
@@ -100,7 +104,8 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := exec.LookPath("stress-ng"); err != nil && os.Getenv("CI") == "" && bytes.Contains(text, []byte("cpu:2")) {
+			if _, err := exec.LookPath("stress-ng"); err != nil && os.Getenv("CI") == "" && bytes.Contains(text,
+				[]byte("cpu:2")) {
 				t.Skip(err)
 			}
 			r, err := a.studyRig(t.Context(), studyRunOptions{accel: "tcg"}, d, spec, file)

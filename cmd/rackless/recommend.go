@@ -69,8 +69,10 @@ plan is said. docs/recommend.md has the rules and the formulas. Nothing is chang
 	f.StringVar(&o.snapshot, "snapshot", "", "for the machine of the snapshot `FILE`")
 	f.StringArrayVar(&o.studies, "study", nil, "look at the study `NAME` only; can be given several times")
 	dbFlag(cmd, &o.db)
-	enumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says", string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
-		string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth), string(lab.WorkloadMixed))
+	enumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
+		string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
+		string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth),
+		string(lab.WorkloadMixed))
 	f.StringVar(&o.modelOut, "model-out", "", "write the planner's model to `FILE`, for plan --model")
 	outputFlag(cmd, &o.format)
 	return cmd
@@ -84,7 +86,8 @@ type recommendOutput struct {
 
 // recommendPlan is what the model does to the plan of the lab.
 type recommendPlan struct {
-	// Differences are those between the plan with published figures and that with the model; none where there is no model.
+	// Differences are those between the plan with published figures and that with the model; none
+	// where there is no model.
 	Differences []string `json:"differences"`
 	// Refused is why the lab cannot be placed on the host, so that no weights can be fitted and no plans compared.
 	Refused string `json:"refused,omitempty"`
@@ -141,7 +144,8 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 }
 
 // comparePlans says what the model changes in the plan.
-func (a *app) comparePlans(ctx context.Context, q *planQuery, h *topology.Host, l *lab.Lab, out *recommendOutput) error {
+func (a *app) comparePlans(ctx context.Context, q *planQuery, h *topology.Host, l *lab.Lab,
+	out *recommendOutput) error {
 	before, err := a.solve(ctx, q, h, l)
 	if err == nil {
 		with := *q
@@ -159,7 +163,8 @@ func (a *app) comparePlans(ctx context.Context, q *planQuery, h *topology.Host, 
 	return err
 }
 
-// recordedStudies reads studies from their file: those that are named, or all. Studies that have no figures yet are left out unless they are named.
+// recordedStudies reads studies from their file: those that are named, or all. Studies that have no
+// figures yet are left out unless they are named.
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
 	if errors.Is(err, os.ErrNotExist) && len(names) == 0 && path == "" {
@@ -211,7 +216,8 @@ func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.S
 // writeModel writes the model, whole or not at all.
 func (a *app) writeModel(path string, m *plan.Model) error {
 	if m == nil {
-		return fmt.Errorf("no model is written to %s: nothing that the planner's model takes was measured on this host", path)
+		return fmt.Errorf("no model is written to %s: nothing that the planner's model takes was measured on this host",
+			path)
 	}
 	var b bytes.Buffer
 	if err := writeJSON(&b, m); err != nil {
@@ -254,7 +260,8 @@ func recommendText(b *bytes.Buffer, r *recommendOutput) {
 		}
 		for _, e := range c.Evidence {
 			if !e.Decides {
-				fmt.Fprintf(b, "  not counted: %s to %s, %s of %s: %s (%s): %s\n", e.From, e.To, strings.ReplaceAll(e.Metric, "_", " "), e.Test, e.Effect, e.Source, e.Remark)
+				fmt.Fprintf(b, "  not counted: %s to %s, %s of %s: %s (%s): %s\n", e.From, e.To,
+					strings.ReplaceAll(e.Metric, "_", " "), e.Test, e.Effect, e.Source, e.Remark)
 			}
 		}
 	}
@@ -284,7 +291,8 @@ func recommendText(b *bytes.Buffer, r *recommendOutput) {
 	}
 }
 
-// recommendGPUs prints which GPUs are best for each NIC: in a table where they were measured, by classes on a line where not.
+// recommendGPUs prints which GPUs are best for each NIC: in a table where they were measured, by
+// classes on a line where not.
 func recommendGPUs(b *bytes.Buffer, all []recommend.Ranking) {
 	for _, k := range all {
 		fmt.Fprintf(b, "\nGPUs for %s, the best first: %s (%s)\n", k.NIC, k.Source, k.Carry)

@@ -22,10 +22,13 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// storeStudy writes a study into a file of studies, as study run does: of RDMA latency by placement, with the figures of the published EPYC lab and 2 % noise.
+// storeStudy writes a study into a file of studies, as study run does: of RDMA latency by
+// placement, with the figures of the published EPYC lab and 2 % noise.
 func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated bool) {
 	t.Helper()
-	spec, err := study.Parse("study.yaml", fmt.Appendf(nil, "name: %s\nlab: pair.yaml\nfactors:\n  placement: [pin, wrong-numa]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99]}]\nblocks: 12\n", name))
+	spec, err := study.Parse("study.yaml",
+		fmt.Appendf(nil, "name: %s\nlab: pair.yaml\nfactors:\n  placement: [pin, wrong-numa]\nmeasure: [{test: "+
+			"ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99]}]\nblocks: 12\n", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +43,13 @@ func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated boo
 	}
 	defer db.Close()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s := &store.Study{Name: name, Spec: text, Digest: "0", Lab: "name: pair\nnodes:\n  vm: {count: 2}\n", Created: at, Rackless: "test"}
+	s := &store.Study{Name: name, Spec: text, Digest: "0", Lab: "name: pair\nnodes:\n  vm: {count: 2}\n", Created: at,
+		Rackless: "test"}
 	if err := db.Create(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Environment, err = json.Marshal([]study.Fact{{Name: "host CPU", Value: cpu}, {Name: "host CPUs", Value: cpus}, {Name: "host kernel", Value: kernel}}); err != nil {
+	if s.Environment, err = json.Marshal([]study.Fact{{Name: "host CPU", Value: cpu}, {Name: "host CPUs", Value: cpus},
+		{Name: "host kernel", Value: kernel}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.SetEnvironment(ctx, s); err != nil {
@@ -55,13 +60,15 @@ func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated boo
 	rng := rand.New(rand.NewPCG(1, 2))
 	for b := 1; b <= spec.Blocks; b++ {
 		for _, run := range spec.Block(b) {
-			r := &store.Run{Study: s.ID, Block: b, Place: run.Place, Attempt: 1, Cell: spec.Settings(run.Cell), Started: at}
+			r := &store.Run{Study: s.ID, Block: b, Place: run.Place, Attempt: 1, Cell: spec.Settings(run.Cell),
+				Started: at}
 			if err := db.Begin(ctx, r); err != nil {
 				t.Fatal(err)
 			}
 			var samples []store.Sample
 			for i, metric := range []string{"latency_typical", "latency_p99"} {
-				x := store.Sample{Test: "ib_write_lat", Metric: metric, Bytes: 2, Value: figures[metric][run.Cell[0]] * math.Exp(0.02*rng.NormFloat64()), Unit: "us"}
+				x := store.Sample{Test: "ib_write_lat", Metric: metric, Bytes: 2,
+					Value: figures[metric][run.Cell[0]] * math.Exp(0.02*rng.NormFloat64()), Unit: "us"}
 				if i == 0 {
 					x.Raw = raw
 				}
@@ -90,7 +97,8 @@ func TestRecommendFromStudies(t *testing.T) {
 	storeStudy(t, db, "emulated", h.System.CPUModel, cpus, h.Kernel.Release, true)
 
 	a, stdout, stderr := testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--model-out", model, "-o", "json"}); code != 0 {
+	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db,
+		"--model-out", model, "-o", "json"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	var out recommendOutput
@@ -101,7 +109,8 @@ func TestRecommendFromStudies(t *testing.T) {
 	for _, s := range out.Studies {
 		got[s.Study] = s.Carry
 	}
-	if got["here"] != recommend.MeasuredHere || got["laptop"] != recommend.MeasuredElsewhere || got["emulated"] != recommend.Emulated {
+	if got["here"] != recommend.MeasuredHere || got["laptop"] != recommend.MeasuredElsewhere ||
+		got["emulated"] != recommend.Emulated {
 		t.Errorf("studies are from %v", got)
 	}
 	for _, c := range out.Settings {
@@ -120,27 +129,33 @@ func TestRecommendFromStudies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Weights) != 2 || m.Weights["device_nearest"] != out.Model.Weights["device_nearest"] || m.Source != out.Model.Source {
+	if len(m.Weights) != 2 || m.Weights["device_nearest"] != out.Model.Weights["device_nearest"] ||
+		m.Source != out.Model.Source {
 		t.Errorf("the file has %+v; printed was %+v", m, out.Model)
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--snapshot", epycHost, "--model", model}); code != 0 {
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--snapshot", epycHost, "--model",
+		model}); code != 0 {
 		t.Errorf("plan --model: exit %d: %s", code, stderr)
 	}
 
 	// With one of the studies alone there is nothing to fit, and it is said why.
 	a, stdout, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study", "emulated"}); code != 0 {
+	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study",
+		"emulated"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	for _, want := range []string{"study emulated: emulated: it measured emulated machines, which say nothing about hardware",
-		"emulated: no evidence for hardware", "no study of this host compares wrong-numa with pin", "no model: the plan is that of rackless plan"} {
+	for _, want := range []string{"study emulated: emulated: it measured emulated machines, which say nothing about " +
+		"hardware",
+		"emulated: no evidence for hardware", "no study of this host compares wrong-numa with pin",
+		"no model: the plan is that of rackless plan"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, stdout)
 		}
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study", "none"}); code != exitFailed || !strings.Contains(stderr.String(), "has here, laptop, emulated") {
+	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study",
+		"none"}); code != exitFailed || !strings.Contains(stderr.String(), "has here, laptop, emulated") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }

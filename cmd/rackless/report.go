@@ -73,10 +73,12 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 				e.SetIndent("", "  ")
 				return e.Encode(data)
 			}
-			if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: all}); err != nil {
+			if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(),
+				AllSizes: all}); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
+			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile),
+				filepath.Join(dir, pageFile))
 			return nil
 		},
 	}
@@ -111,7 +113,8 @@ func (a *app) compareResults(d rack.Dirs, args []string, html, output string, al
 		}
 	}
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
-		return usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others", args[0], args[1], dirs[0]))
+		return usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others", args[0],
+			args[1], dirs[0]))
 	}
 	switch {
 	case html != "":
@@ -119,7 +122,8 @@ func (a *app) compareResults(d rack.Dirs, args []string, html, output string, al
 	case output == formatJSON:
 		return a.printJSON(report.Compare(data[0], data[1]))
 	}
-	return report.CompareTerminal(a.out, data[0], data[1], report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: all})
+	return report.CompareTerminal(a.out, data[0], data[1], report.TerminalOptions{Color: a.color(), Width: a.width(),
+		AllSizes: all})
 }
 
 // findResult returns the directory that the arguments of report mean.

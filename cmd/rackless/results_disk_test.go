@@ -15,8 +15,9 @@ import (
 	"github.com/rackless/rackless/report"
 )
 
-// A disk that is full before a result is written, or becomes so in any of its files: the figures are shown, the error says what is the matter and what to do, and nothing is left that could be taken
-// for a result. With space again the result is kept.
+// A disk that is full before a result is written, or becomes so in any of its files: the figures
+// are shown, the error says what is the matter and what to do, and nothing is left that could be
+// taken for a result. With space again the result is kept.
 func TestAFullDiskLosesNoFigures(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -39,7 +40,8 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 	})
 	data := report.Data{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 	for i := range 300 {
-		data.Samples = append(data.Samples, bench.Sample{Run: fmt.Sprint("r-", i), Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
+		data.Samples = append(data.Samples, bench.Sample{Run: fmt.Sprint("r-", i), Test: "ib_write_bw", Client: "vm01",
+			Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
 			Unit: bench.UnitGbps, Tool: "perftest", Version: "6.06", Started: data.Generated})
 	}
 	whole, err := saveResults(rack.Dirs{Data: t.TempDir()}, data)
@@ -59,16 +61,20 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		free int64  // bytes
 		file string // that the disk ends in
 	}{
-		{0, samplesFile}, {length[samplesFile] / 2, samplesFile}, {length[samplesFile] + length[reportFile]/2, reportFile},
+		{0, samplesFile}, {length[samplesFile] / 2, samplesFile}, {length[samplesFile] + length[reportFile]/2,
+			reportFile},
 		{length[samplesFile] + length[reportFile] + length[pageFile]/2, pageFile},
 	} {
-		if err := os.WriteFile(ballast, make([]byte, size-tt.free), 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		if err := os.WriteFile(ballast, make([]byte, size-tt.free), 0o600); err != nil &&
+			!errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
 		for format, figure := range map[string]string{"": "ib_write_bw 24.5 Gb/s", "json": `"value":24.5,`} {
 			a, out, _ := testApp(t)
 			err := a.show(rack.Dirs{Data: dir}, data, benchFlags{output: format})
-			if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), "the figures above are not kept: results: ") || !strings.Contains(err.Error(), tt.file+": no space left on device") ||
+			if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(),
+				"the figures above are not kept: results: ") || !strings.Contains(err.Error(),
+				tt.file+": no space left on device") ||
 				!strings.HasSuffix(err.Error(), "; free space there, or set RACKLESS_DATA to a directory with more") {
 				t.Errorf("%d bytes are free: %v", tt.free, err)
 			}
@@ -87,7 +93,8 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		}
 	}
 	a, out, _ := testApp(t)
-	if err := a.show(rack.Dirs{Data: dir}, data, benchFlags{}); err != nil || !strings.Contains(out.String(), "results: "+dir) {
+	if err := a.show(rack.Dirs{Data: dir}, data, benchFlags{}); err != nil || !strings.Contains(out.String(),
+		"results: "+dir) {
 		t.Errorf("with space again: %v\n%s", err, out)
 	}
 	if all, err := listResults(rack.Dirs{Data: dir}, "pair"); err != nil || len(all) != 1 {

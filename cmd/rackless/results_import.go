@@ -94,7 +94,8 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	}
 	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
 	if errors.Is(err, store.ErrTaken) {
-		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with --replace\nnothing was imported", err)
+		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with "+
+			"--replace\nnothing was imported", err)
 	}
 	if err != nil {
 		return err
@@ -106,7 +107,8 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	return nil
 }
 
-// importSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign of its own. Links cannot lead out of it.
+// importSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign
+// of its own. Links cannot lead out of it.
 func importSource(arg string) (importer.Source, func(), error) {
 	level, path := "", arg
 	info, err := os.Stat(arg)
@@ -144,17 +146,20 @@ func importSource(arg string) (importer.Source, func(), error) {
 // printImported says what became of the results.
 func (a *app) printImported(s *importer.Study) {
 	f := s.Spec.Factors[0]
-	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported, count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
+	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
+		count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
 		count(s.Spec.Blocks, "repeat"), count(s.Figures(), "figure"))
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)
 		for _, why := range r.Failures[:min(len(r.Failures), 3)] {
-			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, show.Printable(r.Cell[f.Name]), r.Block, show.Printable(why))
+			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, show.Printable(r.Cell[f.Name]), r.Block,
+				show.Printable(why))
 		}
 	}
 	if failures > 0 {
-		fmt.Fprintf(a.out, "  %s in all: they are no figures, and the report tells of them\n", count(failures, "failure"))
+		fmt.Fprintf(a.out, "  %s in all: they are no figures, and the report tells of them\n",
+			count(failures, "failure"))
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(a.out, "  note: %s\n", show.Printable(n))

@@ -93,8 +93,11 @@ func (a *app) rowPrinter(format string) (head func([]string) error, row func([]a
 		}, func() error { return nil }
 	}
 	var g *grid
-	return func(c []string) error { g = newGrid(c...); return nil }, func(v []any) error { g.add(texts(v)...); return nil }, func() error {
-		_, err := fmt.Fprint(a.out, g)
-		return err
-	}
+	return func(c []string) error {
+			g = newGrid(c...)
+			return nil
+		}, func(v []any) error { g.add(texts(v)...); return nil }, func() error {
+			_, err := fmt.Fprint(a.out, g)
+			return err
+		}
 }

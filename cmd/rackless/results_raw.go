@@ -64,7 +64,8 @@ func writeInvocation(w io.Writer, x store.Invocation) error {
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "== %s\n", s.Test)
-	for _, c := range []struct{ who, node, command string }{{"client", s.Client, s.Command}, {"server", s.Server, s.ServerCommand}} {
+	for _, c := range []struct{ who, node, command string }{{"client", s.Client, s.Command},
+		{"server", s.Server, s.ServerCommand}} {
 		if c.command != "" {
 			fmt.Fprintf(&b, "%s on %s: %s\n", c.who, c.node, c.command)
 		}

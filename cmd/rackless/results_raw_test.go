@@ -31,17 +31,23 @@ func TestResultsRawPrintsWhatToolsPrinted(t *testing.T) {
 		return text
 	}
 	for block := 1; block <= 2; block++ {
-		r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(1, 0)}
+		r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
+			Started: time.Unix(1, 0)}
 		if err := db.Begin(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		r.Status = store.Failed
 		var samples []store.Sample
 		if block == 1 {
-			r.Failed = []json.RawMessage{raw(bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00", Command: "iperf3 -c", Error: "attempt 1: refused", Output: "attempt 1:\nclient on vm01, stdout:\nno\n"})}
+			r.Failed = []json.RawMessage{raw(bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00",
+				Command: "iperf3 -c", Error: "attempt 1: refused",
+				Output: "attempt 1:\nclient on vm01, stdout:\nno\n"})}
 			samples = []store.Sample{
-				{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1, Unit: "us", Raw: raw(bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Command: "ib_write_lat -F 10.0.0.1", ServerCommand: "ib_write_lat -F"}),
-					Printed: []store.Stream{{Name: "client stdout", Text: []byte(" #bytes\n 2\n\n")}, {Name: "server stderr", Text: []byte("no newline")}}},
+				{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1, Unit: "us",
+					Raw: raw(bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
+						Command: "ib_write_lat -F 10.0.0.1", ServerCommand: "ib_write_lat -F"}),
+					Printed: []store.Stream{{Name: "client stdout", Text: []byte(" #bytes\n 2\n\n")},
+						{Name: "server stderr", Text: []byte("no newline")}}},
 				{Test: "ping", Metric: "latency_average", Value: 1, Unit: "us", Raw: raw(bench.Sample{Test: "ping"})},
 			}
 		}
@@ -80,7 +86,8 @@ no
 		{"1", 0, all},
 		{"2", exitFailed, "rackless: run 2 has started no tool\n"},
 		{"3", exitFailed, fmt.Sprintf("rackless: %s has no run 3\n", path)},
-		{"one", exitUsage, "rackless: results raw: run \"one\": want a number, as the column run of the view sample has them\nsee: rackless results raw --help\n"},
+		{"one", exitUsage, "rackless: results raw: run \"one\": want a number, as the column run of the view sample " +
+			"has them\nsee: rackless results raw --help\n"},
 		{"-1", exitUsage, "rackless: results raw: run \"-1\": want a number"},
 	} {
 		a, out, stderr := testApp(t)

@@ -27,7 +27,8 @@ the same substitute everywhere, so that what belongs together stays together. --
 		Args: exactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
-				return usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for standard output"))
+				return usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
+					"standard output"))
 			}
 			opts := inspect.SnapshotOptions{KeepIDs: keep, Tool: "rackless " + version}
 			if out == "-" {
@@ -53,7 +54,8 @@ func (a *app) writeFile(name string, force bool, write func(io.Writer) error) (e
 		return usage(fmt.Errorf("%s is there already; --force writes over it", name))
 	}
 	tmp := name + ".part"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // it may name the machine: its owner decides who sees it
+	// it may name the machine: its owner decides who sees it
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,8 @@ docs/study.md describes the file of a study, what is done to make the comparison
 
 // dbFlag adds --db.
 func dbFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "db", "", "`FILE` that studies are kept in (default: studies.db in the directory of data)")
+	cmd.Flags().StringVar(path, "db", "", "`FILE` that studies are kept in (default: studies.db in the directory "+
+		"of data)")
 }
 
 func (a *app) dbPath(path string) (string, error) {
@@ -89,10 +90,12 @@ it anew and goes on by itself (rackless-study-NAME.service), until the study end
 	}
 	dbFlag(cmd, &o.db)
 	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show the order of the runs and what they can show, and run nothing")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
+		"show the order of the runs and what they can show, and run nothing")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "forget the runs that were made, and begin anew")
 	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
-	cmd.Flags().BoolVar(&o.reboot, "reboot", false, "prepare and reboot this host whenever the next run takes another boot, and go on by itself")
+	cmd.Flags().BoolVar(&o.reboot, "reboot", false,
+		"prepare and reboot this host whenever the next run takes another boot, and go on by itself")
 	return cmd
 }
 
@@ -138,7 +141,8 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 }
 
 // studyRig makes what a study is measured on. Nothing is started.
-func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec, file string) (*rig.Rig, error) {
+func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec, file string) (*rig.Rig,
+	error) {
 	labFile := rig.LabFile(file, spec.Lab)
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -166,7 +170,8 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 }
 
 // conductStudy makes the runs that are left. It reports whether it made any.
-func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte, r *rig.Rig) (worked bool, err error) {
+func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
+	r *rig.Rig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
 		return false, err
@@ -183,10 +188,11 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	defer ui.close()
 	steps := &rack.Progress{Report: ui.event}
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
-	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Progress: func(p conduct.Progress) {
-		worked = true
-		studyProgress(steps, spec, p)
-	}}
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
+		Progress: func(p conduct.Progress) {
+			worked = true
+			studyProgress(steps, spec, p)
+		}}
 	err = c.Run(ctx)
 	ui.close()
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
@@ -204,7 +210,8 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
 	outcome := outcomes[s.ID]
 	if outcome.GivenUp > 0 {
-		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do not count\n", conduct.MaxAttempts, count(outcome.GivenUp, "run"))
+		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do "+
+			"not count\n", conduct.MaxAttempts, count(outcome.GivenUp, "run"))
 	}
 	if outcome.Done == 0 && outcome.GivenUp > 0 {
 		return worked, &exitError{exitFaults, fmt.Errorf("no run of study %s counts: the report says why", spec.Name)}
@@ -220,8 +227,10 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	}
 	if bad := failed(findings); len(bad) > 0 && !o.anyway {
 		printFindings(a.out, bad, a.color())
-		return &conduct.StopError{Err: &exitError{exitFaults, fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all the same",
-			lab.Lab.Name, count(len(bad), "check"))}}
+		return &conduct.StopError{Err: &exitError{exitFaults,
+			fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all "+
+				"the same",
+				lab.Lab.Name, count(len(bad), "check"))}}
 	}
 	if s.Survey != nil {
 		return nil
@@ -233,7 +242,8 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 }
 
 // openStudy finds the study in the file, or adds it.
-func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText string, restart bool) (*store.Study, error) {
+func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText string, restart bool) (*store.Study,
+	error) {
 	s, err := db.Find(ctx, spec.Name)
 	switch {
 	case errors.Is(err, store.ErrNoStudy):
@@ -244,7 +254,8 @@ func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labT
 			return nil, err
 		}
 	case s.Digest != digest:
-		return nil, usage(fmt.Errorf("study %s was begun with other files: its study or lab file has changed since %s; give it another name, or forget its runs with --restart",
+		return nil, usage(fmt.Errorf("study %s was begun with other files: its study or lab file has changed since "+
+			"%s; give it another name, or forget its runs with --restart",
 			spec.Name, s.Created.Local().Format(time.DateTime)))
 	default:
 		return s, nil
@@ -260,19 +271,23 @@ func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labT
 // printDesign says what is run, and what that can show.
 func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
 	cells, comparisons := s.Cells(), s.Comparisons()
-	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"), count(study.RunsPerCell*len(cells), "run"), s.Seed)
+	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"),
+		count(study.RunsPerCell*len(cells), "run"), s.Seed)
 	for _, f := range s.Factors {
 		fmt.Fprintf(a.out, "  %-12s %s\n", f.Name, strings.Join(f.Levels, " | "))
 	}
 	if s.TakesBoots() {
-		fmt.Fprintln(a.out, "the host is booted anew two or three times in a block: some cells take it with the lab's CPUs isolated, some without")
+		fmt.Fprintln(a.out, "the host is booted anew two or three times in a block: some cells take it with the "+
+			"lab's CPUs isolated, some without")
 	}
 	least := stats.MinBlocks(1-s.Confidence, comparisons)
 	if s.Blocks == 0 {
-		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least, count(comparisons, "comparison"))
+		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least,
+			count(comparisons, "comparison"))
 		return a.printEstimate(ctx, o, s, r, least)
 	}
-	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells), "run"), count(comparisons, "comparison"))
+	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells),
+		"run"), count(comparisons, "comparison"))
 	if s.Blocks < least {
 		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return nil
@@ -285,7 +300,8 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 	return nil
 }
 
-// printEstimate says for how many blocks a budget seems to suffice before any run has been made, and what so many can show.
+// printEstimate says for how many blocks a budget seems to suffice before any run has been made,
+// and what so many can show.
 func (a *app) printEstimate(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig, least int) error {
 	run, how, err := a.estimateRun(ctx, o, s, r)
 	if err != nil {
@@ -301,18 +317,22 @@ func (a *app) printEstimate(ctx context.Context, o studyRunOptions, s *study.Spe
 	if run >= 10*time.Second {
 		round = time.Second
 	}
-	fmt.Fprintf(a.out, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget, count(blocks, "block"))
+	fmt.Fprintf(a.out, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget,
+		count(blocks, "block"))
 	switch {
 	case blocks < least:
-		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: %d take about %v\n", least, (block * time.Duration(least)).Round(time.Second))
+		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: %d take about %v\n", least,
+			(block * time.Duration(least)).Round(time.Second))
 	case !all: // else it has been said
-		fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 studies of %s: %s\n", count(blocks, "block"), smallestEffects(s, blocks))
+		fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 studies of %s: %s\n", count(blocks, "block"),
+			smallestEffects(s, blocks))
 	}
 	return nil
 }
 
 // estimateRun returns about how long a run takes, and what that rests on.
-func (a *app) estimateRun(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) (run time.Duration, how string, err error) {
+func (a *app) estimateRun(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) (run time.Duration,
+	how string, err error) {
 	run, err = r.Takes()
 	if err != nil {
 		return 0, "", err
@@ -368,7 +388,8 @@ func (a *app) printOrder(s *study.Spec) {
 	}
 }
 
-// studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how many the budget holds, and what they can show.
+// studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how
+// many the budget holds, and what they can show.
 func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	if p.Status != "" {
 		var err error
@@ -389,8 +410,10 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 		step += fmt.Sprintf(", about %v left", p.Left.Round(time.Second))
 	}
 	steps.Begin(step)
-	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 && p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
-		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, count(blocks, "block"), smallestEffects(s, blocks))
+	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
+		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
+		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, count(blocks, "block"),
+			smallestEffects(s, blocks))
 	}
 }
 
@@ -456,7 +479,8 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
-	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat, Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
+	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
+		Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
 	if rec.Study.Survey != nil {
 		doc.Lab = new(report.Data)
 		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
@@ -470,7 +494,8 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 		if s.Command == "" {
 			continue // imported: with which command it was measured is not known
 		}
-		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand, Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
+		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
+			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
 	}
 	return doc, nil
 }
@@ -514,7 +539,8 @@ func newStudyLsCmd(a *app) *cobra.Command {
 			return a.list(format, out, func() error {
 				g := newGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
 				for _, s := range out.Studies {
-					g.add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.Disturbed))
+					g.add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done),
+						fmt.Sprint(s.Failed), fmt.Sprint(s.Disturbed))
 				}
 				_, err := fmt.Fprint(a.out, g)
 				return err

@@ -14,9 +14,11 @@ import (
 	"github.com/rackless/rackless/study/rig"
 )
 
-// studyWithBoots calls run, which makes runs until all are made or the next takes another boot of this host, and says whether it made any. Then it leads the host there, where that was
-// asked for, or says how.
-func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string, run func(studyRunOptions) (worked bool, err error)) error {
+// studyWithBoots calls run, which makes runs until all are made or the next takes another boot of
+// this host, and says whether it made any. Then it leads the host there, where that was asked for,
+// or says how.
+func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string,
+	run func(studyRunOptions) (worked bool, err error)) error {
 	if !o.reboot {
 		_, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
@@ -27,7 +29,8 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if !boot.Isolated {
 			how += " --no-reboot"
 		}
-		fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %s; rackless rollback; %s; reboot\nthen the same command goes on; with --reboot it does all of that by itself\n", err,
+		fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %s; rackless rollback; %s; reboot\nthen the "+
+			"same command goes on; with --reboot it does all of that by itself\n", err,
 			rig.LabFile(file, spec.Lab), how)
 		return &exitError{exitReboot, nil}
 	}
@@ -43,7 +46,8 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
 		if ok && led && !worked {
-			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at rackless prepare --dry-run", err)
+			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at "+
+				"rackless prepare --dry-run", err)
 			ok = false
 		}
 		if !ok {
@@ -61,7 +65,8 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "this host is started anew now, and the study goes on by itself: journalctl -fu %s\n", on.Name)
+		fmt.Fprintf(a.out, "this host is started anew now, and the study goes on by itself: journalctl -fu %s\n",
+			on.Name)
 		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
 			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
 		}
@@ -103,8 +108,10 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 	if o.accel != "" && o.accel != "auto" {
 		argv = append(argv, "--accel", o.accel)
 	}
-	on := &tune.GoOn{Name: "rackless-study-" + spec.Name, Description: "Go on with rackless study " + spec.Name, Argv: argv, Dir: dir}
-	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_STATE"} {
+	on := &tune.GoOn{Name: "rackless-study-" + spec.Name, Description: "Go on with rackless study " + spec.Name,
+		Argv: argv, Dir: dir}
+	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE",
+		"RACKLESS_DATA", "RACKLESS_STATE"} {
 		if value := a.env(name); value != "" {
 			on.Env = append(on.Env, name+"="+value)
 		}
@@ -112,8 +119,10 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 	return on, nil
 }
 
-// prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without, as the same plan has it. It reports whether that takes a boot.
-func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string, isolated bool) (reboot bool, err error) {
+// prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without,
+// as the same plan has it. It reports whether that takes a boot.
+func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string, isolated bool) (reboot bool,
+	err error) {
 	p, err := a.store().Load()
 	if err != nil {
 		return false, err
@@ -134,7 +143,8 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 		p.Made = time.Now().UTC().Truncate(time.Second)
 		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false)
 		if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.code != exitReboot) {
-			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err, p.Lab.Name, rig.LabFile(file, spec.Lab))
+			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err,
+				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}
 	}
 	return isolated || inForce, nil

@@ -24,22 +24,28 @@ func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 		code int
 	}{
 		{"isolated", studyRunOptions{}, &rig.BootError{Isolated: true, CPUs: topology.CPUs(2, 3)},
-			"the next run takes this host booted with CPUs 2-3 isolated (isolcpus)\nlead the host there with: rackless down a/lab.yaml; rackless rollback; rackless prepare a/lab.yaml; reboot\n", exitReboot},
-		{"not isolated", studyRunOptions{}, &rig.BootError{CPUs: topology.CPUs(2, 3)}, "; rackless prepare a/lab.yaml --no-reboot; reboot\n", exitReboot},
+			"the next run takes this host booted with CPUs 2-3 isolated (isolcpus)\nlead the host there with: " +
+				"rackless down a/lab.yaml; rackless rollback; rackless prepare a/lab.yaml; reboot\n", exitReboot},
+		{"not isolated", studyRunOptions{}, &rig.BootError{CPUs: topology.CPUs(2, 3)},
+			"; rackless prepare a/lab.yaml --no-reboot; reboot\n", exitReboot},
 		{"something else", studyRunOptions{}, errors.New("no room"), "", exitFailed},
 		{"not root", studyRunOptions{reboot: true}, nil, "", exitUsage},
 	} {
 		var stderr bytes.Buffer
 		a := &app{out: &stderr, err: &stderr, uid: 1000, env: func(string) string { return "" }}
-		err := a.studyWithBoots(t.Context(), tt.o, spec, "a/study.yaml", func(studyRunOptions) (bool, error) { return true, tt.err })
+		err := a.studyWithBoots(t.Context(), tt.o, spec, "a/study.yaml", func(studyRunOptions) (bool, error) {
+			return true, tt.err
+		})
 		if code, _ := exitCodeOf(err); code != tt.code || !strings.Contains(stderr.String(), tt.want) {
 			t.Errorf("%s: status %d, %v, and said %q", tt.name, code, err, stderr.String())
 		}
 	}
 }
 
-// TestAStudyGoesOnOverBoots makes a study in an emulated host that takes it booted in two ways, and leads it from one to the other and back by itself: all runs are made, on the same CPUs, and
-// nothing of it is left on the host. It is one of make test-faults, since it boots a host three times, and a machine in it as often.
+// TestAStudyGoesOnOverBoots makes a study in an emulated host that takes it booted in two ways, and
+// leads it from one to the other and back by itself: all runs are made, on the same CPUs, and
+// nothing of it is left on the host. It is one of make test-faults, since it boots a host three
+// times, and a machine in it as often.
 func TestAStudyGoesOnOverBoots(t *testing.T) {
 	h := newStudyHost(t, "boots", "host.yaml", "boots-lab.yaml", "boots-study.yaml")
 	start := h.state(t)
@@ -49,7 +55,8 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 	}
 	h.host(t, "rackless study run boots-study.yaml --reboot") // it is cut off by the boot
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(2 * time.Second) {
-		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study-boots.service && rackless study ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
+		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study-boots.service && rackless study "+
+			"ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -57,7 +64,8 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 			t.Fatalf("the study does not come to its end:\n%s", out)
 		}
 	}
-	// Where three attempts at a run were disturbed, as happens on a host that is emulated beside others, it is given up: that is the study's rule, and no matter here.
+	// Where three attempts at a run were disturbed, as happens on a host that is emulated beside
+	// others, it is given up: that is the study's rule, and no matter here.
 	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, \
 min(json_extract(before, '$.boot_id')) AS boot FROM run WHERE status <> 'failed' GROUP BY place ORDER BY place"`)
 	t.Logf("runs:\n%s", out)

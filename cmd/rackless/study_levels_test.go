@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// newStudyHost starts an emulated host for a study, with the lab file and what else it takes, all from testdata/faults. The test is one of make test-faults: it takes minutes.
+// newStudyHost starts an emulated host for a study, with the lab file and what else it takes, all
+// from testdata/faults. The test is one of make test-faults: it takes minutes.
 func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small {
 	t.Helper()
 	if !*everyStep {
@@ -22,10 +23,13 @@ func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small 
 	return h
 }
 
-// TestAStudyOfEveryPlacement makes a study of all levels of placement, and one of hugepages, in an emulated host with two NUMA nodes and two threads a core, and watches from beside what the
-// kernel says of the node's threads and memory. It is one of make test-faults, since each level starts a machine in a machine.
+// TestAStudyOfEveryPlacement makes a study of all levels of placement, and one of hugepages, in an
+// emulated host with two NUMA nodes and two threads a core, and watches from beside what the kernel
+// says of the node's threads and memory. It is one of make test-faults, since each level starts a
+// machine in a machine.
 func TestAStudyOfEveryPlacement(t *testing.T) {
-	h := newStudyHost(t, "levels", "levels-host.yaml", "levels-lab.yaml", "levels-study.yaml", "pages-study.yaml", "watch.sh")
+	h := newStudyHost(t, "levels", "levels-host.yaml", "levels-lab.yaml", "levels-study.yaml", "pages-study.yaml",
+		"watch.sh")
 	start := h.state(t)
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
 	for _, tt := range []struct {
@@ -39,9 +43,11 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 			"CPU 0: 2 CPU 1: 3 policy bind:0 pages 4 on N0",
 			"CPU 0: 4 policy bind:1 pages 4 on N1", // wrong-numa: the place of the other node
 		}},
-		{"pages-study.yaml", []string{"CPU 0: 2 policy bind:0 pages 4 on N0", "CPU 0: 2 policy bind:0 pages 2048 on N0"}},
+		{"pages-study.yaml", []string{"CPU 0: 2 policy bind:0 pages 4 on N0",
+			"CPU 0: 2 policy bind:0 pages 2048 on N0"}},
 	} {
-		h.mustHost(t, "systemd-run --quiet --unit=watch --property=StandardOutput=truncate:/root/seen bash /root/watch.sh")
+		h.mustHost(t, "systemd-run --quiet --unit=watch --property=StandardOutput=truncate:/root/seen bash "+
+			"/root/watch.sh")
 		h.mustHost(t, "rackless study run "+tt.study)
 		h.mustHost(t, "systemctl stop watch")
 		name := strings.TrimSuffix(tt.study, "-study.yaml")
@@ -60,7 +66,8 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 	}
 }
 
-// TestAStudyWhoseClockIsSet has somebody set the clock of an emulated host back while a study runs there: the runs in which that happens do not count, and are made again.
+// TestAStudyWhoseClockIsSet has somebody set the clock of an emulated host back while a study runs
+// there: the runs in which that happens do not count, and are made again.
 func TestAStudyWhoseClockIsSet(t *testing.T) {
 	h := newStudyHost(t, "clock", "host.yaml", "boots-lab.yaml", "clock-study.yaml", "clock.sh")
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes && rackless up lab.yaml")
@@ -68,7 +75,8 @@ func TestAStudyWhoseClockIsSet(t *testing.T) {
 	h.mustHost(t, "rackless study run clock-study.yaml")
 	runs := h.mustHost(t, `rackless results query "SELECT run.status, count(*), max(error) FROM run JOIN study ON study.id = run.study WHERE study.name = 'clock' GROUP BY run.status ORDER BY run.status"`)
 	t.Logf("runs:\n%s", runs)
-	if !regexp.MustCompile(`(?m)^\s*disturbed +[12] +.*the clock went backwards`).MatchString(runs) || !regexp.MustCompile(`(?m)^\s*done +4 `).MatchString(runs) {
+	if !regexp.MustCompile(`(?m)^\s*disturbed +[12] +.*the clock went backwards`).MatchString(runs) ||
+		!regexp.MustCompile(`(?m)^\s*done +4 `).MatchString(runs) {
 		t.Errorf("want a run or two that were disturbed by the clock, and four that count:\n%s", runs)
 	}
 }

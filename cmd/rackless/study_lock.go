@@ -19,10 +19,13 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// The lock of the machine is a socket in Linux's abstract namespace, see unix(7), on which a study listens while it runs. All users see it, whatever directories they have; it has no
-// file that another user could put a link in the place of, make unreadable or leave behind; it is gone with the process, however that ends; and the kernel tells whoever
-// connects whose it is. Each network namespace has its own, so that a study in a container does not see one outside, as it would not with a file either, unless both had
-// the directory. Any user can hold the name without a study, as any user can start a study: the refusal says who does.
+// The lock of the machine is a socket in Linux's abstract namespace, see unix(7), on which a study
+// listens while it runs. All users see it, whatever directories they have; it has no file that
+// another user could put a link in the place of, make unreadable or leave behind; it is gone with
+// the process, however that ends; and the kernel tells whoever connects whose it is. Each network
+// namespace has its own, so that a study in a container does not see one outside, as it would not
+// with a file either, unless both had the directory. Any user can hold the name without a study, as
+// any user can start a study: the refusal says who does.
 const machineLock = "rackless-study"
 
 // lockVariable names another lock. It is for tests, which would refuse each other.
@@ -50,7 +53,8 @@ func (h *holder) String() string {
 		return fmt.Sprintf("process %d of %s", h.pid, who)
 	}
 	// It is somebody else's text: what a terminal would obey is quoted.
-	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who, strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " "))
+	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who,
+		strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " "))
 }
 
 // studyLockAddress is the address of the machine's lock.
@@ -82,7 +86,9 @@ func (a *app) studyHolder() (*holder, error) {
 	}
 	var cred *unix.Ucred
 	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return nil, err
 	}
 	if credErr != nil {
@@ -121,13 +127,15 @@ func (a *app) lockMachine() (unlock func(), err error) {
 			return nil, lookErr
 		}
 		if by != nil {
-			return nil, fmt.Errorf("another study runs on this machine (%v), and two would measure each other; wait for it, or end it", by)
+			return nil, fmt.Errorf("another study runs on this machine (%v), and two would measure each other; wait "+
+				"for it, or end it", by)
 		}
 	}
 	return nil, fmt.Errorf("lock this machine for a study: %w", err)
 }
 
-// lockStudies keeps two studies on one machine from measuring each other. The file in the directory of labs is locked too: rackless ui sees by it that the study is one of these labs.
+// lockStudies keeps two studies on one machine from measuring each other. The file in the directory
+// of labs is locked too: rackless ui sees by it that the study is one of these labs.
 func (a *app) lockStudies(d rack.Dirs) (unlock func(), err error) {
 	free, err := a.lockMachine()
 	if err != nil {
@@ -147,7 +155,8 @@ func (a *app) lockStudies(d rack.Dirs) (unlock func(), err error) {
 		return nil, err
 	}
 	if !held {
-		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for it, or end it", l.Path())
+		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for "+
+			"it, or end it", l.Path())
 	}
 	return func() { // the kernel takes both away in any case
 		_ = l.Close()

@@ -14,7 +14,8 @@ import (
 // others is the program as another user has it: the same machine, and other directories.
 func others(t *testing.T, a *app, dir string) (*app, *strings.Builder) {
 	t.Helper()
-	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_DATA_HOME": dir, lockVariable: a.env(lockVariable)}
+	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_DATA_HOME": dir,
+		lockVariable: a.env(lockVariable)}
 	var said strings.Builder
 	return &app{in: a.in, out: &said, err: &said, env: func(k string) string { return env[k] }, uid: 1000}, &said
 }
@@ -51,14 +52,16 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	}
 	me := fmt.Sprintf("(process %d of user ", os.Getpid())
 	study := filepath.Join(dir, "study.yaml")
-	if code, got := run("study", "run", study); code != exitFailed || !strings.HasPrefix(got, "rackless: another study runs on this machine "+me) ||
+	if code, got := run("study", "run", study); code != exitFailed ||
+		!strings.HasPrefix(got, "rackless: another study runs on this machine "+me) ||
 		!strings.HasSuffix(got, ", and two would measure each other; wait for it, or end it\n") {
 		t.Errorf("another user's study: status %d, %s", code, got)
 	}
 	if code, got := run("study", "run", study, "--dry-run"); code != 0 {
 		t.Errorf("what measures nothing: status %d, %s", code, got)
 	}
-	if code, got := run("bench", "pair"); code != exitFailed || !strings.HasPrefix(got, "rackless: a study runs on this machine "+me) || !strings.Contains(got, "--anyway") {
+	if code, got := run("bench", "pair"); code != exitFailed ||
+		!strings.HasPrefix(got, "rackless: a study runs on this machine "+me) || !strings.Contains(got, "--anyway") {
 		t.Errorf("bench beside a study: status %d, %s", code, got)
 	}
 	const noLab = "rackless: lab pair: no such lab is running"
@@ -99,7 +102,8 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 
 func TestTheLockOfTheMachineHasAName(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"": "@rackless-study", "rl123": "@rl123", "a/b": "", "@": "", strings.Repeat("a", 101): ""} {
+	for name, want := range map[string]string{"": "@rackless-study", "rl123": "@rl123", "a/b": "", "@": "",
+		strings.Repeat("a", 101): ""} {
 		a := &app{env: func(k string) string { return map[string]string{lockVariable: name}[k] }}
 		at, err := a.studyLockAddress()
 		if (err != nil) != (want == "") || at != nil && at.Name != want {

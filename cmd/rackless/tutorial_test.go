@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var updateTutorial = flag.Bool("update-tutorial", false, "follow docs/tutorial.md on an emulated host, and write what its commands print")
+var updateTutorial = flag.Bool("update-tutorial", false,
+	"follow docs/tutorial.md on an emulated host, and write what its commands print")
 
 // A block is a fenced block of the tutorial with commands and what they print.
 type block struct {
@@ -111,13 +112,15 @@ var (
 	counts    = regexp.MustCompile(`\b(process|none of|sent|received) \d+\b`)
 	uuids     = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f-]{27}\b`)
 	rateUnits = regexp.MustCompile(`\b[kM]?pps\b`)
-	// A figure too small for the tool's decimals is computed and marked, and the mark is explained below the table: how small one is, is chance.
+	// A figure too small for the tool's decimals is computed and marked, and the mark is explained
+	// below the table: how small one is, is chance.
 	computed     = regexp.MustCompile(`~N`)
 	computedNote = regexp.MustCompile(` ~: the tool printed N, for want of decimals; computed from another column`)
 )
 
 func (b *block) masked(text string) string {
-	text = uuids.ReplaceAllString(releases.ReplaceAllString(stamps.ReplaceAllString(durations.ReplaceAllString(text, "TIME"), "STAMP"), "KERNEL"), "UUID")
+	text = uuids.ReplaceAllString(releases.ReplaceAllString(stamps.ReplaceAllString(durations.ReplaceAllString(text,
+		"TIME"), "STAMP"), "KERNEL"), "UUID")
 	text = counts.ReplaceAllString(text, "$1 N")
 	if b.figures {
 		// Longer figures break lines elsewhere.
@@ -133,9 +136,12 @@ func (b *block) masked(text string) string {
 
 func TestFiguresThatDifferAreMasked(t *testing.T) {
 	t.Parallel()
-	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n 2 B   0.000011  0.66\n\nvm01 to vm00, emulated: iperf3 33 segments\n"
-	const computed = "vm01 to vm00\n size  write      write\n       Gb/s       pps\n──────────\n 2 B   ~0.0000011  66\n" +
-		"~: the tool printed 0, for want of decimals; computed from another\ncolumn\n\nvm01 to vm00, emulated: iperf3 3 segments\n"
+	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n 2 B   0.000011  0.66\n\nvm01 to " +
+		"vm00, emulated: iperf3 33 segments\n"
+	const computed = "vm01 to vm00\n size  write      write\n       Gb/s       pps\n──────────\n 2 B   " +
+		"~0.0000011  66\n" +
+		"~: the tool printed 0, for want of decimals; computed from another\ncolumn\n\nvm01 to vm00, emulated: " +
+		"iperf3 3 segments\n"
 	figures := block{figures: true}
 	if diff := cmp.Diff(figures.masked(wide), figures.masked(computed)); diff != "" {
 		t.Errorf("chance is taken for a difference:\n%s", diff)
@@ -163,8 +169,9 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	}
 }
 
-// TestTutorial follows the tutorial to its end, on a host of its own. It is the test of the whole way as well: prepare with its reboot, up with passthrough,
-// verify, bench, down, rollback; what the host was like at the start, file by file, is what it is like at the end.
+// TestTutorial follows the tutorial to its end, on a host of its own. It is the test of the whole
+// way as well: prepare with its reboot, up with passthrough, verify, bench, down, rollback; what
+// the host was like at the start, file by file, is what it is like at the end.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
 	needEmulation(t)
@@ -193,7 +200,8 @@ func TestTutorial(t *testing.T) {
 			}
 			began := time.Now()
 			got, status := e.tutorial(t, c)
-			t.Logf("line %d: %s %s: status %d after %.1f s", c.line, c.prompt, c.text, status, time.Since(began).Seconds())
+			t.Logf("line %d: %s %s: status %d after %.1f s", c.line, c.prompt, c.text, status,
+				time.Since(began).Seconds())
 			if status != b.status {
 				t.Fatalf("line %d: %s: status %d, want %d\n%s", c.line, c.text, status, b.status, got)
 			}
@@ -201,7 +209,8 @@ func TestTutorial(t *testing.T) {
 				before = e.fingerprint(t)
 			}
 			if diff := cmp.Diff(b.masked(c.output), b.masked(got)); diff != "" && !*updateTutorial {
-				t.Errorf("docs/tutorial.md:%d: %s prints something else; go test ./cmd/rackless -run TestTutorial -update-tutorial (-page +printed):\n%s", c.line, c.text, diff)
+				t.Errorf("docs/tutorial.md:%d: %s prints something else; go test ./cmd/rackless -run TestTutorial "+
+					"-update-tutorial (-page +printed):\n%s", c.line, c.text, diff)
 			}
 			c.output = got
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// A ui shows how a longer operation goes on. On a terminal the step that runs is one live line with a spinner and the time; elsewhere there
-// are only plain lines, one for each finished step and each note, without control characters.
+// A ui shows how a longer operation goes on. On a terminal the step that runs is one live line with
+// a spinner and the time; elsewhere there are only plain lines, one for each finished step and each
+// note, without control characters.
 type ui struct {
 	w     io.Writer
 	live  bool

@@ -73,12 +73,14 @@ func loopback(listen string) (string, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.IsLoopback() || ip.Zone() != "" {
-		return "", fmt.Errorf("%s: the pages are for this machine alone: want 127.0.0.1:PORT or [::1]:PORT; for another machine: ssh -L 8080:127.0.0.1:8080 HOST", listen)
+		return "", fmt.Errorf("%s: the pages are for this machine alone: want 127.0.0.1:PORT or [::1]:PORT; for "+
+			"another machine: ssh -L 8080:127.0.0.1:8080 HOST", listen)
 	}
 	return net.JoinHostPort(ip.Unmap().String(), port), nil
 }
 
-// A token that somebody has chosen has to be as long as 128 random bits are in letters and digits. Other characters would need quotes somewhere on their way.
+// A token that somebody has chosen has to be as long as 128 random bits are in letters and digits.
+// Other characters would need quotes somewhere on their way.
 var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
 // readToken returns the token in a file, and makes the file with a fresh one if it is not there.
@@ -91,7 +93,8 @@ func readToken(path, fresh string, uid int) (string, error) {
 	if !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that nobody writes to is refused below, and not waited for
+	// a pipe that nobody writes to is refused below, and not waited for
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +115,8 @@ func readToken(path, fresh string, uid int) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if !goodToken.MatchString(token) {
-		return "", fmt.Errorf("%s: want 22 letters, digits, - or _, or more, drawn at random; without the file, one is made", path)
+		return "", fmt.Errorf("%s: want 22 letters, digits, - or _, or more, drawn at random; without the file, "+
+			"one is made", path)
 	}
 	return token, nil
 }
@@ -132,8 +136,10 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	}
 	addr = l.Addr().String()
 	server := &http.Server{
-		Handler:           live.New(&uiSource{app: a, dirs: d, db: db}, live.Options{Addr: addr, Token: token, Version: version}),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+		Handler: live.New(&uiSource{app: a, dirs: d, db: db}, live.Options{Addr: addr, Token: token,
+			Version: version}),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 16 << 10,
 		ErrorLog:       log.New(a.err, "", 0),
 	}
@@ -155,8 +161,9 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	return server.Close()
 }
 
-// holdsLock reports whether a process of this user holds a file locked exclusively. It only looks: to try the lock would be to take it from whoever wants it just now.
-// proc is the directory of the process file system.
+// holdsLock reports whether a process of this user holds a file locked exclusively. It only looks:
+// to try the lock would be to take it from whoever wants it just now. proc is the directory of the
+// process file system.
 func holdsLock(proc, path string) (bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -178,7 +185,8 @@ func holdsLock(proc, path string) (bool, error) {
 		if !ok || inode != fmt.Sprint(st.Ino) {
 			continue
 		}
-		// The device in the line is not that of stat on some file systems, as btrfs and overlayfs: whether the process has this very file open is certain.
+		// The device in the line is not that of stat on some file systems, as btrfs and overlayfs:
+		// whether the process has this very file open is certain.
 		fds, err := os.ReadDir(filepath.Join(proc, pid, "fd"))
 		if err != nil {
 			continue // it has ended, or is somebody else's
@@ -193,8 +201,8 @@ func holdsLock(proc, path string) (bool, error) {
 	return false, nil
 }
 
-// parseLock reads a line of /proc/locks, as "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; ok is set for exclusive locks of flock. Lines with "->" are of
-// those that wait.
+// parseLock reads a line of /proc/locks, as "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"; ok is
+// set for exclusive locks of flock. Lines with "->" are of those that wait.
 //
 // Source: proc_locks(5).
 func parseLock(line string) (pid, inode string, ok bool) {

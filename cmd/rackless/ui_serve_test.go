@@ -31,16 +31,20 @@ import (
 func TestOnlyLoopbackIsListenedAt(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{
-		"127.0.0.1:0": "127.0.0.1:0", "127.0.0.2:80": "127.0.0.2:80", "[::1]:8080": "[::1]:8080", "localhost:9": "127.0.0.1:9", "[::ffff:127.0.0.1]:1": "127.0.0.1:1",
+		"127.0.0.1:0": "127.0.0.1:0", "127.0.0.2:80": "127.0.0.2:80", "[::1]:8080": "[::1]:8080",
+		"localhost:9": "127.0.0.1:9", "[::ffff:127.0.0.1]:1": "127.0.0.1:1",
 	} {
 		if got, err := loopback(listen); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
 		}
 	}
 	for listen, want := range map[string]string{
-		"": "want an address and a port", "8080": "want an address and a port", "127.0.0.1": "want an address and a port", "127.0.0.1:http!": "is no port", "127.0.0.1:70000": "is no port",
-		":80": "for this machine alone", "0.0.0.0:80": "for this machine alone", "[::]:80": "for this machine alone", "192.0.2.1:80": "for this machine alone",
-		"example.org:80": "for this machine alone", "[::1%lo]:80": "for this machine alone", "localhost.example.org:80": "for this machine alone", "127.1:80": "for this machine alone",
+		"": "want an address and a port", "8080": "want an address and a port",
+		"127.0.0.1": "want an address and a port", "127.0.0.1:http!": "is no port", "127.0.0.1:70000": "is no port",
+		":80": "for this machine alone", "0.0.0.0:80": "for this machine alone", "[::]:80": "for this machine alone",
+		"192.0.2.1:80":   "for this machine alone",
+		"example.org:80": "for this machine alone", "[::1%lo]:80": "for this machine alone",
+		"localhost.example.org:80": "for this machine alone", "127.1:80": "for this machine alone",
 	} {
 		if got, err := loopback(listen); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
@@ -73,7 +77,8 @@ func TestReadToken(t *testing.T) {
 	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if got, err := readToken(file("own", " "+fresh+"_-9\n\n", 0o400), "x", os.Getuid()); err != nil || got != fresh+"_-9" {
+	if got, err := readToken(file("own", " "+fresh+"_-9\n\n", 0o400), "x", os.Getuid()); err != nil ||
+		got != fresh+"_-9" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for path, want := range map[string]string{
@@ -128,8 +133,11 @@ func TestALockIsSeenWithoutTakingIt(t *testing.T) {
 func TestParseLock(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF\n": "1234 5678 true", "12: FLOCK  ADVISORY  READ  1234 08:01:5678 0 EOF": "  false", "3: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF": "  false",
-		"1: -> FLOCK  ADVISORY  WRITE 99 08:01:5678 0 EOF": "  false", "": "  false", "1: FLOCK ADVISORY WRITE 1 5678 0 EOF": "  false",
+		"1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF\n": "1234 5678 true",
+		"12: FLOCK  ADVISORY  READ  1234 08:01:5678 0 EOF":  "  false",
+		"3: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF":         "  false",
+		"1: -> FLOCK  ADVISORY  WRITE 99 08:01:5678 0 EOF":  "  false", "": "  false",
+		"1: FLOCK ADVISORY WRITE 1 5678 0 EOF": "  false",
 	} {
 		pid, inode, ok := parseLock(line)
 		if got := fmt.Sprint(pid, " ", inode, " ", ok); got != want {
@@ -143,9 +151,11 @@ func TestPortsAreNamedAfterNICs(t *testing.T) {
 	l := &lab.Lab{Nodes: []lab.Node{{Name: "a", NICs: []lab.NIC{{Name: "eth0"}, {Name: "eth1"}}}}}
 	ports := func(string) []string { return []string{"a", "a.1"} }
 	c := fabric.Counters{Ports: []fabric.PortCounters{
-		{Name: "a.1", RxFiltered: 1, RxNowhere: 2, Link: fabric.Link{Delay: 50 * time.Microsecond, Loss: 0.001, Seed: 7}, Drops: fabric.Drops{Lost: 3}}, {Name: "gone"},
+		{Name: "a.1", RxFiltered: 1, RxNowhere: 2, Link: fabric.Link{Delay: 50 * time.Microsecond, Loss: 0.001,
+			Seed: 7}, Drops: fabric.Drops{Lost: 3}}, {Name: "gone"},
 	}}
-	want := []live.Port{{Name: "a.1", Node: "a", NIC: "eth1", RxDrops: 3, Lost: 3, Link: "delay 50us, loss 0.1%"}, {Name: "gone"}}
+	want := []live.Port{{Name: "a.1", Node: "a", NIC: "eth1", RxDrops: 3, Lost: 3, Link: "delay 50us, loss 0.1%"},
+		{Name: "gone"}}
 	if diff := cmp.Diff(want, liveFabric(c, l, ports).Ports); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -180,17 +190,20 @@ func TestUISource(t *testing.T) {
 	}
 
 	dir := filepath.Join(resultsDir(d), "pair", "20260102T030405Z")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, reportFile), []byte("{"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, reportFile), []byte("{"),
+		0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if results, err := u.Results(ctx); err != nil || len(results) != 1 || !strings.Contains(results[0].Error, "unexpected end of JSON") {
+	if results, err := u.Results(ctx); err != nil || len(results) != 1 || !strings.Contains(results[0].Error,
+		"unexpected end of JSON") {
 		t.Errorf("a torn result: %+v, %v", results, err)
 	}
 	text := `{"lab":"pair","generated":"2026-01-02T03:04:05Z","findings":[{"id":"link","status":"ok"}],"samples":[{"test":"iperf3","value":1,"emulated":true},{"test":"iperf3","value":2},{"test":"ping","error":"x"}]}`
 	if err := os.WriteFile(filepath.Join(dir, reportFile), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	want := []live.Result{{Lab: "pair", Time: "20260102T030405Z", Detailed: true, Generated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Emulated: true, Tests: []string{"iperf3"}, Figures: 2, Failed: 1,
+	want := []live.Result{{Lab: "pair", Time: "20260102T030405Z", Detailed: true, Generated: time.Date(2026, 1, 2, 3, 4,
+		5, 0, time.UTC), Emulated: true, Tests: []string{"iperf3"}, Figures: 2, Failed: 1,
 		Findings: []check.Finding{{ID: "link", Status: check.OK}}}}
 	got, err := u.Results(ctx)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -217,7 +230,9 @@ func TestProgressOfStudies(t *testing.T) {
 	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	add := func(name, more string) *store.Study {
 		t.Helper()
-		spec, err := study.Parse("s.yaml", []byte("name: "+name+"\nquestion: Why?\nlab: pair.yaml\nfactors:\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\n"+more))
+		spec, err := study.Parse("s.yaml", []byte("name: "+name+
+			"\nquestion: Why?\nlab: pair.yaml\nfactors:\n  lab.fabric.mtu: [1500, 9000]\nmeasure: [{test: iperf3}]\n"+
+			more))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +248,8 @@ func TestProgressOfStudies(t *testing.T) {
 	}
 	run := func(s *store.Study, block, place, attempt int, status, message string) {
 		t.Helper()
-		r := &store.Run{Study: s.ID, Block: block, Place: place, Attempt: attempt, Cell: map[string]string{"lab.fabric.mtu": "9000"}, Started: begun.Add(time.Duration(block) * time.Minute)}
+		r := &store.Run{Study: s.ID, Block: block, Place: place, Attempt: attempt,
+			Cell: map[string]string{"lab.fabric.mtu": "9000"}, Started: begun.Add(time.Duration(block) * time.Minute)}
 		if err := db.Begin(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +258,8 @@ func TestProgressOfStudies(t *testing.T) {
 		}
 		r.Status, r.Error, r.Seconds = status, message, 10
 		raw := json.RawMessage(`{"tool":"iperf3","emulated":true}`)
-		if err := db.End(t.Context(), r, []store.Sample{{Test: "iperf3", Metric: "throughput", Value: 1, Unit: "Gb/s", Raw: raw}}, nil); err != nil {
+		if err := db.End(t.Context(), r, []store.Sample{{Test: "iperf3", Metric: "throughput", Value: 1, Unit: "Gb/s",
+			Raw: raw}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +322,8 @@ func TestProgressOfStudies(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("going", func(s *live.Study) {
-		s.Done, s.Failed, s.Disturbed, s.Total, s.Left, s.Emulated, s.Running, s.Cell = 2, 4, 1, 24, 210*time.Second, true, true, "lab.fabric.mtu=9000"
+		s.Done, s.Failed, s.Disturbed, s.Total, s.Left, s.Emulated, s.Running, s.Cell = 2, 4, 1, 24, 210*time.Second,
+			true, true, "lab.fabric.mtu=9000"
 	})
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("one runs (-want +got):\n%s", diff)
@@ -340,12 +358,14 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(&rack.State{Version: 1, Lab: l, Driver: "qemu", Accel: "tcg", Emulate: "asked for", Ready: true, Created: time.Now()})
+	text, err := json.Marshal(&rack.State{Version: 1, Lab: l, Driver: "qemu", Accel: "tcg", Emulate: "asked for",
+		Ready: true, Created: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(d.Run, "pair")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "state.json"), text, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "state.json"), text,
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	u := &uiSource{app: a, dirs: d, db: filepath.Join(d.Data, "studies.db")}
@@ -385,7 +405,8 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 	}
 
 	labs, err := u.Labs(t.Context())
-	if err != nil || len(labs) != 1 || !labs[0].HasSwitch || !labs[0].Emulated || len(labs[0].Nodes) != 2 || labs[0].Nodes[0].State != "starting" {
+	if err != nil || len(labs) != 1 || !labs[0].HasSwitch || !labs[0].Emulated || len(labs[0].Nodes) != 2 ||
+		labs[0].Nodes[0].State != "starting" {
 		t.Errorf("got %+v, %v", labs, err)
 	}
 	for {
@@ -394,7 +415,8 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 			t.Fatalf("got %+v, %v", f, err)
 		}
 		if p := f.Ports[1]; p.RxFrames == 1 {
-			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxDrops != 1 || !p.Connected || f.Ports[0].RxFrames != 0 {
+			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxDrops != 1 || !p.Connected ||
+				f.Ports[0].RxFrames != 0 {
 				t.Errorf("got %+v", f.Ports)
 			}
 			return

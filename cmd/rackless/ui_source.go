@@ -56,7 +56,8 @@ func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
 }
 
 func liveLab(l lsLab) live.Lab {
-	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel, Reason: l.Reason, Created: l.Created}
+	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
+		Reason: l.Reason, Created: l.Created}
 	for _, n := range l.Nodes {
 		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory}
 		if n.Started != nil {
@@ -88,7 +89,8 @@ func (u *uiSource) Fabric(ctx context.Context, name string) (live.Fabric, error)
 	return liveFabric(have, r.Lab, r.Ports), nil
 }
 
-// liveFabric names the ports after the NICs that are connected to them; ports returns those of a node, in the order of its NICs.
+// liveFabric names the ports after the NICs that are connected to them; ports returns those of a
+// node, in the order of its NICs.
 func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string) live.Fabric {
 	type nic struct{ node, name string }
 	of := make(map[string]nic)
@@ -101,9 +103,12 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	for _, p := range c.Ports {
 		out.Ports = append(out.Ports, live.Port{
 			Name: p.Name, Node: of[p.Name].node, NIC: of[p.Name].name, Connected: p.Connected, Link: linkWords(p.Link),
-			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, RxDrops: p.RxFiltered + p.RxNowhere,
-			QueueFull: p.Drops.QueueFull, Disconnected: p.Drops.Disconnected, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost,
-			Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses, Paused: p.Paused, QueueBytes: p.QueueBytes,
+			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, RxDrops: p.RxFiltered +
+				p.RxNowhere,
+			QueueFull: p.Drops.QueueFull, Disconnected: p.Drops.Disconnected, BufferFull: p.Drops.BufferFull,
+			Lost:      p.Drops.Lost,
+			Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses, Paused: p.Paused,
+			QueueBytes: p.QueueBytes,
 		})
 	}
 	return out
@@ -148,7 +153,8 @@ func (u *uiSource) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, erro
 				return
 			}
 			for name, d := range f.RDMA {
-				all[i].Devices = append(all[i].Devices, live.RDMADevice{Name: name, Port: d.PortCounters, HW: d.Counters})
+				all[i].Devices = append(all[i].Devices, live.RDMADevice{Name: name, Port: d.PortCounters,
+					HW: d.Counters})
 			}
 		})
 	}
@@ -156,7 +162,8 @@ func (u *uiSource) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, erro
 	return all, nil
 }
 
-// Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the runs, and no run is read.
+// Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the
+// runs, and no run is read.
 func (u *uiSource) Studies(ctx context.Context) ([]live.Study, error) {
 	db, err := store.OpenReader(ctx, u.db)
 	if errors.Is(err, os.ErrNotExist) {
@@ -222,19 +229,22 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 		return all[n]
 	}
 	ask := func(question string, row func(r *runCount, v []any) error) error {
-		return db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error { return row(of(v[0]), v) })
+		return db.Query(ctx, question, func([]string) error {
+			return nil
+		}, func(v []any) error { return row(of(v[0]), v) })
 	}
-	err := ask("SELECT study, status, count(*), total(seconds) FROM run GROUP BY study, status", func(r *runCount, v []any) error {
-		status, _ := v[1].(string)
-		n, _ := v[2].(int64)
-		seconds, _ := v[3].(float64)
-		r.byStatus[status] = int(n)
-		r.spent += seconds
-		if status == store.Done {
-			r.took = seconds
-		}
-		return nil
-	})
+	err := ask("SELECT study, status, count(*), total(seconds) FROM run GROUP BY study, status",
+		func(r *runCount, v []any) error {
+			status, _ := v[1].(string)
+			n, _ := v[2].(int64)
+			seconds, _ := v[3].(float64)
+			r.byStatus[status] = int(n)
+			r.spent += seconds
+			if status == store.Done {
+				r.took = seconds
+			}
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -245,21 +255,23 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 	for id, o := range outcomes {
 		of(id).given = o.GivenUp
 	}
-	err = ask("SELECT study, cell, status, started FROM run WHERE id IN (SELECT max(id) FROM run GROUP BY study)", func(r *runCount, v []any) error {
-		started, _ := v[3].(string)
-		var err error
-		if r.last, err = time.Parse(time.RFC3339Nano, started); err != nil {
-			return err
-		}
-		if cell, ok := v[1].(string); ok && v[2] == store.Running {
-			return json.Unmarshal([]byte(cell), &r.cell)
-		}
-		return nil
-	})
+	err = ask("SELECT study, cell, status, started FROM run WHERE id IN (SELECT max(id) FROM run GROUP BY study)",
+		func(r *runCount, v []any) error {
+			started, _ := v[3].(string)
+			var err error
+			if r.last, err = time.Parse(time.RFC3339Nano, started); err != nil {
+				return err
+			}
+			if cell, ok := v[1].(string); ok && v[2] == store.Running {
+				return json.Unmarshal([]byte(cell), &r.cell)
+			}
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
-	err = ask("SELECT DISTINCT run.study FROM invocation JOIN run ON run.id = invocation.run WHERE json_extract(raw, '$.emulated')", func(r *runCount, _ []any) error {
+	err = ask("SELECT DISTINCT run.study FROM invocation JOIN run ON run.id = invocation.run WHERE json_extract(raw, "+
+		"'$.emulated')", func(r *runCount, _ []any) error {
 		r.emulated = true
 		return nil
 	})
@@ -279,7 +291,8 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 	if r == nil {
 		return out
 	}
-	out.Done, out.Failed, out.Disturbed, out.Emulated = r.byStatus[store.Done], r.byStatus[store.Failed], r.byStatus[store.Disturbed], r.emulated
+	out.Done, out.Failed, out.Disturbed, out.Emulated = r.byStatus[store.Done], r.byStatus[store.Failed],
+		r.byStatus[store.Disturbed], r.emulated
 	var cell []string
 	for _, f := range spec.Factors {
 		if level, ok := r.cell[f.Name]; ok {

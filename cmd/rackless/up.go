@@ -62,11 +62,14 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		},
 	}
 	enumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
-	cmd.Flags().StringVar(&o.Kernel, "kernel", "", "kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
+	cmd.Flags().StringVar(&o.Kernel, "kernel", "",
+		"kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
 	cmd.Flags().BoolVar(&o.Cold, "cold", false, "boot every node instead of cloning a template")
-	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false, "start even if the nodes' memory adds up to more than is available")
+	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false,
+		"start even if the nodes' memory adds up to more than is available")
 	cmd.Flags().StringVar(&at.uri, "connect", rack.DefaultURI, "libvirt `URI` of the host")
-	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is another machine")
+	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is "+
+		"another machine")
 	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "end domains that run and have changed, to start them anew")
 	return cmd
 }
@@ -79,7 +82,10 @@ func placed(l *lab.Lab) bool {
 	if l.Driver == lab.DriverLibvirt {
 		return true
 	}
-	return l.Driver == lab.DriverAuto && rack.Supported(l) != nil && slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs+n.VFs > 0 })
+	return l.Driver == lab.DriverAuto && rack.Supported(l) != nil && slices.ContainsFunc(l.Nodes,
+		func(n lab.Node) bool {
+			return n.GPUs+n.VFs > 0
+		})
 }
 
 // placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
@@ -102,7 +108,8 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	case err != nil:
 		return nil, err
 	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
-		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something else: rackless rollback, then rackless prepare %s%s",
+		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says "+
+			"something else: rackless rollback, then rackless prepare %s%s",
 			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))}
 	}
 	survey, err := a.surveyPrepared(ctx, p)
@@ -111,7 +118,8 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	}
 	for _, r := range survey {
 		if r.Status != change.InPlace {
-			return nil, &exitError{exitFaults, fmt.Errorf("this host is not as lab %s needs it (%s: %s): rackless prepare", l.Name, r.What, r.Status)}
+			return nil, &exitError{exitFaults, fmt.Errorf("this host is not as lab %s needs it (%s: %s): "+
+				"rackless prepare", l.Name, r.What, r.Status)}
 		}
 	}
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
@@ -162,7 +170,8 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	if worked {
 		how = "after " + seconds(time.Since(began))
 	}
-	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, count(len(r.State.Nodes), "node"), accelText(r.State.Accel), how)
+	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, count(len(r.State.Nodes), "node"),
+		accelText(r.State.Accel), how)
 	return nil
 }
 

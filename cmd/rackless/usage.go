@@ -73,8 +73,9 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that only holds others prints its help, and with a
-// name that it does not have it is a usage error with a suggestion; every error about arguments is a usage error.
+// finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that
+// only holds others prints its help, and with a name that it does not have it is a usage error with
+// a suggestion; every error about arguments is a usage error.
 func finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		finish(c)
@@ -109,7 +110,8 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 
-// flagError is what a wrong flag leads to: the flags' own words, the nearest flag that there is, and where to read more.
+// flagError is what a wrong flag leads to: the flags' own words, the nearest flag that there is,
+// and where to read more.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := ""
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -162,7 +164,8 @@ type oneOf struct {
 func enumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
 	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+alternatives(words))
 	// It fails only for a flag that does not exist.
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words,
+		cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }

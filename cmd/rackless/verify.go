@@ -76,13 +76,15 @@ each. Ends with status 3 if a check failed, or could not be made.`,
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print the result", formatText, formatJSON, formJUnit)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.only, "only", nil, "make only these checks, comma-separated, by name or RL number; see rackless explain")
+	f.StringSliceVar(&o.only, "only", nil, "make only these checks, comma-separated, by name or RL number; see "+
+		"rackless explain")
 	f.StringVar(&o.plan, "plan", "", "compare a host with the plan in `FILE`, as plan -o json prints it")
 	f.StringVar(&o.snapshot, "snapshot", "", "with --plan: the host of the snapshot `FILE`, and not this machine")
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
 	// They fail only for a flag that does not exist.
-	err := errors.Join(cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(check.IDs(), cobra.ShellCompDirectiveNoFileComp)),
+	err := errors.Join(cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(check.IDs(),
+		cobra.ShellCompDirectiveNoFileComp)),
 		cmd.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions))
 	if err != nil {
 		panic(err)
@@ -167,7 +169,9 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 		if o.snapshot != "" {
 			host = o.snapshot
 		} else {
-			v.running = func(ctx context.Context) (*facts.Running, error) { return facts.ReadRunning(ctx, os.DirFS("/")) }
+			v.running = func(ctx context.Context) (*facts.Running, error) {
+				return facts.ReadRunning(ctx, os.DirFS("/"))
+			}
 		}
 		v.host = func(ctx context.Context) (*topology.Host, error) {
 			h, _, err := a.planHost(ctx, host)
@@ -193,7 +197,8 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 			if v.plan != nil {
 				what = "a host and its plan"
 			}
-			return nil, usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what, strings.Join(v.applies(), ", ")))
+			return nil, usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
+				strings.Join(v.applies(), ", ")))
 		}
 	}
 	return v, nil
@@ -223,16 +228,20 @@ func readPlan(path string) (*plan.Plan, error) {
 	}
 	var p plan.Plan
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, usage(fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path, jsonLine(data, err), err))
+		return nil, usage(fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path,
+			jsonLine(data, err), err))
 	}
 	if p.Schema != plan.Schema {
-		return nil, usage(fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path, p.Schema, plan.Schema))
+		return nil, usage(fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path,
+			p.Schema, plan.Schema))
 	}
 	return &p, nil
 }
 
-// findings makes all checks of what is there to verify: of the host, of the virtual machines, and of the nodes from inside.
-func (v *verification) findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding, error) {
+// findings makes all checks of what is there to verify: of the host, of the virtual machines, and
+// of the nodes from inside.
+func (v *verification) findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding,
+	error) {
 	var all []check.Finding
 	var h *topology.Host
 	wanted := func(prefixes ...string) bool {
@@ -382,12 +391,14 @@ func printFindings(w io.Writer, all []check.Finding, color bool) {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
 	}
 	for _, f := range all {
-		status := map[check.Status]string{check.OK: paint("32", "ok     "), check.Failed: paint("31", "FAILED "), check.Unknown: paint("33", "unknown")}[f.Status]
+		status := map[check.Status]string{check.OK: paint("32", "ok     "), check.Failed: paint("31", "FAILED "),
+			check.Unknown: paint("33", "unknown")}[f.Status]
 		fmt.Fprintf(w, "%s %-*s  %-*s  %s\n", status, subject, f.Subject, title, f.Title, f.Have)
 		if f.Status == check.OK {
 			continue
 		}
-		for _, line := range []struct{ what, text string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix}, {"more", "rackless explain " + f.Code}} {
+		for _, line := range []struct{ what, text string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix},
+			{"more", "rackless explain " + f.Code}} {
 			if line.text != "" {
 				fmt.Fprintf(w, "        %-4s  %s\n", line.what, line.text)
 			}

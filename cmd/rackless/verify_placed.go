@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// place adds to the verification of a running lab what can be said of the host that it is placed on, and of its domains.
+// place adds to the verification of a running lab what can be said of the host that it is placed
+// on, and of its domains.
 func (v *verification) place(ctx context.Context, r *rack.Rack) error {
 	p, err := r.Placement()
 	if err != nil {
@@ -27,7 +28,8 @@ func (v *verification) place(ctx context.Context, r *rack.Rack) error {
 	}
 	v.plan = p.Plan
 	if !c.Local() {
-		v.unseen = fmt.Sprintf("the host, and where its kernel has the threads and memory of the virtual machines: it is another machine (%s), of which only the nodes can be seen from here; "+
+		v.unseen = fmt.Sprintf("the host, and where its kernel has the threads and memory of the virtual machines: "+
+			"it is another machine (%s), of which only the nodes can be seen from here; "+
 			"on it, rackless verify --plan says more", c.URI)
 		return nil
 	}
@@ -84,7 +86,8 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (check.Do
 }
 
 func pinsOf(t *topology.Tenant) *check.Pins {
-	p := &check.Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: t.EmulatorCPUs, IOThreads: t.IOThreadCPUs, MemoryMode: t.MemoryMode, MemoryNodes: t.MemoryNodes}
+	p := &check.Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: t.EmulatorCPUs, IOThreads: t.IOThreadCPUs,
+		MemoryMode: t.MemoryMode, MemoryNodes: t.MemoryNodes}
 	for _, pin := range t.Pins {
 		p.VCPUs[pin.VCPU] = pin.CPUs
 	}

@@ -28,7 +28,8 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 	finding := func(id, subject string, s check.Status, have string) check.Finding {
 		return check.Finding{ID: id, Subject: subject, Title: id, Status: s, Have: have, Want: "w", Fix: "f"}
 	}
-	silent := check.Finding{ID: check.IDLink, Subject: "vm01", Title: "node answers", Status: check.Unknown, Have: "silent"}
+	silent := check.Finding{ID: check.IDLink, Subject: "vm01", Title: "node answers", Status: check.Unknown,
+		Have: "silent"}
 	mtu := func(s check.Status) check.Finding { return finding("link-mtu", "vm01 eth0", s, string(s)) }
 	link := finding("link", "vm00 eth0", check.OK, "up")
 	tests := []struct {
@@ -38,13 +39,18 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 		off    int      // at the end
 	}{
 		{"nothing is wrong and nothing changes", [][]check.Finding{{link}, {link}}, nil, 0},
-		{"what is wrong from the start is said once", [][]check.Finding{{link, mtu(check.Failed)}, {link, mtu(check.Failed)}}, []string{"0 >failed vm01 eth0"}, 1},
-		{"one stops holding and holds again", [][]check.Finding{{mtu(check.OK)}, {mtu(check.Failed)}, {mtu(check.Failed)}, {mtu(check.OK)}},
+		{"what is wrong from the start is said once", [][]check.Finding{{link, mtu(check.Failed)},
+			{link, mtu(check.Failed)}}, []string{"0 >failed vm01 eth0"}, 1},
+		{"one stops holding and holds again", [][]check.Finding{{mtu(check.OK)}, {mtu(check.Failed)},
+			{mtu(check.Failed)}, {mtu(check.OK)}},
 			[]string{"1 ok>failed vm01 eth0", "3 failed>ok vm01 eth0"}, 0},
-		{"what failed can no longer be read", [][]check.Finding{{mtu(check.Failed)}, {mtu(check.Unknown)}}, []string{"0 >failed vm01 eth0", "1 failed>unknown vm01 eth0"}, 1},
-		{"a node that falls silent takes its checks with it, and they stay as they were", [][]check.Finding{{link, mtu(check.Failed)}, {link, silent}, {link, mtu(check.OK)}},
+		{"what failed can no longer be read", [][]check.Finding{{mtu(check.Failed)}, {mtu(check.Unknown)}},
+			[]string{"0 >failed vm01 eth0", "1 failed>unknown vm01 eth0"}, 1},
+		{"a node that falls silent takes its checks with it, and they stay as they were",
+			[][]check.Finding{{link, mtu(check.Failed)}, {link, silent}, {link, mtu(check.OK)}},
 			[]string{"0 >failed vm01 eth0", "1 ok>unknown vm01", "2 failed>ok vm01 eth0", "2 unknown>ok vm01"}, 0},
-		{"the same check on two subjects", [][]check.Finding{{mtu(check.OK)}, {mtu(check.OK), finding("link-mtu", "vm00 eth0", check.Failed, "")}}, []string{"1 ok>failed vm00 eth0"}, 1},
+		{"the same check on two subjects", [][]check.Finding{{mtu(check.OK)},
+			{mtu(check.OK), finding("link-mtu", "vm00 eth0", check.Failed, "")}}, []string{"1 ok>failed vm00 eth0"}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,7 +58,8 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 			var got []string
 			for i, round := range tt.rounds {
 				for _, c := range w.changes(time.Unix(int64(i), 0), round) {
-					got = append(got, strings.TrimSpace(string(rune('0'+i))+" "+string(c.Before)+">"+string(c.Finding.Status)+" "+c.Finding.Subject))
+					got = append(got, strings.TrimSpace(string(rune('0'+i))+" "+string(c.Before)+">"+
+						string(c.Finding.Status)+" "+c.Finding.Subject))
 					if c.At.Unix() != int64(i) {
 						t.Errorf("at %v", c.At)
 					}
@@ -68,13 +75,15 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 	}
 }
 
-// A fakeHost is a verification of a host that changes from round to round: its governors are those given, the last one for ever.
+// A fakeHost is a verification of a host that changes from round to round: its governors are those
+// given, the last one for ever.
 func fakeHost(governors ...string) *verification {
 	round := 0
 	return &verification{close: func() {},
 		plan: &plan.Plan{Lab: "pair", Nodes: []plan.Node{{Name: "vm00", VCPUs: []int{1}}}},
 		host: func(ctx context.Context) (*topology.Host, error) {
-			h := &topology.Host{Cores: []topology.Core{{CPUs: topology.CPUs(1), Governor: governors[min(round, len(governors)-1)]}}}
+			h := &topology.Host{Cores: []topology.Core{{CPUs: topology.CPUs(1),
+				Governor: governors[min(round, len(governors)-1)]}}}
 			round++
 			return h, ctx.Err()
 		}}
@@ -102,9 +111,11 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 			v := fakeHost(tt.governors...)
 			var err error
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second) // of the bubble's clock, which begins at a full hour
+				// of the bubble's clock, which begins at a full hour
+				ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 				defer cancel()
-				err = a.watchVerify(ctx, &verifyOptions{form: tt.form, interval: 10 * time.Second, only: []string{check.IDGovernor}}, v)
+				err = a.watchVerify(ctx, &verifyOptions{form: tt.form, interval: 10 * time.Second,
+					only: []string{check.IDGovernor}}, v)
 			})
 			if code, _ := exitCodeOf(err); code != tt.code {
 				t.Errorf("status %d (%v), want %d", code, err, tt.code)
@@ -123,7 +134,8 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	a, _, _ := testApp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.watchVerify(ctx, &verifyOptions{form: formatText, interval: time.Second}, fakeHost("performance")); !errors.Is(err, context.Canceled) {
+	if err := a.watchVerify(ctx, &verifyOptions{form: formatText, interval: time.Second},
+		fakeHost("performance")); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted before anything was checked: %v", err)
 	}
 }
@@ -133,10 +145,12 @@ func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	v := fakeHost("performance")
 	v.unseen = "the host, which is another machine"
 	a, out, complaints := testApp(t)
-	if err := a.verifyOnce(t.Context(), &verifyOptions{form: formatJSON, only: []string{check.IDGovernor}}, v); err != nil {
+	if err := a.verifyOnce(t.Context(), &verifyOptions{form: formatJSON, only: []string{check.IDGovernor}},
+		v); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(complaints.String(), "not checked: the host, which is another machine\n") || !json.Valid(out.Bytes()) {
+	if !strings.Contains(complaints.String(), "not checked: the host, which is another machine\n") ||
+		!json.Valid(out.Bytes()) {
 		t.Errorf("printed %s, and said %s", out, complaints)
 	}
 }
@@ -169,7 +183,8 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 		return []check.Domain{{Node: "vm00", Name: "pair.vm00", State: "shut off"}}, nil
 	}
 	v.running = func(context.Context) (*facts.Running, error) {
-		return &facts.Running{Threads: []facts.Thread{{PID: 9, TID: 9, Name: "x", Allowed: topology.CPUs(1), LastCPU: 1}}}, nil
+		return &facts.Running{Threads: []facts.Thread{{PID: 9, TID: 9, Name: "x", Allowed: topology.CPUs(1),
+			LastCPU: 1}}}, nil
 	}
 	v.lab, v.nodes = l, silentReader{}
 	kinds := func(only ...string) (text string, ids []string) {
@@ -214,8 +229,10 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 func TestJUnit(t *testing.T) {
 	all := []check.Finding{
 		{ID: "governor", Code: "RL209", Subject: "host", Title: "governor", Status: check.OK, Have: "performance"},
-		{ID: "link-mtu", Code: "RL402", Subject: `vm00 "eth0"`, Title: "a < b & c", Status: check.Failed, Have: "1500\x1b[2J ]]>", Want: "4200", Evidence: "/sys", Fix: "in the node: x > y"},
-		{ID: "reach", Code: "RL408", Subject: "vm00", Title: "reach", Status: check.Unknown, Have: "no answer", Fix: "f"},
+		{ID: "link-mtu", Code: "RL402", Subject: `vm00 "eth0"`, Title: "a < b & c", Status: check.Failed,
+			Have: "1500\x1b[2J ]]>", Want: "4200", Evidence: "/sys", Fix: "in the node: x > y"},
+		{ID: "reach", Code: "RL408", Subject: "vm00", Title: "reach", Status: check.Unknown, Have: "no answer",
+			Fix: "f"},
 	}
 	var b bytes.Buffer
 	if err := writeJUnit(&b, all); err != nil {
@@ -225,21 +242,24 @@ func TestJUnit(t *testing.T) {
 	if err := xml.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatalf("%v\n%s", err, &b)
 	}
-	if got.Tests != 3 || got.Failures != 1 || got.Errors != 1 || len(got.Suites) != 2 || got.Suites[0].Name != "host" || got.Suites[1].Name != "nodes" {
+	if got.Tests != 3 || got.Failures != 1 || got.Errors != 1 || len(got.Suites) != 2 || got.Suites[0].Name != "host" ||
+		got.Suites[1].Name != "nodes" {
 		t.Errorf("got %+v", got)
 	}
 	first, failed, unread := got.Suites[0].Cases[0], got.Suites[1].Cases[0], got.Suites[1].Cases[1]
 	if first.Failure != nil || first.Error != nil || first.Out != "performance" || first.Class != "RL209.governor" {
 		t.Errorf("what holds: %+v", first)
 	}
-	if f := failed.Failure; f == nil || failed.Name != `vm00 "eth0": a < b & c` || f.Message != "1500\uFFFD[2J ]]>" || !strings.Contains(f.Text, "fix: in the node: x > y\n") {
+	if f := failed.Failure; f == nil || failed.Name != `vm00 "eth0": a < b & c` || f.Message != "1500\uFFFD[2J ]]>" ||
+		!strings.Contains(f.Text, "fix: in the node: x > y\n") {
 		t.Errorf("what failed: %+v %+v", failed, f)
 	}
 	if unread.Error == nil || unread.Failure != nil || unread.Error.Message != "no answer" {
 		t.Errorf("what could not be read: %+v", unread)
 	}
 	b.Reset()
-	if err := writeJUnit(&b, nil); err != nil || !strings.Contains(b.String(), `<testsuites name="rackless verify" tests="0" failures="0" errors="0">`) {
+	if err := writeJUnit(&b, nil); err != nil || !strings.Contains(b.String(),
+		`<testsuites name="rackless verify" tests="0" failures="0" errors="0">`) {
 		t.Errorf("nothing: %v\n%s", err, &b)
 	}
 }
@@ -297,7 +317,8 @@ func TestFindingsAreKeptForOthersToShow(t *testing.T) {
 		t.Errorf("of a lab that was never verified: %+v, %v", k, err)
 	}
 	for _, s := range []check.Status{check.OK, check.Failed} {
-		want := keptFindings{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC), Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
+		want := keptFindings{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC),
+			Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
 		if err := keepFindings(d, "pair", want); err != nil {
 			t.Fatal(err)
 		}

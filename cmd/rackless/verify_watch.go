@@ -27,7 +27,8 @@ type watch struct {
 // A subjectOfCheck is what stays the same of a finding while its outcome changes.
 type subjectOfCheck struct{ id, subject string }
 
-// changes returns what is different from the findings before, in the order of the new ones. In the first round that is all that is not ok.
+// changes returns what is different from the findings before, in the order of the new ones. In the
+// first round that is all that is not ok.
 //
 // A check that was not made this time, because its node does not answer, is as it was.
 func (w *watch) changes(at time.Time, now []check.Finding) []drift {
@@ -103,7 +104,8 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verification
 			}
 		}
 		if rounds == 0 && o.form == formatText {
-			fmt.Fprintf(a.out, "%s  %d checks, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339), len(findings), len(w.off), o.interval)
+			fmt.Fprintf(a.out, "%s  %d checks, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339),
+				len(findings), len(w.off), o.interval)
 			if v.unseen != "" {
 				fmt.Fprintf(a.err, "not checked: %s\n", v.unseen)
 			}
@@ -129,7 +131,8 @@ func (a *app) printDrift(form string, c drift) error {
 		return writeJSONLine(a.out, c)
 	}
 	paint := painter(a.color())
-	status := map[check.Status]string{check.OK: paint("32", "ok again"), check.Failed: paint("31", "FAILED  "), check.Unknown: paint("33", "unknown ")}[c.Finding.Status]
+	status := map[check.Status]string{check.OK: paint("32", "ok again"), check.Failed: paint("31", "FAILED  "),
+		check.Unknown: paint("33", "unknown ")}[c.Finding.Status]
 	f := c.Finding
 	_, err := fmt.Fprintf(a.out, "%s  %s  %s  %s: %s\n", c.At.Format(time.RFC3339), status, f.Subject, f.Title, f.Have)
 	if err == nil && f.Status != check.OK {

@@ -11,9 +11,10 @@ import (
 	"github.com/rackless/rackless/check"
 )
 
-// tenantScript prints all that a tenant would notice a change of: its process, its definition, where each of its threads may run, and each thread of another virtual
-// machine that may run on its CPU, which is CPU 1. The last line is how long its threads ran and waited for a CPU, in nanoseconds: what waits is what its guest is told as
-// stolen.
+// tenantScript prints all that a tenant would notice a change of: its process, its definition,
+// where each of its threads may run, and each thread of another virtual machine that may run on its
+// CPU, which is CPU 1. The last line is how long its threads ran and waited for a CPU, in
+// nanoseconds: what waits is what its guest is told as stolen.
 const tenantScript = `
 pid=$(cat /run/libvirt/qemu/tenant.pid)
 virsh domstate tenant
@@ -64,7 +65,8 @@ func (n *tenant) look(t *testing.T) {
 	}
 }
 
-// mostStolen is the share of the time in which the tenant wants to run that it may wait for its CPU, which the host has for itself, too: a virtual CPU of the lab there would take half.
+// mostStolen is the share of the time in which the tenant wants to run that it may wait for its
+// CPU, which the host has for itself, too: a virtual CPU of the lab there would take half.
 const mostStolen = 0.4
 
 // undisturbed fails the test where something of the tenant is not as it was when it was last looked at.
@@ -78,8 +80,9 @@ func (n *tenant) undisturbed(t *testing.T, since string) {
 	t.Logf("%s: the tenant ran for %v and waited for %v", since, n.ran-before.ran, n.waited-before.waited)
 }
 
-// hadItsCPU fails the test where the tenant has waited for its CPU too long in all. It is no question for one command: a tenant that wants to run for half a second has waited
-// as long where this machine gives the emulated host's CPU to other tests once.
+// hadItsCPU fails the test where the tenant has waited for its CPU too long in all. It is no
+// question for one command: a tenant that wants to run for half a second has waited as long where
+// this machine gives the emulated host's CPU to other tests once.
 func (n *tenant) hadItsCPU(t *testing.T) {
 	t.Helper()
 	stolen := n.waited.Seconds() / (n.ran + n.waited).Seconds()
@@ -89,7 +92,8 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 	}
 }
 
-// onlyRebootMissing fails the test where verify found more at fault than what kernel arguments do, which a host that is prepared without a reboot does not have.
+// onlyRebootMissing fails the test where verify found more at fault than what kernel arguments do,
+// which a host that is prepared without a reboot does not have.
 func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
 	t.Helper()
 	out, _, _ = strings.Cut(out, "\n]") // what follows is for people
@@ -128,7 +132,8 @@ cat watched
 rackless up lab.yaml
 `
 
-// foreignScript has a process of somebody else's among those that may run on the CPUs of the lab, and verifies that there is none.
+// foreignScript has a process of somebody else's among those that may run on the CPUs of the lab,
+// and verifies that there is none.
 const foreignScript = `
 cd /sys/fs/cgroup/machine.slice && mkdir foreign
 cp /bin/sleep /root/intruder
@@ -146,7 +151,8 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 		want         []string
 	}{
 		{"a pin that is moved", pinScript, []string{
-			"domain parts.vm00 runs and has changed; to apply it the domain has to be ended:\n", "\n  - <vcpupin vcpu='0' cpuset='", "\n  + <vcpupin vcpu='0' cpuset='", "up: status 3",
+			"domain parts.vm00 runs and has changed; to apply it the domain has to be ended:\n",
+			"\n  - <vcpupin vcpu='0' cpuset='", "\n  + <vcpupin vcpu='0' cpuset='", "up: status 3",
 			"FAILED ", "ok again ", "watch: status 0", "lab parts is up: 2 nodes on kvm, ",
 		}},
 		{"a foreign process", foreignScript, []string{"FAILED ", "intruder (may use 2-3", "verify: status 3"}},
@@ -165,8 +171,9 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 	}
 }
 
-// TestVirtualFunctionsBesideATenant brings up two nodes with a virtual function each of one NIC, verifies and measures them, and takes all of it back, without a reboot,
-// while a domain of somebody else's runs. What drifts from the plan meanwhile is seen.
+// TestVirtualFunctionsBesideATenant brings up two nodes with a virtual function each of one NIC,
+// verifies and measures them, and takes all of it back, without a reboot, while a domain of
+// somebody else's runs. What drifts from the plan meanwhile is seen.
 func TestVirtualFunctionsBesideATenant(t *testing.T) {
 	t.Parallel()
 	h := newSmall(t, "vfs", "testdata/faults/host.yaml")

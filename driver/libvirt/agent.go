@@ -17,8 +17,9 @@ import (
 	"github.com/rackless/rackless/render/libvirtxml"
 )
 
-// agentTimeout is how many seconds libvirt waits for the agent to answer. Agent commands return at once, so that one that takes this long means a guest
-// that has stopped. It is less than what guest.Agent waits, whose error says less.
+// agentTimeout is how many seconds libvirt waits for the agent to answer. Agent commands return at
+// once, so that one that takes this long means a guest that has stopped. It is less than what
+// guest.Agent waits, whose error says less.
 const agentTimeout = 25
 
 // maxAnswer is what libvirt passes on of one answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
@@ -26,7 +27,8 @@ const maxAnswer = 4 << 20
 
 // An agentConn carries commands to the guest agent of one domain through libvirt, which shares it among all who ask.
 //
-// libvirt itself holds the agent's socket, whose chardev takes one connection at a time, so that nothing else can speak to it directly.
+// libvirt itself holds the agent's socket, whose chardev takes one connection at a time, so that
+// nothing else can speak to it directly.
 type agentConn struct {
 	conn   *Conn
 	domain string // UUID
@@ -37,7 +39,8 @@ type agentConn struct {
 
 var _ guest.Conn = (*agentConn)(nil)
 
-// Agent returns the guest agent of a domain of rackless. It does not wait until the agent answers. Closing it ends nothing of the Conn.
+// Agent returns the guest agent of a domain of rackless. It does not wait until the agent answers.
+// Closing it ends nothing of the Conn.
 func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -48,11 +51,13 @@ func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	return guest.NewAgent(a), nil
 }
 
-// agentPoll is the pause of AwaitAgent between two questions to the agent; libvirt logs each that it cannot pass on as an error.
+// agentPoll is the pause of AwaitAgent between two questions to the agent; libvirt logs each that
+// it cannot pass on as an error.
 const agentPoll = 2 * time.Second
 
-// channelPoll is its pause between two looks at whether the guest has opened the channel: a sixteenth of the time that it has waited. A look costs libvirt half a
-// millisecond, and on an emulated host, where guests take minutes, a hundred times as much.
+// channelPoll is its pause between two looks at whether the guest has opened the channel: a
+// sixteenth of the time that it has waited. A look costs libvirt half a millisecond, and on an
+// emulated host, where guests take minutes, a hundred times as much.
 func channelPoll(since time.Time) time.Duration {
 	return min(max(100*time.Millisecond, time.Since(since)/16), agentPoll)
 }
@@ -60,7 +65,8 @@ func channelPoll(since time.Time) time.Duration {
 // agentChannel is the name of the agent's channel.
 const agentChannel = "org.qemu.guest_agent.0"
 
-// AwaitAgent is Agent for a guest that boots: it returns once the agent answers, or with an error when the domain ends or ctx does, which should have a limit.
+// AwaitAgent is Agent for a guest that boots: it returns once the agent answers, or with an error
+// when the domain ends or ctx does, which should have a limit.
 func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -75,7 +81,8 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 		}
 		pause := channelPoll(began)
 		if open {
-			_, err := c.run(ctx, queryLimit, "qemu-agent-command", "--domain", d.UUID, "--timeout", strconv.Itoa(agentTimeout), "--cmd", `{"execute":"guest-ping"}`)
+			_, err := c.run(ctx, queryLimit, "qemu-agent-command", "--domain", d.UUID, "--timeout",
+				strconv.Itoa(agentTimeout), "--cmd", `{"execute":"guest-ping"}`)
 			if err == nil {
 				return c.Agent(ctx, name)
 			}
@@ -87,13 +94,15 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the agent of %s: %w; the last that was seen: %w", name, context.Cause(ctx), said)
+			return nil, fmt.Errorf("wait for the agent of %s: %w; the last that was seen: %w", name, context.Cause(ctx),
+				said)
 		case <-time.After(pause):
 		}
 	}
 }
 
-// agentOpen reports whether a program in the guest has opened the agent's channel. A domain that does not run is an error.
+// agentOpen reports whether a program in the guest has opened the agent's channel. A domain that
+// does not run is an error.
 func (c *Conn) agentOpen(ctx context.Context, id string) (bool, error) {
 	d, err := c.look(ctx, id)
 	if err != nil {
@@ -118,8 +127,8 @@ func (c *Conn) agentOpen(ctx context.Context, id string) (bool, error) {
 	return false, errors.New("the domain has no channel for a guest agent")
 }
 
-// Call sends one command. What libvirt did not pass on, since the domain does not run or its agent does not answer, is a *qapi.Error of
-// class qapi.ClassUnreachable: to send it again is safe.
+// Call sends one command. What libvirt did not pass on, since the domain does not run or its agent
+// does not answer, is a *qapi.Error of class qapi.ClassUnreachable: to send it again is safe.
 func (a *agentConn) Call(ctx context.Context, command string, args, result any) error {
 	request := map[string]any{"execute": command}
 	if args != nil {
@@ -131,7 +140,8 @@ func (a *agentConn) Call(ctx context.Context, command string, args, result any) 
 	if err := e.Encode(request); err != nil {
 		return fmt.Errorf("%s: encode: %w", command, err)
 	}
-	out, err := a.conn.run(ctx, queryLimit, "qemu-agent-command", "--domain", a.domain, "--timeout", strconv.Itoa(agentTimeout), "--cmd", asciiJSON(b.Bytes()))
+	out, err := a.conn.run(ctx, queryLimit, "qemu-agent-command", "--domain", a.domain, "--timeout",
+		strconv.Itoa(agentTimeout), "--cmd", asciiJSON(b.Bytes()))
 	if err != nil {
 		return a.explain(command, err)
 	}
@@ -159,10 +169,11 @@ const (
 	agentTooLong = "string in opaque data is too large"
 )
 
-// unreachable are the errors after which the agent has not seen the command. "Guest agent not available for now" is none of them: libvirt says so of
-// an answer that did not come in time, too.
+// unreachable are the errors after which the agent has not seen the command. "Guest agent not
+// available for now" is none of them: libvirt says so of an answer that did not come in time, too.
 var unreachable = []string{
-	"domain is not running", "QEMU guest agent is not connected", "guest agent is not configured", "failed to get domain", "Domain not found",
+	"domain is not running", "QEMU guest agent is not connected", "guest agent is not configured",
+	"failed to get domain", "Domain not found",
 }
 
 // explain turns virsh's words into what the error is.
@@ -178,11 +189,14 @@ func (a *agentConn) explain(command string, err error) error {
 	}
 	for _, text := range unreachable {
 		if strings.Contains(v.text, text) {
-			return &qapi.Error{Command: command, Class: qapi.ClassUnreachable, Desc: fmt.Sprintf("agent of %s: %s", a.name, v.text)}
+			return &qapi.Error{Command: command, Class: qapi.ClassUnreachable, Desc: fmt.Sprintf("agent of %s: %s",
+				a.name, v.text)}
 		}
 	}
-	if strings.Contains(v.text, "too large") || strings.Contains(v.text, "too long") || strings.Contains(v.text, "Unable to encode") {
-		return fmt.Errorf("agent of %s: %s: %s: libvirt passes on at most %d MiB at once", a.name, command, v.text, maxAnswer>>20)
+	if strings.Contains(v.text, "too large") || strings.Contains(v.text, "too long") ||
+		strings.Contains(v.text, "Unable to encode") {
+		return fmt.Errorf("agent of %s: %s: %s: libvirt passes on at most %d MiB at once", a.name, command, v.text,
+			maxAnswer>>20)
 	}
 	return fmt.Errorf("agent of %s: %s: %s", a.name, command, v.text)
 }
@@ -196,7 +210,8 @@ func (a *agentConn) Close() error {
 	return nil
 }
 
-// asciiJSON writes what is beyond ASCII in a JSON text by its number; such characters are in strings alone. The text ends without a line break.
+// asciiJSON writes what is beyond ASCII in a JSON text by its number; such characters are in
+// strings alone. The text ends without a line break.
 func asciiJSON(text []byte) string {
 	var b strings.Builder
 	for _, r := range strings.TrimSpace(string(text)) {

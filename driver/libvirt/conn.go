@@ -37,25 +37,29 @@ type Capabilities struct {
 	Host     string // name of its machine
 	Arch     string // of that machine: "x86_64"
 	Emulator string // path of QEMU there, for Arch
-	// KVM is set where domains of type kvm can be defined. Whether one would run is another question: only a boot tells.
+	// KVM is set where domains of type kvm can be defined. Whether one would run is another
+	// question: only a boot tells.
 	KVM bool
 }
 
 // Limits of single commands. They only end what would never end: a daemon that hangs, a remote machine that has gone.
 const (
-	// connectLimit is for the first question. The daemon may have to be started for it: within some seconds, but more than half a minute has been seen on a busy
-	// emulated host that had just booted.
+	// connectLimit is for the first question. The daemon may have to be started for it: within some
+	// seconds, but more than half a minute has been seen on a busy emulated host that had just
+	// booted.
 	connectLimit = 5 * time.Minute
 	queryLimit   = time.Minute
-	// probeLimit is for what may make the daemon look first what its QEMU can do, once for each version of both: 8 s on 2 cores, minutes where those are
-	// emulated themselves.
+	// probeLimit is for what may make the daemon look first what its QEMU can do, once for each
+	// version of both: 8 s on 2 cores, minutes where those are emulated themselves.
 	probeLimit = 10 * time.Minute
-	// startLimit is for virsh start and destroy: 1 GiB pages are cleared when they are taken, at some 4 GB/s for one thread, and a machine may have terabytes.
+	// startLimit is for virsh start and destroy: 1 GiB pages are cleared when they are taken, at
+	// some 4 GB/s for one thread, and a machine may have terabytes.
 	startLimit = 15 * time.Minute
 )
 
-// Connect finds virsh and connects to a libvirt: qemu:///system, qemu:///session, qemu+ssh://host/system and whatever else virsh knows. Questions of
-// ssh are not answered: a remote machine has to be one that ssh reaches by key.
+// Connect finds virsh and connects to a libvirt: qemu:///system, qemu:///session,
+// qemu+ssh://host/system and whatever else virsh knows. Questions of ssh are not answered: a remote
+// machine has to be one that ssh reaches by key.
 //
 // The error says what to do: who has to start which daemon, or may use it.
 func Connect(ctx context.Context, uri string) (*Conn, error) {
@@ -81,7 +85,8 @@ func connect(ctx context.Context, virsh, uri string) (*Conn, error) {
 	return c, nil
 }
 
-// hello asks for versions. It is a process of its own, in the user's own environment: it may have to start the daemon of a session, which inherits that.
+// hello asks for versions. It is a process of its own, in the user's own environment: it may have
+// to start the daemon of a session, which inherits that.
 func (c *Conn) hello(ctx context.Context) (Capabilities, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectLimit, fmt.Errorf("no answer within %v", connectLimit))
 	defer cancel()
@@ -106,7 +111,8 @@ func (c *Conn) command(ctx context.Context, words ...string) *exec.Cmd {
 	return cmd
 }
 
-// checkURI refuses what no driver of QEMU is behind, and keeps ssh from asking questions in a terminal that nobody may watch.
+// checkURI refuses what no driver of QEMU is behind, and keeps ssh from asking questions in a
+// terminal that nobody may watch.
 func checkURI(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme == "" {
@@ -114,7 +120,8 @@ func checkURI(uri string) (string, error) {
 	}
 	hypervisor, transport, _ := strings.Cut(u.Scheme, "+")
 	if hypervisor != "qemu" {
-		return "", fmt.Errorf("libvirt URI %q is of hypervisor %q: rackless runs its nodes on QEMU, as in qemu:///system", uri, hypervisor)
+		return "", fmt.Errorf("libvirt URI %q is of hypervisor %q: rackless runs its nodes on QEMU, as in "+
+			"qemu:///system", uri, hypervisor)
 	}
 	if u.Path != "/system" && u.Path != "/session" {
 		return "", fmt.Errorf("libvirt URI %q: want it to end in /system or /session, as in qemu:///system", uri)
@@ -149,11 +156,14 @@ func advise(uri string, err error) error {
 		{"Could not resolve hostname", "look at the name of the host in the URI"},
 		{"connect to host", "look whether the host is up and its ssh server listens"},
 		{"no connection driver available", "install the driver: Debian's libvirt-daemon-driver-qemu"},
-		{"Cannot read CA certificate", "make certificates for libvirt's TLS (https://libvirt.org/kbase/tlscerts.html), or use qemu+ssh://"},
+		{"Cannot read CA certificate", "make certificates for libvirt's TLS " +
+			"(https://libvirt.org/kbase/tlscerts.html), or use qemu+ssh://"},
 		{"authentication", "add the user to the group libvirt, or run as root"},
 		{"Permission denied", "add the user to the group libvirt, or run as root"},
-		{"No such file or directory", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is several daemons"},
-		{"Connection refused", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is several daemons"},
+		{"No such file or directory", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt " +
+			"is several daemons"},
+		{"Connection refused", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is " +
+			"several daemons"},
 	} {
 		if strings.Contains(text, k.has) {
 			fix = k.fix
@@ -227,9 +237,11 @@ func (c *Conn) Close() error {
 // errClosed is the error of a Conn that was closed.
 var errClosed = errors.New("the connection to libvirt was closed")
 
-// run executes one command of virsh and returns what it printed. If ctx ends first, its virsh is ended: then the command may have been carried out or not.
+// run executes one command of virsh and returns what it printed. If ctx ends first, its virsh is
+// ended: then the command may have been carried out or not.
 func (c *Conn) run(ctx context.Context, limit time.Duration, words ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer from libvirt at %s within %v", c.URI, limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer from libvirt at %s within %v", c.URI,
+		limit))
 	defer cancel()
 	select {
 	case c.tokens <- struct{}{}:

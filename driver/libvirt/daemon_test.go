@@ -96,7 +96,9 @@ func image(t *testing.T) *guest.Image {
 		cache = filepath.Join(dir, "rackless")
 	}
 	need(t, map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"})
-	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) { t.Log(s) }})
+	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
+		t.Log(s)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +108,14 @@ func image(t *testing.T) *guest.Image {
 // pair renders a lab of two nodes that need no KVM, on CPU 0 and NUMA node 0 of whatever machine.
 func pair(t *testing.T, boot *render.Boot) []Spec {
 	t.Helper()
-	in := render.Input{Plan: &plan.Plan{Schema: plan.Schema, Lab: "pair"}, Lab: &lab.Lab{Name: "pair"}, Host: &topology.Host{}, Boot: boot, Emulated: true, Made: "rackless test"}
+	in := render.Input{Plan: &plan.Plan{Schema: plan.Schema, Lab: "pair"}, Lab: &lab.Lab{Name: "pair"},
+		Host: &topology.Host{}, Boot: boot, Emulated: true, Made: "rackless test"}
 	const memory = 320 << 20
 	for i := range 2 {
 		in.Plan.Nodes = append(in.Plan.Nodes, plan.Node{
-			Name: fmt.Sprintf("vm%02d", i), VCPUs: []int{0}, Cores: 1, Threads: 1, EmulatorCPUs: topology.CPUs(0), IOThreadCPUs: topology.CPUs(0),
-			MemoryBytes: memory, Memory: []plan.NodeMemory{{Bytes: memory}},
+			Name: fmt.Sprintf("vm%02d", i), VCPUs: []int{0}, Cores: 1, Threads: 1, EmulatorCPUs: topology.CPUs(0),
+			IOThreadCPUs: topology.CPUs(0),
+			MemoryBytes:  memory, Memory: []plan.NodeMemory{{Bytes: memory}},
 			Cells: []plan.Cell{{NUMANodes: []int{0}, VCPUs: 1, Bytes: memory, Distances: []int{10}}},
 		})
 	}
@@ -126,8 +130,9 @@ func pair(t *testing.T, boot *render.Boot) []Spec {
 	return specs
 }
 
-// wire gives each of two domains a NIC that needs a driver of its own, as one that is passed through does, joined to the other's by a pair of UDP ports, and
-// before that in the kernel's order a virtio one that takes the name eth0.
+// wire gives each of two domains a NIC that needs a driver of its own, as one that is passed
+// through does, joined to the other's by a pair of UDP ports, and before that in the kernel's order
+// a virtio one that takes the name eth0.
 func wire(t *testing.T, specs []Spec) {
 	t.Helper()
 	ports := make([]int, 4)

@@ -8,8 +8,9 @@ import (
 // maxDiff is how many lines of a difference are shown.
 const maxDiff = 20
 
-// diffLines returns what differs between two documents, line by line and without indentation: "- " and a line of before, "+ " and one of after.
-// It finds the fewest lines, in time and space that grow with the product of what is between the first and the last difference.
+// diffLines returns what differs between two documents, line by line and without indentation: "- "
+// and a line of before, "+ " and one of after. It finds the fewest lines, in time and space that
+// grow with the product of what is between the first and the last difference.
 func diffLines(before, after []byte) []string {
 	a, b := trimmedLines(before), trimmedLines(after)
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {

@@ -86,7 +86,8 @@ func (c *Conn) xml(ctx context.Context, id string) ([]byte, error) {
 
 // gone makes ErrNoDomain of what virsh says of a domain that is not there.
 func gone(id string, err error) error {
-	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get domain") || strings.Contains(v.text, "Domain not found")) {
+	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get domain") ||
+		strings.Contains(v.text, "Domain not found")) {
 		return fmt.Errorf("%w: %s", ErrNoDomain, id)
 	}
 	if err != nil {
@@ -107,7 +108,8 @@ func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	return d, err
 }
 
-// XML returns the XML of a domain of rackless, in libvirt's form: what it runs as, or what it is defined as where it does not.
+// XML returns the XML of a domain of rackless, in libvirt's form: what it runs as, or what it is
+// defined as where it does not.
 func (c *Conn) XML(ctx context.Context, name string) ([]byte, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -119,7 +121,9 @@ func (c *Conn) XML(ctx context.Context, name string) ([]byte, error) {
 
 // checkName refuses what is no name that render.DomainName makes.
 func checkName(name string) error {
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`'"/\`, r) }) || name[0] == '-' {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune(`'"/\`, r)
+	}) || name[0] == '-' {
 		return fmt.Errorf("domain name %q: want LAB.NODE", name)
 	}
 	return nil
@@ -132,13 +136,15 @@ var ErrForeign = errors.New("not a domain of rackless")
 func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 	d, err := c.Get(ctx, name)
 	if err == nil && d.Node == nil {
-		err = fmt.Errorf("domain %s at %s is %w and stays as it is: rename it, or name the lab otherwise", name, c.URI, ErrForeign)
+		err = fmt.Errorf("domain %s at %s is %w and stays as it is: rename it, or name the lab otherwise", name, c.URI,
+			ErrForeign)
 	}
 	return d, err
 }
 
-// Define gives libvirt a domain of rackless, new or changed, as render.Domains makes it, after validation by libvirt's schema. It does not start it; one
-// that runs stays as it is until it is started again. A domain of the same name that is not rackless' is ErrForeign.
+// Define gives libvirt a domain of rackless, new or changed, as render.Domains makes it, after
+// validation by libvirt's schema. It does not start it; one that runs stays as it is until it is
+// started again. A domain of the same name that is not rackless' is ErrForeign.
 func (c *Conn) Define(ctx context.Context, name string, xml []byte) error {
 	marked, err := mark(name, xml)
 	if err != nil {
@@ -182,8 +188,8 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 // shutdownPoll is how often Shutdown looks whether a domain has ended.
 const shutdownPoll = 200 * time.Millisecond
 
-// Shutdown asks the guest of a domain of rackless to end, by its agent and where it has none by the power button, and ends it by force after grace. One that
-// does not run is no error.
+// Shutdown asks the guest of a domain of rackless to end, by its agent and where it has none by the
+// power button, and ends it by force after grace. One that does not run is no error.
 func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {
@@ -222,7 +228,8 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 		return err
 	}
 	_, err = c.run(ctx, startLimit, "destroy", "--domain", d.UUID)
-	if v, refused := errors.AsType[*virshError](err); refused && strings.Contains(v.text, "domain is not running") { // it ended meanwhile
+	if v, refused := errors.AsType[*virshError](err); refused && strings.Contains(v.text, "domain is not running") {
+		// it ended meanwhile
 		return nil
 	}
 	if err != nil {
@@ -231,7 +238,8 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	return nil
 }
 
-// Restart ends a domain of rackless at once and starts it anew. A reset would not do: domains of nodes end where they would boot again (on_reboot).
+// Restart ends a domain of rackless at once and starts it anew. A reset would not do: domains of
+// nodes end where they would boot again (on_reboot).
 func (c *Conn) Restart(ctx context.Context, name string) error {
 	if err := c.Destroy(ctx, name); err != nil {
 		return err
@@ -239,7 +247,8 @@ func (c *Conn) Restart(ctx context.Context, name string) error {
 	return c.Start(ctx, name)
 }
 
-// Undefine makes libvirt forget a domain of rackless that does not run, with the variables of its firmware. Its disks stay. One that is not there is no error.
+// Undefine makes libvirt forget a domain of rackless that does not run, with the variables of its
+// firmware. Its disks stay. One that is not there is no error.
 func (c *Conn) Undefine(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if errors.Is(err, ErrNoDomain) {
@@ -251,7 +260,8 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	if d.State.Active() { // libvirt would forget it only when it ends
 		return fmt.Errorf("undefine domain %s: it is %s: destroy it first", name, d.State)
 	}
-	if _, err := c.run(ctx, queryLimit, "undefine", "--domain", d.UUID, "--nvram", "--managed-save", "--snapshots-metadata"); err != nil {
+	if _, err := c.run(ctx, queryLimit, "undefine", "--domain", d.UUID, "--nvram", "--managed-save",
+		"--snapshots-metadata"); err != nil {
 		return fmt.Errorf("undefine domain %s: %w", name, err)
 	}
 	return nil

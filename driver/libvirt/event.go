@@ -14,7 +14,9 @@ import (
 type Event struct {
 	Time   time.Time
 	Domain string // name
-	What   string // "Defined", "Undefined", "Started", "Suspended", "Resumed", "Stopped", "Shutdown", "PMSuspended", "Crashed"
+	// "Defined", "Undefined", "Started", "Suspended", "Resumed", "Stopped", "Shutdown",
+	// "PMSuspended", "Crashed"
+	What   string
 	Detail string // "Booted", "Destroyed" ...
 }
 
@@ -65,7 +67,8 @@ const eventTime = "2006-01-02 15:04:05.999-0700"
 //
 //	2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 't.vm00': Suspended Paused
 //
-// ok is false for other lines: virsh says in words that the loop has ended. A domain's name may hold what follows it; it ends at the last place where it can.
+// ok is false for other lines: virsh says in words that the loop has ended. A domain's name may
+// hold what follows it; it ends at the last place where it can.
 func parseEvent(line string) (e Event, ok bool, err error) {
 	stamp, rest, found := strings.Cut(line, ": event 'lifecycle' for domain '")
 	if !found {

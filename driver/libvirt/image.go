@@ -18,15 +18,17 @@ import (
 // Pool is libvirt's storage pool of the images that nodes boot.
 const Pool = "rackless"
 
-// poolDir is where the pool is on a machine. QEMU runs there as a user of its own, which could not read an image in somebody's home directory.
+// poolDir is where the pool is on a machine. QEMU runs there as a user of its own, which could not
+// read an image in somebody's home directory.
 const poolDir = "/var/lib/libvirt/rackless"
 
 // uploadLimit bounds the transfer of one file of an image, some 70 MB.
 const uploadLimit = 10 * time.Minute
 
-// Install makes the image available where libvirt is, and returns how nodes boot it there. In a session of this machine the image is used where it is.
-// Otherwise kernel and initial file system become volumes of Pool, through libvirt's own connection, on whatever machine that is; what is there already
-// stays, and images of other keys stay beside it until Uninstall.
+// Install makes the image available where libvirt is, and returns how nodes boot it there. In a
+// session of this machine the image is used where it is. Otherwise kernel and initial file system
+// become volumes of Pool, through libvirt's own connection, on whatever machine that is; what is
+// there already stays, and images of other keys stay beside it until Uninstall.
 func (c *Conn) Install(ctx context.Context, img *guest.Image) (*render.Boot, error) {
 	switch {
 	case c.system():
@@ -34,10 +36,12 @@ func (c *Conn) Install(ctx context.Context, img *guest.Image) (*render.Boot, err
 	case c.Local():
 		return &render.Boot{Kernel: img.KernelPath(), Initramfs: img.InitramfsPath(), Args: guest.KernelArgs}, nil
 	}
-	return nil, fmt.Errorf("install image %s at %s: in a session of another machine it is not known where to: use /system there", img.Key, c.URI)
+	return nil, fmt.Errorf("install image %s at %s: in a session of another machine it is not known where to: use "+
+		"/system there", img.Key, c.URI)
 }
 
-// whole names the empty volume that says that an image is whole: an upload that was broken off leaves a volume of full size, too.
+// whole names the empty volume that says that an image is whole: an upload that was broken off
+// leaves a volume of full size, too.
 func whole(key string) string { return key + "-whole" }
 
 func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*render.Boot, error) {
@@ -56,7 +60,8 @@ func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*rend
 			paths[i], err = c.volume(ctx, volumeName(img.Key, f))
 		}
 		if err == nil && paths[i] == "" {
-			err = fmt.Errorf("pool %s has no volume %s, and %s says that it is whole: virsh vol-delete %s %s, and again", Pool, volumeName(img.Key, f), whole(img.Key), whole(img.Key), Pool)
+			err = fmt.Errorf("pool %s has no volume %s, and %s says that it is whole: virsh vol-delete %s %s, "+
+				"and again", Pool, volumeName(img.Key, f), whole(img.Key), whole(img.Key), Pool)
 		}
 	}
 	if err != nil {
@@ -95,7 +100,8 @@ func (c *Conn) hasPool(ctx context.Context, options ...string) (bool, error) {
 // volume returns the path of a volume of the pool, "" if there is none.
 func (c *Conn) volume(ctx context.Context, name string) (string, error) {
 	out, err := c.run(ctx, queryLimit, "vol-path", "--pool", Pool, "--vol", name)
-	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get vol") || strings.Contains(v.text, "failed to get pool")) {
+	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get vol") ||
+		strings.Contains(v.text, "failed to get pool")) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(out)), err
@@ -118,19 +124,22 @@ func (c *Conn) uploadAll(ctx context.Context, key string, files []string) error 
 				return err
 			}
 		}
-		if _, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", name, "--capacity", strconv.FormatInt(info.Size(), 10), "--format", "raw"); err != nil {
+		if _, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", name, "--capacity",
+			strconv.FormatInt(info.Size(), 10), "--format", "raw"); err != nil {
 			return err
 		}
 		if _, err := c.run(ctx, uploadLimit, "vol-upload", "--pool", Pool, "--vol", name, "--file", f); err != nil {
 			return err
 		}
 	}
-	_, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", whole(key), "--capacity", "0", "--format", "raw")
+	_, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", whole(key), "--capacity", "0",
+		"--format", "raw")
 	return err
 }
 
-// Uninstall removes the images and the pool, unless libvirt has a domain of rackless: it would find nothing to boot when it is started again. What is not there is no
-// error. Nobody may be between Install and the definition of domains meanwhile.
+// Uninstall removes the images and the pool, unless libvirt has a domain of rackless: it would find
+// nothing to boot when it is started again. What is not there is no error. Nobody may be between
+// Install and the definition of domains meanwhile.
 func (c *Conn) Uninstall(ctx context.Context) error {
 	if !c.system() { // Install has made no pool
 		return nil

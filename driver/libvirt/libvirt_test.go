@@ -90,11 +90,14 @@ func TestLifeOfALab(t *testing.T) {
 	}
 
 	var told []string
-	changes, err := c.Up(ctx, specs, UpOptions{Progress: func(name string, a Action) { told = append(told, name+" "+string(a)) }})
+	changes, err := c.Up(ctx, specs, UpOptions{Progress: func(name string, a Action) {
+		told = append(told, name+" "+string(a))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Create}, {Name: "pair.vm01", Action: Create}}, changes); diff != "" {
+	if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Create}, {Name: "pair.vm01", Action: Create}},
+		changes); diff != "" {
 		t.Errorf("first up (-want +got):\n%s", diff)
 	}
 	slices.Sort(told)
@@ -105,7 +108,8 @@ func TestLifeOfALab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}}, again); diff != "" {
+	if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}},
+		again); diff != "" {
 		t.Errorf("second up (-want +got):\n%s", diff)
 	}
 
@@ -122,13 +126,15 @@ func TestLifeOfALab(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed := slices.Clone(specs)
-		changed[1].XML = bytes.ReplaceAll(specs[1].XML, []byte("<memory unit='MiB'>320</memory>"), []byte("<memory unit='MiB'>384</memory>"))
+		changed[1].XML = bytes.ReplaceAll(specs[1].XML, []byte("<memory unit='MiB'>320</memory>"),
+			[]byte("<memory unit='MiB'>384</memory>"))
 		_, err = c.Up(ctx, changed, UpOptions{})
 		e, ok := errors.AsType[*ChangedError](err)
 		if !ok {
 			t.Fatalf("got %v", err)
 		}
-		want := []Change{{Name: "pair.vm01", Action: Replace, Diff: []string{"- <memory unit='MiB'>320</memory>", "+ <memory unit='MiB'>384</memory>"}}}
+		want := []Change{{Name: "pair.vm01", Action: Replace, Diff: []string{"- <memory unit='MiB'>320</memory>",
+			"+ <memory unit='MiB'>384</memory>"}}}
 		if diff := cmp.Diff(want, e.Changes); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
@@ -148,14 +154,16 @@ func TestLifeOfALab(t *testing.T) {
 		changes, err := c.Compare(ctx, specs)
 		want := []Change{
 			{Name: "pair.vm00", Action: Keep},
-			{Name: "pair.vm01", Action: Replace, Diff: []string{"- <vcpupin vcpu='0' cpuset='1'/>", "+ <vcpupin vcpu='0' cpuset='0'/>"}},
+			{Name: "pair.vm01", Action: Replace, Diff: []string{"- <vcpupin vcpu='0' cpuset='1'/>",
+				"+ <vcpupin vcpu='0' cpuset='0'/>"}},
 		}
 		if diff := cmp.Diff(want, changes); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 		pin("0")
 		changes, err = c.Compare(ctx, specs)
-		if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}}, changes); err != nil || diff != "" {
+		if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}},
+			changes); err != nil || diff != "" {
 			t.Errorf("pinned as it was: %v (-want +got):\n%s", err, diff)
 		}
 	})
@@ -199,46 +207,57 @@ func TestLifeOfALab(t *testing.T) {
 	t.Run("programs run in the nodes", func(t *testing.T) {
 		// What a shell, virsh, readline and JSON each might take for something else.
 		text := `it's "quoted" \ $HOME ; virsh # error: "E" ` + "\t\x01 tab, ü and 😀\nnext line\n"
-		res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$0" >&2; exit 3`, text}, Stdin: []byte(text)})
+		res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$0" >&2; exit 3`, text},
+			Stdin: []byte(text)})
 		if err != nil || string(res.Stdout) != text || string(res.Stderr) != text+"\n" || res.ExitCode != 3 {
 			t.Errorf("got %q, %q, %d, %v", res.Stdout, res.Stderr, res.ExitCode, err)
 		}
-		large := strings.Repeat("0123456789", 10<<10) // in base64 more than the 128 KiB that an argument of a process may have
-		if res, err = agents[0].Run(ctx, guest.Command{Argv: []string{"cat"}, Stdin: []byte(large)}); err != nil || string(res.Stdout) != large {
+		// in base64 more than the 128 KiB that an argument of a process may have
+		large := strings.Repeat("0123456789", 10<<10)
+		if res, err = agents[0].Run(ctx, guest.Command{Argv: []string{"cat"}, Stdin: []byte(large)}); err != nil ||
+			string(res.Stdout) != large {
 			t.Errorf("100 KiB: got %d bytes back, %v", len(res.Stdout), err)
 		}
 		var out, errOut bytes.Buffer
-		exit, err := agents[1].Stream(ctx, guest.Command{Argv: []string{"sh", "-c", "uname -n; echo no >&2; exit 4"}}, &out, &errOut)
+		exit, err := agents[1].Stream(ctx, guest.Command{Argv: []string{"sh", "-c", "uname -n; echo no >&2; exit 4"}},
+			&out, &errOut)
 		if err != nil || exit != 4 || out.String() != "template\n" || errOut.String() != "no\n" {
 			t.Errorf("streamed: %q, %q, %d, %v", out.String(), errOut.String(), exit, err)
 		}
 		_, err = agents[0].Run(ctx, guest.Command{Argv: []string{"no-such-program"}})
-		if e, ok := errors.AsType[*qapi.Error](err); !ok || e.Class == qapi.ClassUnreachable || !strings.Contains(e.Desc, "No such file or directory") {
+		if e, ok := errors.AsType[*qapi.Error](err); !ok || e.Class == qapi.ClassUnreachable ||
+			!strings.Contains(e.Desc, "No such file or directory") {
 			t.Errorf("a program that is not there: %v", err)
 		}
 		// 4 MiB is what libvirt passes on; the agent keeps 16.
-		if _, err = agents[0].Run(ctx, guest.Command{Argv: []string{"head", "-c", "3200000", "/dev/zero"}}); err == nil || !strings.Contains(err.Error(), "at most 4 MiB") {
+		if _, err = agents[0].Run(ctx, guest.Command{Argv: []string{"head", "-c", "3200000", "/dev/zero"}}); err ==
+			nil || !strings.Contains(err.Error(), "at most 4 MiB") {
 			t.Errorf("an answer that is too long: %v", err)
 		}
 	})
 
 	t.Run("nodes get their names, addresses and RoCE", func(t *testing.T) {
 		for i, a := range agents {
-			id := guest.Identity{Name: fmt.Sprintf("vm%02d", i), MachineID: guest.NewMachineID(), MTU: 1500, NICs: []guest.NIC{
-				{Device: "eth0", Path: nicPath, Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)},
-			}}
+			id := guest.Identity{Name: fmt.Sprintf("vm%02d", i), MachineID: guest.NewMachineID(), MTU: 1500,
+				NICs: []guest.NIC{
+					{Device: "eth0", Path: nicPath, Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0,
+						byte(i + 1)}),
+						24)},
+				}}
 			for _, when := range []string{"first", "again"} {
 				f, err := a.Configure(ctx, id)
 				if err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}
 				eth0, rxe0 := f.Net["eth0"], f.RDMA["rxe0"]
-				if f.Hostname != id.Name || eth0 == nil || eth0.MAC != fmt.Sprintf("52:54:00:aa:00:%02d", i) || f.Net["nic0"] == nil || rxe0 == nil || rxe0.Parent != "eth0" {
+				if f.Hostname != id.Name || eth0 == nil || eth0.MAC != fmt.Sprintf("52:54:00:aa:00:%02d", i) ||
+					f.Net["nic0"] == nil || rxe0 == nil || rxe0.Parent != "eth0" {
 					t.Errorf("%s: %s, eth0 %+v, nic0 %+v, rxe0 %+v", when, f.Hostname, eth0, f.Net["nic0"], rxe0)
 				}
 			}
 			id.NICs[0].Path = "pci0000:00/0000:00:07.0"
-			if _, err := a.Configure(ctx, id); err == nil || !strings.Contains(err.Error(), "no network device at /sys/devices/pci0000:00/0000:00:07.0") {
+			if _, err := a.Configure(ctx, id); err == nil || !strings.Contains(err.Error(),
+				"no network device at /sys/devices/pci0000:00/0000:00:07.0") {
 				t.Errorf("a NIC that is not there: %v", err)
 			}
 		}
@@ -251,7 +270,8 @@ func TestLifeOfALab(t *testing.T) {
 			server <- err
 		}()
 		for {
-			res, err := agents[1].Run(ctx, guest.Command{Argv: []string{"rping", "-c", "-a", "10.0.0.1", "-C", "3", "-v"}})
+			res, err := agents[1].Run(ctx, guest.Command{Argv: []string{"rping", "-c", "-a", "10.0.0.1", "-C", "3",
+				"-v"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,7 +297,8 @@ func TestLifeOfALab(t *testing.T) {
 			t.Fatalf("got %+v, %v", th, err)
 		}
 		for want, tid := range map[string]int{"CPU 0/TCG\n": th.VCPUs[0], "IO iothread1\n": th.IOThreads[0]} {
-			if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", th.PID, tid)); err != nil || string(got) != want {
+			if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", th.PID, tid)); err != nil ||
+				string(got) != want {
 				t.Errorf("thread %d is %q, %v, want %q", tid, got, err, want)
 			}
 		}
@@ -294,7 +315,8 @@ func TestLifeOfALab(t *testing.T) {
 		third.XML = bytes.Replace(third.XML, []byte("</uuid>"), []byte("</uuid> -->"), 1)
 		third.XML = bytes.ReplaceAll(third.XML, []byte(boot.Initramfs), []byte("/nonexistent/initramfs"))
 		_, err := c.Up(ctx, append(bad, third), UpOptions{Recreate: true})
-		if err == nil || !strings.Contains(err.Error(), "start domain pair.vm01: ") || !strings.Contains(err.Error(), "start domain pair.vm02: ") ||
+		if err == nil || !strings.Contains(err.Error(), "start domain pair.vm01: ") || !strings.Contains(err.Error(),
+			"start domain pair.vm02: ") ||
 			strings.Contains(err.Error(), "lead domain") {
 			t.Errorf("got %v", err)
 		}
@@ -305,13 +327,15 @@ func TestLifeOfALab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}}, changes); diff != "" {
+		if diff := cmp.Diff([]Change{{Name: "pair.vm00", Action: Keep}, {Name: "pair.vm01", Action: Keep}},
+			changes); diff != "" {
 			t.Errorf("the old ones (-want +got):\n%s", diff)
 		}
 	})
 
 	t.Run("foreign domains stay as they are", func(t *testing.T) {
-		taken := Spec{Name: "tenant", XML: bytes.ReplaceAll(specs[0].XML, []byte("<name>pair.vm00"), []byte("<name>tenant"))}
+		taken := Spec{Name: "tenant", XML: bytes.ReplaceAll(specs[0].XML, []byte("<name>pair.vm00"),
+			[]byte("<name>tenant"))}
 		for what, err := range map[string]error{
 			"up":       second(c.Up(ctx, append(slices.Clone(specs), taken), UpOptions{Recreate: true})),
 			"down":     c.Down(ctx, []string{"pair.vm00", "tenant"}, 0),
@@ -344,21 +368,25 @@ func TestLifeOfALab(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if diff := cmp.Diff([]string{"pair.vm00 running pair/vm00", "pair.vm01 running pair/vm01", "tenant running"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"pair.vm00 running pair/vm00", "pair.vm01 running pair/vm01", "tenant running"},
+			got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
 
-	if err := c.Undefine(ctx, "pair.vm00"); err == nil || !strings.Contains(err.Error(), "it is running: destroy it first") {
+	if err := c.Undefine(ctx, "pair.vm00"); err == nil || !strings.Contains(err.Error(),
+		"it is running: destroy it first") {
 		t.Errorf("undefine what runs: %v", err)
 	}
 	if err := c.Shutdown(ctx, "pair.vm00", time.Minute); err != nil {
 		t.Error(err)
 	}
-	if res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "not running") {
+	if res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"true"}}); err == nil ||
+		!strings.Contains(err.Error(), "not running") {
 		t.Errorf("the agent of what has ended: %+v, %v", res, err)
 	}
-	if _, err := c.AwaitAgent(ctx, "pair.vm00"); err == nil || !strings.Contains(err.Error(), "wait for the agent of pair.vm00: the domain is shut off") {
+	if _, err := c.AwaitAgent(ctx, "pair.vm00"); err == nil || !strings.Contains(err.Error(),
+		"wait for the agent of pair.vm00: the domain is shut off") {
 		t.Errorf("waiting for it: %v", err)
 	}
 	if changes, err := c.Compare(ctx, specs); err != nil || changes[0].Action != Boot {
@@ -386,7 +414,8 @@ func TestLifeOfALab(t *testing.T) {
 	life = slices.DeleteFunc(life, func(s string) bool {
 		return !strings.Contains("Defined Added Started Booted Stopped Shutdown Undefined Removed", s)
 	})
-	if diff := cmp.Diff([]string{"Defined Added", "Started Booted", "Stopped Shutdown", "Undefined Removed"}, life); diff != "" {
+	if diff := cmp.Diff([]string{"Defined Added", "Started Booted", "Stopped Shutdown", "Undefined Removed"},
+		life); diff != "" {
 		t.Errorf("events of pair.vm00 (-want +got):\n%s", diff)
 	}
 	stopWatching()
@@ -446,7 +475,8 @@ func TestVirshThatIsKilledCostsOneCommand(t *testing.T) {
 	if _, err := c.run(short, queryLimit, wait...); err == nil || err.Error() != "interrupted" {
 		t.Errorf("a command whose caller has gone: %v", err)
 	}
-	if _, err := c.run(ctx, time.Millisecond, wait...); err == nil || !strings.Contains(err.Error(), "no answer from libvirt at "+d.URI+" within 1ms") {
+	if _, err := c.run(ctx, time.Millisecond, wait...); err == nil || !strings.Contains(err.Error(),
+		"no answer from libvirt at "+d.URI+" within 1ms") {
 		t.Errorf("a command past its limit: %v", err)
 	}
 	// A session that died while nobody used it is not used again.
@@ -504,7 +534,8 @@ func TestWhatCannotBeConnectedToSaysWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	nobody := filepath.Join(dir, "nobody")
 	for _, tt := range []struct{ name, uri, want string }{
-		{"no daemon", "qemu+unix:///system?socket=" + nobody, "Failed to connect socket to '" + nobody + "': No such file or directory: start the daemon: systemctl start libvirtd"},
+		{"no daemon", "qemu+unix:///system?socket=" + nobody, "Failed to connect socket to '" + nobody +
+			"': No such file or directory: start the daemon: systemctl start libvirtd"},
 		{"not a URI", "::::", `libvirt URI "::::": want one such as qemu:///system`},
 		{"another hypervisor", "xen:///system", `is of hypervisor "xen": rackless runs its nodes on QEMU`},
 		{"no path", "qemu+ssh://host", "want it to end in /system or /session"},

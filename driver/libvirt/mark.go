@@ -19,8 +19,8 @@ import (
 type Mark struct {
 	Lab  string
 	Node string
-	// Digest is of the document that the domain was defined with, comments aside: "sha256:" and 64 digits. Empty where somebody else has defined
-	// a file that rackless rendered.
+	// Digest is of the document that the domain was defined with, comments aside: "sha256:" and 64
+	// digits. Empty where somebody else has defined a file that rackless rendered.
 	Digest string
 	// Defined is that document, nil where it is not known.
 	Defined []byte
@@ -50,7 +50,8 @@ func parseDomain(text []byte) (Domain, error) {
 	n := d.Metadata.Node
 	out.Node = &Mark{Lab: n.Lab, Node: n.Name}
 	if n.Defined != nil {
-		// What cannot be unpacked, or is not what its digest says, has been tampered with: then what the domain was defined with is not known.
+		// What cannot be unpacked, or is not what its digest says, has been tampered with: then
+		// what the domain was defined with is not known.
 		if defined, err := unpackText(n.Defined.Packed); err == nil && digest(defined) == n.Defined.Digest {
 			out.Node.Digest, out.Node.Defined = n.Defined.Digest, defined
 		}
@@ -58,8 +59,10 @@ func parseDomain(text []byte) (Domain, error) {
 	return out, nil
 }
 
-// mark adds to the document of a domain of rackless what it was defined with: the document itself without comments, packed, and its digest. libvirt
-// keeps metadata as they are, and of the rest neither form nor order, so that nothing else could tell later whether a domain is the one that is wanted.
+// mark adds to the document of a domain of rackless what it was defined with: the document itself
+// without comments, packed, and its digest. libvirt keeps metadata as they are, and of the rest
+// neither form nor order, so that nothing else could tell later whether a domain is the one that is
+// wanted.
 func mark(name string, text []byte) ([]byte, error) {
 	plain, err := stripComments(text)
 	if err != nil {
@@ -73,7 +76,8 @@ func mark(name string, text []byte) ([]byte, error) {
 		return nil, fmt.Errorf("its XML is of domain %q", d.Name)
 	}
 	if d.Metadata == nil || d.Metadata.Node == nil || d.Metadata.Node.Lab == "" || d.Metadata.Node.Name == "" {
-		return nil, errors.New("its XML has no element of rackless in its metadata: it would be taken for somebody else's")
+		return nil, errors.New("its XML has no element of rackless in its metadata: it would be taken for " +
+			"somebody else's")
 	}
 	if d.Metadata.Node.Defined != nil {
 		return nil, errors.New("its XML says what it was defined with, which is for rackless to add")

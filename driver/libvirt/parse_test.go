@@ -23,18 +23,24 @@ func TestEvents(t *testing.T) {
 	}
 	for line, want := range map[string]Event{
 		// As virsh 9.0.0 printed them.
-		"2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 't.vm00': Suspended Paused": {at("2026-11-22T10:01:00.537Z"), "t.vm00", "Suspended", "Paused"},
-		"2026-11-22 10:01:00.562+0000: event 'lifecycle' for domain 't.vm00': Resumed Unpaused": {at("2026-11-22T10:01:00.562Z"), "t.vm00", "Resumed", "Unpaused"},
+		"2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 't.vm00': Suspended Paused": {at(
+			"2026-11-22T10:01:00.537Z"), "t.vm00", "Suspended", "Paused"},
+		"2026-11-22 10:01:00.562+0000: event 'lifecycle' for domain 't.vm00': Resumed Unpaused": {at(
+			"2026-11-22T10:01:00.562Z"), "t.vm00", "Resumed", "Unpaused"},
 		// synthetic
-		"2026-11-22 12:01:00.5+0200: event 'lifecycle' for domain 'it's': Stopped x': Stopped Failed": {at("2026-11-22T10:01:00.5Z"), "it's': Stopped x", "Stopped", "Failed"},
-		"2026-11-22 10:01:00.000+0000: event 'lifecycle' for domain '': Crashed":                      {at("2026-11-22T10:01:00Z"), "", "Crashed", ""},
+		"2026-11-22 12:01:00.5+0200: event 'lifecycle' for domain 'it's': Stopped x': Stopped Failed": {at(
+			"2026-11-22T10:01:00.5Z"), "it's': Stopped x", "Stopped", "Failed"},
+		"2026-11-22 10:01:00.000+0000: event 'lifecycle' for domain '': Crashed": {at(
+			"2026-11-22T10:01:00Z"), "", "Crashed", ""},
 	} {
 		got, ok, err := parseEvent(line)
-		if err != nil || !ok || !got.Time.Equal(want.Time) || got.Domain != want.Domain || got.What != want.What || got.Detail != want.Detail {
+		if err != nil || !ok || !got.Time.Equal(want.Time) || got.Domain != want.Domain || got.What != want.What ||
+			got.Detail != want.Detail {
 			t.Errorf("%s: got %+v, %v, %v", line, got, ok, err)
 		}
 	}
-	for _, line := range []string{"", "events received: 4", "event loop interrupted", "2026-11-22 10:01:00.537+0000: event 'reboot' for domain 'x'"} {
+	for _, line := range []string{"", "events received: 4", "event loop interrupted",
+		"2026-11-22 10:01:00.537+0000: event 'reboot' for domain 'x'"} {
 		if got, ok, err := parseEvent(line); ok || err != nil {
 			t.Errorf("%s: got %+v, %v, %v", line, got, ok, err)
 		}
@@ -84,7 +90,8 @@ func TestThreadsOfQEMU(t *testing.T) {
 			t.Errorf("%s: got %v", bad, got)
 		}
 	}
-	for _, bad := range []string{`{}`, `[{"id":"mon_iothread","thread-id":5}]`, `[{"id":"iothread1"}]`, `[{"id":"iothread1","thread-id":5},{"id":"iothread1","thread-id":6}]`} {
+	for _, bad := range []string{`{}`, `[{"id":"mon_iothread","thread-id":5}]`, `[{"id":"iothread1"}]`,
+		`[{"id":"iothread1","thread-id":5},{"id":"iothread1","thread-id":6}]`} {
 		if got, err := parseIOThreads([]byte(bad)); err == nil {
 			t.Errorf("%s: got %v", bad, got)
 		}
@@ -113,17 +120,20 @@ func TestMarkIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Name != "pair.vm00" || d.UUID != "12345678-1234-1234-1234-123456789abc" || d.Node == nil || d.Node.Lab != "pair" || d.Node.Node != "vm00" {
+	if d.Name != "pair.vm00" || d.UUID != "12345678-1234-1234-1234-123456789abc" || d.Node == nil ||
+		d.Node.Lab != "pair" || d.Node.Node != "vm00" {
 		t.Fatalf("got %+v, %+v", d, d.Node)
 	}
-	want := strings.NewReplacer("<!-- made by hand -->\n", "", "  <!-- two -->\n", "", "<!-- beside -->", "").Replace(document)
+	want := strings.NewReplacer("<!-- made by hand -->\n", "", "  <!-- two -->\n", "", "<!-- beside -->",
+		"").Replace(document)
 	if diff := cmp.Diff(want, string(d.Node.Defined)); diff != "" {
 		t.Errorf("what it was defined with (-want +got):\n%s", diff)
 	}
 	if d.Node.Digest != digest([]byte(want)) || !strings.HasPrefix(d.Node.Digest, "sha256:") {
 		t.Errorf("digest %s", d.Node.Digest)
 	}
-	if !bytes.Contains(marked, []byte("kept</other:note>")) || !bytes.Contains(marked, []byte("host='this &lt;machine&gt;'")) {
+	if !bytes.Contains(marked, []byte("kept</other:note>")) ||
+		!bytes.Contains(marked, []byte("host='this &lt;machine&gt;'")) {
 		t.Errorf("something is lost:\n%s", marked)
 	}
 	again, err := mark("pair.vm00", []byte(document))
@@ -138,16 +148,19 @@ func TestMarkIsReadBack(t *testing.T) {
 
 func TestDocumentsThatAreNotMarked(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"another name":        {"<name>pair.vm00", "<name>pair.vm01", `its XML is of domain "pair.vm01"`},
-		"no element of ours":  {"https://github.com/rackless", "https://example.org", "no element of rackless in its metadata"},
-		"no lab":              {"lab='pair'", "", "no element of rackless in its metadata"},
-		"marked already":      {"host='this &lt;machine&gt;'/>", "><rackless:defined digest='x'/></rackless:node>", "for rackless to add"},
+		"another name": {"<name>pair.vm00", "<name>pair.vm01", `its XML is of domain "pair.vm01"`},
+		"no element of ours": {"https://github.com/rackless", "https://example.org",
+			"no element of rackless in its metadata"},
+		"no lab": {"lab='pair'", "", "no element of rackless in its metadata"},
+		"marked already": {"host='this &lt;machine&gt;'/>", "><rackless:defined digest='x'/></rackless:node>",
+			"for rackless to add"},
 		"not well-formed":     {"</domain>", "", "unexpected EOF"},
 		"not a domain":        {"domain", "network", "expected element type <domain>"},
 		"a comment unclosed":  {"<!-- two -->", "<!-- two ", "read domain XML"},
 		"of another encoding": {"<!-- made by hand -->", "<?xml version='1.0' encoding='utf-16'?>", "encoding"},
 	} {
-		if got, err := mark("pair.vm00", []byte(strings.ReplaceAll(document, tt.from, tt.to))); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if got, err := mark("pair.vm00", []byte(strings.ReplaceAll(document, tt.from, tt.to))); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s\n%s", name, err, tt.want, got)
 		}
 	}
@@ -155,10 +168,13 @@ func TestDocumentsThatAreNotMarked(t *testing.T) {
 
 func TestForeignDomainsHaveNoMark(t *testing.T) {
 	for name, text := range map[string]string{
-		"no metadata":        "<domain><name>x</name><uuid>u</uuid></domain>",
-		"another tool's":     "<domain><name>x</name><uuid>u</uuid><metadata><node lab='a' name='b'/></metadata></domain>",
-		"ours without a lab": "<domain><name>x</name><uuid>u</uuid><metadata><r:node xmlns:r='https://github.com/rackless/rackless/libvirt/1' name='b'/></metadata></domain>",
-		"outside of it":      "<domain><name>x</name><uuid>u</uuid><r:node xmlns:r='https://github.com/rackless/rackless/libvirt/1' lab='a' name='b'/></domain>",
+		"no metadata": "<domain><name>x</name><uuid>u</uuid></domain>",
+		"another tool's": "<domain><name>x</name><uuid>u</uuid><metadata><node lab='a' " +
+			"name='b'/></metadata></domain>",
+		"ours without a lab": "<domain><name>x</name><uuid>u</uuid><metadata><r:node " +
+			"xmlns:r='https://github.com/rackless/rackless/libvirt/1' name='b'/></metadata></domain>",
+		"outside of it": "<domain><name>x</name><uuid>u</uuid><r:node " +
+			"xmlns:r='https://github.com/rackless/rackless/libvirt/1' lab='a' name='b'/></domain>",
 	} {
 		if d, err := parseDomain([]byte(text)); err != nil || d.Node != nil {
 			t.Errorf("%s: %+v, %v", name, d.Node, err)
@@ -250,14 +266,16 @@ func TestDifferencesAreWhatDiffers(t *testing.T) {
 func TestNamesThatAreNone(t *testing.T) {
 	c := &Conn{}
 	for _, name := range []string{"", "-x", "a b", "a'b", `a"b`, "a/b", "a\nb", "ü", `a\b`} {
-		if _, err := c.Get(context.Background(), name); err == nil || err.Error() != fmt.Sprintf("domain name %q: want LAB.NODE", name) {
+		if _, err := c.Get(context.Background(), name); err == nil ||
+			err.Error() != fmt.Sprintf("domain name %q: want LAB.NODE", name) {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
 }
 
 func TestWhatWouldEndRunningDomainsIsShown(t *testing.T) {
-	err := &ChangedError{[]Change{{Name: "pair.vm00", Action: Replace, Diff: []string{"- a", "+ b"}}, {Name: "pair.vm01", Action: Replace, Diff: unknownDiff}}}
+	err := &ChangedError{[]Change{{Name: "pair.vm00", Action: Replace, Diff: []string{"- a", "+ b"}},
+		{Name: "pair.vm01", Action: Replace, Diff: unknownDiff}}}
 	want := `domain pair.vm00 runs and has changed; to apply it the domain has to be ended:
   - a
   + b

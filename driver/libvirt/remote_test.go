@@ -35,7 +35,8 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 
 	// A client with another key is turned away, and is told what to do.
 	other := filepath.Join(d.Dir, "other")
-	if out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+		other).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	uri := strings.Replace(d.URI, d.Dir+"/key", other, 1)
@@ -76,7 +77,8 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	}
 }
 
-// comesAndGoes brings a lab up at a daemon that is elsewhere, asks its node for facts through libvirt's connection, and takes it down.
+// comesAndGoes brings a lab up at a daemon that is elsewhere, asks its node for facts through
+// libvirt's connection, and takes it down.
 func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *guest.Image) {
 	t.Helper()
 	c, err := Connect(ctx, d.URI)

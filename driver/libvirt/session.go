@@ -18,13 +18,15 @@ import (
 // prompt is what virsh writes before it reads a command, whatever its language.
 const prompt = "virsh # "
 
-// maxOutput bounds what one command may print. libvirt itself ends at 4 MiB for a string (REMOTE_STRING_MAX of its protocol).
+// maxOutput bounds what one command may print. libvirt itself ends at 4 MiB for a string
+// (REMOTE_STRING_MAX of its protocol).
 const maxOutput = 64 << 20
 
 // A session is one virsh that reads its commands from a pipe.
 //
-// Its output is framed by markers, for which virsh's own echo is asked before and after each command. virsh repeats what it reads, if it was built
-// with readline as all distributions do; so the marker is sent in two quoted pieces and comes back as one word only where it is printed.
+// Its output is framed by markers, for which virsh's own echo is asked before and after each
+// command. virsh repeats what it reads, if it was built with readline as all distributions do; so
+// the marker is sent in two quoted pieces and comes back as one word only where it is printed.
 type session struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -35,8 +37,8 @@ type session struct {
 	ended  chan struct{}
 }
 
-// virshEnv is the environment of virsh: messages in English, which is what is compared with, and no history, in which the commands of a session would
-// take the place of the user's.
+// virshEnv is the environment of virsh: messages in English, which is what is compared with, and no
+// history, in which the commands of a session would take the place of the user's.
 func virshEnv(history bool) []string {
 	env := append(os.Environ(), "LC_ALL=C", "LANGUAGE=C", "TERM=dumb", "INPUTRC=/dev/null")
 	if !history {
@@ -49,7 +51,8 @@ func virshEnv(history bool) []string {
 func startSession(ctx context.Context, virsh, uri string) (*session, error) {
 	var random [8]byte
 	rand.Read(random[:]) // never fails, see crypto/rand
-	s := &session{cmd: exec.Command(virsh, "--quiet", "--connect", uri), nonce: hex.EncodeToString(random[:]), ended: make(chan struct{})}
+	s := &session{cmd: exec.Command(virsh, "--quiet", "--connect", uri), nonce: hex.EncodeToString(random[:]),
+		ended: make(chan struct{})}
 	s.cmd.Env = virshEnv(false)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for rackless to handle
 	var err error
@@ -106,8 +109,9 @@ func (s *session) marker(letter string) (request, printed string) {
 	return `"` + letter + `"` + s.nonce, letter + s.nonce
 }
 
-// run executes one command, whose words are quoted already. A command that virsh refuses is a *virshError; after any other error the session is of no
-// use, and whether the command was carried out is not known.
+// run executes one command, whose words are quoted already. A command that virsh refuses is a
+// *virshError; after any other error the session is of no use, and whether the command was carried
+// out is not known.
 func (s *session) run(ctx context.Context, line string) ([]byte, error) {
 	raw, complaint, err := s.exchange(ctx, line)
 	if err != nil {
@@ -123,10 +127,12 @@ func (s *session) run(ctx context.Context, line string) ([]byte, error) {
 	return out, nil
 }
 
-// exchange sends a line between markers. It returns what came on standard output from the first marker to the second, and on standard error.
-// With no line it returns instead what came before the first marker.
+// exchange sends a line between markers. It returns what came on standard output from the first
+// marker to the second, and on standard error. With no line it returns instead what came before the
+// first marker.
 func (s *session) exchange(ctx context.Context, line string) (raw, complaint []byte, err error) {
-	// readline edits what it reads: control characters are commands to it (a tab completes), and so are bytes beyond ASCII in the C locale.
+	// readline edits what it reads: control characters are commands to it (a tab completes), and so
+	// are bytes beyond ASCII in the C locale.
 	if i := strings.IndexFunc(line, func(r rune) bool { return r < ' ' || r > '~' }); i >= 0 {
 		return nil, nil, &virshError{fmt.Sprintf("%.80q cannot be sent to virsh: want printable ASCII", line[i:])}
 	}
@@ -168,7 +174,8 @@ func (s *session) died(complaint []byte) error {
 	if text := errorText(complaint); text != "" {
 		return errors.New(text)
 	}
-	return fmt.Errorf("virsh ended (%v) before it answered: whether the command was carried out is not known", s.cmd.ProcessState)
+	return fmt.Errorf("virsh ended (%v) before it answered: whether the command was carried out is not known",
+		s.cmd.ProcessState)
 }
 
 // cut takes the command's own output out of what was printed between the markers:
@@ -194,8 +201,9 @@ func (s *session) cut(raw []byte) ([]byte, error) {
 	return bytes.TrimPrefix(out, []byte(prompt)), nil
 }
 
-// readTo reads up to the marker, which must come before maxOutput bytes, and returns what was before it. What comes after it in the same piece is
-// passed over: only prompts and repeated input do.
+// readTo reads up to the marker, which must come before maxOutput bytes, and returns what was
+// before it. What comes after it in the same piece is passed over: only prompts and repeated input
+// do.
 func readTo(r io.Reader, marker string) ([]byte, error) {
 	var b []byte
 	piece := make([]byte, 64<<10)
@@ -220,15 +228,17 @@ type virshError struct{ text string }
 
 func (e *virshError) Error() string { return e.text }
 
-// errorText returns what is said after "error: " at the beginning of lines, with the lines that follow, in one line; "" where there is no error.
-// virsh first says what it could not do, then libvirt's reason. That the daemon was restarted is news and no error: virsh connects again by
+// errorText returns what is said after "error: " at the beginning of lines, with the lines that
+// follow, in one line; "" where there is no error. virsh first says what it could not do, then
+// libvirt's reason. That the daemon was restarted is news and no error: virsh connects again by
 // itself before the next command.
 func errorText(stderr []byte) string {
 	var parts []string
 	for line := range strings.Lines(string(stderr)) {
 		text, ok := strings.CutPrefix(strings.TrimSpace(line), "error:")
 		text = strings.TrimSpace(text)
-		if strings.HasPrefix(text, "Disconnected from ") || text == "Reconnected to the hypervisor" || text == "" || !ok && len(parts) == 0 {
+		if strings.HasPrefix(text, "Disconnected from ") || text == "Reconnected to the hypervisor" || text == "" ||
+			!ok && len(parts) == 0 {
 			continue
 		}
 		parts = append(parts, text)

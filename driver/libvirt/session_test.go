@@ -17,7 +17,8 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// standIn is a virsh that was built without readline, so that it does not repeat what it reads, and that knows a few commands.
+// standIn is a virsh that was built without readline, so that it does not repeat what it reads, and
+// that knows a few commands.
 const standIn = `#!/bin/sh
 printf 'virsh # '
 while IFS= read -r line; do
@@ -69,7 +70,8 @@ func TestSessionWithAVirshThatDoesNotRepeatItsInput(t *testing.T) {
 			{"lines", "one\ntwo virsh # \n\n", ""},
 		} {
 			out, err := s.run(limited(t), commandLine([]string{tt.command}))
-			if _, refused := errors.AsType[*virshError](err); string(out) != tt.want || (err != nil) != (tt.wantErr != "") || err != nil && (!refused || err.Error() != tt.wantErr) {
+			if _, refused := errors.AsType[*virshError](err); string(out) != tt.want ||
+				(err != nil) != (tt.wantErr != "") || err != nil && (!refused || err.Error() != tt.wantErr) {
 				t.Errorf("%s: got %q, %v, want %q, %s", tt.command, out, err, tt.want, tt.wantErr)
 			}
 		}
@@ -105,7 +107,8 @@ func TestSessionsThatEnd(t *testing.T) {
 
 func TestProgramsThatAreNoVirsh(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
-		"one that says why it cannot": {"#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\necho 'error: no daemon' >&2\nexit 1\n",
+		"one that says why it cannot": {"#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\necho " +
+			"'error: no daemon' >&2\nexit 1\n",
 			"failed to connect to the hypervisor: no daemon"},
 		"one that just ends":         {"#!/bin/sh\nexit 3\n", "virsh ended (exit status 3)"},
 		"one that repeats its input": {"#!/bin/sh\ntee /dev/stderr\n", "too slow"},
@@ -138,11 +141,13 @@ func TestWhatReadlineWouldEditIsNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, word := range []string{"a\nb", "a\tb", "\x00", "\x7f", "é", "\x1b[A"} {
-		if _, err := s.run(limited(t), commandLine([]string{"lines", word})); err == nil || !strings.Contains(err.Error(), "cannot be sent to virsh: want printable ASCII") {
+		if _, err := s.run(limited(t), commandLine([]string{"lines", word})); err == nil ||
+			!strings.Contains(err.Error(), "cannot be sent to virsh: want printable ASCII") {
 			t.Errorf("%q: got %v", word, err)
 		}
 	}
-	if out, err := s.run(limited(t), commandLine([]string{"lines"})); err != nil || string(out) != "one\ntwo virsh # \n\n" {
+	if out, err := s.run(limited(t), commandLine([]string{"lines"})); err != nil ||
+		string(out) != "one\ntwo virsh # \n\n" {
 		t.Errorf("the next command: %q, %v", out, err)
 	}
 }
@@ -168,7 +173,8 @@ func TestMarkersComeInPieces(t *testing.T) {
 		if err != nil || string(got) != "some output\n" {
 			t.Errorf("pieces of %d bytes: got %q, %v", size, got, err)
 		}
-		if got, err := readTo(&splitReader{[]byte("some output"), size}, "E0123456789"); err == nil || string(got) != "some output" {
+		if got, err := readTo(&splitReader{[]byte("some output"), size}, "E0123456789"); err == nil ||
+			string(got) != "some output" {
 			t.Errorf("pieces of %d bytes without a marker: got %q, %v", size, got, err)
 		}
 	}
@@ -190,7 +196,8 @@ func TestErrorText(t *testing.T) {
 }
 
 func TestASCIIJSONIsTheSameJSON(t *testing.T) {
-	for _, text := range []string{"", "plain", "tab\tquote\"back\\slash'single\x01", "ü ß é \u2028", "😀𝄞", "\x7f", "<&>"} {
+	for _, text := range []string{"", "plain", "tab\tquote\"back\\slash'single\x01", "ü ß é \u2028", "😀𝄞", "\x7f",
+		"<&>"} {
 		b, err := json.Marshal(text)
 		if err != nil {
 			t.Fatal(err)
@@ -268,12 +275,15 @@ func TestFramesThatAreBroken(t *testing.T) {
 func TestWhyAnAgentDidNotAnswer(t *testing.T) {
 	a := &agentConn{name: "pair.vm00"}
 	for _, tt := range []struct{ said, class, want string }{
-		{"internal error: unable to execute QEMU agent command 'guest-exec': Guest agent command failed, error was 'Failed to execute child process'",
+		{"internal error: unable to execute QEMU agent command 'guest-exec': Guest agent command failed, error was " +
+			"'Failed to execute child process'",
 			"GenericError", "guest-exec: Guest agent command failed, error was 'Failed to execute child process'"},
-		{"Guest agent is not responding: QEMU guest agent is not connected", qapi.ClassUnreachable, "agent of pair.vm00: Guest agent is not responding"},
+		{"Guest agent is not responding: QEMU guest agent is not connected", qapi.ClassUnreachable,
+			"agent of pair.vm00: Guest agent is not responding"},
 		{"Requested operation is not valid: domain is not running", qapi.ClassUnreachable, "domain is not running"},
 		{"failed to get domain 'x'", qapi.ClassUnreachable, "failed to get domain"},
-		{"Guest agent is not responding: Guest agent not available for now", "", "agent of pair.vm00: guest-exec: Guest agent is not responding"},
+		{"Guest agent is not responding: Guest agent not available for now", "",
+			"agent of pair.vm00: guest-exec: Guest agent is not responding"},
 		{"Unable to encode message payload", "", "libvirt passes on at most 4 MiB at once"},
 	} {
 		err := a.explain("guest-exec", &virshError{tt.said})
@@ -282,14 +292,16 @@ func TestWhyAnAgentDidNotAnswer(t *testing.T) {
 			t.Errorf("%s: got %v (%T), want %s %s", tt.said, err, err, tt.class, tt.want)
 		}
 	}
-	if err := a.explain("guest-exec", errors.New("interrupted")); err == nil || err.Error() != "agent of pair.vm00: guest-exec: interrupted" {
+	if err := a.explain("guest-exec", errors.New("interrupted")); err == nil ||
+		err.Error() != "agent of pair.vm00: guest-exec: interrupted" {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestVersions(t *testing.T) {
 	// libvirt 9.0.0 of Debian 12 with QEMU 10.0.2 of its backports.
-	got := versions([]byte("Compiled against library: libvirt 9.0.0\nUsing library: libvirt 9.0.0\nUsing API: QEMU 9.0.0\nRunning hypervisor: QEMU 10.0.2\nRunning against daemon: 9.0.0\n\n"))
+	got := versions([]byte("Compiled against library: libvirt 9.0.0\nUsing library: libvirt 9.0.0\nUsing API: QEMU " +
+		"9.0.0\nRunning hypervisor: QEMU 10.0.2\nRunning against daemon: 9.0.0\n\n"))
 	if diff := cmp.Diff(Capabilities{Virsh: "9.0.0", QEMU: "10.0.2", Daemon: "9.0.0"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -300,18 +312,28 @@ func TestVersions(t *testing.T) {
 
 func TestAdvice(t *testing.T) {
 	for _, tt := range []struct{ uri, said, want string }{
-		{"qemu:///system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", ": start the daemon: systemctl start libvirtd"},
-		{"qemu:///system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied", ": add the user to the group libvirt, or run as root"},
-		{"qemu:///system", "authentication unavailable: no polkit agent available", ": add the user to the group libvirt, or run as root"},
-		{"qemu+ssh://h/system", "Cannot recv data: user@h: Permission denied (publickey,password).: Connection reset by peer", ": let ssh log in there by key"},
-		{"qemu+ssh://h/system", "Cannot recv data: Host key verification failed.: Connection reset by peer", ": log in there once by ssh"},
-		{"qemu+ssh://h/system", "Cannot recv data: ssh: Could not resolve hostname h: Name or service not known", ": look at the name of the host"},
-		{"qemu+ssh://h/system", "Cannot recv data: ssh: connect to host h port 22: Connection refused", ": look whether the host is up"},
-		{"qemu+ssh://h/system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", ": on the host, start the daemon"},
-		{"qemu+tls://h/system", "Cannot read CA certificate '/etc/pki/CA/cacert.pem': No such file or directory", ": make certificates"},
+		{"qemu:///system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory",
+			": start the daemon: systemctl start libvirtd"},
+		{"qemu:///system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied",
+			": add the user to the group libvirt, or run as root"},
+		{"qemu:///system", "authentication unavailable: no polkit agent available",
+			": add the user to the group libvirt, or run as root"},
+		{"qemu+ssh://h/system", "Cannot recv data: user@h: Permission denied (publickey,password).: Connection " +
+			"reset by peer", ": let ssh log in there by key"},
+		{"qemu+ssh://h/system", "Cannot recv data: Host key verification failed.: Connection reset by peer",
+			": log in there once by ssh"},
+		{"qemu+ssh://h/system", "Cannot recv data: ssh: Could not resolve hostname h: Name or service not known",
+			": look at the name of the host"},
+		{"qemu+ssh://h/system", "Cannot recv data: ssh: connect to host h port 22: Connection refused",
+			": look whether the host is up"},
+		{"qemu+ssh://h/system", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or " +
+			"directory", ": on the host, start the daemon"},
+		{"qemu+tls://h/system", "Cannot read CA certificate '/etc/pki/CA/cacert.pem': No such file or directory",
+			": make certificates"},
 		{"qemu:///system", "something else", "something else"},
 	} {
-		if got := advise(tt.uri, errors.New(tt.said)).Error(); !strings.HasPrefix(got, tt.said) || !strings.Contains(got, tt.want) {
+		if got := advise(tt.uri, errors.New(tt.said)).Error(); !strings.HasPrefix(got, tt.said) ||
+			!strings.Contains(got, tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.uri, got, tt.want)
 		}
 	}

@@ -13,15 +13,17 @@ import (
 	"strings"
 )
 
-// Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread is QEMU's own: the emulator.
+// Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread
+// is QEMU's own: the emulator.
 type Threads struct {
 	PID       int   // of QEMU; 0 where the domain is on another machine, whose /proc cannot be read
 	VCPUs     []int // thread of each virtual CPU, in their order
 	IOThreads []int // in the order of libvirt's numbers
 }
 
-// Threads asks QEMU which threads a running domain of rackless has, which libvirt itself tells nobody. libvirt notes in the domain's log that its monitor
-// was used ("tainted: custom-monitor"); both commands only read.
+// Threads asks QEMU which threads a running domain of rackless has, which libvirt itself tells
+// nobody. libvirt notes in the domain's log that its monitor was used ("tainted: custom-monitor");
+// both commands only read.
 func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -86,7 +88,8 @@ func parseCPUs(answer []byte) ([]int, error) {
 	threads := make([]int, len(cpus))
 	for _, cpu := range cpus {
 		if cpu.Index < 0 || cpu.Index >= len(cpus) || threads[cpu.Index] != 0 || cpu.Thread <= 0 {
-			return nil, fmt.Errorf("query-cpus-fast: virtual CPU %d of %d is thread %d: want each once", cpu.Index, len(cpus), cpu.Thread)
+			return nil, fmt.Errorf("query-cpus-fast: virtual CPU %d of %d is thread %d: want each once", cpu.Index,
+				len(cpus), cpu.Thread)
 		}
 		threads[cpu.Index] = cpu.Thread
 	}
@@ -106,7 +109,8 @@ func parseIOThreads(answer []byte) ([]int, error) {
 	for _, t := range list {
 		n, err := strconv.Atoi(strings.TrimPrefix(t.ID, "iothread"))
 		if _, twice := byNumber[n]; err != nil || twice || t.Thread <= 0 {
-			return nil, fmt.Errorf("query-iothreads: thread %d is called %q: want iothread and a number, each once", t.Thread, t.ID)
+			return nil, fmt.Errorf("query-iothreads: thread %d is called %q: want iothread and a number, each once",
+				t.Thread, t.ID)
 		}
 		byNumber[n] = t.Thread
 	}

@@ -21,7 +21,8 @@ type Spec struct {
 
 // UpOptions are how Up may go about it.
 type UpOptions struct {
-	// Recreate lets Up end running domains whose definition has changed. Without it such domains are a *ChangedError, and nothing is touched.
+	// Recreate lets Up end running domains whose definition has changed. Without it such domains
+	// are a *ChangedError, and nothing is touched.
 	Recreate bool
 	// Progress is told what is done to which domain, one call at a time; nil is allowed.
 	Progress func(name string, a Action)
@@ -43,7 +44,8 @@ const (
 type Change struct {
 	Name   string
 	Action Action
-	// Diff is what differs from the definition that there was, in lines that begin with - or +; nil where nothing does or there was none.
+	// Diff is what differs from the definition that there was, in lines that begin with - or +; nil
+	// where nothing does or there was none.
 	Diff []string
 }
 
@@ -64,7 +66,8 @@ func (e *ChangedError) Error() string {
 	return b.String()
 }
 
-// Compare says what Up would do, in the order of specs. A domain of one of the names that is not rackless' is ErrForeign.
+// Compare says what Up would do, in the order of specs. A domain of one of the names that is not
+// rackless' is ErrForeign.
 func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
 	if err != nil {
@@ -151,8 +154,9 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 	return steps, nil
 }
 
-// movedBy returns how the place of a domain differs from what is wanted: with virsh anybody may have pinned it otherwise since, of which its mark says nothing. libvirt keeps the form
-// of just these elements.
+// movedBy returns how the place of a domain differs from what is wanted: with virsh anybody may
+// have pinned it otherwise since, of which its mark says nothing. libvirt keeps the form of just
+// these elements.
 func movedBy(now, wanted []byte) ([]string, error) {
 	var places [2][]byte
 	for i, text := range [][]byte{now, wanted} {
@@ -175,8 +179,9 @@ func movedBy(now, wanted []byte) ([]string, error) {
 // undoLimit bounds taking back what an Up has done.
 const undoLimit = 5 * time.Minute
 
-// Up makes the domains exist and run as specs say, all at once; those that do already are left alone, so that a second Up changes nothing. It
-// returns once they run, which is before their guests have booted. If one fails, all are led back to where they were: defined as before, and
+// Up makes the domains exist and run as specs say, all at once; those that do already are left
+// alone, so that a second Up changes nothing. It returns once they run, which is before their
+// guests have booted. If one fails, all are led back to where they were: defined as before, and
 // running if they ran.
 func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
@@ -266,9 +271,10 @@ func (c *Conn) undo(ctx context.Context, s step) error {
 	return nil
 }
 
-// Down ends domains of rackless and makes libvirt forget them. Guests are given grace to end by themselves; with none they are ended at once,
-// which costs a node that is in memory alone nothing. Domains that are not there are passed over. If one of them is not rackless', it is
-// ErrForeign and nothing is touched.
+// Down ends domains of rackless and makes libvirt forget them. Guests are given grace to end by
+// themselves; with none they are ended at once, which costs a node that is in memory alone nothing.
+// Domains that are not there are passed over. If one of them is not rackless', it is ErrForeign and
+// nothing is touched.
 func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) error {
 	var there []string
 	for _, name := range names {

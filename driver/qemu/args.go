@@ -14,29 +14,33 @@ const agentPort = "org.qemu.guest_agent.0"
 // setupPort is where rackless-node waits in the built-in image, see guest.Setup.
 const setupPort = "org.rackless.setup"
 
-// maxNICMTU is what every NIC offers the guest (virtio's host_mtu). It is part of the machine and so the same in a template and all of its
-// clones; the lab's own MTU is set in the guest, at most this.
+// maxNICMTU is what every NIC offers the guest (virtio's host_mtu). It is part of the machine and
+// so the same in a template and all of its clones; the lab's own MTU is set in the guest, at most
+// this.
 const maxNICMTU = 9216
 
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
-	spec     driver.Spec
-	accel    string       // "kvm" or "tcg"
-	image    *guest.Image // booted; nil for a clone
-	ram      string       // memory file, or "" for anonymous memory
-	share    bool         // write to the memory file (a template being made), or copy on write (a clone)
-	trustTSC bool         // the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right (clock.go)
-	moreArgs string       // for the guest's kernel
-	incoming int          // file descriptor that the machine's state is read from, or 0
-	qmp      int          // file descriptors of listening sockets
+	spec  driver.Spec
+	accel string       // "kvm" or "tcg"
+	image *guest.Image // booted; nil for a clone
+	ram   string       // memory file, or "" for anonymous memory
+	share bool         // write to the memory file (a template being made), or copy on write (a clone)
+	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right
+	// (clock.go)
+	trustTSC bool
+	moreArgs string // for the guest's kernel
+	incoming int    // file descriptor that the machine's state is read from, or 0
+	qmp      int    // file descriptors of listening sockets
 	agent    int
 	console  int
 	setup    int
 	log      string // file for what the console prints
 }
 
-// args returns QEMU's arguments. Everything that the guest can see is a function of image, accelerator, memory, CPU count and number of NICs
-// alone: that is what makes one template serve all nodes of a shape. Host-side things (sockets, MACs) may differ.
+// args returns QEMU's arguments. Everything that the guest can see is a function of image,
+// accelerator, memory, CPU count and number of NICs alone: that is what makes one template serve
+// all nodes of a shape. Host-side things (sockets, MACs) may differ.
 func (m machine) args() []string {
 	s := m.spec
 	a := []string{
@@ -45,18 +49,21 @@ func (m machine) args() []string {
 		"-m", strconv.FormatInt(s.Memory>>20, 10) + "M",
 		"-smp", strconv.Itoa(s.CPUs),
 	}
-	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half of what an idle node costs.
+	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half
+	// of what an idle node costs.
 	mach := "q35,hpet=off,vmport=off"
 	switch {
 	case m.ram != "":
-		a = append(a, "-object", fmt.Sprintf("memory-backend-file,id=ram,size=%d,mem-path=%s,share=%s", s.Memory, escape(m.ram), onOff(m.share)))
+		a = append(a, "-object", fmt.Sprintf("memory-backend-file,id=ram,size=%d,mem-path=%s,share=%s", s.Memory,
+			escape(m.ram), onOff(m.share)))
 		mach += ",memory-backend=ram"
 	}
 	a = append(a, "-machine", mach)
 	if m.accel == "kvm" {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
-		// qemu64 has no vector extensions to speak of: user space then takes simple code paths, which are the cheap ones to translate.
+		// qemu64 has no vector extensions to speak of: user space then takes simple code paths,
+		// which are the cheap ones to translate.
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
 	if m.image != nil {
@@ -71,7 +78,8 @@ func (m machine) args() []string {
 	}
 	a = append(a,
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("socket,id=con,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.console, escape(m.log)), "-serial", "chardev:con",
+		"-chardev", fmt.Sprintf("socket,id=con,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.console,
+			escape(m.log)), "-serial", "chardev:con",
 		"-device", "virtio-serial-pci,id=vser",
 		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
 		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
@@ -82,11 +90,14 @@ func (m machine) args() []string {
 	)
 	for i, n := range s.NICs {
 		if n.Socket != "" {
-			a = append(a, "-netdev", fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i, escape(n.Socket)))
+			a = append(a, "-netdev",
+				fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i,
+					escape(n.Socket)))
 		} else {
 			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // a template's: plugged into nothing
 		}
-		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC, maxNICMTU))
+		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC,
+			maxNICMTU))
 	}
 	return a
 }

@@ -79,7 +79,8 @@ func listTemplate(dir, key string) (Template, error) {
 	return t, nil
 }
 
-// RemoveTemplates deletes those templates of a cache that match, and returns them. Clones that run keep the memory that they have mapped.
+// RemoveTemplates deletes those templates of a cache that match, and returns them. Clones that run
+// keep the memory that they have mapped.
 func RemoveTemplates(ctx context.Context, cache string, match func(Template) bool) ([]Template, error) {
 	all, err := ListTemplates(cache)
 	if err != nil {

@@ -32,7 +32,8 @@ func writeTemplate(t *testing.T, cache, key, image string) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(state)
-	info := templateInfo{Key: key, Image: image, QEMU: "10.0.2", Accelerator: "tcg", CPUs: 1, MemoryBytes: int64(len(ram)), NICs: 2,
+	info := templateInfo{Key: key, Image: image, QEMU: "10.0.2", Accelerator: "tcg", CPUs: 1,
+		MemoryBytes: int64(len(ram)), NICs: 2,
 		Made: time.Unix(1000, 0).UTC(), RAMModified: fi.ModTime().UnixNano(), StateSHA256: hex.EncodeToString(sum[:])}
 	b, err := json.Marshal(info)
 	if err != nil {
@@ -72,7 +73,8 @@ func TestListTemplates(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	if a := all[0]; a.QEMU != "10.0.2" || a.Accelerator != "tcg" || a.CPUs != 1 || a.Memory != 6 || a.NICs != 2 || !a.Made.Equal(time.Unix(1000, 0)) || a.Dir != filepath.Join(cache, "aa") {
+	if a := all[0]; a.QEMU != "10.0.2" || a.Accelerator != "tcg" || a.CPUs != 1 || a.Memory != 6 || a.NICs != 2 ||
+		!a.Made.Equal(time.Unix(1000, 0)) || a.Dir != filepath.Join(cache, "aa") {
 		t.Errorf("got %+v", a)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // clockAttempts bounds how often a template is booted until its kernel has measured its TSC well.
 const clockAttempts = 3
 
-// clockWait bounds how long a booted template may take to settle on a clock. On an idle core Linux does so 2 to 3 s after its start, about when the agent answers.
+// clockWait bounds how long a booted template may take to settle on a clock. On an idle core Linux
+// does so 2 to 3 s after its start, about when the agent answers.
 const clockWait = 20 * time.Second
 
 const clocksourceFile = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -23,10 +24,12 @@ const clocksourceFile = "/sys/devices/system/clocksource/clocksource0/current_cl
 // errClock is a template whose kernel did not measure its TSC well.
 var errClock = errors.New("the template's kernel could not measure its clock")
 
-// trustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's, so it is as steady as that; but a guest compares it with a timer that
-// it reads through QEMU, and on a machine that gives the guest no time between the two readings finds it unsteady: 5 of 6 boots beside six busy loops on 2 cores did.
-// The ACPI timer that it falls back on costs an exit each time it is read, and perftest, which compares the two for 0.2 s before it measures, then refuses most runs.
-// The choice is made once, in the template, and is every clone's.
+// trustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's,
+// so it is as steady as that; but a guest compares it with a timer that it reads through QEMU, and
+// on a machine that gives the guest no time between the two readings finds it unsteady: 5 of 6
+// boots beside six busy loops on 2 cores did. The ACPI timer that it falls back on costs an exit
+// each time it is read, and perftest, which compares the two for 0.2 s before it measures, then
+// refuses most runs. The choice is made once, in the template, and is every clone's.
 //
 // Under KVM guests have a clock of KVM's.
 func (d *Driver) trustTSC() bool {
@@ -38,15 +41,18 @@ func (d *Driver) trustTSC() bool {
 		return false
 	}
 	switch strings.TrimSpace(string(b)) {
-	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page": // all are read from a TSC that the host's kernel, or the one below it, has found steady
+	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page":
+		// all are read from a TSC that the host's kernel, or the one below it, has found steady
 		return true
 	}
 	return false
 }
 
-// awaitClock waits until the guest's kernel has measured its TSC against the ACPI timer for a second. Its first measurement, of some milliseconds, can be far off where
-// the guest was interrupted meanwhile (544 MHz of 2300 were seen), and then the second one is dropped without a word but the one that is missing, and the guest's time is wrong.
-// Without an error it is right to some parts in a million.
+// awaitClock waits until the guest's kernel has measured its TSC against the ACPI timer for a
+// second. Its first measurement, of some milliseconds, can be far off where the guest was
+// interrupted meanwhile (544 MHz of 2300 were seen), and then the second one is dropped without a
+// word but the one that is missing, and the guest's time is wrong. Without an error it is right to
+// some parts in a million.
 func awaitClock(ctx context.Context, a *guest.Agent) error {
 	for began := time.Now(); ; {
 		r, err := a.Run(ctx, guest.Command{Argv: []string{"cat", clocksourceFile}})
@@ -75,8 +81,9 @@ func awaitClock(ctx context.Context, a *guest.Agent) error {
 	return nil
 }
 
-// measuredTSC reports whether the log of a kernel says that it has measured the TSC a second time, and kept what it found: it does within 1 % of the first (Linux,
-// arch/x86/kernel/tsc.c, tsc_refine_calibration_work).
+// measuredTSC reports whether the log of a kernel says that it has measured the TSC a second time,
+// and kept what it found: it does within 1 % of the first (Linux, arch/x86/kernel/tsc.c,
+// tsc_refine_calibration_work).
 func measuredTSC(log []byte) bool {
 	return bytes.Contains(log, []byte("tsc: Refined TSC clocksource calibration: "))
 }

@@ -18,7 +18,8 @@ const lockPoll = 50 * time.Millisecond
 // errLocked is a lock that another process holds.
 var errLocked = errors.New("locked by another process")
 
-// lockFile takes an exclusive lock on a file, made if need be, waiting for whoever holds it. The file stays: removing it would race.
+// lockFile takes an exclusive lock on a file, made if need be, waiting for whoever holds it. The
+// file stays: removing it would race.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	l := flock.New(path, flock.SetPermissions(0o600))
 	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {

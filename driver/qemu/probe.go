@@ -27,12 +27,14 @@ func CheckVersion(version string) error {
 		return fmt.Errorf("QEMU version %q: want a number first", version)
 	}
 	if n < minVersion {
-		return fmt.Errorf("QEMU %s is too old: rackless needs %d.0 or newer (on Debian 12: apt-get install -t bookworm-backports qemu-system-x86; make setup does it)", version, minVersion)
+		return fmt.Errorf("QEMU %s is too old: rackless needs %d.0 or newer (on Debian 12: apt-get install -t "+
+			"bookworm-backports qemu-system-x86; make setup does it)", version, minVersion)
 	}
 	return nil
 }
 
-// probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one that does not never ends.
+// probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one
+// that does not never ends.
 const probeLimit = 8 * time.Second
 
 // emulatedProbeLimit is the same in a host that is emulated itself, with all that it offers to its guests.
@@ -48,15 +50,17 @@ type probeResult struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// ProbeKVM finds out whether a stock kernel boots under KVM here, by booting one: there are machines whose /dev/kvm opens and
-// creates a virtual CPU that then never gets anywhere. The answer is kept in cache for this boot of the host.
+// ProbeKVM finds out whether a stock kernel boots under KVM here, by booting one: there are
+// machines whose /dev/kvm opens and creates a virtual CPU that then never gets anywhere. The answer
+// is kept in cache for this boot of the host.
 func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		if errors.Is(err, os.ErrPermission) {
 			return false, "no permission for /dev/kvm: add the user to group kvm", nil
 		}
-		return false, "no /dev/kvm: virtualisation is off in the firmware, or this is a virtual machine without nesting", nil
+		return false, "no /dev/kvm: virtualisation is off in the firmware, or this is a virtual machine " +
+			"without nesting", nil
 	}
 	f.Close()
 
@@ -119,7 +123,8 @@ func (d *Driver) bootKVM(ctx context.Context, cache string) (bool, string) {
 	if d.EmulatedHost {
 		limit = emulatedProbeLimit
 	}
-	ctx, cancelTime := context.WithTimeoutCause(ctx, limit, fmt.Errorf("/dev/kvm opens, but a stock kernel did not boot under it within %v", limit))
+	ctx, cancelTime := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("/dev/kvm opens, but a stock kernel did not boot under it within %v", limit))
 	defer cancelTime()
 	agent, err := qapi.DialAgent(ctx, socketPath(work, "ga"))
 	if err != nil {

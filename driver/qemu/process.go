@@ -17,7 +17,8 @@ import (
 // maxSocketPath is the longest path of a unix socket: sun_path of unix(7) less its final zero.
 const maxSocketPath = 107
 
-// stateFD is the descriptor under which a clone finds its state: after standard input, output and error and its four sockets.
+// stateFD is the descriptor under which a clone finds its state: after standard input, output and
+// error and its four sockets.
 const stateFD = 7
 
 // A child is a QEMU that this process has started.
@@ -31,8 +32,9 @@ type child struct {
 // socketPaths are the sockets of a node in its directory.
 func socketPath(dir, name string) string { return filepath.Join(dir, name+".sock") }
 
-// start runs QEMU for m in m.spec.Dir, with its sockets listening before it runs, so that whoever connects waits in the queue of the
-// socket and nobody polls for its file. dieWithUs ends QEMU when the calling thread ends; the caller has locked itself to its thread.
+// start runs QEMU for m in m.spec.Dir, with its sockets listening before it runs, so that whoever
+// connects waits in the queue of the socket and nobody polls for its file. dieWithUs ends QEMU when
+// the calling thread ends; the caller has locked itself to its thread.
 func (d *Driver) start(m machine, state *os.File, dieWithUs bool) (*child, error) {
 	dir := m.spec.Dir
 	var files []*os.File
@@ -102,7 +104,8 @@ func (d *Driver) start(m machine, state *os.File, dieWithUs bool) (*child, error
 // listen makes a listening unix socket whose file only its owner can use.
 func listen(path string) (*os.File, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter directory", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter "+
+			"directory", path, len(path), maxSocketPath)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -119,14 +122,15 @@ func listen(path string) (*os.File, error) {
 	return l.File()
 }
 
-// died returns the error for a QEMU that ended by itself, with the last lines that it wrote: its log may be removed with the node.
+// died returns the error for a QEMU that ended by itself, with the last lines that it wrote: its
+// log may be removed with the node.
 func (c *child) died(what string) error {
 	<-c.exited
 	return fmt.Errorf("QEMU for %s ended (%v); its last words: %s", what, c.cmd.ProcessState, lastLines(c.stderr))
 }
 
-// explain turns an error of a conversation with QEMU into the reason for it: QEMU's own end, which is noticed a moment later than the
-// connection that broke through it, or the end of ctx.
+// explain turns an error of a conversation with QEMU into the reason for it: QEMU's own end, which
+// is noticed a moment later than the connection that broke through it, or the end of ctx.
 func (c *child) explain(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil

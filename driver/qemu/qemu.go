@@ -1,8 +1,9 @@
 // Package qemu starts the nodes of a lab as QEMU processes, without a daemon and without privileges.
 //
-// Nodes are cloned: one machine of each shape (image, accelerator, memory, CPUs, NICs) is booted once, stopped and kept on disk as a
-// template, and every node is a copy-on-write copy of its memory that goes on where the template stopped. Where that is impossible a
-// node is booted, and Node.ColdReason says why.
+// Nodes are cloned: one machine of each shape (image, accelerator, memory, CPUs, NICs) is booted
+// once, stopped and kept on disk as a template, and every node is a copy-on-write copy of its
+// memory that goes on where the template stopped. Where that is impossible a node is booted, and
+// Node.ColdReason says why.
 package qemu
 
 import (
@@ -79,7 +80,8 @@ func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	// Before the machine runs, so that its guest never finds the port closed; the connection waits in the socket's queue.
+	// Before the machine runs, so that its guest never finds the port closed; the connection waits
+	// in the socket's queue.
 	setup, err := net.Dial("unix", socketPath(s.Dir, "setup"))
 	if err == nil && s.Attached != nil {
 		err = s.Attached(ctx)
@@ -111,7 +113,8 @@ const resumeLimit = 60 * time.Second
 
 // resume makes a QEMU that was started with -incoming defer take the state that waits in its pipe; it then runs.
 func resume(ctx context.Context, c *child, s driver.Spec) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit, fmt.Errorf("QEMU for %s did not resume within %v", s.Name, resumeLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit, fmt.Errorf("QEMU for %s did not resume within %v", s.Name,
+		resumeLimit))
 	defer cancel()
 	ctx, release := c.context(ctx, s.Name)
 	defer release()
@@ -123,7 +126,8 @@ func resume(ctx context.Context, c *child, s driver.Spec) error {
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
 		return err
 	}
-	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
+	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)},
+		nil); err != nil {
 		return err
 	}
 	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
@@ -168,7 +172,8 @@ func (d *Driver) Stop(ctx context.Context, n *driver.Node) error {
 	return n.Process.Kill(ctx)
 }
 
-// State asks QEMU itself. A QEMU that lives but does not answer within a second is taken to be running: it is busy, not dead.
+// State asks QEMU itself. A QEMU that lives but does not answer within a second is taken to be
+// running: it is busy, not dead.
 func (d *Driver) State(ctx context.Context, n *driver.Node) (driver.State, error) {
 	if !n.Process.Alive() {
 		return driver.Dead, nil
@@ -200,7 +205,8 @@ func (d *Driver) State(ctx context.Context, n *driver.Node) (driver.State, error
 
 // Strays returns every QEMU that names a path below dir in its arguments.
 func (d *Driver) Strays(dir string) ([]driver.Process, error) {
-	// Every node logs its console into its directory. The option's name before the path keeps out a directory that ends like this one.
+	// Every node logs its console into its directory. The option's name before the path keeps out a
+	// directory that ends like this one.
 	return driver.ProcessesUsing("qemu-system", ",logfile="+escape(dir)+"/")
 }
 
@@ -208,7 +214,8 @@ func (d *Driver) Strays(dir string) ([]driver.Process, error) {
 func Find() (path, version string, err error) {
 	path, err = exec.LookPath("qemu-system-x86_64")
 	if err != nil {
-		return "", "", fmt.Errorf("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
+		return "", "", fmt.Errorf("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: " +
+			"qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
 	}
 	version, err = binaryVersion(path)
 	return path, version, err
@@ -231,8 +238,8 @@ func binaryVersion(path string) (string, error) {
 	return v, nil
 }
 
-// pipeState returns the read end of a pipe that the template's device state flows through. A pipe, since QEMU takes migration from a plain
-// file by descriptor only in some versions.
+// pipeState returns the read end of a pipe that the template's device state flows through. A pipe,
+// since QEMU takes migration from a plain file by descriptor only in some versions.
 func (t *template) pipeState() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -24,10 +24,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestMain lets the test binary stand in for a second rackless that prepares the same template; see TestTwoProcessesWaitForEachOther.
+// TestMain lets the test binary stand in for a second rackless that prepares the same template; see
+// TestTwoProcessesWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == "prepare" {
-		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &guest.Image{Dir: os.Args[3], Kernel: "vmlinux", Initramfs: "initramfs.cpio"}, Cache: os.Args[4]}
+		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &guest.Image{Dir: os.Args[3],
+			Kernel: "vmlinux", Initramfs: "initramfs.cpio"}, Cache: os.Args[4]}
 		if err := d.Prepare(context.Background(), shape(""), func(step string) { fmt.Println(step) }); err != nil {
 			fmt.Println("error:", err)
 			os.Exit(1)
@@ -57,7 +59,8 @@ func shortDir(t *testing.T) string {
 
 // shape is a small machine in dir with one NIC that is plugged into nothing.
 func shape(dir string) driver.Spec {
-	return driver.Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20, NICs: []driver.NIC{{MAC: "52:54:00:00:00:07"}}}
+	return driver.Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20,
+		NICs: []driver.NIC{{MAC: "52:54:00:00:00:07"}}}
 }
 
 // findQEMU returns the emulator, without which the test is skipped, or failed where tests must be complete.
@@ -87,8 +90,9 @@ func TestArguments(t *testing.T) {
 	comma.Dir, comma.NICs = "/r,x/pair/vm00", []driver.NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r,x/pair/p,,.sock"}}
 
 	for name, m := range map[string]machine{
-		"template":      {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
-		"trust-tsc":     {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true, trustTSC: true},
+		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
+			trustTSC: true},
 		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
 		"cold":          {spec: one, accel: "tcg", image: image},
 		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
@@ -101,7 +105,8 @@ func TestArguments(t *testing.T) {
 			got := strings.Join(m.args(), "\n") + "\n"
 			path := filepath.Join("testdata", "args", name+".txt")
 			if *update {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(got),
+					0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -116,7 +121,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// What the guest can see must be in the template's key, and nothing else, or a lab would get a template for itself alone.
+// What the guest can see must be in the template's key, and nothing else, or a lab would get a
+// template for itself alone.
 func TestTemplateKey(t *testing.T) {
 	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &guest.Image{Key: "k"}} }
 	base := d().templateKey(shape("/r"))
@@ -125,14 +131,18 @@ func TestTemplateKey(t *testing.T) {
 		same   bool
 	}{
 		"the lab and the node": {func(_ *Driver, s *driver.Spec) { s.Lab, s.Name, s.Dir = "other", "x", "/y" }, true},
-		"MAC and switch port":  {func(_ *Driver, s *driver.Spec) { s.NICs[0] = driver.NIC{MAC: "52:54:00:00:00:99", Socket: "/p"} }, true},
-		"the place of things":  {func(d *Driver, _ *driver.Spec) { d.Cache, d.Binary, d.Image.Dir = "/a", "/b", "/c" }, true},
-		"CPUs":                 {func(_ *Driver, s *driver.Spec) { s.CPUs++ }, false},
-		"memory":               {func(_ *Driver, s *driver.Spec) { s.Memory *= 2 }, false},
-		"one NIC more":         {func(_ *Driver, s *driver.Spec) { s.NICs = append(s.NICs, driver.NIC{}) }, false},
-		"QEMU":                 {func(d *Driver, _ *driver.Spec) { d.Version = "10.0.3" }, false},
-		"image":                {func(d *Driver, _ *driver.Spec) { d.Image.Key = "l" }, false},
-		"accelerator":          {func(d *Driver, _ *driver.Spec) { d.Accel = "kvm" }, false},
+		"MAC and switch port": {func(_ *Driver, s *driver.Spec) {
+			s.NICs[0] = driver.NIC{MAC: "52:54:00:00:00:99", Socket: "/p"}
+		}, true},
+		"the place of things": {func(d *Driver, _ *driver.Spec) {
+			d.Cache, d.Binary, d.Image.Dir = "/a", "/b", "/c"
+		}, true},
+		"CPUs":         {func(_ *Driver, s *driver.Spec) { s.CPUs++ }, false},
+		"memory":       {func(_ *Driver, s *driver.Spec) { s.Memory *= 2 }, false},
+		"one NIC more": {func(_ *Driver, s *driver.Spec) { s.NICs = append(s.NICs, driver.NIC{}) }, false},
+		"QEMU":         {func(d *Driver, _ *driver.Spec) { d.Version = "10.0.3" }, false},
+		"image":        {func(d *Driver, _ *driver.Spec) { d.Image.Key = "l" }, false},
+		"accelerator":  {func(d *Driver, _ *driver.Spec) { d.Accel = "kvm" }, false},
 		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *driver.Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,9 +168,11 @@ func TestVersions(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, tt := range map[string]struct{ script, version, want string }{
-		"Debian's":           {`echo "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)"; echo Copyright`, "10.0.2", ""},
-		"something else":     {`echo "GNU bash, version 5"`, "", `unexpected "GNU bash, version 5\n"`},
-		"one that says why":  {`echo "error while loading shared libraries: libslirp.so.0" >&2; exit 127`, "", "exit status 127: error while loading shared libraries: libslirp.so.0"},
+		"Debian's": {`echo "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)"; echo Copyright`, "10.0.2",
+			""},
+		"something else": {`echo "GNU bash, version 5"`, "", `unexpected "GNU bash, version 5\n"`},
+		"one that says why": {`echo "error while loading shared libraries: libslirp.so.0" >&2; exit 127`, "",
+			"exit status 127: error while loading shared libraries: libslirp.so.0"},
 		"one without a word": {`exit 1`, "", "--version: exit status 1"},
 	} {
 		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
@@ -168,7 +180,8 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := binaryVersion(path)
-		if got != tt.version || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if got != tt.version || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(),
+			tt.want) {
 			t.Errorf("%s: got %q, %v, want %q, %q", name, got, err, tt.version, tt.want)
 		}
 	}
@@ -195,7 +208,8 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shortDir(t)
-			d := &Driver{Binary: tt.binary, Accel: "tcg", Image: &guest.Image{Dir: dir}, Cache: filepath.Join(dir, "cache")}
+			d := &Driver{Binary: tt.binary, Accel: "tcg", Image: &guest.Image{Dir: dir},
+				Cache: filepath.Join(dir, "cache")}
 			var notes []string
 			if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
 				t.Errorf("prepare: %v, want a note: nodes may still be booted", err)
@@ -214,7 +228,8 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 func TestSocketPathThatIsTooLong(t *testing.T) {
 	dir := filepath.Join(shortDir(t), strings.Repeat("x", 100))
 	d := &Driver{Binary: "/bin/true", Accel: "tcg", Image: &guest.Image{}}
-	if _, err := d.Start(limited(t), shape(dir)); err == nil || !strings.Contains(err.Error(), "at most 107 are possible: set RACKLESS_RUN to a shorter directory") {
+	if _, err := d.Start(limited(t), shape(dir)); err == nil || !strings.Contains(err.Error(),
+		"at most 107 are possible: set RACKLESS_RUN to a shorter directory") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -263,12 +278,14 @@ func TestNodeThatCannotBoot(t *testing.T) {
 	bin, version := findQEMU(t)
 	t.Run("a kernel that hangs ends at the limit, which is named", func(t *testing.T) {
 		cache := shortDir(t)
-		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, haltingKernel()), Cache: cache, bootLimit: time.Second}
+		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, haltingKernel()), Cache: cache,
+			bootLimit: time.Second}
 		var notes []string
 		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
 			t.Fatal(err)
 		}
-		const want = "no template (the template did not boot within 1s; its console ended: (nothing)): nodes will be booted"
+		const want = "no template (the template did not boot within 1s; its console ended: (nothing)): nodes will " +
+			"be booted"
 		if len(notes) != 2 || notes[1] != want {
 			t.Errorf("notes %q, want %q", notes, want)
 		}
@@ -310,12 +327,14 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		}
 	})
 	t.Run("a kernel that is none is QEMU's to refuse", func(t *testing.T) {
-		d := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: brokenImage(t, bytes.Repeat([]byte("x"), 4096)), Cache: shortDir(t), bootLimit: 10 * time.Second}
+		d := &Driver{Binary: bin, Version: version, Accel: "tcg",
+			Image: brokenImage(t, bytes.Repeat([]byte("x"), 4096)), Cache: shortDir(t), bootLimit: 10 * time.Second}
 		var notes []string
 		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
 			t.Fatal(err)
 		}
-		if got := notes[len(notes)-1]; !strings.Contains(got, "QEMU for the template ended (exit status 1); its last words: ") {
+		if got := notes[len(notes)-1]; !strings.Contains(got,
+			"QEMU for the template ended (exit status 1); its last words: ") {
 			t.Errorf("note %q", got)
 		}
 	})
@@ -366,7 +385,8 @@ func TestSweepLeavesTemplatesThatAreBeingMade(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("too slow"))
 	defer cancel()
-	if _, err := lockFile(ctx, filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock")); err == nil || !strings.HasSuffix(err.Error(), "bbbbbbbbbbbbbbbb.lock: too slow") {
+	if _, err := lockFile(ctx, filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock")); err == nil ||
+		!strings.HasSuffix(err.Error(), "bbbbbbbbbbbbbbbb.lock: too slow") {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	unlock()
@@ -375,8 +395,8 @@ func TestSweepLeavesTemplatesThatAreBeingMade(t *testing.T) {
 	}
 }
 
-// The template is made by whoever is first, while the other waits. The emulator is a fake that fails, and counts: making one for real
-// takes seconds, and the lock does not know the difference.
+// The template is made by whoever is first, while the other waits. The emulator is a fake that
+// fails, and counts: making one for real takes seconds, and the lock does not know the difference.
 func TestTwoProcessesWaitForEachOther(t *testing.T) {
 	dir := shortDir(t)
 	log := filepath.Join(dir, "log")
@@ -388,7 +408,8 @@ func TestTwoProcessesWaitForEachOther(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			if out, err := exec.CommandContext(limited(t), self, "prepare", bin, dir, filepath.Join(dir, "cache")).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(limited(t), self, "prepare", bin, dir,
+				filepath.Join(dir, "cache")).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

@@ -20,7 +20,8 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes 4 s under TCG on an idle core.
+// bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
+// 4 s under TCG on an idle core.
 const bootLimit = 180 * time.Second
 
 // templateFormat is raised when templates made by an older rackless must not be used.
@@ -32,8 +33,9 @@ type template struct {
 	state []byte // what QEMU wrote as migration stream, less than 1 MB
 }
 
-// templateInfo is the manifest of a template. The sums of its files are known only to rackless, so a file that was cut short or written
-// to is noticed by size, time and, for the small state, content.
+// templateInfo is the manifest of a template. The sums of its files are known only to rackless, so
+// a file that was cut short or written to is noticed by size, time and, for the small state,
+// content.
 type templateInfo struct {
 	Key         string    `json:"key"`
 	Image       string    `json:"image"`
@@ -54,14 +56,16 @@ func (t *template) ramPath() string { return filepath.Join(t.dir, "ram") }
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s driver.Spec) string {
 	version := d.Version
-	m := machine{spec: driver.Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]driver.NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
+	m := machine{spec: driver.Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]driver.NIC, len(s.NICs))},
+		accel: d.Accel, ram: "ram"}
 	sum := sha256.Sum256([]byte(strings.Join(append(m.args(),
-		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(), fmt.Sprint(d.trustTSC())), "\x00")))
+		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(), fmt.Sprint(d.trustTSC())),
+		"\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// hostCPU returns what a template depends on of the host's CPU: under KVM the guest sees it, and under TCG, too, its TSC is the host's, whose frequency the
-// template's kernel has measured.
+// hostCPU returns what a template depends on of the host's CPU: under KVM the guest sees it, and
+// under TCG, too, its TSC is the host's, whose frequency the template's kernel has measured.
 func hostCPU() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -69,7 +73,8 @@ func hostCPU() string {
 	}
 	var keep []string
 	for line := range strings.Lines(string(b)) {
-		if k, _, _ := strings.Cut(line, "\t"); k == "model name" || k == "flags" || k == "microcode" || k == "stepping" {
+		if k, _, _ := strings.Cut(line, "\t"); k == "model name" || k == "flags" || k == "microcode" ||
+			k == "stepping" {
 			keep = append(keep, line)
 		}
 		if strings.TrimSpace(line) == "" {
@@ -79,8 +84,8 @@ func hostCPU() string {
 	return strings.Join(keep, "")
 }
 
-// Prepare opens the template for the shape of s, making it if the cache has none or a damaged one. Where none can be made, nodes are booted
-// instead and say why: that is not an error here.
+// Prepare opens the template for the shape of s, making it if the cache has none or a damaged one.
+// Where none can be made, nodes are booted instead and say why: that is not an error here.
 func (d *Driver) Prepare(ctx context.Context, s driver.Spec, progress func(string)) error {
 	key := d.templateKey(s)
 	d.mu.Lock()
@@ -177,7 +182,8 @@ func openTemplate(dir, key string) (*template, error) {
 // workPrefix begins the name of the directory in which a template is made; its key follows.
 const workPrefix = ".t"
 
-// sweep removes what processes that were killed have left of templates that they made. The lock of a template tells whether one is at work.
+// sweep removes what processes that were killed have left of templates that they made. The lock of
+// a template tells whether one is at work.
 func sweep(cache string) error {
 	left, err := os.ReadDir(cache)
 	if err != nil {
@@ -211,9 +217,11 @@ func blocks(fi os.FileInfo) int64 {
 	return 0
 }
 
-// makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir. With trustTSC its kernel does not doubt its TSC, and errClock
-// says that it should have. The caller holds the lock.
-func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec, trustTSC bool) (_ *template, err error) {
+// makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir.
+// With trustTSC its kernel does not doubt its TSC, and errClock says that it should have. The
+// caller holds the lock.
+func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec, trustTSC bool) (_ *template,
+	err error) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	if err := sweep(d.Cache); err != nil {
@@ -234,7 +242,8 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 		shape.NICs = append(shape.NICs, driver.NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
 	}
 	ram := filepath.Join(work, "ram")
-	c, err := d.start(machine{spec: shape, accel: d.Accel, image: d.Image, ram: ram, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}, nil, true)
+	c, err := d.start(machine{spec: shape, accel: d.Accel, image: d.Image, ram: ram, share: true, trustTSC: trustTSC,
+		moreArgs: d.moreArgs}, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -276,8 +285,10 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	}
 	sum := sha256.Sum256(state)
 	info := templateInfo{
-		Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs, MemoryBytes: s.Memory, NICs: len(s.NICs),
-		BootSeconds: boot.Seconds(), Made: time.Now().UTC(), RAMBlocks: blocks(fi), RAMModified: fi.ModTime().UnixNano(),
+		Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs, MemoryBytes: s.Memory,
+		NICs:        len(s.NICs),
+		BootSeconds: boot.Seconds(), Made: time.Now().UTC(), RAMBlocks: blocks(fi),
+		RAMModified: fi.ModTime().UnixNano(),
 		StateSHA256: hex.EncodeToString(sum[:]),
 	}
 	b, err := json.MarshalIndent(info, "", "  ")
@@ -304,9 +315,10 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	return &template{dir: dir, state: state}, nil
 }
 
-// settle waits until the guest has nothing left to do that every clone would otherwise have to do again: its agent answers, and the
-// programs that configure a node wait for their input. The connections to both stay until release: what a guest does when they close
-// (its agent then polls ten times a second) is not what clones should wake up in.
+// settle waits until the guest has nothing left to do that every clone would otherwise have to do
+// again: its agent answers, and the programs that configure a node wait for their input. The
+// connections to both stay until release: what a guest does when they close (its agent then polls
+// ten times a second) is not what clones should wake up in.
 func settle(ctx context.Context, dir string) (a *guest.Agent, release func(), err error) {
 	nc, err := net.Dial("unix", socketPath(dir, "setup"))
 	if err != nil {
@@ -338,7 +350,8 @@ func (d *Driver) save(ctx context.Context, qmp string) ([]byte, error) {
 	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
 		return nil, fmt.Errorf("this QEMU cannot leave shared memory out of a saved state: %w", err)
 	}
-	// The machine is not stopped first: migration stops it at its end and notes that it was running, so that clones run by themselves.
+	// The machine is not stopped first: migration stops it at its end and notes that it was
+	// running, so that clones run by themselves.
 	dir := filepath.Dir(qmp)
 	l, err := netListen(filepath.Join(dir, "state.sock"))
 	if err != nil {
@@ -354,7 +367,8 @@ func (d *Driver) save(ctx context.Context, qmp string) ([]byte, error) {
 		}
 		got <- <-readAll(conn)
 	}()
-	if err := q.Call(ctx, "migrate", map[string]any{"uri": "unix:" + filepath.Join(dir, "state.sock")}, nil); err != nil {
+	if err := q.Call(ctx, "migrate", map[string]any{"uri": "unix:" + filepath.Join(dir, "state.sock")},
+		nil); err != nil {
 		return nil, err
 	}
 	if err := awaitMigration(ctx, q); err != nil {

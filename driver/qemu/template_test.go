@@ -20,7 +20,8 @@ import (
 	"github.com/rackless/rackless/qapi"
 )
 
-// realImage returns the built-in image from the user's cache, where it is built if need be: nothing smaller has the agent.
+// realImage returns the built-in image from the user's cache, where it is built if need be: nothing
+// smaller has the agent.
 func realImage(t *testing.T) *guest.Image {
 	t.Helper()
 	cache := os.Getenv("RACKLESS_CACHE")
@@ -31,15 +32,17 @@ func realImage(t *testing.T) *guest.Image {
 		}
 		cache = filepath.Join(dir, "rackless")
 	}
-	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) { t.Log(s) }})
+	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
+		t.Log(s)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return img
 }
 
-// One template serves the whole test, since booting one takes seconds: two processes want it at once, nodes are cloned from it, and then
-// it is damaged in every way that can be noticed.
+// One template serves the whole test, since booting one takes seconds: two processes want it at
+// once, nodes are cloned from it, and then it is damaged in every way that can be noticed.
 func TestTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
@@ -64,7 +67,8 @@ func TestTemplate(t *testing.T) {
 	}
 	wg.Wait()
 	const boot = "boot the template (1 CPU, 256 MiB, tcg)\n"
-	if got := strings.Join(said, ""); strings.Count(got, boot) != 1 { // and more, where its clock has to be measured again
+	if got := strings.Join(said, ""); strings.Count(got, boot) != 1 {
+		// and more, where its clock has to be measured again
 		t.Fatalf("two processes said %q, want %q once", got, boot)
 	}
 
@@ -78,7 +82,9 @@ func TestTemplate(t *testing.T) {
 		t.Fatal("a QEMU of version 0")
 	}
 	key := d.templateKey(shape(""))
-	if err := d.Prepare(limited(t), shape(""), func(s string) { t.Errorf("a template that is there: %s", s) }); err != nil {
+	if err := d.Prepare(limited(t), shape(""), func(s string) {
+		t.Errorf("a template that is there: %s", s)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(cache, key)
@@ -111,8 +117,10 @@ func TestTemplate(t *testing.T) {
 			}
 			defer c.Close()
 			a := guest.NewAgent(c)
-			r, err := a.Run(limited(t), guest.Command{Argv: []string{"sh", "-c", "cat /tmp/mark; echo seen > /tmp/mark; cat /sys/class/net/eth0/mtu"}})
-			if err != nil || r.ExitCode != 0 || strings.TrimSpace(string(r.Stdout)) == "" || bytes.Contains(r.Stdout, []byte("seen")) {
+			r, err := a.Run(limited(t), guest.Command{Argv: []string{"sh", "-c",
+				"cat /tmp/mark; echo seen > /tmp/mark; cat /sys/class/net/eth0/mtu"}})
+			if err != nil || r.ExitCode != 0 || strings.TrimSpace(string(r.Stdout)) == "" ||
+				bytes.Contains(r.Stdout, []byte("seen")) {
 				t.Errorf("got %q %q, %v", r.Stdout, r.Stderr, err)
 			}
 			// The ACPI timer is so slow under TCG that perftest refuses to measure by it.
@@ -128,7 +136,8 @@ func TestTemplate(t *testing.T) {
 			t.Skip("the TSC of this machine is not steady")
 		}
 		// Linux, arch/x86/kernel/tsc.c: taken for the first measurement. The second is then too far from it.
-		bad := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: img, Cache: shortDir(t), moreArgs: " tsc_early_khz=544000"}
+		bad := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: img, Cache: shortDir(t),
+			moreArgs: " tsc_early_khz=544000"}
 		dir := filepath.Join(bad.Cache, "key")
 		if _, err := bad.makeTemplate(limited(t), dir, "key", shape(""), true); !errors.Is(err, errClock) {
 			t.Errorf("got %v, want %v", err, errClock)
@@ -154,7 +163,9 @@ func TestTemplate(t *testing.T) {
 		"manifest cut short":        {"template.json", cut, "template.json: unexpected end of JSON input"},
 		"manifest missing":          {"template.json", remove, "no such file or directory"},
 		"manifest of another machine": {"template.json", func(t *testing.T, path string) {
-			rewrite(t, path, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(key), []byte("0000000000000000")) })
+			rewrite(t, path, func(b []byte) []byte {
+				return bytes.ReplaceAll(b, []byte(key), []byte("0000000000000000"))
+			})
 		}, "state is not what was written"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +183,8 @@ func TestTemplate(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if out, err := exec.Command("cp", "--sparse=always", "--preserve=timestamps", kept, path).CombinedOutput(); err != nil {
+			if out, err := exec.Command("cp", "--sparse=always", "--preserve=timestamps", kept,
+				path).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			tt.damage(t, path)
@@ -249,7 +261,8 @@ func TestTemplate(t *testing.T) {
 		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
 			t.Fatal(err)
 		}
-		want := "the cached template is damaged (state is not what was written): making it again\n" + strings.TrimSpace(boot)
+		want := "the cached template is damaged (state is not what was written): making it again\n" +
+			strings.TrimSpace(boot)
 		if got := strings.Join(notes, "\n"); got != want {
 			t.Errorf("notes %q, want %q", got, want)
 		}

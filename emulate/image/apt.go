@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The system is installed from where this machine's apt gets its packages, and in the way that apt is configured to reach it.
+// The system is installed from where this machine's apt gets its packages, and in the way that apt
+// is configured to reach it.
 
 // keyring is what Debian's archives are signed with; the package debian-archive-keyring has it, on which apt depends.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -46,7 +47,8 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	if err != nil {
 		return inputs{}, err
 	}
-	dump, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`, "Acquire"}})
+	dump, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`,
+		"Acquire"}})
 	if err != nil {
 		return inputs{}, fmt.Errorf("read the configuration of apt: %w", err)
 	}
@@ -55,7 +57,8 @@ func currentInputs(ctx context.Context) (inputs, error) {
 		suites = append(suites, s.suite)
 	}
 	slices.Sort(suites)
-	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources, options: aptOptions(string(dump))}, nil
+	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources,
+		options: aptOptions(string(dump))}, nil
 }
 
 // codename reads Debian's code name from an os-release file; it is empty elsewhere.
@@ -76,11 +79,12 @@ func codename(osRelease string) string {
 	return name
 }
 
-// parseSources picks the suites of a release from lines of "URI codename component", in their order, each once. Other releases that apt
-// knows as well stay out: their packages do not fit.
+// parseSources picks the suites of a release from lines of "URI codename component", in their
+// order, each once. Other releases that apt knows as well stay out: their packages do not fit.
 func parseSources(targets, release string) ([]source, error) {
 	if release == "" {
-		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is another system: use Debian 12 or newer, in a virtual machine or a container")
+		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is " +
+			"another system: use Debian 12 or newer, in a virtual machine or a container")
 	}
 	var sources []source
 	main := false
@@ -101,18 +105,21 @@ func parseSources(targets, release string) ([]source, error) {
 		}
 	}
 	if !main {
-		return nil, fmt.Errorf("apt has no lists of Debian %s, component main: add it to apt's sources and run: apt-get update", release)
+		return nil, fmt.Errorf("apt has no lists of Debian %s, component main: add it to apt's sources and run: "+
+			"apt-get update", release)
 	}
 	return sources, nil
 }
 
-// aptOptions picks from apt's configuration what says how mirrors are reached and believed: proxies, time limits, the age of lists.
+// aptOptions picks from apt's configuration what says how mirrors are reached and believed:
+// proxies, time limits, the age of lists.
 func aptOptions(dump string) []string {
 	var options []string
 	for line := range strings.Lines(dump) {
 		line = strings.TrimSpace(line)
 		for _, prefix := range []string{
-			"Acquire::http::", "Acquire::https::", "Acquire::Retries ", "Acquire::Check-Valid-Until ", "Acquire::Check-Date ",
+			"Acquire::http::", "Acquire::https::", "Acquire::Retries ", "Acquire::Check-Valid-Until ",
+			"Acquire::Check-Date ",
 			"Acquire::ForceIPv4 ", "Acquire::ForceIPv6 ",
 		} {
 			if strings.HasPrefix(line, prefix) {
@@ -123,7 +130,8 @@ func aptOptions(dump string) []string {
 	return options
 }
 
-// preferences are those of apt that take the backported packages of a recipe from their suite. They are empty where it has none.
+// preferences are those of apt that take the backported packages of a recipe from their suite. They
+// are empty where it has none.
 func preferences(r Recipe) string {
 	suite, ok := r.backports()
 	if !ok {

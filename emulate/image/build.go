@@ -20,7 +20,8 @@ import (
 	"github.com/rackless/rackless/internal/imagecache"
 )
 
-// tools are the programs that building takes, with their Debian packages. Those that work on the disk are the image's own.
+// tools are the programs that building takes, with their Debian packages. Those that work on the
+// disk are the image's own.
 var tools = []struct{ program, debian string }{
 	{"mmdebstrap", "mmdebstrap"}, {"qemu-img", "qemu-utils"}, {"qemu-system-x86_64", "qemu-system-x86"},
 }
@@ -39,13 +40,15 @@ func checkTools() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the image of emulated hosts cannot be built here: packages are missing; run: apt-get install --no-install-recommends %s",
+		return fmt.Errorf("the image of emulated hosts cannot be built here: packages are missing; run: apt-get "+
+			"install --no-install-recommends %s",
 			strings.Join(missing, " "))
 	}
 	return nil
 }
 
-// build makes the image in a directory beside its place and moves it there when it is whole. The caller holds the entry's lock.
+// build makes the image in a directory beside its place and moves it there when it is whole. The
+// caller holds the entry's lock.
 func build(ctx context.Context, o Options, in inputs) (*Image, error) {
 	if err := checkTools(); err != nil {
 		return nil, err
@@ -63,12 +66,14 @@ func build(ctx context.Context, o Options, in inputs) (*Image, error) {
 	}
 	defer os.RemoveAll(work)
 
-	o.progress("install Debian %s for emulated hosts (%d packages and what they need)", in.recipe.Release, len(in.recipe.Packages))
+	o.progress("install Debian %s for emulated hosts (%d packages and what they need)", in.recipe.Release,
+		len(in.recipe.Packages))
 	if err := install(ctx, work, in); err != nil {
 		return nil, fmt.Errorf("install Debian %s for emulated hosts: %w", in.recipe.Release, err)
 	}
 	o.progress("boot it once, for grub-install and update-grub")
-	img := &Image{Name: hostName, Key: in.recipe.Key(), Disk: diskName, Recipe: in.recipe, Built: time.Now().UTC().Truncate(time.Second)}
+	img := &Image{Name: hostName, Key: in.recipe.Key(), Disk: diskName, Recipe: in.recipe,
+		Built: time.Now().UTC().Truncate(time.Second)}
 	if err := seal(ctx, work, img); err != nil {
 		return nil, fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
 	}
@@ -77,9 +82,11 @@ func build(ctx context.Context, o Options, in inputs) (*Image, error) {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return nil, err
 	}
-	// zstd unpacks fast enough for a boot not to feel it, and the sum of a file a third as large is checked at every start.
+	// zstd unpacks fast enough for a boot not to feel it, and the sum of a file a third as large is
+	// checked at every start.
 	_, err = run(ctx, command{name: "qemu-img", args: []string{
-		"convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName), filepath.Join(out, diskName),
+		"convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
+		filepath.Join(out, diskName),
 	}})
 	if err != nil {
 		return nil, err
@@ -97,7 +104,8 @@ func install(ctx context.Context, work string, in inputs) error {
 	if err := writeTar(&tarball, files); err != nil {
 		return err
 	}
-	for name, b := range map[string][]byte{"files.tar": tarball.Bytes(), "preferences": []byte(preferences(in.recipe))} {
+	for name, b := range map[string][]byte{"files.tar": tarball.Bytes(),
+		"preferences": []byte(preferences(in.recipe))} {
 		if err := os.WriteFile(filepath.Join(work, name), b, 0o644); err != nil {
 			return err
 		}
@@ -110,37 +118,44 @@ func install(ctx context.Context, work string, in inputs) error {
 	mode, root := "unshare", os.Getuid() == 0
 	if root {
 		mode = "root"
-		env = append(env, "TMPDIR="+work) // gone with the rest if this is killed; without root, other users must get at it
+		// gone with the rest if this is killed; without root, other users must get at it
+		env = append(env, "TMPDIR="+work)
 	}
-	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode), dir: work, stdin: sources.String(), env: env, ownMounts: root})
+	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode), dir: work, stdin: sources.String(),
+		env: env, ownMounts: root})
 	if root && errors.Is(err, syscall.EPERM) {
-		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user", err)
+		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user",
+			err)
 	}
 	return err
 }
 
-// installArgs returns the arguments of mmdebstrap, to be run in the work directory. The hooks copy by its own commands, which work across
-// the name space's users, and by names that hold nothing for a shell to see.
+// installArgs returns the arguments of mmdebstrap, to be run in the work directory. The hooks copy
+// by its own commands, which work across the name space's users, and by names that hold nothing for
+// a shell to see.
 func installArgs(in inputs, mode string) []string {
 	args := []string{
 		"--mode=" + mode, "--variant=minbase", "--format=null", "--include=" + strings.Join(in.recipe.Packages, ","),
 		"--skip=cleanup", // of a root directory that is thrown away: what is cleaned must be so before the disk is made
 		`--aptopt=APT::Install-Recommends "false";`, `--aptopt=Acquire::Languages "none";`,
-		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
+		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=path-exclude=/usr/share/doc/*",
 	}
 	for _, o := range in.options {
 		args = append(args, "--aptopt="+o)
 	}
 	download := func(name string) string { return "--customize-hook=download /mnt/out/" + name + " " + name }
 	return append(args,
-		`--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`, "--setup-hook=upload preferences /etc/apt/preferences.d/rackless",
+		`--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`,
+		"--setup-hook=upload preferences /etc/apt/preferences.d/rackless",
 		"--customize-hook=tar-in files.tar /", `--customize-hook=chroot "$1" /mnt/customize.sh`,
 		download(diskName), download("vmlinuz"), download("initrd"),
 		"", "/dev/null", "-",
 	)
 }
 
-// writeTar writes a tree as an archive owned by root, with the directory "files" as its root. The same tree gives the same bytes.
+// writeTar writes a tree as an archive owned by root, with the directory "files" as its root. The
+// same tree gives the same bytes.
 func writeTar(w io.Writer, tree fs.FS) error {
 	tw := tar.NewWriter(w)
 	err := fs.WalkDir(tree, "files", func(name string, d fs.DirEntry, err error) error {
@@ -159,7 +174,8 @@ func writeTar(w io.Writer, tree fs.FS) error {
 		if bytes.HasPrefix(b, []byte("#!")) { // embed keeps no modes
 			mode = 0o755
 		}
-		err = tw.WriteHeader(&tar.Header{Name: rel, Mode: mode, Size: int64(len(b)), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)})
+		err = tw.WriteHeader(&tar.Header{Name: rel, Mode: mode, Size: int64(len(b)), Typeflag: tar.TypeReg,
+			Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)})
 		if err == nil {
 			_, err = tw.Write(b)
 		}

@@ -36,7 +36,8 @@ type Options struct {
 	Cache    string            // directory of the images; made if need be
 	Progress func(step string) // told what is being done; nil is allowed
 
-	build func(context.Context, Options, inputs) (*Image, error) // nil means build; tests put something faster in its place
+	// nil means build; tests put something faster in its place
+	build func(context.Context, Options, inputs) (*Image, error)
 }
 
 func (o Options) progress(format string, args ...any) {
@@ -88,7 +89,8 @@ func Ensure(ctx context.Context, o Options) (*Image, error) {
 	}
 	img, err = builder(ctx, o, in)
 	if imagecache.IsNoSpace(err) {
-		err = fmt.Errorf("build the image of emulated hosts in %s: %w; free about 4 GB there, or set RACKLESS_CACHE to a directory with more space",
+		err = fmt.Errorf("build the image of emulated hosts in %s: %w; free about 4 GB there, or set RACKLESS_CACHE "+
+			"to a directory with more space",
 			o.Cache, err)
 	}
 	return img, err
@@ -113,8 +115,9 @@ func (i *Image) read(ctx context.Context, e imagecache.Entry) error {
 	})
 }
 
-// List returns the images of hosts in the cache that are whole, by key. damaged holds the keys of those that are not; one whose manifest
-// cannot be read any more may be of any kind, and guest.List has it.
+// List returns the images of hosts in the cache that are whole, by key. damaged holds the keys of
+// those that are not; one whose manifest cannot be read any more may be of any kind, and guest.List
+// has it.
 func List(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
 	keys, err := imagecache.Keys(cache)
 	if err != nil {

@@ -33,7 +33,8 @@ func fakeBuild(n *int) func(context.Context, Options, inputs) (*Image, error) {
 		*n++
 		e := imagecache.At(o.Cache, in.recipe.Key())
 		img := &Image{Name: hostName, Key: in.recipe.Key(), Disk: diskName, Recipe: in.recipe}
-		err := errors.Join(os.Mkdir(e.WorkDir(), 0o700), os.WriteFile(filepath.Join(e.WorkDir(), diskName), []byte("disk"), 0o644),
+		err := errors.Join(os.Mkdir(e.WorkDir(), 0o700), os.WriteFile(filepath.Join(e.WorkDir(), diskName),
+			[]byte("disk"), 0o644),
 			e.Commit(ctx, e.WorkDir(), img, img.Disk))
 		img.Dir = e.Dir()
 		return img, err
@@ -62,7 +63,8 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 	if _, err := Ensure(t.Context(), o); err != nil || n != 2 {
 		t.Errorf("after damage: %v, %d builds, want 2", err, n)
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "is damaged (damaged: disk.qcow2 is not what was built): building it again") {
+	if len(notes) != 1 || !strings.Contains(notes[0],
+		"is damaged (damaged: disk.qcow2 is not what was built): building it again") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -75,9 +77,11 @@ func TestImagesOfHostsAndOfNodesShareACache(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := imagecache.At(cache, "0123456789abcdef")
-	err = errors.Join(os.Mkdir(node.WorkDir(), 0o700), os.WriteFile(filepath.Join(node.WorkDir(), "vmlinux"), nil, 0o644))
+	err = errors.Join(os.Mkdir(node.WorkDir(), 0o700), os.WriteFile(filepath.Join(node.WorkDir(), "vmlinux"), nil,
+		0o644))
 	if err := errors.Join(err, node.Commit(t.Context(), node.WorkDir(),
-		guest.Image{Name: "builtin", Key: "0123456789abcdef", Kernel: "vmlinux", Initramfs: "vmlinux"}, "vmlinux")); err != nil {
+		guest.Image{Name: "builtin", Key: "0123456789abcdef", Kernel: "vmlinux", Initramfs: "vmlinux"},
+		"vmlinux")); err != nil {
 		t.Fatal(err)
 	}
 	hosts, damaged, err := List(t.Context(), cache)
@@ -91,7 +95,8 @@ func TestImagesOfHostsAndOfNodesShareACache(t *testing.T) {
 	if err := os.Truncate(img.DiskPath(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if hosts, damaged, err := List(t.Context(), cache); err != nil || len(hosts) != 0 || !cmp.Equal(damaged, []string{img.Key}) {
+	if hosts, damaged, err := List(t.Context(), cache); err != nil || len(hosts) != 0 ||
+		!cmp.Equal(damaged, []string{img.Key}) {
 		t.Errorf("cut short: %v, damaged %v, %v", hosts, damaged, err)
 	}
 	if _, damaged, err := guest.List(t.Context(), cache); err != nil || len(damaged) != 0 {
@@ -112,7 +117,8 @@ func TestErrorsOfBuildingSayWhatToDo(t *testing.T) {
 		return nil, errors.New("mmdebstrap: E: write: No space left on device")
 	}
 	if _, err := Ensure(t.Context(), Options{Cache: cache, build: full}); err == nil ||
-		!strings.HasSuffix(err.Error(), "; free about 4 GB there, or set RACKLESS_CACHE to a directory with more space") {
+		!strings.HasSuffix(err.Error(), "; free about 4 GB there, or set RACKLESS_CACHE to a directory with "+
+			"more space") {
 		t.Errorf("a full disk: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(cache, "file"), nil, 0o644); err != nil {
@@ -127,14 +133,17 @@ func TestErrorsOfBuildingSayWhatToDo(t *testing.T) {
 func TestMissingToolsAreNamedWithTheirPackages(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := checkTools()
-	if err == nil || !strings.Contains(err.Error(), "run: apt-get install --no-install-recommends mmdebstrap qemu-utils qemu-system-x86") {
+	if err == nil || !strings.Contains(err.Error(),
+		"run: apt-get install --no-install-recommends mmdebstrap qemu-utils qemu-system-x86") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestCommandsThatFail(t *testing.T) {
-	_, err := run(t.Context(), command{name: "sh", args: []string{"-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i >&2; done; exit 3"}})
-	if err == nil || err.Error() != "sh: exit status 3: line 2; line 3; line 4; line 5; line 6; line 7; line 8; line 9" {
+	_, err := run(t.Context(), command{name: "sh",
+		args: []string{"-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i >&2; done; exit 3"}})
+	if err == nil || err.Error() != "sh: exit status 3: line 2; line 3; line 4; line 5; line 6; line 7; line "+
+		"8; line 9" {
 		t.Errorf("got %v", err)
 	}
 	if _, err := run(t.Context(), command{name: "false"}); err == nil || err.Error() != "false: exit status 1" {
@@ -142,10 +151,12 @@ func TestCommandsThatFail(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("interrupted"))
-	if _, err := run(ctx, command{name: "sh", args: []string{"-c", "exit 3"}}); err == nil || err.Error() != "interrupted" {
+	if _, err := run(ctx, command{name: "sh", args: []string{"-c", "exit 3"}}); err == nil ||
+		err.Error() != "interrupted" {
 		t.Errorf("interrupted: got %v", err)
 	}
-	out, err := run(t.Context(), command{name: "sh", args: []string{"-c", `read x; pwd; echo "$x$Y"`}, dir: "/", stdin: "in\n", env: []string{"Y=y"}})
+	out, err := run(t.Context(), command{name: "sh", args: []string{"-c", `read x; pwd; echo "$x$Y"`}, dir: "/",
+		stdin: "in\n", env: []string{"Y=y"}})
 	if err != nil || string(out) != "/\niny\n" {
 		t.Errorf("got %q, %v", out, err)
 	}
@@ -165,8 +176,8 @@ func reboot(ctx context.Context, m *machine) error {
 		return err
 	}
 	for {
-		// The agent of the old boot may answer, or end between two questions, and what is sent while the machine resets is lost: then it
-		// is asked again.
+		// The agent of the old boot may answer, or end between two questions, and what is sent
+		// while the machine resets is lost: then it is asked again.
 		once, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := m.connect(once)
 		cancel()
@@ -181,7 +192,8 @@ func reboot(ctx context.Context, m *machine) error {
 	}
 }
 
-// TestHost builds the image, if the cache has none, and goes through what hosts are for: boot by GRUB, changed kernel arguments, reboot.
+// TestHost builds the image, if the cache has none, and goes through what hosts are for: boot by
+// GRUB, changed kernel arguments, reboot.
 func TestHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an image and boots it: minutes")
@@ -243,17 +255,28 @@ func TestHost(t *testing.T) {
 			{"the kernel is the one in the manifest", "uname --kernel-release", img.KernelVer},
 			{"systemd runs it", "cat /proc/1/comm", "systemd"},
 			{"cgroups are version 2", "stat --file-system --format %T /sys/fs/cgroup", "cgroup2fs"},
-			{"the root file system is the partition, writable", "findmnt --noheadings --raw --output SOURCE,FSTYPE,LABEL /; touch /root/x", "/dev/vda1 ext4 rackless-root"},
+			{"the root file system is the partition, writable",
+				"findmnt --noheadings --raw --output SOURCE,FSTYPE,LABEL /; touch /root/x",
+				"/dev/vda1 ext4 rackless-root"},
 			{"GRUB started it", "cut -d - -f 1 /proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz"},
 			{"GRUB has an entry to repair things", "grep -c 'menuentry .*(recovery mode)' /boot/grub/grub.cfg", "1"},
-			{"both consoles have a shell of root's", "ps -C bash -o user=,tty=,args= | tr -s ' ' | sort", "root hvc0 /bin/bash --login\nroot ttyS0 /bin/bash --login"},
-			{"the second disk comes when it is asked for", "findmnt --noheadings --output FSTYPE /opt/rackless; rackless; findmnt --noheadings --raw --types ext4 --output OPTIONS /opt/rackless | cut -d , -f 1",
+			{"both consoles have a shell of root's", "ps -C bash -o user=,tty=,args= | tr -s ' ' | sort",
+				"root hvc0 /bin/bash --login\nroot ttyS0 /bin/bash --login"},
+			{"the second disk comes when it is asked for",
+				"findmnt --noheadings --output FSTYPE /opt/rackless; rackless; findmnt --noheadings --raw --types " +
+					"ext4 --output OPTIONS /opt/rackless | cut -d , -f 1",
 				"autofs\n/opt/rackless/cache\nro"},
-			{"the modules are there", "modprobe --all --dry-run vfio-pci igb rdma_rxe 9p 9pnet_virtio && echo ok", "ok"},
-			{"libvirt knows what QEMU can do since the image was built", "grep -l '<emulator>/usr/bin/qemu-system-x86_64' /var/cache/libvirt/qemu/capabilities/*.xml | wc --lines", "1"},
+			{"the modules are there", "modprobe --all --dry-run vfio-pci igb rdma_rxe 9p 9pnet_virtio && echo ok",
+				"ok"},
+			{"libvirt knows what QEMU can do since the image was built",
+				"grep -l '<emulator>/usr/bin/qemu-system-x86_64' /var/cache/libvirt/qemu/capabilities/*.xml | " +
+					"wc --lines", "1"},
 			{"libvirtd answers", "virsh --quiet --connect qemu:///system uri", "qemu:///system"},
-			{"nothing of how it was built is left", "ls -d /etc/apt/apt.conf.d/*mmdebstrap* /etc/dpkg/dpkg.cfg.d/*mmdebstrap* /etc/apt/sources.list /mnt/* 2>/dev/null; true", ""},
-			{"a user's arguments go into grub.cfg", `echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX rackless.test=1 hugepages=16"' >/etc/default/grub.d/x.cfg && update-grub 2>/dev/null && grep -c rackless.test=1 /boot/grub/grub.cfg`, "3"},
+			{"nothing of how it was built is left",
+				"ls -d /etc/apt/apt.conf.d/*mmdebstrap* /etc/dpkg/dpkg.cfg.d/*mmdebstrap* /etc/apt/sources.list " +
+					"/mnt/* 2>/dev/null; true", ""},
+			{"a user's arguments go into grub.cfg",
+				`echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX rackless.test=1 hugepages=16"' >/etc/default/grub.d/x.cfg && update-grub 2>/dev/null && grep -c rackless.test=1 /boot/grub/grub.cfg`, "3"},
 		} {
 			if got := sh(is.script); got != is.want {
 				t.Errorf("%s: %s: got %q, want %q", is.name, is.script, got, is.want)
@@ -263,8 +286,11 @@ func TestHost(t *testing.T) {
 			return err
 		}
 		for _, is := range []struct{ name, script, want string }{
-			{"the arguments are beside those there were", "grep -o 'console=ttyS0,115200\\|rackless.test=1\\|root=UUID' /proc/cmdline", "root=UUID\nconsole=ttyS0,115200\nrackless.test=1"},
-			{"huge pages are on both nodes", "cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages", "8\n8"},
+			{"the arguments are beside those there were",
+				"grep -o 'console=ttyS0,115200\\|rackless.test=1\\|root=UUID' /proc/cmdline",
+				"root=UUID\nconsole=ttyS0,115200\nrackless.test=1"},
+			{"huge pages are on both nodes",
+				"cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages", "8\n8"},
 			{"files are where they were", "ls /root/x", "/root/x"},
 		} {
 			if got := sh(is.script); got != is.want {
@@ -278,7 +304,8 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// testCache is the directory of the images of this machine's user, as rackless itself has it: an image takes minutes to build.
+// testCache is the directory of the images of this machine's user, as rackless itself has it: an
+// image takes minutes to build.
 func testCache(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("RACKLESS_CACHE"); dir != "" {

@@ -10,22 +10,24 @@ import (
 	"slices"
 )
 
-// A Recipe is everything that decides what an image holds, but for the versions of the packages: those are what the mirrors offer on the
-// day. Two equal recipes name the same image.
+// A Recipe is everything that decides what an image holds, but for the versions of the packages:
+// those are what the mirrors offer on the day. Two equal recipes name the same image.
 type Recipe struct {
-	Format   int      `json:"format"`   // raised when the builder itself changes what it makes from the same recipe
-	Release  string   `json:"release"`  // Debian's code name: "bookworm"
-	Suites   []string `json:"suites"`   // that packages come from: "bookworm", "bookworm-security", ...
-	Packages []string `json:"packages"` // Debian packages, installed with what they depend on and without what they recommend
-	// Backported are source packages that come from the suite of backports, where Suites has it: Debian 12's own QEMU is older than
-	// the one that rackless runs on.
+	Format  int      `json:"format"`  // raised when the builder itself changes what it makes from the same recipe
+	Release string   `json:"release"` // Debian's code name: "bookworm"
+	Suites  []string `json:"suites"`  // that packages come from: "bookworm", "bookworm-security", ...
+	// Debian packages, installed with what they depend on and without what they recommend
+	Packages []string `json:"packages"`
+	// Backported are source packages that come from the suite of backports, where Suites has it:
+	// Debian 12's own QEMU is older than the one that rackless runs on.
 	Backported []string `json:"backported"`
 	DiskMiB    int      `json:"disk_mib"` // size of the disk; what is not used takes no room
 
 	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless itself adds (files)
 }
 
-// files are what rackless adds to the system, laid out as in its root; those in files/mnt make the disk and are not on it.
+// files are what rackless adds to the system, laid out as in its root; those in files/mnt make the
+// disk and are not on it.
 //
 //go:embed all:files
 var files embed.FS
@@ -37,9 +39,12 @@ func hostRecipe(release string, suites []string) Recipe {
 		Release: release,
 		Suites:  suites,
 		Packages: []string{
-			"dbus", "e2fsprogs", "ethtool", "fdisk", "grub-pc", "ibverbs-utils", "initramfs-tools", "iproute2", "iputils-ping", "irqbalance",
-			"kmod", "less", "libvirt-clients", "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-daemon-system", "linux-image-amd64",
-			"lz4", "netbase", "numactl", "ovmf", "pciutils", "perftest", "procps", "psmisc", "qemu-guest-agent", "qemu-system-x86",
+			"dbus", "e2fsprogs", "ethtool", "fdisk", "grub-pc", "ibverbs-utils", "initramfs-tools", "iproute2",
+			"iputils-ping", "irqbalance",
+			"kmod", "less", "libvirt-clients", "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-daemon-system",
+			"linux-image-amd64",
+			"lz4", "netbase", "numactl", "ovmf", "pciutils", "perftest", "procps", "psmisc", "qemu-guest-agent",
+			"qemu-system-x86",
 			"qemu-utils", "rdma-core", "stress-ng", "systemd-sysv", "udev", "util-linux", "vim-tiny",
 		},
 		Backported: []string{"qemu", "seabios"},

@@ -23,14 +23,16 @@ func TestRecipeKey(t *testing.T) {
 		t.Errorf("keys %s and %s of the same recipe", key, again)
 	}
 	for name, change := range map[string]func(*Recipe){
-		"format":                     func(r *Recipe) { r.Format++ },
-		"release":                    func(r *Recipe) { r.Release = "trixie" },
-		"suites":                     func(r *Recipe) { r.Suites = r.Suites[:1] },
-		"packages":                   func(r *Recipe) { r.Packages = r.Packages[1:] },
-		"packages of the backports":  func(r *Recipe) { r.Backported = nil },
-		"size of the disk":           func(r *Recipe) { r.DiskMiB++ },
-		"our own files":              func(r *Recipe) { r.FilesDigest = "00" },
-		"a package moved to another": func(r *Recipe) { r.Packages, r.Backported = r.Packages[1:], append(r.Backported, r.Packages[0]) },
+		"format":                    func(r *Recipe) { r.Format++ },
+		"release":                   func(r *Recipe) { r.Release = "trixie" },
+		"suites":                    func(r *Recipe) { r.Suites = r.Suites[:1] },
+		"packages":                  func(r *Recipe) { r.Packages = r.Packages[1:] },
+		"packages of the backports": func(r *Recipe) { r.Backported = nil },
+		"size of the disk":          func(r *Recipe) { r.DiskMiB++ },
+		"our own files":             func(r *Recipe) { r.FilesDigest = "00" },
+		"a package moved to another": func(r *Recipe) {
+			r.Packages, r.Backported = r.Packages[1:], append(r.Backported, r.Packages[0])
+		},
 	} {
 		r := bookworm()
 		change(&r)
@@ -61,7 +63,8 @@ func TestPackagesAreSorted(t *testing.T) {
 	}
 }
 
-// What apt-get indextargets printed on Debian 12 with backports, other vendors and other releases configured; mirrors' names changed.
+// What apt-get indextargets printed on Debian 12 with backports, other vendors and other releases
+// configured; mirrors' names changed.
 const targets = `http://mirror.example/debian/ bookworm main
 http://mirror.example/debian/ bookworm contrib
 http://mirror.example/debian/ bookworm main
@@ -84,8 +87,10 @@ func TestSourcesAreThoseOfTheRelease(t *testing.T) {
 	}
 	signed := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
 	want := []string{
-		signed + "http://mirror.example/debian/ bookworm main\n", signed + "http://mirror.example/debian/ bookworm-updates main\n",
-		signed + "http://mirror.example/debian-security/ bookworm-security main\n", signed + "http://mirror.example/debian/ bookworm-backports main\n",
+		signed + "http://mirror.example/debian/ bookworm main\n",
+		signed + "http://mirror.example/debian/ bookworm-updates main\n",
+		signed + "http://mirror.example/debian-security/ bookworm-security main\n",
+		signed + "http://mirror.example/debian/ bookworm-backports main\n",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error(diff)
@@ -95,8 +100,10 @@ func TestSourcesAreThoseOfTheRelease(t *testing.T) {
 func TestSourcesThatCannotServe(t *testing.T) {
 	for _, tt := range []struct{ name, targets, release, want string }{
 		{"another system", targets, "", "use Debian 12 or newer, in a virtual machine or a container"},
-		{"apt without lists", "", "bookworm", "apt has no lists of Debian bookworm, component main: add it to apt's sources and run: apt-get update"},
-		{"updates without their release", "http://m/ bookworm-updates main\n", "bookworm", "apt has no lists of Debian bookworm"},
+		{"apt without lists", "", "bookworm", "apt has no lists of Debian bookworm, component main: add it to apt's " +
+			"sources and run: apt-get update"},
+		{"updates without their release", "http://m/ bookworm-updates main\n", "bookworm",
+			"apt has no lists of Debian bookworm"},
 	} {
 		if got, err := parseSources(tt.targets, tt.release); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, %v, want an error with %q", tt.name, got, err, tt.want)
@@ -150,13 +157,16 @@ func TestPreferencesTakeQEMUFromBackportsWhereThereAreAny(t *testing.T) {
 func TestInstallArgs(t *testing.T) {
 	r := Recipe{Packages: []string{"udev", "kmod"}}
 	args := installArgs(inputs{recipe: r, options: []string{`Acquire::http::Proxy "http://p/";`}}, "unshare")
-	for _, want := range []string{"--mode=unshare", "--include=udev,kmod", `--aptopt=Acquire::http::Proxy "http://p/";`} {
+	for _, want := range []string{"--mode=unshare", "--include=udev,kmod",
+		`--aptopt=Acquire::http::Proxy "http://p/";`} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %q", want, args)
 		}
 	}
-	files, disk := slices.Index(args, "--customize-hook=tar-in files.tar /"), slices.Index(args, `--customize-hook=chroot "$1" /mnt/customize.sh`)
-	if out := slices.Index(args, "--customize-hook=download /mnt/out/disk.qcow2 disk.qcow2"); files < 0 || disk < files || out < disk {
+	files, disk := slices.Index(args, "--customize-hook=tar-in files.tar /"),
+		slices.Index(args, `--customize-hook=chroot "$1" /mnt/customize.sh`)
+	if out := slices.Index(args, "--customize-hook=download /mnt/out/disk.qcow2 disk.qcow2"); files < 0 ||
+		disk < files || out < disk {
 		t.Errorf("the order of the hooks is %d, %d, %d in %q", files, disk, out, args)
 	}
 }
@@ -184,7 +194,8 @@ func TestOwnFilesAreRootsAndScriptsCanRun(t *testing.T) {
 		modes[h.Name] = h.Mode
 	}
 	for name, want := range map[string]int64{
-		"mnt/customize.sh": 0o755, "etc/initramfs-tools/hooks/zz-rackless": 0o755, "etc/default/grub": 0o644, "etc/fstab": 0o644,
+		"mnt/customize.sh": 0o755, "etc/initramfs-tools/hooks/zz-rackless": 0o755, "etc/default/grub": 0o644,
+		"etc/fstab": 0o644,
 	} {
 		if got, ok := modes[name]; !ok || got != want {
 			t.Errorf("%s: mode %o, %v, want %o", name, got, ok, want)
@@ -193,7 +204,8 @@ func TestOwnFilesAreRootsAndScriptsCanRun(t *testing.T) {
 }
 
 func TestBootArgs(t *testing.T) {
-	fromDisk, direct := strings.Join(boot{disk: "/a,b/disk"}.args("/d"), " "), strings.Join(boot{disk: "/a,b/disk", direct: "/w"}.args("/d"), " ")
+	fromDisk, direct := strings.Join(boot{disk: "/a,b/disk"}.args("/d"), " "),
+		strings.Join(boot{disk: "/a,b/disk", direct: "/w"}.args("/d"), " ")
 	if !strings.Contains(fromDisk, "file.filename=/a,,b/disk,") {
 		t.Errorf("a comma in a path ends it: %s", fromDisk)
 	}

@@ -19,8 +19,9 @@ type command struct {
 	dir   string // to run in; empty means this process's
 	stdin string
 	env   []string // beside this process's
-	// ownMounts gives the program a mount namespace of its own, which takes root: what it mounts goes when it ends, however it does, and
-	// nothing that removes files can come to what is mounted.
+	// ownMounts gives the program a mount namespace of its own, which takes root: what it mounts
+	// goes when it ends, however it does, and nothing that removes files can come to what is
+	// mounted.
 	ownMounts bool
 }
 

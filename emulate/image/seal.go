@@ -22,18 +22,21 @@ const sealLimit = 20 * time.Minute
 
 // A boot says what a machine starts from.
 type boot struct {
-	disk   string   // of this package, or an overlay of one; it is written to
-	direct string   // directory with a kernel and an initial file system to start instead of what the disk says; may be empty
+	disk string // of this package, or an overlay of one; it is written to
+	// directory with a kernel and an initial file system to start instead of what the disk says;
+	// may be empty
+	direct string
 	more   []string // arguments of QEMU
 }
 
-// args returns QEMU's arguments, without KVM, which here would save less time than finding out whether it works costs. The agent's socket is
-// the open file 3.
+// args returns QEMU's arguments, without KVM, which here would save less time than finding out
+// whether it works costs. The agent's socket is the open file 3.
 func (b boot) args(dir string) []string {
 	args := []string{
 		"-name", "rackless-image", "-machine", "q35", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
 		"-nodefaults", "-no-user-config", "-display", "none",
-		"-blockdev", fmt.Sprintf("driver=qcow2,node-name=root,file.driver=file,file.filename=%s,discard=unmap,file.discard=unmap,cache.no-flush=on", comma(b.disk)),
+		"-blockdev", fmt.Sprintf(
+			"driver=qcow2,node-name=root,file.driver=file,file.filename=%s,discard=unmap,file.discard=unmap,cache.no-flush=on", comma(b.disk)),
 		"-device", "virtio-blk-pci,drive=root,bus=pcie.0",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=ga,server=on,wait=off,fd=3",
 		"-device", "virtserialport,chardev=ga,name=org.qemu.guest_agent.0",
@@ -81,7 +84,8 @@ func (b boot) run(ctx context.Context, f func(context.Context, *machine) error) 
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
 	socket := filepath.Join(dir, "ga.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"}) // before QEMU runs: nobody polls for the file
+	// before QEMU runs: nobody polls for the file
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return err
 	}
@@ -111,8 +115,10 @@ func (b boot) run(ctx context.Context, f func(context.Context, *machine) error) 
 		kill(nil)
 		<-gone
 		if err != nil {
-			console, _ := os.ReadFile(filepath.Join(dir, "console.log")) // what it says is worth more than why it cannot be read
-			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err, lastLines(stderr.String(), 3), lastLines(string(console), 8))
+			// what it says is worth more than why it cannot be read
+			console, _ := os.ReadFile(filepath.Join(dir, "console.log"))
+			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err, lastLines(stderr.String(), 3),
+				lastLines(string(console), 8))
 		}
 	}()
 	if err := m.connect(ctx); err != nil {
@@ -129,7 +135,8 @@ func (m *machine) output(ctx context.Context, argv ...string) (string, error) {
 		return "", fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
 	if r.ExitCode != 0 {
-		return "", fmt.Errorf("%s: exit status %d: %s", strings.Join(argv, " "), r.ExitCode, lastLines(string(r.Stdout)+"\n"+string(r.Stderr), 5))
+		return "", fmt.Errorf("%s: exit status %d: %s", strings.Join(argv, " "), r.ExitCode,
+			lastLines(string(r.Stdout)+"\n"+string(r.Stderr), 5))
 	}
 	return string(r.Stdout), nil
 }
@@ -160,27 +167,28 @@ func (m *machine) powerOff(ctx context.Context) error {
 func seal(ctx context.Context, work string, img *Image) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
 	defer cancel()
-	return boot{disk: filepath.Join(work, diskName), direct: work}.run(ctx, func(ctx context.Context, m *machine) error {
-		for _, argv := range [][]string{
-			{"grub-install", "/dev/vda"},
-			{"update-grub"},
-			// libvirtd asks QEMU what it can do, which takes it longest of all; what it learns, it keeps.
-			{"virsh", "--quiet", "--connect", "qemu:///system", "capabilities"},
-			{"fstrim", "/"},
-		} {
-			if _, err := m.output(ctx, argv...); err != nil {
+	return boot{disk: filepath.Join(work, diskName), direct: work}.run(ctx,
+		func(ctx context.Context, m *machine) error {
+			for _, argv := range [][]string{
+				{"grub-install", "/dev/vda"},
+				{"update-grub"},
+				// libvirtd asks QEMU what it can do, which takes it longest of all; what it learns, it keeps.
+				{"virsh", "--quiet", "--connect", "qemu:///system", "capabilities"},
+				{"fstrim", "/"},
+			} {
+				if _, err := m.output(ctx, argv...); err != nil {
+					return err
+				}
+			}
+			kernel, err := m.output(ctx, "uname", "--kernel-release")
+			if err != nil {
 				return err
 			}
-		}
-		kernel, err := m.output(ctx, "uname", "--kernel-release")
-		if err != nil {
-			return err
-		}
-		packages, err := m.output(ctx, "dpkg-query", "--show", "--showformat", "${Package}=${Version}\n")
-		if err != nil {
-			return err
-		}
-		img.KernelVer, img.Packages = strings.TrimSpace(kernel), strings.Fields(packages)
-		return m.powerOff(ctx)
-	})
+			packages, err := m.output(ctx, "dpkg-query", "--show", "--showformat", "${Package}=${Version}\n")
+			if err != nil {
+				return err
+			}
+			img.KernelVer, img.Packages = strings.TrimSpace(kernel), strings.Fields(packages)
+			return m.powerOff(ctx)
+		})
 }

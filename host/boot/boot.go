@@ -27,8 +27,10 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns the steps that give the kernel args, by the boot loader of the machine; none where there are no args. why has the reason of each, as
-// plan.Plan.KernelWhy. Arguments that no boot loader could carry are an error; a boot loader that cannot be changed is a step that its guard refuses.
+// Steps returns the steps that give the kernel args, by the boot loader of the machine; none where
+// there are no args. why has the reason of each, as plan.Plan.KernelWhy. Arguments that no boot
+// loader could carry are an error; a boot loader that cannot be changed is a step that its guard
+// refuses.
 func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -48,33 +50,37 @@ func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 		reasons = append(reasons, arg)
 	}
 	return []change.Step{{
-		Op:      op,
-		What:    "give the kernel " + strconv.Itoa(len(args)) + " arguments, " + op.where(),
-		Why:     strings.Join(reasons, "\n"),
-		Risk:    "a machine that does not come up with them is started with the entry edited: press e in the boot menu, and take them off the line of the kernel",
+		Op:   op,
+		What: "give the kernel " + strconv.Itoa(len(args)) + " arguments, " + op.where(),
+		Why:  strings.Join(reasons, "\n"),
+		Risk: "a machine that does not come up with them is started with the entry edited: press e in the boot " +
+			"menu, and take them off the line of the kernel",
 		Boot:    true,
 		InForce: inForce(args),
 		Guard:   op.guard,
 	}}, nil
 }
 
-// limit is how long a command line may be. rackless runs on the machine that it changes, so that their architecture is one.
+// limit is how long a command line may be. rackless runs on the machine that it changes, so that
+// their architecture is one.
 var limit = cmdline.Limit(runtime.GOARCH)
 
 // fits refuses a command line that the kernel would cut off.
 func fits(line string) error {
 	if len(line) >= limit {
-		return fmt.Errorf("the command line would have %d characters, and the kernel reads %d: take something off first: %s", len(line), limit-1, line)
+		return fmt.Errorf("the command line would have %d characters, and the kernel reads %d: take something off "+
+			"first: %s", len(line), limit-1, line)
 	}
 	return nil
 }
 
-// subject names a thing and the arguments that it is to have. Other arguments make another op: what the plan of before wanted is taken back first, so that nothing of it stays
-// which the new one does not name.
+// subject names a thing and the arguments that it is to have. Other arguments make another op: what
+// the plan of before wanted is taken back first, so that nothing of it stays which the new one does
+// not name.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 
-// settled lets an op read as it did before, after Restore has kept what others changed in the meantime: nothing of ours is left then, though the files are not those of
-// before.
+// settled lets an op read as it did before, after Restore has kept what others changed in the
+// meantime: nothing of ours is left then, though the files are not those of before.
 type settled struct{ now, before change.State }
 
 // settle is called at the end of Restore with the state that it has led to.
@@ -124,7 +130,8 @@ func canWrite(s *change.System, dirs ...string) error {
 		}
 		const writable = 2 // W_OK
 		if err := syscall.Access(s.Path(dir), writable); err != nil {
-			return fmt.Errorf("%s cannot be written (%w): mount it for writing, or set the arguments in the image that this machine is started from", dir, err)
+			return fmt.Errorf("%s cannot be written (%w): mount it for writing, or set the arguments in the image "+
+				"that this machine is started from", dir, err)
 		}
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A byHand is a boot loader that is not changed by rackless. Its guard says what to write where; the step counts as made once the kernel runs with the arguments.
+// A byHand is a boot loader that is not changed by rackless. Its guard says what to write where;
+// the step counts as made once the kernel runs with the arguments.
 type byHand struct {
 	Args  []string `json:"args"`
 	Found string   `json:"found"` // what there is
@@ -35,7 +36,8 @@ func (o *byHand) Read(_ context.Context, s *change.System) (change.State, error)
 func (o *byHand) Done(state change.State) bool { return state == handDone }
 
 func (o *byHand) guard(context.Context, *change.System) error {
-	return fmt.Errorf("rackless does not change the boot loader of this machine (%s): add %q to the command line of the kernel, in place of other values of the same, %s; "+
+	return fmt.Errorf("rackless does not change the boot loader of this machine (%s): add %q to the command line of "+
+		"the kernel, in place of other values of the same, %s; "+
 		"start the machine again, and prepare again", o.Found, strings.Join(o.Args, " "), o.Todo)
 }
 

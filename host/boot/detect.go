@@ -20,14 +20,18 @@ type loader interface {
 	guard(ctx context.Context, s *change.System) error
 }
 
-// detect says which boot loader starts this machine. What the firmware says of the last boot counts more than what lies on the disk, where more than one may be installed.
+// detect says which boot loader starts this machine. What the firmware says of the last boot counts
+// more than what lies on the disk, where more than one may be installed.
 func detect(s *change.System, args []string) (loader, error) {
 	hand := func(found, do string) loader { return &byHand{Args: args, Found: found, Todo: do} }
 	if s.Exists("/run/ostree-booted") {
 		if program := find(s, "rpm-ostree"); program != "" {
 			return &rpmOSTree{Args: args, Program: program}, nil
 		}
-		return hand("an OSTree system without rpm-ostree", "with bootc in a file of /usr/lib/bootc/kargs.d of the image, else by ostree admin kargs edit-in-place"), nil
+		return hand("an OSTree system without rpm-ostree",
+				"with bootc in a file of /usr/lib/bootc/kargs.d of the image, else by ostree admin kargs "+
+					"edit-in-place"),
+			nil
 	}
 	for _, k := range keepers {
 		if program := find(s, k.program); program != "" && s.Exists(k.file) {
@@ -49,14 +53,16 @@ func detect(s *change.System, args []string) (loader, error) {
 	switch {
 	case stub != "" || strings.HasSuffix(selected, ".efi"):
 		return hand("a unified kernel image, with the command line in it", "in "+kernelCmdline+
-			", and build the image again: kernel-install add-all, mkinitcpio -P or dracut --uefi --force, whichever built it"), nil
+			", and build the image again: kernel-install add-all, mkinitcpio -P or dracut --uefi --force, whichever "+
+			"built it"), nil
 	case strings.HasPrefix(info, "systemd-boot"):
 		dirs, err := entryDirs(s, "/boot", "/efi", "/boot/efi")
 		if err != nil {
 			return nil, err
 		}
 		if len(dirs) == 0 {
-			return hand(info+", and no entries in /boot, /efi or /boot/efi", "in the line options of the entries that bootctl list shows"), nil
+			return hand(info+", and no entries in /boot, /efi or /boot/efi",
+				"in the line options of the entries that bootctl list shows"), nil
 		}
 		return &entries{Args: args, Dirs: dirs}, nil
 	case info != "" && !strings.HasPrefix(info, "GRUB"):
@@ -65,7 +71,8 @@ func detect(s *change.System, args []string) (loader, error) {
 	return detectGRUB(s, args, info != "", hand)
 }
 
-// detectGRUB is asked where GRUB has started the machine (certain), or an unknown loader: only newer GRUBs tell the firmware.
+// detectGRUB is asked where GRUB has started the machine (certain), or an unknown loader: only
+// newer GRUBs tell the firmware.
 func detectGRUB(s *change.System, args []string, certain bool, hand func(found, do string) loader) (loader, error) {
 	configs, err := grubConfigs(s)
 	if err != nil {
@@ -77,16 +84,20 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 				return hand(h.file, h.do), nil
 			}
 		}
-		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of the kernel"), nil
+		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of "+
+			"the kernel"), nil
 	}
-	// Without the firmware's word, entries of systemd-boot on the same disk leave it open which of the two starts the machine.
-	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+globalVariables) {
+	// Without the firmware's word, entries of systemd-boot on the same disk leave it open which of
+	// the two starts the machine.
+	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+
+		globalVariables) {
 		others, err := entryDirs(s, "/efi", "/boot/efi")
 		if err != nil {
 			return nil, err
 		}
 		if len(others) > 0 {
-			return hand("GRUB in "+configs[0].path+" and boot entries in "+others[0]+", and the firmware's variables cannot be read, which say which of the two it is",
+			return hand("GRUB in "+configs[0].path+" and boot entries in "+others[0]+
+				", and the firmware's variables cannot be read, which say which of the two it is",
 				"where the right one has it, or mount efivarfs on /sys/firmware/efi/efivars, and prepare again"), nil
 		}
 	}
@@ -106,7 +117,8 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 		for _, c := range configs {
 			paths = append(paths, c.path)
 		}
-		return hand("more than one menu of GRUB: "+strings.Join(paths, ", "), "in "+grubSettings+", and make the right one of these anew; remove the others, and rackless does it"), nil
+		return hand("more than one menu of GRUB: "+strings.Join(paths, ", "), "in "+grubSettings+
+			", and make the right one of these anew; remove the others, and rackless does it"), nil
 	}
 	config := configs[0].path
 	names := []string{"grub-mkconfig", "grub2-mkconfig"}
@@ -141,7 +153,8 @@ type grubConfig struct {
 	menu *menu
 }
 
-// grubConfigs returns the menus that there are. The files in the EFI system partition that only lead to another are none.
+// grubConfigs returns the menus that there are. The files in the EFI system partition that only
+// lead to another are none.
 func grubConfigs(s *change.System) ([]grubConfig, error) {
 	efi, err := filepath.Glob(s.Path("/boot/efi/EFI/*/grub.cfg"))
 	if err != nil {
@@ -192,7 +205,8 @@ func entryDirs(s *change.System, partitions ...string) ([]string, error) {
 	return dirs, nil
 }
 
-// The firmware's variables have a vendor: that of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE), and that of UEFI's own.
+// The firmware's variables have a vendor: that of the boot loader interface
+// (systemd.io/BOOT_LOADER_INTERFACE), and that of UEFI's own.
 const (
 	loaderVariables = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -214,8 +228,10 @@ func efiVariable(s *change.System, name string) (string, error) {
 
 // keepers are programs that write the entries of a boot loader anew from settings of their own.
 var keepers = []struct{ program, file, found, do string }{
-	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes", "in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
-	{"kernelstub", "/etc/kernelstub/configuration", "kernelstub", "with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
+	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
+		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
+	{"kernelstub", "/etc/kernelstub/configuration", "kernelstub",
+		"with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
 }
 
 // hints are the files in which boot loaders that are not changed by rackless have the command line.

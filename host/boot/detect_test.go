@@ -26,36 +26,59 @@ func TestTheBootLoaderIsFound(t *testing.T) {
 		efi   map[string]string
 		want  string // Step.What after the arguments, or a part of it
 	}{
-		{"Debian", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig, "/boot/efi/EFI/debian/grub.cfg": "configfile $prefix/grub.cfg"}, nil,
+		{"Debian", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig,
+			"/boot/efi/EFI/debian/grub.cfg": "configfile $prefix/grub.cfg"}, nil,
 			"by GRUB: /etc/default/grub.d/rackless.cfg, and /boot/grub/grub.cfg made again"},
-		{"Arch with GRUB", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/bin/grub-mkconfig": "", "/etc/default/grub": ""}, nil,
+		{"Arch with GRUB", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/bin/grub-mkconfig": "",
+			"/etc/default/grub": ""}, nil,
 			"by GRUB: /etc/default/grub, and /boot/grub/grub.cfg made again"},
-		{"SUSE", map[string]string{"/boot/grub2/grub.cfg": staticMenu, "/usr/sbin/grub2-mkconfig": "", "/etc/default/grub": ""}, nil,
+		{"SUSE", map[string]string{"/boot/grub2/grub.cfg": staticMenu, "/usr/sbin/grub2-mkconfig": "",
+			"/etc/default/grub": ""}, nil,
 			"by GRUB: /etc/default/grub, and /boot/grub2/grub.cfg made again"},
-		{"Fedora without boot entries", map[string]string{"/boot/grub2/grub.cfg": "blscfg\n"}, nil, "by hand: GRUB, and no entries in /boot/loader/entries"},
-		{"Fedora", map[string]string{"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry}, nil, "in the boot entries of /boot/loader/entries"},
-		{"RHEL on EFI", map[string]string{"/boot/efi/EFI/redhat/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry}, nil, "in the boot entries of /boot/loader/entries"},
-		{"systemd-boot, with GRUB beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry},
+		{"Fedora without boot entries", map[string]string{"/boot/grub2/grub.cfg": "blscfg\n"}, nil,
+			"by hand: GRUB, and no entries in /boot/loader/entries"},
+		{"Fedora", map[string]string{"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry}, nil,
+			"in the boot entries of /boot/loader/entries"},
+		{"RHEL on EFI", map[string]string{"/boot/efi/EFI/redhat/grub.cfg": "blscfg\n",
+			"/boot/loader/entries/a.conf": entry}, nil, "in the boot entries of /boot/loader/entries"},
+		{"systemd-boot, with GRUB beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu,
+			"/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry},
 			map[string]string{"LoaderInfo": "systemd-boot 252"}, "in the boot entries of /efi/loader/entries"},
-		{"GRUB, with systemd-boot beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry},
+		{"GRUB, with systemd-boot beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu,
+			"/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry},
 			map[string]string{"LoaderInfo": "GRUB 2.12"}, "by GRUB"},
-		{"GRUB that says nothing, with systemd-boot beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry,
+		{"GRUB that says nothing, with systemd-boot beside it", map[string]string{"/boot/grub/grub.cfg": staticMenu,
+			"/usr/sbin/grub-mkconfig": debianMkconfig, "/efi/loader/entries/a.conf": entry,
 			"/sys/firmware/efi/efivars/BootCurrent-" + globalVariables: "\x06\x00\x00\x00\x01\x00"}, nil, "by GRUB"},
-		{"either of two, and no word of the firmware", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/efi/loader/entries/a.conf": entry, "/sys/firmware/efi/fw_platform_size": "64"}, nil,
-			"by hand: GRUB in /boot/grub/grub.cfg and boot entries in /efi/loader/entries, and the firmware's variables cannot be read"},
-		{"systemd-boot without entries", nil, map[string]string{"LoaderInfo": "systemd-boot 252"}, "by hand: systemd-boot 252, and no entries"},
-		{"a unified kernel image", map[string]string{"/efi/loader/entries/a.conf": entry}, map[string]string{"LoaderInfo": "systemd-boot 252", "StubInfo": "systemd-stub 252"},
+		{"either of two, and no word of the firmware", map[string]string{"/boot/grub/grub.cfg": staticMenu,
+			"/efi/loader/entries/a.conf": entry, "/sys/firmware/efi/fw_platform_size": "64"}, nil,
+			"by hand: GRUB in /boot/grub/grub.cfg and boot entries in /efi/loader/entries, and the firmware's " +
+				"variables cannot be read"},
+		{"systemd-boot without entries", nil, map[string]string{"LoaderInfo": "systemd-boot 252"},
+			"by hand: systemd-boot 252, and no entries"},
+		{"a unified kernel image", map[string]string{"/efi/loader/entries/a.conf": entry},
+			map[string]string{"LoaderInfo": "systemd-boot 252", "StubInfo": "systemd-stub 252"},
 			"by hand: a unified kernel image, with the command line in it"},
-		{"a unified kernel image of another stub", nil, map[string]string{"LoaderInfo": "systemd-boot 252", "LoaderEntrySelected": "arch-linux.efi"}, "by hand: a unified kernel image"},
-		{"another boot loader of EFI", map[string]string{"/boot/grub/grub.cfg": staticMenu}, map[string]string{"LoaderInfo": "Limine 7"}, "by hand: Limine 7"},
-		{"two menus", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/boot/efi/EFI/x/grub.cfg": staticMenu}, nil, "by hand: more than one menu of GRUB: /boot/grub/grub.cfg, /boot/efi/EFI/x/grub.cfg"},
-		{"GRUB without its program", map[string]string{"/boot/grub/grub.cfg": staticMenu}, nil, "by hand: GRUB without grub-mkconfig"},
-		{"GRUB without settings", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/bin/grub-mkconfig": ""}, nil, "by hand: GRUB without /etc/default/grub"},
-		{"rpm-ostree", map[string]string{"/run/ostree-booted": "", "/usr/bin/rpm-ostree": "", "/boot/grub2/grub.cfg": "blscfg"}, nil, "by rpm-ostree, in a new deployment"},
-		{"OSTree alone", map[string]string{"/run/ostree-booted": ""}, nil, "by hand: an OSTree system without rpm-ostree"},
-		{"Proxmox", map[string]string{"/usr/sbin/proxmox-boot-tool": "", "/etc/kernel/proxmox-boot-uuids": "A-B", "/boot/grub/grub.cfg": staticMenu}, nil, "by hand: boot partitions that proxmox-boot-tool writes"},
-		{"Pop!_OS", map[string]string{"/usr/bin/kernelstub": "", "/etc/kernelstub/configuration": "{}"}, map[string]string{"LoaderInfo": "systemd-boot 252"}, "by hand: kernelstub"},
-		{"extlinux", map[string]string{"/boot/extlinux/extlinux.conf": ""}, nil, "by hand: /boot/extlinux/extlinux.conf"},
+		{"a unified kernel image of another stub", nil, map[string]string{"LoaderInfo": "systemd-boot 252",
+			"LoaderEntrySelected": "arch-linux.efi"}, "by hand: a unified kernel image"},
+		{"another boot loader of EFI", map[string]string{"/boot/grub/grub.cfg": staticMenu},
+			map[string]string{"LoaderInfo": "Limine 7"}, "by hand: Limine 7"},
+		{"two menus", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/boot/efi/EFI/x/grub.cfg": staticMenu}, nil,
+			"by hand: more than one menu of GRUB: /boot/grub/grub.cfg, /boot/efi/EFI/x/grub.cfg"},
+		{"GRUB without its program", map[string]string{"/boot/grub/grub.cfg": staticMenu}, nil,
+			"by hand: GRUB without grub-mkconfig"},
+		{"GRUB without settings", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/bin/grub-mkconfig": ""},
+			nil, "by hand: GRUB without /etc/default/grub"},
+		{"rpm-ostree", map[string]string{"/run/ostree-booted": "", "/usr/bin/rpm-ostree": "",
+			"/boot/grub2/grub.cfg": "blscfg"}, nil, "by rpm-ostree, in a new deployment"},
+		{"OSTree alone", map[string]string{"/run/ostree-booted": ""}, nil,
+			"by hand: an OSTree system without rpm-ostree"},
+		{"Proxmox", map[string]string{"/usr/sbin/proxmox-boot-tool": "", "/etc/kernel/proxmox-boot-uuids": "A-B",
+			"/boot/grub/grub.cfg": staticMenu}, nil, "by hand: boot partitions that proxmox-boot-tool writes"},
+		{"Pop!_OS", map[string]string{"/usr/bin/kernelstub": "", "/etc/kernelstub/configuration": "{}"},
+			map[string]string{"LoaderInfo": "systemd-boot 252"}, "by hand: kernelstub"},
+		{"extlinux", map[string]string{"/boot/extlinux/extlinux.conf": ""}, nil,
+			"by hand: /boot/extlinux/extlinux.conf"},
 		{"nothing", nil, nil, "by hand: no boot loader that is known"},
 	}
 	for _, tt := range tests {
@@ -92,7 +115,8 @@ func TestTheBootLoaderIsFound(t *testing.T) {
 func TestWhatCannotBeMadeSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, map[string]string{"/boot/extlinux/extlinux.conf": "", "/proc/cmdline": "ro\n"})
-	m.refused(`rackless does not change the boot loader of this machine (/boot/extlinux/extlinux.conf): add "` + planText +
+	m.refused(`rackless does not change the boot loader of this machine (/boot/extlinux/extlinux.conf): add "` +
+		planText +
 		`" to the command line of the kernel, in place of other values of the same, in its lines append; start the machine again, and prepare again`)
 	m.write("/proc/cmdline", "ro "+planText+"\n")
 	m.mustMake(change.InPlace)
@@ -108,7 +132,8 @@ const readOnly = "RACKLESS_TEST_READ_ONLY"
 func TestAReadOnlyFileSystemIsRefused(t *testing.T) {
 	if dir := os.Getenv(readOnly); dir != "" {
 		err := canWrite(&change.System{Root: dir}, "/etc", "/boot/grub")
-		if err == nil || err.Error() != "/boot cannot be written (read-only file system): mount it for writing, or set the arguments in the image that this machine is started from" {
+		if err == nil || err.Error() != "/boot cannot be written (read-only file system): mount it for writing, or "+
+			"set the arguments in the image that this machine is started from" {
 			t.Error(err)
 		}
 		return
@@ -125,7 +150,9 @@ func TestAReadOnlyFileSystemIsRefused(t *testing.T) {
 	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
 		t.Skipf("no mount namespaces for this user: %v: %s", err, out)
 	}
-	cmd := exec.Command("unshare", "-rm", "sh", "-c", `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run="^$3\$"`, "sh", dir+"/boot", os.Args[0], t.Name())
+	cmd := exec.Command("unshare", "-rm", "sh", "-c",
+		`mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run="^$3\$"`, "sh", dir+"/boot",
+		os.Args[0], t.Name())
 	cmd.Env = append(os.Environ(), readOnly+"="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -146,11 +173,13 @@ func TestStepsSayWhy(t *testing.T) {
 	if steps, err := Steps(m.System, nil, nil); steps != nil || err != nil {
 		t.Errorf("without arguments: %v, %v", steps, err)
 	}
-	if _, err := Steps(m.System, []string{"a=$(reboot)"}, nil); err == nil || !strings.Contains(err.Error(), "kernel_args[0]") {
+	if _, err := Steps(m.System, []string{"a=$(reboot)"}, nil); err == nil || !strings.Contains(err.Error(),
+		"kernel_args[0]") {
 		t.Error(err)
 	}
 	m.write("/boot/grub/grub.cfg", "menuentry 'a' {")
-	if _, err := Steps(m.System, planArgs, nil); err == nil || err.Error() != `/boot/grub/grub.cfg: a "{" without its "}": make it anew with grub-mkconfig` {
+	if _, err := Steps(m.System, planArgs, nil); err == nil ||
+		err.Error() != `/boot/grub/grub.cfg: a "{" without its "}": make it anew with grub-mkconfig` {
 		t.Error(err)
 	}
 }
@@ -163,7 +192,8 @@ func TestLinksInACircleAreAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := follow(m.System, "/a"); err == nil || !strings.Contains(err.Error(), "/a: more than 8 links") && !strings.Contains(err.Error(), "/b: more than 8 links") {
+	if _, err := follow(m.System, "/a"); err == nil || !strings.Contains(err.Error(), "/a: more than 8 links") &&
+		!strings.Contains(err.Error(), "/b: more than 8 links") {
 		t.Error(err)
 	}
 }

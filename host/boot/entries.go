@@ -16,13 +16,18 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1): systemd-boot, and GRUB on Fedora and RHEL.
+// An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1):
+// systemd-boot, and GRUB on Fedora and RHEL.
 //
-// The files are changed directly, each in one step, and not by grubby or kernel-install: grubby has words change places, takes iommu=pt for a part of intel_iommu=pt in
-// some versions, and cannot keep apart pages of two sizes; kernel-install builds each initrd anew. Where there is grubby, it is asked whether it sees what was meant.
+// The files are changed directly, each in one step, and not by grubby or kernel-install: grubby has
+// words change places, takes iommu=pt for a part of intel_iommu=pt in some versions, and cannot
+// keep apart pages of two sizes; kernel-install builds each initrd anew. Where there is grubby, it
+// is asked whether it sees what was meant.
 //
-// Where /etc/kernel/cmdline is missing, the entries of kernels that are installed later are made of what the running kernel was started with: of the arguments, too, once
-// the machine was started with them, and also after a rollback until it is started again. Nothing is made in that file's place.
+// Where /etc/kernel/cmdline is missing, the entries of kernels that are installed later are made of
+// what the running kernel was started with: of the arguments, too, once the machine was started
+// with them, and also after a rollback until it is started again. Nothing is made in that file's
+// place.
 type entries struct {
 	Args []string `json:"args"`
 	Dirs []string `json:"dirs"`          // with the entries
@@ -81,7 +86,8 @@ func (o *entries) read(ctx context.Context, s *change.System) (entriesState, err
 	return st, add(kernelCmdline)
 }
 
-// listEntries returns the entries in a directory that start Linux on this machine, sorted; none where there is no directory.
+// listEntries returns the entries in a directory that start Linux on this machine, sorted; none
+// where there is no directory.
 func listEntries(s *change.System, dir string) ([]string, error) {
 	files, err := os.ReadDir(s.Path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +132,8 @@ func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 			env, _ := fileText(st.Files[o.Env])
 			vars := parseOptions(envForm, env)
 			if len(vars.pieces) != 1 {
-				return nil, fmt.Errorf("%s: %s is used, and is not set in GRUB's environment: grubby --update-kernel=ALL --args=%q, and prepare again", file, kernelopts, strings.Join(o.Args, " "))
+				return nil, fmt.Errorf("%s: %s is used, and is not set in GRUB's environment: grubby "+
+					"--update-kernel=ALL --args=%q, and prepare again", file, kernelopts, strings.Join(o.Args, " "))
 			}
 			line = strings.ReplaceAll(line, kernelopts, vars.pieces[0])
 		}
@@ -235,16 +242,19 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 		}
 	}
 	if seen < len(lines) {
-		return fmt.Errorf("%d entries in %s have the arguments, and %s --info=ALL shows them in %d: does this machine start from elsewhere?", len(lines), strings.Join(o.Dirs, " and "), o.Grubby, seen)
+		return fmt.Errorf("%d entries in %s have the arguments, and %s --info=ALL shows them in %d: does this "+
+			"machine start from elsewhere?", len(lines), strings.Join(o.Dirs, " and "), o.Grubby, seen)
 	}
 	return nil
 }
 
-// bootCount is in the name of an entry whose boots are counted: name+3-0.conf (systemd-bless-boot.service). It goes when the machine has come up.
+// bootCount is in the name of an entry whose boots are counted: name+3-0.conf
+// (systemd-bless-boot.service). It goes when the machine has come up.
 var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
 
-// Restore brings back what each file was. An entry of before that is gone with its kernel stays gone; one for a kernel that was installed since was made with
-// our arguments, and gets what the entries of before had instead.
+// Restore brings back what each file was. An entry of before that is gone with its kernel stays
+// gone; one for a kernel that was installed since was made with our arguments, and gets what the
+// entries of before had instead.
 func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
 	var was entriesState
 	if err := decode(before, &was); err != nil {
@@ -298,7 +308,8 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	return err
 }
 
-// pattern is a text to undo an entry by that was not there before: /etc/kernel/cmdline as it was or, without that, the last entry.
+// pattern is a text to undo an entry by that was not there before: /etc/kernel/cmdline as it was
+// or, without that, the last entry.
 func (o *entries) pattern(was *entriesState) string {
 	if text, ok := fileText(was.Files[kernelCmdline]); ok {
 		return "options " + parseOptions(cmdlineForm, text).line() + "\n"

@@ -25,21 +25,26 @@ const (
 )
 
 func bootEntry(version, options string) string {
-	return "title Fedora Linux (" + version + ") 40\nversion " + version + "\nlinux /vmlinuz-" + version + "\ninitrd /initramfs-" + version + ".img $tuned_initrd\n" +
+	return "title Fedora Linux (" + version + ") 40\nversion " + version + "\nlinux /vmlinuz-" + version +
+		"\ninitrd /initramfs-" + version + ".img $tuned_initrd\n" +
 		"options " + options + "\ngrub_users $grub_users\ngrub_arg --unrestricted\n"
 }
 
 // fedora returns a machine with GRUB and boot entries.
 func fedora(t testing.TB) *machine {
 	m := newMachine(t, map[string]string{
-		"/proc/cmdline":          "BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.8.5-301.fc40.x86_64 root=UUID=1-2 ro rhgb quiet isolcpus=1\n",
-		"/etc/machine-id":        machineID + "\n",
-		"/etc/kernel/cmdline":    "root=UUID=1-2 ro isolcpus=1 rhgb quiet\n",
-		"/boot/grub2/grub.cfg":   "set default=\"${saved_entry}\"\ninsmod blscfg\nblscfg\nmenuentry 'UEFI Firmware Settings' { fwsetup }\n",
-		"/boot/grub2/grubenv":    "# GRUB Environment Block\nsaved_entry=x\n" + strings.Repeat("#", 985),
-		"/usr/sbin/grubby":       "#!/bin/bash\n",
-		fedoraEntry:              bootEntry("6.8.5-301.fc40.x86_64", "root=UUID=1-2 ro isolcpus=1 rhgb quiet $tuned_params"),
-		fedoraOld:                bootEntry("6.8.4-300.fc40.x86_64", "root=UUID=1-2 ro rhgb quiet hugepagesz=2M hugepages=4 $tuned_params"),
+		"/proc/cmdline": "BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.8.5-301.fc40.x86_64 root=UUID=1-2 ro rhgb quiet " +
+			"isolcpus=1\n",
+		"/etc/machine-id":     machineID + "\n",
+		"/etc/kernel/cmdline": "root=UUID=1-2 ro isolcpus=1 rhgb quiet\n",
+		"/boot/grub2/grub.cfg": "set default=\"${saved_entry}\"\ninsmod blscfg\nblscfg\nmenuentry 'UEFI Firmware " +
+			"Settings' { fwsetup }\n",
+		"/boot/grub2/grubenv": "# GRUB Environment Block\nsaved_entry=x\n" + strings.Repeat("#", 985),
+		"/usr/sbin/grubby":    "#!/bin/bash\n",
+		fedoraEntry: bootEntry("6.8.5-301.fc40.x86_64",
+			"root=UUID=1-2 ro isolcpus=1 rhgb quiet $tuned_params"),
+		fedoraOld: bootEntry("6.8.4-300.fc40.x86_64",
+			"root=UUID=1-2 ro rhgb quiet hugepagesz=2M hugepages=4 $tuned_params"),
 		"/boot/loader/random":    "x",
 		fedoraEntry + ".rpmsave": "options ro\n",
 	})
@@ -62,7 +67,9 @@ func (m *machine) grubby(argv []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "index=%d\nkernel=%q\nargs=\"%s\"\nroot=\"UUID=1-2\"\ntitle=%q\n", i, entryValue(string(text), "linux"), parseOptions(entryForm, string(text)).line(), entryValue(string(text), "title"))
+		fmt.Fprintf(&b, "index=%d\nkernel=%q\nargs=\"%s\"\nroot=\"UUID=1-2\"\ntitle=%q\n", i,
+			entryValue(string(text), "linux"), parseOptions(entryForm, string(text)).line(),
+			entryValue(string(text), "title"))
 	}
 	return b.String(), nil
 }
@@ -70,12 +77,14 @@ func (m *machine) grubby(argv []string) (string, error) {
 // systemdBoot returns a machine with systemd-boot, whose entries are in two partitions.
 func systemdBoot(t testing.TB) *machine {
 	m := newMachine(t, map[string]string{
-		"/proc/cmdline":                             "initrd=\\x root=UUID=1-2 ro\n",
-		"/etc/machine-id":                           machineID + "\n",
-		"/efi/loader/loader.conf":                   "default *\n",
-		"/efi/loader/entries/arch.conf":             "# by hand\ntitle Arch Linux\nlinux /vmlinuz-linux\ninitrd /initramfs-linux.img\noptions root=UUID=1-2\noptions\trw isolcpus=1 \n",
-		"/efi/loader/entries/windows.conf":          "title Windows\nefi /EFI/Microsoft/Boot/bootmgfw.efi\n",
-		"/efi/loader/entries/other.conf":            "title other\nmachine-id 11111111111111111111111111111111\nlinux /other\noptions ro\n",
+		"/proc/cmdline":           "initrd=\\x root=UUID=1-2 ro\n",
+		"/etc/machine-id":         machineID + "\n",
+		"/efi/loader/loader.conf": "default *\n",
+		"/efi/loader/entries/arch.conf": "# by hand\ntitle Arch Linux\nlinux /vmlinuz-linux\ninitrd " +
+			"/initramfs-linux.img\noptions root=UUID=1-2\noptions\trw isolcpus=1 \n",
+		"/efi/loader/entries/windows.conf": "title Windows\nefi /EFI/Microsoft/Boot/bootmgfw.efi\n",
+		"/efi/loader/entries/other.conf": "title other\nmachine-id " +
+			"11111111111111111111111111111111\nlinux /other\noptions ro\n",
 		"/boot/loader/entries/plain.conf":           "title plain\nmachine-id " + machineID + "\nlinux /plain",
 		"/boot/loader/entries/" + machineID + ".md": "no entry",
 	})
@@ -85,7 +94,8 @@ func systemdBoot(t testing.TB) *machine {
 
 func TestBootEntriesAreCutOffAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(testing.TB) *machine{"Fedora": fedora, "systemd-boot": systemdBoot, "RHEL 8": rhel8} {
+	for name, make := range map[string]func(testing.TB) *machine{"Fedora": fedora, "systemd-boot": systemdBoot,
+		"RHEL 8": rhel8} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			everyCut(t, func() *machine { return make(t) })
@@ -98,8 +108,10 @@ func TestBootEntriesGetTheArguments(t *testing.T) {
 	m := fedora(t)
 	m.mustMake(change.Boot)
 	for path, want := range map[string]string{
-		fedoraEntry:              bootEntry("6.8.5-301.fc40.x86_64", "root=UUID=1-2 ro rhgb quiet $tuned_params "+planText),
-		fedoraOld:                bootEntry("6.8.4-300.fc40.x86_64", "root=UUID=1-2 ro rhgb quiet hugepagesz=2M hugepages=4 $tuned_params "+planText),
+		fedoraEntry: bootEntry("6.8.5-301.fc40.x86_64", "root=UUID=1-2 ro rhgb quiet $tuned_params "+
+			planText),
+		fedoraOld: bootEntry("6.8.4-300.fc40.x86_64",
+			"root=UUID=1-2 ro rhgb quiet hugepagesz=2M hugepages=4 $tuned_params "+planText),
 		kernelCmdline:            "root=UUID=1-2 ro rhgb quiet " + planText + "\n",
 		fedoraEntry + ".rpmsave": "options ro\n",
 	} {
@@ -111,8 +123,10 @@ func TestBootEntriesGetTheArguments(t *testing.T) {
 	before := m.tree()
 	m.mustMake(change.Boot)
 	want := maps.Clone(before)
-	want["/efi/loader/entries/arch.conf"] = "-rw-r--r-- # by hand\ntitle Arch Linux\nlinux /vmlinuz-linux\ninitrd /initramfs-linux.img\noptions root=UUID=1-2\noptions\trw " + planText + " \n"
-	want["/boot/loader/entries/plain.conf"] = "-rw-r--r-- title plain\nmachine-id " + machineID + "\nlinux /plain\noptions " + planText + "\n"
+	want["/efi/loader/entries/arch.conf"] = "-rw-r--r-- # by hand\ntitle Arch Linux\nlinux /vmlinuz-linux\ninitrd " +
+		"/initramfs-linux.img\noptions root=UUID=1-2\noptions\trw " + planText + " \n"
+	want["/boot/loader/entries/plain.conf"] = "-rw-r--r-- title plain\nmachine-id " + machineID +
+		"\nlinux /plain\noptions " + planText + "\n"
 	m.wantTree("made", want)
 }
 
@@ -121,7 +135,8 @@ func TestGrubbyHasToSeeWhatWasMade(t *testing.T) {
 	m := fedora(t)
 	before := m.tree()
 	m.programs["grubby"] = func([]string) (string, error) { return "index=0\nargs=\"ro quiet\"\n", nil }
-	m.mustFail("2 entries in /boot/loader/entries have the arguments, and /usr/sbin/grubby --info=ALL shows them in 0: does this machine start from elsewhere?")
+	m.mustFail("2 entries in /boot/loader/entries have the arguments, and /usr/sbin/grubby --info=ALL shows them in " +
+		"0: does this machine start from elsewhere?")
 	m.mustRollback()
 	m.wantTree("rolled back", before)
 }
@@ -187,11 +202,13 @@ func TestCountedBootsDoNotMakeAnEntryANewOne(t *testing.T) {
 	}
 }
 
-// rhel8 returns a machine whose entries take their options from GRUB's environment, which is a link to the EFI system partition.
+// rhel8 returns a machine whose entries take their options from GRUB's environment, which is a link
+// to the EFI system partition.
 func rhel8(t testing.TB) *machine {
 	m := fedora(t)
 	const env = "/boot/efi/EFI/redhat/grubenv"
-	text := "# GRUB Environment Block\nsaved_entry=x\nkernelopts=root=/dev/mapper/rhel-root ro isolcpus=1 rhgb quiet \nboot_success=0\n"
+	text := "# GRUB Environment Block\nsaved_entry=x\nkernelopts=root=/dev/mapper/rhel-root ro isolcpus=1 rhgb quiet " +
+		"\nboot_success=0\n"
 	m.write(env, text+strings.Repeat("#", 1024-len(text)))
 	for _, path := range []string{"/boot/grub2/grubenv", fedoraOld, kernelCmdline} {
 		if err := os.Remove(m.Path(path)); err != nil {
@@ -212,7 +229,8 @@ func TestOptionsInGRUBsEnvironmentAreChangedThere(t *testing.T) {
 	entry := m.text(fedoraEntry)
 	m.mustMake(change.Boot)
 	got := m.text(env)
-	want := "# GRUB Environment Block\nsaved_entry=x\nkernelopts=root=/dev/mapper/rhel-root ro rhgb quiet " + planText + " \nboot_success=0\n"
+	want := "# GRUB Environment Block\nsaved_entry=x\nkernelopts=root=/dev/mapper/rhel-root ro rhgb quiet " + planText +
+		" \nboot_success=0\n"
 	if len(got) != 1024 || strings.TrimRight(got, "#") != want {
 		t.Errorf("GRUB's environment of %d bytes is\n%s\nwant\n%s", len(got), got, want)
 	}
@@ -240,10 +258,13 @@ func TestRollbackOfAnEntryWhoseLinesHaveChanged(t *testing.T) {
 	t.Parallel()
 	args := []string{"iommu=pt", "isolcpus=2"}
 	tests := []struct{ name, before, now, want string }{
-		{"a line more", "options ro isolcpus=1\n", "options ro iommu=pt isolcpus=2\noptions debug\n", "options ro\noptions debug isolcpus=1\n"},
+		{"a line more", "options ro isolcpus=1\n", "options ro iommu=pt isolcpus=2\noptions debug\n",
+			"options ro\noptions debug isolcpus=1\n"},
 		{"a line less", "options ro\noptions isolcpus=1\n", "options iommu=pt isolcpus=2\n", "options isolcpus=1\n"},
-		{"another title", "title a\noptions ro isolcpus=1\n", "title b\noptions ro iommu=pt isolcpus=2\n", "title b\noptions ro isolcpus=1\n"},
-		{"no options before, and more now", "title a\n", "title a\noptions iommu=pt isolcpus=2 debug\n", "title a\noptions debug\n"},
+		{"another title", "title a\noptions ro isolcpus=1\n", "title b\noptions ro iommu=pt isolcpus=2\n",
+			"title b\noptions ro isolcpus=1\n"},
+		{"no options before, and more now", "title a\n", "title a\noptions iommu=pt isolcpus=2 debug\n",
+			"title a\noptions debug\n"},
 		{"ours are gone", "options ro isolcpus=1\n", "options ro\noptions\tquiet\n", "options ro\noptions\tquiet\n"},
 	}
 	for _, tt := range tests {
@@ -299,7 +320,9 @@ func TestEntriesOfARealKernelInstall(t *testing.T) {
 		}
 		cmd := exec.Command(program, "add", version, m.Path("/image"))
 		// Only the plugin that writes entries: the others look for modules.
-		cmd.Env = append(os.Environ(), "KERNEL_INSTALL_CONF_ROOT="+m.Path("/etc/kernel"), "KERNEL_INSTALL_PLUGINS=/usr/lib/kernel/install.d/90-loaderentry.install", "BOOT_ROOT="+m.Path("/boot"), "MACHINE_ID="+machineID)
+		cmd.Env = append(os.Environ(), "KERNEL_INSTALL_CONF_ROOT="+m.Path("/etc/kernel"),
+			"KERNEL_INSTALL_PLUGINS=/usr/lib/kernel/install.d/90-loaderentry.install", "BOOT_ROOT="+m.Path("/boot"),
+			"MACHINE_ID="+machineID)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -317,7 +340,8 @@ func TestEntriesOfARealKernelInstall(t *testing.T) {
 		t.Errorf("an entry that was made since has %s", line)
 	}
 	m.mustRollback()
-	if got, want := parseOptions(entryForm, m.text(second)).line(), "root=UUID=1-2 ro"+suffix+" isolcpus=1"; got != want {
+	if got, want := parseOptions(entryForm, m.text(second)).line(), "root=UUID=1-2 ro"+suffix+
+		" isolcpus=1"; got != want {
 		t.Errorf("rolled back it is %s; want %s", got, want)
 	}
 	for path := range m.tree() {
@@ -332,18 +356,22 @@ func TestEntriesOfARealKernelInstall(t *testing.T) {
 
 func TestOptionsFilesAreEditedAndUndone(t *testing.T) {
 	t.Parallel()
-	word := rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M", "hugepages=4", "hugepagesz=1G", "nohz_full=2-29", "--", "$tuned_params", `x="a b"`, "é", `y="`})
+	word := rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M", "hugepages=4",
+		"hugepagesz=1G", "nohz_full=2-29", "--", "$tuned_params", `x="a b"`, "é", `y="`})
 	rapid.Check(t, func(t *rapid.T) {
 		form := rapid.SampledFrom([]optionsForm{entryForm, cmdlineForm, envForm}).Draw(t, "form")
 		line := func() string {
-			return strings.Join(rapid.SliceOfN(word, 0, 6).Draw(t, "words"), rapid.SampledFrom([]string{" ", "  ", "\t"}).Draw(t, "space"))
+			return strings.Join(rapid.SliceOfN(word, 0, 6).Draw(t, "words"),
+				rapid.SampledFrom([]string{" ", "  ", "\t"}).Draw(t, "space"))
 		}
 		text := ""
 		switch form {
 		case entryForm:
 			text = "title x\nlinux /x\n"
 			for range rapid.IntRange(0, 3).Draw(t, "lines") {
-				text += rapid.SampledFrom([]string{"options ", "options\t", " options  ", "# options ", "optional "}).Draw(t, "key") + line() + rapid.SampledFrom([]string{"\n", "\r\n", "\ninitrd /x\n", "\n\n"}).Draw(t, "end")
+				text += rapid.SampledFrom([]string{"options ", "options\t", " options  ", "# options ", "optional "}).
+					Draw(t, "key") + line() + rapid.SampledFrom([]string{"\n", "\r\n", "\ninitrd /x\n", "\n\n"}).Draw(t,
+					"end")
 			}
 		case cmdlineForm:
 			for range rapid.IntRange(0, 3).Draw(t, "lines") {
@@ -378,7 +406,9 @@ func TestOptionsFilesAreEditedAndUndone(t *testing.T) {
 
 func FuzzOptions(f *testing.F) {
 	for form := range 3 {
-		for _, text := range []string{"", "options", "options ", "options ro\n", bootEntry("1", "ro isolcpus=1"), "# GRUB Environment Block\nkernelopts=ro\n####", "ro\n# c\nquiet", "options $kernelopts isolcpus=1\n", "options\t\r\noptions x"} {
+		for _, text := range []string{"", "options", "options ", "options ro\n", bootEntry("1", "ro isolcpus=1"),
+			"# GRUB Environment Block\nkernelopts=ro\n####", "ro\n# c\nquiet", "options $kernelopts isolcpus=1\n",
+			"options\t\r\noptions x"} {
 			f.Add(form, text)
 		}
 	}

@@ -92,7 +92,8 @@ func (st *grubState) menu() (*menu, error) {
 
 // dropIn is the file in /etc/default/grub.d.
 func (g *grub) dropIn() string {
-	return "# Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back.\n" + cmdline.GRUBSnippet(g.Args)
+	return "# Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back.\n" +
+		cmdline.GRUBSnippet(g.Args)
 }
 
 // settings returns the content that the settings are to have.
@@ -102,7 +103,8 @@ func (g *grub) settings(now string) (string, error) {
 	}
 	text, err := editGrubDefaults(now, g.Args)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: add %q to %s there, run %s -o %s, and prepare again", g.Settings, err, strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
+		return "", fmt.Errorf("%s: %w: add %q to %s there, run %s -o %s, and prepare again", g.Settings, err,
+			strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
 	}
 	return text, nil
 }
@@ -117,7 +119,8 @@ func (g *grub) guard(ctx context.Context, s *change.System) error {
 		return fmt.Errorf("%s: %w: make it anew with %s -o %s", g.Config, err, g.Program, g.Config)
 	}
 	if m.ours(st.Saved) == nil {
-		return fmt.Errorf("%s has no entry that starts Linux: make it anew with %s -o %s, or see which boot loader this machine has", g.Config, g.Program, g.Config)
+		return fmt.Errorf("%s has no entry that starts Linux: make it anew with %s -o %s, or see which boot loader "+
+			"this machine has", g.Config, g.Program, g.Config)
 	}
 	for _, e := range leaves(m.entries) {
 		if e.kernel != "" {
@@ -141,7 +144,8 @@ func (e *menuEntry) fits(line string) error {
 	return nil
 }
 
-// Do changes the settings and then the menu. A new grub.cfg that is not good never gets to where GRUB reads it, and the settings become what they were.
+// Do changes the settings and then the menu. A new grub.cfg that is not good never gets to where
+// GRUB reads it, and the settings become what they were.
 func (g *grub) Do(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -176,7 +180,8 @@ func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, a
 		return err
 	}
 	if err := judge(s, old, string(text), args); err != nil {
-		return fmt.Errorf("%s was left as it is, because what %s has made in its place is not good: %w", g.Config, g.Program, err)
+		return fmt.Errorf("%s was left as it is, because what %s has made in its place is not good: %w", g.Config,
+			g.Program, err)
 	}
 	if err := put(s, g.Config, string(text)); err != nil {
 		return err
@@ -189,7 +194,8 @@ func (g *grub) tidy(s *change.System) error {
 	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
 }
 
-// judge says what is wrong with a new grub.cfg: fewer entries than the old one had, a kernel that is not there, or a command line without args.
+// judge says what is wrong with a new grub.cfg: fewer entries than the old one had, a kernel that
+// is not there, or a command line without args.
 func judge(s *change.System, old *grubState, text string, args []string) error {
 	m, err := parseMenu(text)
 	if err != nil {
@@ -201,7 +207,8 @@ func judge(s *change.System, old *grubState, text string, args []string) error {
 	}
 	have, had := leaves(m.entries), leaves(before.entries)
 	if len(have) < len(had) {
-		return fmt.Errorf("it has %d entries, and the old one %d: without %s; remove these first if that is right", len(have), len(had), missing(had, have))
+		return fmt.Errorf("it has %d entries, and the old one %d: without %s; remove these first if that is right",
+			len(have), len(had), missing(had, have))
 	}
 	e := m.ours(old.Saved)
 	if e == nil {
@@ -209,7 +216,8 @@ func judge(s *change.System, old *grubState, text string, args []string) error {
 	}
 	was := before.ours(old.Saved)
 	for _, file := range append([]string{e.kernel}, e.initrd...) {
-		// Where the old one says the same of a file that we do not find, it is us who do not know how GRUB sees the disk.
+		// Where the old one says the same of a file that we do not find, it is us who do not know
+		// how GRUB sees the disk.
 		if !bootFile(s, file) && (was == nil || file != was.kernel && !slices.Contains(was.initrd, file)) {
 			return fmt.Errorf("entry %v starts %s, which is not there", e, file)
 		}
@@ -242,7 +250,8 @@ func missing(had, have []*menuEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the file system of /boot or of /, and on Btrfs with the name of a subvolume.
+// bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the
+// file system of /boot or of /, and on Btrfs with the name of a subvolume.
 func bootFile(s *change.System, file string) bool {
 	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
 		_, file, _ = strings.Cut(file, ")")
@@ -260,8 +269,9 @@ func bootFile(s *change.System, file string) bool {
 	return false
 }
 
-// Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in it. If there are other kernels now, or other settings, the old one would lose
-// them: it is made anew then.
+// Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in
+// it. If there are other kernels now, or other settings, the old one would lose them: it is made
+// anew then.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
 	var was grubState
 	if err := decode(before, &was); err != nil {
@@ -299,7 +309,8 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	text, err := undoGrubDefaults(nowText, wasText, g.Args)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and roll back again", g.Settings, err, strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
+		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and roll back again", g.Settings, err,
+			strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
 	case text == wasText:
 		return file.Restore(ctx, s, was.Settings)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// realGRUB returns a machine whose grub-mkconfig is the one that is installed here, in a mount namespace in which the machine's directories have the places of the real
-// ones. Only grub-probe is another: there is no disk to look at.
+// realGRUB returns a machine whose grub-mkconfig is the one that is installed here, in a mount
+// namespace in which the machine's directories have the places of the real ones. Only grub-probe is
+// another: there is no disk to look at.
 func realGRUB(t *testing.T, defaults string) *machine {
 	t.Helper()
 	mkconfig := need(t, "grub-mkconfig", "grub-common")
@@ -26,12 +27,15 @@ func realGRUB(t *testing.T, defaults string) *machine {
 		t.Fatal(err)
 	}
 	m := newMachine(t, map[string]string{
-		"/proc/cmdline":                "root=/dev/vda1 ro quiet\n",
-		"/etc/default/grub":            defaults,
-		"/boot/vmlinuz-6.1.0-13-amd64": strings.Repeat("kernel", 100), "/boot/initrd.img-6.1.0-13-amd64": strings.Repeat("initrd", 100), "/boot/config-6.1.0-13-amd64": "CONFIG_BLK_DEV_INITRD=y\n",
-		"/boot/vmlinuz-6.1.0-9-amd64": strings.Repeat("kernel", 100), "/boot/initrd.img-6.1.0-9-amd64": strings.Repeat("initrd", 100),
-		"/boot/grub/unicode.pf2":  "",
-		"/usr/sbin/grub-mkconfig": string(script),
+		"/proc/cmdline":                   "root=/dev/vda1 ro quiet\n",
+		"/etc/default/grub":               defaults,
+		"/boot/vmlinuz-6.1.0-13-amd64":    strings.Repeat("kernel", 100),
+		"/boot/initrd.img-6.1.0-13-amd64": strings.Repeat("initrd", 100),
+		"/boot/config-6.1.0-13-amd64":     "CONFIG_BLK_DEV_INITRD=y\n",
+		"/boot/vmlinuz-6.1.0-9-amd64":     strings.Repeat("kernel", 100),
+		"/boot/initrd.img-6.1.0-9-amd64":  strings.Repeat("initrd", 100),
+		"/boot/grub/unicode.pf2":          "",
+		"/usr/sbin/grub-mkconfig":         string(script),
 		"/probe/bin/grub-probe": `#!/bin/sh
 case "$*" in
 *--target=device*) echo /dev/vda1 ;;
@@ -53,7 +57,8 @@ mount --bind "$1/run" /run
 mount --bind "$1/probe/bin/grub-probe" "$2"
 shift 2
 exec "$@"`
-		args := append([]string{"-rm", "sh", "-c", script, "sh", m.Root, need(t, "grub-probe", "grub-common"), mkconfig}, argv[1:]...)
+		args := append([]string{"-rm", "sh", "-c", script, "sh", m.Root, need(t, "grub-probe", "grub-common"),
+			mkconfig}, argv[1:]...)
 		cmd := exec.CommandContext(context.Background(), "unshare", args...)
 		cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 		out, err := cmd.CombinedOutput()
@@ -71,7 +76,8 @@ exec "$@"`
 
 func TestTheRealGrubMkconfigTakesTheDropIn(t *testing.T) {
 	t.Parallel()
-	m := realGRUB(t, "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet isolcpus=1\"\nGRUB_CMDLINE_LINUX='console=ttyS0 dyndbg=\"file a.c +p\"'\n")
+	m := realGRUB(t, "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet "+
+		"isolcpus=1\"\nGRUB_CMDLINE_LINUX='console=ttyS0 dyndbg=\"file a.c +p\"'\n")
 	before := m.tree()
 	m.mustMake(change.Boot)
 	menu, err := parseMenu(m.text("/boot/grub/grub.cfg"))

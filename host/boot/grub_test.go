@@ -35,7 +35,8 @@ func debian(t testing.TB, defaults string) *machine {
 // suse returns a machine with GRUB as SUSE has it: one file of settings.
 func suse(t testing.TB, defaults string) *machine {
 	m := debian(t, defaults)
-	for _, path := range []string{"/usr/sbin/grub-mkconfig", "/boot/grub/grub.cfg", "/boot/grub/grubenv", "/boot/grub"} {
+	for _, path := range []string{"/usr/sbin/grub-mkconfig", "/boot/grub/grub.cfg", "/boot/grub/grubenv",
+		"/boot/grub"} {
 		if err := os.Remove(m.Path(path)); err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +57,9 @@ func (m *machine) regenerate(config string) {
 	}
 }
 
-// mkconfig stands for grub-mkconfig: a shell reads the settings, and the menu has an entry for the newest kernel, and a submenu with all of them and their recovery modes. It
-// writes to FILE.new first, as the real one does.
+// mkconfig stands for grub-mkconfig: a shell reads the settings, and the menu has an entry for the
+// newest kernel, and a submenu with all of them and their recovery modes. It writes to FILE.new
+// first, as the real one does.
 func (m *machine) mkconfig(argv []string) error {
 	script := `set -e
 . "$1/etc/default/grub"
@@ -74,10 +76,12 @@ printf '%s|%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT" "${GRUB_DE
 	}
 	slices.Sort(kernels)
 	var b strings.Builder
-	fmt.Fprintf(&b, "set default=%q\nmenuentry_id_option=\"--id\"\n### BEGIN /etc/grub.d/10_linux ###\n", strings.Replace(set[2], "saved", "${saved_entry}", 1))
+	fmt.Fprintf(&b, "set default=%q\nmenuentry_id_option=\"--id\"\n### BEGIN /etc/grub.d/10_linux ###\n",
+		strings.Replace(set[2], "saved", "${saved_entry}", 1))
 	entry := func(title, id, kernel, line string) {
 		version := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")
-		fmt.Fprintf(&b, "menuentry '%s' --class gnu-linux $menuentry_id_option '%s' {\n\techo\t'Loading Linux ...'\n\tlinux\t/boot/vmlinuz-%s root=UUID=1-2 ro %s\n\tinitrd\t/boot/initrd.img-%s\n}\n",
+		fmt.Fprintf(&b, "menuentry '%s' --class gnu-linux $menuentry_id_option '%s' {\n\techo\t'Loading Linux "+
+			"...'\n\tlinux\t/boot/vmlinuz-%s root=UUID=1-2 ro %s\n\tinitrd\t/boot/initrd.img-%s\n}\n",
 			title, id, version, line, version)
 	}
 	entry("Debian GNU/Linux", "gnulinux-simple-1-2", kernels[0], set[0]+" "+set[1])
@@ -85,7 +89,8 @@ printf '%s|%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT" "${GRUB_DE
 	for _, k := range kernels {
 		version := strings.TrimPrefix(filepath.Base(k), "vmlinuz-")
 		entry("Debian, with Linux "+version, "gnulinux-"+version+"-advanced-1-2", k, set[0]+" "+set[1])
-		entry("Debian, with Linux "+version+" (recovery mode)", "gnulinux-"+version+"-recovery-1-2", k, "single "+set[0])
+		entry("Debian, with Linux "+version+" (recovery mode)", "gnulinux-"+version+"-recovery-1-2", k,
+			"single "+set[0])
 	}
 	b.WriteString("}\n### END /etc/grub.d/10_linux ###\n")
 	out2 := m.Path(argv[2])
@@ -98,7 +103,8 @@ printf '%s|%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT" "${GRUB_DE
 	return os.Remove(out2 + ".new")
 }
 
-const debianDefaults = "# settings\nGRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\nGRUB_CMDLINE_LINUX='console=ttyS0 isolcpus=1'\n"
+const debianDefaults = "# settings\nGRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet " +
+	"splash\"\nGRUB_CMDLINE_LINUX='console=ttyS0 isolcpus=1'\n"
 
 func TestGRUBIsCutOffAnywhere(t *testing.T) {
 	t.Parallel()
@@ -147,7 +153,8 @@ func TestGRUBGetsTheArgumentsAndKeepsWhatTheUserHad(t *testing.T) {
 			config := "/boot/grub/grub.cfg"
 			if name == "SUSE" {
 				config = "/boot/grub2/grub.cfg"
-				want := "# settings\nGRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\nGRUB_CMDLINE_LINUX='console=ttyS0 " + planText + "'\n"
+				want := "# settings\nGRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet " +
+					"splash\"\nGRUB_CMDLINE_LINUX='console=ttyS0 " + planText + "'\n"
 				if diff := cmp.Diff(want, m.text("/etc/default/grub")); diff != "" {
 					t.Errorf("settings (-want +got):\n%s", diff)
 				}
@@ -158,7 +165,8 @@ func TestGRUBGetsTheArgumentsAndKeepsWhatTheUserHad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := menu.entries[0].line, "root=UUID=1-2 ro console=ttyS0 "+planText+" quiet splash"; got != want {
+			if got, want := menu.entries[0].line, "root=UUID=1-2 ro console=ttyS0 "+planText+
+				" quiet splash"; got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 			info, err := os.Stat(m.Path(config))
@@ -199,7 +207,8 @@ func TestOtherArgumentsTakeThePlaceOfThoseOfThePlanBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := m.text("/etc/default/grub"), strings.Replace(debianDefaults, "isolcpus=1", "isolcpus=1 iommu=pt", 1); got != want {
+	if got, want := m.text("/etc/default/grub"), strings.Replace(debianDefaults, "isolcpus=1", "isolcpus=1 iommu=pt",
+		1); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	m.mustRollback()
@@ -254,15 +263,18 @@ func TestABadMenuNeverGetsToGRUB(t *testing.T) {
 		{"an entry is gone", func(m *machine) { _ = os.Remove(m.Path("/boot/vmlinuz-6.1.0-9-amd64")) },
 			`it has 3 entries, and the old one 5: without "Debian, with Linux 6.1.0-9-amd64" (gnulinux-6.1.0-9-amd64-advanced-1-2), "Debian, with Linux 6.1.0-9-amd64 (recovery mode)"`},
 		{"it is cut off", edit(func(s string) string { return s[:len(s)-60] }), `a "{" without its "}"`},
-		{"the kernel is not there", replace("/boot/vmlinuz-6.1.0-13", "/boot/vmlinuz-7"), "starts /boot/vmlinuz-7-amd64, which is not there"},
-		{"the initrd is not there", replace("/boot/initrd.img-6.1.0-13", "/boot/initrd.img-7"), "starts /boot/initrd.img-7-amd64, which is not there"},
+		{"the kernel is not there", replace("/boot/vmlinuz-6.1.0-13", "/boot/vmlinuz-7"),
+			"starts /boot/vmlinuz-7-amd64, which is not there"},
+		{"the initrd is not there", replace("/boot/initrd.img-6.1.0-13", "/boot/initrd.img-7"),
+			"starts /boot/initrd.img-7-amd64, which is not there"},
 		{"no initrd", replace("\tinitrd\t", "\techo\t"), "has no initrd"},
 		{"no Linux", replace("\tlinux\t", "\techo\t"), "no entry starts Linux"},
 		{"without the arguments", replace("iommu=pt ", ""), "does not have the arguments alone, but: root="},
 		{"a later file adds another value", func(m *machine) {
 			m.write("/etc/default/grub.d/zz.cfg", `GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX isolcpus=7"`)
 		}, "does not have the arguments alone"},
-		{"too long in one entry", replace("single ", "single x="+strings.Repeat("1", 2000)+" "), "the kernel reads 2047"},
+		{"too long in one entry", replace("single ", "single x="+strings.Repeat("1", 2000)+" "),
+			"the kernel reads 2047"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,11 +301,16 @@ func TestGRUBIsRefusedWhereItCannotBeDoneSafely(t *testing.T) {
 			m.write("/etc/default/grub", `GRUB_CMDLINE_LINUX="x=`+strings.Repeat("1", 1930)+`"`)
 			m.regenerate("/boot/grub2/grub.cfg")
 		}, "and the kernel reads 2047: take something off first"},
-		{"settings that are a program", func(m *machine) { m.write("/etc/default/grub", "\nGRUB_CMDLINE_LINUX=\"$(cat /x)\"\n") },
+		{"settings that are a program", func(m *machine) {
+			m.write("/etc/default/grub", "\nGRUB_CMDLINE_LINUX=\"$(cat /x)\"\n")
+		},
 			`/etc/default/grub: line 2: GRUB_CMDLINE_LINUX is set in a way that only a shell can read: add "iommu=pt`},
-		{"settings that add", func(m *machine) { m.write("/etc/default/grub", `GRUB_CMDLINE_LINUX+=" quiet"`) }, "line 1: GRUB_CMDLINE_LINUX is set in a way"},
+		{"settings that add", func(m *machine) {
+			m.write("/etc/default/grub", `GRUB_CMDLINE_LINUX+=" quiet"`)
+		}, "line 1: GRUB_CMDLINE_LINUX is set in a way"},
 		{"nothing but Windows", func(m *machine) {
-			m.write("/boot/grub2/grub.cfg", "menuentry 'Windows' { chainloader /x }\nmenuentry 'Firmware' {\n fwsetup\n}")
+			m.write("/boot/grub2/grub.cfg", "menuentry 'Windows' { chainloader /x }\nmenuentry 'Firmware' {\n "+
+				"fwsetup\n}")
 		}, "has no entry that starts Linux"},
 	}
 	for _, tt := range tests {
@@ -308,7 +325,8 @@ func TestGRUBIsRefusedWhereItCannotBeDoneSafely(t *testing.T) {
 
 func TestRollbackAfterAKernelUpdateKeepsTheNewKernel(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(testing.TB, string) *machine{"/boot/grub/grub.cfg": debian, "/boot/grub2/grub.cfg": suse} {
+	for name, make := range map[string]func(testing.TB, string) *machine{"/boot/grub/grub.cfg": debian,
+		"/boot/grub2/grub.cfg": suse} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := make(t, debianDefaults)
@@ -345,9 +363,11 @@ func TestARollbackThatCannotMakeAMenuLeavesTheOneThatIsThere(t *testing.T) {
 	t.Parallel()
 	m := debian(t, debianDefaults)
 	m.mustMake(change.Boot)
-	m.write("/boot/grub/grub.cfg", m.text("/boot/grub/grub.cfg")+"menuentry 'mine' { linux /boot/vmlinuz-6.1.0-13-amd64 }\n")
+	m.write("/boot/grub/grub.cfg", m.text("/boot/grub/grub.cfg")+
+		"menuentry 'mine' { linux /boot/vmlinuz-6.1.0-13-amd64 }\n")
 	before := m.text("/boot/grub/grub.cfg")
-	if err := m.rollback(); err == nil || !strings.Contains(err.Error(), `without "mine"`) || !strings.Contains(err.Error(), "remains") {
+	if err := m.rollback(); err == nil || !strings.Contains(err.Error(), `without "mine"`) ||
+		!strings.Contains(err.Error(), "remains") {
 		t.Fatal(err)
 	}
 	if got := m.text("/boot/grub/grub.cfg"); got != before {
@@ -370,8 +390,10 @@ func TestFilesOfGRUBAreFoundWhereverItSeesThem(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, map[string]string{"/boot/vmlinuz-1": "", "/boot/dir/initrd": "", "/vmlinuz.old": ""})
 	for file, want := range map[string]bool{
-		"/boot/vmlinuz-1": true, "/vmlinuz-1": true, "(hd0,gpt2)/vmlinuz-1": true, "/@/boot/vmlinuz-1": true, "/root/@rootfs/boot/vmlinuz-1": true, "/dir/initrd": true, "/vmlinuz.old": true,
-		"/vmlinuz-2": false, "/@/boot/vmlinuz-2": false, "": false, "/": false, "(hd0": false, "/../boot/vmlinuz-2": false,
+		"/boot/vmlinuz-1": true, "/vmlinuz-1": true, "(hd0,gpt2)/vmlinuz-1": true, "/@/boot/vmlinuz-1": true,
+		"/root/@rootfs/boot/vmlinuz-1": true, "/dir/initrd": true, "/vmlinuz.old": true,
+		"/vmlinuz-2": false, "/@/boot/vmlinuz-2": false, "": false, "/": false, "(hd0": false,
+		"/../boot/vmlinuz-2": false,
 	} {
 		if got := bootFile(m.System, file); got != want {
 			t.Errorf("%q: %v", file, got)
@@ -388,7 +410,8 @@ func TestFilesOfGRUBAreFoundWhereverItSeesThem(t *testing.T) {
 		}
 	}
 	m.programs["grub-mkconfig"] = func(argv []string) (string, error) {
-		m.write(argv[2], strings.Replace(m.text("/boot/grub/grub.cfg"), "ro console=ttyS0 isolcpus=1", "ro console=ttyS0 "+planText, 1))
+		m.write(argv[2], strings.Replace(m.text("/boot/grub/grub.cfg"), "ro console=ttyS0 isolcpus=1",
+			"ro console=ttyS0 "+planText, 1))
 		return "", nil
 	}
 	m.mustMake(change.Boot)
@@ -397,7 +420,8 @@ func TestFilesOfGRUBAreFoundWhereverItSeesThem(t *testing.T) {
 func TestTheDefaultEntryCounts(t *testing.T) {
 	t.Parallel()
 	m := debian(t, strings.Replace(debianDefaults, "DEFAULT=0", "DEFAULT=saved", 1))
-	m.write("/boot/grub/grubenv", "# GRUB Environment Block\nsaved_entry=gnulinux-advanced-1-2>gnulinux-6.1.0-9-amd64-advanced-1-2\n####")
+	m.write("/boot/grub/grubenv", "# GRUB Environment "+
+		"Block\nsaved_entry=gnulinux-advanced-1-2>gnulinux-6.1.0-9-amd64-advanced-1-2\n####")
 	m.mustMake(change.Boot)
 	if got := m.text("/boot/grub/grubenv"); !strings.HasSuffix(got, "-1-2\n####") {
 		t.Errorf("GRUB's environment is %q", got)
@@ -413,15 +437,19 @@ func TestTheDefaultEntryCounts(t *testing.T) {
 
 func TestGRUBOfRandomSettingsIsSetAndSetBack(t *testing.T) {
 	t.Parallel()
-	word := rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M", "hugepages=4", "hugepagesz=1G", "nohz_full=2-29", "console=ttyS0,115200n8", "é"})
+	word := rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M", "hugepages=4",
+		"hugepagesz=1G", "nohz_full=2-29", "console=ttyS0,115200n8", "é"})
 	rapid.Check(t, func(rt *rapid.T) {
 		value := func(name string) string {
-			return strings.Join(rapid.SliceOfN(word, 0, 6).Draw(rt, name), rapid.SampledFrom([]string{" ", "  "}).Draw(rt, "space"))
+			return strings.Join(rapid.SliceOfN(word, 0, 6).Draw(rt, name),
+				rapid.SampledFrom([]string{" ", "  "}).Draw(rt, "space"))
 		}
 		text := ""
-		for _, name := range rapid.Permutation([]string{grubAlways, grubDefault, "GRUB_TIMEOUT"}).Draw(rt, "order")[:rapid.IntRange(0, 3).Draw(rt, "lines")] {
+		for _, name := range rapid.Permutation([]string{grubAlways, grubDefault, "GRUB_TIMEOUT"}).Draw(rt,
+			"order")[:rapid.IntRange(0, 3).Draw(rt, "lines")] {
 			quote := rapid.SampledFrom([]string{`"`, "'"}).Draw(rt, "quote")
-			text += name + "=" + quote + value(name) + quote + rapid.SampledFrom([]string{"\n", " # a comment\n", "  \n\n"}).Draw(rt, "end")
+			text += name + "=" + quote + value(name) + quote + rapid.SampledFrom([]string{"\n", " # a comment\n",
+				"  \n\n"}).Draw(rt, "end")
 		}
 		edited, err := editGrubDefaults(text, planArgs)
 		if err != nil {

@@ -51,7 +51,8 @@ type scriptToken struct {
 	word bool
 }
 
-// scriptTokens cuts a script of GRUB, whose words are like those of a shell (info grub, "Shell-like scripting"). Variables are left as they are.
+// scriptTokens cuts a script of GRUB, whose words are like those of a shell (info grub, "Shell-like
+// scripting"). Variables are left as they are.
 func scriptTokens(text string) ([]scriptToken, error) {
 	var tokens []scriptToken
 	var word strings.Builder
@@ -227,8 +228,9 @@ func (m *menu) command(words []string, in *menuEntry) {
 	}
 }
 
-// defaultEntry returns the entry that is booted when nobody chooses one. saved is saved_entry of GRUB's environment. As in GRUB, what leads nowhere leads to the
-// first entry, and a submenu to its first.
+// defaultEntry returns the entry that is booted when nobody chooses one. saved is saved_entry of
+// GRUB's environment. As in GRUB, what leads nowhere leads to the first entry, and a submenu to its
+// first.
 func (m *menu) defaultEntry(saved string) *menuEntry {
 	want := "0"
 	for _, d := range m.defaults {
@@ -274,7 +276,8 @@ func choose(entries []*menuEntry, name string) *menuEntry {
 	return nil
 }
 
-// ours returns the entry that the next boot is about: the default one or, where that starts no Linux, the first that does; nil where none does.
+// ours returns the entry that the next boot is about: the default one or, where that starts no
+// Linux, the first that does; nil where none does.
 func (m *menu) ours(saved string) *menuEntry {
 	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
 		return e

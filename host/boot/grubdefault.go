@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// The assignments in /etc/default/grub that make the kernel's command line. Entries get the first and the second, those for recovery the first alone.
+// The assignments in /etc/default/grub that make the kernel's command line. Entries get the first
+// and the second, those for recovery the first alone.
 const (
 	grubAlways  = "GRUB_CMDLINE_LINUX"
 	grubDefault = "GRUB_CMDLINE_LINUX_DEFAULT"
@@ -16,7 +17,8 @@ const (
 
 var grubAssignment = lazyregexp.New(`(?m)^([ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?))(\+?=)(.*)$`)
 
-// A value is one that can be changed without being a shell: text in quotes or without, in which nothing is expanded or escaped.
+// A value is one that can be changed without being a shell: text in quotes or without, in which
+// nothing is expanded or escaped.
 var grubValue = lazyregexp.New(`^("[^"\\$` + "`" + `]*"|'[^']*'|[A-Za-z0-9=,:./_+@%-]*)([ \t]*(?:[ \t]#.*)?\r?)$`)
 
 // A grubDefaults is /etc/default/grub: the text around the two values, and the values.

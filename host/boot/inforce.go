@@ -17,8 +17,8 @@ func runsWith(s *change.System, args []string) (bool, error) {
 	return cmdline.Has(line, args), err
 }
 
-// inForce reports whether the running kernel was started with args. Where the kernel shows what came of an argument, and that is something else, it is an error: another
-// reboot would not help.
+// inForce reports whether the running kernel was started with args. Where the kernel shows what
+// came of an argument, and that is something else, it is an error: another reboot would not help.
 func inForce(args []string) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if has, err := runsWith(s, args); err != nil || !has {
@@ -40,8 +40,10 @@ func effect(s *change.System, arg string) error {
 	want, ok := cmdline.Isolcpus(arg)
 	flags := strings.Split(strings.TrimPrefix(arg, "isolcpus="), ",")
 	switch {
-	// Only CPUs that are taken out of the scheduler's domains are in the file; without flags they are (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
-	case ok && (slices.Contains(flags, "domain") || !slices.Contains(flags, "nohz") && !slices.Contains(flags, "managed_irq")):
+	// Only CPUs that are taken out of the scheduler's domains are in the file; without flags they
+	// are (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
+	case ok && (slices.Contains(flags, "domain") || !slices.Contains(flags, "nohz") && !slices.Contains(flags,
+		"managed_irq")):
 		file = dir + "isolated"
 	case ok:
 		return nil
@@ -67,7 +69,8 @@ func effect(s *change.System, arg string) error {
 		want = want.Intersect(set)
 	}
 	if missing := want.Difference(have); !missing.IsEmpty() {
-		return fmt.Errorf("the kernel was started with %s, and %s has %q, without CPUs %s: see what dmesg says of it; another reboot will not help", arg, file, strings.TrimSpace(text), missing)
+		return fmt.Errorf("the kernel was started with %s, and %s has %q, without CPUs %s: see what dmesg says of "+
+			"it; another reboot will not help", arg, file, strings.TrimSpace(text), missing)
 	}
 	return nil
 }

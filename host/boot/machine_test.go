@@ -51,7 +51,8 @@ type machine struct {
 
 func newMachine(t testing.TB, files map[string]string) *machine {
 	t.Helper()
-	m := &machine{t: t, System: &change.System{Root: t.TempDir()}, programs: map[string]func([]string) (string, error){}, journal: filepath.Join(t.TempDir(), "journal")}
+	m := &machine{t: t, System: &change.System{Root: t.TempDir()}, programs: map[string]func([]string) (string,
+		error){}, journal: filepath.Join(t.TempDir(), "journal")}
 	m.Run = func(_ context.Context, argv []string) ([]byte, error) {
 		m.ran = append(m.ran, strings.Join(argv, " "))
 		p := m.programs[filepath.Base(argv[0])]
@@ -237,8 +238,9 @@ func (m *machine) until(n int, f func()) (cut bool) {
 	return false
 }
 
-// everyCut cuts prepare and rollback off at every change, goes on in both directions, and compares the whole machine with what it should be. boot, if not nil, does to the
-// machine what a reboot after the cut does.
+// everyCut cuts prepare and rollback off at every change, goes on in both directions, and compares
+// the whole machine with what it should be. boot, if not nil, does to the machine what a reboot
+// after the cut does.
 func everyCut(t *testing.T, machine func() *machine) {
 	t.Helper()
 	ref := machine()

@@ -131,7 +131,8 @@ func lineEnded(text string) string {
 func padEnv(text string, size int) (string, error) {
 	text = strings.TrimRight(text, "#")
 	if len(text) > size {
-		return "", fmt.Errorf("GRUB's environment block has %d bytes, and would need %d: take something off the command line first", size, len(text))
+		return "", fmt.Errorf("GRUB's environment block has %d bytes, and would need %d: take something off the "+
+			"command line first", size, len(text))
 	}
 	return text + strings.Repeat("#", size-len(text)), nil
 }
@@ -147,7 +148,8 @@ func (f *optionsFile) some() []string {
 // kernelopts is the word in the options of an entry for which GRUB puts a variable (RHEL 8).
 const kernelopts = "$kernelopts"
 
-// editOptions returns a file's text with args. An entry that has them by way of $kernelopts loses what it has of its own instead.
+// editOptions returns a file's text with args. An entry that has them by way of $kernelopts loses
+// what it has of its own instead.
 func editOptions(form optionsForm, text string, args []string) (string, error) {
 	f := parseOptions(form, text)
 	pieces := f.some()

@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/internal/cmdline"
 )
 
-// A rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS, Silverblue). Its state is what rpm-ostree kargs prints: of the deployment that
-// the next boot takes.
+// A rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS,
+// Silverblue). Its state is what rpm-ostree kargs prints: of the deployment that the next boot
+// takes.
 type rpmOSTree struct {
 	Args    []string `json:"args"`
 	Program string   `json:"program"`
@@ -66,7 +67,8 @@ func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change
 	if err != nil {
 		return err
 	}
-	if err := o.lead(ctx, s, line, cmdline.UndoLines([]string{line}, []string{string(before)}, 0, o.Args)[0]); err != nil {
+	if err := o.lead(ctx, s, line, cmdline.UndoLines([]string{line}, []string{string(before)}, 0,
+		o.Args)[0]); err != nil {
 		return err
 	}
 	after, err := o.line(ctx, s)
@@ -90,8 +92,10 @@ func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string)
 	return err
 }
 
-// kargsOptions are those of rpm-ostree kargs that make one list of words of another, in order. It deletes first, of two that are the same the first one, and then
-// appends (kernel_arg_transaction_execute in rpm-ostree's daemon): so everything behind the first difference is taken off and put back.
+// kargsOptions are those of rpm-ostree kargs that make one list of words of another, in order. It
+// deletes first, of two that are the same the first one, and then appends
+// (kernel_arg_transaction_execute in rpm-ostree's daemon): so everything behind the first
+// difference is taken off and put back.
 func kargsOptions(from, to []string) []string {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {

@@ -15,13 +15,16 @@ import (
 
 // coreOS returns a machine with rpm-ostree, whose deployments have these arguments.
 func coreOS(t testing.TB, kargs string) *machine {
-	m := newMachine(t, map[string]string{"/run/ostree-booted": "", "/usr/bin/rpm-ostree": "#!", "/proc/cmdline": kargs + "\n", "/ostree/kargs": kargs, "/ostree/deployment": "0"})
+	m := newMachine(t, map[string]string{"/run/ostree-booted": "", "/usr/bin/rpm-ostree": "#!", "/proc/cmdline": kargs +
+		"\n", "/ostree/kargs": kargs, "/ostree/deployment": "0"})
 	m.programs["rpm-ostree"] = m.rpmOSTree
 	return m
 }
 
-// rpmOSTree stands for the program: kargs alone prints the arguments of the next deployment; with options it makes one, deletes first and appends then, and refuses to
-// delete what is not there (rpm-ostree(1), and kernel_arg_transaction_execute in its daemon). A new deployment has another ostree=.
+// rpmOSTree stands for the program: kargs alone prints the arguments of the next deployment; with
+// options it makes one, deletes first and appends then, and refuses to delete what is not there
+// (rpm-ostree(1), and kernel_arg_transaction_execute in its daemon). A new deployment has another
+// ostree=.
 func (m *machine) rpmOSTree(argv []string) (string, error) {
 	words := strings.Fields(m.text("/ostree/kargs"))
 	if argv[1] != "kargs" {
@@ -55,16 +58,20 @@ func (m *machine) rpmOSTree(argv []string) (string, error) {
 
 // kargs are the arguments of the next deployment, without the one that names it.
 func (m *machine) kargs() string {
-	return strings.Join(slices.DeleteFunc(strings.Fields(m.text("/ostree/kargs")), func(w string) bool { return strings.HasPrefix(w, "ostree=") }), " ")
+	return strings.Join(slices.DeleteFunc(strings.Fields(m.text("/ostree/kargs")), func(w string) bool {
+		return strings.HasPrefix(w, "ostree=")
+	}), " ")
 }
 
-const coreOSArgs = "mitigations=auto ignition.platform.id=metal $ignition_firstboot isolcpus=1 ostree=/ostree/boot.0/fedora-coreos/1/0 root=UUID=1-2 rw hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4"
+const coreOSArgs = "mitigations=auto ignition.platform.id=metal $ignition_firstboot isolcpus=1 " +
+	"ostree=/ostree/boot.0/fedora-coreos/1/0 root=UUID=1-2 rw hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4"
 
 func TestRPMOSTreeMakesOneDeploymentInOrder(t *testing.T) {
 	t.Parallel()
 	m := coreOS(t, coreOSArgs)
 	m.mustMake(change.Boot)
-	if got, want := m.kargs(), "mitigations=auto ignition.platform.id=metal $ignition_firstboot root=UUID=1-2 rw hugepagesz=2M hugepages=4 "+planText; got != want {
+	if got, want := m.kargs(), "mitigations=auto ignition.platform.id=metal $ignition_firstboot root=UUID=1-2 rw "+
+		"hugepagesz=2M hugepages=4 "+planText; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	deployments := func() int {
@@ -81,7 +88,8 @@ func TestRPMOSTreeMakesOneDeploymentInOrder(t *testing.T) {
 	}
 	m.mustMake(change.Boot)
 	m.mustRollback()
-	if got, want := m.kargs(), strings.Replace(coreOSArgs, "ostree=/ostree/boot.0/fedora-coreos/1/0 ", "", 1); got != want {
+	if got, want := m.kargs(), strings.Replace(coreOSArgs, "ostree=/ostree/boot.0/fedora-coreos/1/0 ", "",
+		1); got != want {
 		t.Errorf("rolled back\ngot  %s\nwant %s", got, want)
 	}
 	if n := deployments(); n != 2 {
@@ -144,7 +152,8 @@ func TestRPMOSTreeThatDoesSomethingElseIsNoticed(t *testing.T) {
 func TestOptionsOfKargsLeadFromAnyListToAnyOther(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		words := rapid.SliceOfN(rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M", "hugepages=4", "hugepagesz=1G", "console=a", "console=b"}), 0, 9)
+		words := rapid.SliceOfN(rapid.SampledFrom([]string{"ro", "quiet", "isolcpus=1", "iommu=pt", "hugepagesz=2M",
+			"hugepages=4", "hugepagesz=1G", "console=a", "console=b"}), 0, 9)
 		from, to := words.Draw(rt, "from"), words.Draw(rt, "to")
 		m := &machine{t: t, System: &change.System{Root: t.TempDir()}}
 		m.write("/ostree/kargs", strings.Join(from, " "))
@@ -158,7 +167,8 @@ func TestOptionsOfKargsLeadFromAnyListToAnyOther(t *testing.T) {
 			rt.Fatalf("-want +got:\n%s", diff)
 		}
 		line := strings.Join(from, " ")
-		if edited := cmdline.Edit(line, planArgs); cmdline.UndoLines([]string{edited}, []string{line}, 0, planArgs)[0] != line {
+		if edited := cmdline.Edit(line, planArgs); cmdline.UndoLines([]string{edited}, []string{line}, 0,
+			planArgs)[0] != line {
 			rt.Fatalf("%q", edited)
 		}
 	})

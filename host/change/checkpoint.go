@@ -7,12 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15: everything that is in the journal is written to its place.
+// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15:
+// everything that is in the journal is written to its place.
 const ext4Checkpoint = 0x4004662b
 
-// Checkpoint has a directory's file system written as who does not read its journal sees it. Boot loaders are such: after a power cut GRUB reads an ext4 as it was before
-// what is only in the journal yet, although all of it was forced to the disk. Only ext4 can be asked for more than a sync. It does nothing where the root is not that
-// of this machine.
+// Checkpoint has a directory's file system written as who does not read its journal sees it. Boot
+// loaders are such: after a power cut GRUB reads an ext4 as it was before what is only in the
+// journal yet, although all of it was forced to the disk. Only ext4 can be asked for more than a
+// sync. It does nothing where the root is not that of this machine.
 func (s *System) Checkpoint(dir string) (err error) {
 	if s.Root != "/" {
 		return nil

@@ -2,22 +2,26 @@
 //
 // # Ops
 //
-// An [Op] is one thing of the machine that is to be different: a file, a value in sysfs, the driver of a PCI function, the arguments of the kernels. It can say
-// what is there now, whether that is what is wanted, make it so, and bring back what was. An op is a value whose JSON names everything that it needs, so that a process
-// that has never seen the plan can undo it.
+// An [Op] is one thing of the machine that is to be different: a file, a value in sysfs, the driver
+// of a PCI function, the arguments of the kernels. It can say what is there now, whether that is
+// what is wanted, make it so, and bring back what was. An op is a value whose JSON names everything
+// that it needs, so that a process that has never seen the plan can undo it.
 //
 // # Journal
 //
-// Before an op is made, what was there is written to the [Journal] and forced to the disk; after it was made and read back, that is written, too. So there are
-// only three places where a kill or a power cut can find it: not begun, begun, done. Begun ops are simply made again or taken back, since both can be repeated:
+// Before an op is made, what was there is written to the [Journal] and forced to the disk; after it
+// was made and read back, that is written, too. So there are only three places where a kill or a
+// power cut can find it: not begun, begun, done. Begun ops are simply made again or taken back,
+// since both can be repeated:
 //
 //	begin (before) ──► Do ──► Read ──► done            restoring ──► Restore ──► Read ──► restored
 //
-// What was there before is read once, when an op is first begun, and is kept until it was restored: an op that is made again, at the next boot or
-// with another value, does not take its own work for the original.
+// What was there before is read once, when an op is first begun, and is kept until it was restored:
+// an op that is made again, at the next boot or with another value, does not take its own work for
+// the original.
 //
 // # Machine
 //
-// A [System] is the machine: a root below which files are, and a way to run programs. Every single change goes through it, which is where tests break
-// things off ([System.Fault]).
+// A [System] is the machine: a root below which files are, and a way to run programs. Every single
+// change goes through it, which is where tests break things off ([System.Fault]).
 package change

@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// A File is a regular file that is to have a content. Directories above it are made, and taken away again where they are empty.
+// A File is a regular file that is to have a content. Directories above it are made, and taken away
+// again where they are empty.
 type File struct {
 	Path string      `json:"path"`
 	Data []byte      `json:"data"`
@@ -28,7 +29,8 @@ type fileState struct {
 	UID  int         `json:"uid,omitempty"`
 	GID  int         `json:"gid,omitempty"`
 	Link string      `json:"link,omitempty"` // it was a symbolic link to this
-	// Missing is set where there was nothing, and then Made are the directories above it that were missing, too, outermost first.
+	// Missing is set where there was nothing, and then Made are the directories above it that were
+	// missing, too, outermost first.
 	Missing bool     `json:"missing,omitempty"`
 	Made    []string `json:"made,omitempty"`
 }

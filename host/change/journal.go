@@ -64,8 +64,9 @@ type Journal struct {
 // ErrBusy is returned by [Open] while another process has the journal.
 var ErrBusy = errors.New("another rackless is changing this machine")
 
-// Open opens the journal at a path, and makes it if need be, with its directory. What a power cut left of a last line is dropped: the change that it told of had
-// not been begun. Any other damage is an error, and nothing is changed.
+// Open opens the journal at a path, and makes it if need be, with its directory. What a power cut
+// left of a last line is dropped: the change that it told of had not been begun. Any other damage
+// is an error, and nothing is changed.
 func Open(path string, kinds Kinds) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (j *Journal) open() error {
 	return nil
 }
 
-// ReadJournal returns what there is to take back according to the journal at a path, without locking it: nothing where there is no file.
+// ReadJournal returns what there is to take back according to the journal at a path, without
+// locking it: nothing where there is no file.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +133,8 @@ func (j *Journal) replay(data []byte) (whole int, err error) {
 			return whole, nil // cut off while it was written
 		}
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w; the journal is damaged: restore it from a backup, or undo by hand what it tells of and remove it", at, err)
+			return 0, fmt.Errorf("%s: %w; the journal is damaged: restore it from a backup, or undo by hand what it "+
+				"tells of and remove it", at, err)
 		}
 		r.At = at
 		if err := j.apply(r); err != nil {
@@ -233,7 +236,8 @@ func (j *Journal) begin(s *System, step *Step, before State) error {
 	if err != nil {
 		return err
 	}
-	return j.write(s, record{Event: eventBegin, Kind: step.Op.Kind(), Subject: step.Op.Subject(), What: step.What, Op: op, Before: &before})
+	return j.write(s, record{Event: eventBegin, Kind: step.Op.Kind(), Subject: step.Op.Subject(), What: step.What,
+		Op: op, Before: &before})
 }
 
 func (j *Journal) event(s *System, event string, op Op) error {
@@ -243,7 +247,8 @@ func (j *Journal) event(s *System, event string, op Op) error {
 // Entries returns what there is to take back, in the order in which it was first begun.
 func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...) }
 
-// Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to its end; nil where there is none.
+// Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to
+// its end; nil where there is none.
 func Unfinished(entries []*Entry) *Entry {
 	for _, e := range entries {
 		if !e.Done {

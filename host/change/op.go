@@ -6,11 +6,13 @@ import (
 	"fmt"
 )
 
-// A State is what an op found: text that only the kind of op understands, the same for the same state. It is journalled.
+// A State is what an op found: text that only the kind of op understands, the same for the same
+// state. It is journalled.
 type State string
 
-// An Op is one thing of the machine that is to be different. Its exported fields are journalled as JSON; together with the kind they must be enough to
-// restore what was, by a later version of this program as well: fields are added, never changed in meaning.
+// An Op is one thing of the machine that is to be different. Its exported fields are journalled as
+// JSON; together with the kind they must be enough to restore what was, by a later version of this
+// program as well: fields are added, never changed in meaning.
 type Op interface {
 	// Kind names the type of op in the journal: "file".
 	Kind() string
@@ -22,23 +24,27 @@ type Op interface {
 	Done(State) bool
 	// Do makes it so. It may be called again after it was cut off anywhere.
 	Do(ctx context.Context, s *System) error
-	// Restore brings a state back that Read returned, after Do, or after Do or Restore was cut off anywhere. Read returns that very state afterwards.
+	// Restore brings a state back that Read returned, after Do, or after Do or Restore was cut off
+	// anywhere. Read returns that very state afterwards.
 	Restore(ctx context.Context, s *System, before State) error
 }
 
 // A LateRestorer is an op that a rollback restores after all that are none.
 type LateRestorer interface {
-	// RestoredLate reports that something else of the preparation may bring the thing about again at a boot, until it is taken back itself: if the machine goes down in the
-	// middle of a rollback, the journal has to know still that it is to be taken back.
+	// RestoredLate reports that something else of the preparation may bring the thing about again
+	// at a boot, until it is taken back itself: if the machine goes down in the middle of a
+	// rollback, the journal has to know still that it is to be taken back.
 	RestoredLate() bool
 }
 
-// A Restorer is an op for which states that differ can mean the same after Restore. Of other ops the states are compared.
+// A Restorer is an op for which states that differ can mean the same after Restore. Of other ops
+// the states are compared.
 type Restorer interface {
 	Restored(before, now State) bool
 }
 
-// A RebootError is an error of Do that the next boot mends: what Do could not find the kernel sets aside then. The step counts as one that waits for it.
+// A RebootError is an error of Do that the next boot mends: what Do could not find the kernel sets
+// aside then. The step counts as one that waits for it.
 type RebootError interface {
 	error
 	NeedsReboot() bool
@@ -68,16 +74,21 @@ type Step struct {
 	Why  string
 	// Risk is what may go wrong or who may notice; empty where nobody does.
 	Risk string
-	// Boot is set for steps that take effect when the machine is started again. InForce reports whether that has happened.
+	// Boot is set for steps that take effect when the machine is started again. InForce reports
+	// whether that has happened.
 	Boot    bool
 	InForce func(ctx context.Context, s *System) (bool, error)
-	// Ready, if not nil, reports whether the step can be made now; where it cannot, a reboot that a step before it needs comes first.
+	// Ready, if not nil, reports whether the step can be made now; where it cannot, a reboot that a
+	// step before it needs comes first.
 	Ready func(ctx context.Context, s *System) (bool, error)
 	// Guard, if not nil, is asked right before the step is made and whenever it would be: an error refuses it.
 	Guard func(ctx context.Context, s *System) error
-	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot, which is no sign that somebody changed it.
+	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot,
+	// which is no sign that somebody changed it.
 	EachBoot bool
-	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it: something else of this preparation may have brought it about, as a boot
-	// with kernel arguments does. It returns what was there before that, to be taken back by a rollback; false where the step is nobody's to take back.
+	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it:
+	// something else of this preparation may have brought it about, as a boot with kernel arguments
+	// does. It returns what was there before that, to be taken back by a rollback; false where the
+	// step is nobody's to take back.
 	Before func(ctx context.Context, s *System) (State, bool, error)
 }

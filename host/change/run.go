@@ -36,7 +36,8 @@ func resultOf(step Step) Result {
 	return Result{Step: step, Kind: step.Op.Kind(), Subject: step.Op.Subject()}
 }
 
-// Survey says how each step stands, and changes nothing. Steps that guards would refuse are Refused, with the reason as Err.
+// Survey says how each step stands, and changes nothing. Steps that guards would refuse are
+// Refused, with the reason as Err.
 func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	ctx = withSeen(ctx)
 	results := make([]Result, len(steps))
@@ -81,11 +82,14 @@ func standing(ctx context.Context, s *System, step *Step, state State) (Status, 
 	return Pending, nil
 }
 
-// Make leads the machine to where all steps are in place: it takes back what the journal knows of and no step wants, and makes what is missing, in order. progress, if not
-// nil, is told of each step as it is begun and as it ends.
+// Make leads the machine to where all steps are in place: it takes back what the journal knows of
+// and no step wants, and makes what is missing, in order. progress, if not nil, is told of each
+// step as it is begun and as it ends.
 //
-// A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are those after it that are not Ready. The first error ends the
-// work; what was made until then stays, and is in the journal. Make may be called again at any time, also after the process was killed or the machine lost its power.
+// A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are
+// those after it that are not Ready. The first error ends the work; what was made until then stays,
+// and is in the journal. Make may be called again at any time, also after the process was killed or
+// the machine lost its power.
 func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -157,7 +161,8 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if r.Status, err = standing(ctx, s, step, state); err != nil || r.Status == Waiting {
 		return err
 	}
-	// An op that was begun and never finished is made again even where it looks finished: Read need not see every part of it.
+	// An op that was begun and never finished is made again even where it looks finished: Read need
+	// not see every part of it.
 	if r.Status != Pending && (e == nil || e.Done) {
 		if r.Status == InPlace && e == nil && step.Before != nil {
 			return adopt(ctx, s, j, step)
@@ -219,8 +224,9 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
 	return j.event(s, eventDone, step.Op)
 }
 
-// Adopt enters into the journal what it knows nothing of, though a step that it knows of has brought it about: where the machine went down in the midst of [Make], and came back with
-// what that step is for, nobody has done so. [Rollback] takes it back then.
+// Adopt enters into the journal what it knows nothing of, though a step that it knows of has
+// brought it about: where the machine went down in the midst of [Make], and came back with what
+// that step is for, nobody has done so. [Rollback] takes it back then.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 	for i := range steps {
 		step := &steps[i]
@@ -247,7 +253,8 @@ func brief(state State) string {
 	return fmt.Sprintf("%q", string(state))
 }
 
-// RollbackOrder returns the order in which entries are taken back: the last first, and those of [LateRestorer] after all others.
+// RollbackOrder returns the order in which entries are taken back: the last first, and those of
+// [LateRestorer] after all others.
 func RollbackOrder(entries []*Entry) []*Entry {
 	var all, late []*Entry
 	for _, e := range slices.Backward(entries) {
@@ -260,8 +267,9 @@ func RollbackOrder(entries []*Entry) []*Entry {
 	return append(all, late...)
 }
 
-// Rollback takes back everything that the journal knows of, in [RollbackOrder], and reads each thing back. It goes on after a failure where it can: what remains is in the
-// error, one line a thing, and in the journal, so that Rollback can be called again.
+// Rollback takes back everything that the journal knows of, in [RollbackOrder], and reads each
+// thing back. It goes on after a failure where it can: what remains is in the error, one line a
+// thing, and in the journal, so that Rollback can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}

@@ -51,7 +51,8 @@ func (m *machine) steps() []change.Step {
 		return change.Step{Op: op, What: op.Kind() + " " + op.Subject(), Why: "a test"}
 	}
 	return []change.Step{
-		step(&change.File{Path: "/etc/default/grub", Data: []byte("GRUB_CMDLINE_LINUX=\"quiet iommu=pt\"\n"), Mode: 0o644}),
+		step(&change.File{Path: "/etc/default/grub", Data: []byte("GRUB_CMDLINE_LINUX=\"quiet iommu=pt\"\n"),
+			Mode: 0o644}),
 		step(&change.File{Path: "/etc/new/deep/unit.service", Data: []byte("[Unit]\n"), Mode: 0o644}),
 		step(&change.Link{Path: "/etc/new/wants/unit.service", To: "../deep/unit.service"}),
 		step(&change.File{Path: "/etc/old.conf", Absent: true}),
@@ -104,8 +105,10 @@ func (m *machine) snapshot(t *testing.T) map[string]string {
 // died is what the process of a test dies of.
 type died struct{ at string }
 
-// do runs something on the machine with its journal, and reports whether it was killed at the given point; -1 kills nowhere. It returns how many points it passed.
-func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool) {
+// do runs something on the machine with its journal, and reports whether it was killed at the given
+// point; -1 kills nowhere. It returns how many points it passed.
+func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change.Journal) error) (points int,
+	killed bool) {
 	t.Helper()
 	s := &change.System{Root: m.root}
 	var j *change.Journal
@@ -257,7 +260,9 @@ func TestAGuardRefusesBeforeAnythingIsChanged(t *testing.T) {
 	m := newMachine(t)
 	before := m.snapshot(t)
 	steps := m.steps()
-	steps[5].Guard = func(context.Context, *change.System) error { return errors.New("64 pages leave the host nothing") }
+	steps[5].Guard = func(context.Context, *change.System) error {
+		return errors.New("64 pages leave the host nothing")
+	}
 	s := &change.System{Root: m.root}
 	j, err := change.Open(m.journal, change.BasicKinds())
 	if err != nil {
@@ -265,7 +270,8 @@ func TestAGuardRefusesBeforeAnythingIsChanged(t *testing.T) {
 	}
 	defer j.Close()
 	_, err = change.Make(t.Context(), s, j, steps, nil)
-	if _, ok := errors.AsType[*change.RefusedError](err); !ok || !strings.Contains(err.Error(), "leave the host nothing") {
+	if _, ok := errors.AsType[*change.RefusedError](err); !ok || !strings.Contains(err.Error(),
+		"leave the host nothing") {
 		t.Errorf("error %v, want the guard's", err)
 	}
 	if diff := cmp.Diff(before, m.snapshot(t)); diff != "" {
@@ -285,7 +291,8 @@ func TestAStepThatDoesNotTakeIsAnError(t *testing.T) {
 	defer j.Close()
 	steps := []change.Step{
 		m.steps()[0],
-		{Op: &change.Value{Path: "/sys/thp", Want: "never", Write: "always [madvise] never"}, What: "THP off"}, // a kernel that ignores what is written
+		// a kernel that ignores what is written
+		{Op: &change.Value{Path: "/sys/thp", Want: "never", Write: "always [madvise] never"}, What: "THP off"},
 	}
 	_, err = change.Make(t.Context(), s, j, steps, nil)
 	if err == nil || !strings.Contains(err.Error(), `THP off: it was made, and reads back as "madvise"`) {
@@ -429,7 +436,9 @@ func TestWhatABootBringsAboutAgainIsTakenBackLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []string
-	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) { order = append(order, r.What) }); err != nil {
+	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) {
+		order = append(order, r.What)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Close(); err != nil {

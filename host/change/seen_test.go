@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn counts how often three guards look at the machine: what was seen before the machine was changed must not be judged by.
+// TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn counts how often three guards look at the
+// machine: what was seen before the machine was changed must not be judged by.
 func TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -16,7 +17,10 @@ func TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn(t *testing.T) {
 	for i := range steps {
 		steps[i].Guard = func(ctx context.Context, _ *change.System) error {
 			for range 2 { // also within one guard
-				if _, err := change.Seen(ctx, "machine", func() (int, error) { looks++; return looks, nil }); err != nil {
+				if _, err := change.Seen(ctx, "machine", func() (int, error) {
+					looks++
+					return looks, nil
+				}); err != nil {
 					return err
 				}
 			}
@@ -40,6 +44,7 @@ func TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := 1 + len(steps); looks != want {
-		t.Errorf("making %d steps looked %d times, want %d: once for the survey, and right before each step", len(steps), looks, want)
+		t.Errorf("making %d steps looked %d times, want %d: once for the survey, and right before each step",
+			len(steps), looks, want)
 	}
 }

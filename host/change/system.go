@@ -18,9 +18,11 @@ import (
 type System struct {
 	// Root is where the machine's files are: "/", or the directory that a test made.
 	Root string
-	// Run runs a program and returns its standard output; nil is [Exec]. Tests put recorded programs in its place where the real ones cannot run.
+	// Run runs a program and returns its standard output; nil is [Exec]. Tests put recorded
+	// programs in its place where the real ones cannot run.
 	Run func(ctx context.Context, argv []string) ([]byte, error)
-	// Fault, if not nil, is called before each single change with what is about to be done. It is where tests kill the process or cut the power.
+	// Fault, if not nil, is called before each single change with what is about to be done. It is
+	// where tests kill the process or cut the power.
 	Fault func(what string)
 }
 
@@ -42,7 +44,8 @@ func (s *System) Exists(path string) bool {
 	return err == nil
 }
 
-// LinkName returns the last element of what a link points to, as sysfs names drivers and groups; "" where there is no link.
+// LinkName returns the last element of what a link points to, as sysfs names drivers and groups; ""
+// where there is no link.
 func (s *System) LinkName(path string) (string, error) {
 	to, err := os.Readlink(s.Path(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,10 +79,12 @@ func (s *System) WriteValue(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// newSuffix ends the name of the file that takes another's place: the same every time, so that one that was left can be found.
+// newSuffix ends the name of the file that takes another's place: the same every time, so that one
+// that was left can be found.
 const newSuffix = ".rackless-new"
 
-// Replace makes a file with this content in one step: whoever looks sees the old one or the new one, after a power cut, too.
+// Replace makes a file with this content in one step: whoever looks sees the old one or the new
+// one, after a power cut, too.
 func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid int) (err error) {
 	s.point("replace %s", path)
 	full := s.Path(path)
@@ -123,7 +128,8 @@ func chownIfNeeded(f *os.File, uid, gid int) error {
 	return f.Chown(uid, gid)
 }
 
-// copyLabel gives the new file the SELinux label of the old one, where there is one: services may not read it otherwise.
+// copyLabel gives the new file the SELinux label of the old one, where there is one: services may
+// not read it otherwise.
 func copyLabel(old string, f *os.File) error {
 	const label = "security.selinux"
 	buf := make([]byte, 256)
@@ -146,7 +152,8 @@ func syncDir(dir string) error {
 func (s *System) Remove(path string) error {
 	full := s.Path(path)
 	// A replacement that was cut off.
-	if err := os.Remove(full + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+	if err := os.Remove(full + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, syscall.ENOTDIR) {
 		return err
 	}
 	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -156,7 +163,8 @@ func (s *System) Remove(path string) error {
 	if err := os.Remove(full); err != nil {
 		return err
 	}
-	// In sysfs and cgroups, where rmdir takes apart what the kernel has, there is nothing to force to a disk, and no error.
+	// In sysfs and cgroups, where rmdir takes apart what the kernel has, there is nothing to force
+	// to a disk, and no error.
 	return syncDir(filepath.Dir(full))
 }
 
@@ -203,13 +211,15 @@ func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
 // programLimit is how long a program may take: dracut and grub-mkconfig take minutes on slow machines.
 const programLimit = 10 * time.Minute
 
-// Exec runs a program without a shell and returns its standard output. An error carries the last lines of what it complained about.
+// Exec runs a program without a shell and returns its standard output. An error carries the last
+// lines of what it complained about.
 func Exec(ctx context.Context, argv []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programLimit, fmt.Errorf("it ran for more than %v", programLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// A group of its own: Ctrl-C is for us to handle between two steps, not for a boot loader's tool in the middle of its work.
+	// A group of its own: Ctrl-C is for us to handle between two steps, not for a boot loader's
+	// tool in the middle of its work.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

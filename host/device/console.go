@@ -26,7 +26,8 @@ func (f function) console() ([]string, error) {
 	if boot != nil && *boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
 	}
-	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card with a driver for screens has one, too.
+	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card
+	// with a driver for screens has one, too.
 	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
 		found = append(found, "frame buffer fb0, with the text consoles, is on it")
 	}
@@ -58,8 +59,9 @@ func (f function) functionOf(link string) (topology.PCIAddr, bool) {
 	return lastFunction(dir)
 }
 
-// bootBuffer looks in /proc/iomem for a frame buffer that the firmware set up inside a function's memory, and returns its name. Lines are indented by two for each
-// level; the range of a function is named by its address.
+// bootBuffer looks in /proc/iomem for a frame buffer that the firmware set up inside a function's
+// memory, and returns its name. Lines are indented by two for each level; the range of a function
+// is named by its address.
 func bootBuffer(iomem string, a topology.PCIAddr) string {
 	bootNames := []string{"BOOTFB", "efifb", "simplefb", "vesafb"}
 	inside := -1 // indentation of the function's own line

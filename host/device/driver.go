@@ -59,8 +59,9 @@ func (d *Driver) read(s *change.System) (st driverState, err error) {
 	return st, err
 }
 
-// d3cold is the file that says whether the slot's power may be switched off while nobody uses the function. Cards have been seen not to come back from that
-// when a guest starts ("Unable to change power state from D3cold to D0").
+// d3cold is the file that says whether the slot's power may be switched off while nobody uses the
+// function. Cards have been seen not to come back from that when a guest starts ("Unable to change
+// power state from D3cold to D0").
 const d3cold = "d3cold_allowed"
 
 func parseDriverState(state change.State) (st driverState, err error) {
@@ -97,7 +98,8 @@ func (d *Driver) allowD3Cold(f function, value string) error {
 	return f.k.write(f.s, f.path(d3cold), value)
 }
 
-// Restore implements change.Op. It is an error where the function is gone or another card is at its address: nothing of it remains to be restored then.
+// Restore implements change.Op. It is an error where the function is gone or another card is at its
+// address: nothing of it remains to be restored then.
 func (d *Driver) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := parseDriverState(before)
 	if err != nil || st.Gone {

@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Driverctl is what the program driverctl, where it is installed, remembers of a function: at each boot it gives the function to that driver, which has to be the
-// one that we give it to. Where driverctl is not installed there is nothing to do.
+// Driverctl is what the program driverctl, where it is installed, remembers of a function: at each
+// boot it gives the function to that driver, which has to be the one that we give it to. Where
+// driverctl is not installed there is nothing to do.
 type Driverctl struct {
 	Address topology.PCIAddr `json:"address"`
 }
@@ -62,7 +63,8 @@ func (d *Driverctl) Done(state change.State) bool {
 	return err == nil && (!st.Installed || d.file().Done(st.File))
 }
 
-// Do implements change.Op. The file is written and driverctl not run: it would rebind the function, which [Driver] has done with more care.
+// Do implements change.Op. The file is written and driverctl not run: it would rebind the function,
+// which [Driver] has done with more care.
 func (d *Driverctl) Do(ctx context.Context, s *change.System) error { return d.file().Do(ctx, s) }
 
 // Restore implements change.Op.

@@ -14,7 +14,8 @@ import (
 // killed is what a test's process dies of.
 type killed struct{ at string }
 
-// dieAt makes a system die before its n-th single change, from 1. Afterwards at says what that would have been; it is empty where there was none.
+// dieAt makes a system die before its n-th single change, from 1. Afterwards at says what that
+// would have been; it is empty where there was none.
 func dieAt(s *change.System, n int) (died *killed) {
 	died = &killed{}
 	count := 0
@@ -40,8 +41,9 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// A faultTest dies at every point of making steps and of rolling them back. After each the process is started again, and either rolls back, or makes the steps again
-// first. Then the machine has to be as it was.
+// A faultTest dies at every point of making steps and of rolling them back. After each the process
+// is started again, and either rolls back, or makes the steps again first. Then the machine has to
+// be as it was.
 type faultTest struct {
 	t     *testing.T
 	steps []change.Step
@@ -112,7 +114,9 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
 	before := m.tree()
-	f := faultTest{t: t, steps: simSteps(t, m, Options{}), bench: func() *bench { return m.bench(t) }, both: !testing.Short(), same: func(*bench) {
+	f := faultTest{t: t, steps: simSteps(t, m, Options{}), bench: func() *bench {
+		return m.bench(t)
+	}, both: !testing.Short(), same: func(*bench) {
 		if diff := cmp.Diff(before, m.tree()); diff != "" {
 			t.Fatalf("(-before +after):\n%s", diff)
 		}
@@ -124,8 +128,8 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	}
 }
 
-// insideFaults dies at every point with a real kernel. The steps are taken in parts, which do not depend on each other: what is before a point is made again and
-// again otherwise.
+// insideFaults dies at every point with a real kernel. The steps are taken in parts, which do not
+// depend on each other: what is before a point is made again and again otherwise.
 func insideFaults(t *testing.T) {
 	// Guards have tests of their own: here the machine is looked at once.
 	h, err := live(t.Context())
@@ -134,7 +138,9 @@ func insideFaults(t *testing.T) {
 	}
 	steps := insideSteps(t, Options{Inspect: func(context.Context) (*topology.Host, error) { return h, nil }})
 	part := func(kinds ...string) []change.Step {
-		return slices.DeleteFunc(slices.Clone(steps), func(s change.Step) bool { return !slices.Contains(kinds, s.Op.Kind()) })
+		return slices.DeleteFunc(slices.Clone(steps), func(s change.Step) bool {
+			return !slices.Contains(kinds, s.Op.Kind())
+		})
 	}
 	for _, c := range []struct {
 		name  string
@@ -148,10 +154,13 @@ func insideFaults(t *testing.T) {
 			if c.name != "modules" {
 				run(t, "modprobe", "vfio_iommu_type1")
 				run(t, "modprobe", "vfio-pci")
-				defer run(t, "rmmod", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio_iommu_type1", "vfio")
+				defer run(t, "rmmod", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio_iommu_type1",
+					"vfio")
 			}
 			before := snapshot(t)
-			f := faultTest{t: t, steps: c.steps, bench: func() *bench { return newInside(t) }, same: func(b *bench) { b.same(before) }}
+			f := faultTest{t: t, steps: c.steps, bench: func() *bench {
+				return newInside(t)
+			}, same: func(b *bench) { b.same(before) }}
 			f.run()
 			t.Logf("died at %d points of preparing and at %d of rolling back", f.making, f.undoing)
 		})

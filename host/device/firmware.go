@@ -25,14 +25,16 @@ func (c Command) String() string { return strings.Join(c.Argv, " ") }
 // firmwareTools are the same tool for our purpose: mstflint's, which distributions have, and that of NVIDIA's MFT.
 var firmwareTools = []string{"mstconfig", "mlxconfig"}
 
-// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs. It is for people to look at and to run: a card takes such a setting at its
-// next reset, and a wrong one can take it off the network. [Options] has a switch that makes it a step.
+// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs. It is for
+// people to look at and to run: a card takes such a setting at its next reset, and a wrong one can
+// take it off the network. [Options] has a switch that makes it a step.
 func Firmware(p *plan.Plan, h *topology.Host) []Command {
 	var out []Command
 	for _, set := range firmwareSettings(p, h) {
 		out = append(out, Command{
-			Argv: []string{firmwareTools[0], "-d", set.Card.String(), "set", set.Parameter + "=" + strconv.Itoa(set.Value)},
-			Why:  set.why(),
+			Argv: []string{firmwareTools[0], "-d", set.Card.String(), "set", set.Parameter + "=" +
+				strconv.Itoa(set.Value)},
+			Why: set.why(),
 		})
 	}
 	return out
@@ -45,7 +47,8 @@ type FirmwareSetting struct {
 	Value     int              `json:"value"`
 	// AtLeast is set where more is as good: others may use the rest.
 	AtLeast bool `json:"at_least,omitempty"`
-	// Optional is set where a card without the parameter is as good: only those that can do InfiniBand, too, have a type of link.
+	// Optional is set where a card without the parameter is as good: only those that can do
+	// InfiniBand, too, have a type of link.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -62,12 +65,14 @@ func (f *FirmwareSetting) why() string {
 	case f.Parameter == paramSRIOV:
 		return "without it the card offers no virtual functions"
 	case f.Parameter == paramVFs:
-		return fmt.Sprintf("the lab takes %d virtual functions of the card, and one more is the physical function's", f.Value-1)
+		return fmt.Sprintf("the lab takes %d virtual functions of the card, and one more is the physical function's",
+			f.Value-1)
 	}
 	return "the fabric is Ethernet, and cards that can do both may come as InfiniBand"
 }
 
-// firmwareSettings returns the parameters of the plan's cards, by card. The ports of one card share NUM_OF_VFS, so that their virtual functions add up.
+// firmwareSettings returns the parameters of the plan's cards, by card. The ports of one card share
+// NUM_OF_VFS, so that their virtual functions add up.
 func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 	vfs := map[topology.PCIAddr]int{}
 	var cards []topology.PCIAddr
@@ -101,7 +106,8 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 				&FirmwareSetting{Card: card, Parameter: paramVFs, Value: n + 1, AtLeast: true})
 		}
 		for port := 1; port <= 2; port++ {
-			out = append(out, &FirmwareSetting{Card: card, Parameter: paramLinkType + strconv.Itoa(port), Value: linkEthernet, Optional: true})
+			out = append(out, &FirmwareSetting{Card: card, Parameter: paramLinkType + strconv.Itoa(port),
+				Value: linkEthernet, Optional: true})
 		}
 	}
 	return out
@@ -135,17 +141,20 @@ func (f *FirmwareSetting) Read(ctx context.Context, s *change.System) (change.St
 }
 
 // tool runs mstconfig, or mlxconfig where that is what there is.
-func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ...string) ([]byte, error), args ...string) ([]byte, error) {
+func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ...string) ([]byte, error),
+	args ...string) ([]byte, error) {
 	for _, name := range firmwareTools {
 		out, err := run(ctx, append([]string{name, "-d", f.Card.String()}, args...)...)
 		if !errors.Is(err, exec.ErrNotFound) {
 			return out, err
 		}
 	}
-	return nil, errors.New("install mstflint (mstconfig) or NVIDIA's MFT (mlxconfig), or leave the firmware alone (without --firmware)")
+	return nil, errors.New("install mstflint (mstconfig) or NVIDIA's MFT (mlxconfig), or leave the firmware alone " +
+		"(without --firmware)")
 }
 
-// query returns the numbers of the parameter's line: that of the next boot, and before it, with all, the default and the current one. There are none where the card does not have it.
+// query returns the numbers of the parameter's line: that of the next boot, and before it, with
+// all, the default and the current one. There are none where the card does not have it.
 func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
 	args := []string{"query", f.Parameter}
 	if all {
@@ -154,7 +163,8 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 	out, err := f.tool(ctx, s.Query, args...)
 	columns := parseFirmware(string(out), f.Parameter)
 	if len(columns) == 0 && err != nil {
-		if strings.Contains(string(out)+err.Error(), "Unknown Parameter") || strings.Contains(string(out)+err.Error(), "doesn't support") {
+		if strings.Contains(string(out)+err.Error(), "Unknown Parameter") || strings.Contains(string(out)+err.Error(),
+			"doesn't support") {
 			return nil, nil
 		}
 		return nil, err
@@ -162,8 +172,9 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 	return columns, nil
 }
 
-// parseFirmware finds the line of a parameter in what mstconfig prints, and returns its numbers: "*  NUM_OF_VFS  8" is 8, "SRIOV_EN  True(1)" is 1. A star
-// stands before what is changed and waits for a reset.
+// parseFirmware finds the line of a parameter in what mstconfig prints, and returns its numbers: "*
+// NUM_OF_VFS 8" is 8, "SRIOV_EN True(1)" is 1. A star stands before what is changed and waits for a
+// reset.
 func parseFirmware(text, parameter string) []string {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "*"))

@@ -56,13 +56,16 @@ func (c *mellanox) run(_ context.Context, argv []string) ([]byte, error) {
 		if value != c.current[name] {
 			star = "*"
 		}
-		return fmt.Appendf([]byte(head), "Configurations:          Default         Current         Next Boot\n%s        %s              %s       %s       %s\n", star, name, "0", c.current[name], value), nil
+		return fmt.Appendf([]byte(head), "Configurations:          Default         Current         Next Boot\n%s     "+
+			"   %s              %s       %s       %s\n", star, name, "0", c.current[name], value), nil
 	}
-	return fmt.Appendf([]byte(head), "Configurations:                              Next Boot\n         %s                                   %s\n", name, value), nil
+	return fmt.Appendf([]byte(head), "Configurations:                              Next Boot\n         %s            "+
+		"                       %s\n", name, value), nil
 }
 
 func newMellanox() *mellanox {
-	c := &mellanox{tool: "mstconfig", current: map[string]string{paramSRIOV: "False(0)", paramVFs: "0", "LINK_TYPE_P1": "ETH(2)"}}
+	c := &mellanox{tool: "mstconfig", current: map[string]string{paramSRIOV: "False(0)", paramVFs: "0",
+		"LINK_TYPE_P1": "ETH(2)"}}
 	c.next = map[string]string{paramSRIOV: "False(0)", paramVFs: "0", "LINK_TYPE_P1": "ETH(2)"}
 	return c
 }
@@ -89,14 +92,19 @@ func TestFirmwareIsShown(t *testing.T) {
 	}
 	want := []string{
 		"mstconfig -d 0000:81:00.0 set SRIOV_EN=1: without it the card offers no virtual functions",
-		"mstconfig -d 0000:81:00.0 set NUM_OF_VFS=5: the lab takes 4 virtual functions of the card, and one more is the physical function's",
-		"mstconfig -d 0000:81:00.0 set LINK_TYPE_P1=2: the fabric is Ethernet, and cards that can do both may come as InfiniBand",
-		"mstconfig -d 0000:81:00.0 set LINK_TYPE_P2=2: the fabric is Ethernet, and cards that can do both may come as InfiniBand",
+		"mstconfig -d 0000:81:00.0 set NUM_OF_VFS=5: the lab takes 4 virtual functions of the card, and one more is " +
+			"the physical function's",
+		"mstconfig -d 0000:81:00.0 set LINK_TYPE_P1=2: the fabric is Ethernet, and cards that can do both may come " +
+			"as InfiniBand",
+		"mstconfig -d 0000:81:00.0 set LINK_TYPE_P2=2: the fabric is Ethernet, and cards that can do both may come " +
+			"as InfiniBand",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if steps := m.steps(t, p, &labType{Name: p.Lab}, Options{}); slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op.Kind() == kindFirmware }) {
+	if steps := m.steps(t, p, &labType{Name: p.Lab}, Options{}); slices.ContainsFunc(steps, func(s change.Step) bool {
+		return s.Op.Kind() == kindFirmware
+	}) {
 		t.Error("a step sets it without being asked to")
 	}
 }
@@ -131,7 +139,8 @@ func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 			}
 			want := []string{
 				"nic-firmware 0000:81:00.0 SRIOV_EN: reboot", "nic-firmware 0000:81:00.0 NUM_OF_VFS: reboot",
-				"nic-firmware 0000:81:00.0 LINK_TYPE_P1: in place", "nic-firmware 0000:81:00.0 LINK_TYPE_P2: in place", "sriov 0000:81:00.0: waiting",
+				"nic-firmware 0000:81:00.0 LINK_TYPE_P1: in place", "nic-firmware 0000:81:00.0 LINK_TYPE_P2: in place",
+				"sriov 0000:81:00.0: waiting",
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -141,7 +150,8 @@ func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 			m.put(m.function(simPF).path(fileTotal), "5")
 			b.must(b.make(steps))
 			b.must(b.rollback())
-			if diff := cmp.Diff([]string{"SRIOV_EN=1", "NUM_OF_VFS=5", "NUM_OF_VFS=0", "SRIOV_EN=0"}, card.sets); diff != "" {
+			if diff := cmp.Diff([]string{"SRIOV_EN=1", "NUM_OF_VFS=5", "NUM_OF_VFS=0", "SRIOV_EN=0"},
+				card.sets); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -151,7 +161,8 @@ func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 func TestMoreVirtualFunctionsThanNeededAreLeft(t *testing.T) {
 	t.Parallel()
 	f := &FirmwareSetting{Card: addr(simPF), Parameter: paramVFs, Value: 5, AtLeast: true}
-	for state, want := range map[change.State]bool{"4": false, "5": true, "16": true, firmwareAbsent: false, "": false} {
+	for state, want := range map[change.State]bool{"4": false, "5": true, "16": true, firmwareAbsent: false,
+		"": false} {
 		if got := f.Done(state); got != want {
 			t.Errorf("Done(%q) = %v", state, got)
 		}

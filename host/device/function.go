@@ -84,10 +84,12 @@ func (i identity) String() string {
 	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
 }
 
-// check returns an error where another card is at the address than the plan was made for. Addresses move when a card is added or taken out.
+// check returns an error where another card is at the address than the plan was made for. Addresses
+// move when a card is added or taken out.
 func (f function) check(want identity) error {
 	if !f.there() {
-		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a, fs.ErrNotExist)
+		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a,
+			fs.ErrNotExist)
 	}
 	if want.Vendor == nil || want.Device == nil {
 		return nil
@@ -105,12 +107,14 @@ func (f function) check(want identity) error {
 		*id = &v
 	}
 	if *have.Vendor != *want.Vendor || *have.Device != *want.Device {
-		return fmt.Errorf("%s is %s, and was %s when the plan was made: cards have been moved; make a new plan (rackless plan)", f.a, have, want)
+		return fmt.Errorf("%s is %s, and was %s when the plan was made: cards have been moved; make a new plan "+
+			"(rackless plan)", f.a, have, want)
 	}
 	return nil
 }
 
-// setOverride names the only driver that may take the function, or lifts that where it is "", and looks whether it took.
+// setOverride names the only driver that may take the function, or lifts that where it is "", and
+// looks whether it took.
 func (f function) setOverride(driver string) error {
 	now, err := f.override()
 	if err != nil || now == driver {
@@ -188,8 +192,9 @@ func orNone(driver string) string {
 	return driver
 }
 
-// load makes sure that the kernel has a driver. Drivers are mostly named like their modules; where one is not (xhci_hcd is in xhci_pci) the function's alias, by
-// which it is loaded at boot, leads to it.
+// load makes sure that the kernel has a driver. Drivers are mostly named like their modules; where
+// one is not (xhci_hcd is in xhci_pci) the function's alias, by which it is loaded at boot, leads
+// to it.
 func (f function) load(ctx context.Context, driver string) error {
 	if f.s.Exists(pciDrivers + "/" + driver) {
 		return nil
@@ -206,7 +211,8 @@ func (f function) load(ctx context.Context, driver string) error {
 	if f.s.Exists(pciDrivers + "/" + driver) {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("%s needs driver %s, which is not there and was not loaded by modprobe: install or load it", f.a, driver), first, second)
+	return errors.Join(fmt.Errorf("%s needs driver %s, which is not there and was not loaded by modprobe: install "+
+		"or load it", f.a, driver), first, second)
 }
 
 // vfioFile returns the file through which the function's IOMMU group is used.
@@ -218,8 +224,9 @@ func (f function) vfioFile() (string, error) {
 	return "/dev/vfio/" + group, nil
 }
 
-// giveToVFIO hands the function to vfio-pci: the override first, so that from then on no other driver can take it, whoever loads one. Where that fails, the
-// function goes back to the driver that it had at the start.
+// giveToVFIO hands the function to vfio-pci: the override first, so that from then on no other
+// driver can take it, whoever loads one. Where that fails, the function goes back to the driver
+// that it had at the start.
 func (f function) giveToVFIO(ctx context.Context) error {
 	was, err := f.driver()
 	if err != nil {
@@ -262,7 +269,8 @@ func (f function) toVFIO(ctx context.Context) error {
 	return err
 }
 
-// backTo brings a driver and an override back, "" being none. While the driver is bound, the override names it, so that no other takes the function.
+// backTo brings a driver and an override back, "" being none. While the driver is bound, the
+// override names it, so that no other takes the function.
 func (f function) backTo(ctx context.Context, driver, override string) error {
 	now, err := f.driver()
 	if err != nil {
@@ -292,7 +300,8 @@ func (f function) backTo(ctx context.Context, driver, override string) error {
 	return f.setOverride(override)
 }
 
-// released returns an error while a process has the function's group open: the kernel would wait for its end, and whoever took the function away would hang with it.
+// released returns an error while a process has the function's group open: the kernel would wait
+// for its end, and whoever took the function away would hang with it.
 func (f function) released() error {
 	files, err := f.deviceFiles()
 	if err != nil {
@@ -303,7 +312,8 @@ func (f function) released() error {
 		return err
 	}
 	if len(users) > 0 {
-		return fmt.Errorf("%s is in use: %s; end that first, a guest by shutting it down", f.a, strings.Join(users, ", "))
+		return fmt.Errorf("%s is in use: %s; end that first, a guest by shutting it down", f.a,
+			strings.Join(users, ", "))
 	}
 	return nil
 }
@@ -320,8 +330,8 @@ func (f function) idle(ctx context.Context) error {
 	return err
 }
 
-// carries says what the host has on the function's network devices: addresses, a bond or a bridge; "" where that is nothing. Link-local addresses do not count: every
-// device that is up has one.
+// carries says what the host has on the function's network devices: addresses, a bond or a bridge;
+// "" where that is nothing. Link-local addresses do not count: every device that is up has one.
 func (f function) carries(ctx context.Context) (string, error) {
 	netdevs, err := f.netdevs()
 	if err != nil {
@@ -356,8 +366,9 @@ func (f function) carries(ctx context.Context) (string, error) {
 	return strings.Join(found, ", "), nil
 }
 
-// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those of our own network namespace alone, and a container has it. An
-// InfiniBand function need not have any.
+// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those
+// of our own network namespace alone, and a container has it. An InfiniBand function need not have
+// any.
 func (f function) elsewhere() (string, error) {
 	class, err := f.optional("class")
 	if err != nil || class == nil {
@@ -378,7 +389,8 @@ func (f function) elsewhere() (string, error) {
 	if kind.Base() != topology.ClassNetwork || f.s.Exists(f.path("infiniband")) {
 		return "", nil
 	}
-	return "driver " + driver + " has it, and its network device is in another network namespace, as those of containers are", nil
+	return "driver " + driver + " has it, and its network device is in another network namespace, as those of " +
+		"containers are", nil
 }
 
 // realDir returns where the function's directory really is, as a path below the root that tests move.
@@ -438,7 +450,8 @@ func (f function) netdevs() ([]string, error) {
 	return all, nil
 }
 
-// port returns the network device of a physical function, not those that stand for its virtual ones (phys_port_name "pf0vf3") or subfunctions; "" where there is none.
+// port returns the network device of a physical function, not those that stand for its virtual ones
+// (phys_port_name "pf0vf3") or subfunctions; "" where there is none.
 func (f function) port() (string, error) {
 	names, err := f.netdevs()
 	if err != nil {

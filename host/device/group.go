@@ -8,11 +8,13 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan shows the arguments)"
+const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan " +
+	"shows the arguments)"
 
-// viable returns an error where the function's IOMMU group has functions that the host uses and that ours does not name: VFIO takes a group whole or not at all
-// ("group N is not viable"). Bridges count where their driver is not one of those that leave memory alone: since Linux 5.19 that is what the
-// kernel asks (driver_managed_dma), and before it asked less.
+// viable returns an error where the function's IOMMU group has functions that the host uses and
+// that ours does not name: VFIO takes a group whole or not at all ("group N is not viable").
+// Bridges count where their driver is not one of those that leave memory alone: since Linux 5.19
+// that is what the kernel asks (driver_managed_dma), and before it asked less.
 func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	group, err := f.group()
 	if err != nil {
@@ -28,7 +30,8 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	for _, name := range members {
 		a, err := topology.ParsePCIAddr(name)
 		if err != nil {
-			return fmt.Errorf("IOMMU group %s of %s also has %q, which is not on PCI: it cannot be given to a guest", group, f.a, name)
+			return fmt.Errorf("IOMMU group %s of %s also has %q, which is not on PCI: it cannot be given to a guest",
+				group, f.a, name)
 		}
 		if a == f.a || ours(a) {
 			continue
@@ -54,16 +57,19 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 		case class.Sub() == topology.SubPCIBridge && driver == "pcieport":
 			continue
 		case class.Base() == topology.ClassBridge:
-			return fmt.Errorf("IOMMU group %s of %s also has bridge %s, which driver %s uses: the kernel does not give such a group away; move the card to another slot",
+			return fmt.Errorf("IOMMU group %s of %s also has bridge %s, which driver %s uses: the kernel does not "+
+				"give such a group away; move the card to another slot",
 				group, f.a, a, driver)
 		}
-		return fmt.Errorf("IOMMU group %s of %s also has %s, which the host uses with driver %s: a group goes to a guest whole or not at all; give both away, or move one to another slot",
+		return fmt.Errorf("IOMMU group %s of %s also has %s, which the host uses with driver %s: a group goes to a "+
+			"guest whole or not at all; give both away, or move one to another slot",
 			group, f.a, a, driver)
 	}
 	return nil
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices: the function that what the path names belongs to.
+// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
+// the path names belongs to.
 func lastFunction(path string) (topology.PCIAddr, bool) {
 	for path != "/" && path != "." {
 		name := filepath.Base(path)

@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// guards look at the machine as it is now, right before something is done to it, and refuse what would hurt the host or a tenant.
+// guards look at the machine as it is now, right before something is done to it, and refuse what
+// would hurt the host or a tenant.
 type guards struct {
 	o Options
 	k *kernel
@@ -24,7 +25,8 @@ type guards struct {
 }
 
 func newGuards(o Options, k *kernel) *guards {
-	return &guards{o: o, k: k, ours: map[topology.PCIAddr]bool{}, emptied: map[topology.PCIAddr]bool{}, pid: os.Getpid()}
+	return &guards{o: o, k: k, ours: map[topology.PCIAddr]bool{}, emptied: map[topology.PCIAddr]bool{},
+		pid: os.Getpid()}
 }
 
 // A scene is the machine at one moment.
@@ -52,7 +54,8 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 // unread refuses to judge where the machine did not tell what it lives on.
 func unread(live *topology.Host) error {
 	needed := []string{
-		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block", "sys/block",
+		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block",
+		"sys/block",
 		"proc/self/net/route", "proc/net/route", "proc/self/net/ipv6_route", "proc/net/ipv6_route",
 	}
 	for _, u := range live.Unread {
@@ -92,18 +95,22 @@ func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 func (sc *scene) answers(a topology.PCIAddr) error {
 	for i := range sc.live.PCI {
 		if d := &sc.live.PCI[i]; d.Address == a && d.Dead {
-			return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look at its slot and power", a)
+			return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look "+
+				"at its slot and power", a)
 		}
 	}
 	return nil
 }
 
-// direct refuses a function that the firmware wants to have memory of the host: the kernel refuses it too, with error 22 when the guest starts.
+// direct refuses a function that the firmware wants to have memory of the host: the kernel refuses
+// it too, with error 22 when the guest starts.
 func (sc *scene) direct(a topology.PCIAddr) error {
 	for _, g := range sc.live.IOMMU.Groups {
 		if slices.Contains(g.Devices, a) && len(g.Reserved) > 0 {
-			return fmt.Errorf("the firmware keeps memory of the host for IOMMU group %d of %s (%s): the kernel gives such a device to no guest; "+
-				"look for a setting of the machine's maker (HPE: \"conrep\"), or take another device", g.ID, a, strings.Join(g.Reserved, "; "))
+			return fmt.Errorf("the firmware keeps memory of the host for IOMMU group %d of %s (%s): the kernel gives "+
+				"such a device to no guest; "+
+				"look for a setting of the machine's maker (HPE: \"conrep\"), or take another device", g.ID, a,
+				strings.Join(g.Reserved, "; "))
 		}
 	}
 	return nil
@@ -118,11 +125,14 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 		}
 		switch {
 		case slices.Contains(disk.Mounts, "/"):
-			errs = append(errs, fmt.Errorf("%s has the root disk %s on it: the host runs from it; choose another device", a, disk.Name))
+			errs = append(errs, fmt.Errorf("%s has the root disk %s on it: the host runs from it; choose "+
+				"another device", a, disk.Name))
 		case slices.Contains(disk.Mounts, "[SWAP]"):
-			errs = append(errs, fmt.Errorf("%s has disk %s with swap on it: swapoff first, or choose another device", a, disk.Name))
+			errs = append(errs, fmt.Errorf("%s has disk %s with swap on it: swapoff first, or choose another device", a,
+				disk.Name))
 		default:
-			errs = append(errs, fmt.Errorf("%s has disk %s on it, which is mounted at %s: umount first, or choose another device", a, disk.Name, strings.Join(disk.Mounts, " ")))
+			errs = append(errs, fmt.Errorf("%s has disk %s on it, which is mounted at %s: umount first, or choose "+
+				"another device", a, disk.Name, strings.Join(disk.Mounts, " ")))
 		}
 	}
 	errs = append(errs, sc.route(a), sc.ssh(a))
@@ -133,7 +143,8 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 		}
 		for _, held := range t.Devices {
 			if held.PCI == a {
-				errs = append(errs, fmt.Errorf("%s is held by virtual machine %s (%s): shut it down first, or choose another device", a, t.Name, t.State))
+				errs = append(errs, fmt.Errorf("%s is held by virtual machine %s (%s): shut it down first, or choose "+
+					"another device", a, t.Name, t.State))
 			}
 		}
 	}
@@ -143,7 +154,8 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 func (sc *scene) route(a topology.PCIAddr) error {
 	for _, r := range sc.live.Routes {
 		if slices.Contains(r.PCI, a.String()) {
-			return fmt.Errorf("%s carries the default route (%s, %s): the host would lose its network; choose another NIC, or move the route", a, r.Netdev, r.Family)
+			return fmt.Errorf("%s carries the default route (%s, %s): the host would lose its network; choose "+
+				"another NIC, or move the route", a, r.Netdev, r.Family)
 		}
 	}
 	return nil
@@ -163,7 +175,8 @@ func (sc *scene) processes(f function) error {
 		return nil
 	}
 	if driver, readErr := f.driver(); readErr == nil && driver == nvidiaDriver {
-		return fmt.Errorf("%w; of a GPU that only waits: systemctl stop nvidia-persistenced; nvidia-smi -i %s -pm 0", err, f.a)
+		return fmt.Errorf("%w; of a GPU that only waits: systemctl stop nvidia-persistenced; nvidia-smi -i %s -pm 0",
+			err, f.a)
 	}
 	return err
 }
@@ -177,7 +190,8 @@ func (sc *scene) screen(f function) error {
 	}
 	found, err := f.console()
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("%s is the host's console: %s; choose another card, or come in over the network: %s", f.a, strings.Join(found, ", "), yesReally)
+		err = fmt.Errorf("%s is the host's console: %s; choose another card, or come in over the network: %s", f.a,
+			strings.Join(found, ", "), yesReally)
 	}
 	return err
 }
@@ -188,7 +202,8 @@ func (sc *scene) network(ctx context.Context, f function) error {
 	}
 	carries, err := f.carries(ctx)
 	if err == nil && carries != "" {
-		err = fmt.Errorf("%s is in use by the host: %s; take that from it, or choose another NIC; %s", f.a, carries, yesReally)
+		err = fmt.Errorf("%s is in use by the host: %s; take that from it, or choose another NIC; %s", f.a, carries,
+			yesReally)
 	}
 	return err
 }
@@ -200,7 +215,8 @@ func (sc *scene) virtual(ctx context.Context, f function) []error {
 		return []error{err}
 	}
 	if len(vfs) > 0 && !sc.g.emptied[f.a] {
-		return []error{fmt.Errorf("%s has %d virtual functions, which the plan does not know of and which would go with it: echo 0 > %s, or make a new plan",
+		return []error{fmt.Errorf("%s has %d virtual functions, which the plan does not know of and which would go "+
+			"with it: echo 0 > %s, or make a new plan",
 			f.a, len(vfs), f.path(fileCount))}
 	}
 	return sc.idle(ctx, f.a, vfs)
@@ -240,10 +256,12 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 		return []error{err}
 	}
 	if total == nil {
-		return []error{fmt.Errorf("%s offers no SR-IOV: switch it on in the machine's firmware and in the NIC's (%s)", o.PF, paramSRIOV)}
+		return []error{fmt.Errorf("%s offers no SR-IOV: switch it on in the machine's firmware and in the NIC's (%s)",
+			o.PF, paramSRIOV)}
 	}
 	if most, err := f.number(fileTotal); err != nil || most < o.Count {
-		return []error{err, fmt.Errorf("%s offers %d virtual functions, and the plan needs %d: raise that in the NIC's firmware (%s)", o.PF, most, o.Count, paramVFs)}
+		return []error{err, fmt.Errorf("%s offers %d virtual functions, and the plan needs %d: raise that in the "+
+			"NIC's firmware (%s)", o.PF, most, o.Count, paramVFs)}
 	}
 	var errs []error
 	if o.Count > 0 {
@@ -257,7 +275,8 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 		return append(errs, err)
 	}
 	if st.Count != o.Count {
-		errs = append(errs, sc.disturb(o.PF, "the number of its virtual functions changes, at which many drivers reset the port"))
+		errs = append(errs, sc.disturb(o.PF, "the number of its virtual functions changes, at which many drivers "+
+			"reset the port"))
 		vfs := make([]topology.PCIAddr, len(st.VFs))
 		for i, vf := range st.VFs {
 			vfs[i] = vf.Address
@@ -274,7 +293,9 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 			continue
 		}
 		vf := sc.function(have.Address)
-		for _, err := range append(sc.hostUses(have.Address), vf.idle(ctx), vf.viable(func(topology.PCIAddr) bool { return false })) {
+		for _, err := range append(sc.hostUses(have.Address), vf.idle(ctx), vf.viable(func(topology.PCIAddr) bool {
+			return false
+		})) {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("virtual function %d of %s: %w", want.Index, o.PF, err))
 			}
@@ -289,7 +310,8 @@ func (sc *scene) disturb(a topology.PCIAddr, why string) error {
 		return nil
 	}
 	if err := errors.Join(sc.route(a), sc.ssh(a)); err != nil {
-		return fmt.Errorf("%w\n%s would be down for a moment (%s), and back if all goes well: %s", err, a, why, yesReally)
+		return fmt.Errorf("%w\n%s would be down for a moment (%s), and back if all goes well: %s", err, a, why,
+			yesReally)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ const (
 	insideScreen = "0000:03:00.0"
 )
 
-// insideSteps are those of a lab in which one node gets a NIC and a screen, and the other two of three virtual functions.
+// insideSteps are those of a lab in which one node gets a NIC and a screen, and the other two of
+// three virtual functions.
 func insideSteps(t *testing.T, o Options) []change.Step {
 	t.Helper()
 	h, err := live(t.Context())
@@ -92,14 +93,16 @@ func (b *bench) same(before []string) {
 // newInside returns a bench with this machine.
 func newInside(t *testing.T) *bench { return newBench(t, &change.System{Root: "/"}, Kinds()) }
 
-// volatile are files that differ although nothing does: counters, times, numbers that the kernel gives out in order, and registers that a driver's reset
-// leaves as it likes.
-var volatile = regexp.MustCompile(`/(statistics|msi_irqs|power|wakeup|queues|ptp|hwmon|i2c-\d+|graphics|drm|vtcon\d+|config|irq|ifindex|iflink|carrier_(changes|up_count|down_count)|` +
-	`tx_queue_len|aer_\w+|uevent|consistent_dma_mask_bits|carrier|speed|duplex|operstate|dormant|testing|resource\d.*|local_cpu.*|rom)(/|$)`)
+// volatile are files that differ although nothing does: counters, times, numbers that the kernel
+// gives out in order, and registers that a driver's reset leaves as it likes.
+var volatile = regexp.MustCompile(
+	`/(statistics|msi_irqs|power|wakeup|queues|ptp|hwmon|i2c-\d+|graphics|drm|vtcon\d+|config|irq|ifindex|iflink|carrier_(changes|up_count|down_count)|` +
+		`tx_queue_len|aer_\w+|uevent|consistent_dma_mask_bits|carrier|speed|duplex|operstate|dormant|testing|resource\d.*|local_cpu.*|rom)(/|$)`)
 
 var numbered = regexp.MustCompile(`/eth\d+`)
 
-// snapshot reads all that sysfs shows of the machine's PCI functions and network ports, of modules, and the files below /etc that might have changed.
+// snapshot reads all that sysfs shows of the machine's PCI functions and network ports, of modules,
+// and the files below /etc that might have changed.
 func snapshot(t testing.TB) []string {
 	t.Helper()
 	var lines []string
@@ -168,7 +171,8 @@ func snapshot(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	for i, vf := range vfs {
-		lines = append(lines, fmt.Sprintf("vf %d: %s spoofchk %v trust %v vlan %v at most %d Mb/s", i, vf.MAC, *vf.SpoofChk, *vf.Trust, *vf.VLAN, *vf.MaxRate))
+		lines = append(lines, fmt.Sprintf("vf %d: %s spoofchk %v trust %v vlan %v at most %d Mb/s", i, vf.MAC,
+			*vf.SpoofChk, *vf.Trust, *vf.VLAN, *vf.MaxRate))
 	}
 	slices.Sort(lines)
 	return lines
@@ -220,7 +224,8 @@ func insideRoundTrip(t *testing.T) {
 	b.must(err)
 	var got []string
 	for _, vf := range st.VFs {
-		got = append(got, fmt.Sprintf("%s %s trust %v spoofchk %v", vf.Driver, vf.Settings.MAC, *vf.Settings.Trust, *vf.Settings.SpoofChk))
+		got = append(got, fmt.Sprintf("%s %s trust %v spoofchk %v", vf.Driver, vf.Settings.MAC, *vf.Settings.Trust,
+			*vf.Settings.SpoofChk))
 	}
 	want := []string{"igbvf", "vfio-pci", "vfio-pci"}
 	macs := steps[slices.IndexFunc(steps, func(s change.Step) bool { return s.Op.Kind() == kindSRIOV })].Op.(*SRIOV).VFs
@@ -245,7 +250,8 @@ func insideRoundTrip(t *testing.T) {
 	b.same(before)
 }
 
-// giveAddresses makes two virtual functions, as an administrator would, with settings of his own. The second has no driver.
+// giveAddresses makes two virtual functions, as an administrator would, with settings of his own.
+// The second has no driver.
 func giveAddresses(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -261,7 +267,8 @@ func giveAddresses(t *testing.T) {
 	}{
 		{0, SettingMAC, VFSettings{MAC: "02:00:00:00:00:aa"}}, {0, SettingTrust, VFSettings{Trust: new(true)}},
 		{1, SettingMAC, VFSettings{MAC: "02:00:00:00:00:bb"}}, {1, SettingSpoofChk, VFSettings{SpoofChk: new(false)}},
-		{1, SettingVLAN, VFSettings{VLAN: new(7), QoS: new(3)}}, {1, SettingRate, VFSettings{MinRate: new(0), MaxRate: new(100)}},
+		{1, SettingVLAN, VFSettings{VLAN: new(7), QoS: new(3)}},
+		{1, SettingRate, VFSettings{MinRate: new(0), MaxRate: new(100)}},
 	} {
 		if err := network.SetVF(ctx, port, set.index, set.setting, set.to); err != nil {
 			t.Fatal(err)
@@ -293,7 +300,8 @@ func insideAfterReboot(t *testing.T) {
 	b := newInside(t)
 	before := snapshot(t)
 	b.must(b.make(insideSteps(t, Options{})))
-	// What is in sysfs after a reboot: the virtual functions are gone, and the port's MTU; of the rest the udev rule has made vfio-pci the first driver, as it is now.
+	// What is in sysfs after a reboot: the virtual functions are gone, and the port's MTU; of the
+	// rest the udev rule has made vfio-pci the first driver, as it is now.
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "0")
 	write(t, netFile(insidePort(t), "mtu"), "1500")
@@ -318,7 +326,8 @@ func insideInUse(t *testing.T) {
 		open = append(open, file)
 	}
 	err = b.rollback()
-	for _, want := range []string{insideNIC + " is in use: device.test (", "number 1 cannot go: " + vf.String() + " is in use: device.test ("} {
+	for _, want := range []string{insideNIC + " is in use: device.test (", "number 1 cannot go: " + vf.String() +
+		" is in use: device.test ("} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rollback while groups are open: %v; want %q", err, want)
 		}
@@ -348,13 +357,17 @@ func insideGuards(t *testing.T) {
 		run(t, "ip", "link", "set", nic, "down")
 	}
 	up()
-	b.refuses(insideSteps(t, Options{}), insideNIC+" carries the default route ("+nic+", ipv4)", nic+" has address 192.0.2.2")
+	b.refuses(insideSteps(t, Options{}), insideNIC+" carries the default route ("+nic+", ipv4)",
+		nic+" has address 192.0.2.2")
 	addresses, err := netlinkNetwork{}.Addresses(t.Context())
 	b.must(err)
-	if !slices.ContainsFunc(addresses, func(a Address) bool { return a.Netdev == nic && a.Addr.String() == "192.0.2.2" }) {
+	if !slices.ContainsFunc(addresses, func(a Address) bool {
+		return a.Netdev == nic && a.Addr.String() == "192.0.2.2"
+	}) {
 		t.Errorf("addresses %v lack 192.0.2.2 of %s", addresses, nic)
 	}
-	if through, err := (netlinkNetwork{}).RouteTo(t.Context(), addressOf("198.51.100.7")); err != nil || !slices.Equal(through, []string{nic}) {
+	if through, err := (netlinkNetwork{}).RouteTo(t.Context(), addressOf("198.51.100.7")); err != nil ||
+		!slices.Equal(through, []string{nic}) {
 		t.Errorf("route: %v, %v; want %s", through, err, nic)
 	}
 	down()
@@ -365,7 +378,8 @@ func insideGuards(t *testing.T) {
 	disk := h.Storage[slices.IndexFunc(h.Storage, func(d topology.Disk) bool { return d.Name == "nvme0n1" })]
 	refused := func(what, want string) {
 		t.Helper()
-		err := newGuards(Options{Inspect: live, YesReally: true}, realKernel(nil)).whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
+		err := newGuards(Options{Inspect: live, YesReally: true},
+			realKernel(nil)).whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
 		if err == nil || !strings.Contains(err.Error(), disk.PCI.String()+want) {
 			t.Errorf("guard of a disk %s: %v; want %q", what, err, want)
 		}
@@ -374,7 +388,9 @@ func insideGuards(t *testing.T) {
 	b.must(os.Mkdir(root, 0o755))
 	run(t, "/bin/busybox", "mount", "-t", "ext4", "/dev/nvme0n1", root)
 	refused("that is mounted", " has disk nvme0n1 on it, which is mounted at "+root+": umount first")
-	insideRoot(t, root, func() { refused("that is the root", " has the root disk nvme0n1 on it: the host runs from it") })
+	insideRoot(t, root, func() {
+		refused("that is the root", " has the root disk nvme0n1 on it: the host runs from it")
+	})
 	run(t, "/bin/busybox", "umount", root)
 	run(t, "/bin/busybox", "mkswap", "/dev/nvme0n1")
 	run(t, "/bin/busybox", "swapon", "/dev/nvme0n1")
@@ -393,7 +409,8 @@ func insideGuards(t *testing.T) {
 	// The console.
 	screen := insideFunction("0000:00:02.0").a
 	err = g.whole(&Driver{Address: screen})(t.Context(), b.s)
-	if err == nil || !strings.Contains(err.Error(), screen.String()+" is the host's console: the firmware shows its messages on it (boot_vga), frame buffer fb0") {
+	if err == nil || !strings.Contains(err.Error(), screen.String()+
+		" is the host's console: the firmware shows its messages on it (boot_vga), frame buffer fb0") {
 		t.Errorf("guard of the console: %v", err)
 	}
 	really := newGuards(Options{Inspect: live, YesReally: true}, realKernel(nil))
@@ -401,7 +418,8 @@ func insideGuards(t *testing.T) {
 
 	// Which goes all the same, and comes back.
 	before := snapshot(t)
-	b.must(b.make([]change.Step{{Op: &Driver{Address: screen}, What: "the console", Guard: really.whole(&Driver{Address: screen})}}))
+	b.must(b.make([]change.Step{{Op: &Driver{Address: screen}, What: "the console",
+		Guard: really.whole(&Driver{Address: screen})}}))
 	b.must(b.rollback())
 	run(t, "rmmod", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio")
 	b.same(before)
@@ -414,7 +432,8 @@ func insideGuards(t *testing.T) {
 	vfPort, err := function{pf.s, pf.k, vf}.port()
 	b.must(err)
 	run(t, "ip", "addr", "add", "203.0.113.5/24", "dev", vfPort)
-	b.refuses(insideSteps(t, Options{}), "virtual function 0 of "+insidePF+": "+vf.String()+" is in use: "+vfPort+" has address 203.0.113.5")
+	b.refuses(insideSteps(t, Options{}), "virtual function 0 of "+insidePF+": "+vf.String()+" is in use: "+vfPort+
+		" has address 203.0.113.5")
 	write(t, pf.path(fileCount), "0")
 }
 

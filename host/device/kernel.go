@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A kernel is how ops reach the kernel, beside the files that a change.System shows: tests put a simulated one in its place.
+// A kernel is how ops reach the kernel, beside the files that a change.System shows: tests put a
+// simulated one in its place.
 type kernel struct {
 	net Network
 	// write writes to a file that the kernel made.
@@ -16,7 +17,8 @@ type kernel struct {
 	patience time.Duration
 }
 
-// patience covers the slowest drivers that are known: mlx5_core and nvidia take seconds to bind where the card's firmware is busy.
+// patience covers the slowest drivers that are known: mlx5_core and nvidia take seconds to bind
+// where the card's firmware is busy.
 const patience = 30 * time.Second
 
 func realKernel(n Network) *kernel {

@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Link is the port of a physical function whose virtual ones go to guests: it has to be up, and to carry the fabric's packets.
+// A Link is the port of a physical function whose virtual ones go to guests: it has to be up, and
+// to carry the fabric's packets.
 type Link struct {
 	PF topology.PCIAddr `json:"pf"`
 	// MTU is the least, in bytes: a port drops frames of its virtual functions that are larger than its own MTU.
@@ -153,7 +154,8 @@ func (l *Link) Restore(_ context.Context, s *change.System, before change.State)
 	return l.set(s, netdev, have, want)
 }
 
-// isInfiniBand reports whether a network device is of InfiniBand, where GUIDs stand for MAC addresses (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
+// isInfiniBand reports whether a network device is of InfiniBand, where GUIDs stand for MAC
+// addresses (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
 func isInfiniBand(s *change.System, netdev string) (bool, error) {
 	text, err := s.Value(netFile(netdev, "type"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,9 +30,10 @@ const insideEnv = "RACKLESS_DEVICE_INSIDE"
 // partEnv names the tests to run in the machine, as go test -run does: all of them take minutes.
 const partEnv = "RACKLESS_DEVICE_PART"
 
-// machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the console and one that is, and a disk, each in a slot of its own. The
-// NICs are on one wire, so that their links are up. One thread runs both CPUs: with a thread each, QEMU 10 aborted (iotlb_to_section) when a CPU was in a function's
-// memory while another one moved it.
+// machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the
+// console and one that is, and a disk, each in a slot of its own. The NICs are on one wire, so that
+// their links are up. One thread runs both CPUs: with a thread each, QEMU 10 aborted
+// (iotlb_to_section) when a CPU was in a function's memory while another one moved it.
 var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=single -cpu qemu64 -m 1024 -smp 2
 -device intel-iommu,intremap=on -nodefaults -display none -no-reboot
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
@@ -60,9 +61,11 @@ $b sleep 600
 `
 
 // insideModules are the modules that the tests in the machine load; the image has none of them.
-var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme", "ext4", "crc32c_generic"}
+var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme", "ext4",
+	"crc32c_generic"}
 
-// A real kernel reacts as only it does: this test boots one with the node image and runs itself inside. What is tested is in inside_test.go.
+// A real kernel reacts as only it does: this test boots one with the node image and runs itself
+// inside. What is tested is in inside_test.go.
 func TestInAMachineWithARealKernel(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		testInside(t)
@@ -90,12 +93,14 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	}
 	disk := filepath.Join(t.TempDir(), "disk")
 	// Without checksums of its own, ext4 does without a module for them.
-	if out, err := exec.CommandContext(ctx, "/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal", disk, "16M").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal",
+		disk, "16M").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	args := append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw",
 		"-kernel", img.KernelPath(), "-initrd", withTests(ctx, t, img), "-serial", "stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/device-init intel_iommu=on iommu=pt panic=-1 cryptomgr.notests mitigations=off")
+		"-append", "console=ttyS0 loglevel=3 rdinit=/device-init intel_iommu=on iommu=pt panic=-1 cryptomgr.notests "+
+			"mitigations=off")
 	text := between(t, exec.CommandContext(ctx, program, args...), "BEGIN", "END")
 	if !strings.Contains(text, "\nPASS\n") || strings.Contains(text, "FAIL") {
 		t.Error("a test in the machine failed")
@@ -132,11 +137,13 @@ func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
 			fmt.Fprintln(&text, line)
 		}
 	}
-	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(), all.String())
+	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(),
+		all.String())
 	return ""
 }
 
-// withTests returns the image's initial file system with this test binary and the modules added: the kernel takes several archives, one after the other.
+// withTests returns the image's initial file system with this test binary and the modules added:
+// the kernel takes several archives, one after the other.
 func withTests(ctx context.Context, t *testing.T, img *guest.Image) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -184,7 +191,8 @@ func withTests(ctx context.Context, t *testing.T, img *guest.Image) string {
 	return path
 }
 
-// modulesOf returns the directory with all modules of the image's kernel, from the very package that the kernel is from.
+// modulesOf returns the directory with all modules of the image's kernel, from the very package
+// that the kernel is from.
 func modulesOf(ctx context.Context, t *testing.T, img *guest.Image) string {
 	t.Helper()
 	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })

@@ -28,9 +28,10 @@ const (
 	moduleAbsent  change.State = "not loaded"
 )
 
-// vfioModules are loaded in this order. Without the first no group can be used on x86 and Arm (Documentation/driver-api/vfio.rst of Linux); both need vfio, which has to
-// come and go with the first: as a module of its own it loads vfio_iommu_type1 by itself, in the background, which then holds it and is nobody's to unload. The
-// one that goes last takes it along.
+// vfioModules are loaded in this order. Without the first no group can be used on x86 and Arm
+// (Documentation/driver-api/vfio.rst of Linux); both need vfio, which has to come and go with the
+// first: as a module of its own it loads vfio_iommu_type1 by itself, in the background, which then
+// holds it and is nobody's to unload. The one that goes last takes it along.
 func vfioModules() []*Module {
 	return []*Module{
 		{Name: "vfio_iommu_type1", With: []string{"vfio"}},
@@ -78,7 +79,9 @@ func moduleState(s *change.System, name string) (change.State, error) {
 		if err != nil {
 			return "", err
 		}
-		if slices.ContainsFunc(strings.Fields(string(list)), func(path string) bool { return moduleName(path) == name }) {
+		if slices.ContainsFunc(strings.Fields(string(list)), func(path string) bool {
+			return moduleName(path) == name
+		}) {
 			return moduleBuiltIn, nil
 		}
 	}
@@ -103,8 +106,8 @@ func (m *Module) Do(ctx context.Context, s *change.System) error {
 	return m.load(ctx, s)
 }
 
-// Restore implements change.Op. A module that somebody uses stays, which is an error that names the user: the machine is as good with it, and at the latest a
-// reboot takes it away.
+// Restore implements change.Op. A module that somebody uses stays, which is an error that names the
+// user: the machine is as good with it, and at the latest a reboot takes it away.
 func (m *Module) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == moduleAbsent {
 		return m.unload(ctx, s)
@@ -117,7 +120,8 @@ func (m *Module) load(ctx context.Context, s *change.System) error {
 		return err
 	}
 	if _, err := s.Program(ctx, "modprobe", "--", m.Name); err != nil {
-		return fmt.Errorf("module %s cannot be loaded: %w; the package of the kernel may be without it, or the kernel was replaced and wants a reboot", m.Name, err)
+		return fmt.Errorf("module %s cannot be loaded: %w; the package of the kernel may be without it, or the "+
+			"kernel was replaced and wants a reboot", m.Name, err)
 	}
 	return nil
 }
@@ -136,7 +140,8 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 			return err
 		}
 		if !m.Gone {
-			// Its functions would lose their driver with it. Where it is to be gone, they are ours, and that is the purpose.
+			// Its functions would lose their driver with it. Where it is to be gone, they are ours,
+			// and that is the purpose.
 			bound, err := moduleFunctions(s, name)
 			if err != nil {
 				return err
@@ -150,7 +155,8 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 			if m.Gone {
 				return fmt.Errorf("module %s cannot be unloaded: it is used by %s", name, strings.Join(users, ", "))
 			}
-			return fmt.Errorf("module %s stays loaded: it is used by %s; that does no harm, and the next boot is without it", name, strings.Join(users, ", "))
+			return fmt.Errorf("module %s stays loaded: it is used by %s; that does no harm, and the next boot is "+
+				"without it", name, strings.Join(users, ", "))
 		}
 		// Not modprobe -r, which would also take away what was loaded before m and is not used now.
 		if _, err := s.Program(ctx, "rmmod", name); err != nil {

@@ -20,7 +20,8 @@ func TestAModuleThatSomebodyUsesStays(t *testing.T) {
 	f := m.function(simDisk)
 	b.must(f.giveToVFIO(t.Context()))
 	err := b.rollback()
-	if want := "module vfio_pci stays loaded: it is used by 0000:01:00.0"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "module vfio_pci stays loaded: it is used by 0000:01:00.0"; err == nil || !strings.Contains(err.Error(),
+		want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	if driver := m.driverOf(addr(simNIC)); driver != "igb" {
@@ -97,7 +98,8 @@ func TestNVIDIAsStackIsUnloadedWhereAllItsGPUsGo(t *testing.T) {
 		m.process(77, "nvidia-persiste", "/dev/nvidia0", "/dev/nvidiactl")
 		p, l := only(t)
 		m.bench(t).refuses(m.steps(t, p, l, Options{}),
-			"0000:41:00.0 is in use: nvidia-persiste (77) has /dev/nvidia0 open", "systemctl stop nvidia-persistenced; nvidia-smi -i 0000:41:00.0 -pm 0")
+			"0000:41:00.0 is in use: nvidia-persiste (77) has /dev/nvidia0 open",
+			"systemctl stop nvidia-persistenced; nvidia-smi -i 0000:41:00.0 -pm 0")
 	})
 	t.Run("another GPU stays", func(t *testing.T) {
 		m := nvidia(t)

@@ -28,8 +28,9 @@ func (netlinkNetwork) VFs(_ context.Context, netdev string) ([]VFSettings, error
 	return parseVFs(attributes)
 }
 
-// askVFs returns the attributes of a network device with those of its virtual functions. The library's own VfInfo cannot say that a driver does not know a
-// setting, and lacks GUIDs, so that they are read here.
+// askVFs returns the attributes of a network device with those of its virtual functions. The
+// library's own VfInfo cannot say that a driver does not know a setting, and lacks GUIDs, so that
+// they are read here.
 func askVFs(netdev string) ([]byte, error) {
 	link, err := net.InterfaceByName(netdev)
 	if err != nil {
@@ -56,8 +57,9 @@ type attribute struct {
 	value []byte
 }
 
-// parseAttributes splits a message: length with its header, kind, value, and padding to four bytes (include/uapi/linux/netlink.h). The library's own parser panics where the
-// padding of the last one is missing.
+// parseAttributes splits a message: length with its header, kind, value, and padding to four bytes
+// (include/uapi/linux/netlink.h). The library's own parser panics where the padding of the last one
+// is missing.
 func parseAttributes(b []byte) ([]attribute, error) {
 	const (
 		header = 4
@@ -108,7 +110,8 @@ func parseVFs(b []byte) ([]VFSettings, error) {
 	return vfs, nil
 }
 
-// unknown32 is what the kernel gives for a setting that the driver does not report (rtnl_fill_vfinfo in net/core/rtnetlink.c presets -1).
+// unknown32 is what the kernel gives for a setting that the driver does not report
+// (rtnl_fill_vfinfo in net/core/rtnetlink.c presets -1).
 const unknown32 = 1<<32 - 1
 
 // parseVF reads one virtual function. All structures begin with its number (include/uapi/linux/if_link.h).
@@ -155,7 +158,8 @@ func parseVF(fields []attribute, index int) (VFSettings, error) {
 
 // vfStructs are the attributes that are read, with their sizes in bytes.
 var vfStructs = map[int]int{
-	nl.IFLA_VF_MAC: 36, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_VLAN_LIST: 18, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_SPOOFCHK: 8, nl.IFLA_VF_TRUST: 8,
+	nl.IFLA_VF_MAC: 36, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_VLAN_LIST: 18, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_SPOOFCHK: 8,
+	nl.IFLA_VF_TRUST:      8,
 	nl.IFLA_VF_LINK_STATE: 8, nl.IFLA_VF_IB_NODE_GUID: 16, nl.IFLA_VF_IB_PORT_GUID: 16,
 }
 
@@ -210,8 +214,9 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 // linkWait is how long a port's link is waited for.
 const linkWait = 10 * time.Second
 
-// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) take none while the port has no link, which it has just lost where the number of virtual functions was
-// changed; a port that is up is waited for.
+// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) take none while the
+// port has no link, which it has just lost where the number of virtual functions was changed; a
+// port that is up is waited for.
 func setRate(ctx context.Context, link netlink.Link, index, least, most int) error {
 	name := link.Attrs().Name
 	for deadline := time.Now().Add(linkWait); ; {

@@ -32,7 +32,8 @@ func words(v ...uint32) []byte {
 
 // vfList writes the answer for one virtual function.
 func vfList(fields ...[]byte) []byte {
-	return encode(unix.IFLA_VFINFO_LIST|unix.NLA_F_NESTED, encode(nl.IFLA_VF_INFO|unix.NLA_F_NESTED, bytes.Join(fields, nil)))
+	return encode(unix.IFLA_VFINFO_LIST|unix.NLA_F_NESTED, encode(nl.IFLA_VF_INFO|unix.NLA_F_NESTED,
+		bytes.Join(fields, nil)))
 }
 
 func vfMAC(index uint32, mac ...byte) []byte {
@@ -46,12 +47,15 @@ func TestVirtualFunctionsAreReadFromNetlink(t *testing.T) {
 		encode(unix.IFLA_IFNAME, []byte("eno1\x00")),
 		vfList(vfMAC(0, 0x52, 0x54, 0, 0x12, 0x34, 0x56), encode(nl.IFLA_VF_VLAN, words(0, 7, 3)),
 			encode(nl.IFLA_VF_VLAN_LIST|unix.NLA_F_NESTED, encode(1, append(words(0, 7, 3), 0x88, 0xa8, 0, 0))),
-			encode(nl.IFLA_VF_RATE, words(0, 10, 1000)), encode(nl.IFLA_VF_SPOOFCHK, words(0, 1)), encode(nl.IFLA_VF_TRUST, words(0, unset)),
-			encode(nl.IFLA_VF_LINK_STATE, words(0, 2)), encode(nl.IFLA_VF_IB_NODE_GUID, append(words(0, 0), binary.NativeEndian.AppendUint64(nil, 0x505400fffe123456)...)),
+			encode(nl.IFLA_VF_RATE, words(0, 10, 1000)), encode(nl.IFLA_VF_SPOOFCHK, words(0, 1)),
+			encode(nl.IFLA_VF_TRUST, words(0, unset)),
+			encode(nl.IFLA_VF_LINK_STATE, words(0, 2)), encode(nl.IFLA_VF_IB_NODE_GUID,
+				append(words(0, 0), binary.NativeEndian.AppendUint64(nil, 0x505400fffe123456)...)),
 			encode(nl.IFLA_VF_STATS, nil)),
 	}, nil))
 	want := []VFSettings{{
-		MAC: "52:54:00:12:34:56", VLAN: new(7), QoS: new(3), VLANProto: new(0x88a8), MinRate: new(10), MaxRate: new(1000), SpoofChk: new(true), LinkState: new(2),
+		MAC: "52:54:00:12:34:56", VLAN: new(7), QoS: new(3), VLANProto: new(0x88a8), MinRate: new(10),
+		MaxRate: new(1000), SpoofChk: new(true), LinkState: new(2),
 		NodeGUID: new(uint64(0x505400fffe123456)),
 	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -79,7 +83,8 @@ func TestAnAnswerOfARealKernel(t *testing.T) {
 		got = append(got, describeVF(vf))
 	}
 	want := []string{
-		"2e:bc:08:94:2b:ae vlan 0 qos 0 rate 0-0 spoofchk true trust false state 0", // igbvf has taken it, and drawn an address
+		// igbvf has taken it, and drawn an address
+		"2e:bc:08:94:2b:ae vlan 0 qos 0 rate 0-0 spoofchk true trust false state 0",
 		"52:54:00:c8:9c:0e vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
 		"52:54:00:00:e7:f0 vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
 	}
@@ -119,7 +124,8 @@ func TestGUIDsAreWrittenTheHighestByteFirst(t *testing.T) {
 	}
 }
 
-// Settings that were brought to what they are to be differ no more, and what a driver does not know is never asked of it.
+// Settings that were brought to what they are to be differ no more, and what a driver does not know
+// is never asked of it.
 func TestDifferencesOfSettings(t *testing.T) {
 	t.Parallel()
 	number := rapid.Custom(func(r *rapid.T) *int {
@@ -136,15 +142,18 @@ func TestDifferencesOfSettings(t *testing.T) {
 	})
 	settings := rapid.Custom(func(r *rapid.T) VFSettings {
 		return VFSettings{
-			MAC: rapid.SampledFrom([]string{"", "02:00:00:00:00:01", "02:00:00:00:00:02"}).Draw(r, "mac"), VLAN: number.Draw(r, "vlan"), QoS: number.Draw(r, "qos"),
-			MinRate: number.Draw(r, "min"), MaxRate: number.Draw(r, "max"), SpoofChk: flag.Draw(r, "spoofchk"), Trust: flag.Draw(r, "trust"),
+			MAC:  rapid.SampledFrom([]string{"", "02:00:00:00:00:01", "02:00:00:00:00:02"}).Draw(r, "mac"),
+			VLAN: number.Draw(r, "vlan"), QoS: number.Draw(r, "qos"),
+			MinRate: number.Draw(r, "min"), MaxRate: number.Draw(r, "max"), SpoofChk: flag.Draw(r, "spoofchk"),
+			Trust: flag.Draw(r, "trust"),
 		}
 	})
 	rapid.Check(t, func(r *rapid.T) {
 		have, want := settings.Draw(r, "have"), settings.Draw(r, "want")
 		changes := differences(have, want)
 		for _, c := range changes {
-			if unknown := map[VFSetting]bool{SettingMAC: have.MAC == "", SettingSpoofChk: have.SpoofChk == nil, SettingTrust: have.Trust == nil}[c]; unknown {
+			if unknown := map[VFSetting]bool{SettingMAC: have.MAC == "", SettingSpoofChk: have.SpoofChk == nil,
+				SettingTrust: have.Trust == nil}[c]; unknown {
 				r.Errorf("%s is set although the driver does not tell it", c)
 			}
 		}

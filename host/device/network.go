@@ -5,9 +5,11 @@ import (
 	"net/netip"
 )
 
-// A Network is what only netlink shows and changes: the settings of virtual functions, addresses and routes. The machine's own is used where [Options] names no other.
+// A Network is what only netlink shows and changes: the settings of virtual functions, addresses
+// and routes. The machine's own is used where [Options] names no other.
 type Network interface {
-	// VFs returns the settings of the virtual functions of a physical function's network device, by index. There are none without SR-IOV.
+	// VFs returns the settings of the virtual functions of a physical function's network device, by
+	// index. There are none without SR-IOV.
 	VFs(ctx context.Context, netdev string) ([]VFSettings, error)
 	// SetVF changes one setting of a virtual function.
 	SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error
@@ -23,7 +25,8 @@ type Address struct {
 	Addr   netip.Addr
 }
 
-// VFSettings are the settings of a virtual function that its physical function keeps. What the driver does not tell is nil or empty, and is not set either.
+// VFSettings are the settings of a virtual function that its physical function keeps. What the
+// driver does not tell is nil or empty, and is not set either.
 type VFSettings struct {
 	MAC       string  `json:"mac,omitempty"` // lower case with colons; zeros until somebody sets it
 	VLAN      *int    `json:"vlan,omitempty"`
@@ -53,8 +56,8 @@ const (
 	SettingPortGUID  VFSetting = "port_guid"
 )
 
-// differences lists what is to be set on a virtual function that has one set of settings, and is to have another, in an order in which drivers take it. What either
-// side does not know is left alone.
+// differences lists what is to be set on a virtual function that has one set of settings, and is to
+// have another, in an order in which drivers take it. What either side does not know is left alone.
 func differences(have, want VFSettings) []VFSetting {
 	var out []VFSetting
 	add := func(s VFSetting, differs bool) {
@@ -65,7 +68,8 @@ func differences(have, want VFSettings) []VFSetting {
 	add(SettingNodeGUID, differ(have.NodeGUID, want.NodeGUID))
 	add(SettingPortGUID, differ(have.PortGUID, want.PortGUID))
 	add(SettingMAC, have.MAC != "" && want.MAC != "" && have.MAC != want.MAC)
-	add(SettingVLAN, differ(have.VLAN, want.VLAN) || differ(have.QoS, want.QoS) || differ(have.VLANProto, want.VLANProto))
+	add(SettingVLAN, differ(have.VLAN, want.VLAN) || differ(have.QoS, want.QoS) ||
+		differ(have.VLANProto, want.VLANProto))
 	add(SettingRate, differ(have.MinRate, want.MinRate) || differ(have.MaxRate, want.MaxRate))
 	add(SettingSpoofChk, differ(have.SpoofChk, want.SpoofChk))
 	add(SettingTrust, differ(have.Trust, want.Trust))

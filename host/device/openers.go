@@ -26,12 +26,13 @@ type deviceFile struct {
 	block  bool
 }
 
-// subsystems are those whose files mean that somebody uses the card itself. Input devices behind USB controllers are not among them: a login manager
-// has every keyboard open.
-var subsystems = []string{"accel", "block", "drm", "infiniband_mad", "infiniband_verbs", "nvme", "nvme-generic", "sound", "uio", "vfio-dev"}
+// subsystems are those whose files mean that somebody uses the card itself. Input devices behind
+// USB controllers are not among them: a login manager has every keyboard open.
+var subsystems = []string{"accel", "block", "drm", "infiniband_mad", "infiniband_verbs", "nvme", "nvme-generic",
+	"sound", "uio", "vfio-dev"}
 
-// deviceFiles returns the files through which the function is used: those that the kernel lists below it, that of its IOMMU group, and NVIDIA's, which
-// the kernel does not list.
+// deviceFiles returns the files through which the function is used: those that the kernel lists
+// below it, that of its IOMMU group, and NVIDIA's, which the kernel does not list.
 func (f function) deviceFiles() ([]deviceFile, error) {
 	files, err := f.listedFiles()
 	if err != nil {
@@ -81,7 +82,8 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Disks that can be reached through several NVMe controllers are below none of them, but below what the kernel calls a subsystem.
+	// Disks that can be reached through several NVMe controllers are below none of them, but below
+	// what the kernel calls a subsystem.
 	controllers, err := names(f.s, f.path("nvme"))
 	if err != nil || len(controllers) == 0 {
 		return files, err
@@ -109,8 +111,8 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	return files, nil
 }
 
-// filesBelow walks a directory of a device. Every device in it with a file has its number in "dev" and its name in "uevent"
-// (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
+// filesBelow walks a directory of a device. Every device in it with a file has its number in "dev"
+// and its name in "uevent" (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
 func filesBelow(top string) ([]deviceFile, error) {
 	var files []deviceFile
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -171,7 +173,8 @@ func readDeviceFile(dir string) (deviceFile, error) {
 	return file, nil
 }
 
-// nvidiaMinor returns the number of a GPU's device file. Source: the driver's own README, "Device Minor" of /proc/driver/nvidia/gpus/*/information.
+// nvidiaMinor returns the number of a GPU's device file. Source: the driver's own README, "Device
+// Minor" of /proc/driver/nvidia/gpus/*/information.
 func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	path := "/proc/driver/nvidia/gpus/" + a.String() + "/information"
 	text, err := s.ReadFile(path)
@@ -191,8 +194,10 @@ func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
 }
 
-// openers returns the processes that have one of the files open, each with the file: "qemu-system-x86 (1234) has /dev/vfio/17 open". They are found by what
-// the files are, since containers name them otherwise, and by their names. It is an error where processes cannot be looked into, as for all but root.
+// openers returns the processes that have one of the files open, each with the file:
+// "qemu-system-x86 (1234) has /dev/vfio/17 open". They are found by what the files are, since
+// containers name them otherwise, and by their names. It is an error where processes cannot be
+// looked into, as for all but root.
 func openers(s *change.System, files []deviceFile) ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -216,7 +221,8 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 		}
 		var open []string
 		for _, fd := range fds {
-			if name := whichFile(filepath.Join(dir, "fd", fd.Name()), files); name != "" && !slices.Contains(open, name) {
+			if name := whichFile(filepath.Join(dir, "fd", fd.Name()), files); name != "" && !slices.Contains(open,
+				name) {
 				open = append(open, name)
 			}
 		}
@@ -224,7 +230,8 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 			continue
 		}
 		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty where the process has ended meanwhile
-		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir), strings.Join(open, " ")))
+		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir),
+			strings.Join(open, " ")))
 	}
 	return users, nil
 }
@@ -245,7 +252,8 @@ func whichFile(fd string, files []deviceFile) string {
 		}
 	}
 	if !strings.HasPrefix(to, "/dev/") {
-		// Elsewhere there may be device files, too, but looking at each open file would mean to wait for network file systems.
+		// Elsewhere there may be device files, too, but looking at each open file would mean to
+		// wait for network file systems.
 		return ""
 	}
 	var st unix.Stat_t

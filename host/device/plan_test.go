@@ -36,7 +36,8 @@ func testPlan(t testing.TB, vfs []plan.PFCount, wishes ...wish) (*plan.Plan, *la
 	p := &plan.Plan{Schema: plan.Schema, Lab: l.Name, VFs: vfs}
 	for i, w := range wishes {
 		n := plan.Node{
-			Name: w.node, VCPUs: []int{i}, Cores: 1, Threads: 1, MemoryBytes: 1 << 30, Memory: []plan.NodeMemory{{Bytes: 1 << 30}},
+			Name: w.node, VCPUs: []int{i}, Cores: 1, Threads: 1, MemoryBytes: 1 << 30,
+			Memory:       []plan.NodeMemory{{Bytes: 1 << 30}},
 			EmulatorCPUs: topology.CPUs(0), IOThreadCPUs: topology.CPUs(0),
 			Cells: []plan.Cell{{NUMANodes: []int{0}, VCPUs: 1, Bytes: 1 << 30, Distances: []int{10}}}, Cards: w.cards,
 		}

@@ -22,8 +22,9 @@ import (
 // A peer is the two ends of an ssh connection to this machine.
 type peer struct{ local, remote netip.Addr }
 
-// sshPeers returns the ssh connections that must not be cut: the one that process pid was started in, and every other one that a server has established. sudo and su take
-// SSH_CONNECTION out of the environment, so that it is looked for in the processes above as well.
+// sshPeers returns the ssh connections that must not be cut: the one that process pid was started
+// in, and every other one that a server has established. sudo and su take SSH_CONNECTION out of the
+// environment, so that it is looked for in the processes above as well.
 func sshPeers(s *change.System, pid int) ([]peer, error) {
 	var peers []peer
 	if p, ok := sessionPeer(s, pid); ok {
@@ -41,7 +42,8 @@ func sshPeers(s *change.System, pid int) ([]peer, error) {
 	return peers, nil
 }
 
-// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a process or of one above it.
+// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a
+// process or of one above it.
 func sessionPeer(s *change.System, pid int) (peer, bool) {
 	const deepest = 64 // of a tree of processes; a loop in a made-up one ends here
 	for range deepest {
@@ -133,7 +135,8 @@ func serverPeers(s *change.System) ([]peer, error) {
 	return peers, nil
 }
 
-// parseTCP returns the established connections of a table whose sockets are among those given. Source: Documentation/networking/proc_net_tcp.rst of Linux.
+// parseTCP returns the established connections of a table whose sockets are among those given.
+// Source: Documentation/networking/proc_net_tcp.rst of Linux.
 func parseTCP(text string, sockets map[string]bool) []peer {
 	const (
 		established = "01"
@@ -171,8 +174,9 @@ func parseSocketAddr(text string) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-// sessionFunctions returns the PCI functions that ssh connections go through, each with the connection in words: those of the network device that has the local
-// address, and of the one that answers leave by.
+// sessionFunctions returns the PCI functions that ssh connections go through, each with the
+// connection in words: those of the network device that has the local address, and of the one that
+// answers leave by.
 func sessionFunctions(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr]string, error) {
 	peers, err := sshPeers(s, pid)
 	if err != nil || len(peers) == 0 {
@@ -215,7 +219,8 @@ func sessionFunctions(ctx context.Context, s *change.System, k *kernel, pid int)
 	return found, nil
 }
 
-// functionsBehind returns the PCI functions that a network device stands on, through bridges, bonds and VLANs: the kernel links each to those below it ("lower_eth0").
+// functionsBehind returns the PCI functions that a network device stands on, through bridges, bonds
+// and VLANs: the kernel links each to those below it ("lower_eth0").
 func functionsBehind(s *change.System, netdev string) ([]topology.PCIAddr, error) {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}

@@ -48,9 +48,11 @@ func TestConnectionsOfServersAreFound(t *testing.T) {
 	t.Parallel()
 	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.9")
 	line := func(n int, state, inode string) string {
-		return fmt.Sprintf("%4d: %s:0016 %s:D431 %s 00000000:00000000 00:00000000 00000000     0        0 %s 1 0\n", n, hexAddr(local), hexAddr(remote), state, inode)
+		return fmt.Sprintf("%4d: %s:0016 %s:D431 %s 00000000:00000000 00:00000000 00000000     0        0 %s 1 0\n", n,
+			hexAddr(local), hexAddr(remote), state, inode)
 	}
-	table := "  sl  local_address ...\n" + line(0, "0A", "1") + line(1, "01", "2") + line(2, "01", "2") + line(3, "01", "3") + "  4: short\n"
+	table := "  sl  local_address ...\n" + line(0, "0A", "1") + line(1, "01", "2") + line(2, "01", "2") + line(3, "01",
+		"3") + "  4: short\n"
 	got := parseTCP(table, map[string]bool{"1": true, "2": true})
 	if diff := cmp.Diff([]peer{{local, remote}}, got, cmp.AllowUnexported(peer{}), compareAddr); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -119,7 +121,8 @@ func TestFunctionsBehindNetworkDevices(t *testing.T) {
 
 func TestWhoHasAFileOpenIsFoundByItsNumberToo(t *testing.T) {
 	t.Parallel()
-	// A container has made the device file under another name. /dev/null stands for the device: it is there in every machine that runs tests.
+	// A container has made the device file under another name. /dev/null stands for the device: it
+	// is there in every machine that runs tests.
 	m := newSim(t)
 	null, err := os.Stat("/dev/null")
 	if err != nil || null.Mode()&os.ModeCharDevice == 0 {
@@ -131,7 +134,8 @@ func TestWhoHasAFileOpenIsFoundByItsNumberToo(t *testing.T) {
 	if diff := cmp.Diff([]string{"in a container (50) has /dev/null open"}, users); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if users, err := openers(m.s, []deviceFile{{path: "/dev/sda", number: new(uint64(1<<8 | 3)), block: true}}); err != nil || len(users) > 0 {
+	if users, err := openers(m.s, []deviceFile{{path: "/dev/sda", number: new(uint64(1<<8 | 3)), block: true}}); err !=
+		nil || len(users) > 0 {
 		t.Errorf("a character device counts as a disk: %v, %v", users, err)
 	}
 	if users, err := openers(m.s, nil); err != nil || users != nil {
@@ -151,7 +155,8 @@ func TestDisksBehindSeveralControllersCount(t *testing.T) {
 	m.link("/sys/class/nvme-subsystem/nvme-subsys0", dir)
 	m.process(60, "dd", "/dev/nvme0n1")
 	err := m.function(simDisk).released()
-	if want := "0000:01:00.0 is in use: dd (60) has /dev/nvme0n1 open; end that first, a guest by shutting it down"; err == nil || err.Error() != want {
+	if want := "0000:01:00.0 is in use: dd (60) has /dev/nvme0n1 open; end that first, a guest by " +
+		"shutting it down"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

@@ -15,7 +15,8 @@ func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 	name := strings.ReplaceAll(argv[len(argv)-1], "-", "_")
 	switch argv[0] {
 	case "modprobe":
-		if alias, ok := strings.CutPrefix(argv[len(argv)-1], "pci:"); ok && strings.Contains(strings.Join(argv, " "), " -b ") {
+		if alias, ok := strings.CutPrefix(argv[len(argv)-1], "pci:"); ok && strings.Contains(strings.Join(argv, " "),
+			" -b ") {
 			for _, d := range m.host.PCI {
 				if fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device)) == alias {
 					m.load(m.modules[m.natives[d.Address]])
@@ -23,7 +24,8 @@ func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 			}
 			return nil, nil
 		}
-		known := slices.Contains([]string{"vfio", "vfio_iommu_type1", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"}, name)
+		known := slices.Contains([]string{"vfio", "vfio_iommu_type1", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"},
+			name)
 		for _, module := range m.modules {
 			known = known || module == name
 		}
@@ -73,7 +75,8 @@ func (m *sim) load(module string) {
 		}
 		for a := range m.natives {
 			if f := (function{m.s, m.k, a}); f.there() {
-				if override, err := f.override(); err == nil && override == "" && m.natives[a] == driver && m.driverOf(a) == "" {
+				if override, err := f.override(); err == nil && override == "" && m.natives[a] == driver &&
+					m.driverOf(a) == "" {
 					_ = m.bind(a, driver)
 				}
 			}

@@ -19,8 +19,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A sim is a machine below a directory whose files react to writes as a kernel's do. What it does was seen in the machine of machine_test.go; it is there for what
-// that machine lacks, and because it takes no time.
+// A sim is a machine below a directory whose files react to writes as a kernel's do. What it does
+// was seen in the machine of machine_test.go; it is there for what that machine lacks, and because
+// it takes no time.
 type sim struct {
 	t    testing.TB
 	s    *change.System
@@ -54,16 +55,19 @@ func addr(text string) topology.PCIAddr {
 	return a
 }
 
-// newSim makes a host with a GPU that has an audio function, a NIC, another with virtual functions, a disk and a screen.
+// newSim makes a host with a GPU that has an audio function, a NIC, another with virtual functions,
+// a disk and a screen.
 func newSim(t testing.TB) *sim {
 	t.Helper()
 	m := &sim{
 		t: t, natives: map[topology.PCIAddr]string{}, refuses: map[string]error{},
 		modules: map[string]string{
-			vfioPCI: "vfio_pci", "igb": "igb", "igbvf": "igbvf", "nvme": "nvme", "amdgpu": "amdgpu", "snd_hda_intel": "snd_hda_intel", "ast": "ast",
+			vfioPCI: "vfio_pci", "igb": "igb", "igbvf": "igbvf", "nvme": "nvme", "amdgpu": "amdgpu",
+			"snd_hda_intel": "snd_hda_intel", "ast": "ast",
 			"nvidia": "nvidia",
 		},
-		needs: map[string][]string{"vfio_pci": {"vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio"}, "vfio_iommu_type1": {"vfio"}},
+		needs: map[string][]string{"vfio_pci": {"vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio"},
+			"vfio_iommu_type1": {"vfio"}},
 	}
 	root := t.TempDir()
 	m.s = &change.System{Root: root, Run: m.program}
@@ -72,9 +76,12 @@ func newSim(t testing.TB) *sim {
 	tree := hostfixture.New()
 	m.host = &topology.Host{}
 	for i, f := range []hostfixture.Function{
-		{Addr: simPort, Root: "pci0000:40", Class: "0x060400", ID: "1022:1453", Driver: "pcieport", Port: "root port", Group: 40},
-		{Addr: simGPU, Above: []string{simPort}, Root: "pci0000:40", Class: "0x030000", ID: "1002:740f", Driver: "amdgpu", Group: 41},
-		{Addr: simAudio, Above: []string{simPort}, Root: "pci0000:40", Class: "0x040300", ID: "1002:ab28", Driver: "snd_hda_intel", Group: 41},
+		{Addr: simPort, Root: "pci0000:40", Class: "0x060400", ID: "1022:1453", Driver: "pcieport", Port: "root port",
+			Group: 40},
+		{Addr: simGPU, Above: []string{simPort}, Root: "pci0000:40", Class: "0x030000", ID: "1002:740f",
+			Driver: "amdgpu", Group: 41},
+		{Addr: simAudio, Above: []string{simPort}, Root: "pci0000:40", Class: "0x040300", ID: "1002:ab28",
+			Driver: "snd_hda_intel", Group: 41},
 		{Addr: simNIC, Root: "pci0000:60", Class: "0x020000", ID: "8086:1521", Driver: "igb", Group: 61},
 		{Addr: simPF, Root: "pci0000:80", Class: "0x020000", ID: "8086:10c9", Driver: "igb", Group: 81},
 		{Addr: simDisk, Root: "pci0000:00", Class: "0x010802", ID: "144d:a808", Driver: "nvme", Group: 1},
@@ -107,10 +114,12 @@ func newSim(t testing.TB) *sim {
 			d.Bridge = &topology.Bridge{Port: f.Port}
 		}
 		if f.Addr == simPF {
-			d.SRIOV = &topology.SRIOV{Total: new(simTotal), Enabled: new(0), Offset: new(0x80), Stride: new(2), Autoprobe: new(true)}
+			d.SRIOV = &topology.SRIOV{Total: new(simTotal), Enabled: new(0), Offset: new(0x80), Stride: new(2),
+				Autoprobe: new(true)}
 		}
 		if f.Driver == "igb" {
-			tree.AddPort(dir, hostfixture.Port{Netdev: fmt.Sprintf("eno%d", i), MAC: "02:00:00:00:00:01", MTU: 1500, Mbps: 1000})
+			tree.AddPort(dir, hostfixture.Port{Netdev: fmt.Sprintf("eno%d", i), MAC: "02:00:00:00:00:01", MTU: 1500,
+				Mbps: 1000})
 			tree.File(dir+"/net/"+fmt.Sprintf("eno%d", i)+"/flags", "0x1002")
 		}
 		m.host.PCI = append(m.host.PCI, d)
@@ -161,11 +170,13 @@ func (m *sim) unpack(tree *hostfixture.Tree) {
 	}
 }
 
-// put writes a file, link writes a link, gone removes what is there: as the kernel or an administrator would, not through the System.
+// put writes a file, link writes a link, gone removes what is there: as the kernel or an
+// administrator would, not through the System.
 func (m *sim) put(path, text string) {
 	m.t.Helper()
 	full := m.s.Path(path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(text+"\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(text+"\n"),
+		0o644)); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -281,7 +292,8 @@ func (m *sim) bind(a topology.PCIAddr, driver string) error {
 		m.t.Fatal(err)
 	}
 	// The kernel matches by the override alone where there is one, and vfio-pci has no numbers of its own.
-	if !m.s.Exists(pciDrivers+"/"+driver) || m.driverOf(a) != "" || override != "" && override != driver || override == "" && m.natives[a] != driver {
+	if !m.s.Exists(pciDrivers+"/"+driver) || m.driverOf(a) != "" || override != "" && override != driver ||
+		override == "" && m.natives[a] != driver {
 		return syscall.ENODEV
 	}
 	if pf, err := m.s.LinkName(f.path("physfn")); err == nil && pf != "" && override == "" {
@@ -354,7 +366,8 @@ func (m *sim) setCount(pf topology.PCIAddr, n int) error {
 		m.natives[a] = "igbvf"
 		dir := "/sys/devices/pci0000:80/" + a.String()
 		for name, text := range map[string]string{
-			"vendor": "0x8086", "device": "0x10ca", "class": "0x020000", "driver_override": "(null)", "modalias": "pci:8086:10ca",
+			"vendor": "0x8086", "device": "0x10ca", "class": "0x020000", "driver_override": "(null)",
+			"modalias": "pci:8086:10ca",
 		} {
 			m.put(dir+"/"+name, text)
 		}
@@ -368,7 +381,8 @@ func (m *sim) setCount(pf topology.PCIAddr, n int) error {
 		m.link(group+"/devices/"+a.String(), dir)
 		m.link(f.path("virtfn"+strconv.Itoa(i)), dir)
 		m.net.vfs[i] = VFSettings{
-			MAC: "00:00:00:00:00:00", VLAN: new(0), QoS: new(0), VLANProto: new(0x8100), MinRate: new(0), MaxRate: new(0),
+			MAC: "00:00:00:00:00:00", VLAN: new(0), QoS: new(0), VLANProto: new(0x8100), MinRate: new(0),
+			MaxRate:  new(0),
 			SpoofChk: new(true), Trust: new(false), LinkState: new(0),
 		}
 		if on, err := m.s.Value(f.path(fileAutoprobe)); err == nil && on == "1" {
@@ -438,6 +452,7 @@ func (m *sim) tree() map[string]string {
 }
 
 func describeVF(vf VFSettings) string {
-	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, valueOr(vf.VLAN, -1), valueOr(vf.QoS, -1), valueOr(vf.MinRate, -1), valueOr(vf.MaxRate, -1),
+	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, valueOr(vf.VLAN, -1),
+		valueOr(vf.QoS, -1), valueOr(vf.MinRate, -1), valueOr(vf.MaxRate, -1),
 		valueOr(vf.SpoofChk, false), valueOr(vf.Trust, false), valueOr(vf.LinkState, -1))
 }

@@ -13,14 +13,16 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// SRIOV is the virtual functions of a physical one: how many there are, what they are known by on the wire, and who has them. It is one thing and not several,
-// since the number only changes by way of 0, with which all the rest is gone.
+// SRIOV is the virtual functions of a physical one: how many there are, what they are known by on
+// the wire, and who has them. It is one thing and not several, since the number only changes by way
+// of 0, with which all the rest is gone.
 type SRIOV struct {
 	PF    topology.PCIAddr `json:"pf"`
 	Card  identity         `json:"card,omitzero"`
 	Count int              `json:"count"`
-	// Autoprobe is whether the host's drivers take new virtual functions by themselves, as it was when the plan was made. It is off while functions are made, so
-	// that none of these drivers sees an address of zeros; RDMA takes its node GUID from it.
+	// Autoprobe is whether the host's drivers take new virtual functions by themselves, as it was
+	// when the plan was made. It is off while functions are made, so that none of these drivers
+	// sees an address of zeros; RDMA takes its node GUID from it.
 	Autoprobe bool    `json:"autoprobe"`
 	VFs       []LabVF `json:"vfs"` // those that go to lab nodes
 
@@ -125,7 +127,8 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	return st, nil
 }
 
-// settings returns what the physical function keeps of its virtual ones, without what its port cannot set: none where there is no network device.
+// settings returns what the physical function keeps of its virtual ones, without what its port
+// cannot set: none where there is no network device.
 func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	netdev, err := f.port()
 	if err != nil || netdev == "" {
@@ -143,7 +146,8 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With a switch in the NIC (switchdev mode) these are the business of the switch's ports, and the kernel refuses them here (EOPNOTSUPP).
+	// With a switch in the NIC (switchdev mode) these are the business of the switch's ports, and
+	// the kernel refuses them here (EOPNOTSUPP).
 	id, err := f.s.Value(netFile(netdev, "phys_switch_id"))
 	switched := err == nil && id != ""
 	for i := range all {
@@ -151,7 +155,8 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 			all[i].MAC = ""
 		}
 		if switched {
-			all[i] = VFSettings{MAC: all[i].MAC, NodeGUID: all[i].NodeGUID, PortGUID: all[i].PortGUID, LinkState: all[i].LinkState}
+			all[i] = VFSettings{MAC: all[i].MAC, NodeGUID: all[i].NodeGUID, PortGUID: all[i].PortGUID,
+				LinkState: all[i].LinkState}
 		}
 	}
 	return all, nil
@@ -160,7 +165,8 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 // network returns the network, which is the machine's own only for the machine itself.
 func (k *kernel) network(s *change.System) (Network, error) {
 	if _, real := k.net.(netlinkNetwork); real && s.Root != "/" {
-		return nil, fmt.Errorf("files are below %s, and the network is that of this machine: they are not of one machine", s.Root)
+		return nil, fmt.Errorf("files are below %s, and the network is that of this machine: they are not of "+
+			"one machine", s.Root)
 	}
 	return k.net, nil
 }
@@ -216,14 +222,16 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
 		}
 	}
-	// Before anything is bound: where autoprobe is off, the kernel lets no driver take a function that has no override, and before Linux 5.3 not even with one.
+	// Before anything is bound: where autoprobe is off, the kernel lets no driver take a function
+	// that has no override, and before Linux 5.3 not even with one.
 	if err := f.setAutoprobe(flagText(o.Autoprobe)); err != nil {
 		return err
 	}
 	if fresh && o.Autoprobe {
 		for i, vf := range st.VFs {
 			if !ours[i] && vf.Driver == "" && vf.Override == "" {
-				// Those that stay with the host get its drivers. One that no driver wants stays without, as it would have.
+				// Those that stay with the host get its drivers. One that no driver wants stays
+				// without, as it would have.
 				_ = f.k.write(s, "/sys/bus/pci/drivers_probe", vf.Address.String())
 			}
 		}
@@ -236,8 +244,9 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// unfinished reports whether functions have to be made, or were made by us before we were cut off: autoprobe is still off, or a function is meant for vfio-pci and
-// not with it. Where it is neither, a function of the host without a driver is so because somebody wants it so.
+// unfinished reports whether functions have to be made, or were made by us before we were cut off:
+// autoprobe is still off, or a function is meant for vfio-pci and not with it. Where it is neither,
+// a function of the host without a driver is so because somebody wants it so.
 func (o *SRIOV) unfinished(st *sriovState) bool {
 	if st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
 		return true
@@ -256,11 +265,13 @@ func (f function) setAutoprobe(value string) error {
 	return f.k.write(f.s, f.path(fileAutoprobe), value)
 }
 
-// remake changes the number of virtual functions, by way of 0 as the kernel wants it, and leaves the new ones without drivers.
+// remake changes the number of virtual functions, by way of 0 as the kernel wants it, and leaves
+// the new ones without drivers.
 func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriovState, error) {
 	for i, vf := range st.VFs {
 		if err := (function{f.s, f.k, vf.Address}).idle(ctx); err != nil {
-			return nil, fmt.Errorf("%s has %d virtual functions and is to have %d, which goes by way of 0; number %d cannot go: %w", f.a, st.Count, count, i, err)
+			return nil, fmt.Errorf("%s has %d virtual functions and is to have %d, which goes by way of 0; number %d "+
+				"cannot go: %w", f.a, st.Count, count, i, err)
 		}
 	}
 	if err := f.setAutoprobe("0"); err != nil {
@@ -268,14 +279,16 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 	}
 	if st.Count != 0 {
 		if err := f.k.write(f.s, f.path(fileCount), "0"); err != nil {
-			return nil, fmt.Errorf("%s does not give up its %d virtual functions: %w; see the end of dmesg", f.a, st.Count, err)
+			return nil, fmt.Errorf("%s does not give up its %d virtual functions: %w; see the end of dmesg", f.a,
+				st.Count, err)
 		}
 	}
 	if count == 0 {
 		return f.sriov(ctx)
 	}
 	if err := f.k.write(f.s, f.path(fileCount), strconv.Itoa(count)); err != nil {
-		return nil, fmt.Errorf("%s does not make %d virtual functions: %w. See the end of dmesg: \"not enough MMIO resources\" asks for SR-IOV and 64-bit addresses "+
+		return nil, fmt.Errorf("%s does not make %d virtual functions: %w. See the end of dmesg: \"not enough MMIO "+
+			"resources\" asks for SR-IOV and 64-bit addresses "+
 			"(above 4G) in the machine's firmware, or for the kernel argument pci=realloc", f.a, count, err)
 	}
 	made, err := f.k.wait(ctx, func() (bool, error) {
@@ -289,7 +302,8 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 		return nil, err
 	}
 	if !made {
-		return nil, fmt.Errorf("%s was asked for %d virtual functions, and number %d does not appear: see the end of dmesg", f.a, count, count-1)
+		return nil, fmt.Errorf("%s was asked for %d virtual functions, and number %d does not appear: see the end "+
+			"of dmesg", f.a, count, count-1)
 	}
 	return f.sriov(ctx)
 }

@@ -19,7 +19,8 @@ func TestANICThatGoesWholeGivesUpItsVirtualFunctionsFirst(t *testing.T) {
 	m := newSim(t)
 	b := m.bench(t)
 	b.must(m.setCount(addr(simPF), 2))
-	m.net.vfs[1] = VFSettings{MAC: "02:00:00:00:00:bb", VLAN: new(5), QoS: new(0), VLANProto: new(0x8100), MinRate: new(0), MaxRate: new(0), SpoofChk: new(false), Trust: new(true), LinkState: new(1)}
+	m.net.vfs[1] = VFSettings{MAC: "02:00:00:00:00:bb", VLAN: new(5), QoS: new(0), VLANProto: new(0x8100),
+		MinRate: new(0), MaxRate: new(0), SpoofChk: new(false), Trust: new(true), LinkState: new(1)}
 	for i := range m.host.PCI {
 		if d := &m.host.PCI[i]; d.Address == addr(simPF) {
 			d.SRIOV.Enabled = new(2)
@@ -39,7 +40,8 @@ func TestANICThatGoesWholeGivesUpItsVirtualFunctionsFirst(t *testing.T) {
 	}
 }
 
-// Whatever virtual functions there are before, with whatever settings and drivers, they are there again after a rollback.
+// Whatever virtual functions there are before, with whatever settings and drivers, they are there
+// again after a rollback.
 func TestVirtualFunctionsOfBeforeComeBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
@@ -55,9 +57,11 @@ func TestVirtualFunctionsOfBeforeComeBack(t *testing.T) {
 		for i := range m.net.vfs {
 			m.net.vfs[i] = VFSettings{
 				MAC:  fmt.Sprintf("02:00:00:00:%02x:%02x", i, rapid.Byte().Draw(r, "mac")),
-				VLAN: new(rapid.IntRange(0, 4094).Draw(r, "vlan")), QoS: new(rapid.IntRange(0, 7).Draw(r, "qos")), VLANProto: new(0x8100),
-				MinRate: new(0), MaxRate: new(rapid.IntRange(0, 1000).Draw(r, "rate")),
-				SpoofChk: new(rapid.Bool().Draw(r, "spoofchk")), Trust: new(rapid.Bool().Draw(r, "trust")), LinkState: new(rapid.IntRange(0, 2).Draw(r, "state")),
+				VLAN: new(rapid.IntRange(0, 4094).Draw(r, "vlan")), QoS: new(rapid.IntRange(0, 7).Draw(r, "qos")),
+				VLANProto: new(0x8100),
+				MinRate:   new(0), MaxRate: new(rapid.IntRange(0, 1000).Draw(r, "rate")),
+				SpoofChk: new(rapid.Bool().Draw(r, "spoofchk")), Trust: new(rapid.Bool().Draw(r, "trust")),
+				LinkState: new(rapid.IntRange(0, 2).Draw(r, "state")),
 			}
 			vf := function{m.s, m.k, m.vfAddr(addr(simPF), i)}
 			switch rapid.SampledFrom([]string{"igbvf", "none", "vfio", "override"}).Draw(r, "driver") {
@@ -155,7 +159,8 @@ func TestVirtualFunctionsThatCannotBeMade(t *testing.T) {
 	p, l := testPlan(t, []plan.PFCount{{PF: simPF, Count: 3}}, wish{"b", []plan.NodeDevice{vfCard(simPF, 1)}})
 	before := m.tree()
 	err := b.make(m.steps(t, p, l, Options{}))
-	for _, want := range []string{"0000:81:00.0 does not make 3 virtual functions: cannot allocate memory", "not enough MMIO resources", "pci=realloc"} {
+	for _, want := range []string{"0000:81:00.0 does not make 3 virtual functions: cannot allocate memory",
+		"not enough MMIO resources", "pci=realloc"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

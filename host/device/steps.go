@@ -20,7 +20,8 @@ import (
 
 // Options say how devices are prepared.
 type Options struct {
-	// Inspect reads the machine as it is now. Guards judge by that, not by the host that the plan was made for. It has to be set.
+	// Inspect reads the machine as it is now. Guards judge by that, not by the host that the plan
+	// was made for. It has to be set.
 	Inspect func(ctx context.Context) (*topology.Host, error)
 	// YesReally lets the boot console go, NICs that have addresses, and a port's link for a moment.
 	YesReally bool
@@ -32,8 +33,8 @@ type Options struct {
 	Made string
 }
 
-// Steps returns what a plan asks of the devices of a host. They follow from the plan, the lab and the host as it was when the plan was made, and come out the same at
-// any time.
+// Steps returns what a plan asks of the devices of a host. They follow from the plan, the lab and
+// the host as it was when the plan was made, and come out the same at any time.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	return stepsOn(realKernel(o.Network), p, l, h, o)
 }
@@ -45,7 +46,8 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 	if p.Lab != l.Name {
 		return nil, fmt.Errorf("devices: the plan is of lab %q, and the lab is %q", p.Lab, l.Name)
 	}
-	b := &builder{k: k, p: p, l: l, h: h, o: o, guards: newGuards(o, k), pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	b := &builder{k: k, p: p, l: l, h: h, o: o, guards: newGuards(o, k),
+		pci: map[topology.PCIAddr]*topology.PCIDevice{}}
 	for i := range h.PCI {
 		b.pci[h.PCI[i].Address] = &h.PCI[i]
 	}
@@ -112,7 +114,8 @@ func (b *builder) collect() error {
 			for _, id := range ids {
 				a, err := topology.ParsePCIAddr(id)
 				if err != nil {
-					errs = append(errs, fmt.Errorf("node %q: %w: a host that is known by another tool's matrix cannot be prepared", n.Name, err))
+					errs = append(errs, fmt.Errorf("node %q: %w: a host that is known by another tool's matrix "+
+						"cannot be prepared", n.Name, err))
 					continue
 				}
 				if d := b.pci[a]; b.guards.ours[a] || d != nil && d.IsBridge() {
@@ -133,7 +136,8 @@ func (b *builder) collect() error {
 	return errors.Join(errs...)
 }
 
-// collectVFs finds the virtual functions of lab nodes. Ports of a node are its NICs first, then its virtual functions, as everywhere in a plan.
+// collectVFs finds the virtual functions of lab nodes. Ports of a node are its NICs first, then its
+// virtual functions, as everywhere in a plan.
 func (b *builder) collectVFs() error {
 	b.takers = map[topology.PCIAddr][]string{}
 	byPF := map[topology.PCIAddr]*SRIOV{}
@@ -164,7 +168,8 @@ func (b *builder) collectVFs() error {
 			}
 			op := byPF[a]
 			if op == nil || c.VF == nil || *c.VF < 0 || *c.VF >= op.Count || port >= len(n.NICs) {
-				return fmt.Errorf("node %q: virtual function of %s is not among those that the plan makes, or has no port: the plan was edited; make it again", n.Name, a)
+				return fmt.Errorf("node %q: virtual function of %s is not among those that the plan makes, or has no "+
+					"port: the plan was edited; make it again", n.Name, a)
 			}
 			settings, err := labSettings(n.NICs[port].MAC)
 			if err != nil {
@@ -178,14 +183,16 @@ func (b *builder) collectVFs() error {
 	return nil
 }
 
-// labSettings are those of a virtual function that a lab node has to itself. Guests of a lab are their owner's: they may change their addresses and listen
-// to everything, as bridges and tcpdump in them need. A VLAN, a limit or a forced link that somebody left there would be in the way.
+// labSettings are those of a virtual function that a lab node has to itself. Guests of a lab are
+// their owner's: they may change their addresses and listen to everything, as bridges and tcpdump
+// in them need. A VLAN, a limit or a forced link that somebody left there would be in the way.
 func labSettings(mac string) (VFSettings, error) {
 	b, err := net.ParseMAC(mac)
 	if err != nil || len(b) != 6 {
 		return VFSettings{}, fmt.Errorf("MAC address %q: want six bytes with colons", mac)
 	}
-	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally administered" turned over.
+	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally
+	// administered" turned over.
 	guid := binary.BigEndian.Uint64([]byte{b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
 	const tagged = 0x8100 // 802.1Q
 	return VFSettings{
@@ -207,7 +214,8 @@ func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	return true
 }
 
-// modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can be made before the IOMMU is on.
+// modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can
+// be made before the IOMMU is on.
 func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
@@ -261,8 +269,9 @@ func (b *builder) firmware() []change.Step {
 	return steps
 }
 
-// unloadNVIDIA unloads NVIDIA's driver where all GPUs that it has go to lab nodes: its modules hold GPUs for the console and for CUDA, and one that is held
-// cannot be taken. With a GPU that stays, the driver stays.
+// unloadNVIDIA unloads NVIDIA's driver where all GPUs that it has go to lab nodes: its modules hold
+// GPUs for the console and for CUDA, and one that is held cannot be taken. With a GPU that stays,
+// the driver stays.
 func (b *builder) unloadNVIDIA() []change.Step {
 	found := false
 	for i := range b.h.PCI {
@@ -280,7 +289,8 @@ func (b *builder) unloadNVIDIA() []change.Step {
 	for _, name := range nvidiaModules() {
 		steps = append(steps, change.Step{
 			Op: &Module{Name: name, Gone: true}, What: "unload module " + name,
-			Why: "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them", Risk: "no CUDA and no screen on these GPUs for the host",
+			Why:   "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them",
+			Risk:  "no CUDA and no screen on these GPUs for the host",
 			Guard: b.guards.nvidia(name),
 		})
 	}
@@ -312,10 +322,12 @@ func (b *builder) drivers() []change.Step {
 	for _, w := range b.whole {
 		a := w.op.Address
 		steps = append(steps, change.Step{
-			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it", Risk: b.risk(a),
+			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it",
+			Risk:  b.risk(a),
 			Ready: b.ready(a), Guard: b.guards.whole(w.op),
 		}, change.Step{
-			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for vfio-pci", a),
+			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for "+
+				"vfio-pci", a),
 			Why: "at each boot it gives devices the drivers that it remembers", Ready: b.ready(a),
 		})
 	}
@@ -337,8 +349,9 @@ func (b *builder) risk(a topology.PCIAddr) string {
 	return "the host cannot use it any more"
 }
 
-// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel was started with all that the plan asks for it to be, and then
-// the guard says what is wrong. Before, the reboot that brings the arguments comes first.
+// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel
+// was started with all that the plan asks for it to be, and then the guard says what is wrong.
+// Before, the reboot that brings the arguments comes first.
 func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if group, err := (function{s, b.k, a}).group(); err != nil || group != "" {
@@ -367,12 +380,15 @@ func (b *builder) virtual() []change.Step {
 		ready := b.vfsReady(op)
 		steps = append(steps, change.Step{
 			Op: link, What: fmt.Sprintf("set the port of %s up, with an MTU of at least %d bytes", op.PF, link.MTU),
-			Why: "it drops frames of its virtual functions that are larger than its own", Risk: "the link may be down for a moment",
+			Why:   "it drops frames of its virtual functions that are larger than its own",
+			Risk:  "the link may be down for a moment",
 			Ready: ready, Guard: b.guards.link(link),
 		}, change.Step{
-			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's addresses", op.Count, op.PF, len(op.VFs)),
-			Why:   "they go to " + nodeList(b.takers[op.PF]),
-			Risk:  "where the number changes all of them are taken away and made again, and the link may be down for a moment",
+			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's "+
+				"addresses", op.Count, op.PF, len(op.VFs)),
+			Why: "they go to " + nodeList(b.takers[op.PF]),
+			Risk: "where the number changes all of them are taken away and made again, and the link may be down for " +
+				"a moment",
 			Ready: ready, Guard: b.guards.sriov(op),
 		})
 	}
@@ -406,8 +422,9 @@ func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (boo
 	}
 }
 
-// bootFiles keep other drivers away from the functions while the machine boots. They come last: with the udev rule in place before the functions were first
-// handed over, a reboot in between would hand them over, and nobody would know what they were before.
+// bootFiles keep other drivers away from the functions while the machine boots. They come last:
+// with the udev rule in place before the functions were first handed over, a reboot in between
+// would hand them over, and nobody would know what they were before.
 func (b *builder) bootFiles() ([]change.Step, error) {
 	artifacts, err := render.All(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
 	if err != nil {
@@ -434,7 +451,8 @@ func (b *builder) bootFiles() ([]change.Step, error) {
 		case "modprobe.d/":
 			steps = append(steps, change.Step{
 				Op:   &change.File{Path: "/etc/modprobe.d/" + name, Data: a.Data, Mode: a.Mode},
-				What: "have vfio-pci loaded before the drivers of the functions", Why: "so that it is there when the udev rule names it", Ready: ready,
+				What: "have vfio-pci loaded before the drivers of the functions",
+				Why:  "so that it is there when the udev rule names it", Ready: ready,
 			})
 		}
 	}
@@ -444,7 +462,8 @@ func (b *builder) bootFiles() ([]change.Step, error) {
 		list.WriteString(m.Name + "\n")
 	}
 	return append(steps, change.Step{
-		Op:   &change.File{Path: "/etc/modules-load.d/rackless-" + b.l.Name + ".conf", Data: []byte(list.String()), Mode: 0o644},
+		Op: &change.File{Path: "/etc/modules-load.d/rackless-" + b.l.Name + ".conf", Data: []byte(list.String()),
+			Mode: 0o644},
 		What: "have VFIO's modules loaded at each boot", Why: "guests get devices through VFIO",
 	}), nil
 }

@@ -63,8 +63,10 @@ func TestStepsComeInTheOrderInWhichTheyCanBeMade(t *testing.T) {
 		"pci-driver 0000:61:00.0: hand 0000:61:00.0 (NIC) to vfio-pci (each boot)",
 		"driverctl 0000:61:00.0: tell driverctl, where it is installed, that 0000:61:00.0 is for vfio-pci",
 		"pf-link 0000:81:00.0: set the port of 0000:81:00.0 up, with an MTU of at least 4200 bytes (each boot)",
-		"sriov 0000:81:00.0: have 3 virtual functions on 0000:81:00.0, 2 of them with vfio-pci and the lab's addresses (each boot)",
-		"file /etc/udev/rules.d/10-rackless-pair.rules: write a udev rule that keeps the functions for vfio-pci from their first moment",
+		"sriov 0000:81:00.0: have 3 virtual functions on 0000:81:00.0, 2 of them with vfio-pci and the lab's " +
+			"addresses (each boot)",
+		"file /etc/udev/rules.d/10-rackless-pair.rules: write a udev rule that keeps the functions for vfio-pci from " +
+			"their first moment",
 		"file /etc/modprobe.d/rackless-pair.conf: have vfio-pci loaded before the drivers of the functions",
 		"file /etc/modules-load.d/rackless-pair.conf: have VFIO's modules loaded at each boot",
 	}
@@ -112,16 +114,28 @@ func TestPlansThatCannotBeMadeAreErrors(t *testing.T) {
 		change func(*plan.Plan)
 		want   string
 	}{
-		{"a host that is known by a matrix", func(p *plan.Plan) { p.Nodes[0].Cards[0].Functions = []string{"GPU0"} }, `node "a": PCI address "GPU0": no bus`},
-		{"a physical function without an address", func(p *plan.Plan) { p.VFs[0].PF = "NIC0" }, `virtual functions of "NIC0"`},
-		{"a virtual function that is not made", func(p *plan.Plan) { p.Nodes[1].Cards[0].VF = new(3) }, "virtual function of 0000:81:00.0 is not among those"},
-		{"a virtual function without an index", func(p *plan.Plan) { p.Nodes[1].Cards[0].VF = nil }, "the plan was edited"},
+		{"a host that is known by a matrix", func(p *plan.Plan) {
+			p.Nodes[0].Cards[0].Functions = []string{"GPU0"}
+		}, `node "a": PCI address "GPU0": no bus`},
+		{"a physical function without an address", func(p *plan.Plan) {
+			p.VFs[0].PF = "NIC0"
+		}, `virtual functions of "NIC0"`},
+		{"a virtual function that is not made", func(p *plan.Plan) {
+			p.Nodes[1].Cards[0].VF = new(3)
+		}, "virtual function of 0000:81:00.0 is not among those"},
+		{"a virtual function without an index", func(p *plan.Plan) {
+			p.Nodes[1].Cards[0].VF = nil
+		}, "the plan was edited"},
 		{"a virtual function without a port", func(p *plan.Plan) { p.Nodes[1].NICs = nil }, "has no port"},
-		{"a MAC address that is none", func(p *plan.Plan) { p.Nodes[1].NICs[0].MAC = "-o exec" }, `MAC address "-o exec": want six bytes with colons`},
+		{"a MAC address that is none", func(p *plan.Plan) {
+			p.Nodes[1].NICs[0].MAC = "-o exec"
+		}, `MAC address "-o exec": want six bytes with colons`},
 		{"another lab", func(p *plan.Plan) { p.Lab = "other" }, `the plan is of lab "other", and the lab is "pair"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, l := testPlan(t, []plan.PFCount{{PF: simPF, Count: 3}}, wish{"a", []plan.NodeDevice{wholeCard(plan.KindGPU, simGPU)}}, wish{"b", []plan.NodeDevice{vfCard(simPF, 1)}})
+			p, l := testPlan(t, []plan.PFCount{{PF: simPF, Count: 3}},
+				wish{"a", []plan.NodeDevice{wholeCard(plan.KindGPU, simGPU)}},
+				wish{"b", []plan.NodeDevice{vfCard(simPF, 1)}})
 			p.Nodes[1].NICs = slices.Clone(p.Nodes[1].NICs)
 			c.change(p)
 			_, err := stepsOn(m.k, p, l, m.host, Options{Inspect: m.inspect})
@@ -155,7 +169,9 @@ func TestDevicesGoToLabNodesAndComeBackByteForByte(t *testing.T) {
 	for i := range 3 {
 		vfs = append(vfs, m.driverOf(m.vfAddr(addr(simPF), i))+" "+describeVF(m.net.vfs[i]))
 	}
-	settings := steps[slices.IndexFunc(steps, func(s change.Step) bool { return s.Op.Kind() == kindSRIOV })].Op.(*SRIOV).VFs
+	settings := steps[slices.IndexFunc(steps, func(s change.Step) bool {
+		return s.Op.Kind() == kindSRIOV
+	})].Op.(*SRIOV).VFs
 	want := []string{
 		"igbvf 00:00:00:00:00:00 vlan 0 qos 0 rate 0-0 spoofchk true trust false state 0",
 		"vfio-pci " + settings[0].Settings.MAC + " vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
@@ -165,7 +181,8 @@ func TestDevicesGoToLabNodesAndComeBackByteForByte(t *testing.T) {
 		t.Errorf("virtual functions (-want +got):\n%s", diff)
 	}
 	rule, err := m.s.ReadFile("/etc/udev/rules.d/10-rackless-pair.rules")
-	if line := `ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:41:00.1", ATTR{driver_override}="vfio-pci"`; err != nil || !strings.Contains(string(rule), line) {
+	if line := `ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:41:00.1", ATTR{driver_override}="vfio-pci"`; err !=
+		nil || !strings.Contains(string(rule), line) {
 		t.Errorf("udev rule, %v:\n%s\nwant %s", err, rule, line)
 	}
 	b.inPlace(steps)
@@ -214,7 +231,8 @@ func TestBeforeTheIOMMUIsOnDevicesWaitAndTheirBootFilesToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		wait := r.Kind == kindDriver || strings.HasPrefix(r.Subject, "/etc/udev") || strings.HasPrefix(r.Subject, "/etc/modprobe")
+		wait := r.Kind == kindDriver || strings.HasPrefix(r.Subject, "/etc/udev") || strings.HasPrefix(r.Subject,
+			"/etc/modprobe")
 		if wait != (r.Status == change.Waiting) && r.Status != change.InPlace {
 			t.Errorf("%s %s: %s", r.Kind, r.Subject, r.Status)
 		}
@@ -238,7 +256,8 @@ func TestWhatTheHostLivesOnIsRefusedBeforeTheIOMMUIsOn(t *testing.T) {
 func TestAFunctionThatDoesNotGoToVFIOIsBackWithItsDriver(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, file, want string }{
-		{"the kernel does not bind it", pciDrivers + "/vfio-pci/bind", "0000:61:00.0 does not go to vfio-pci: invalid argument; see the end of dmesg"},
+		{"the kernel does not bind it", pciDrivers + "/vfio-pci/bind",
+			"0000:61:00.0 does not go to vfio-pci: invalid argument; see the end of dmesg"},
 		{"the driver does not let go", pciDrivers + "/igb/unbind", "device or resource busy"},
 		{"there is no override", pciDevices + "/" + simNIC + "/driver_override", "invalid argument"},
 	} {
@@ -282,7 +301,8 @@ func TestADriverIsLoadedForItsFunctionToComeBack(t *testing.T) {
 	m.unload("intel_gigabit")
 	b.must(b.rollback())
 	after := m.tree()
-	if diff := cmp.Diff(before[pciDevices+"/"+simNIC+"/driver"], after[pciDevices+"/"+simNIC+"/driver"]); diff != "" || m.driverOf(addr(simNIC)) != "igb" {
+	if diff := cmp.Diff(before[pciDevices+"/"+simNIC+"/driver"], after[pciDevices+"/"+simNIC+"/driver"]); diff != "" ||
+		m.driverOf(addr(simNIC)) != "igb" {
 		t.Errorf("driver %q, %s", m.driverOf(addr(simNIC)), diff)
 	}
 }
@@ -296,7 +316,8 @@ func TestAFunctionThatIsGoneIsSaidToBe(t *testing.T) {
 	m.unbind(addr(simNIC))
 	m.gone(pciDevices + "/" + simNIC)
 	err := b.rollback()
-	if want := "remains (pci-driver 0000:61:00.0): it cannot go back to igb: 0000:61:00.0 is not there: file does not exist"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "remains (pci-driver 0000:61:00.0): it cannot go back to igb: 0000:61:00.0 is not there: file does " +
+		"not exist"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

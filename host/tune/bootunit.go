@@ -14,8 +14,9 @@ import (
 // bootUnitName is the unit that goes on with the preparation at each boot.
 const bootUnitName = "rackless-prepare.service"
 
-// BootUnit returns the steps that have a program ("/usr/local/bin/rackless") called with "prepare --resume" at each boot. They are refused for a program that others than
-// root could replace: it runs as root.
+// BootUnit returns the steps that have a program ("/usr/local/bin/rackless") called with "prepare
+// --resume" at each boot. They are refused for a program that others than root could replace: it
+// runs as root.
 func BootUnit(binary string) []change.Step {
 	return []change.Step{{
 		Op: &Unit{
@@ -33,10 +34,13 @@ func BootUnit(binary string) []change.Step {
 
 // bootUnit returns the unit's bytes.
 //
-// The order is that of the units of render, all of them in one: after the drivers of devices and the network, which sets up physical functions and asks for interrupts, and after services
-// that set governors or move interrupts by themselves; before anything starts a guest. It has no ExecStop: a shutdown takes back what a boot would have to make again.
+// The order is that of the units of render, all of them in one: after the drivers of devices and
+// the network, which sets up physical functions and asks for interrupts, and after services that
+// set governors or move interrupts by themselves; before anything starts a guest. It has no
+// ExecStop: a shutdown takes back what a boot would have to make again.
 func bootUnit(binary string) []byte {
-	word := strings.ReplaceAll(binary, "%", "%%") // systemd.unit(5), specifiers; the guard refuses what else would need care
+	// systemd.unit(5), specifiers; the guard refuses what else would need care
+	word := strings.ReplaceAll(binary, "%", "%%")
 	return []byte("# " + madeBy + `
 [Unit]
 Description=Prepare this host for its rackless lab, where a boot undid it
@@ -58,12 +62,15 @@ WantedBy=multi-user.target
 // maxLinks is how many links are followed in a path, as the kernel does (path_resolution(7)).
 const maxLinks = 40
 
-// guardProgram refuses a program whose path is not plain, which is none, or which somebody whom trusted does not trust could write or replace: the file, each directory that leads to it,
-// and those that lead to what links point to.
+// guardProgram refuses a program whose path is not plain, which is none, or which somebody whom
+// trusted does not trust could write or replace: the file, each directory that leads to it, and
+// those that lead to what links point to.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._+-%@", c)) {
-			return fmt.Errorf("%q has %q in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin", program, c)
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._+-%@",
+			c)) {
+			return fmt.Errorf("%q has %q in its path, which does not go into a unit of systemd: install rackless to "+
+				"/usr/local/bin", program, c)
 		}
 	}
 	if !path.IsAbs(program) || path.Clean(program) != program {
@@ -93,7 +100,8 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || !trusted(st.Uid) || info.Mode().Perm()&0o022 != 0 && !(st.Gid == 0 && info.Mode().Perm()&0o002 == 0) {
-			return fmt.Errorf("%s can be written by others than root (%s, owner %d), and would run as root at each boot: install rackless with install -o root -g root -m 0755 to /usr/local/bin, "+
+			return fmt.Errorf("%s can be written by others than root (%s, owner %d), and would run as root at each "+
+				"boot: install rackless with install -o root -g root -m 0755 to /usr/local/bin, "+
 				"or chown root: and chmod go-w %s", done, info.Mode(), st.Uid, done)
 		}
 		if len(rest) == 0 {

@@ -61,10 +61,12 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 		{"a file that is no program", "/usr/local/bin/rackless", func(root string) error {
 			return os.Chmod(filepath.Join(root, "usr/local/bin/rackless"), 0o644)
 		}, false, "/usr/local/bin/rackless is no program (-rw-r--r--)"},
-		{"a file in place of a directory", "/usr/local/bin/rackless/x", nil, false, "/usr/local/bin/rackless is no directory"},
+		{"a file in place of a directory", "/usr/local/bin/rackless/x", nil, false,
+			"/usr/local/bin/rackless is no directory"},
 		{"a name without a directory", "rackless", nil, false, `"rackless" is not an absolute path without dots`},
 		{"a path with dots", "/usr/local/bin/../bin/rackless", nil, false, "is not an absolute path without dots"},
-		{"a path with a space", "/usr/local/my bin/rackless", nil, false, `"/usr/local/my bin/rackless" has ' ' in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin`},
+		{"a path with a space", "/usr/local/my bin/rackless", nil, false,
+			`"/usr/local/my bin/rackless" has ' ' in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin`},
 		{"a path with a new line", "/usr/bin/x\nExecStart=/bin/sh", nil, false, `has '\n' in its path`},
 		{"a path with a variable", "/usr/bin/$HOME", nil, false, `has '$' in its path`},
 	} {
@@ -81,7 +83,9 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := guardProgram(m.system(), tt.program, func(uid uint32) bool { return !tt.stranger && int(uid) == os.Getuid() })
+			err := guardProgram(m.system(), tt.program, func(uid uint32) bool {
+				return !tt.stranger && int(uid) == os.Getuid()
+			})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
@@ -98,7 +102,9 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 	if _, err := m.prepare(steps); err != nil {
 		t.Fatal(err)
 	}
-	if to, err := os.Readlink(filepath.Join(m.root, "etc/systemd/system/multi-user.target.wants/rackless-prepare.service")); err != nil || to != "/etc/systemd/system/rackless-prepare.service" {
+	if to, err := os.Readlink(filepath.Join(m.root,
+		"etc/systemd/system/multi-user.target.wants/rackless-prepare.service")); err != nil ||
+		to != "/etc/systemd/system/rackless-prepare.service" {
 		t.Errorf("it is not enabled: %q, %v", to, err)
 	}
 	if err := m.rollback(); err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A Contender is a running service that sets what a lab sets, too. Who comes last has it, so people have to know: nobody stops it for them.
+// A Contender is a running service that sets what a lab sets, too. Who comes last has it, so people
+// have to know: nobody stops it for them.
 type Contender struct {
 	Service string `json:"service"`
 	Sets    string `json:"sets"`
@@ -17,8 +18,10 @@ type Contender struct {
 
 // contenders are services that are known to, with what to do. irqbalance is told by a drop-in and not listed.
 var contenders = []Contender{
-	{"tuned.service", "governors, sysctls, interrupts", "use the profile that rackless plan --out writes (tuned/), or systemctl disable --now tuned"},
-	{"power-profiles-daemon.service", "governors and energy preferences", "powerprofilesctl set performance, or systemctl disable --now power-profiles-daemon"},
+	{"tuned.service", "governors, sysctls, interrupts",
+		"use the profile that rackless plan --out writes (tuned/), or systemctl disable --now tuned"},
+	{"power-profiles-daemon.service", "governors and energy preferences",
+		"powerprofilesctl set performance, or systemctl disable --now power-profiles-daemon"},
 	{"tlp.service", "governors and energy preferences", "systemctl disable --now tlp"},
 	{"auto-cpufreq.service", "governors", "systemctl disable --now auto-cpufreq"},
 	{"ksmtuned.service", "KSM", "systemctl disable --now ksmtuned"},
@@ -40,7 +43,8 @@ func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 	}
 	states := strings.Fields(string(out)) // a line each, with an empty one between them
 	if len(states) != len(contenders) {
-		return nil, fmt.Errorf("%s: %d states of %d services: %q", strings.Join(argv, " "), len(states), len(contenders), out)
+		return nil, fmt.Errorf("%s: %d states of %d services: %q", strings.Join(argv, " "), len(states),
+			len(contenders), out)
 	}
 	var running []Contender
 	for i, c := range contenders {

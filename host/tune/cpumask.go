@@ -13,7 +13,8 @@ import (
 
 const kindCPUMask = "cpumask"
 
-// A CPUMask is a file of the kernel with a mask of CPUs. The same mask has many forms: the kernel writes as many digits as it could have CPUs.
+// A CPUMask is a file of the kernel with a mask of CPUs. The same mask has many forms: the kernel
+// writes as many digits as it could have CPUs.
 type CPUMask struct {
 	Path string          `json:"path"`
 	CPUs topology.CPUSet `json:"cpus"`
@@ -57,7 +58,8 @@ func (m *CPUMask) Restore(ctx context.Context, s *change.System, before change.S
 	return s.WriteValue(m.Path, string(before))
 }
 
-// maskText writes a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c, bitmap_parse).
+// maskText writes a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first
+// (lib/bitmap.c, bitmap_parse).
 func maskText(cpus topology.CPUSet) string {
 	var words []uint32
 	for c := range cpus.All() {

@@ -41,13 +41,15 @@ func solve(ctx context.Context, h *topology.Host, file string) (*problem, error)
 	if err != nil {
 		return nil, err
 	}
-	return &problem{plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped}), l, h}, nil
+	return &problem{plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped}), l, h}, nil
 }
 
 const gib = 1 << 30
 
 // pairLab has two nodes that fill fakeHost as far as it goes.
-const pairLab = "name: pair\nworkload: rdma-latency\nhugepages: 1GiB\nhost:\n  reserve: {cores: 4, numa_nodes: {0: {cores: 2}, 1: {cores: 2}}}\n" +
+const pairLab = "name: pair\nworkload: rdma-latency\nhugepages: 1GiB\nhost:\n  reserve: {cores: 4, numa_nodes: {0: " +
+	"{cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 4GiB, nics: 0}\n"
 
 // fakeHost is a machine of two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
@@ -60,14 +62,17 @@ func fakeHost() *topology.Host {
 		h.Packages = append(h.Packages, topology.Package{ID: n, CPUs: cpus})
 		h.NUMANodes = append(h.NUMANodes, topology.NUMANode{
 			ID: n, CPUs: cpus, MemoryBytes: new(uint64(16 * gib)), Distances: [][]int{{10, 21}, {21, 10}}[n],
-			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))}, {SizeBytes: gib, Free: new(uint64(0))}},
+			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20, Free: new(uint64(0))},
+				{SizeBytes: gib, Free: new(uint64(0))}},
 		})
 		for c := range 4 {
 			id := 4*n + c
-			h.Cores = append(h.Cores, topology.Core{ID: id, Package: new(n), NUMANode: new(n), CPUs: topology.CPUs(id), Governor: "schedutil"})
+			h.Cores = append(h.Cores, topology.Core{ID: id, Package: new(n), NUMANode: new(n), CPUs: topology.CPUs(id),
+				Governor: "schedutil"})
 		}
 	}
-	h.Memory = topology.Memory{TotalBytes: new(uint64(32 * gib)), DefaultHuge: new(uint64(2 << 20)), NUMABalancing: "1", THP: "always", KSM: "1"}
+	h.Memory = topology.Memory{TotalBytes: new(uint64(32 * gib)), DefaultHuge: new(uint64(2 << 20)), NUMABalancing: "1",
+		THP: "always", KSM: "1"}
 	return h
 }
 
@@ -104,13 +109,15 @@ type machine struct {
 func newMachine(t testing.TB) *machine {
 	t.Helper()
 	dir := memoryDir(t)
-	m := &machine{t: t, root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "state", "journal"), pids: map[string]int{"irqbalance.service": 800, "libvirtd.service": 900}}
+	m := &machine{t: t, root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "state", "journal"),
+		pids: map[string]int{"irqbalance.service": 800, "libvirtd.service": 900}}
 	for path, text := range map[string]string{
-		"run/systemd/system/keep":                       "",
-		"dev/null":                                      "",
-		"etc/systemd/system/keep":                       "",
-		"etc/default/irqbalance":                        "# IRQBALANCE_BANNED_CPULIST=\nIRQBALANCE_ARGS=\n",
-		"proc/self/mountinfo":                           "23 1 0:22 / /dev/hugepages rw,relatime shared:10 - hugetlbfs hugetlbfs rw,pagesize=2M\n",
+		"run/systemd/system/keep": "",
+		"dev/null":                "",
+		"etc/systemd/system/keep": "",
+		"etc/default/irqbalance":  "# IRQBALANCE_BANNED_CPULIST=\nIRQBALANCE_ARGS=\n",
+		"proc/self/mountinfo": "23 1 0:22 / /dev/hugepages rw,relatime shared:10 - " +
+			"hugetlbfs hugetlbfs rw,pagesize=2M\n",
 		"proc/800/environ":                              "LANG=C\x00",
 		"proc/900/environ":                              "LANG=C\x00",
 		"proc/sys/kernel/numa_balancing":                "1\n",
@@ -141,9 +148,12 @@ func newMachine(t testing.TB) *machine {
 		}
 	}
 	for c := range 3 { // the others are there and do not scale
-		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", c), []string{"schedutil\n", "powersave\n"}[c%2])
-		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_available_governors", c), "performance schedutil powersave\n")
-		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/energy_performance_preference", c), "balance_performance\n")
+		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", c),
+			[]string{"schedutil\n", "powersave\n"}[c%2])
+		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_available_governors", c),
+			"performance schedutil powersave\n")
+		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/energy_performance_preference", c),
+			"balance_performance\n")
 	}
 	for _, unit := range append([]string{machineSlice}, hostSlices...) {
 		m.write("sys/fs/cgroup/"+unit+"/cpuset.cpus.effective", "0-7\n")
@@ -152,7 +162,8 @@ func newMachine(t testing.TB) *machine {
 	return m
 }
 
-// memoryDir returns a directory of the test's own, in memory where there is one: what is forced to a disk a thousand times takes minutes there.
+// memoryDir returns a directory of the test's own, in memory where there is one: what is forced to
+// a disk a thousand times takes minutes there.
 func memoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rackless-tune")
@@ -169,8 +180,10 @@ func memoryDir(t testing.TB) string {
 
 func meminfoText(node int, total, free uint64) string {
 	// The lines of a real one that are read, and two that are not.
-	return fmt.Sprintf("Node %[1]d MemTotal:       %8[2]d kB\nNode %[1]d MemFree:        %8[3]d kB\nNode %[1]d Active(file):          0 kB\n"+
-		"Node %[1]d Inactive(file):       10 kB\nNode %[1]d SReclaimable:          6 kB\nNode %[1]d HugePages_Total:     0\n", node, total>>10, free>>10)
+	return fmt.Sprintf("Node %[1]d MemTotal:       %8[2]d kB\nNode %[1]d MemFree:        %8[3]d kB\nNode %[1]d "+
+		"Active(file):          0 kB\n"+
+		"Node %[1]d Inactive(file):       10 kB\nNode %[1]d SReclaimable:          6 kB\nNode %[1]d "+
+		"HugePages_Total:     0\n", node, total>>10, free>>10)
 }
 
 func (m *machine) write(path, text string) {
@@ -269,7 +282,8 @@ func (m *machine) run(_ context.Context, argv []string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		line := "40 25 0:40 / " + argv[len(argv)-1] + " rw,relatime shared:20 - hugetlbfs hugetlbfs rw,mode=755,pagesize=1024M\n"
+		line := "40 25 0:40 / " + argv[len(argv)-1] +
+			" rw,relatime shared:20 - hugetlbfs hugetlbfs rw,mode=755,pagesize=1024M\n"
 		return nil, os.WriteFile(mounts, append(b, line...), 0o644)
 	case argv[0] == "umount":
 		b, err := os.ReadFile(mounts)
@@ -311,7 +325,8 @@ func (m *machine) reload() error {
 	return nil
 }
 
-// boot starts the machine anew: the kernel's values are its own again, /run and /dev are new, and systemd and its services have what is in /etc.
+// boot starts the machine anew: the kernel's values are its own again, /run and /dev are new, and
+// systemd and its services have what is in /etc.
 func (m *machine) boot() {
 	m.t.Helper()
 	fresh := newMachine(m.t)
@@ -332,7 +347,8 @@ func (m *machine) boot() {
 	}
 }
 
-// snapshot reads all files of the machine, those of the kernel without their newline. Processes have other numbers after a restart.
+// snapshot reads all files of the machine, those of the kernel without their newline. Processes
+// have other numbers after a restart.
 func (m *machine) snapshot() map[string]string {
 	m.t.Helper()
 	all := map[string]string{}
@@ -388,7 +404,8 @@ func allKinds() change.Kinds {
 type died struct{ at string }
 
 // do runs something with the journal, and is killed at a point; -1 kills nowhere. It returns how many points it passed.
-func (m *machine) do(point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool, err error) {
+func (m *machine) do(point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool,
+	err error) {
 	m.t.Helper()
 	s := m.system()
 	j, err := change.Open(m.journal, allKinds())

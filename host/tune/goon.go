@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A GoOn has a command called at each boot, after the host is prepared, until it is taken away. It is no part of what a host is prepared with: whoever installs it takes it away.
+// A GoOn has a command called at each boot, after the host is prepared, until it is taken away. It
+// is no part of what a host is prepared with: whoever installs it takes it away.
 type GoOn struct {
 	Name        string // of the unit, without ".service"
 	Description string
@@ -19,13 +20,16 @@ type GoOn struct {
 
 func (g *GoOn) unit() (*Unit, error) {
 	data, err := g.bytes()
-	return &Unit{Path: unitDir + g.Name + ".service", Data: data, Enable: unitDir + "multi-user.target.wants/" + g.Name + ".service"}, err
+	return &Unit{Path: unitDir + g.Name + ".service", Data: data, Enable: unitDir + "multi-user.target.wants/" +
+		g.Name + ".service"}, err
 }
 
 // bytes returns the file of the unit. A boot does not wait for the command.
 func (g *GoOn) bytes() ([]byte, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Made by rackless, which takes it away when the command has come to its end.\n[Unit]\nDescription=%s\nAfter=%s libvirtd.service virtqemud.service\n\n[Service]\n", g.Description, bootUnitName)
+	fmt.Fprintf(&b, "# Made by rackless, which takes it away when the command has come to its "+
+		"end.\n[Unit]\nDescription=%s\nAfter=%s libvirtd.service virtqemud.service\n\n[Service]\n", g.Description,
+		bootUnitName)
 	for _, text := range append([]string{g.Dir, g.Description}, append(g.Env, g.Argv...)...) {
 		if i := strings.IndexFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }); i >= 0 {
 			return nil, fmt.Errorf("%q has %q in it, which does not go into a unit of systemd", text, text[i])
@@ -70,7 +74,8 @@ func (g *GoOn) Remove(ctx context.Context, s *change.System) error {
 	if !g.Installed(s) {
 		return nil
 	}
-	for _, path := range []string{u.Enable, u.Path} { // the file last: while it is there, there may be something to take away
+	// the file last: while it is there, there may be something to take away
+	for _, path := range []string{u.Enable, u.Path} {
 		if err := s.Remove(path); err != nil {
 			return err
 		}

@@ -13,7 +13,8 @@ import (
 func TestTheUnitOfACommandThatGoesOn(t *testing.T) {
 	t.Parallel()
 	g := &GoOn{
-		Name: "rackless-study", Description: "Go on with study iso", Argv: []string{"/usr/local/bin/rackless", "study", "run", `/root/100% "a"\$HOME/iso.yaml`, "--reboot"},
+		Name: "rackless-study", Description: "Go on with study iso", Argv: []string{"/usr/local/bin/rackless", "study",
+			"run", `/root/100% "a"\$HOME/iso.yaml`, "--reboot"},
 		Dir: "/root/100%", Env: []string{"HOME=/root", `RACKLESS_DATA=/srv/a "b"`},
 	}
 	data, err := g.bytes()

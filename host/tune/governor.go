@@ -20,11 +20,13 @@ const (
 	performance  = "performance"
 )
 
-// A Governor has all CPUs run at their highest frequency: latencies come out up to twice as long, and never twice the same, while frequencies follow the load. It is one op for all CPUs:
-// they share policies, and a change of one may be a change of several.
+// A Governor has all CPUs run at their highest frequency: latencies come out up to twice as long,
+// and never twice the same, while frequencies follow the load. It is one op for all CPUs: they
+// share policies, and a change of one may be a change of several.
 type Governor struct{}
 
-// frequency is the state of a CPU. The preference is what processors that choose frequencies by themselves are told; others have none.
+// frequency is the state of a CPU. The preference is what processors that choose frequencies by
+// themselves are told; others have none.
 type frequency struct {
 	Governor   string `json:"governor"`
 	Preference string `json:"preference,omitempty"` // energy_performance_preference
@@ -119,7 +121,8 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	return setFrequencies(s, want)
 }
 
-// setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance refuses every preference but its own, and another one brings a preference of its own along.
+// setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance
+// refuses every preference but its own, and another one brings a preference of its own along.
 func setFrequencies(s *change.System, want map[int]frequency) error {
 	cpus := slices.Sorted(maps.Keys(want))
 	set := func(file, value string) error {
@@ -161,7 +164,8 @@ func guardGovernor(_ context.Context, s *change.System) error {
 			return err
 		}
 		if !slices.Contains(strings.Fields(text), performance) {
-			return fmt.Errorf("CPU %d has no governor %s, it offers %q: load the module cpufreq_performance", cpu, performance, text)
+			return fmt.Errorf("CPU %d has no governor %s, it offers %q: load the module cpufreq_performance", cpu,
+				performance, text)
 		}
 	}
 	return nil
@@ -177,10 +181,11 @@ func (v *view) governor() []change.Step {
 		return nil
 	}
 	return []change.Step{{
-		Op:       &Governor{},
-		What:     "set governor performance on all CPUs",
-		Why:      "latencies come out up to twice as long, and never twice the same, while frequencies follow the load",
-		Risk:     "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, and may undo this",
+		Op:   &Governor{},
+		What: "set governor performance on all CPUs",
+		Why:  "latencies come out up to twice as long, and never twice the same, while frequencies follow the load",
+		Risk: "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, " +
+			"and may undo this",
 		EachBoot: true,
 		Guard:    guardGovernor,
 	}}

@@ -32,14 +32,16 @@ func (g *guestReport) errorf(format string, args ...any) {
 }
 
 // guestLab takes what the machine has: two nodes on four of its CPUs and a third of its memory.
-const guestLab = "name: guest\nworkload: rdma-latency\nhugepages: 2MiB\nhost:\n  reserve: {cores: 4, memory: 1GiB, numa_nodes: {0: {cores: 2}, 1: {cores: 2}}}\n" +
+const guestLab = "name: guest\nworkload: rdma-latency\nhugepages: 2MiB\nhost:\n  reserve: {cores: 4, memory: 1GiB, " +
+	"numa_nodes: {0: {cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 512MiB, nics: 0}\n"
 
 func (g *guestReport) run() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	g.s = &change.System{Root: "/"}
-	if err := os.Chmod("/", 0o755); err != nil { // a root in memory may be written by everybody: no place for a program of root's
+	if err := os.Chmod("/", 0o755); err != nil {
+		// a root in memory may be written by everybody: no place for a program of root's
 		g.errorf("%v", err)
 	}
 	g.loadVirtio()
@@ -60,7 +62,8 @@ func (g *guestReport) run() {
 	}
 	steps = append(steps, BootUnit("/tune.test")...)
 	// The machine's default is 2 MiB: pages of 1 GiB are the ones that have to be mounted.
-	steps = append(steps, change.Step{Op: &Mount{Path: "/dev/hugepages1G", PageBytes: gib}, What: "mount pages of 1 GiB"})
+	steps = append(steps, change.Step{Op: &Mount{Path: "/dev/hugepages1G", PageBytes: gib},
+		What: "mount pages of 1 GiB"})
 	before := g.snapshot()
 	irqbalance, virtqemud := g.pid(ctx, "irqbalance.service"), g.pid(ctx, "virtqemud.service")
 	g.make(ctx, steps)
@@ -97,7 +100,8 @@ func (g *guestReport) run() {
 func (g *guestReport) loadVirtio() {
 	for name := range strings.FieldsSeq(g.value("/lib/modules/load")) {
 		if strings.Contains(name, "virtio") {
-			// Who is there already, or is for other devices, is no fault: whether interrupts of virtio moved is looked at.
+			// Who is there already, or is for other devices, is no fault: whether interrupts of
+			// virtio moved is looked at.
 			exec.Command("/bin/busybox", "insmod", "/lib/modules/"+strings.TrimPrefix(name, "-")+".ko").Run()
 		}
 	}
@@ -201,12 +205,14 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 		"interrupts of virtio moved": "",
 	}
 	want := map[string]string{
-		"the host's processes": host.String(), "systemd": host.String(), "this process": host.String(), "the guests' processes": guests.String(),
-		"the root cgroup": host.String(), "the partition": "root", "numa_balancing": "0", "stat_interval": "10",
+		"the host's processes": host.String(), "systemd": host.String(), "this process": host.String(),
+		"the guests' processes": guests.String(),
+		"the root cgroup":       host.String(), "the partition": "root", "numa_balancing": "0", "stat_interval": "10",
 		"new interrupts": maskText(keep), "work queues": maskText(keep),
 		"the unit of the boot": "loaded enabled inactive", "the unit of the mount": "loaded  active",
 		"the environment":          "IRQBALANCE_BANNED_CPULIST=" + h8.Difference(keep).String(),
-		"mounts of pages of 1 GiB": "/dev/hugepages1G", "interrupts elsewhere": "", "interrupts of virtio moved": "some",
+		"mounts of pages of 1 GiB": "/dev/hugepages1G", "interrupts elsewhere": "",
+		"interrupts of virtio moved": "some",
 	}
 	for name := range strings.SplitSeq(g.value("/proc/"+g.pid(ctx, "irqbalance.service")+"/environ"), "\x00") {
 		if strings.HasPrefix(name, bannedCPUs) {
@@ -222,7 +228,8 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 		if strings.HasPrefix(m.Name, "virtio") {
 			got["interrupts of virtio moved"] = "some"
 		}
-		fmt.Printf("interrupt %d (%s) from %s to %s, effective %s\n", m.IRQ, m.Name, m.From, g.value(affinityFile(m.IRQ)), g.value(irqDir+strconv.Itoa(m.IRQ)+"/effective_affinity_list"))
+		fmt.Printf("interrupt %d (%s) from %s to %s, effective %s\n", m.IRQ, m.Name, m.From,
+			g.value(affinityFile(m.IRQ)), g.value(irqDir+strconv.Itoa(m.IRQ)+"/effective_affinity_list"))
 	}
 	for _, f := range memory.Fixed {
 		fmt.Printf("interrupt %d (%s) stays on %s: %s\n", f.IRQ, f.Name, f.CPUs, f.Why)
@@ -283,7 +290,8 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 const holdPage = "RACKLESS_TUNE_HOLD"
 
 func hold() {
-	page, err := syscall.Mmap(-1, 0, 2<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS|syscall.MAP_HUGETLB)
+	page, err := syscall.Mmap(-1, 0, 2<<20, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS|syscall.MAP_HUGETLB)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -330,7 +338,8 @@ func (g *guestReport) short(ctx context.Context) {
 // snapshot reads what the steps change: files, values, cgroups, interrupts, mounts.
 func (g *guestReport) snapshot() map[string]string {
 	all := map[string]string{}
-	for _, dir := range []string{"/etc", "/run/systemd/system", "/run/systemd/system.control", "/run/systemd/transient", "/run/rackless-prepare"} {
+	for _, dir := range []string{"/etc", "/run/systemd/system", "/run/systemd/system.control", "/run/systemd/transient",
+		"/run/rackless-prepare"} {
 		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil {
 				info, _ := d.Info()
@@ -344,10 +353,14 @@ func (g *guestReport) snapshot() map[string]string {
 		})
 	}
 	for _, pattern := range []string{
-		"/sys/devices/system/node/node*/hugepages/*/nr_hugepages", "/sys/devices/system/node/node*/hugepages/*/surplus_hugepages", "/proc/irq/default_smp_affinity",
-		"/proc/irq/*/smp_affinity_list", "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/stat_interval", "/sys/kernel/mm/ksm/run",
-		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/virtual/workqueue/cpumask", "/sys/fs/cgroup/cpuset.cpus.effective",
-		"/sys/fs/cgroup/*.slice/cpuset.*", "/sys/fs/cgroup/init.scope/cpuset.*", "/sys/fs/cgroup/cgroup.subtree_control",
+		"/sys/devices/system/node/node*/hugepages/*/nr_hugepages",
+		"/sys/devices/system/node/node*/hugepages/*/surplus_hugepages", "/proc/irq/default_smp_affinity",
+		"/proc/irq/*/smp_affinity_list", "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/stat_interval",
+		"/sys/kernel/mm/ksm/run",
+		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/virtual/workqueue/cpumask",
+		"/sys/fs/cgroup/cpuset.cpus.effective",
+		"/sys/fs/cgroup/*.slice/cpuset.*", "/sys/fs/cgroup/init.scope/cpuset.*",
+		"/sys/fs/cgroup/cgroup.subtree_control",
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

@@ -43,29 +43,39 @@ func TestMain(m *testing.M) {
 	fmt.Println("END")
 }
 
-// guestArgs describe the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and a NIC that has interrupts.
-var guestArgs = strings.Fields(`-machine q35 -accel tcg,thread=single -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
+// guestArgs describe the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and
+// a NIC that has interrupts.
+var guestArgs = strings.Fields(
+	`-machine q35 -accel tcg,thread=single -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1536M -object memory-backend-ram,id=m1,size=1536M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
 -device virtio-rng-pci -device virtio-serial-pci -nodefaults -display none -no-reboot`)
 
-// guestPrograms are what the machine has beside the image: a systemd of this machine, with the libraries that it needs. It is the real one that is told to limit slices.
+// guestPrograms are what the machine has beside the image: a systemd of this machine, with the
+// libraries that it needs. It is the real one that is told to limit slices.
 var guestPrograms = []string{"/usr/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount"}
 
-// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do nothing: what matters is who restarts them, and with what environment.
+// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do
+// nothing: what matters is who restarts them, and with what environment.
 var guestFiles = map[string]string{
 	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
-	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service guest.service\n" +
+	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service " +
+		"guest.service\n" +
 		"After=irqbalance.service virtqemud.service guest.service\n",
-	"etc/systemd/system/irqbalance.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox sleep 10000\n",
-	"etc/systemd/system/virtqemud.service":  "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox sleep 10000\n",
+	"etc/systemd/system/irqbalance.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox " +
+		"sleep 10000\n",
+	"etc/systemd/system/virtqemud.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox " +
+		"sleep 10000\n",
 	// A machine, as libvirt and systemd-machined place it.
 	"etc/systemd/system/guest.service": "[Unit]\nDefaultDependencies=no\n[Service]\nSlice=machine.slice\nExecStart=/bin/busybox sleep 10000\n",
-	"etc/systemd/system/tune.service": "[Unit]\nDefaultDependencies=no\nAfter=irqbalance.service virtqemud.service guest.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\n" +
-		"ExecStart=/tune.test\nEnvironment=" + inGuest + "=1 PATH=/usr/bin:/bin\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n",
+	"etc/systemd/system/tune.service": "[Unit]\nDefaultDependencies=no\nAfter=irqbalance.service virtqemud.service " +
+		"guest.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\n" +
+		"ExecStart=/tune.test\nEnvironment=" + inGuest +
+		"=1 PATH=/usr/bin:/bin\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n",
 }
 
-// A real kernel and a real systemd: pages are there and go, slices are limited, a partition is one, interrupts move, and all files are as before in the end.
+// A real kernel and a real systemd: pages are there and go, slices are limited, a partition is one,
+// interrupts move, and all files are as before in the end.
 func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -95,8 +105,10 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(slices.Clone(guestArgs), "-kernel", img.KernelPath(), "-initrd", guestInitramfs(t, img.InitramfsPath()), "-serial", "stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/usr/lib/systemd/systemd panic=-1 cryptomgr.notests systemd.show_status=0 systemd.unified_cgroup_hierarchy=1")
+	args := append(slices.Clone(guestArgs), "-kernel", img.KernelPath(), "-initrd",
+		guestInitramfs(t, img.InitramfsPath()), "-serial", "stdio",
+		"-append", "console=ttyS0 loglevel=3 rdinit=/usr/lib/systemd/systemd panic=-1 cryptomgr.notests "+
+			"systemd.show_status=0 systemd.unified_cgroup_hierarchy=1")
 	report, all := runGuest(t, exec.CommandContext(ctx, program, args...))
 	for line := range strings.Lines(report) {
 		if text, ok := strings.CutPrefix(line, "FAIL "); ok {
@@ -147,7 +159,8 @@ func runGuest(t *testing.T, cmd *exec.Cmd) (report, all string) {
 	return "", ""
 }
 
-// guestInitramfs returns the image's initial file system with more added: the kernel takes several archives, one after the other.
+// guestInitramfs returns the image's initial file system with more added: the kernel takes several
+// archives, one after the other.
 func guestInitramfs(t *testing.T, initramfs string) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -20,20 +20,24 @@ import (
 const (
 	kindIRQs = "irqs"
 	irqDir   = "/proc/irq/"
-	// irqFile remembers where interrupts were. It is where everything is gone with a boot, as the numbers of interrupts and their places are.
+	// irqFile remembers where interrupts were. It is where everything is gone with a boot, as the
+	// numbers of interrupts and their places are.
 	irqFile = "/run/rackless-prepare/irqs.json"
 )
 
-// IRQs moves all interrupts to CPUs of the host, those of a device to ones of its own NUMA node where the host has any there.
+// IRQs moves all interrupts to CPUs of the host, those of a device to ones of its own NUMA node
+// where the host has any there.
 //
-// Which interrupts there are, and their numbers, changes while a machine runs and from boot to boot. So where they were is not the op's state, which is only whether they
-// were moved, but in a file that does not outlive the boot.
+// Which interrupts there are, and their numbers, changes while a machine runs and from boot to
+// boot. So where they were is not the op's state, which is only whether they were moved, but in a
+// file that does not outlive the boot.
 type IRQs struct {
 	CPUs  topology.CPUSet         `json:"cpus"`
 	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"` // CPUs by NUMA node, those that have any
 }
 
-// A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or one of a single CPU. The kernel argument isolcpus=managed_irq keeps managed ones away.
+// A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or one of a
+// single CPU. The kernel argument isolcpus=managed_irq keeps managed ones away.
 type FixedIRQ struct {
 	IRQ  int    `json:"irq"`
 	Name string `json:"name,omitempty"` // of its handlers
@@ -94,7 +98,8 @@ func readIRQMemory(s *change.System) (*irqMemory, error) {
 	}
 	memory := &irqMemory{}
 	if err := json.Unmarshal(data, memory); err != nil {
-		return nil, fmt.Errorf("%s: %w; remove it: interrupts then stay where they are until the next boot", irqFile, err)
+		return nil, fmt.Errorf("%s: %w; remove it: interrupts then stay where they are until the next boot", irqFile,
+			err)
 	}
 	return memory, nil
 }
@@ -108,8 +113,9 @@ func FixedIRQs(s *change.System) ([]FixedIRQ, error) {
 	return memory.Fixed, nil
 }
 
-// astray returns the interrupts that may be served by other CPUs than those of the host, with their places. What counts is what they were told (smp_affinity): which CPU
-// serves one (effective_affinity) changes only with the next interrupt.
+// astray returns the interrupts that may be served by other CPUs than those of the host, with their
+// places. What counts is what they were told (smp_affinity): which CPU serves one
+// (effective_affinity) changes only with the next interrupt.
 func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 	entries, err := os.ReadDir(s.Path(irqDir))
 	if err != nil {
@@ -224,7 +230,8 @@ func (m *irqMemory) write(s *change.System) error {
 	return s.Replace(irqFile, data, 0o644, os.Getuid(), os.Getgid())
 }
 
-// move moves an interrupt near its device, or anywhere on the host's CPUs where those near have no vectors left. An interrupt that is gone is no error.
+// move moves an interrupt near its device, or anywhere on the host's CPUs where those near have no
+// vectors left. An interrupt that is gone is no error.
 func (q *IRQs) move(s *change.System, irq int) error {
 	var tries []topology.CPUSet
 	if text, err := s.Value(irqDir + strconv.Itoa(irq) + "/node"); err == nil {
@@ -272,7 +279,8 @@ func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State)
 			err = s.WriteValue(affinityFile(m.IRQ), m.From)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("interrupt %d (%s) does not go back to CPUs %s: %w", m.IRQ, m.Name, m.From, err))
+			errs = append(errs, fmt.Errorf("interrupt %d (%s) does not go back to CPUs %s: %w", m.IRQ, m.Name, m.From,
+				err))
 		}
 	}
 	if len(errs) > 0 {
@@ -281,13 +289,15 @@ func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State)
 	if err := s.Remove(irqFile); err != nil {
 		return err
 	}
-	if err := s.Remove(path.Dir(irqFile)); err != nil && !errors.Is(err, fs.ErrExist) { // ENOTEMPTY: somebody else's file is there
+	if err := s.Remove(path.Dir(irqFile)); err != nil && !errors.Is(err, fs.ErrExist) {
+		// ENOTEMPTY: somebody else's file is there
 		return err
 	}
 	return nil
 }
 
-// interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come, irqbalance, those that are there.
+// interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come,
+// irqbalance, those that are there.
 func (v *view) interrupts() []change.Step {
 	if !v.confines() {
 		return nil
@@ -325,16 +335,18 @@ func (v *view) interrupts() []change.Step {
 		}
 	}
 	return append(steps, change.Step{
-		Op:       q,
-		What:     fmt.Sprintf("move interrupts to CPUs %s", keep),
-		Why:      "an interrupt of the host takes microseconds from the virtual CPU whose CPU serves it",
-		Risk:     "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, and are named",
+		Op:   q,
+		What: fmt.Sprintf("move interrupts to CPUs %s", keep),
+		Why:  "an interrupt of the host takes microseconds from the virtual CPU whose CPU serves it",
+		Risk: "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, " +
+			"and are named",
 		EachBoot: true,
 		Guard:    guard,
 	})
 }
 
-// bannedCPUs is the variable that irqbalance 1.8 and later reads; what a file of EnvironmentFile= says of it counts more than a drop-in.
+// bannedCPUs is the variable that irqbalance 1.8 and later reads; what a file of EnvironmentFile=
+// says of it counts more than a drop-in.
 const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
 
 // guardIRQBalance refuses where the drop-in would not count.

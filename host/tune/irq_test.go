@@ -14,7 +14,8 @@ import (
 )
 
 func irqs() *IRQs {
-	return &IRQs{CPUs: topology.CPUs(0, 3, 6, 7), Nodes: map[int]topology.CPUSet{0: topology.CPUs(0, 3), 1: topology.CPUs(6, 7)}}
+	return &IRQs{CPUs: topology.CPUs(0, 3, 6, 7), Nodes: map[int]topology.CPUSet{0: topology.CPUs(0, 3),
+		1: topology.CPUs(6, 7)}}
 }
 
 func TestInterruptsMoveNearTheirDevicesAndBack(t *testing.T) {
@@ -47,7 +48,8 @@ func TestInterruptsMoveNearTheirDevicesAndBack(t *testing.T) {
 	m.write("proc/irq/40/smp_affinity_list", "0-7\n")
 	m.remove("proc/irq/25")
 	m.write("sys/kernel/irq/24/actions", "eth0\n")
-	if state, err := q.Read(t.Context(), m.system()); err != nil || q.Done(state) || !strings.Contains(string(state), `"40":"0-7"`) {
+	if state, err := q.Read(t.Context(), m.system()); err != nil || q.Done(state) || !strings.Contains(string(state),
+		`"40":"0-7"`) {
 		t.Errorf("an interrupt came: %s, %v", state, err)
 	}
 	if err := q.Restore(t.Context(), m.system(), before); err != nil {
@@ -78,7 +80,8 @@ func TestInterruptsThatCannotBeMovedAreNamed(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.remove("proc/irq/25/smp_affinity_list")
-	if err := os.Symlink("/proc/sys/kernel/cap_last_cap", filepath.Join(m.root, "proc/irq/25/smp_affinity_list")); err != nil {
+	if err := os.Symlink("/proc/sys/kernel/cap_last_cap",
+		filepath.Join(m.root, "proc/irq/25/smp_affinity_list")); err != nil {
 		t.Fatal(err)
 	}
 	m.write("sys/kernel/irq/25/actions", "nvme0q1\n")
@@ -95,7 +98,8 @@ func TestInterruptsThatCannotBeMovedAreNamed(t *testing.T) {
 	if err != nil || len(fixed) != 1 {
 		t.Fatalf("%v, %v", fixed, err)
 	}
-	if diff := cmp.Diff(FixedIRQ{IRQ: 25, Name: "nvme0q1", CPUs: lastCap(t), Why: "permission denied"}, fixed[0]); diff != "" {
+	if diff := cmp.Diff(FixedIRQ{IRQ: 25, Name: "nvme0q1", CPUs: lastCap(t), Why: "permission denied"},
+		fixed[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if err := q.Restore(t.Context(), m.system(), `{"moved":false}`); err != nil {
@@ -112,7 +116,8 @@ func TestADamagedMemoryOfInterruptsSaysWhatToDo(t *testing.T) {
 		func() error { return irqs().Do(t.Context(), m.system()) },
 		func() error { return irqs().Restore(t.Context(), m.system(), `{"moved":false}`) },
 	} {
-		if err := f(); err == nil || !strings.Contains(err.Error(), irqFile+": unexpected end of JSON input; remove it") {
+		if err := f(); err == nil || !strings.Contains(err.Error(),
+			irqFile+": unexpected end of JSON input; remove it") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -159,12 +164,14 @@ func TestIRQBalanceThatRunsWithOtherCPUsIsAnError(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits for it to change
-	want := "irqbalance.service runs with IRQBALANCE_BANNED_CPULIST=7 in place of IRQBALANCE_BANNED_CPULIST=1-2,4-5: see systemctl cat irqbalance.service"
+	want := "irqbalance.service runs with IRQBALANCE_BANNED_CPULIST=7 in place of IRQBALANCE_BANNED_CPULIST=1-2,4-5: " +
+		"see systemctl cat irqbalance.service"
 	if err := step.Op.(*Unit).checkEnvironment(ctx, m.system()); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	m.write("proc/800/environ", "LANG=C\x00")
-	if err := step.Op.(*Unit).checkEnvironment(ctx, m.system()); err == nil || !strings.Contains(err.Error(), "runs with no IRQBALANCE_BANNED_CPULIST") {
+	if err := step.Op.(*Unit).checkEnvironment(ctx, m.system()); err == nil || !strings.Contains(err.Error(),
+		"runs with no IRQBALANCE_BANNED_CPULIST") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -187,7 +194,8 @@ func TestWithoutSystemdOnlyFilesChange(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.remove("run/systemd")
-	op := &Unit{Path: "/etc/systemd/system/x.service.d/y.conf", Data: []byte("[Service]\n"), Service: "x.service", Environment: "A=B"}
+	op := &Unit{Path: "/etc/systemd/system/x.service.d/y.conf", Data: []byte("[Service]\n"), Service: "x.service",
+		Environment: "A=B"}
 	before, err := op.Read(t.Context(), m.system())
 	if err != nil {
 		t.Fatal(err)

@@ -15,22 +15,28 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// What a host keeps at least. The planner leaves more than this where the lab file does not say otherwise (a sixteenth, from 512 MiB to 8 GiB; see docs/planner.md): these are not
-// good values, but those below which a host runs into trouble.
+// What a host keeps at least. The planner leaves more than this where the lab file does not say
+// otherwise (a sixteenth, from 512 MiB to 8 GiB; see docs/planner.md): these are not good values,
+// but those below which a host runs into trouble.
 const (
-	// KeepShare is the part of a host's memory, and of each NUMA node's, that is not set aside: one in so many. Page tables, slab and per-CPU lists of a node are there, and
-	// an allocation on a node without free memory goes to another one, slowly.
+	// KeepShare is the part of a host's memory, and of each NUMA node's, that is not set aside: one
+	// in so many. Page tables, slab and per-CPU lists of a node are there, and an allocation on a
+	// node without free memory goes to another one, slowly.
 	KeepShare = 64
 	// KeepNodeMost is the most that this comes to on a NUMA node, in bytes.
 	KeepNodeMost = 128 << 20
-	// KeepHostLeast and KeepHostMost bound the share of the whole host, in bytes: an idle server with systemd, sshd and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
+	// KeepHostLeast and KeepHostMost bound the share of the whole host, in bytes: an idle server
+	// with systemd, sshd and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
 	KeepHostLeast, KeepHostMost = 256 << 20, 4 << 30
-	// KeepGuest is what a QEMU process takes beside the guest's memory, in bytes. Measured: 45 MiB with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS);
-	// page tables, vhost and buffers come on top. OpenShift's documentation reckons with more, 218 MiB and 8 MiB for each virtual CPU (Physical resource overhead requirements).
+	// KeepGuest is what a QEMU process takes beside the guest's memory, in bytes. Measured: 45 MiB
+	// with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS); page
+	// tables, vhost and buffers come on top. OpenShift's documentation reckons with more, 218 MiB
+	// and 8 MiB for each virtual CPU (Physical resource overhead requirements).
 	KeepGuest = 64 << 20
 
-	// CoresPerHousekeepingCore is how many cores of lab nodes one core of the host serves at most. RCU callbacks (rcu_nocbs), work queues and interrupts of all of them
-	// run there; the largest processors of 2026 have 288 cores, and the planner leaves the host one core of each.
+	// CoresPerHousekeepingCore is how many cores of lab nodes one core of the host serves at most.
+	// RCU callbacks (rcu_nocbs), work queues and interrupts of all of them run there; the largest
+	// processors of 2026 have 288 cores, and the planner leaves the host one core of each.
 	CoresPerHousekeepingCore = 288
 )
 
@@ -79,11 +85,13 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 	if !ok1 || !ok2 {
 		return nil, fmt.Errorf("%s has no MemTotal or no MemFree", file)
 	}
-	return &meminfo{total: total, available: free + values["Active(file):"] + values["Inactive(file):"] + values["SReclaimable:"]}, nil
+	return &meminfo{total: total, available: free + values["Active(file):"] + values["Inactive(file):"] +
+		values["SReclaimable:"]}, nil
 }
 
-// GuardPages refuses a plan whose hugepages would leave a NUMA node, or the host, too little. What counts is what is there when it is asked: pages of other sizes, and those that others
-// set aside. It is for whoever sets pages aside: while the host runs, or by kernel arguments.
+// GuardPages refuses a plan whose hugepages would leave a NUMA node, or the host, too little. What
+// counts is what is there when it is asked: pages of other sizes, and those that others set aside.
+// It is for whoever sets pages aside: while the host runs, or by kernel arguments.
 func GuardPages(s *change.System, p *plan.Plan) error {
 	pools, guests := poolsOf(p), len(p.Nodes)
 	entries, err := os.ReadDir(s.Path("/sys/devices/system/node"))
@@ -107,8 +115,11 @@ func GuardPages(s *change.System, p *plan.Plan) error {
 		if err != nil {
 			return err
 		}
-		if mine := slices.ContainsFunc(pools, func(p *Pool) bool { return p.NUMANode == node }); mine && huge+nodeKeep(m.total) > m.total {
-			return fmt.Errorf("NUMA node %d has %s, and hugepages would take %s of them; %s have to be left: give the lab nodes less memory, or have the host keep more of it "+
+		if mine := slices.ContainsFunc(pools, func(p *Pool) bool {
+			return p.NUMANode == node
+		}); mine && huge+nodeKeep(m.total) > m.total {
+			return fmt.Errorf("NUMA node %d has %s, and hugepages would take %s of them; %s have to be left: give "+
+				"the lab nodes less memory, or have the host keep more of it "+
 				"(host.reserve.numa_nodes in the lab file)", node, mib(m.total), mib(huge), mib(nodeKeep(m.total)))
 		}
 		total, taken = total+m.total, taken+huge
@@ -119,7 +130,8 @@ func GuardPages(s *change.System, p *plan.Plan) error {
 		}
 	}
 	if keep := hostKeep(total, guests); taken+keep > total {
-		return fmt.Errorf("the host has %s, and hugepages would take %s of them; with %d virtual machines %s have to be left: give the lab nodes less memory, or have the host keep more of it "+
+		return fmt.Errorf("the host has %s, and hugepages would take %s of them; with %d virtual machines %s have to "+
+			"be left: give the lab nodes less memory, or have the host keep more of it "+
 			"(host.reserve.memory in the lab file)", mib(total), mib(taken), guests, mib(keep))
 	}
 	return nil
@@ -164,7 +176,8 @@ func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 
 func mib(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + " MiB" }
 
-// GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It is for whoever takes CPUs from the host: by cgroups, or by kernel arguments.
+// GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It is for whoever
+// takes CPUs from the host: by cgroups, or by kernel arguments.
 func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 	given, err := givenCPUs(p, h)
 	if err != nil {
@@ -180,22 +193,26 @@ func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 	case given.Overlaps(keep):
 		return fmt.Errorf("CPUs %s are the host's and those of lab nodes at once: plan again", given.Intersect(keep))
 	case given.Contains(0):
-		// It boots the machine, keeps its time, and on x86 has timers and interrupts that cannot be moved (kernel/time/tick-sched.c takes it out of nohz_full).
-		return errors.New("CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host (host.reserve.numa_nodes in the lab file)")
+		// It boots the machine, keeps its time, and on x86 has timers and interrupts that cannot be
+		// moved (kernel/time/tick-sched.c takes it out of nohz_full).
+		return errors.New("CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA " +
+			"node for the host (host.reserve.numa_nodes in the lab file)")
 	}
 	mine, theirs := coresIn(h, keep), coresIn(h, given)
 	if mine == 0 && len(h.Cores) > 0 {
 		return fmt.Errorf("CPUs %s of the host are no whole core: %s", keep, fix)
 	}
 	if theirs > mine*CoresPerHousekeepingCore && len(h.Cores) > 0 {
-		return fmt.Errorf("%d cores of the host for %d of lab nodes, and one serves at most %d: %s", mine, theirs, CoresPerHousekeepingCore, fix)
+		return fmt.Errorf("%d cores of the host for %d of lab nodes, and one serves at most %d: %s", mine, theirs,
+			CoresPerHousekeepingCore, fix)
 	}
 	for _, use := range hostUses(h) {
 		near := nearCPUs(h, use.node)
 		if near.IsEmpty() || keep.Overlaps(near) || keep.Union(given).Intersect(near).IsEmpty() {
 			continue
 		}
-		return fmt.Errorf("all CPUs beside NUMA node %d (%s) would go to lab nodes, and the host needs one there for %s: %s", use.node, near, use.what, fix)
+		return fmt.Errorf("all CPUs beside NUMA node %d (%s) would go to lab nodes, and the host needs one there "+
+			"for %s: %s", use.node, near, use.what, fix)
 	}
 	return nil
 }
@@ -234,8 +251,9 @@ func hostUses(h *topology.Host) []hostUse {
 	return uses
 }
 
-// nearCPUs returns the CPUs of the package that a NUMA node is in: on machines with several nodes a package (EPYC with NPS4) the planner asks no more, because the dies of
-// a package are close. Where packages are not known, or several share the node, those of the node.
+// nearCPUs returns the CPUs of the package that a NUMA node is in: on machines with several nodes a
+// package (EPYC with NPS4) the planner asks no more, because the dies of a package are close. Where
+// packages are not known, or several share the node, those of the node.
 func nearCPUs(h *topology.Host, node int) topology.CPUSet {
 	var own topology.CPUSet
 	for _, n := range h.NUMANodes {

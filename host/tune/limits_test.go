@@ -13,7 +13,8 @@ import (
 
 func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	t.Parallel()
-	// Two packages, two NUMA nodes, cores 0 to 7; the lab node has 1 and 2, the host the rest, until a case says otherwise.
+	// Two packages, two NUMA nodes, cores 0 to 7; the lab node has 1 and 2, the host the rest,
+	// until a case says otherwise.
 	for _, tt := range []struct {
 		name string
 		set  func(*plan.Plan, *topology.Host)
@@ -22,8 +23,12 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 		{"a core for the host", func(*plan.Plan, *topology.Host) {}, ""},
 		{"no CPU for the host", func(p *plan.Plan, _ *topology.Host) { p.Housekeeping.CPUs = topology.CPUSet{} },
 			"the plan leaves the host no CPU: plan again with more for the host (host.reserve in the lab file)"},
-		{"no lab node, and nothing for the host", func(p *plan.Plan, _ *topology.Host) { p.Nodes, p.Housekeeping.CPUs = nil, topology.CPUSet{} }, ""},
-		{"a CPU for both", func(p *plan.Plan, _ *topology.Host) { p.Housekeeping.CPUs = topology.CPURange(0, 1) }, "CPUs 1 are the host's and those of lab nodes at once: plan again"},
+		{"no lab node, and nothing for the host", func(p *plan.Plan, _ *topology.Host) {
+			p.Nodes, p.Housekeeping.CPUs = nil, topology.CPUSet{}
+		}, ""},
+		{"a CPU for both", func(p *plan.Plan, _ *topology.Host) {
+			p.Housekeeping.CPUs = topology.CPURange(0, 1)
+		}, "CPUs 1 are the host's and those of lab nodes at once: plan again"},
 		{"the sibling of a lab node's CPU for the host", func(p *plan.Plan, h *topology.Host) {
 			h.Cores = nil
 			for c := range 4 {
@@ -33,16 +38,19 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 		{"CPU 0 for a lab node", func(p *plan.Plan, _ *topology.Host) {
 			p.Nodes[0].VCPUs = []int{0, 1}
 			p.Housekeeping.CPUs = topology.CPURange(2, 7)
-		}, "CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host (host.reserve.numa_nodes in the lab file)"},
+		}, "CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the " +
+			"host (host.reserve.numa_nodes in the lab file)"},
 		{"half a core for the host", func(p *plan.Plan, h *topology.Host) {
-			h.Cores = []topology.Core{{ID: 0, CPUs: topology.CPUs(0, 4)}, {ID: 1, CPUs: topology.CPUs(1, 5)}, {ID: 2, CPUs: topology.CPUs(2, 6)}}
+			h.Cores = []topology.Core{{ID: 0, CPUs: topology.CPUs(0, 4)}, {ID: 1, CPUs: topology.CPUs(1, 5)},
+				{ID: 2, CPUs: topology.CPUs(2, 6)}}
 			p.Housekeeping.CPUs = topology.CPUs(0)
 		}, "CPUs 0 of the host are no whole core: plan again with more for the host (host.reserve in the lab file)"},
 		{"all CPUs beside the disk of the host", func(p *plan.Plan, h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "nvme0n1", NUMANode: new(1), Mounts: []string{"/", "/boot"}}}
 			p.Nodes[0].VCPUs = []int{4, 5, 6, 7}
 			p.Housekeeping.CPUs = topology.CPURange(0, 3)
-		}, "all CPUs beside NUMA node 1 (4-7) would go to lab nodes, and the host needs one there for nvme0n1 (/ /boot): plan again with more for the host (host.reserve in the lab file)"},
+		}, "all CPUs beside NUMA node 1 (4-7) would go to lab nodes, and the host needs one there for nvme0n1 (/ " +
+			"/boot): plan again with more for the host (host.reserve in the lab file)"},
 		{"all CPUs beside a disk that the host does not use", func(p *plan.Plan, h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "nvme0n1", NUMANode: new(1)}}
 			p.Nodes[0].VCPUs = []int{4, 5, 6, 7}
@@ -58,12 +66,13 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 			p.Nodes[0].VCPUs = []int{4, 5, 6, 7}
 			p.Housekeeping.CPUs = topology.CPURange(0, 3)
 		}, "the host needs one there for eth0 (default route)"},
-		{"all CPUs of the disk's NUMA node, and others of its package are the host's", func(p *plan.Plan, h *topology.Host) {
-			h.Packages = []topology.Package{{CPUs: topology.CPURange(0, 7)}}
-			h.Storage = []topology.Disk{{Name: "nvme0n1", NUMANode: new(1), Mounts: []string{"/"}}}
-			p.Nodes[0].VCPUs = []int{4, 5, 6, 7}
-			p.Housekeeping.CPUs = topology.CPURange(0, 3)
-		}, ""},
+		{"all CPUs of the disk's NUMA node, and others of its package are the host's",
+			func(p *plan.Plan, h *topology.Host) {
+				h.Packages = []topology.Package{{CPUs: topology.CPURange(0, 7)}}
+				h.Storage = []topology.Disk{{Name: "nvme0n1", NUMANode: new(1), Mounts: []string{"/"}}}
+				p.Nodes[0].VCPUs = []int{4, 5, 6, 7}
+				p.Housekeeping.CPUs = topology.CPURange(0, 3)
+			}, ""},
 		{"one core of the host for too many", func(p *plan.Plan, h *topology.Host) {
 			h.Cores = nil
 			p.Nodes[0].VCPUs = nil
@@ -75,7 +84,9 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 			}
 			p.Housekeeping.CPUs = topology.CPUs(0)
 		}, "1 cores of the host for 289 of lab nodes, and one serves at most 288"},
-		{"a number that is no CPU", func(p *plan.Plan, _ *topology.Host) { p.Nodes[0].VCPUs = []int{-1} }, `node "vm": vcpus name CPU -1`},
+		{"a number that is no CPU", func(p *plan.Plan, _ *topology.Host) {
+			p.Nodes[0].VCPUs = []int{-1}
+		}, `node "vm": vcpus name CPU -1`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +102,8 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	}
 }
 
-// What the planner leaves the host by default is enough for the guards: nobody is told to plan again who planned as everybody does.
+// What the planner leaves the host by default is enough for the guards: nobody is told to plan
+// again who planned as everybody does.
 func TestTheGuardsAllowThePlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	for lab, host := range map[string]string{

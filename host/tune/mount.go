@@ -12,8 +12,9 @@ import (
 
 const kindMount = "mount"
 
-// A Mount is a file system of hugepages of one size that is to be mounted: libvirt takes pages of a size only from a mount of that size, and systemd mounts only the
-// kernel's default one. Any mount of the size will do.
+// A Mount is a file system of hugepages of one size that is to be mounted: libvirt takes pages of a
+// size only from a mount of that size, and systemd mounts only the kernel's default one. Any mount
+// of the size will do.
 type Mount struct {
 	Path      string `json:"path"`
 	PageBytes uint64 `json:"page_bytes"`
@@ -168,12 +169,14 @@ func (v *view) mounts() []change.Step {
 		steps = append(steps, change.Step{
 			Op:   &Unit{Path: unitDir + name, Data: unit, Enable: unitDir + "multi-user.target.wants/" + name},
 			What: fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
-			Why:  "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the default one",
+			Why: "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the " +
+				"default one",
 		}, change.Step{
-			Op:       &Mount{Path: where, PageBytes: size},
-			What:     fmt.Sprintf("mount hugepages of %s at %s", sizeText(size), where),
-			Why:      "for libvirt, until the next boot mounts them",
-			Risk:     "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; machines keep running",
+			Op:   &Mount{Path: where, PageBytes: size},
+			What: fmt.Sprintf("mount hugepages of %s at %s", sizeText(size), where),
+			Why:  "for libvirt, until the next boot mounts them",
+			Risk: "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; " +
+				"machines keep running",
 			EachBoot: true,
 			Ready:    func(_ context.Context, s *change.System) (bool, error) { return s.Exists(pool), nil },
 		})

@@ -18,7 +18,8 @@ func TestMountsOfHugepagesAreToldApartBySize(t *testing.T) {
 92 25 0:53 / /mnt/odd rw - hugetlbfs none rw,pagesize=xM
 93 25 0:53 / /mnt/odd rw - hugetlbfs
 `
-	for size, want := range map[uint64][]string{2 << 20: {"/dev/hugepages"}, gib: {"/dev/hugepages1G", "/mnt/huge"}, 64 << 10: nil} {
+	for size, want := range map[uint64][]string{2 << 20: {"/dev/hugepages"}, gib: {"/dev/hugepages1G", "/mnt/huge"},
+		64 << 10: nil} {
 		if diff := cmp.Diff(want, hugeMounts(text, size)); diff != "" {
 			t.Errorf("%d (-want +got):\n%s", size, diff)
 		}
@@ -80,7 +81,8 @@ func TestAMountInUseSaysWhatToDo(t *testing.T) {
 		}
 		return nil
 	}
-	if err := op.Restore(t.Context(), m.system(), "{}"); err == nil || !strings.Contains(err.Error(), "target is busy; stop the machines that have pages from it, and try again") {
+	if err := op.Restore(t.Context(), m.system(), "{}"); err == nil || !strings.Contains(err.Error(),
+		"target is busy; stop the machines that have pages from it, and try again") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -86,7 +86,8 @@ func TestAMaskThatTheKernelDoesNotHaveIsInPlace(t *testing.T) {
 	}
 }
 
-// Governors first: processors that choose frequencies by themselves refuse other preferences under performance, and change theirs with the governor.
+// Governors first: processors that choose frequencies by themselves refuse other preferences under
+// performance, and change theirs with the governor.
 func TestGovernorsAreSetBeforePreferences(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -109,11 +110,14 @@ func TestGovernorsAreSetBeforePreferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`"performance" cpu0/cpufreq/scaling_governor`, `"performance" cpu1/cpufreq/scaling_governor`, `"performance" cpu2/cpufreq/scaling_governor`,
-		`"performance" cpu0/cpufreq/energy_performance_preference`, `"performance" cpu1/cpufreq/energy_performance_preference`,
+		`"performance" cpu0/cpufreq/scaling_governor`, `"performance" cpu1/cpufreq/scaling_governor`,
+		`"performance" cpu2/cpufreq/scaling_governor`,
+		`"performance" cpu0/cpufreq/energy_performance_preference`,
+		`"performance" cpu1/cpufreq/energy_performance_preference`,
 		`"performance" cpu2/cpufreq/energy_performance_preference`,
 		`"schedutil" cpu0/cpufreq/scaling_governor`, `"schedutil" cpu2/cpufreq/scaling_governor`,
-		`"balance_performance" cpu0/cpufreq/energy_performance_preference`, `"balance_performance" cpu1/cpufreq/energy_performance_preference`,
+		`"balance_performance" cpu0/cpufreq/energy_performance_preference`,
+		`"balance_performance" cpu1/cpufreq/energy_performance_preference`,
 		`"balance_performance" cpu2/cpufreq/energy_performance_preference`,
 	}
 	if diff := cmp.Diff(want, wrote); diff != "" {
@@ -130,7 +134,8 @@ func TestACPUThatIsGoneIsNamedWhenItsGovernorIsBroughtBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.remove("sys/devices/system/cpu/cpu1")
-	if err := g.Restore(t.Context(), m.system(), before); err == nil || !strings.Contains(err.Error(), "CPU 1 does not take governor powersave") {
+	if err := g.Restore(t.Context(), m.system(), before); err == nil || !strings.Contains(err.Error(),
+		"CPU 1 does not take governor powersave") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -140,7 +145,8 @@ func TestAKernelWithoutTheGovernorIsRefused(t *testing.T) {
 	m := newMachine(t)
 	m.write("sys/devices/system/cpu/cpu2/cpufreq/scaling_available_governors", "powersave schedutil\n")
 	_, err := m.prepare(pair(t, pairLab).steps(t, Options{}))
-	if err == nil || !strings.Contains(err.Error(), `CPU 2 has no governor performance, it offers "powersave schedutil": load the module cpufreq_performance`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`CPU 2 has no governor performance, it offers "powersave schedutil": load the module cpufreq_performance`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,19 +15,22 @@ import (
 
 const kindPool = "hugepages"
 
-// A Pool is the hugepages of one size on a NUMA node, of which there are to be enough. It never takes pages away: others may use them.
+// A Pool is the hugepages of one size on a NUMA node, of which there are to be enough. It never
+// takes pages away: others may use them.
 type Pool struct {
 	NUMANode  int    `json:"numa_node"`
 	PageBytes uint64 `json:"page_bytes"`
 	Pages     uint64 `json:"pages"` // those of the lab, and those that were in use before
-	// Boot is set where the kernel arguments of the plan set the pages aside at the next boot, if they cannot be found now.
+	// Boot is set where the kernel arguments of the plan set the pages aside at the next boot, if
+	// they cannot be found now.
 	Boot bool `json:"boot,omitempty"`
 }
 
 // noPool is the state of a pool that the kernel does not have.
 const noPool change.State = "none"
 
-// A MissingError is returned where the memory of a NUMA node does not give enough hugepages. What the kernel found is kept for the next try.
+// A MissingError is returned where the memory of a NUMA node does not give enough hugepages. What
+// the kernel found is kept for the next try.
 type MissingError struct {
 	NUMANode   int
 	PageBytes  uint64
@@ -36,11 +39,14 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	text := fmt.Sprintf("NUMA node %d has memory for %d of %d pages of %s, %d are missing: the rest of it is in use or in pieces", e.NUMANode, e.Have, e.Want, sizeText(e.PageBytes), e.Want-e.Have)
+	text := fmt.Sprintf("NUMA node %d has memory for %d of %d pages of %s, %d are missing: the rest of it is in use "+
+		"or in pieces", e.NUMANode, e.Have, e.Want, sizeText(e.PageBytes), e.Want-e.Have)
 	if e.Boot {
-		return text + "; the kernel arguments of the plan set them aside at boot: start the machine again, and go on then"
+		return text + "; the kernel arguments of the plan set them aside at boot: start the machine again, and " +
+			"go on then"
 	}
-	return text + fmt.Sprintf("; stop what uses node %d and try again, or let the kernel arguments of the plan set them aside at boot", e.NUMANode)
+	return text + fmt.Sprintf("; stop what uses node %d and try again, or let the kernel arguments of the plan set "+
+		"them aside at boot", e.NUMANode)
 }
 
 // NeedsReboot implements [change.RebootError].
@@ -78,9 +84,11 @@ const poolTries = 3
 
 // Do implements [change.Op].
 //
-// The kernel takes what it can get and reports no error. It reclaims clean page cache by itself to make a page, and what it cannot move (slab, page tables) does not
-// go away when caches are dropped, while every process has to read its files again: so caches are not dropped. Compaction is asked for: it tries harder than an
-// allocation does, which gives up where it would have to wait long.
+// The kernel takes what it can get and reports no error. It reclaims clean page cache by itself to
+// make a page, and what it cannot move (slab, page tables) does not go away when caches are
+// dropped, while every process has to read its files again: so caches are not dropped. Compaction
+// is asked for: it tries harder than an allocation does, which gives up where it would have to wait
+// long.
 func (p *Pool) Do(ctx context.Context, s *change.System) error {
 	have, err := p.count(ctx, s)
 	if err != nil {
@@ -120,11 +128,13 @@ func (p *Pool) count(ctx context.Context, s *change.System) (uint64, error) {
 	return n, nil
 }
 
-// RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot until they are taken back.
+// RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot
+// until they are taken back.
 func (p *Pool) RestoredLate() bool { return p.Boot }
 
 func (p *Pool) noPoolError() error {
-	return fmt.Errorf("NUMA node %d has no pool of pages of %s: boot with hugepagesz= of that size, and for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, sizeText(p.PageBytes))
+	return fmt.Errorf("NUMA node %d has no pool of pages of %s: boot with hugepagesz= of that size, and for 1 GiB on "+
+		"x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, sizeText(p.PageBytes))
 }
 
 // compact asks the kernel to bring the node's free memory together. A kernel without compaction has neither file.
@@ -139,7 +149,8 @@ func (p *Pool) compact(s *change.System) error {
 
 // Restore implements [change.Op].
 //
-// Pages that are in use would not go away: the kernel would call them surplus, and free each when its user lets go of it, at whatever time. So it is not even tried.
+// Pages that are in use would not go away: the kernel would call them surplus, and free each when
+// its user lets go of it, at whatever time. So it is not even tried.
 func (p *Pool) Restore(ctx context.Context, s *change.System, before change.State) error {
 	now, err := p.Read(ctx, s)
 	if err != nil || now == before || before == noPool {
@@ -163,19 +174,22 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 			return fmt.Errorf("%s/free_hugepages: %w", p.dir(), err)
 		}
 		if used := have - min(free, have); used > want {
-			return fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and %d are in use: stop the machines that use them, and try again", p.NUMANode, have, sizeText(p.PageBytes), want, used)
+			return fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and %d are in use: stop the machines that "+
+				"use them, and try again", p.NUMANode, have, sizeText(p.PageBytes), want, used)
 		}
 	}
 	if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(want, 10)); err != nil {
 		return err
 	}
 	if have, err = p.count(ctx, s); err == nil && have != want {
-		err = fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and the kernel does not change that: try again when less of its memory is in use", p.NUMANode, have, sizeText(p.PageBytes), want)
+		err = fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and the kernel does not change that: try again "+
+			"when less of its memory is in use", p.NUMANode, have, sizeText(p.PageBytes), want)
 	}
 	return err
 }
 
-// ready reports whether the pages can be had now: not where the boot arguments make them and the node has no room for them before, as far as can be told.
+// ready reports whether the pages can be had now: not where the boot arguments make them and the
+// node has no room for them before, as far as can be told.
 func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	if !p.Boot {
 		return true, nil // the guard says what is wrong
@@ -187,7 +201,8 @@ func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	return err == nil && missing == nil, err
 }
 
-// lacksRoom returns what is missing where the node's free memory and caches do not hold the pages: to get them all the same, the kernel would push out what programs use.
+// lacksRoom returns what is missing where the node's free memory and caches do not hold the pages:
+// to get them all the same, the kernel would push out what programs use.
 func (p *Pool) lacksRoom(ctx context.Context, s *change.System) (*MissingError, error) {
 	have, err := p.count(ctx, s)
 	if err != nil || have >= p.Pages {
@@ -236,9 +251,11 @@ func (v *view) pages() []change.Step {
 	for _, p := range poolsOf(v.plan) {
 		p.Boot = v.hasArg("hugepages")
 		step := change.Step{
-			Op:       p,
-			What:     fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, sizeText(p.PageBytes), p.NUMANode),
-			Why:      "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the machine would not start",
+			Op: p,
+			What: fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, sizeText(p.PageBytes),
+				p.NUMANode),
+			Why: "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the " +
+				"machine would not start",
 			EachBoot: true,
 			Before:   v.pagesBefore(p),
 			Ready:    p.ready,
@@ -258,8 +275,10 @@ func (v *view) pages() []change.Step {
 	return steps
 }
 
-// pagesBefore returns how many pages there were when the plan was made, where a boot with the plan's arguments has brought those that are there now: a rollback gives them
-// back then, and need not wait for a reboot without the arguments. A number other than the plan's has been set by somebody else, who keeps it.
+// pagesBefore returns how many pages there were when the plan was made, where a boot with the
+// plan's arguments has brought those that are there now: a rollback gives them back then, and need
+// not wait for a reboot without the arguments. A number other than the plan's has been set by
+// somebody else, who keeps it.
 func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
 	return func(ctx context.Context, s *change.System) (change.State, bool, error) {
 		if !p.Boot {

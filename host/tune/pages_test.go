@@ -22,9 +22,12 @@ func TestTooFewPagesSayHowManyAreMissingWhere(t *testing.T) {
 		want string
 	}{
 		{"where kernel arguments set them aside, a reboot helps", MissingError{1, gib, 3, 16, true},
-			"NUMA node 1 has memory for 3 of 16 pages of 1 GiB, 13 are missing: the rest of it is in use or in pieces; the kernel arguments of the plan set them aside at boot: start the machine again, and go on then"},
+			"NUMA node 1 has memory for 3 of 16 pages of 1 GiB, 13 are missing: the rest of it is in use or in " +
+				"pieces; the kernel arguments of the plan set them aside at boot: start the machine again, and " +
+				"go on then"},
 		{"where they do not, memory has to come free", MissingError{0, 2 << 20, 0, 5, false},
-			"NUMA node 0 has memory for 0 of 5 pages of 2 MiB, 5 are missing: the rest of it is in use or in pieces; stop what uses node 0 and try again, or let the kernel arguments of the plan set them aside at boot"},
+			"NUMA node 0 has memory for 0 of 5 pages of 2 MiB, 5 are missing: the rest of it is in use or in pieces; " +
+				"stop what uses node 0 and try again, or let the kernel arguments of the plan set them aside at boot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.err.Error(); got != tt.want {
@@ -80,7 +83,8 @@ func TestPagesInUseAreNotTakenBack(t *testing.T) {
 	m := newMachine(t)
 	m.pool(0, 1048576, 4, 1)
 	err := (&Pool{NUMANode: 0, PageBytes: gib}).Restore(t.Context(), m.system(), "2")
-	want := "NUMA node 0 has 4 pages of 1 GiB, 2 before, and 3 are in use: stop the machines that use them, and try again"
+	want := "NUMA node 0 has 4 pages of 1 GiB, 2 before, and 3 are in use: stop the machines that use them, and " +
+		"try again"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -95,13 +99,19 @@ func TestWhetherPagesCanBeHadBeforeAReboot(t *testing.T) {
 		want bool
 	}{
 		{"room for all", func(*machine) {}, true, true},
-		{"no room, and the kernel arguments set them aside", func(m *machine) { m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 16*gib, 3*gib)) }, true, false},
-		{"no room, and there is no other way", func(m *machine) { m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 16*gib, 3*gib)) }, false, true},
+		{"no room, and the kernel arguments set them aside", func(m *machine) {
+			m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 16*gib, 3*gib))
+		}, true, false},
+		{"no room, and there is no other way", func(m *machine) {
+			m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 16*gib, 3*gib))
+		}, false, true},
 		{"no room, and most are there", func(m *machine) {
 			m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 16*gib, 3*gib))
 			m.pool(0, 1048576, 2, 2)
 		}, true, true},
-		{"no pool of that size before the boot", func(m *machine) { m.remove("sys/devices/system/node/node0/hugepages/hugepages-1048576kB") }, true, false},
+		{"no pool of that size before the boot", func(m *machine) {
+			m.remove("sys/devices/system/node/node0/hugepages/hugepages-1048576kB")
+		}, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -181,8 +191,10 @@ func TestPagesThatABootWithThePlansArgumentsBroughtAreTakenBack(t *testing.T) {
 			if err := m.rollback(); err != nil {
 				t.Fatal(err)
 			}
-			if after := strings.TrimSpace(m.read(pool[1:] + "/nr_hugepages")); adopted != tt.adopted || after != tt.after {
-				t.Errorf("in the journal: %v, want %v; after a rollback there are %s pages, want %s", adopted, tt.adopted, after, tt.after)
+			if after := strings.TrimSpace(m.read(pool[1:] + "/nr_hugepages")); adopted != tt.adopted ||
+				after != tt.after {
+				t.Errorf("in the journal: %v, want %v; after a rollback there are %s pages, want %s", adopted,
+					tt.adopted, after, tt.after)
 			}
 		})
 	}
@@ -233,9 +245,15 @@ func TestHugepagesThatWouldStarveTheHostAreRefused(t *testing.T) {
 		{"as planned", func(*machine, *plan.Plan) {}, ""},
 		{"all but the least of one node", func(m *machine, p *plan.Plan) { p.Hugepages[0].Count = 15 }, ""},
 		{"all of a node", func(m *machine, p *plan.Plan) { p.Hugepages[0].Count = 16 },
-			"NUMA node 0 has 16384 MiB, and hugepages would take 16384 MiB of them; 128 MiB have to be left: give the lab nodes less memory, or have the host keep more of it (host.reserve.numa_nodes in the lab file)"},
-		{"all of a node, with those that tenants hold", func(m *machine, p *plan.Plan) { p.Hugepages[0].Held = 12 }, "NUMA node 0 has 16384 MiB"},
-		{"all of a node, with pages of another size that are there", func(m *machine, p *plan.Plan) { m.pool(0, 2048, 6144, 0) }, "NUMA node 0 has 16384 MiB"},
+			"NUMA node 0 has 16384 MiB, and hugepages would take 16384 MiB of them; 128 MiB have to be left: give " +
+				"the lab nodes less memory, or have the host keep more of it (host.reserve.numa_nodes in the " +
+				"lab file)"},
+		{"all of a node, with those that tenants hold", func(m *machine, p *plan.Plan) {
+			p.Hugepages[0].Held = 12
+		}, "NUMA node 0 has 16384 MiB"},
+		{"all of a node, with pages of another size that are there", func(m *machine, p *plan.Plan) {
+			m.pool(0, 2048, 6144, 0)
+		}, "NUMA node 0 has 16384 MiB"},
 		{"all of the host but what one node keeps", func(m *machine, p *plan.Plan) {
 			m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 4*gib+200<<20, gib))
 			m.write("sys/devices/system/node/node1/meminfo", meminfoText(1, 4*gib+200<<20, gib))
@@ -243,10 +261,18 @@ func TestHugepagesThatWouldStarveTheHostAreRefused(t *testing.T) {
 		{"and of a host a little smaller", func(m *machine, p *plan.Plan) {
 			m.write("sys/devices/system/node/node0/meminfo", meminfoText(0, 4*gib+180<<20, gib))
 			m.write("sys/devices/system/node/node1/meminfo", meminfoText(1, 4*gib+180<<20, gib))
-		}, "the host has 8552 MiB, and hugepages would take 8192 MiB of them; with 2 virtual machines 384 MiB have to be left: give the lab nodes less memory, or have the host keep more of it (host.reserve.memory in the lab file)"},
-		{"a node that is not there", func(m *machine, p *plan.Plan) { p.Hugepages[0].NUMANode = 7 }, "there is no NUMA node 7: the plan is for another host"},
-		{"a node that does not tell its memory", func(m *machine, p *plan.Plan) { m.remove("sys/devices/system/node/node1/meminfo") }, "how much memory NUMA node 1 has is not known"},
-		{"more than any host has", func(m *machine, p *plan.Plan) { p.Hugepages[0].Count = 1 << 40 }, "are more than any host has"},
+		}, "the host has 8552 MiB, and hugepages would take 8192 MiB of them; with 2 virtual machines 384 MiB have " +
+			"to be left: give the lab nodes less memory, or have the host keep more of it (host.reserve.memory in " +
+			"the lab file)"},
+		{"a node that is not there", func(m *machine, p *plan.Plan) {
+			p.Hugepages[0].NUMANode = 7
+		}, "there is no NUMA node 7: the plan is for another host"},
+		{"a node that does not tell its memory", func(m *machine, p *plan.Plan) {
+			m.remove("sys/devices/system/node/node1/meminfo")
+		}, "how much memory NUMA node 1 has is not known"},
+		{"more than any host has", func(m *machine, p *plan.Plan) {
+			p.Hugepages[0].Count = 1 << 40
+		}, "are more than any host has"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +293,8 @@ func TestAPoolThatTheKernelDoesNotHaveIsRefusedWhereNoBootMakesIt(t *testing.T) 
 	before := m.snapshot()
 	_, err := m.prepare(pair(t, pairLab).steps(t, Options{NoReboot: true}))
 	var refused *change.RefusedError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "NUMA node 0 has no pool of pages of 1 GiB: boot with hugepagesz=") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(),
+		"NUMA node 0 has no pool of pages of 1 GiB: boot with hugepagesz=") {
 		t.Errorf("got %v", err)
 	}
 	if len(m.snapshot()) != len(before) {

@@ -12,28 +12,34 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The slices of systemd. Whatever the host runs by itself is below one of the first three; libvirt (through systemd-machined) has its machines in the last.
+// The slices of systemd. Whatever the host runs by itself is below one of the first three; libvirt
+// (through systemd-machined) has its machines in the last.
 const machineSlice = "machine.slice"
 
 var hostSlices = []string{"system.slice", "user.slice", "init.scope"}
 
 // slices returns the steps that keep the host off the CPUs of the lab by cgroups. None where kernel arguments do it.
 //
-// They are drop-ins of systemd, not values in cgroup files: systemd owns those, and writes what its configuration says whenever it makes a cgroup. A drop-in is in force from the
-// first process of a boot on, its undo is to remove it, and nobody has to be asked what had been there. ("systemctl set-property --runtime" leaves an empty
-// setting behind when it is undone. systemd 252 takes drop-ins up on daemon-reload. Their removal it takes up, too, where the
-// kernel lets it: see [Unit.releaseSlice].)
+// They are drop-ins of systemd, not values in cgroup files: systemd owns those, and writes what its
+// configuration says whenever it makes a cgroup. A drop-in is in force from the first process of a
+// boot on, its undo is to remove it, and nobody has to be asked what had been there. ("systemctl
+// set-property --runtime" leaves an empty setting behind when it is undone. systemd 252 takes
+// drop-ins up on daemon-reload. Their removal it takes up, too, where the kernel lets it: see
+// [Unit.releaseSlice].)
 //
-// machine.slice becomes a partition where that leaves the host CPUs of its own: the kernel then keeps everything else off its CPUs, kernel threads and containers that are in no
-// slice of systemd's among them. It has QEMU's own threads as well, so that their CPUs are in it. It is a partition root, not an isolated one: isolated ones balance no load, and QEMU's
-// threads, which float, would pile up on one CPU. Pinned virtual CPUs are not moved by either.
+// machine.slice becomes a partition where that leaves the host CPUs of its own: the kernel then
+// keeps everything else off its CPUs, kernel threads and containers that are in no slice of
+// systemd's among them. It has QEMU's own threads as well, so that their CPUs are in it. It is a
+// partition root, not an isolated one: isolated ones balance no load, and QEMU's threads, which
+// float, would pile up on one CPU. Pinned virtual CPUs are not moved by either.
 func (v *view) slices() []change.Step {
 	if !v.confines() || v.hasArg("isolcpus") {
 		return nil
 	}
 	keep := v.housekeeping()
 	guests := v.given.Union(v.emulators)
-	partition := !v.emulators.IsEmpty() && len(v.host.Tenants) == 0 && v.plan.Housekeeping.TenantCPUs.IsEmpty() && v.standsAlone(keep.Difference(v.emulators))
+	partition := !v.emulators.IsEmpty() && len(v.host.Tenants) == 0 && v.plan.Housekeeping.TenantCPUs.IsEmpty() &&
+		v.standsAlone(keep.Difference(v.emulators))
 	if partition {
 		keep = keep.Difference(v.emulators)
 	}
@@ -41,10 +47,12 @@ func (v *view) slices() []change.Step {
 	var steps []change.Step
 	for _, unit := range hostSlices {
 		steps = append(steps, change.Step{
-			Op:    v.limit(unit, keep),
-			What:  fmt.Sprintf("keep %s on CPUs %s", unit, keep),
-			Why:   fmt.Sprintf("CPUs %s are those of the lab nodes: whatever else runs there delays a virtual CPU", v.given),
-			Risk:  "processes that are bound to other CPUs lose that; on a host with cgroups of version 1 this waits until it is started with systemd.unified_cgroup_hierarchy=1",
+			Op:   v.limit(unit, keep),
+			What: fmt.Sprintf("keep %s on CPUs %s", unit, keep),
+			Why: fmt.Sprintf("CPUs %s are those of the lab nodes: whatever else runs there delays a virtual CPU",
+				v.given),
+			Risk: "processes that are bound to other CPUs lose that; on a host with cgroups of version 1 this waits " +
+				"until it is started with systemd.unified_cgroup_hierarchy=1",
 			Ready: cpusetReady,
 			Guard: guard,
 		})
@@ -66,10 +74,11 @@ func (v *view) slices() []change.Step {
 		Ready: cpusetReady,
 		Guard: guard,
 	}, change.Step{
-		Op:       &Partition{Slice: machineSlice},
-		What:     "make " + machineSlice + " a partition of CPUs",
-		Why:      "the kernel lets nobody else use its CPUs then, and balances load inside of it only",
-		Risk:     "containers and machines outside of it lose these CPUs; a kernel without partitions (before 4.20) leaves this step waiting, and the limits of the slices stay",
+		Op:   &Partition{Slice: machineSlice},
+		What: "make " + machineSlice + " a partition of CPUs",
+		Why:  "the kernel lets nobody else use its CPUs then, and balances load inside of it only",
+		Risk: "containers and machines outside of it lose these CPUs; a kernel without partitions (before 4.20) " +
+			"leaves this step waiting, and the limits of the slices stay",
 		EachBoot: true,
 		Ready:    partitionReady,
 		Guard:    guard,
@@ -86,7 +95,8 @@ func (v *view) guardCPUs() func(context.Context, *change.System) error {
 	return func(context.Context, *change.System) error { return GuardCPUs(p, h) }
 }
 
-// limit returns the drop-in that limits a slice. Settings of AllowedCPUs= add up, so that what others set is taken away first; the name comes after that of systemctl set-property.
+// limit returns the drop-in that limits a slice. Settings of AllowedCPUs= add up, so that what
+// others set is taken away first; the name comes after that of systemctl set-property.
 func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 	section := "Slice"
 	if strings.HasSuffix(unit, ".scope") {
@@ -111,7 +121,8 @@ func cpusetReady(_ context.Context, s *change.System) (bool, error) {
 	return err == nil && systemdRuns(s) && slices.Contains(strings.Fields(text), "cpuset"), err
 }
 
-// partitionReady reports whether the kernel makes partitions: as far as can be told before there is a cgroup that could be one.
+// partitionReady reports whether the kernel makes partitions: as far as can be told before there is
+// a cgroup that could be one.
 func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 	ok, err := cpusetReady(ctx, s)
 	if err != nil || !ok {
@@ -123,7 +134,9 @@ func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 
 const kindPartition = "partition"
 
-// A Partition makes the cgroup of a slice a root of a CPU partition (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition). Its CPUs are those that systemd gave it.
+// A Partition makes the cgroup of a slice a root of a CPU partition
+// (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition). Its CPUs are those that systemd
+// gave it.
 type Partition struct {
 	Slice string `json:"slice"`
 }
@@ -131,7 +144,8 @@ type Partition struct {
 // MachinePartition is the partition that prepare makes of the slice of libvirt's machines, where the plan allows it.
 func MachinePartition() *Partition { return &Partition{Slice: machineSlice} }
 
-// Dissolve makes the slice an ordinary one again, whose CPUs others may use as well; Do makes it a partition again. It reports whether it was one.
+// Dissolve makes the slice an ordinary one again, whose CPUs others may use as well; Do makes it a
+// partition again. It reports whether it was one.
 func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, err error) {
 	state, err := p.Read(ctx, s)
 	if err != nil || !p.Done(state) {
@@ -143,7 +157,8 @@ func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, e
 // What the file says of a cgroup.
 const (
 	partitionRoot = "root"
-	noPartition   = "member" // also where there is no file: the slice was not started, or no cgroup beside it is limited
+	// also where there is no file: the slice was not started, or no cgroup beside it is limited
+	noPartition = "member"
 )
 
 func (p *Partition) file() string { return cgroupRoot + p.Slice + "/cpuset.cpus.partition" }
@@ -168,7 +183,8 @@ func (p *Partition) Done(state change.State) bool { return state == partitionRoo
 
 // Do implements [change.Op].
 //
-// The slice is started for it. A rollback leaves it started: an empty slice does nothing, and to stop it would be to stop whatever machine came into it at that moment.
+// The slice is started for it. A rollback leaves it started: an empty slice does nothing, and to
+// stop it would be to stop whatever machine came into it at that moment.
 func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	if !s.Exists(p.file()) {
 		if _, err := s.Program(ctx, "systemctl", "start", "--", p.Slice); err != nil {
@@ -183,7 +199,8 @@ func (p *Partition) Do(ctx context.Context, s *change.System) error {
 		return err
 	}
 	// An invalid partition is an ordinary member that would become one when it can: not what anybody expects.
-	reason := fmt.Errorf("%s does not become a partition, the kernel says %q: another cgroup may have CPUs of it", p.Slice, string(state))
+	reason := fmt.Errorf("%s does not become a partition, the kernel says %q: another cgroup may have CPUs of it",
+		p.Slice, string(state))
 	return errors.Join(reason, s.WriteValue(p.file(), noPartition))
 }
 

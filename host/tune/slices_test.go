@@ -24,10 +24,14 @@ func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 		set        func(*machine)
 	}{
 		{"limited", "", func(m *machine) { m.write("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "3,7\n") }},
-		{"limited to fewer, since others are offline", "", func(m *machine) { m.write("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "3\n") }},
+		{"limited to fewer, since others are offline", "", func(m *machine) {
+			m.write("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "3\n")
+		}},
 		{"not there", "", func(m *machine) { m.remove("sys/fs/cgroup/system.slice") }},
-		{"not limited", "system.slice may still use CPUs 0-7, wanted 3,7: see systemctl cat system.slice for what else sets AllowedCPUs=", func(*machine) {}},
-		{"a systemd that does not know the setting", "systemd does not limit system.slice to CPUs 3,7 (it has to be 244 or later)",
+		{"not limited", "system.slice may still use CPUs 0-7, wanted 3,7: see systemctl cat system.slice for what " +
+			"else sets AllowedCPUs=", func(*machine) {}},
+		{"a systemd that does not know the setting",
+			"systemd does not limit system.slice to CPUs 3,7 (it has to be 244 or later)",
 			func(m *machine) { m.remove("sys/fs/cgroup/system.slice/cpuset.cpus.effective") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +65,8 @@ func TestASliceThatNobodyLimitsGetsAllCPUsBack(t *testing.T) {
 			}
 			s := m.system()
 			s.Run = func(_ context.Context, argv []string) ([]byte, error) {
-				if want := "systemctl show --property=AllowedCPUs --value -- system.slice"; strings.Join(argv, " ") != want {
+				if want := "systemctl show --property=AllowedCPUs --value -- system.slice"; strings.Join(argv,
+					" ") != want {
 					t.Errorf("%q was run, want %s", argv, want)
 				}
 				return []byte(tt.asked), nil
@@ -97,7 +102,9 @@ func TestWhereThereAreNoCgroupsOfVersion2TheRestIsMade(t *testing.T) {
 	m := newMachine(t)
 	m.remove("sys/fs/cgroup/cgroup.controllers")
 	want := []string{
-		"unit /etc/systemd/system/system.slice.d/99-rackless.conf", "unit /etc/systemd/system/user.slice.d/99-rackless.conf", "unit /etc/systemd/system/init.scope.d/99-rackless.conf",
+		"unit /etc/systemd/system/system.slice.d/99-rackless.conf",
+		"unit /etc/systemd/system/user.slice.d/99-rackless.conf",
+		"unit /etc/systemd/system/init.scope.d/99-rackless.conf",
 		"unit /etc/systemd/system/machine.slice.d/99-rackless.conf", "partition /sys/fs/cgroup/machine.slice",
 	}
 	if diff := cmp.Diff(want, waiting(m)); diff != "" {
@@ -156,7 +163,8 @@ func TestAPartitionThatTheKernelRefusesIsGivenUpWithItsReason(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `machine.slice does not become a partition, the kernel says ""`) {
 		t.Errorf("got %v", err)
 	}
-	want := []string{`write "root" to /sys/fs/cgroup/machine.slice/cpuset.cpus.partition`, `write "member" to /sys/fs/cgroup/machine.slice/cpuset.cpus.partition`}
+	want := []string{`write "root" to /sys/fs/cgroup/machine.slice/cpuset.cpus.partition`,
+		`write "member" to /sys/fs/cgroup/machine.slice/cpuset.cpus.partition`}
 	if diff := cmp.Diff(want, wrote); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -164,7 +172,8 @@ func TestAPartitionThatTheKernelRefusesIsGivenUpWithItsReason(t *testing.T) {
 
 func TestAPartitionGoesBackToWhatItWas(t *testing.T) {
 	t.Parallel()
-	for before, want := range map[change.State]string{"member": "member", "isolated": "isolated", "root invalid (Cpu list in cpuset.cpus not exclusive)": "root"} {
+	for before, want := range map[change.State]string{"member": "member", "isolated": "isolated",
+		"root invalid (Cpu list in cpuset.cpus not exclusive)": "root"} {
 		m := newMachine(t)
 		m.write("sys/fs/cgroup/machine.slice/cpuset.cpus.partition", "root\n")
 		if strings.HasPrefix(string(before), "root") {
@@ -182,7 +191,8 @@ func TestAPartitionGoesBackToWhatItWas(t *testing.T) {
 // A partition is dissolved where there is one, and only then is there something to make again.
 func TestAPartitionIsDissolvedAndMadeAgain(t *testing.T) {
 	t.Parallel()
-	for state, was := range map[string]bool{"root": true, "member": false, "root invalid (Cpu list in cpuset.cpus not exclusive)": false, "": false} {
+	for state, was := range map[string]bool{"root": true, "member": false,
+		"root invalid (Cpu list in cpuset.cpus not exclusive)": false, "": false} {
 		s := &change.System{Root: t.TempDir()}
 		file := filepath.Join(s.Root, cgroupRoot, machineSlice, "cpuset.cpus.partition")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

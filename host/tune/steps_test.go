@@ -41,7 +41,8 @@ func golden(t *testing.T, name, got string) {
 func text(steps []change.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
-		fmt.Fprintf(&b, "%s\n  why: %s\n  risk: %s\n  each boot: %v\n  %s %s\n", s.What, s.Why, s.Risk, s.EachBoot, s.Op.Kind(), s.Op.Subject())
+		fmt.Fprintf(&b, "%s\n  why: %s\n  risk: %s\n  each boot: %v\n  %s %s\n", s.What, s.Why, s.Risk, s.EachBoot,
+			s.Op.Kind(), s.Op.Subject())
 		var data []byte
 		switch op := s.Op.(type) {
 		case *Unit:
@@ -68,7 +69,8 @@ func TestTheStepsOfAPlan(t *testing.T) {
 func TestStepsAreTheSameWhenTheyAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	p := pair(t, pairLab)
-	if diff := cmp.Diff(text(p.steps(t, Options{NoReboot: true})), text(p.steps(t, Options{NoReboot: true}))); diff != "" {
+	if diff := cmp.Diff(text(p.steps(t, Options{NoReboot: true})),
+		text(p.steps(t, Options{NoReboot: true}))); diff != "" {
 		t.Errorf("(-first +second):\n%s", diff)
 	}
 }
@@ -86,7 +88,8 @@ func TestAHostThatLacksSomethingIsNotAskedForIt(t *testing.T) {
 	}
 	want := []string{
 		"value /proc/sys/vm/stat_interval", "file /etc/sysctl.d/90-rackless.conf",
-		"cpumask /proc/irq/default_smp_affinity", "unit /etc/systemd/system/irqbalance.service.d/rackless-pair.conf", "irqs /proc/irq/",
+		"cpumask /proc/irq/default_smp_affinity", "unit /etc/systemd/system/irqbalance.service.d/rackless-pair.conf",
+		"irqs /proc/irq/",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -119,7 +122,8 @@ func TestMemoryTieringIsKept(t *testing.T) {
 	}
 }
 
-// A process may die at any change, and the power may be cut there: the machine can always be prepared to the end, and brought back.
+// A process may die at any change, and the power may be cut there: the machine can always be
+// prepared to the end, and brought back.
 func TestAProcessThatDiesAnywhereLeavesAMachineThatCanGoBothWays(t *testing.T) {
 	t.Parallel()
 	steps := pair(t, pairLab).steps(t, Options{NoReboot: true})
@@ -227,8 +231,10 @@ func TestABootIsMadeGoodAndRollbackKnowsWhatWasBefore(t *testing.T) {
 	if _, err := m.prepare(steps); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(after, m.snapshot()); diff == "" || !strings.Contains(diff, "irqs.json") || strings.Count(diff, "\n+") > 1 {
-		t.Errorf("after a boot and prepare something other than the memory of interrupts differs (-first +now):\n%s", diff)
+	if diff := cmp.Diff(after, m.snapshot()); diff == "" || !strings.Contains(diff, "irqs.json") ||
+		strings.Count(diff, "\n+") > 1 {
+		t.Errorf("after a boot and prepare something other than the memory of interrupts differs (-first +now):\n%s",
+			diff)
 	}
 	m.boot()
 	if err := m.rollback(); err != nil {

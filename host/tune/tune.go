@@ -1,8 +1,10 @@
-// Package tune sets up a host's memory and CPUs for a lab: hugepages, where the host's own work and interrupts run, frequencies, and what the kernel does to
-// memory on its own. Each setting is an op of package change, so that it can be taken back.
+// Package tune sets up a host's memory and CPUs for a lab: hugepages, where the host's own work and
+// interrupts run, frequencies, and what the kernel does to memory on its own. Each setting is an op
+// of package change, so that it can be taken back.
 //
-// The order of the steps is that in which they help each other: hugepages while memory is in one piece, their mounts, memory that is left alone, frequencies, then
-// the CPUs: slices of systemd, the partition, interrupts.
+// The order of the steps is that in which they help each other: hugepages while memory is in one
+// piece, their mounts, memory that is left alone, frequencies, then the CPUs: slices of systemd,
+// the partition, interrupts.
 //
 // What does not survive a reboot is made again by the unit of [BootUnit].
 package tune
@@ -22,8 +24,8 @@ import (
 
 // Options are choices that a plan leaves open.
 type Options struct {
-	// NoReboot is set where the kernel arguments of the plan are not made: CPUs are kept free by cgroups instead of isolcpus, and hugepages have
-	// to be found while the host runs.
+	// NoReboot is set where the kernel arguments of the plan are not made: CPUs are kept free by
+	// cgroups instead of isolcpus, and hugepages have to be found while the host runs.
 	NoReboot bool
 }
 
@@ -40,7 +42,8 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns what is to be different for a plan, in order. It follows from its arguments alone: h is the host as it was when the plan was made.
+// Steps returns what is to be different for a plan, in order. It follows from its arguments alone:
+// h is the host as it was when the plan was made.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	if p == nil || l == nil || h == nil {
 		return nil, errors.New("tune: no plan, lab or host")
@@ -75,7 +78,8 @@ func givenCPUs(p *plan.Plan, h *topology.Host) (topology.CPUSet, error) {
 	for i := range p.Nodes {
 		for _, c := range p.Nodes[i].VCPUs {
 			if c < 0 || c >= topology.MaxCPUs {
-				return own, fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", p.Nodes[i].Name, c, topology.MaxCPUs-1)
+				return own, fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", p.Nodes[i].Name, c,
+					topology.MaxCPUs-1)
 			}
 		}
 		own = own.Union(topology.CPUs(p.Nodes[i].VCPUs...))
@@ -93,7 +97,9 @@ func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs 
 
 // hasArg reports whether the kernel is to be started with an argument.
 func (v *view) hasArg(name string) bool {
-	return !v.noReboot && slices.ContainsFunc(v.plan.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, name+"=") })
+	return !v.noReboot && slices.ContainsFunc(v.plan.KernelArgs, func(arg string) bool {
+		return strings.HasPrefix(arg, name+"=")
+	})
 }
 
 // confines reports whether the host is to be kept off CPUs at all.

@@ -20,8 +20,9 @@ const kindUnit = "unit"
 // unitDir is where an administrator's units are. What is here is in force from the first moment of a boot.
 const unitDir = "/etc/systemd/system/"
 
-// A Unit is a file of systemd's configuration, a unit or a drop-in, that is to be there and in force: systemd reads its configuration again, and whoever has to take it up is
-// started again, after the file came and after it went.
+// A Unit is a file of systemd's configuration, a unit or a drop-in, that is to be there and in
+// force: systemd reads its configuration again, and whoever has to take it up is started again,
+// after the file came and after it went.
 type Unit struct {
 	Path string `json:"path"`
 	Data []byte `json:"data"`
@@ -35,7 +36,8 @@ type Unit struct {
 	CPUs  topology.CPUSet `json:"cpus,omitzero"`
 }
 
-// unitState is what is there of a unit. What systemd has in memory is no part of it: nobody could make that as stale as it may have been.
+// unitState is what is there of a unit. What systemd has in memory is no part of it: nobody could
+// make that as stale as it may have been.
 type unitState struct {
 	File change.State `json:"file"`
 	Link change.State `json:"link,omitempty"`
@@ -91,7 +93,8 @@ func (u *Unit) Do(ctx context.Context, s *change.System) error {
 	return u.checkSlice(ctx, s)
 }
 
-// Restore implements [change.Op]. systemd and the service are told again even if the files are as they were: it may have been cut off right there.
+// Restore implements [change.Op]. systemd and the service are told again even if the files are as
+// they were: it may have been cut off right there.
 func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
 	var st unitState
 	if err := unmarshalState(before, &st); err != nil {
@@ -140,7 +143,8 @@ func mainPID(ctx context.Context, s *change.System, service string) (string, err
 	return "0", nil
 }
 
-// restartRunning restarts those of the services that run. One that does not run is not started: it is not ours to start, and reads its configuration when somebody does.
+// restartRunning restarts those of the services that run. One that does not run is not started: it
+// is not ours to start, and reads its configuration when somebody does.
 func restartRunning(ctx context.Context, s *change.System, services ...string) error {
 	for _, service := range services {
 		pid, err := mainPID(ctx, s, service)
@@ -157,7 +161,8 @@ func restartRunning(ctx context.Context, s *change.System, services ...string) e
 	return nil
 }
 
-// checkEnvironment looks whether the running service has the environment. A process has it from its exec on, which systemctl does not wait for.
+// checkEnvironment looks whether the running service has the environment. A process has it from its
+// exec on, which systemctl does not wait for.
 func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 	if u.Environment == "" || !systemdRuns(s) {
 		return nil
@@ -183,13 +188,15 @@ func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 		if i := slices.IndexFunc(have, func(e string) bool { return strings.HasPrefix(e, name+"=") }); i >= 0 {
 			other = have[i]
 		}
-		return fmt.Errorf("%s runs with %s in place of %s: see systemctl cat %s, and the files that it names with EnvironmentFile=", u.Service, other, u.Environment, u.Service)
+		return fmt.Errorf("%s runs with %s in place of %s: see systemctl cat %s, and the files that it names with "+
+			"EnvironmentFile=", u.Service, other, u.Environment, u.Service)
 	})
 }
 
 const cgroupRoot = "/sys/fs/cgroup/"
 
-// checkSlice looks whether the kernel keeps the slice's tasks on its CPUs. systemd older than 244 does not know the setting, and says so in its log alone.
+// checkSlice looks whether the kernel keeps the slice's tasks on its CPUs. systemd older than 244
+// does not know the setting, and says so in its log alone.
 func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	if u.Slice == "" || !s.Exists(cgroupRoot+u.Slice) {
 		return nil // it is not there yet: whoever starts it gives it what the file says
@@ -202,21 +209,25 @@ func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 		file := cgroupRoot + u.Slice + "/cpuset.cpus.effective"
 		text, err := s.Value(file)
 		if err != nil {
-			return fmt.Errorf("systemd does not limit %s to CPUs %s (it has to be 244 or later): %w", u.Slice, u.CPUs, err)
+			return fmt.Errorf("systemd does not limit %s to CPUs %s (it has to be 244 or later): %w", u.Slice, u.CPUs,
+				err)
 		}
 		have, err := topology.ParseCPUSet(text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		if !have.IsSubsetOf(u.CPUs) {
-			return fmt.Errorf("%s may still use CPUs %s, wanted %s: see systemctl cat %s for what else sets AllowedCPUs=", u.Slice, have, u.CPUs, u.Slice)
+			return fmt.Errorf("%s may still use CPUs %s, wanted %s: see systemctl cat %s for what else sets "+
+				"AllowedCPUs=", u.Slice, have, u.CPUs, u.Slice)
 		}
 		return nil
 	})
 }
 
-// releaseSlice lets the processes of a slice that nobody limits any more use all CPUs. systemd empties cpuset.cpus then, which the kernel refuses where the cgroup has processes (systemd 252 on
-// Linux 6.1: "No space left on device"); the limit would stay for as long as any unit needs the controller, the virtual machine of somebody else's for one.
+// releaseSlice lets the processes of a slice that nobody limits any more use all CPUs. systemd
+// empties cpuset.cpus then, which the kernel refuses where the cgroup has processes (systemd 252 on
+// Linux 6.1: "No space left on device"); the limit would stay for as long as any unit needs the
+// controller, the virtual machine of somebody else's for one.
 func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	file := cgroupRoot + u.Slice + "/cpuset.cpus"
 	if u.Slice == "" || !systemdRuns(s) || !s.Exists(file) {

@@ -27,7 +27,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // joined is the one file of the corpus that is refused: four machines in one tree.
 const joined = "xml-v1/8em64t-2mi2ma2c.xml"
 
-// corpus lists the XML files below testdata that are copies; those of testdata/synthetic are made by TestSyntheticAgainstLstopo.
+// corpus lists the XML files below testdata that are copies; those of testdata/synthetic are made
+// by TestSyntheticAgainstLstopo.
 func corpus(t testing.TB) []string {
 	t.Helper()
 	var files []string
@@ -97,7 +98,8 @@ func TestCorpus(t *testing.T) {
 		}
 		h, err := Parse(b, name)
 		if name == joined {
-			want := name + ":32: object PU: second PU with os_index 0; the first is at line 13: a file that joins several machines is not read"
+			want := name + ":32: object PU: second PU with os_index 0; the first is at line 13: a file that joins " +
+				"several machines is not read"
 			if err == nil || err.Error() != want {
 				t.Errorf("got error %v, want %s", err, want)
 			}
@@ -130,10 +132,12 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// summary is a machine in one line: counts, then each node with CPUs, memory in MiB and distances, then the nodes of GPUs and NICs.
+// summary is a machine in one line: counts, then each node with CPUs, memory in MiB and distances,
+// then the nodes of GPUs and NICs.
 func summary(h *topology.Host) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, %q: %d packages, %d dies, %d cores, %d L3, CPUs %s", h.Provenance.Name, h.Provenance.Tool, h.System.CPUModel,
+	fmt.Fprintf(&b, "%s: %s, %q: %d packages, %d dies, %d cores, %d L3, CPUs %s", h.Provenance.Name, h.Provenance.Tool,
+		h.System.CPUModel,
 		len(h.Packages), dies(h), len(h.Cores), len(h.L3), h.CPUs.Online)
 	if h.CPUs.Offline != nil {
 		fmt.Fprintf(&b, ", offline %q", h.CPUs.Offline)
@@ -148,7 +152,8 @@ func summary(h *topology.Host) string {
 			fmt.Fprintf(&b, " %dx%dK", p.Total, p.SizeBytes>>10)
 		}
 	}
-	fmt.Fprintf(&b, "; %d PCI, %d disks, %d reported paths, %d unread", len(h.PCI), len(h.Storage), len(h.Reported), len(h.Unread))
+	fmt.Fprintf(&b, "; %d PCI, %d disks, %d reported paths, %d unread", len(h.PCI), len(h.Storage), len(h.Reported),
+		len(h.Unread))
 	for _, g := range h.GPUs {
 		fmt.Fprintf(&b, "; GPU %s %s@%s", g.ID(), g.Kind, at(g.NUMANode))
 	}
@@ -210,7 +215,8 @@ func inconsistencies(h *topology.Host) []string {
 		cores = append(cores, c.CPUs)
 		for _, n := range h.NUMANodes {
 			if c.CPUs.Overlaps(n.CPUs) && (!c.CPUs.IsSubsetOf(n.CPUs) || c.NUMANode == nil || *c.NUMANode != n.ID) {
-				say("core %d with CPUs %s is on node %s; node %d has CPUs %s", c.ID, c.CPUs, at(c.NUMANode), n.ID, n.CPUs)
+				say("core %d with CPUs %s is on node %s; node %d has CPUs %s", c.ID, c.CPUs, at(c.NUMANode), n.ID,
+					n.CPUs)
 			}
 		}
 	}
@@ -230,7 +236,9 @@ func inconsistencies(h *topology.Host) []string {
 		if d.Parent != nil && tree.Device(*d.Parent) == nil {
 			say("function %s is below %s, which is not there", d.Address, d.Parent)
 		}
-		if d.NUMANode != nil && !slices.ContainsFunc(h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == *d.NUMANode }) {
+		if d.NUMANode != nil && !slices.ContainsFunc(h.NUMANodes, func(n topology.NUMANode) bool {
+			return n.ID == *d.NUMANode
+		}) {
 			say("function %s is on node %d, which is not there", d.Address, *d.NUMANode)
 		}
 	}
@@ -290,7 +298,8 @@ func miscounts(b []byte, h *topology.Host) []string {
 		what string
 		got  int
 	}{
-		{"Package", len(h.Packages)}, {"NUMANode", len(h.NUMANodes)}, {"L3Cache", len(h.L3)}, {"Core", len(h.Cores)}, {"PU", threads},
+		{"Package", len(h.Packages)}, {"NUMANode", len(h.NUMANodes)}, {"L3Cache", len(h.L3)}, {"Core", len(h.Cores)},
+		{"PU", threads},
 		{"function", len(h.PCI)}, {"netdev", netdevs}, {"RDMA device", rdma}, {"disk", len(h.Storage)},
 	} {
 		if c.got != count[c.what] {
@@ -305,7 +314,8 @@ func TestPairs(t *testing.T) {
 	t.Parallel()
 	pairs := [][2]string{
 		{"xml-v1/192em64t-12gr2n8c2t-distancegroups.xml", "xml-v2/192em64t-12gr2n8c2t.xml"},
-		{"xml-v2/8intel64-fakeKNL-A2A-hybrid.rootattachednumas.v2tov1.xml", "xml-v2/8intel64-fakeKNL-A2A-hybrid.rootattachednumas.v1tov2.xml"},
+		{"xml-v2/8intel64-fakeKNL-A2A-hybrid.rootattachednumas.v2tov1.xml",
+			"xml-v2/8intel64-fakeKNL-A2A-hybrid.rootattachednumas.v1tov2.xml"},
 		{"xml-v2/64intel64-fakeKNL-SNC4-hybrid.v2tov1.xml", "xml-v2/64intel64-fakeKNL-SNC4-hybrid.v1tov2.xml"},
 	}
 	files := corpus(t)
@@ -339,7 +349,8 @@ func TestPairs(t *testing.T) {
 			t.Parallel()
 			a, b := parse(t, pair[0]), parse(t, pair[1])
 			a.Provenance, b.Provenance = topology.Provenance{}, topology.Provenance{}
-			// Version 1 tells online CPUs from allowed ones, and describes nodes that are not allowed. Version 2 leaves both out, and says so.
+			// Version 1 tells online CPUs from allowed ones, and describes nodes that are not
+			// allowed. Version 2 leaves both out, and says so.
 			a.Unread, b.Unread = nil, nil
 			a.CPUs.Offline, b.CPUs.Offline = nil, nil
 			if strings.HasSuffix(pair[0], "xml-v1/16amd64-8n2c-cpusets.xml") {
@@ -360,7 +371,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// forgetHidden removes from a what b cannot know: nodes that are not allowed, and which CPUs are online beside those that are allowed.
+// forgetHidden removes from a what b cannot know: nodes that are not allowed, and which CPUs are
+// online beside those that are allowed.
 func forgetHidden(a, b *topology.Host) {
 	a.CPUs.Online = b.CPUs.Online
 	a.NUMANodes = slices.DeleteFunc(a.NUMANodes, func(n topology.NUMANode) bool { return n.ID == 0 || n.ID > 5 })
@@ -412,7 +424,8 @@ func TestConsole(t *testing.T) {
 				bridges++
 			}
 		}
-		for what, got := range map[string]int{"Package": len(h.Packages), "NUMANode": len(h.NUMANodes), "Core": len(h.Cores), "PU": h.CPUs.Online.Len()} {
+		for what, got := range map[string]int{"Package": len(h.Packages), "NUMANode": len(h.NUMANodes),
+			"Core": len(h.Cores), "PU": h.CPUs.Online.Len()} {
 			if got != want[what] {
 				t.Errorf("%s: %d of %s, lstopo printed %d", source, got, what, want[what])
 			}
@@ -426,7 +439,8 @@ func TestConsole(t *testing.T) {
 // TestFilled names what each source could say.
 func TestFilled(t *testing.T) {
 	t.Parallel()
-	want := []string{"system", "packages", "numa_nodes", "numa_memory", "numa_distances", "l3", "cores", "cpus", "memory", "pci", "pci_links", "gpus",
+	want := []string{"system", "packages", "numa_nodes", "numa_memory", "numa_distances", "l3", "cores", "cpus",
+		"memory", "pci", "pci_links", "gpus",
 		"nics", "storage"}
 	if diff := gocmp.Diff(want, parse(t, "mpibind/eas-tioga.xml").Provenance.Filled); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -447,7 +461,9 @@ func TestDeterministic(t *testing.T) {
 // BenchmarkParse reads the largest file: 480 kB of version 1.
 func BenchmarkParse(b *testing.B) {
 	files := corpus(b)
-	largest := slices.MaxFunc(files, func(x, y string) int { return cmp.Compare(len(content(b, x)), len(content(b, y))) })
+	largest := slices.MaxFunc(files, func(x, y string) int {
+		return cmp.Compare(len(content(b, x)), len(content(b, y)))
+	})
 	data := content(b, largest)
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()

@@ -12,8 +12,9 @@ func (p *parser) readCPUStates() {
 	if cpuset.IsEmpty() {
 		cpuset = p.pus
 	}
-	// Version 1: cpuset has the CPUs that are online and allowed to whoever made the dump, online_cpuset all that are online, complete_cpuset all
-	// that may be. Version 2 has no online_cpuset, and hwloc 2, where it writes version 1, repeats cpuset there.
+	// Version 1: cpuset has the CPUs that are online and allowed to whoever made the dump,
+	// online_cpuset all that are online, complete_cpuset all that may be. Version 2 has no
+	// online_cpuset, and hwloc 2, where it writes version 1, repeats cpuset there.
 	online, hasOnline := p.set(p.machine, "online_cpuset", p.pus)
 	if !hasOnline || p.version > 1 {
 		online, hasOnline = cpuset, false
@@ -29,18 +30,21 @@ func (p *parser) readCPUStates() {
 	switch {
 	case rest.IsEmpty():
 		p.h.CPUs.Present, p.h.CPUs.Offline = &complete, &rest
-	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may be somebody else's. Where it does show CPUs
-	// that are not allowed, or tells online ones from allowed ones, those that remain are offline. They need not be present: hwloc counts those
+	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may
+	// be somebody else's. Where it does show CPUs that are not allowed, or tells online ones from
+	// allowed ones, those that remain are offline. They need not be present: hwloc counts those
 	// that the kernel thinks possible, as /sys/devices/system/cpu/offline does.
 	case hasAllowed && !allowed.Equal(cpuset), hasOnline && (!online.Equal(cpuset) || p.wroteVersion1()):
 		p.h.CPUs.Offline = &rest
 	default:
-		p.unread(p.machine, "complete_cpuset also has CPUs %s: they are offline, or not allowed to whoever made the dump", rest)
+		p.unread(p.machine, "complete_cpuset also has CPUs %s: they are offline, or not allowed to whoever made "+
+			"the dump", rest)
 	}
 }
 
-// readPUs collects the numbers of all PU objects. A number that is there twice is the sign of a file that joins machines (hwloc-assembler made
-// such files, with a System above the Machines): their CPUs could not be told apart.
+// readPUs collects the numbers of all PU objects. A number that is there twice is the sign of a
+// file that joins machines (hwloc-assembler made such files, with a System above the Machines):
+// their CPUs could not be told apart.
 func (p *parser) readPUs() {
 	var numbers []int
 	seen := map[int]*element{}
@@ -50,7 +54,8 @@ func (p *parser) readPUs() {
 		}
 		n := p.puNumber(e)
 		if first := seen[n]; first != nil {
-			p.fail(e, "second PU with os_index %d; the first is at line %d: a file that joins several machines is not read", n, first.line)
+			p.fail(e, "second PU with os_index %d; the first is at line %d: a file that joins several machines is "+
+				"not read", n, first.line)
 			return
 		}
 		seen[n] = e
@@ -115,8 +120,9 @@ func (p *parser) readCPUs() {
 	walk(p.machine, place{})
 }
 
-// addPackages lists the packages in the order of the file. One that the operating system does not number, or that has the number of another,
-// gets the lowest number that is free: an ID must be there, and be one package's.
+// addPackages lists the packages in the order of the file. One that the operating system does not
+// number, or that has the number of another, gets the lowest number that is free: an ID must be
+// there, and be one package's.
 func (p *parser) addPackages() {
 	var unnumbered []int // places in Packages
 	taken := map[int]bool{}
@@ -146,7 +152,8 @@ func (p *parser) addPackages() {
 	}
 }
 
-// addDie adds a die to its package and returns its number. A die outside of any package is not one that the model knows.
+// addDie adds a die to its package and returns its number. A die outside of any package is not one
+// that the model knows.
 func (p *parser) addDie(e *element, pkg *topology.Package) *int {
 	if pkg == nil {
 		return nil
@@ -159,7 +166,8 @@ func (p *parser) addDie(e *element, pkg *topology.Package) *int {
 	return &id
 }
 
-// addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2 as the type of an instruction cache.
+// addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2
+// as the type of an instruction cache.
 func (p *parser) addL3(e *element) {
 	if e.kind() == "Cache" {
 		depth, _ := p.number(e, "depth")
@@ -194,7 +202,8 @@ func (p *parser) addCore(e *element, at place) {
 	p.h.Cores = append(p.h.Cores, core)
 }
 
-// claim adds CPUs to those in objects of a type, each of which has CPUs of its own. That also bounds how many there can be.
+// claim adds CPUs to those in objects of a type, each of which has CPUs of its own. That also
+// bounds how many there can be.
 func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSet, what string) bool {
 	if cpus.Overlaps(*claimed) {
 		p.fail(e, "CPUs %s are in another %s too", cpus.Intersect(*claimed), what)

@@ -16,7 +16,8 @@ const (
 	meansBandwidth = 1 << 3
 )
 
-// localDistance is the distance of a node from itself in a SLIT (ACPI, "System Locality Information Table"); others are at least as far.
+// localDistance is the distance of a node from itself in a SLIT (ACPI, "System Locality Information
+// Table"); others are at least as far.
 const localDistance = 10
 
 // A matrix is distances between NUMA nodes that may be the machine's SLIT.
@@ -71,8 +72,8 @@ func (p *parser) setDistances(m matrix) bool {
 	return true
 }
 
-// matrices reads distances2 of versions 2 and 3: numbers of the nodes and values, as text. The SLIT is called NUMALatency since hwloc 2.1, and
-// nothing before.
+// matrices reads distances2 of versions 2 and 3: numbers of the nodes and values, as text. The SLIT
+// is called NUMALatency since hwloc 2.1, and nothing before.
 func (p *parser) matrices() []matrix {
 	var out []matrix
 	for _, e := range p.top.kids {
@@ -102,7 +103,8 @@ func (p *parser) matrices() []matrix {
 	return out
 }
 
-// nodeNumber returns the number of the node that an index of a matrix stands for, -1 where there is no such node: it was filtered out.
+// nodeNumber returns the number of the node that an index of a matrix stands for, -1 where there is
+// no such node: it was filtered out.
 func (p *parser) nodeNumber(e *element, word string) int {
 	if by, _ := e.attr("indexing"); by != "gp" {
 		v, err := strconv.ParseUint(word, 10, 31)
@@ -171,9 +173,11 @@ func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool)
 	return indexes, values, true
 }
 
-// oldMatrices reads distances of version 1: floats to be multiplied with a base, for all objects of a level, in the order of the file. The
-// level is counted from the object that has the matrix, and says nothing of the type: 8 nodes and 8 packages look alike. hwloc 1 takes 10 as the
-// base and counts levels of the tree. hwloc 2, where it writes version 1, takes 1 and counts the nodes one level lower.
+// oldMatrices reads distances of version 1: floats to be multiplied with a base, for all objects of
+// a level, in the order of the file. The level is counted from the object that has the matrix, and
+// says nothing of the type: 8 nodes and 8 packages look alike. hwloc 1 takes 10 as the base and
+// counts levels of the tree. hwloc 2, where it writes version 1, takes 1 and counts the nodes one
+// level lower.
 func (p *parser) oldMatrices() []matrix {
 	if p.nodes[0].built {
 		return nil

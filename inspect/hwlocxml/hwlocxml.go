@@ -1,17 +1,21 @@
 // Package hwlocxml reads the XML that hwloc and lstopo export into a topology.Host.
 //
-// Three versions of the format are read. Version 1 is a topology element without a version: NUMA nodes stand in the tree of CPUs, caches are one
-// type, and matrices of distances are lists of floats. In version 2 NUMA nodes hang beside the tree, and matrices, kinds of CPUs and more follow
+// Three versions of the format are read. Version 1 is a topology element without a version: NUMA
+// nodes stand in the tree of CPUs, caches are one type, and matrices of distances are lists of
+// floats. In version 2 NUMA nodes hang beside the tree, and matrices, kinds of CPUs and more follow
 // the objects. Version 3 changes how PCI classes, types of devices and sizes are written.
 //
 // # What is not taken as it stands
 //
-// hwloc gives a NUMA node without CPUs the CPUs of its neighbours, so that several nodes have the same CPUs; the kernel says that it has none,
-// and so does hwloc where it writes version 1. Here each CPU belongs to one node (see ownCPUs). A speed of a PCI link is one number for rate and
-// width: it is kept only where a single pair gives it (see linkOf). CPUs that are known and not shown may be offline or merely not allowed to
-// whoever made the dump: where the file does not tell, Host.Unread says so.
+// hwloc gives a NUMA node without CPUs the CPUs of its neighbours, so that several nodes have the
+// same CPUs; the kernel says that it has none, and so does hwloc where it writes version 1. Here
+// each CPU belongs to one node (see ownCPUs). A speed of a PCI link is one number for rate and
+// width: it is kept only where a single pair gives it (see linkOf). CPUs that are known and not
+// shown may be offline or merely not allowed to whoever made the dump: where the file does not
+// tell, Host.Unread says so.
 //
-// Sources: hwloc's documentation (interoperability with older releases; object attributes), hwloc2.dtd and hwloc.dtd, and the exports of lstopo.
+// Sources: hwloc's documentation (interoperability with older releases; object attributes),
+// hwloc2.dtd and hwloc.dtd, and the exports of lstopo.
 package hwlocxml
 
 import (
@@ -22,7 +26,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1; hwloc's trees are at most some 30 levels deep, PCI bridges included.
+// Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1; hwloc's trees are at most some
+// 30 levels deep, PCI bridges included.
 const (
 	MaxBytes    = 64 << 20 // of the whole file
 	maxElements = 1 << 20
@@ -48,8 +53,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Sniff reports whether head, the beginning of a file, is that of hwloc's XML. It looks past a byte order mark, the XML declaration, comments and
-// the DOCTYPE for the first element, so head should hold 4 KiB where the file is that long.
+// Sniff reports whether head, the beginning of a file, is that of hwloc's XML. It looks past a byte
+// order mark, the XML declaration, comments and the DOCTYPE for the first element, so head should
+// hold 4 KiB where the file is that long.
 func Sniff(head []byte) bool {
 	rest := bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
 	for {
@@ -80,8 +86,9 @@ func Sniff(head []byte) bool {
 
 // Parse reads an export of hwloc. The name is what messages and the provenance call it.
 //
-// What describes CPUs and memory must be right: an error, of type *Error, names file, line and element. A device that is described oddly is left
-// out, or a fact of it is, and Host.Unread says which.
+// What describes CPUs and memory must be right: an error, of type *Error, names file, line and
+// element. A device that is described oddly is left out, or a fact of it is, and Host.Unread says
+// which.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	root, err := readTree(b, name)
 	if err != nil {
@@ -140,7 +147,8 @@ func (p *parser) read(root *element) error {
 		return p.err
 	}
 	for _, step := range []func(){
-		p.readSystem, p.readCPUStates, p.readNodes, p.readCPUs, p.readKinds, p.readDistances, p.readDevices, p.readNVLinks,
+		p.readSystem, p.readCPUStates, p.readNodes, p.readCPUs, p.readKinds, p.readDistances, p.readDevices,
+		p.readNVLinks,
 	} {
 		if step(); p.err != nil {
 			return p.err
@@ -165,7 +173,8 @@ func (p *parser) readVersion() {
 	}
 }
 
-// info returns what the machine is said to be called, made by, run by. Version 3 has these beside the objects, earlier ones inside the root.
+// info returns what the machine is said to be called, made by, run by. Version 3 has these beside
+// the objects, earlier ones inside the root.
 func (p *parser) info(name string) string {
 	if v := p.machine.info(name); v != "" {
 		return v
@@ -192,12 +201,14 @@ func (p *parser) readSystem() {
 	}
 }
 
-// wroteVersion1 reports whether hwloc 1 is known to have written the file. hwloc 2 can write version 1 too, and fills in less.
+// wroteVersion1 reports whether hwloc 1 is known to have written the file. hwloc 2 can write
+// version 1 too, and fills in less.
 func (p *parser) wroteVersion1() bool {
 	return p.version == 1 && strings.HasPrefix(strings.TrimPrefix(p.info("hwlocVersion"), "v"), "1.")
 }
 
-// fail makes the file an error at an element. The first stays; what is read after it is thrown away, so a step may go on to its end.
+// fail makes the file an error at an element. The first stays; what is read after it is thrown
+// away, so a step may go on to its end.
 func (p *parser) fail(e *element, format string, args ...any) {
 	if p.err == nil {
 		p.err = &Error{Name: p.name, Line: e.line, In: e.String(), Err: fmt.Errorf(format, args...)}

@@ -21,7 +21,8 @@ func (p *parser) readKinds() {
 		if e.name != "cpukind" {
 			continue
 		}
-		k := cpuKind{coreType: e.info("CoreType"), maxMHz: decimal(e.info("FrequencyMaxMHz")), capacity: decimal(e.info("LinuxCapacity"))}
+		k := cpuKind{coreType: e.info("CoreType"), maxMHz: decimal(e.info("FrequencyMaxMHz")),
+			capacity: decimal(e.info("LinuxCapacity"))}
 		k.cpus, _ = p.set(e, "cpuset", p.pus)
 		if v, ok := p.number(e, "forced_efficiency"); ok {
 			k.efficiency = &v
@@ -48,9 +49,10 @@ func (p *parser) readKinds() {
 	}
 }
 
-// fastest tells for each kind whether it is one of performance cores; it returns nil where the file does not make two sorts of them. What
-// Intel's CPUs say of themselves comes first, then the capacity that Linux gives CPUs on ARM, then an efficiency that was forced. A higher
-// frequency alone is no sort: on many machines some cores turbo higher than others that are the same.
+// fastest tells for each kind whether it is one of performance cores; it returns nil where the file
+// does not make two sorts of them. What Intel's CPUs say of themselves comes first, then the
+// capacity that Linux gives CPUs on ARM, then an efficiency that was forced. A higher frequency
+// alone is no sort: on many machines some cores turbo higher than others that are the same.
 //
 // Source: hwloc's documentation, "Kinds of CPU cores" and "Object attributes".
 func fastest(kinds []cpuKind) []bool {

@@ -37,8 +37,8 @@ var described = []string{
 	"pack:4 numa:2 l3:2 core:4 pu:2",
 }
 
-// TestSyntheticAgainstLstopo compares topology.Synthetic with what hwloc 2.9 made of the same descriptions, as testdata/synthetic has it; -update asks
-// the lstopo that is installed.
+// TestSyntheticAgainstLstopo compares topology.Synthetic with what hwloc 2.9 made of the same
+// descriptions, as testdata/synthetic has it; -update asks the lstopo that is installed.
 func TestSyntheticAgainstLstopo(t *testing.T) {
 	t.Parallel()
 	notName := regexp.MustCompile(`[^a-z0-9]+`)
@@ -80,7 +80,8 @@ func TestSyntheticAgainstLstopo(t *testing.T) {
 	}
 }
 
-// recordSynthetic writes what lstopo makes of a description. gp_index has the order in which hwloc made the objects: it is of no use here.
+// recordSynthetic writes what lstopo makes of a description. gp_index has the order in which hwloc
+// made the objects: it is of no use here.
 func recordSynthetic(t *testing.T, desc, name string) {
 	t.Helper()
 	out, err := exec.Command("lstopo-no-graphics", "-i", desc, "--of", "xml", "-").Output()
@@ -98,8 +99,9 @@ func recordSynthetic(t *testing.T, desc, name string) {
 	}
 }
 
-// TestAgainstLstopo lets hwloc read the files and write them again as version 2. What is read from both must agree: so hwloc's reading of
-// version 1 is compared with this one's. It runs where hwloc 2 is installed.
+// TestAgainstLstopo lets hwloc read the files and write them again as version 2. What is read from
+// both must agree: so hwloc's reading of version 1 is compared with this one's. It runs where hwloc
+// 2 is installed.
 func TestAgainstLstopo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -18,7 +18,8 @@ type node struct {
 	built bool            // made up for a file of version 1 without nodes
 }
 
-// kindOf tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that its memory was before it became a node.
+// kindOf tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that
+// its memory was before it became a node.
 func kindOf(e *element) string {
 	switch e.subtype() {
 	case "DRAM":
@@ -58,7 +59,8 @@ func (p *parser) readNodes() {
 		}
 		p.nodes = append(p.nodes, n)
 	}
-	// hwloc 1.x makes no node where the machine is one: memory is the machine's. hwloc 2 reads such a file as one node, number 0.
+	// hwloc 1.x makes no node where the machine is one: memory is the machine's. hwloc 2 reads such
+	// a file as one node, number 0.
 	if len(p.nodes) == 0 && p.version == 1 {
 		p.nodes = []*node{{e: p.machine, near: p.online, built: true}}
 	}
@@ -74,17 +76,21 @@ func (p *parser) readNodes() {
 
 // ownCPUs gives each CPU to one node.
 //
-// The CPUs of an object of hwloc 2 are those it is near: a node of HBM, of persistent memory or on a CXL card has no CPUs and stands beside the
-// node that has them, with the same cpuset. The kernel gives a CPU one node and those none; so does hwloc where it writes version 1 (its
-// fakeKNL and rootattachednumas dumps, in both versions, show it). So the first node takes its CPUs, and one that would share some has none.
+// The CPUs of an object of hwloc 2 are those it is near: a node of HBM, of persistent memory or on
+// a CXL card has no CPUs and stands beside the node that has them, with the same cpuset. The kernel
+// gives a CPU one node and those none; so does hwloc where it writes version 1 (its fakeKNL and
+// rootattachednumas dumps, in both versions, show it). So the first node takes its CPUs, and one
+// that would share some has none.
 //
-// Ordinary memory comes first, then smaller sets, since what is near a whole machine is not near one part; then lower numbers: on x86 the kernel
-// numbers the nodes with CPUs before those without, because it reads the CPUs of the SRAT table first (drivers/acpi/numa/srat.c,
-// acpi_numa_init); on POWER GPU memory has the highest numbers.
+// Ordinary memory comes first, then smaller sets, since what is near a whole machine is not near
+// one part; then lower numbers: on x86 the kernel numbers the nodes with CPUs before those without,
+// because it reads the CPUs of the SRAT table first (drivers/acpi/numa/srat.c, acpi_numa_init); on
+// POWER GPU memory has the highest numbers.
 func ownCPUs(nodes []*node) {
 	order := slices.Clone(nodes)
 	slices.SortFunc(order, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(special(a), special(b)), cmp.Compare(a.near.Len(), b.near.Len()), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(special(a), special(b)), cmp.Compare(a.near.Len(), b.near.Len()),
+			cmp.Compare(a.id, b.id))
 	})
 	var taken topology.CPUSet
 	for _, n := range order {
@@ -95,7 +101,8 @@ func ownCPUs(nodes []*node) {
 	}
 }
 
-// special returns 1 for memory that comes beside ordinary memory: of another kind, or once a device (DAX) that was made a node.
+// special returns 1 for memory that comes beside ordinary memory: of another kind, or once a device
+// (DAX) that was made a node.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
 	if !ordinary || n.e.subtype() == "SPM" || n.e.info("DAXDevice") != "" {
@@ -104,7 +111,8 @@ func special(n *node) int {
 	return 0
 }
 
-// memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says: "flat", "cache", "hybrid50".
+// memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says:
+// "flat", "cache", "hybrid50".
 func (p *parser) memoryMode() string {
 	for e := range p.machine.objects() {
 		if mode := e.info("MemoryMode"); mode != "" {
@@ -117,7 +125,8 @@ func (p *parser) memoryMode() string {
 // addNode adds a node to the host.
 func (p *parser) addNode(n *node, mode string) {
 	out := topology.NUMANode{ID: n.id, CPUs: n.cpus, Kind: n.kind}
-	// hwloc leaves local_memory out where it is 0, and where it was not read: not known. Then the counts of pages were not read either.
+	// hwloc leaves local_memory out where it is 0, and where it was not read: not known. Then the
+	// counts of pages were not read either.
 	if size, ok := p.number(n.e, "local_memory"); ok {
 		out.MemoryBytes = &size
 		out.Hugepages = p.hugepages(n.e)
@@ -133,7 +142,8 @@ func (p *parser) addNode(n *node, mode string) {
 	p.h.NUMANodes = append(p.h.NUMANodes, out)
 }
 
-// hugepages returns the pools of a node. The smallest pages are the ordinary ones, of 4 KiB or on other architectures 16 or 64 KiB.
+// hugepages returns the pools of a node. The smallest pages are the ordinary ones, of 4 KiB or on
+// other architectures 16 or 64 KiB.
 func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	var pools []topology.HugepagePool
 	for _, k := range e.kids {
@@ -165,7 +175,8 @@ func (p *parser) findHidden() {
 	all := topology.CPUs(described...)
 	complete, _ := p.set(p.machine, "complete_nodeset", all)
 	if p.hidden = complete.Difference(all); !p.hidden.IsEmpty() {
-		p.unread(p.machine, "complete_nodeset also has NUMA nodes %s, which are not described: not allowed to whoever made the dump", p.hidden)
+		p.unread(p.machine, "complete_nodeset also has NUMA nodes %s, which are not described: not allowed to "+
+			"whoever made the dump", p.hidden)
 	}
 }
 

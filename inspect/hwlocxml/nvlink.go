@@ -8,9 +8,10 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Rates that hwloc takes for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and 25000 for NVLink 2 to 4 (the comment in its
-// NVML backend). A matrix has the sums. They tell the version and so the number of links: NVLink 1 was on the P100 alone, which has 4 links,
-// and no multiple of 20000 up to 80000 is one of 25000.
+// Rates that hwloc takes for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and
+// 25000 for NVLink 2 to 4 (the comment in its NVML backend). A matrix has the sums. They tell the
+// version and so the number of links: NVLink 1 was on the P100 alone, which has 4 links, and no
+// multiple of 20000 up to 80000 is one of 25000.
 const (
 	rateOfV1   = 20000
 	linksOfV1  = 4
@@ -31,11 +32,13 @@ func nvLinks(rate uint64) int {
 	return 0
 }
 
-// readNVLinks reads the matrix NVLinkBandwidth: which GPUs are linked with each other directly, and with how many links each GPU is linked with
-// anything, processors and NVSwitches included. The matrix of hops over XGMI states no links, and none are made of it.
+// readNVLinks reads the matrix NVLinkBandwidth: which GPUs are linked with each other directly, and
+// with how many links each GPU is linked with anything, processors and NVSwitches included. The
+// matrix of hops over XGMI states no links, and none are made of it.
 func (p *parser) readNVLinks() {
 	for _, e := range p.top.kids {
-		if name, _ := e.attr("name"); name != "NVLinkBandwidth" || e.name != "distances2" && e.name != "distances2hetero" {
+		if name, _ := e.attr("name"); name != "NVLinkBandwidth" || e.name != "distances2" &&
+			e.name != "distances2hetero" {
 			continue
 		}
 		indexes, rates, ok := p.matrix(e)
@@ -56,7 +59,9 @@ func (p *parser) readNVLinks() {
 			}
 		}
 	}
-	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int {
+		return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B))
+	})
 	p.h.Reported = slices.Compact(p.h.Reported)
 }
 
@@ -84,7 +89,8 @@ func (p *parser) addNVLinks(a topology.PCIAddr, peers []*topology.PCIAddr, row [
 			if b.Compare(a) < 0 {
 				first, second = b, a
 			}
-			p.h.Reported = append(p.h.Reported, topology.Path{A: first.String(), B: second.String(), Class: topology.PathNVLink, Links: links})
+			p.h.Reported = append(p.h.Reported, topology.Path{A: first.String(), B: second.String(),
+				Class: topology.PathNVLink, Links: links})
 		}
 	}
 	if total == 0 || !clear {

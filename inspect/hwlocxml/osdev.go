@@ -42,7 +42,8 @@ func (d *devices) osDevice(e *element, at slot) {
 	text, _ := e.attr("osdev_type")
 	v, err := strconv.ParseUint(text, 10, 8)
 	if name == "" || err != nil {
-		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", where.Clip(name), where.Clip(text))
+		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", where.Clip(name),
+			where.Clip(text))
 		return
 	}
 	kind := int(v)
@@ -90,11 +91,13 @@ func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 	n.Ports = append(n.Ports, port)
 }
 
-// portStates are the states of an InfiniBand port by number. Source: InfiniBand Architecture Specification, PortInfo; the kernel's
-// /sys/class/infiniband/*/ports/*/state has both, "4: ACTIVE".
+// portStates are the states of an InfiniBand port by number. Source: InfiniBand Architecture
+// Specification, PortInfo; the kernel's /sys/class/infiniband/*/ports/*/state has both, "4:
+// ACTIVE".
 var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
 
-// rdma adds an RDMA device. What is said of its ports are infos named PortPState, PortPLID, PortPGIDG for port P and index G.
+// rdma adds an RDMA device. What is said of its ports are infos named PortPState, PortPLID,
+// PortPGIDG for port P and index G.
 func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	device := topology.RDMADevice{Name: name, NodeGUID: e.info("NodeGUID")}
 	for _, k := range e.kids {
@@ -166,8 +169,9 @@ type gpu struct {
 // libraries know GPUs, those that know a GPU's memory best first. OpenCL knows processors too.
 var libraries = []string{"RSMI", "NVML", "CUDA", "LevelZero", "OpenCL"}
 
-// gpuDevice takes a GPU as a library or the kernel's graphics has it. Without a PCI function only what a vendor's own management library says is
-// taken: the other libraries would state the same GPU again.
+// gpuDevice takes a GPU as a library or the kernel's graphics has it. Without a PCI function only
+// what a vendor's own management library says is taken: the other libraries would state the same
+// GPU again.
 func (d *devices) gpuDevice(e *element, name string, at slot) {
 	library := e.subtype()
 	rank := len(libraries)
@@ -226,7 +230,8 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 
 // gpuMemory returns the memory of a GPU in bytes, 0 where it is not stated.
 func gpuMemory(e *element) uint64 {
-	for _, name := range []string{"RSMIVRAMSize", "CUDAGlobalMemorySize", "LevelZeroMemorySize", "OpenCLGlobalMemorySize"} {
+	for _, name := range []string{"RSMIVRAMSize", "CUDAGlobalMemorySize", "LevelZeroMemorySize",
+		"OpenCLGlobalMemorySize"} {
 		if size, ok := kibibytes(e.info(name)); ok {
 			return size
 		}

@@ -32,7 +32,8 @@ type locality struct {
 
 // readDevices walks the tree for PCI functions and what the operating system made of them.
 func (p *parser) readDevices() {
-	d := &devices{parser: p, addresses: map[topology.PCIAddr]int{}, nics: map[string]*topology.NIC{}, gpus: map[string]*gpu{}}
+	d := &devices{parser: p, addresses: map[topology.PCIAddr]int{}, nics: map[string]*topology.NIC{},
+		gpus: map[string]*gpu{}}
 	d.walk(p.machine, slot{})
 	d.finish()
 }
@@ -66,9 +67,11 @@ func (d *devices) walk(e *element, at slot) {
 	}
 }
 
-// localityOf says what is known of devices below an object with CPUs. hwloc puts a device below the object whose CPUs are the device's
-// local_cpus; where it does not know them, below the machine. CPUs of several nodes, or of nodes that are not all described, give no node. Where
-// there is one node there is nothing to tell, and version 1 and 2 put devices below different objects: Host.Complete gives them that node.
+// localityOf says what is known of devices below an object with CPUs. hwloc puts a device below the
+// object whose CPUs are the device's local_cpus; where it does not know them, below the machine.
+// CPUs of several nodes, or of nodes that are not all described, give no node. Where there is one
+// node there is nothing to tell, and version 1 and 2 put devices below different objects:
+// Host.Complete gives them that node.
 func (d *devices) localityOf(near *element) (l locality) {
 	if near == nil || near == d.machine || len(d.h.NUMANodes) == 1 {
 		return l
@@ -95,8 +98,8 @@ func (d *devices) localityOf(near *element) (l locality) {
 	return l
 }
 
-// bridge returns where what is below a bridge stands. Types of bridges are "0-1" from the host to PCI, which hwloc makes up for each root bus,
-// and "1-1" from PCI to PCI, which are functions too.
+// bridge returns where what is below a bridge stands. Types of bridges are "0-1" from the host to
+// PCI, which hwloc makes up for each root bus, and "1-1" from PCI to PCI, which are functions too.
 func (d *devices) bridge(e *element, at slot) slot {
 	domain, first, last, ok := d.buses(e)
 	if _, isFunction := e.attr("pci_busid"); !isFunction {
@@ -143,7 +146,8 @@ func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) 
 	return uint32(v), uint8(f), uint8(l), true
 }
 
-// function adds a PCI function. Where its address cannot be read, none is returned; where one has it already, no function is.
+// function adds a PCI function. Where its address cannot be read, none is returned; where one has
+// it already, no function is.
 func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PCIDevice) {
 	text, _ := e.attr("pci_busid")
 	address, err := topology.ParsePCIAddr(text)
@@ -156,7 +160,8 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 		return &address, nil
 	}
 	d.addresses[address] = e.line
-	f := topology.PCIDevice{Address: address, Slot: e.info("PCISlot"), VendorName: e.info("PCIVendor"), DeviceName: e.info("PCIDevice")}
+	f := topology.PCIDevice{Address: address, Slot: e.info("PCISlot"), VendorName: e.info("PCIVendor"),
+		DeviceName: e.info("PCIDevice")}
 	if f.DeviceName == "" && f.VendorName == "" {
 		f.DeviceName, _ = e.attr("name")
 	}
@@ -178,8 +183,9 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 	return &address, &d.h.PCI[len(d.h.PCI)-1]
 }
 
-// types parses pci_type: class and subclass, [vendor:device], [subsystem vendor:device], revision, and since version 3 the programming
-// interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before, that is not known, and is 0 here. A subsystem of 0 is none.
+// types parses pci_type: class and subclass, [vendor:device], [subsystem vendor:device], revision,
+// and since version 3 the programming interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before, that
+// is not known, and is 0 here. A subsystem of 0 is none.
 func (d *devices) types(e *element, f *topology.PCIDevice) {
 	text, ok := e.attr("pci_type")
 	if !ok {
@@ -195,7 +201,8 @@ func (d *devices) types(e *element, f *topology.PCIDevice) {
 	subVendor, subDevice, okSub := pair(fields[2])
 	revision, errRev := strconv.ParseUint(fields[3], 16, 8)
 	if err != nil || !okIDs || !okSub || errRev != nil || len(fields[0]) != 4 {
-		d.unread(e, "pci_type %q is not class [vendor:device] [vendor:device] revision in hexadecimal", where.Clip(text))
+		d.unread(e, "pci_type %q is not class [vendor:device] [vendor:device] revision in hexadecimal",
+			where.Clip(text))
 		return
 	}
 	if len(fields) > 4 {
@@ -222,9 +229,11 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 
 // linkOf returns a function's link where pci_link_speed leaves no doubt of it.
 //
-// The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8 lanes, and 16 GT/s on 4, and 32 on 2.
-// Widths of 1 to 16 lanes are considered; a few numbers have one pair. 0 stands for "not known". Below a function that NVML knows, hwloc (2.x and
-// before) replaces the number with the most that the GPU can do, and reckons that as if 8 GT/s were the highest rate: nothing is kept.
+// The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8
+// GT/s on 8 lanes, and 16 GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; a few
+// numbers have one pair. 0 stands for "not known". Below a function that NVML knows, hwloc (2.x and
+// before) replaces the number with the most that the GPU can do, and reckons that as if 8 GT/s were
+// the highest rate: nothing is kept.
 func (d *devices) linkOf(e *element) *topology.Link {
 	text, ok := e.attr("pci_link_speed")
 	if !ok {
@@ -236,7 +245,8 @@ func (d *devices) linkOf(e *element) *topology.Link {
 		return nil
 	}
 	for _, k := range e.kids {
-		if name, _ := k.attr("name"); k.kind() == "OSDev" && (k.subtype() == "NVML" || strings.HasPrefix(name, "nvml")) {
+		if name, _ := k.attr("name"); k.kind() == "OSDev" && (k.subtype() == "NVML" ||
+			strings.HasPrefix(name, "nvml")) {
 			return nil
 		}
 	}

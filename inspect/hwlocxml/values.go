@@ -11,13 +11,15 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The methods here read one attribute. What cannot be read fails the file (see parser.fail) and comes back as if it were missing.
+// The methods here read one attribute. What cannot be read fails the file (see parser.fail) and
+// comes back as if it were missing.
 
 // infinite is how hwloc begins a set that has every number above the words that follow.
 const infinite = "0xf...f"
 
-// set returns a set of CPUs or nodes: words of 32 bits in hexadecimal, highest first, those that are 0 left empty. ok is false where the attribute
-// is missing. Of the numbers above its words an infinite set has those that are in all.
+// set returns a set of CPUs or nodes: words of 32 bits in hexadecimal, highest first, those that
+// are 0 left empty. ok is false where the attribute is missing. Of the numbers above its words an
+// infinite set has those that are in all.
 //
 // Source: hwloc_bitmap_snprintf in hwloc/bitmap.h.
 func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.CPUSet, ok bool) {
@@ -59,7 +61,8 @@ func (e *setError) Error() string {
 
 func (e *setError) Unwrap() error { return e.err }
 
-// number returns a decimal number that is not negative. ok is false where the attribute is missing or -1, which is "not known" in the DTD.
+// number returns a decimal number that is not negative. ok is false where the attribute is missing
+// or -1, which is "not known" in the DTD.
 func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 	text, ok := e.attr(attr)
 	if !ok || text == "-1" {
@@ -74,9 +77,11 @@ func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 }
 
 const (
-	// unknownIndex is os_index of an object that the operating system does not number: hwloc's unsigned -1, as it prints.
+	// unknownIndex is os_index of an object that the operating system does not number: hwloc's
+	// unsigned -1, as it prints.
 	unknownIndex = 1<<32 - 1
-	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware numbers with gaps: a package 983297 has been seen.
+	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware numbers with gaps: a
+	// package 983297 has been seen.
 	maxIndex = 1<<31 - 1
 )
 
@@ -120,7 +125,8 @@ func (p *parser) float(e *element, attr string) float64 {
 	return v
 }
 
-// kibibytes parses a size that hwloc states in KiB, as an info. Version 3 writes the unit. ok is false for anything else: infos never fail a file.
+// kibibytes parses a size that hwloc states in KiB, as an info. Version 3 writes the unit. ok is
+// false for anything else: infos never fail a file.
 func kibibytes(s string) (size uint64, ok bool) {
 	v, err := strconv.ParseUint(strings.TrimSuffix(s, "KiB"), 10, 64)
 	hi, lo := bits.Mul64(v, 1024)

@@ -61,7 +61,8 @@ func (e *element) kind() string {
 	return t
 }
 
-// info returns the value of the element's info of that name, "" where there is none. DMI strings come with spaces at their ends.
+// info returns the value of the element's info of that name, "" where there is none. DMI strings
+// come with spaces at their ends.
 func (e *element) info(name string) string {
 	for _, k := range e.kids {
 		if k.name != "info" {
@@ -103,11 +104,12 @@ func (e *element) walk(yield func(*element) bool) bool {
 	return true
 }
 
-// readTree reads a whole file. It takes XML without a DTD inside it and without entities of its own: hwloc writes none, and they are how small
-// files become large ones.
+// readTree reads a whole file. It takes XML without a DTD inside it and without entities of its
+// own: hwloc writes none, and they are how small files become large ones.
 func readTree(b []byte, name string) (*element, error) {
 	if len(b) > MaxBytes {
-		return nil, &Error{Name: name, Line: 1, Err: fmt.Errorf("file of %d bytes; at most %d are read", len(b), MaxBytes)}
+		return nil, &Error{Name: name, Line: 1, Err: fmt.Errorf("file of %d bytes; at most %d are read", len(b),
+			MaxBytes)}
 	}
 	// RawToken is several times faster than Token, which resolves name spaces. It leaves to its caller to match tags.
 	d := xml.NewDecoder(bytes.NewReader(b))
@@ -166,7 +168,8 @@ func readTree(b []byte, name string) (*element, error) {
 			}
 		case xml.Directive:
 			if bytes.IndexByte(t, '[') >= 0 {
-				return nil, fail("DOCTYPE with declarations inside it; hwloc writes none, and entities are not expanded: take out what is between [ and ]")
+				return nil, fail("DOCTYPE with declarations inside it; hwloc writes none, and entities are not " +
+					"expanded: take out what is between [ and ]")
 			}
 		}
 	}

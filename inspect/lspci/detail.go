@@ -24,7 +24,8 @@ var (
 	buses      = lazyregexp.New(`^Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})`)
 	linkSpeed  = lazyregexp.New(`\bSpeed ([0-9.]+)GT/s`)
 	linkWidth  = lazyregexp.New(`\bWidth x([0-9]+)`)
-	region     = lazyregexp.New(`^(?:Region ([0-9]): )?(?:\[virtual\] )?(Memory at|I/O ports at|Expansion ROM at) \S+(.*)$`)
+	region     = lazyregexp.New(
+		`^(?:Region ([0-9]): )?(?:\[virtual\] )?(Memory at|I/O ports at|Expansion ROM at) \S+(.*)$`)
 	regionSize = lazyregexp.New(`\[size=([0-9]+)([KMGT]?)\]`)
 	vfCounts   = lazyregexp.New(`^Initial VFs: [0-9]+, Total VFs: ([0-9]+), Number of VFs: ([0-9]+)`)
 	vfPlaces   = lazyregexp.New(`^VF offset: ([0-9]+), stride: ([0-9]+)`)
@@ -33,7 +34,8 @@ var (
 	flagGroup  = lazyregexp.New(`\bIOMMU group ([0-9]+)`)
 )
 
-// detail reads a line that belongs to the current function. Lines that it does not know say nothing that the model has a place for.
+// detail reads a line that belongs to the current function. Lines that it does not know say nothing
+// that the model has a place for.
 func (p *parser) detail(s string, n int) {
 	d := p.current
 	if d == nil || p.inRecord {
@@ -237,15 +239,16 @@ func (d *device) link() *topology.Link {
 	return d.Link
 }
 
-// dropEmptyLink takes away a link that nothing is known of: functions inside of the processor have the capability as well.
+// dropEmptyLink takes away a link that nothing is known of: functions inside of the processor have
+// the capability as well.
 func (d *device) dropEmptyLink() {
 	if *d.Link == (topology.Link{}) {
 		d.Link = nil
 	}
 }
 
-// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)". A link without lanes is
-// down: the speed beside it says nothing.
+// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded),
+// Width x8 (ok)". A link without lanes is down: the speed beside it says nothing.
 func speedAndWidth(s string) (speed *float64, width *int) {
 	if m := linkWidth.FindStringSubmatch(s); m != nil {
 		v, err := strconv.Atoi(m[1])
@@ -276,8 +279,9 @@ const (
 	vfBAR  = 7
 )
 
-// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". Without a size there is nothing to tell:
-// the range has no address, or lspci worked from a dump.
+// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable)
+// [size=64G]". Without a size there is nothing to tell: the range has no address, or lspci worked
+// from a dump.
 func (d *device) region(s string) {
 	m := region.FindStringSubmatch(s)
 	if m == nil {

@@ -6,13 +6,14 @@
 //   - records for programs (-mm, -vmm, with -k, -n, -nn);
 //   - the drawing of the tree (-t, -tv, -tvnn).
 //
-// What a text lacks stays unknown: numbers without -n, capabilities without root ("<access denied>", noted in Host.Unread), drivers without -v or
-// -k. Serial numbers (of the capability and of VPD) are not kept.
+// What a text lacks stays unknown: numbers without -n, capabilities without root ("<access
+// denied>", noted in Host.Unread), drivers without -v or -k. Serial numbers (of the capability and
+// of VPD) are not kept.
 //
 // # The tree
 //
-// Bridges state the buses behind them in details and drawings. From a plain list the tree is not known, and functions beside root
-// buses say so (PCIDevice.ParentUnknown).
+// Bridges state the buses behind them in details and drawings. From a plain list the tree is not
+// known, and functions beside root buses say so (PCIDevice.ParentUnknown).
 //
 // # What is derived
 //

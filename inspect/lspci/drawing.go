@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A drawing is the state between its lines: what the branches that are still open hang on, by the column of their + or \.
+// A drawing is the state between its lines: what the branches that are still open hang on, by the
+// column of their + or \.
 //
 //	-+-[0000:20]-+-00.0  Host bridge
 //	 |           \-03.1-[21]--+-00.0  NIC
@@ -57,7 +58,8 @@ func (p *parser) draw(line string, n int) error {
 	return &Error{Line: n, Why: fmt.Sprintf("the branch in column %d hangs on nothing that is drawn above it", col+1)}
 }
 
-// drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a single function, or nothing.
+// drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a
+// single function, or nothing.
 func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 	dashes := at
 	for at < len(line) && line[at] == '-' {
@@ -85,7 +87,8 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	if b == nil {
 		m := rootBus.FindStringSubmatch(line[at:])
 		if m == nil {
-			return &Error{Line: n, Why: fmt.Sprintf("column %d: want the number of a root bus, such as [0000:40]", at+1)}
+			return &Error{Line: n, Why: fmt.Sprintf("column %d: want the number of a root bus, such as [0000:40]",
+				at+1)}
 		}
 		var domain, number uint64
 		if m[1] != "" {
@@ -123,7 +126,8 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	}
 	if name := strings.TrimSpace(rest); name != "" {
 		if rest[0] != ' ' {
-			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it", where.Clip(rest))}
+			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it",
+				where.Clip(rest))}
 		}
 		var id identity
 		id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)

@@ -76,7 +76,8 @@ func (p *parser) listed(rest string, n int) (identity, error) {
 	}
 	class, name, ok := strings.Cut(rest, ": ")
 	if !ok {
-		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address", where.Clip(rest))}
+		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address",
+			where.Clip(rest))}
 	}
 	p.class(&id, class, iface)
 	id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
@@ -137,7 +138,8 @@ func (p *parser) oneLine(rest string, n int) (identity, error) {
 		}
 	}
 	if len(values) < 3 || len(values) > 5 {
-		return id, &Error{Line: n, Why: fmt.Sprintf("%d quoted fields; want class, vendor and device, and those of the subsystem", len(values))}
+		return id, &Error{Line: n, Why: fmt.Sprintf("%d quoted fields; want class, vendor and device, and those of "+
+			"the subsystem", len(values))}
 	}
 	p.class(&id, values[0], iface)
 	id.vendor, id.vendorName = numberedVendor(values[1])
@@ -178,7 +180,8 @@ func numberedVendor(s string) (*topology.ID16, string) {
 func (p *parser) identify(d *device, id *identity, n int) {
 	p.current = d
 	if differ(d.Vendor, id.vendor) || differ(d.Device, id.device) {
-		p.note(n, "%s is another device here than in line %d: the text holds two machines, and the first one is read", d.Address, d.line)
+		p.note(n, "%s is another device here than in line %d: the text holds two machines, and the first one is read",
+			d.Address, d.line)
 		p.current = nil
 		return
 	}

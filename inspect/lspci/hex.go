@@ -9,8 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". Extended configuration space, behind the first 256 bytes, is not read:
-// what the model has of it is in the text of -vv, and a dump of it alone is rare.
+// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". Extended configuration space,
+// behind the first 256 bytes, is not read: what the model has of it is in the text of -vv, and a
+// dump of it alone is rare.
 func (p *parser) hex(offset, digits string) {
 	if p.current == nil {
 		return
@@ -27,7 +28,8 @@ func (p *parser) hex(offset, digits string) {
 
 // Offsets into configuration space.
 //
-// Source: PCI Local Bus Specification 3.0, 6.1; PCI-to-PCI Bridge Architecture Specification 1.2, 3.2; PCI Express Base Specification, 7.5.
+// Source: PCI Local Bus Specification 3.0, 6.1; PCI-to-PCI Bridge Architecture Specification 1.2,
+// 3.2; PCI Express Base Specification, 7.5.
 const (
 	configVendor    = 0x00
 	configDevice    = 0x02
@@ -66,7 +68,8 @@ func (d *device) readConfig() {
 	if d.Vendor == nil || d.Device == nil {
 		d.Vendor, d.Device = id(le16(configVendor)), id(le16(configDevice))
 	}
-	d.Class = new(topology.ID24(c[configClass]) | topology.ID24(c[configClass+1])<<8 | topology.ID24(c[configClass+2])<<16)
+	d.Class = new(topology.ID24(c[configClass]) | topology.ID24(c[configClass+1])<<8 | topology.ID24(c[configClass+
+		2])<<16)
 	if d.Revision == nil {
 		d.Revision = new(topology.ID8(c[configRevision]))
 	}

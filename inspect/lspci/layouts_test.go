@@ -32,7 +32,8 @@ func TestPastedListsSayTheSame(t *testing.T) {
 		{"no indentation", each(strings.TrimSpace)},
 		{"a quote", each(func(l string) string { return "> " + l })},
 		{"indented", each(func(l string) string { return "    " + l })},
-		{"between other text", "$ sudo lspci -vvnn\nlspci: Unable to load libkmod resources: error -2\n" + text + "\n$ uname -r\n6.1.0\n"},
+		{"between other text", "$ sudo lspci -vvnn\nlspci: Unable to load libkmod resources: error -2\n" + text +
+			"\n$ uname -r\n6.1.0\n"},
 		{"no empty lines", strings.ReplaceAll(text, "\n\n", "\n")},
 		{"twice", text + "\n" + text},
 		{"a short list before it", shortList(text) + "\n" + text},
@@ -71,9 +72,12 @@ func TestOtherLayoutsSayTheSame(t *testing.T) {
 		{"names alone", namesOnly(shortList(text)), names},
 		{"-k", drivers(text), append([]string{"Driver", "DriverKnown", "Candidates"}, names...)},
 		{"-mmnn", quoted(shortList(text)), identity},
-		{"-vmmnnk", records(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates", "Slot"}, identity...)},
-		{"as a user", denied(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates", "BARs", "Parent", "Root", "Slot"}, identity...)},
-		{"-vnn", brief(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates", "Parent", "Root", "BARs"}, identity...)},
+		{"-vmmnnk", records(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates",
+			"Slot"}, identity...)},
+		{"as a user", denied(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates",
+			"BARs", "Parent", "Root", "Slot"}, identity...)},
+		{"-vnn", brief(text), append([]string{"NUMANode", "IOMMUGroup", "Driver", "DriverKnown", "Candidates", "Parent",
+			"Root", "BARs"}, identity...)},
 		{"-PP", paths(full, shortList(text)), append([]string{"Parent", "Root"}, identity...)},
 		{"-tv", readFile(t, "server-tv.txt"), []string{"Parent", "Root"}},
 	} {
@@ -84,7 +88,8 @@ func TestOtherLayoutsSayTheSame(t *testing.T) {
 				t.Errorf("(-want +got):\n%s\n%s", diff, c.text)
 			}
 			if len(got.GPUs) != len(full.GPUs) || len(got.NICs) != len(full.NICs) {
-				t.Errorf("%d GPUs and %d NICs; want %d and %d", len(got.GPUs), len(got.NICs), len(full.GPUs), len(full.NICs))
+				t.Errorf("%d GPUs and %d NICs; want %d and %d", len(got.GPUs), len(got.NICs), len(full.GPUs),
+					len(full.NICs))
 			}
 		})
 	}
@@ -177,24 +182,28 @@ func namesOnly(list string) string {
 func quoted(list string) string {
 	return eachHead(list, func(m []string) string {
 		vendor, device := m[4], ""
-		for _, v := range []string{"Intel Corporation", "Broadcom / LSI", "NVIDIA Corporation", "Mellanox Technologies", "Samsung Electronics Co Ltd"} {
+		for _, v := range []string{"Intel Corporation", "Broadcom / LSI", "NVIDIA Corporation", "Mellanox Technologies",
+			"Samsung Electronics Co Ltd"} {
 			if rest, ok := strings.CutPrefix(m[4], v+" "); ok {
 				vendor, device = v, rest
 			}
 		}
 		rev := strings.NewReplacer("(rev ", "-r", ")", "").Replace(m[7])
-		return fmt.Sprintf("%s \"%s [%s]\" \"%s [%s]\" \"%s [%s]\"%s \"\" \"\"", m[1], m[2], m[3], vendor, m[5], device, m[6], rev)
+		return fmt.Sprintf("%s \"%s [%s]\" \"%s [%s]\" \"%s [%s]\"%s \"\" \"\"", m[1], m[2], m[3], vendor, m[5], device,
+			m[6], rev)
 	})
 }
 
 // blocks splits the list into functions.
 func blocks(text string) []string { return strings.Split(strings.TrimSpace(text), "\n\n") }
 
-var detailValue = regexp.MustCompile(`(?m)^\t(NUMA node|IOMMU group|Kernel driver in use|Kernel modules|Physical Slot): (.*)$`)
+var detailValue = regexp.MustCompile(
+	`(?m)^\t(NUMA node|IOMMU group|Kernel driver in use|Kernel modules|Physical Slot): (.*)$`)
 
 func records(text string) string {
 	var b strings.Builder
-	keys := map[string]string{"NUMA node": "NUMANode", "IOMMU group": "IOMMUGroup", "Kernel driver in use": "Driver", "Physical Slot": "PhySlot"}
+	keys := map[string]string{"NUMA node": "NUMANode", "IOMMU group": "IOMMUGroup", "Kernel driver in use": "Driver",
+		"Physical Slot": "PhySlot"}
 	for _, block := range blocks(text) {
 		head, rest, _ := strings.Cut(block, "\n")
 		m := classOf.FindStringSubmatch(ifaceOf.ReplaceAllString(head, ""))
@@ -311,22 +320,34 @@ func TestAccessDeniedIsNoted(t *testing.T) {
 func TestClassesAndNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, want string }{
-		{"00:00.0 Host bridge [0600]: Intel Corporation Device [8086:ffe0]", `0x060000 0x8086:0xffe0 "Host bridge" "Intel Corporation" "Device"`},
-		{"00:00.0 0600: 8086:1237 (rev 02)", `0x060000 0x8086:0x1237 "Host bridge" "Intel Corporation" "440FX - 82441FX PMC [Natoma]"`},
-		{"00:00.0 Class 0502: Device 8086:0d93 (rev 01) (prog-if 10)", `0x050210 0x8086:0x0d93 "CXL" "Intel Corporation" ""`},
-		{"00:00.0 Class [0502]: Intel Corporation Device [8086:0d93]", `0x050200 0x8086:0x0d93 "CXL" "Intel Corporation" "Device"`},
-		{"00:00.0 Unassigned class [ff00]: Red Hat, Inc. Virtio 1.0 socket [1af4:1053]", `0xff0000 0x1af4:0x1053 "Unassigned class" "Red Hat, Inc." "Virtio 1.0 socket"`},
-		{"00:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Vega 20 (rev c1)", `0x030000 0x1002:? "VGA compatible controller" "Advanced Micro Devices, Inc. [AMD/ATI]" "Vega 20"`},
+		{"00:00.0 Host bridge [0600]: Intel Corporation Device [8086:ffe0]",
+			`0x060000 0x8086:0xffe0 "Host bridge" "Intel Corporation" "Device"`},
+		{"00:00.0 0600: 8086:1237 (rev 02)",
+			`0x060000 0x8086:0x1237 "Host bridge" "Intel Corporation" "440FX - 82441FX PMC [Natoma]"`},
+		{"00:00.0 Class 0502: Device 8086:0d93 (rev 01) (prog-if 10)",
+			`0x050210 0x8086:0x0d93 "CXL" "Intel Corporation" ""`},
+		{"00:00.0 Class [0502]: Intel Corporation Device [8086:0d93]",
+			`0x050200 0x8086:0x0d93 "CXL" "Intel Corporation" "Device"`},
+		{"00:00.0 Unassigned class [ff00]: Red Hat, Inc. Virtio 1.0 socket [1af4:1053]",
+			`0xff0000 0x1af4:0x1053 "Unassigned class" "Red Hat, Inc." "Virtio 1.0 socket"`},
+		{"00:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Vega 20 (rev c1)",
+			`0x030000 0x1002:? "VGA compatible controller" "Advanced Micro Devices, Inc. [AMD/ATI]" "Vega 20"`},
 		{"00:00.0 Co-processor: IBM: Unknown device 00e0 (rev 01)", `0x0b4000 ?:0x00e0 "Co-processor" "" "IBM"`},
-		{"00:00.0 Ethernet controller: Some New Vendor, Inc. NIC 9000", `0x020000 ?:? "Ethernet controller" "" "Some New Vendor, Inc. NIC 9000"`},
-		{"00:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]", `0x020700 0x15b3:0x1021 "Infiniband controller" "Mellanox Technologies" "MT2910 Family [ConnectX-7]"`},
-		{"00:00.0 Network controller: Intel Corporation Wi-Fi", `0x028000 0x8086:? "Network controller" "Intel Corporation" "Wi-Fi"`},
+		{"00:00.0 Ethernet controller: Some New Vendor, Inc. NIC 9000",
+			`0x020000 ?:? "Ethernet controller" "" "Some New Vendor, Inc. NIC 9000"`},
+		{"00:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]",
+			`0x020700 0x15b3:0x1021 "Infiniband controller" "Mellanox Technologies" "MT2910 Family [ConnectX-7]"`},
+		{"00:00.0 Network controller: Intel Corporation Wi-Fi",
+			`0x028000 0x8086:? "Network controller" "Intel Corporation" "Wi-Fi"`},
 		{"00:00.0 No such class: Thing", `? ?:? "No such class" "" "Thing"`},
-		{"00:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram [Instinct MI300X] [1002:74a1]", `0x120000 0x1002:0x74a1 "Processing accelerators" "Advanced Micro Devices, Inc. [AMD/ATI]" "Aqua Vanjaram [Instinct MI300X]"`},
-		{"00:00.0 VGA compatible controller: Red Hat, Inc. QXL paravirtual graphic card (rev 05)", `0x030000 0x1b36:? "VGA compatible controller" "Red Hat, Inc." "QXL paravirtual graphic card"`},
+		{"00:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram [Instinct " +
+			"MI300X] [1002:74a1]", `0x120000 0x1002:0x74a1 "Processing accelerators" "Advanced Micro Devices, Inc. [AMD/ATI]" "Aqua Vanjaram [Instinct MI300X]"`},
+		{"00:00.0 VGA compatible controller: Red Hat, Inc. QXL paravirtual graphic card (rev 05)",
+			`0x030000 0x1b36:? "VGA compatible controller" "Red Hat, Inc." "QXL paravirtual graphic card"`},
 	} {
 		d := &parse(t, c.line+"\n").PCI[0]
-		got := fmt.Sprintf("%s %s:%s %q %q %q", orUnknown(d.Class), orUnknown(d.Vendor), orUnknown(d.Device), d.ClassName, d.VendorName, d.DeviceName)
+		got := fmt.Sprintf("%s %s:%s %q %q %q", orUnknown(d.Class), orUnknown(d.Vendor), orUnknown(d.Device),
+			d.ClassName, d.VendorName, d.DeviceName)
 		// pci.ids may learn names; then the text's is not the one that is kept.
 		if got != c.want && !strings.Contains(c.line, "Device [") && !strings.Contains(c.line, "Device 8086") {
 			t.Errorf("%s\ngot  %s\nwant %s", c.line, got, c.want)
@@ -383,20 +404,26 @@ func TestDrawings(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"one root, as -t draws it", "-[0000:00]-+-00.0\n           +-01.0-[01]----00.0\n           \\-1f.0\n", []string{
-			"0000:00:00.0 pci0000:00", "0000:00:01.0 pci0000:00 to 01-01", "0000:00:1f.0 pci0000:00", "0000:01:00.0 pci0000:00 behind 0000:00:01.0",
-		}},
+		{"one root, as -t draws it", "-[0000:00]-+-00.0\n           +-01.0-[01]----00.0\n           \\-1f.0\n",
+			[]string{
+				"0000:00:00.0 pci0000:00", "0000:00:01.0 pci0000:00 to 01-01", "0000:00:1f.0 pci0000:00",
+				"0000:01:00.0 pci0000:00 behind 0000:00:01.0",
+			}},
 		{"a root with one function", "-[0000:00]---00.0\n", []string{"0000:00:00.0 pci0000:00"}},
-		{"without domains, as old versions draw it", "-[00]-+-00.0\n      \\-02.0\n", []string{"0000:00:00.0 pci0000:00", "0000:00:02.0 pci0000:00"}},
+		{"without domains, as old versions draw it", "-[00]-+-00.0\n      \\-02.0\n",
+			[]string{"0000:00:00.0 pci0000:00", "0000:00:02.0 pci0000:00"}},
 		{"an empty bus", "-[0000:00]---01.0-[01-05]--\n", []string{"0000:00:01.0 pci0000:00 to 01-05"}},
 		{"domains of VMD", "-+-[10000:e0]---06.0-[e1]----00.0\n \\-[0000:00]---00.0\n", []string{
-			"0000:00:00.0 pci0000:00", "10000:e0:06.0 pci10000:e0 to e1-e1", "10000:e1:00.0 pci10000:e0 behind 10000:e0:06.0",
+			"0000:00:00.0 pci0000:00", "10000:e0:06.0 pci10000:e0 to e1-e1",
+			"10000:e1:00.0 pci10000:e0 behind 10000:e0:06.0",
 		}},
-		{"a branch that closes before another opens", "-[0000:00]-+-01.0-[01]--+-00.0\n           |            \\-00.1\n           \\-02.0-[02]--+-00.0\n                        \\-00.1\n", []string{
-			"0000:00:01.0 pci0000:00 to 01-01", "0000:00:02.0 pci0000:00 to 02-02",
-			"0000:01:00.0 pci0000:00 behind 0000:00:01.0", "0000:01:00.1 pci0000:00 behind 0000:00:01.0",
-			"0000:02:00.0 pci0000:00 behind 0000:00:02.0", "0000:02:00.1 pci0000:00 behind 0000:00:02.0",
-		}},
+		{"a branch that closes before another opens",
+			"-[0000:00]-+-01.0-[01]--+-00.0\n           |            \\-00.1\n           \\-02.0-[02]--+-00.0\n      " +
+				"                  \\-00.1\n", []string{
+				"0000:00:01.0 pci0000:00 to 01-01", "0000:00:02.0 pci0000:00 to 02-02",
+				"0000:01:00.0 pci0000:00 behind 0000:00:01.0", "0000:01:00.1 pci0000:00 behind 0000:00:01.0",
+				"0000:02:00.0 pci0000:00 behind 0000:00:02.0", "0000:02:00.1 pci0000:00 behind 0000:00:02.0",
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -418,7 +445,8 @@ func TestDrawings(t *testing.T) {
 	}
 }
 
-// TestDumpsSayWhatNamesDoNot reads configuration space: a bridge and an endpoint with a PCI Express capability, as lspci -xxx prints them.
+// TestDumpsSayWhatNamesDoNot reads configuration space: a bridge and an endpoint with a PCI Express
+// capability, as lspci -xxx prints them.
 func TestDumpsSayWhatNamesDoNot(t *testing.T) {
 	t.Parallel()
 	dump := func(bytes map[int]byte) string {
@@ -433,10 +461,12 @@ func TestDumpsSayWhatNamesDoNot(t *testing.T) {
 		return b.String()
 	}
 	text := "00:01.0 PCI bridge: Some Bridge\n" + dump(map[int]byte{
-		0: 0x86, 1: 0x80, 2: 0x7a, 3: 0x34, 6: 0x10, 8: 0x04, 0xa: 0x04, 0xb: 0x06, 0xe: 0x01, 0x18: 0x00, 0x19: 0x01, 0x1a: 0x02, 0x34: 0x40,
+		0: 0x86, 1: 0x80, 2: 0x7a, 3: 0x34, 6: 0x10, 8: 0x04, 0xa: 0x04, 0xb: 0x06, 0xe: 0x01, 0x18: 0x00, 0x19: 0x01,
+		0x1a: 0x02, 0x34: 0x40,
 		0x40: 0x10, 0x41: 0x00, 0x42: 0x42, 0x4c: 0x04, 0x4d: 0x01, 0x52: 0x03, 0x53: 0x01,
 	}) + "\n01:00.0 3D controller: Some GPU\n" + dump(map[int]byte{
-		0: 0xde, 1: 0x10, 2: 0xb5, 3: 0x20, 6: 0x10, 8: 0xa1, 0xa: 0x02, 0xb: 0x03, 0x2c: 0xde, 0x2d: 0x10, 0x2e: 0x33, 0x2f: 0x15, 0x34: 0x60,
+		0: 0xde, 1: 0x10, 2: 0xb5, 3: 0x20, 6: 0x10, 8: 0xa1, 0xa: 0x02, 0xb: 0x03, 0x2c: 0xde, 0x2d: 0x10, 0x2e: 0x33,
+		0x2f: 0x15, 0x34: 0x60,
 		0x60: 0x01, 0x61: 0x78, 0x78: 0x10, 0x79: 0x60, 0x7a: 0x02, 0x84: 0x04, 0x85: 0x01, 0x8a: 0x81, 0x8b: 0x00,
 	})
 	h := parse(t, text)

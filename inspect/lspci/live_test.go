@@ -62,8 +62,10 @@ func TestLiveListAgreesWithSysfs(t *testing.T) {
 				t.Logf("lspci %s: %s class %s; the kernel says %s", flags, d.Address, d.Class, class)
 			}
 			driver, err := os.Readlink(filepath.Join(sysfs, d.Address.String(), "driver"))
-			if d.DriverKnown && (err == nil) != (d.Driver != "") || d.Driver != "" && d.Driver != filepath.Base(driver) {
-				t.Errorf("lspci %s: %s driver %q; the kernel says %q", flags, d.Address, d.Driver, filepath.Base(driver))
+			if d.DriverKnown && (err == nil) != (d.Driver != "") || d.Driver != "" &&
+				d.Driver != filepath.Base(driver) {
+				t.Errorf("lspci %s: %s driver %q; the kernel says %q", flags, d.Address, d.Driver,
+					filepath.Base(driver))
 			}
 			if d.Parent == nil && !d.ParentUnknown {
 				link, err := os.Readlink(filepath.Join(sysfs, d.Address.String()))

@@ -21,7 +21,8 @@ const (
 )
 
 var (
-	// start matches how a text of lspci starts: a function, a record for programs, a drawing. Quotes and indentation may stand before it.
+	// start matches how a text of lspci starts: a function, a record for programs, a drawing.
+	// Quotes and indentation may stand before it.
 	start = lazyregexp.New(`(?m)^([> \t]*)(?:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z][^:\n]*: )|(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
 	// function matches the line that starts a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
@@ -30,9 +31,10 @@ var (
 	// almost matches a line that looks like one and is not.
 	almost = lazyregexp.New(`^[0-9a-fA-F]{1,8}:[0-9a-fA-F:./]*\.[0-9a-fA-F]+[ \t]`)
 	// record matches a line of a record for programs.
-	record = lazyregexp.New(`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup):[ \t]+(\S.*)$`)
-	dump   = lazyregexp.New(`^([0-9a-f]{2,3}):((?: [0-9a-f]{2}){1,16})$`)
-	drawn  = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
+	record = lazyregexp.New(
+		`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup):[ \t]+(\S.*)$`)
+	dump  = lazyregexp.New(`^([0-9a-f]{2,3}):((?: [0-9a-f]{2}){1,16})$`)
+	drawn = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
 )
 
 // Sniff reports whether head, the start of a text, looks like lspci's.
@@ -87,7 +89,8 @@ type parser struct {
 
 func (p *parser) note(line int, format string, args ...any) {
 	if p.notes++; p.notes <= maxNotes {
-		p.h.Unread = append(p.h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "lspci"), line), Why: fmt.Sprintf(format, args...)})
+		p.h.Unread = append(p.h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "lspci"), line),
+			Why: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -117,7 +120,8 @@ func parse(b []byte, name string) (*topology.Host, error) {
 		}
 	}
 	if len(p.devices) == 0 {
-		return nil, &Error{Why: "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of lspci -vmmkn"}
+		return nil, &Error{Why: "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of " +
+			"lspci -vmmkn"}
 	}
 	p.finish()
 	return p.h, nil
@@ -164,7 +168,8 @@ func (p *parser) line(line string, n int) error {
 // badAddress explains an address that cannot be read.
 func (p *parser) badAddress(s string, n int) error {
 	if strings.Contains(s, "/") {
-		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without", where.Clip(s))}
+		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without",
+			where.Clip(s))}
 	}
 	if _, err := topology.ParsePCIAddr(s); err != nil {
 		return &Error{Line: n, Why: err.Error()}
@@ -193,14 +198,16 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 			return &Error{Line: n, Why: err.Error()}
 		}
 		if above.Bus >= d.Address.Bus {
-			return &Error{Line: n, Why: fmt.Sprintf("%s cannot be behind %s: numbers of buses rise on the way down", d.Address, above)}
+			return &Error{Line: n, Why: fmt.Sprintf("%s cannot be behind %s: numbers of buses rise on the way down",
+				d.Address, above)}
 		}
 		d.Parent = &above
 	}
 	return p.header(domain+steps[len(steps)-1], rest, n)
 }
 
-// at returns the function at an address, which may have been seen before: in a drawing, or in a shorter list in the same text.
+// at returns the function at an address, which may have been seen before: in a drawing, or in a
+// shorter list in the same text.
 func (p *parser) at(address string, n int) (*device, error) {
 	a, err := topology.ParsePCIAddr(address)
 	if err != nil {
@@ -253,8 +260,8 @@ func (p *parser) finish() {
 	}
 }
 
-// virtualFunctions works out where virtual functions are: at equal distances behind the physical one, by their routing ID, which is bus, device
-// and function as one number.
+// virtualFunctions works out where virtual functions are: at equal distances behind the physical
+// one, by their routing ID, which is bus, device and function as one number.
 //
 // Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
 func (d *device) virtualFunctions() {
@@ -274,7 +281,8 @@ func (d *device) virtualFunctions() {
 		if vf > 0xffff || *s.Stride == 0 && i > 0 {
 			break
 		}
-		a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(vf >> 8), Device: uint8(vf>>3) & 31, Function: uint8(vf) & 7}
+		a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(vf >> 8), Device: uint8(vf>>3) & 31,
+			Function: uint8(vf) & 7}
 		s.VFs = append(s.VFs, topology.VF{Index: i, Address: &a})
 	}
 }

@@ -45,7 +45,8 @@ func fixtures(t testing.TB) []string {
 			t.Fatalf("no fixtures in %s: %v", dir, err)
 		}
 		for _, f := range files {
-			if info, err := os.Stat(f); err == nil && !info.IsDir() && filepath.Ext(f) != ".tsv" && filepath.Ext(f) != ".golden" {
+			if info, err := os.Stat(f); err == nil && !info.IsDir() && filepath.Ext(f) != ".tsv" &&
+				filepath.Ext(f) != ".golden" {
 				names = append(names, filepath.Join(dir, filepath.Base(f)))
 			}
 		}
@@ -87,7 +88,8 @@ func describe(d *topology.PCIDevice) string {
 		fmt.Fprintf(&b, " slot %q", d.Slot)
 	}
 	if l := d.Link; l != nil {
-		fmt.Fprintf(&b, " link %s x%s of %s x%s", orUnknown(l.SpeedGTs), orUnknown(l.Width), orUnknown(l.MaxSpeedGTs), orUnknown(l.MaxWidth))
+		fmt.Fprintf(&b, " link %s x%s of %s x%s", orUnknown(l.SpeedGTs), orUnknown(l.Width), orUnknown(l.MaxSpeedGTs),
+			orUnknown(l.MaxWidth))
 	}
 	for _, r := range d.BARs {
 		fmt.Fprintf(&b, " BAR%d %d", r.Index, r.SizeBytes)
@@ -101,7 +103,8 @@ func describe(d *topology.PCIDevice) string {
 		}
 	}
 	if s := d.SRIOV; s != nil {
-		fmt.Fprintf(&b, " VFs %s of %s at +%s by %s:", orUnknown(s.Enabled), orUnknown(s.Total), orUnknown(s.Offset), orUnknown(s.Stride))
+		fmt.Fprintf(&b, " VFs %s of %s at +%s by %s:", orUnknown(s.Enabled), orUnknown(s.Total), orUnknown(s.Offset),
+			orUnknown(s.Stride))
 		for _, vf := range s.VFs {
 			fmt.Fprintf(&b, " %d=%s", vf.Index, vf.Address)
 		}
@@ -134,7 +137,8 @@ func TestSummariesOfFixtures(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		fmt.Fprintf(&got, "%s\n  %s %s, filled %s\n", name, h.Provenance.Kind, h.Provenance.Tool, strings.Join(h.Provenance.Filled, " "))
+		fmt.Fprintf(&got, "%s\n  %s %s, filled %s\n", name, h.Provenance.Kind, h.Provenance.Tool,
+			strings.Join(h.Provenance.Filled, " "))
 		for i := range h.PCI {
 			fmt.Fprintf(&got, "  %s\n", describe(&h.PCI[i]))
 		}
@@ -182,23 +186,30 @@ func TestFactsOfAServer(t *testing.T) {
 	id := func(v topology.ID16) *topology.ID16 { return &v }
 	for _, want := range []*topology.PCIDevice{
 		{
-			Address: *addr(0x16, 1, 0), Root: "pci0000:16", Class: new(topology.ID24(0x060400)), Vendor: id(0x8086), Device: id(0x347a),
+			Address: *addr(0x16, 1, 0), Root: "pci0000:16", Class: new(topology.ID24(0x060400)), Vendor: id(0x8086),
+			Device:          id(0x347a),
 			SubsystemVendor: id(0x8086), SubsystemDevice: id(1), Revision: new(topology.ID8(4)),
 			ClassName: "PCI bridge", VendorName: "Intel Corporation", DeviceName: "Ice Lake PCI Express Root Port A",
 			NUMANode: new(0), IOMMUGroup: new(1), Driver: "pcieport", DriverKnown: true,
-			Link:       &topology.Link{SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)},
-			BARs:       []topology.BAR{{Index: 0, SizeBytes: 128 << 10, Bits64: true}},
-			ACS:        &topology.ACS{SourceValidation: true, RequestRedirect: true, CompletionRedir: true, UpstreamForward: true},
+			Link: &topology.Link{SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)},
+			BARs: []topology.BAR{{Index: 0, SizeBytes: 128 << 10, Bits64: true}},
+			ACS: &topology.ACS{SourceValidation: true, RequestRedirect: true, CompletionRedir: true,
+				UpstreamForward: true},
 			PowerState: "D0", Bridge: &topology.Bridge{Secondary: 0x17, Subordinate: 0x1b, Port: "root port"},
 		},
 		{
-			Address: *addr(0x19, 0, 0), Parent: addr(0x18, 0, 0), Root: "pci0000:16", Class: new(topology.ID24(0x030200)),
-			Vendor: id(0x10de), Device: id(0x20b5), SubsystemVendor: id(0x10de), SubsystemDevice: id(0x1533), Revision: new(topology.ID8(0xa1)),
-			ClassName: "3D controller", VendorName: "NVIDIA Corporation", DeviceName: "GA100 [A100 PCIe 80GB]", Slot: "1",
-			NUMANode: new(0), IOMMUGroup: new(6), Driver: "nvidia", DriverKnown: true, Candidates: []string{"nouveau", "nvidia_drm", "nvidia"},
+			Address: *addr(0x19, 0, 0), Parent: addr(0x18, 0, 0), Root: "pci0000:16",
+			Class:  new(topology.ID24(0x030200)),
+			Vendor: id(0x10de), Device: id(0x20b5), SubsystemVendor: id(0x10de), SubsystemDevice: id(0x1533),
+			Revision:  new(topology.ID8(0xa1)),
+			ClassName: "3D controller", VendorName: "NVIDIA Corporation", DeviceName: "GA100 [A100 PCIe 80GB]",
+			Slot:     "1",
+			NUMANode: new(0), IOMMUGroup: new(6), Driver: "nvidia", DriverKnown: true, Candidates: []string{"nouveau",
+				"nvidia_drm", "nvidia"},
 			Link: &topology.Link{
 				SpeedGTs: new(2.5), Width: new(8), MaxSpeedGTs: new(16.0), MaxWidth: new(16),
-				Port: &topology.PortLink{Address: *addr(0x18, 0, 0), SpeedGTs: new(2.5), Width: new(8), MaxSpeedGTs: new(32.0), MaxWidth: new(16)},
+				Port: &topology.PortLink{Address: *addr(0x18, 0, 0), SpeedGTs: new(2.5), Width: new(8),
+					MaxSpeedGTs: new(32.0), MaxWidth: new(16)},
 			},
 			BARs: []topology.BAR{
 				{Index: 0, SizeBytes: 16 << 20},
@@ -207,17 +218,22 @@ func TestFactsOfAServer(t *testing.T) {
 				{Index: 6, SizeBytes: 512 << 10},
 			},
 			// "Number of VFs: 20" stands in the register, but "IOVCtl: Enable-" says that there are none.
-			SRIOV:      &topology.SRIOV{Total: new(20), Enabled: new(0), Offset: new(4), Stride: new(1), VFs: []topology.VF{}},
+			SRIOV: &topology.SRIOV{Total: new(20), Enabled: new(0), Offset: new(4), Stride: new(1),
+				VFs: []topology.VF{}},
 			PowerState: "D3hot",
 		},
 		{
-			Address: *addr(0x1a, 0, 0), Parent: addr(0x18, 1, 0), Root: "pci0000:16", Class: new(topology.ID24(0x020000)),
+			Address: *addr(0x1a, 0, 0), Parent: addr(0x18, 1, 0), Root: "pci0000:16",
+			Class:  new(topology.ID24(0x020000)),
 			Vendor: id(0x15b3), Device: id(0x101b), SubsystemVendor: id(0x15b3), SubsystemDevice: id(7),
-			ClassName: "Ethernet controller", VendorName: "Mellanox Technologies", DeviceName: "MT28908 Family [ConnectX-6]", Slot: "2",
-			NUMANode: new(0), IOMMUGroup: new(7), Driver: "mlx5_core", DriverKnown: true, Candidates: []string{"mlx5_core"},
+			ClassName: "Ethernet controller", VendorName: "Mellanox Technologies",
+			DeviceName: "MT28908 Family [ConnectX-6]", Slot: "2",
+			NUMANode: new(0), IOMMUGroup: new(7), Driver: "mlx5_core", DriverKnown: true,
+			Candidates: []string{"mlx5_core"},
 			Link: &topology.Link{
 				SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16),
-				Port: &topology.PortLink{Address: *addr(0x18, 1, 0), SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(32.0), MaxWidth: new(16)},
+				Port: &topology.PortLink{Address: *addr(0x18, 1, 0), SpeedGTs: new(16.0), Width: new(16),
+					MaxSpeedGTs: new(32.0), MaxWidth: new(16)},
 			},
 			BARs: []topology.BAR{{Index: 0, SizeBytes: 32 << 20, Prefetchable: true, Bits64: true}},
 			SRIOV: &topology.SRIOV{Total: new(8), Enabled: new(2), Offset: new(1), Stride: new(1), VFs: []topology.VF{
@@ -226,14 +242,20 @@ func TestFactsOfAServer(t *testing.T) {
 			ATS: new(true),
 		},
 		{
-			Address: *addr(0x1a, 0, 2), Parent: addr(0x18, 1, 0), Root: "pci0000:16", Class: new(topology.ID24(0x020000)), Vendor: id(0x15b3), Device: id(0x101c),
-			ClassName: "Ethernet controller", VendorName: "Mellanox Technologies", DeviceName: "MT28908 Family [ConnectX-6 Virtual Function]",
-			NUMANode: new(0), IOMMUGroup: new(9), DriverKnown: true, Candidates: []string{"mlx5_core"}, PF: addr(0x1a, 0, 0),
+			Address: *addr(0x1a, 0, 2), Parent: addr(0x18, 1, 0), Root: "pci0000:16",
+			Class: new(topology.ID24(0x020000)), Vendor: id(0x15b3), Device: id(0x101c),
+			ClassName: "Ethernet controller", VendorName: "Mellanox Technologies",
+			DeviceName: "MT28908 Family [ConnectX-6 Virtual Function]",
+			NUMANode:   new(0), IOMMUGroup: new(9), DriverKnown: true, Candidates: []string{"mlx5_core"},
+			PF: addr(0x1a, 0, 0),
 		},
 		{
-			Address: *addr(0x97, 0, 0), Root: "pci0000:97", Class: new(topology.ID24(0x030000)), Vendor: id(0x10de), Device: id(0x26b1),
-			ClassName: "VGA compatible controller", VendorName: "NVIDIA Corporation", DeviceName: "AD102GL [RTX 6000 Ada Generation]",
-			NUMANode: new(1), Driver: "vfio-pci", DriverKnown: true, Candidates: []string{"nouveau", "nvidia_drm", "nvidia"}, Dead: true,
+			Address: *addr(0x97, 0, 0), Root: "pci0000:97", Class: new(topology.ID24(0x030000)), Vendor: id(0x10de),
+			Device:    id(0x26b1),
+			ClassName: "VGA compatible controller", VendorName: "NVIDIA Corporation",
+			DeviceName: "AD102GL [RTX 6000 Ada Generation]",
+			NUMANode:   new(1), Driver: "vfio-pci", DriverKnown: true, Candidates: []string{"nouveau", "nvidia_drm",
+				"nvidia"}, Dead: true,
 		},
 	} {
 		if diff := cmp.Diff(want, device(t, h, want.Address.String())); diff != "" {
@@ -300,7 +322,8 @@ func TestDrawingOfASwitchTree(t *testing.T) {
 	for _, b := range topology.NewTree(h).Ancestors(device(t, h, "0000:65:00.0").Address) {
 		up = append(up, b.Address.String())
 	}
-	if diff := cmp.Diff([]string{"0000:64:10.0", "0000:63:00.0", "0000:62:00.0", "0000:61:00.0", "0000:60:01.1"}, up); diff != "" {
+	if diff := cmp.Diff([]string{"0000:64:10.0", "0000:63:00.0", "0000:62:00.0", "0000:61:00.0", "0000:60:01.1"},
+		up); diff != "" {
 		t.Errorf("bridges above (-want +got):\n%s", diff)
 	}
 	if b := device(t, h, "0000:60:01.1").Bridge; b == nil || b.Secondary != 0x61 || b.Subordinate != 0x73 {
@@ -327,7 +350,8 @@ func TestSniff(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
-		"", "hello", "GPU0 X NV4", `<pci busid="0000:19:00.0"/>`, "00:11:22:33:44:55 dev eth0", "12:30:01.5 Started: ok\n", "Device: /dev/sda\n", "0000:00:00.0\n",
+		"", "hello", "GPU0 X NV4", `<pci busid="0000:19:00.0"/>`, "00:11:22:33:44:55 dev eth0",
+		"12:30:01.5 Started: ok\n", "Device: /dev/sda\n", "0000:00:00.0\n",
 	} {
 		if lspci.Sniff([]byte(s)) {
 			t.Errorf("Sniff(%q) = true", s)

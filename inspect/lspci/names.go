@@ -8,8 +8,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// vendors are names that stand for one number in pci.ids, of those whose devices matter here. lspci writes a device's name behind the vendor's
-// without anything between them. A longer name comes before one that it starts with.
+// vendors are names that stand for one number in pci.ids, of those whose devices matter here. lspci
+// writes a device's name behind the vendor's without anything between them. A longer name comes
+// before one that it starts with.
 var vendors = []struct {
 	name string
 	id   topology.ID16
@@ -55,16 +56,19 @@ var vendors = []struct {
 	{"VMware", 0x15ad},
 }
 
-// redHat is the vendor of QEMU's own devices; both numbers have the same name, and are told apart by what the device is called.
+// redHat is the vendor of QEMU's own devices; both numbers have the same name, and are told apart
+// by what the device is called.
 const redHatQEMU topology.ID16 = 0x1b36
 
-// splitName splits the name of a device with that of its vendor before it. For a vendor that is not known all is the device's name.
+// splitName splits the name of a device with that of its vendor before it. For a vendor that is not
+// known all is the device's name.
 func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) {
 	for _, v := range vendors {
 		if rest, ok := strings.CutPrefix(s, v.name); ok && (rest == "" || rest[0] == ' ') {
 			id := v.id
 			rest = strings.TrimSpace(rest)
-			if id == topology.VendorRedHat && (strings.HasPrefix(rest, "QEMU") || strings.Contains(rest, "QXL") || strings.HasPrefix(rest, "Device ")) {
+			if id == topology.VendorRedHat && (strings.HasPrefix(rest, "QEMU") || strings.Contains(rest, "QXL") ||
+				strings.HasPrefix(rest, "Device ")) {
 				id = redHatQEMU
 			}
 			return &id, v.name, strings.TrimPrefix(rest, ", ")
@@ -78,7 +82,8 @@ func (p *parser) classByName(name string) (topology.ID24, bool) {
 	if p.classes == nil {
 		p.classes = map[string]topology.ID24{}
 		for base := range 256 {
-			// The list gives the name of the class for a subclass that it does not know; subclass 80 is the one that bears it.
+			// The list gives the name of the class for a subclass that it does not know; subclass
+			// 80 is the one that bears it.
 			whole := pciids.Class(uint32(base)<<16 | 0x7f00)
 			for sub := range 256 {
 				class := uint32(base)<<16 | uint32(sub)<<8
@@ -96,8 +101,8 @@ func (p *parser) classByName(name string) (topology.ID24, bool) {
 	return c, ok
 }
 
-// nameIDs gives the function the names that pci.ids has for its numbers, so that a dump reads like the live machine. What it does not have keeps
-// the name of the text.
+// nameIDs gives the function the names that pci.ids has for its numbers, so that a dump reads like
+// the live machine. What it does not have keeps the name of the text.
 func (d *device) nameIDs() {
 	if d.Class != nil {
 		if name := pciids.Class(uint32(*d.Class)); name != "" {
@@ -118,10 +123,13 @@ func (d *device) nameIDs() {
 }
 
 var (
-	// NVIDIA's GPUs are called by their chip, with or without the card in brackets. Audio, USB and switches have more words in the name.
+	// NVIDIA's GPUs are called by their chip, with or without the card in brackets. Audio, USB and
+	// switches have more words in the name.
 	nvidiaGPU = lazyregexp.New(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
-	otherGPU  = lazyregexp.New(`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
-	anyNIC    = lazyregexp.New(`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
+	otherGPU  = lazyregexp.New(
+		`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
+	anyNIC = lazyregexp.New(
+		`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
 	notDevice = lazyregexp.New(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
 )
 
@@ -129,7 +137,8 @@ var (
 func (p *parser) guess(d *device) {
 	switch name := d.DeviceName; {
 	case d.IsBridge() || name == "" || notDevice.MatchString(name):
-	case d.Vendor != nil && *d.Vendor == topology.VendorNVIDIA && nvidiaGPU.MatchString(name), otherGPU.MatchString(name):
+	case d.Vendor != nil && *d.Vendor == topology.VendorNVIDIA && nvidiaGPU.MatchString(name),
+		otherGPU.MatchString(name):
 		p.h.GPUs = append(p.h.GPUs, topology.GPU{Address: new(d.Address)})
 	case anyNIC.MatchString(name):
 		p.h.NICs = append(p.h.NICs, topology.NIC{Address: new(d.Address)})

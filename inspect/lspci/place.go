@@ -10,11 +10,12 @@ import (
 // maxDepth bounds a walk up the tree: there are 256 buses in a domain.
 const maxDepth = 256
 
-// place finds the bridge above each function that a drawing has not placed, from the buses that bridges say are behind them. The list is sorted
-// by address.
+// place finds the bridge above each function that a drawing has not placed, from the buses that
+// bridges say are behind them. The list is sorted by address.
 //
-// Bus 0 is always a root bus. Another bus is one if the bridges of its domain are there and none of them leads to it; where they are not,
-// as in plain lists and lists of single functions, it is not known what is above, unless the text states paths.
+// Bus 0 is always a root bus. Another bus is one if the bridges of its domain are there and none of
+// them leads to it; where they are not, as in plain lists and lists of single functions, it is not
+// known what is above, unless the text states paths.
 func place(found []*device, paths bool) {
 	leads := map[uint32]*[256]*device{} // by domain: the nearest bridge that leads to each bus
 	unknown := map[uint32]bool{}        // domains with a bridge that does not tell
@@ -27,9 +28,11 @@ func place(found []*device, paths bool) {
 			if leads[domain] == nil {
 				leads[domain] = new([256]*device)
 			}
-			// A bridge leads to no bus below its own, whatever it says: that keeps a hostile text from making a loop. Of several that lead to a
-			// bus the nearest is the one whose buses start last.
-			for bus := int(d.Bridge.Secondary); bus <= int(d.Bridge.Subordinate) && d.Address.Bus < d.Bridge.Secondary; bus++ {
+			// A bridge leads to no bus below its own, whatever it says: that keeps a hostile text
+			// from making a loop. Of several that lead to a bus the nearest is the one whose buses
+			// start last.
+			for bus := int(d.Bridge.Secondary); bus <= int(d.Bridge.Subordinate) &&
+				d.Address.Bus < d.Bridge.Secondary; bus++ {
 				if above := leads[domain][bus]; above == nil || d.Bridge.Secondary > above.Bridge.Secondary {
 					leads[domain][bus] = d
 				}

@@ -35,7 +35,8 @@ func (p *parser) record(key, value string, n int) error {
 	octet := func() (uint64, error) {
 		v, err := strconv.ParseUint(value, 16, 8)
 		if err != nil {
-			return 0, &Error{Line: n, Why: fmt.Sprintf("%s: %q is not a number of two hexadecimal digits", key, where.Clip(value))}
+			return 0, &Error{Line: n, Why: fmt.Sprintf("%s: %q is not a number of two hexadecimal digits", key,
+				where.Clip(value))}
 		}
 		return v, nil
 	}

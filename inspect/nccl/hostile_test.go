@@ -16,28 +16,44 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"an empty file", "", "t.xml: no XML element found; want <system> with what NCCL_TOPO_DUMP_FILE writes"},
 		{"white space", " \n\n", "t.xml: no XML element found; want <system> with what NCCL_TOPO_DUMP_FILE writes"},
 		{"no XML", "GPU0 GPU1", "t.xml: no XML element found; want <system> with what NCCL_TOPO_DUMP_FILE writes"},
-		{"a graph", "<graphs version=\"1\">\n</graphs>", "t.xml:1: this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, not the machine; give what NCCL_TOPO_DUMP_FILE writes"},
-		{"a topology of hwloc", "<?xml version=\"1.0\"?>\n<topology version=\"2.0\"/>", "t.xml:2: this is a topology of hwloc, not of NCCL"},
-		{"other XML", "<domain/>", "t.xml:1: the file starts with <domain>; want <system>, as NCCL_TOPO_DUMP_FILE writes it"},
-		{"an empty topology", "<system version=\"1\">\n</system>", "t.xml:1: no <cpu> in <system>: the topology is empty"},
+		{"a graph", "<graphs version=\"1\">\n</graphs>",
+			"t.xml:1: this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, not the machine; give " +
+				"what NCCL_TOPO_DUMP_FILE writes"},
+		{"a topology of hwloc", "<?xml version=\"1.0\"?>\n<topology version=\"2.0\"/>",
+			"t.xml:2: this is a topology of hwloc, not of NCCL"},
+		{"other XML", "<domain/>", "t.xml:1: the file starts with <domain>; want <system>, as NCCL_TOPO_DUMP_FILE " +
+			"writes it"},
+		{"an empty topology", "<system version=\"1\">\n</system>",
+			"t.xml:1: no <cpu> in <system>: the topology is empty"},
 		{"cut off", "<system version=\"1\">\n<cpu numaid=\"0\">\n", "t.xml:3: XML: unexpected EOF"},
 		{"cut off in a tag", "<system version=\"1\">\n<cpu numaid=\"0", "t.xml:2: XML: unexpected EOF"},
 		{"tags that do not match", "<system>\n<cpu>\n</system>", "t.xml:3: XML: element <cpu> closed by </system>"},
-		{"declared entities", "<!DOCTYPE x [<!ENTITY a \"aaaa\">]>\n<system/>", `t.xml:1: <!DOCTYPE x [<!ENTITY a "aaaa">]>: declarations are not taken in a topology`},
+		{"declared entities", "<!DOCTYPE x [<!ENTITY a \"aaaa\">]>\n<system/>",
+			`t.xml:1: <!DOCTYPE x [<!ENTITY a "aaaa">]>: declarations are not taken in a topology`},
 		{"an entity", "<system>\n<cpu numaid=\"&a;\"/></system>", "t.xml:2: XML: invalid character entity &a;"},
-		{"two topologies", "<system/>\n<system/>", "t.xml:2: a second topology, <system>, behind the first one; want one in a file"},
-		{"a function without an address", "<system><cpu>\n<pci class=\"0x030200\"/></cpu></system>", "t.xml:2: <pci> has no busid"},
+		{"two topologies", "<system/>\n<system/>", "t.xml:2: a second topology, <system>, behind the first one; want " +
+			"one in a file"},
+		{"a function without an address", "<system><cpu>\n<pci class=\"0x030200\"/></cpu></system>",
+			"t.xml:2: <pci> has no busid"},
 		{"an address that is none", "<system><cpu>\n<pci busid=\"GPU0\"/></cpu></system>",
 			`t.xml:2: <pci> busid: PCI address "GPU0": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
-		{"a mask that is none", "<system>\n<cpu numaid=\"0\" affinity=\"0-7\"/></system>", `t.xml:2: <cpu> affinity: CPU list "0-7": at byte 0: "0-7" is not a word of 32 bits in hexadecimal`},
-		{"a node twice", "<system><cpu numaid=\"0\" affinity=\"1\"/>\n<cpu numaid=\"0\" affinity=\"2\"/></system>", `t.xml:2: a second <cpu> with numaid="0"`},
-		{"a switch twice", "<system><cpu><pci busid=\"0000:01:00.0\"/>\n<pci busid=\"0000:01:00.0\"><pci busid=\"0000:02:00.0\"/></pci></cpu></system>",
+		{"a mask that is none", "<system>\n<cpu numaid=\"0\" affinity=\"0-7\"/></system>",
+			`t.xml:2: <cpu> affinity: CPU list "0-7": at byte 0: "0-7" is not a word of 32 bits in hexadecimal`},
+		{"a node twice", "<system><cpu numaid=\"0\" affinity=\"1\"/>\n<cpu numaid=\"0\" affinity=\"2\"/></system>",
+			`t.xml:2: a second <cpu> with numaid="0"`},
+		{"a switch twice", "<system><cpu><pci busid=\"0000:01:00.0\"/>\n<pci busid=\"0000:01:00.0\"><pci " +
+			"busid=\"0000:02:00.0\"/></pci></cpu></system>",
 			`t.xml:2: a second switch with busid="0000:01:00.0"; the first <pci> of that address is in line 1`},
-		{"a GPU outside of a function", "<system><cpu>\n<gpu dev=\"0\"/></cpu></system>", "t.xml:2: <gpu> in <cpu>; want it in <pci>"},
-		{"a link outside of a GPU", "<system><cpu><pci busid=\"0000:01:00.0\">\n<nvlink/></pci></cpu></system>", "t.xml:2: <nvlink> in <pci>; want it in <gpu>"},
-		{"a net outside of a nic", "<system><cpu>\n<net name=\"mlx5_0\"/></cpu></system>", "t.xml:2: <net> in <cpu>; want it in <nic>"},
-		{"a link to nowhere", "<system><cpu><pci busid=\"0000:01:00.0\"><gpu>\n<nvlink count=\"1\"/></gpu></pci></cpu></system>", "t.xml:2: <nvlink> has no target"},
-		{"an attribute twice", "<system>\n<cpu numaid=\"0\" numaid=\"1\"/></system>", `t.xml:2: <cpu> has the attribute "numaid" twice`},
+		{"a GPU outside of a function", "<system><cpu>\n<gpu dev=\"0\"/></cpu></system>",
+			"t.xml:2: <gpu> in <cpu>; want it in <pci>"},
+		{"a link outside of a GPU", "<system><cpu><pci busid=\"0000:01:00.0\">\n<nvlink/></pci></cpu></system>",
+			"t.xml:2: <nvlink> in <pci>; want it in <gpu>"},
+		{"a net outside of a nic", "<system><cpu>\n<net name=\"mlx5_0\"/></cpu></system>",
+			"t.xml:2: <net> in <cpu>; want it in <nic>"},
+		{"a link to nowhere", "<system><cpu><pci busid=\"0000:01:00.0\"><gpu>\n<nvlink " +
+			"count=\"1\"/></gpu></pci></cpu></system>", "t.xml:2: <nvlink> has no target"},
+		{"an attribute twice", "<system>\n<cpu numaid=\"0\" numaid=\"1\"/></system>",
+			`t.xml:2: <cpu> has the attribute "numaid" twice`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,14 +72,22 @@ func TestErrorsNameThePlace(t *testing.T) {
 func TestOddValuesAreNoted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
-		{"a width that is none", one(`<pci busid="0000:01:00.0" link_width="wide"/>`), `<pci> link_width="wide" is not a number`},
-		{"a width that is too large", one(`<pci busid="0000:01:00.0" link_width="4096"/>`), `<pci> link_width="4096" is too large to be right`},
-		{"a class that is none", one(`<pci busid="0000:01:00.0" class="gpu"/>`), `<pci> class: PCI ID "gpu": want a hexadecimal number of at most 24 bits, such as 0x15b3`},
-		{"a vendor that is none", one(`<pci busid="0000:01:00.0" vendor="NVIDIA"/>`), `<pci> vendor: PCI ID "NVIDIA": want a hexadecimal number of at most 16 bits, such as 0x15b3`},
-		{"a leaf twice", one(`<pci busid="0000:01:00.0"/><pci busid="0000:01:00.0"/>`), `<pci> busid="0000:01:00.0" is that of line 1 as well; this one is not read`},
-		{"nodes that share CPUs", `<system><cpu numaid="0" affinity="ff"/><cpu numaid="1" affinity="f0"/></system>`, `<cpu> affinity: CPUs 4-7 are those of node 0 as well`},
-		{"a node that cannot be", `<system><cpu numaid="70000"/></system>`, `<cpu> numaid="70000" is too large to be right`},
-		{"links that differ", one(`<pci busid="0000:01:00.0"><gpu><nvlink target="0000:02:00.0" count="2"/></gpu></pci><pci busid="0000:02:00.0"><gpu><nvlink target="0000:01:00.0" count="3"/></gpu></pci>`),
+		{"a width that is none", one(`<pci busid="0000:01:00.0" link_width="wide"/>`),
+			`<pci> link_width="wide" is not a number`},
+		{"a width that is too large", one(`<pci busid="0000:01:00.0" link_width="4096"/>`),
+			`<pci> link_width="4096" is too large to be right`},
+		{"a class that is none", one(`<pci busid="0000:01:00.0" class="gpu"/>`),
+			`<pci> class: PCI ID "gpu": want a hexadecimal number of at most 24 bits, such as 0x15b3`},
+		{"a vendor that is none", one(`<pci busid="0000:01:00.0" vendor="NVIDIA"/>`),
+			`<pci> vendor: PCI ID "NVIDIA": want a hexadecimal number of at most 16 bits, such as 0x15b3`},
+		{"a leaf twice", one(`<pci busid="0000:01:00.0"/><pci busid="0000:01:00.0"/>`),
+			`<pci> busid="0000:01:00.0" is that of line 1 as well; this one is not read`},
+		{"nodes that share CPUs", `<system><cpu numaid="0" affinity="ff"/><cpu numaid="1" affinity="f0"/></system>`,
+			`<cpu> affinity: CPUs 4-7 are those of node 0 as well`},
+		{"a node that cannot be", `<system><cpu numaid="70000"/></system>`,
+			`<cpu> numaid="70000" is too large to be right`},
+		{"links that differ", one(
+			`<pci busid="0000:01:00.0"><gpu><nvlink target="0000:02:00.0" count="2"/></gpu></pci><pci busid="0000:02:00.0"><gpu><nvlink target="0000:01:00.0" count="3"/></gpu></pci>`),
 			`<nvlink> 2 links from 0000:01:00.0 to 0000:02:00.0, but 3 back: 2 are taken`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -88,11 +112,14 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
 		{"size", strings.Repeat(" ", 17<<20), "file of 17825792 bytes: at most 16777216 are taken"},
-		{"depth", "<system>" + strings.Repeat(`<cpu>`, 1) + strings.Repeat(`<pci busid="0000:01:00.0">`, 100), "elements nested more than 64 deep"},
+		{"depth", "<system>" + strings.Repeat(`<cpu>`, 1) + strings.Repeat(`<pci busid="0000:01:00.0">`, 100),
+			"elements nested more than 64 deep"},
 		{"depth of unknown elements", "<system>" + strings.Repeat("<x>", 500_000), "XML: "},
 		{"elements", "<system>" + strings.Repeat("<cpu/>", 100_001), "more than 100000 elements"},
-		{"attributes", "<system " + strings.Repeat(`a="" `, 100) + "/>", "<system> has 100 attributes; at most 64 are taken"},
-		{"CPUs", `<system><cpu numaid="0" affinity="` + strings.Repeat("ffffffff,", 5000) + `ff"/></system>`, "mask of 5001 words"},
+		{"attributes", "<system " + strings.Repeat(`a="" `, 100) + "/>",
+			"<system> has 100 attributes; at most 64 are taken"},
+		{"CPUs", `<system><cpu numaid="0" affinity="` + strings.Repeat("ffffffff,", 5000) + `ff"/></system>`,
+			"mask of 5001 words"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

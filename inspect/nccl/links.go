@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// classNVSwitch is the class of what is behind a link that leads to a switch. NCCL writes it as well where a virtual machine does not see
-// the other end.
+// classNVSwitch is the class of what is behind a link that leads to a switch. NCCL writes it as
+// well where a virtual machine does not see the other end.
 const classNVSwitch = "0x0680"
 
 // maxCount bounds the links from one GPU to one place.
@@ -27,11 +27,12 @@ type link struct {
 
 // addLinks turns links of GPUs into paths between them, and counts them.
 //
-// Links to a GPU are stated at both ends; where the ends differ, the lower number is taken and the difference noted. Links to switches make a
-// path to every other GPU that has some: NCCL's model is one switch that joins all, and a path is as wide as the end with fewer links.
+// Links to a GPU are stated at both ends; where the ends differ, the lower number is taken and the
+// difference noted. Links to switches make a path to every other GPU that has some: NCCL's model is
+// one switch that joins all, and a path is as wide as the end with fewer links.
 //
-// xGMI, the links of AMD's GPUs, are read the same way, as RCCL does: they are paths of the same class. They are not counted as NVLinks of the
-// GPU.
+// xGMI, the links of AMD's GPUs, are read the same way, as RCCL does: they are paths of the same
+// class. They are not counted as NVLinks of the GPU.
 func (p *parser) addLinks() error {
 	direct := map[pair]link{}
 	switched := map[topology.PCIAddr]int{}
@@ -57,7 +58,8 @@ func (p *parser) addLinks() error {
 			if !ok {
 				return &Error{Line: l.line, Why: fmt.Sprintf("<%s> has no target", l.name)}
 			}
-			// What is not a GPU of the dump is no path in it: a GPU of another process, or the processor ("fffffff:ffff:ff" on POWER).
+			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
+			// processor ("fffffff:ffff:ff" on POWER).
 			to, err := topology.ParsePCIAddr(target)
 			if err == nil && to == g.address {
 				// Seen in the file of a cloud. The links are there, but not where to.
@@ -86,7 +88,8 @@ func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]in
 		if back, ok := direct[pair{ends.b, ends.a}]; ok && back.count != n {
 			n = min(n, back.count)
 			if ends.a.Compare(ends.b) < 0 {
-				p.note(l.from, "%d links from %s to %s, but %d back: %d are taken", l.count, ends.a, ends.b, back.count, n)
+				p.note(l.from, "%d links from %s to %s, but %d back: %d are taken", l.count, ends.a, ends.b, back.count,
+					n)
 			}
 		}
 		if ends.a.Compare(ends.b) > 0 {
@@ -101,7 +104,8 @@ func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]in
 		}
 	}
 	for ends, n := range links {
-		p.h.Reported = append(p.h.Reported, topology.Path{A: ends.a.String(), B: ends.b.String(), Class: topology.PathNVLink, Links: n})
+		p.h.Reported = append(p.h.Reported, topology.Path{A: ends.a.String(), B: ends.b.String(),
+			Class: topology.PathNVLink, Links: n})
 	}
 	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int { return strings.Compare(a.A+" "+a.B, b.A+" "+b.B) })
 }

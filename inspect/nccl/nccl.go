@@ -12,8 +12,8 @@ import (
 
 var sniffRoot = lazyregexp.New(`<(?:system\s+version\s*=|graphs\s)`)
 
-// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse tells graphs apart, with an error that says
-// what to give.
+// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse
+// tells graphs apart, with an error that says what to give.
 func Sniff(head []byte) bool { return sniffRoot.Match(head) }
 
 // Parse reads a topology. name is what messages and the provenance call the file. The error is an *Error.
@@ -86,8 +86,8 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	return p.h, nil
 }
 
-// oneHost returns the cpu elements of one machine. Dumps of systems whose NVLinks join several hold all of them, told apart by host_hash; addresses
-// repeat there. The first machine is read.
+// oneHost returns the cpu elements of one machine. Dumps of systems whose NVLinks join several hold
+// all of them, told apart by host_hash; addresses repeat there. The first machine is read.
 func (p *parser) oneHost(root *element) []*element {
 	var cpus []*element
 	others := 0
@@ -181,7 +181,8 @@ func (p *parser) pci(e *element, at place) error {
 	}
 	if line, twice := p.seen[a]; twice {
 		if holds("pci") {
-			return &Error{Line: e.line, Why: fmt.Sprintf("a second switch with busid=\"%s\"; the first <pci> of that address is in line %d", a, line)}
+			return &Error{Line: e.line, Why: fmt.Sprintf("a second switch with busid=\"%s\"; the first <pci> of that "+
+				"address is in line %d", a, line)}
 		}
 		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
 		return nil

@@ -55,7 +55,8 @@ func fixtures(t testing.TB) []string {
 // summary tells a Host in some lines.
 func summary(h *topology.Host) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  %s %s %s: %d PCI, %d GPUs, %d NICs, filled %s\n", h.Provenance.Kind, h.Provenance.Tool, h.System.Arch,
+	fmt.Fprintf(&b, "  %s %s %s: %d PCI, %d GPUs, %d NICs, filled %s\n", h.Provenance.Kind, h.Provenance.Tool,
+		h.System.Arch,
 		len(h.PCI), len(h.GPUs), len(h.NICs), strings.Join(h.Provenance.Filled, " "))
 	for _, n := range h.NUMANodes {
 		fmt.Fprintf(&b, "  node %d: CPUs %s\n", n.ID, n.CPUs)
@@ -67,14 +68,16 @@ func summary(h *topology.Host) string {
 		return fmt.Sprint(*v)
 	}
 	for _, g := range h.GPUs {
-		fmt.Fprintf(&b, "  GPU %s: index %s, node %s, %s %s, NVLinks %s\n", g.ID(), optional(g.Index), optional(g.NUMANode), g.Kind, g.ComputeArch, optional(g.NVLinks))
+		fmt.Fprintf(&b, "  GPU %s: index %s, node %s, %s %s, NVLinks %s\n", g.ID(), optional(g.Index),
+			optional(g.NUMANode), g.Kind, g.ComputeArch, optional(g.NVLinks))
 	}
 	for _, n := range h.NICs {
 		speed := "?"
 		if n.SpeedMbps != nil {
 			speed = fmt.Sprint(*n.SpeedMbps)
 		}
-		fmt.Fprintf(&b, "  NIC %s: node %s, RDMA %v, interfaces %v, %s Mb/s\n", n.ID(), optional(n.NUMANode), n.RDMA, n.Netdevs, speed)
+		fmt.Fprintf(&b, "  NIC %s: node %s, RDMA %v, interfaces %v, %s Mb/s\n", n.ID(), optional(n.NUMANode), n.RDMA,
+			n.Netdevs, speed)
 	}
 	classes := map[string]int{}
 	for _, p := range topology.NewTree(h).Paths() {
@@ -147,8 +150,8 @@ func matrix(h *topology.Host, ids ...string) string {
 func TestPathsFollowNCCL(t *testing.T) {
 	t.Parallel()
 	h := parse(t, string(readFile(t, "hgx-nvswitch.xml")))
-	// Two GPUs, one directly on a switch and one on a switch below it, a NIC beside the first, one on a switch beside the second's, an Ethernet
-	// NIC on the same node and a GPU on the other.
+	// Two GPUs, one directly on a switch and one on a switch below it, a NIC beside the first, one
+	// on a switch beside the second's, an Ethernet NIC on the same node and a GPU on the other.
 	got := matrix(h, "0000:19:00.0", "0000:22:00.0", "0000:97:00.0", "0000:1a:00.0", "0000:26:00.0", "0000:5e:00.0")
 	want := strings.Join([]string{
 		"X NV17 NV18 PIX PXB PHB",
@@ -200,7 +203,8 @@ func TestFactsOfAMachine(t *testing.T) {
 		t.Errorf("NIC (-want +got):\n%s", diff)
 	}
 	// Two ports used as one are two RDMA devices, whose own rates are not told.
-	if n := h.NICs[1]; fmt.Sprint(n.RDMA) != "[mlx5_1 mlx5_2]" || *n.SpeedMbps != 200000 || n.Devices[0].Ports[0].RateGbps != nil {
+	if n := h.NICs[1]; fmt.Sprint(n.RDMA) != "[mlx5_1 mlx5_2]" || *n.SpeedMbps != 200000 ||
+		n.Devices[0].Ports[0].RateGbps != nil {
 		t.Errorf("merged NIC %+v", n)
 	}
 	if n := h.NICs[2]; fmt.Sprint(n.Netdevs) != "[ens3f0]" || len(n.RDMA) != 0 || *n.SpeedMbps != 25000 {
@@ -248,7 +252,8 @@ func TestLinkSpeeds(t *testing.T) {
 		in   string
 		want float64
 	}{
-		{"2.5 GT/s", 2.5}, {"8 GT/s", 8}, {"16.0 GT/s PCIe", 16}, {"32.0 GT/s PCIe", 32}, {"64.0 GT/s PCIe", 64}, {"5", 5},
+		{"2.5 GT/s", 2.5}, {"8 GT/s", 8}, {"16.0 GT/s PCIe", 16}, {"32.0 GT/s PCIe", 32}, {"64.0 GT/s PCIe", 64},
+		{"5", 5},
 	} {
 		h := parse(t, one(`<pci busid="0000:01:00.0" link_speed="`+c.in+`"/>`))
 		if l := h.PCI[0].Link; l == nil || *l.MaxSpeedGTs != c.want || l.SpeedGTs != nil {
@@ -290,7 +295,8 @@ func TestNodesAndAffinity(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := parse(t, `<system version="1"><cpu `+c.cpu+`><pci busid="0000:01:00.0"/><pci busid="0000:02:00.0"/></cpu></system>`)
+			h := parse(t, `<system version="1"><cpu `+c.cpu+
+				`><pci busid="0000:01:00.0"/><pci busid="0000:02:00.0"/></cpu></system>`)
 			var nodes []string
 			for _, n := range h.NUMANodes {
 				nodes = append(nodes, fmt.Sprintf("%d:%s", n.ID, n.CPUs))
@@ -315,14 +321,20 @@ func TestNetsBecomeNICs(t *testing.T) {
 	for _, c := range []struct{ name, inner, want string }{
 		{"an RDMA port", `<pci busid="0000:01:00.0" class="0x020000"><nic><net name="mlx5_0" speed="200000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx5_0] [] 200000 node 0"},
 		{"an interface", `<pci busid="0000:01:00.0" class="0x020000"><nic><net name="eno1" speed="1000" port="0"/></nic></pci>`, "0000:01:00.0 [] [eno1] 1000 node 0"},
-		{"two ports of one device", `<pci busid="0000:01:00.0" class="0x020700"><nic><net name="mlx4_0" speed="40000" port="2"/><net name="mlx4_0" speed="56000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx4_0] [] 56000 node 0"},
-		{"a function without a class", `<pci busid="0000:01:00.0"><nic><net name="mlx5_0" port="1"/></nic></pci>`, "0000:01:00.0 [mlx5_0] [] ? node 0"},
+		{"two ports of one device",
+			`<pci busid="0000:01:00.0" class="0x020700"><nic><net name="mlx4_0" speed="40000" port="2"/><net name="mlx4_0" speed="56000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx4_0] [] 56000 node 0"},
+		{"a function without a class", `<pci busid="0000:01:00.0"><nic><net name="mlx5_0" port="1"/></nic></pci>`,
+			"0000:01:00.0 [mlx5_0] [] ? node 0"},
 		{"a function without nets", `<pci busid="0000:01:00.0" class="0x020700"/>`, "0000:01:00.0 [] [] ? node 0"},
-		{"an interface of a hypervisor", `<nic><net name="eth0" speed="100000" port="0"/></nic>`, "eth0 [] [eth0] 100000 node ?"},
-		{"an RDMA device without a function", `<nic><net name="efa_0" speed="100000" port="1"/></nic>`, "efa_0 [efa_0] [] 100000 node ?"},
+		{"an interface of a hypervisor", `<nic><net name="eth0" speed="100000" port="0"/></nic>`,
+			"eth0 [] [eth0] 100000 node ?"},
+		{"an RDMA device without a function", `<nic><net name="efa_0" speed="100000" port="1"/></nic>`,
+			"efa_0 [efa_0] [] 100000 node ?"},
 		{"what software made", `<nic><net name="br-702d9f064725" port="0"/><net name="veth1" port="0"/><net name="cali1" port="0"/><net name="tunl0" port="0"/></nic>`, ""},
-		{"a name twice", `<nic><net name="eth0" port="0"/></nic><nic><net name="eth0" port="0"/></nic>`, "eth0 [] [eth0] ? node ?"},
-		{"a speed that cannot be", `<nic><net name="eth0" speed="200000000" port="0"/></nic>`, "eth0 [] [eth0] ? node ?"},
+		{"a name twice", `<nic><net name="eth0" port="0"/></nic><nic><net name="eth0" port="0"/></nic>`,
+			"eth0 [] [eth0] ? node ?"},
+		{"a speed that cannot be", `<nic><net name="eth0" speed="200000000" port="0"/></nic>`,
+			"eth0 [] [eth0] ? node ?"},
 		{"no speed", `<nic><net name="eth0" speed="-1" port="0"/></nic>`, "eth0 [] [eth0] ? node ?"},
 		{"a name that is none", `<nic><net name="../../etc" port="0"/><net port="1"/></nic>`, ""},
 	} {
@@ -352,19 +364,27 @@ func TestLinksBetweenGPUs(t *testing.T) {
 		return fmt.Sprintf(`<pci busid="0000:%02x:00.0" class="0x030200" vendor="0x10de"><gpu dev="%d" sm="80">%s</gpu></pci>`, bus, bus, links)
 	}
 	for _, c := range []struct{ name, one, two, three, want, nvlinks string }{
-		{"a bridge", `<nvlink target="0000:02:00.0" count="4" tclass="0x030200"/>`, `<nvlink target="0000:01:00.0" count="4" tclass="0x030200"/>`, ``, "NV4 PHB PHB", "4 4 ?"},
-		{"upper case in a target", `<nvlink target="00000000:02:00.0" count="4" tclass="0x030200"/>`, ``, ``, "NV4 PHB PHB", "4 ? ?"},
+		{"a bridge", `<nvlink target="0000:02:00.0" count="4" tclass="0x030200"/>`,
+			`<nvlink target="0000:01:00.0" count="4" tclass="0x030200"/>`, ``, "NV4 PHB PHB", "4 4 ?"},
+		{"upper case in a target", `<nvlink target="00000000:02:00.0" count="4" tclass="0x030200"/>`, ``, ``,
+			"NV4 PHB PHB", "4 ? ?"},
 		{"stated at one end", `<nvlink target="0000:02:00.0" count="4"/>`, ``, ``, "NV4 PHB PHB", "4 ? ?"},
-		{"ends that differ", `<nvlink target="0000:02:00.0" count="1"/>`, `<nvlink target="0000:01:00.0" count="12"/>`, ``, "NV1 PHB PHB", "1 12 ?"},
-		{"two bundles to one GPU", `<nvlink target="0000:02:00.0" count="2"/><nvlink target="0000:02:00.0" count="1"/>`, ``, ``, "NV3 PHB PHB", "3 ? ?"},
+		{"ends that differ", `<nvlink target="0000:02:00.0" count="1"/>`, `<nvlink target="0000:01:00.0" count="12"/>`,
+			``, "NV1 PHB PHB", "1 12 ?"},
+		{"two bundles to one GPU", `<nvlink target="0000:02:00.0" count="2"/><nvlink target="0000:02:00.0" count="1"/>`,
+			``, ``, "NV3 PHB PHB", "3 ? ?"},
 		{"switches", `<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/><nvlink target="0000:c5:00.0" count="6" tclass="0x068000"/>`,
 			`<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/><nvlink target="0000:c5:00.0" count="4" tclass="0x068000"/>`,
 			`<nvlink target="fffffff:ffff:ff" count="12" tclass="0x068000"/>`, "NV10 NV12 NV10", "12 10 12"},
-		{"to a GPU that is not in the dump", `<nvlink target="0000:09:00.0" count="4" tclass="0x030200"/>`, ``, ``, "PHB PHB PHB", "4 ? ?"},
-		{"to the processor", `<nvlink target="fffffff:ffff:ff" count="3" tclass="0x068001"/>`, `<nvlink target="fffffff:ffff:ff" count="3" tclass="0x068001"/>`, ``, "PHB PHB PHB", "3 3 ?"},
+		{"to a GPU that is not in the dump", `<nvlink target="0000:09:00.0" count="4" tclass="0x030200"/>`, ``, ``,
+			"PHB PHB PHB", "4 ? ?"},
+		{"to the processor", `<nvlink target="fffffff:ffff:ff" count="3" tclass="0x068001"/>`,
+			`<nvlink target="fffffff:ffff:ff" count="3" tclass="0x068001"/>`, ``, "PHB PHB PHB", "3 3 ?"},
 		{"to itself", `<nvlink target="0000:01:00.0" count="12"/>`, ``, ``, "PHB PHB PHB", "12 ? ?"},
-		{"no count", `<nvlink target="0000:02:00.0"/>`, `<nvlink target="0000:02:00.0" count="0"/>`, ``, "PHB PHB PHB", "? ? ?"},
-		{"xGMI", `<xgmi target="0000:02:00.0" count="2" tclass="0x038000"/>`, `<xgmi target="0000:01:00.0" count="2" tclass="0x038000"/>`, ``, "NV2 PHB PHB", "? ? ?"},
+		{"no count", `<nvlink target="0000:02:00.0"/>`, `<nvlink target="0000:02:00.0" count="0"/>`, ``, "PHB PHB PHB",
+			"? ? ?"},
+		{"xGMI", `<xgmi target="0000:02:00.0" count="2" tclass="0x038000"/>`,
+			`<xgmi target="0000:01:00.0" count="2" tclass="0x038000"/>`, ``, "NV2 PHB PHB", "? ? ?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -398,7 +418,8 @@ func TestFirstOfSeveralMachinesIsRead(t *testing.T) {
 	if len(h.GPUs) != 2 || len(h.NUMANodes) != 2 {
 		t.Errorf("%d GPUs, %d nodes; want 2 of each", len(h.GPUs), len(h.NUMANodes))
 	}
-	want := []topology.Unread{{Path: "t.xml:3", Why: "<cpu> belongs to another machine: the topology holds several, and the first one is read"}}
+	want := []topology.Unread{{Path: "t.xml:3", Why: "<cpu> belongs to another machine: the topology holds several, " +
+		"and the first one is read"}}
 	if diff := cmp.Diff(want, h.Unread); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -411,7 +432,8 @@ func TestToolIsTold(t *testing.T) {
 		{`<pci busid="0000:01:00.0"><gpu sm="80" gcn="908"/></pci>`, "RCCL"},
 		{`<pci busid="0000:01:00.0"><gpu sm="80"><xgmi target="0000:02:00.0" count="1"/></gpu></pci>`, "RCCL"},
 	} {
-		if got := parse(t, one(c.inner)).Provenance; got.Tool != c.want || got.Kind != topology.SourceNCCL || got.Name != "t.xml" || got.ThisSystem {
+		if got := parse(t, one(c.inner)).Provenance; got.Tool != c.want || got.Kind != topology.SourceNCCL ||
+			got.Name != "t.xml" || got.ThisSystem {
 			t.Errorf("%s: provenance %+v; want tool %s", c.inner, got, c.want)
 		}
 	}
@@ -424,7 +446,8 @@ func TestSniff(t *testing.T) {
 			t.Errorf("%s is not recognised", f)
 		}
 	}
-	for _, s := range []string{"", "hello", `<topology version="2.0">`, `<domain><sysinfo type="smbios"><system><entry/></system></sysinfo></domain>`, "GPU0 X"} {
+	for _, s := range []string{"", "hello", `<topology version="2.0">`,
+		`<domain><sysinfo type="smbios"><system><entry/></system></sysinfo></domain>`, "GPU0 X"} {
 		if nccl.Sniff([]byte(s)) {
 			t.Errorf("Sniff(%q) = true", s)
 		}

@@ -11,8 +11,8 @@ import (
 // maxMbps bounds the speed of a NIC: 10 Tb/s. Some dumps have kb/s in place of Mb/s.
 const maxMbps = 10_000_000
 
-// nic reads the network devices of the PCI function at a, or of none where a is nil. NCCL hangs what has no PCI function on the first cpu,
-// so such a NIC is on no node.
+// nic reads the network devices of the PCI function at a, or of none where a is nil. NCCL hangs
+// what has no PCI function on the first cpu, so such a NIC is on no node.
 func (p *parser) nic(e *element, at place, a *topology.PCIAddr) error {
 	n := topology.NIC{Address: a}
 	if a != nil {
@@ -29,7 +29,9 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) error {
 			}
 			continue
 		}
-		if one.Name != "" && !slices.ContainsFunc(p.h.NICs, func(have topology.NIC) bool { return have.Name == one.Name }) {
+		if one.Name != "" && !slices.ContainsFunc(p.h.NICs, func(have topology.NIC) bool {
+			return have.Name == one.Name
+		}) {
 			p.h.NICs = append(p.h.NICs, one)
 		}
 	}
@@ -88,7 +90,9 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 			continue
 		}
 		for _, port := range d.Ports {
-			if !slices.ContainsFunc(out[i].Ports, func(have topology.RDMAPort) bool { return have.Number == port.Number }) {
+			if !slices.ContainsFunc(out[i].Ports, func(have topology.RDMAPort) bool {
+				return have.Number == port.Number
+			}) {
 				out[i].Ports = append(out[i].Ports, port)
 			}
 		}
@@ -100,10 +104,11 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 }
 
 // virtual are the starts of names that container engines, virtual machines and tunnels give to what they make.
-var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc", "lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
+var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
+	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
 
-// isVirtual reports whether a network interface without a PCI function is made by software. Interfaces of hypervisors have none either, and are
-// what the machine is reached by: those stay.
+// isVirtual reports whether a network interface without a PCI function is made by software.
+// Interfaces of hypervisors have none either, and are what the machine is reached by: those stay.
 func isVirtual(name string) bool {
 	return slices.ContainsFunc(virtual, func(start string) bool { return strings.HasPrefix(name, start) })
 }

@@ -33,8 +33,8 @@ func leaves(n *node) []*node {
 	return out
 }
 
-// class is NCCL's rule: what the way between two devices goes through decides. One switch is PIX, a switch behind another PXB, a processor PHB,
-// two of them SYS.
+// class is NCCL's rule: what the way between two devices goes through decides. One switch is PIX, a
+// switch behind another PXB, a processor PHB, two of them SYS.
 func class(a, b *node) topology.PathClass {
 	depth := map[*node]int{}
 	for n, d := a.parent, 0; n != nil; n, d = n.parent, d+1 {

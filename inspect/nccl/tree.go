@@ -34,8 +34,9 @@ func (e *element) attr(name string) (v string, ok bool) {
 	return v, ok
 }
 
-// parents lists where the elements that are read may stand. An element in another place would be lost without a word, so it is an error.
-// Elements of other names are left out with all they hold: newer versions have more (c2c, and the nodes of other plugins).
+// parents lists where the elements that are read may stand. An element in another place would be
+// lost without a word, so it is an error. Elements of other names are left out with all they hold:
+// newer versions have more (c2c, and the nodes of other plugins).
 var parents = map[string][]string{
 	"cpu":    {"system"},
 	"pci":    {"cpu", "pci"},
@@ -67,9 +68,11 @@ func parseTree(b []byte) (*element, error) {
 		switch t := token.(type) {
 		case xml.Directive:
 			// Document types declare entities; a topology has none.
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<!%s>: declarations are not taken in a topology", where.Clip(string(t)))}
+			return nil, &Error{Line: line, Why: fmt.Sprintf("<!%s>: declarations are not taken in a topology",
+				where.Clip(string(t)))}
 		case xml.StartElement:
-			// White space before the element is a token of its own, so the position before the token is that of the element.
+			// White space before the element is a token of its own, so the position before the
+			// token is that of the element.
 			if count++; count > maxElements {
 				return nil, &Error{Line: line, Why: fmt.Sprintf("more than %d elements", maxElements)}
 			}
@@ -94,7 +97,8 @@ func parseTree(b []byte) (*element, error) {
 				}
 				parent.children = append(parent.children, e)
 			case root != nil:
-				return nil, &Error{Line: line, Why: fmt.Sprintf("a second topology, <%s>, behind the first one; want one in a file", where.Clip(e.name))}
+				return nil, &Error{Line: line, Why: fmt.Sprintf("a second topology, <%s>, behind the first one; want "+
+					"one in a file", where.Clip(e.name))}
 			default:
 				root = e
 				if err := checkRoot(e); err != nil {
@@ -125,12 +129,14 @@ func syntaxError(err error, d *xml.Decoder) error {
 
 func newElement(t xml.StartElement, line int) (*element, error) {
 	if len(t.Attr) > maxAttributes {
-		return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has %d attributes; at most %d are taken", where.Clip(t.Name.Local), len(t.Attr), maxAttributes)}
+		return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has %d attributes; at most %d are taken",
+			where.Clip(t.Name.Local), len(t.Attr), maxAttributes)}
 	}
 	e := &element{name: t.Name.Local, line: line, attrs: make(map[string]string, len(t.Attr))}
 	for _, a := range t.Attr {
 		if _, twice := e.attrs[a.Name.Local]; twice {
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has the attribute %q twice", where.Clip(e.name), where.Clip(a.Name.Local))}
+			return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has the attribute %q twice", where.Clip(e.name),
+				where.Clip(a.Name.Local))}
 		}
 		e.attrs[a.Name.Local] = a.Value
 	}
@@ -143,11 +149,13 @@ func checkRoot(e *element) error {
 	case "system":
 		return nil
 	case "graphs", "graph":
-		return &Error{Line: e.line, Why: "this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, not the machine; give what NCCL_TOPO_DUMP_FILE writes"}
+		return &Error{Line: e.line, Why: "this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, " +
+			"not the machine; give what NCCL_TOPO_DUMP_FILE writes"}
 	case "topology":
 		return &Error{Line: e.line, Why: "this is a topology of hwloc, not of NCCL"}
 	}
-	return &Error{Line: e.line, Why: fmt.Sprintf("the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE writes it", where.Clip(e.name))}
+	return &Error{Line: e.line, Why: fmt.Sprintf("the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE "+
+		"writes it", where.Clip(e.name))}
 }
 
 // checkPlace reports an element that stands where it cannot.

@@ -60,7 +60,8 @@ func (p *parser) class(e *element, name string) *topology.ID24 {
 	return &class
 }
 
-// speed returns a link speed in GT/s: "16 GT/s", "16.0 GT/s PCIe" as sysfs has it. "Unknown" and nothing at all are not known.
+// speed returns a link speed in GT/s: "16 GT/s", "16.0 GT/s PCIe" as sysfs has it. "Unknown" and
+// nothing at all are not known.
 func (p *parser) speed(e *element) *float64 {
 	s, _ := e.attr("link_speed")
 	if s == "" || strings.HasPrefix(s, "Unknown") {
@@ -78,8 +79,8 @@ func (p *parser) speed(e *element) *float64 {
 	return &gts
 }
 
-// link returns what the link can do. NCCL writes the highest speed and width that device and port have in common. A width of 0 is not known, nor
-// is 255, which sysfs has for it.
+// link returns what the link can do. NCCL writes the highest speed and width that device and port
+// have in common. A width of 0 is not known, nor is 255, which sysfs has for it.
 func (p *parser) link(e *element) *topology.Link {
 	l := topology.Link{MaxSpeedGTs: p.speed(e)}
 	if w := p.count(e, "link_width", 255); w != nil && *w > 0 && *w < 255 {
@@ -104,8 +105,9 @@ func address(e *element, name string) (topology.PCIAddr, error) {
 	return a, nil
 }
 
-// arch returns the instruction set of a GPU in the words of its compiler: "sm_90", "gfx90a". RCCL has a gcn beside sm, whose sm is a number of
-// compute units; gcn is a number in older versions, in which 910 was gfx90a, and a name with features ("gfx942:sramecc+:xnack-") in newer ones.
+// arch returns the instruction set of a GPU in the words of its compiler: "sm_90", "gfx90a". RCCL
+// has a gcn beside sm, whose sm is a number of compute units; gcn is a number in older versions, in
+// which 910 was gfx90a, and a name with features ("gfx942:sramecc+:xnack-") in newer ones.
 func arch(e *element) string {
 	if gcn, ok := e.attr("gcn"); ok {
 		gcn, _, _ = strings.Cut(gcn, ":")

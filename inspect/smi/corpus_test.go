@@ -63,8 +63,8 @@ func outcome(b []byte, name string) string {
 	return summary(h)
 }
 
-// TestCorpus runs over a directory of texts that may not be part of this repository. The golden holds their names, checksums and our facts
-// about them.
+// TestCorpus runs over a directory of texts that may not be part of this repository. The golden
+// holds their names, checksums and our facts about them.
 func TestCorpus(t *testing.T) {
 	dir := os.Getenv("RACKLESS_CORPUS")
 	if dir == "" {

@@ -66,8 +66,9 @@ func isTitleWord(s string) bool {
 	return false
 }
 
-// headerAt reads the header that starts at token i: names of devices, then titles. It is one only if the first row follows, which starts with
-// the first name again: that tells it from prose about GPUs.
+// headerAt reads the header that starts at token i: names of devices, then titles. It is one only
+// if the first row follows, which starts with the first name again: that tells it from prose about
+// GPUs.
 func headerAt(tokens []token, i int) (h header, next int, ok bool) {
 	oneLine := true
 	h.line = tokens[i].line
@@ -137,7 +138,8 @@ func isTitlePrefix(s string) bool {
 	return false
 }
 
-// splitHeader splits a word that is several run together. The columns of the parts are not known; they get that of the whole.
+// splitHeader splits a word that is several run together. The columns of the parts are not known;
+// they get that of the whole.
 func splitHeader(t token) []token {
 	if !runTogether.MatchString(t.text) {
 		return []token{t}
@@ -164,8 +166,8 @@ func titles(words []token) (out []title, ok bool) {
 	return out, len(words) == 0
 }
 
-// headerFromRows makes up for a lost header: the rows name the columns. It holds for two rows or more, of which the first starts with the
-// X of its own column.
+// headerFromRows makes up for a lost header: the rows name the columns. It holds for two rows or
+// more, of which the first starts with the X of its own column.
 func headerFromRows(tokens []token, i int) (h header, ok bool) {
 	h.line = tokens[i].line
 	labels, _ := readLabels(tokens[i+1:rowEnd(tokens, i+1, looksLikeDevice)], maxDevices)

@@ -16,9 +16,12 @@ func TestErrorsNameThePlace(t *testing.T) {
 	const header = "GPU0 GPU1 NIC0 CPU Affinity NUMA Affinity\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"an empty file", "", `m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
-		{"another tool's output", "Architecture: x86_64\nCPU(s): 64\n", `m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
-		{"a header alone", header, `m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
-		{"the tool failed", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "m.txt: nvidia-smi could not reach the driver when this was written; nothing to read"},
+		{"another tool's output", "Architecture: x86_64\nCPU(s): 64\n",
+			`m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
+		{"a header alone", header,
+			`m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
+		{"the tool failed", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+			"m.txt: nvidia-smi could not reach the driver when this was written; nothing to read"},
 		{"no GPU", "No devices were found\n", "m.txt: nvidia-smi found no GPU when this was written; nothing to read"},
 		{"the matrix of peer access", " GPU0 GPU1\nGPU0 X OK\nGPU1 OK X\n",
 			`m.txt:2: row "GPU0", column "GPU1": this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of nvidia-smi topo -m`},
@@ -26,31 +29,45 @@ func TestErrorsNameThePlace(t *testing.T) {
 			`m.txt:3: row "GPU1", column "NIC0": the cell is missing: the row has 2 paths, the header 3 columns`},
 		{"a cell missing before the X", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 SYS X\n",
 			`m.txt:4: row "NIC0", column "GPU0": the cell is missing: the row has 2 paths, the header 3 columns`},
-		{"an empty cell between tabs", "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \t\tPHB\t0-7\nGPU1\tPIX\t X \tSYS\t0-7\nNIC0\tPHB\tSYS\t X \n",
+		{"an empty cell between tabs", "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \t\tPHB\t0-7\nGPU1\tPIX\t X " +
+			"\tSYS\t0-7\nNIC0\tPHB\tSYS\t X \n",
 			`m.txt:2: row "GPU0", column "GPU1": the cell is missing: the row has 2 paths, the header 3 columns`},
 		{"the X missing", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX SYS 0-7 0\nNIC0 PHB SYS X\n",
 			`m.txt:3: row "GPU1", column "GPU1": the cell is missing: the row has 2 paths, the header 3 columns`},
-		{"a cell cut off", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 PHB SY", `m.txt:4: row "NIC0", column "GPU1": "SY" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
-		{"a cell that is no path", header + "GPU0 X FAST PHB 0-7 0\n", `m.txt:2: row "GPU0", column "GPU1": "FAST" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
-		{"no links in NV#", header + "GPU0 X NV# PHB 0-7 0\n", `m.txt:2: row "GPU0", column "GPU1": "NV#" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
-		{"no link at all", header + "GPU0 X NV0 PHB 0-7 0\n", `m.txt:2: row "GPU0", column "GPU1": "NV0" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
+		{"a cell cut off", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 PHB SY",
+			`m.txt:4: row "NIC0", column "GPU1": "SY" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
+		{"a cell that is no path", header + "GPU0 X FAST PHB 0-7 0\n",
+			`m.txt:2: row "GPU0", column "GPU1": "FAST" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
+		{"no links in NV#", header + "GPU0 X NV# PHB 0-7 0\n",
+			`m.txt:2: row "GPU0", column "GPU1": "NV#" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
+		{"no link at all", header + "GPU0 X NV0 PHB 0-7 0\n",
+			`m.txt:2: row "GPU0", column "GPU1": "NV0" is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS`},
 		{"a row missing at the end", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\n",
 			`m.txt:3: row "NIC0": the text ends before this row; give the whole output of nvidia-smi topo -m`},
-		{"a row missing before the legend", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\n\nLegend:\n\n  X    = Self\n",
+		{"a row missing before the legend", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\n\nLegend:\n\n  X   " +
+			" = Self\n",
 			`m.txt:4: row "NIC0": the row is missing: the matrix ends before it; give the whole output of nvidia-smi topo -m`},
-		{"a row missing between others", header + "GPU0 X PIX PHB 0-7 0\nNIC0 PHB SYS X\n", `m.txt:3: row "GPU1": the row is missing: the row of "NIC0" stands in its place`},
-		{"a row twice", header + "GPU0 X PIX PHB 0-7 0\nGPU0 X PIX PHB 0-7 0\n", `m.txt:3: row "GPU1": the row is missing: the row of "GPU0" stands in its place`},
-		{"rows in another order", header + "GPU0 X PIX PHB 0-7 0\nNIC0 PHB SYS X\nGPU1 PIX X SYS 0-7 0\n", `m.txt:3: row "GPU1": the row is missing: the row of "NIC0" stands in its place`},
+		{"a row missing between others", header + "GPU0 X PIX PHB 0-7 0\nNIC0 PHB SYS X\n",
+			`m.txt:3: row "GPU1": the row is missing: the row of "NIC0" stands in its place`},
+		{"a row twice", header + "GPU0 X PIX PHB 0-7 0\nGPU0 X PIX PHB 0-7 0\n",
+			`m.txt:3: row "GPU1": the row is missing: the row of "GPU0" stands in its place`},
+		{"rows in another order", header + "GPU0 X PIX PHB 0-7 0\nNIC0 PHB SYS X\nGPU1 PIX X SYS 0-7 0\n",
+			`m.txt:3: row "GPU1": the row is missing: the row of "NIC0" stands in its place`},
 		{"a path too many", header + "GPU0 X PIX PHB SYS 0-7 0\n", `m.txt:2: row "GPU0": 4 paths for 3 columns`},
-		{"paths too many, run together", header + "GPU0 X PIX PHBSYS 0-7 0\n", `m.txt:2: row "GPU0": 4 paths for 3 columns`},
-		{"values too many", header + "GPU0 X PIX PHB 0-7 0 N/A 7\n", `m.txt:2: row "GPU0": 4 values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most`},
-		{"the X in the wrong place", header + "GPU0 X PIX PHB 0-7 0\nGPU1 X PIX SYS 0-7 0\n", `m.txt:3: row "GPU1", column "GPU0": "X" stands outside of the diagonal`},
-		{"a path to itself", header + "GPU0 PIX PIX PHB 0-7 0\n", `m.txt:2: row "GPU0", column "GPU0": want "X" where row and column are the same device, found "PIX"`},
+		{"paths too many, run together", header + "GPU0 X PIX PHBSYS 0-7 0\n",
+			`m.txt:2: row "GPU0": 4 paths for 3 columns`},
+		{"values too many", header + "GPU0 X PIX PHB 0-7 0 N/A 7\n",
+			`m.txt:2: row "GPU0": 4 values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most`},
+		{"the X in the wrong place", header + "GPU0 X PIX PHB 0-7 0\nGPU1 X PIX SYS 0-7 0\n",
+			`m.txt:3: row "GPU1", column "GPU0": "X" stands outside of the diagonal`},
+		{"a path to itself", header + "GPU0 PIX PIX PHB 0-7 0\n",
+			`m.txt:2: row "GPU0", column "GPU0": want "X" where row and column are the same device, found "PIX"`},
 		{"two paths for one pair", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 PHB PXB X\n",
 			`m.txt:4: row "NIC0", column "GPU1": PXB, but line 3 has SYS for the same two devices in its row "GPU1"; one of them is wrong`},
 		{"two numbers of links for one pair", header + "GPU0 X NV2 PHB 0-7 0\nGPU1 NV1 X SYS 0-7 0\nNIC0 PHB SYS X\n",
 			`m.txt:3: row "GPU1", column "GPU0": NV1, but line 2 has NV2 for the same two devices in its row "GPU0"; one of them is wrong`},
-		{"rows without a header that do not agree", "GPU0 X PIX PHB\nGPU1 PIX X SYS\n\n", `m.txt:1: row "GPU0": 3 paths for 2 columns`},
+		{"rows without a header that do not agree", "GPU0 X PIX PHB\nGPU1 PIX X SYS\n\n",
+			`m.txt:1: row "GPU0": 3 paths for 2 columns`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,8 +91,8 @@ func TestErrorWithoutAFileNamesTheLine(t *testing.T) {
 	}
 }
 
-// TestEveryMissingCellIsFound takes out each cell of a matrix in turn. With tabs its place is seen; with words alone it follows from the X and
-// from the rows above.
+// TestEveryMissingCellIsFound takes out each cell of a matrix in turn. With tabs its place is seen;
+// with words alone it follows from the X and from the rows above.
 func TestEveryMissingCellIsFound(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(string(readFile(t, "p100-soc.txt")), "\n")
@@ -97,9 +114,11 @@ func TestEveryMissingCellIsFound(t *testing.T) {
 					continue
 				}
 				if e.Line != row+2 || e.Row != names[row] {
-					t.Errorf("row %s, column %s: the error is for line %d, row %s", names[row], names[col], e.Line, e.Row)
+					t.Errorf("row %s, column %s: the error is for line %d, row %s", names[row], names[col], e.Line,
+						e.Row)
 				}
-				// Without tabs, a gap behind the X cannot be told from one at the end, nor one before it that the rows above allow in two places.
+				// Without tabs, a gap behind the X cannot be told from one at the end, nor one
+				// before it that the rows above allow in two places.
 				if !words && e.Column != names[col] && col != row {
 					t.Errorf("row %s, column %s: the error is for column %s", names[row], names[col], e.Column)
 				}
@@ -108,7 +127,8 @@ func TestEveryMissingCellIsFound(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere cuts every fixture at every byte, large ones at every 13th: what is read without an error has all paths right.
+// TestCutOffAnywhere cuts every fixture at every byte, large ones at every 13th: what is read
+// without an error has all paths right.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -131,7 +151,8 @@ func TestCutOffAnywhere(t *testing.T) {
 
 func TestCutHeaderTitlesAreUnderstood(t *testing.T) {
 	t.Parallel()
-	for _, titles := range []string{"CPU Affinity NUMA Affinity GPU NUMA ID", "CPU Affinity NUMA Affinity", "CPU Affinity NUMA Aff", "CPU Affinity NUMA", "CPU Affinity", "CPU", ""} {
+	for _, titles := range []string{"CPU Affinity NUMA Affinity GPU NUMA ID", "CPU Affinity NUMA Affinity",
+		"CPU Affinity NUMA Aff", "CPU Affinity NUMA", "CPU Affinity", "CPU", ""} {
 		m, err := smi.ParseMatrix([]byte("GPU0 GPU1 " + titles + "\nGPU0 X PIX 0-7 0 N/A\nGPU1 PIX X 8-15 1 N/A\n"))
 		if err != nil {
 			t.Errorf("%q: %v", titles, err)
@@ -155,13 +176,15 @@ func TestMissingValuesAreNotShifted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m, err := smi.ParseMatrix([]byte("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t" + c.row + "\n"))
+			m, err := smi.ParseMatrix([]byte("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t" + c.row +
+				"\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			d := m.Devices[0]
 			if d.CPUAffinity != c.cpus || d.NUMAAffinity != c.numa || d.GPUNUMAID != c.mem {
-				t.Errorf("got %q, %q, %q; want %q, %q, %q", d.CPUAffinity, d.NUMAAffinity, d.GPUNUMAID, c.cpus, c.numa, c.mem)
+				t.Errorf("got %q, %q, %q; want %q, %q, %q", d.CPUAffinity, d.NUMAAffinity, d.GPUNUMAID, c.cpus, c.numa,
+					c.mem)
 			}
 		})
 	}
@@ -184,7 +207,8 @@ func TestValuesThatCannotBePlacedAreNoted(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	if _, err := smi.ParseMatrix(make([]byte, 17<<20)); err == nil || !strings.Contains(err.Error(), "at most 16777216 are taken") {
+	if _, err := smi.ParseMatrix(make([]byte, 17<<20)); err == nil || !strings.Contains(err.Error(),
+		"at most 16777216 are taken") {
 		t.Errorf("17 MiB: %v", err)
 	}
 	var b strings.Builder
@@ -201,7 +225,8 @@ func TestLimits(t *testing.T) {
 	if _, err := smi.ParseMatrix([]byte(strings.Repeat("GPU0 X ", 300_000))); err == nil {
 		t.Error("no error for rows without an end")
 	}
-	h := parse(t, []byte(strings.Repeat("GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1 X\n\n"+"GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X\n\n", 5000)))
+	h := parse(t, []byte(strings.Repeat("GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1 X\n\n"+"GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X\n\n",
+		5000)))
 	if len(h.Unread) > 100 {
 		t.Errorf("%d notes", len(h.Unread))
 	}

@@ -71,7 +71,8 @@ func plainText(t testing.TB, f string) string {
 	return expandTabs(s)
 }
 
-// TestLayoutsSayTheSame turns each fixture into what terminals, logs and web pages make of it; the matrix must stay what it was.
+// TestLayoutsSayTheSame turns each fixture into what terminals, logs and web pages make of it; the
+// matrix must stay what it was.
 func TestLayoutsSayTheSame(t *testing.T) {
 	t.Parallel()
 	type layout struct {
@@ -82,18 +83,28 @@ func TestLayoutsSayTheSame(t *testing.T) {
 		{"spaces for tabs", func(s string) string { return s }},
 		{"DOS line ends", func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }},
 		{"no break at the end", strings.TrimSpace},
-		{"white space at line ends cut off", func(s string) string { return eachLine(s, func(l string) string { return strings.TrimRight(l, " ") }) }},
+		{"white space at line ends cut off", func(s string) string {
+			return eachLine(s, func(l string) string { return strings.TrimRight(l, " ") })
+		}},
 		{"runs of spaces made one", func(s string) string {
 			return eachLine(s, func(l string) string { return strings.Join(strings.Fields(l), " ") })
 		}},
 		{"a quote", func(s string) string { return eachLine(s, func(l string) string { return "> " + l }) }},
-		{"a quote in a quote", func(s string) string { return eachLine(s, func(l string) string { return ">> " + l }) }},
-		{"a code block", func(s string) string { return "text before\n```bash\n$ nvidia-smi topo -m\n" + s + "```\ntext after\n" }},
+		{"a quote in a quote", func(s string) string {
+			return eachLine(s, func(l string) string { return ">> " + l })
+		}},
+		{"a code block", func(s string) string {
+			return "text before\n```bash\n$ nvidia-smi topo -m\n" + s + "```\ntext after\n"
+		}},
 		{"a table", func(s string) string {
 			return eachLine(s, func(l string) string { return "| " + strings.ReplaceAll(l, "  ", " | ") + " |" })
 		}},
-		{"names of hosts before the lines", func(s string) string { return eachLine(s, func(l string) string { return "node-17: " + l }) }},
-		{"ranks before the lines", func(s string) string { return eachLine(s, func(l string) string { return "[1,0]<stdout>:" + l }) }},
+		{"names of hosts before the lines", func(s string) string {
+			return eachLine(s, func(l string) string { return "node-17: " + l })
+		}},
+		{"ranks before the lines", func(s string) string {
+			return eachLine(s, func(l string) string { return "[1,0]<stdout>:" + l })
+		}},
 		{"line numbers of grep", func(s string) string {
 			n := 0
 			return eachLine(s, func(l string) string { n++; return fmt.Sprintf("%d:%s", n, l) })
@@ -104,7 +115,9 @@ func TestLayoutsSayTheSame(t *testing.T) {
 		{"colours without their escape character", func(s string) string {
 			return strings.Replace(s, "GPU0", "[4mGPU0", 1)
 		}},
-		{"colours in the notation of cat -v", func(s string) string { return strings.Replace(s, "GPU0", "^[[4m^[[1;32mGPU0^[[0m", 1) }},
+		{"colours in the notation of cat -v", func(s string) string {
+			return strings.Replace(s, "GPU0", "^[[4m^[[1;32mGPU0^[[0m", 1)
+		}},
 		{"no-break spaces", func(s string) string { return strings.ReplaceAll(s, "  ", "\u00a0 ") }},
 		{"a byte order mark", func(s string) string { return "\ufeff" + s }},
 		{"indented", func(s string) string { return eachLine(s, func(l string) string { return "      " + l }) }},
@@ -138,8 +151,8 @@ func TestLayoutsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestTerminalsBreakLinesAnywhere breaks every fixture at every width that a terminal has, with and without the spaces at the break: without
-// them, what was two words looks like one.
+// TestTerminalsBreakLinesAnywhere breaks every fixture at every width that a terminal has, with and
+// without the spaces at the break: without them, what was two words looks like one.
 func TestTerminalsBreakLinesAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -165,8 +178,8 @@ func TestTerminalsBreakLinesAnywhere(t *testing.T) {
 	}
 }
 
-// TestColumnsRunTogether drops the white space between two columns, for each pair of columns, as the web pages do that cut a long line in
-// two.
+// TestColumnsRunTogether drops the white space between two columns, for each pair of columns, as
+// the web pages do that cut a long line in two.
 func TestColumnsRunTogether(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -218,7 +231,8 @@ func TestFirstCompleteMatrixIsRead(t *testing.T) {
 			if got := h.Reported[0].Label(); got != c.want {
 				t.Errorf("read the one with %s; want %s", got, c.want)
 			}
-			if got := unread(h); (got == "") != (c.unread == "") || c.unread != "" && !strings.Contains(got, c.unread[len("m.txt:1:"):]) {
+			if got := unread(h); (got == "") != (c.unread == "") || c.unread != "" && !strings.Contains(got,
+				c.unread[len("m.txt:1:"):]) {
 				t.Errorf("unread %q; want %q", got, c.unread)
 			}
 		})

@@ -9,12 +9,14 @@ import (
 
 var (
 	legendEntry = lazyregexp.New(`\b(NIC[0-9]{1,4}):`)
-	// An RDMA device's name as the kernel and udev make them: mlx5_0, mlx5_bond_0, rocep13s0f0, ibp7, rdmap79s0. nvidia-smi has been seen to
-	// print other parts of its output where the name should be ("NIC0: A", "NIC3: ity     GPU NUMA ID").
+	// An RDMA device's name as the kernel and udev make them: mlx5_0, mlx5_bond_0, rocep13s0f0,
+	// ibp7, rdmap79s0. nvidia-smi has been seen to print other parts of its output where the name
+	// should be ("NIC0: A", "NIC3: ity GPU NUMA ID").
 	rdmaName = lazyregexp.New(`^[a-z][A-Za-z0-9_.-]{0,40}[0-9][A-Za-z0-9_.-]{0,40}$`)
 )
 
-// readLegend names the RDMA devices of the NICs from lines, the lines behind the matrix, of which the first has the number from.
+// readLegend names the RDMA devices of the NICs from lines, the lines behind the matrix, of which
+// the first has the number from.
 func (m *Matrix) readLegend(lines []string, from int) {
 	nics := map[string]*Device{}
 	for i := range m.Devices {

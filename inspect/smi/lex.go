@@ -6,22 +6,25 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A token is a word of the text. The matrix is read as a stream of words, because lines cannot be trusted: terminals break them, and web pages
-// join them.
+// A token is a word of the text. The matrix is read as a stream of words, because lines cannot be
+// trusted: terminals break them, and web pages join them.
 type token struct {
 	text string
 	line int // from 1
 	col  int // from 0, with tabs at every eighth column, as the tool lays the matrix out
-	// glued is set on the first word of a line that starts at its first column, after a line whose last word ended it: a terminal may have
-	// broken one word in two there.
+	// glued is set on the first word of a line that starts at its first column, after a line whose
+	// last word ended it: a terminal may have broken one word in two there.
 	glued bool
 }
 
-// ansi matches terminal escapes: nvidia-smi underlines its header even where no terminal is. Logs show the escape character in several
-// notations, and web pages drop it; without it only colours ("[4m") are recognised.
-var ansi = lazyregexp.New(`(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|\([A-B0]|\][^\x07\x1b]*\x07?)|\[[0-9;]{1,8}m`)
+// ansi matches terminal escapes: nvidia-smi underlines its header even where no terminal is. Logs
+// show the escape character in several notations, and web pages drop it; without it only colours
+// ("[4m") are recognised.
+var ansi = lazyregexp.New(
+	`(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|\([A-B0]|\][^\x07\x1b]*\x07?)|\[[0-9;]{1,8}m`)
 
-// plain makes the characters of one line simple: no escapes; spaces for exotic white space, for the rules of tables and for marks of quotes.
+// plain makes the characters of one line simple: no escapes; spaces for exotic white space, for the
+// rules of tables and for marks of quotes.
 func plain(line string) string {
 	line = strings.TrimSuffix(line, "\r")
 	for i := 0; i < len(line) && (line[i] == '>' || line[i] == ' '); i++ {
@@ -60,7 +63,8 @@ func lex(text string) (lines []string, tokens []token) {
 			}
 			if w := line[start:end]; !rule.MatchString(w) {
 				first := len(tokens) == at
-				tokens = append(tokens, token{text: w, line: len(lines), col: startCol, glued: first && startCol == 0 && endsLine})
+				tokens = append(tokens, token{text: w, line: len(lines), col: startCol, glued: first && startCol == 0 &&
+					endsLine})
 			}
 			start = -1
 		}
@@ -95,9 +99,10 @@ func lex(text string) (lines []string, tokens []token) {
 // prefixed matches the name of a row with something before it: "12:GPU0" of grep -n, "[1,0]<stdout>:GPU0" of mpirun.
 var prefixed = lazyregexp.New(`^.*[:\]>)](GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+)$`)
 
-// dropPrefix drops what stands before the first device of a line, such as the name of a host or a time. Words of a matrix are kept: where
-// lines were joined, the end of one row stands before the name of the next.
-// So is the rest of a word of the header that starts at the end of the line before: last is the last word there.
+// dropPrefix drops what stands before the first device of a line, such as the name of a host or a
+// time. Words of a matrix are kept: where lines were joined, the end of one row stands before the
+// name of the next. So is the rest of a word of the header that starts at the end of the line
+// before: last is the last word there.
 func dropPrefix(line []token, last string) []token {
 	junk := false
 	for i, t := range line {

@@ -16,8 +16,9 @@ const (
 	maxNotes   = 100
 )
 
-// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of Devices; the diagonal is topology.PathSelf, and
-// no other cell is, nor is any topology.PathUnknown.
+// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of
+// Devices; the diagonal is topology.PathSelf, and no other cell is, nor is any
+// topology.PathUnknown.
 type Matrix struct {
 	Devices []Device
 	Cells   [][]Cell
@@ -33,7 +34,8 @@ type Device struct {
 	RDMA  string // a NIC's RDMA device, from the legend or the older layout; empty where it is not known
 	Line  int    // where its row starts
 
-	// The columns behind the paths, as they stand there. Empty where there is no such column or no value, "N/A" where the tool does not know.
+	// The columns behind the paths, as they stand there. Empty where there is no such column or no
+	// value, "N/A" where the tool does not know.
 	CPUAffinity  string
 	NUMAAffinity string
 	GPUNUMAID    string
@@ -76,7 +78,8 @@ func (m *Matrix) note(line int, format string, args ...any) {
 	}
 }
 
-// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that holds it, and reads it. The error is an *Error.
+// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that
+// holds it, and reads it. The error is an *Error.
 func ParseMatrix(b []byte) (*Matrix, error) {
 	if len(b) > maxText {
 		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
@@ -102,7 +105,8 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 			from := tokens[next-1].line
 			found.readLegend(lines[from-1:max(from, nextHeader(tokens, next, len(lines)))], from)
 		case !sameMatrix(found, m):
-			found.note(m.Line, "another matrix, of %d devices, that is not the same: the one at line %d is read", len(m.Devices), found.Line)
+			found.note(m.Line, "another matrix, of %d devices, that is not the same: the one at line %d is read",
+				len(m.Devices), found.Line)
 		}
 		i = max(next, i+1)
 	}
@@ -154,12 +158,14 @@ func noMatrix(text string) *Error {
 // sameMatrix reports whether two matrices say the same of the same devices, whatever lines they stand on.
 func sameMatrix(a, b *Matrix) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool {
-		return x.Name == y.Name && x.CPUAffinity == y.CPUAffinity && x.NUMAAffinity == y.NUMAAffinity && x.GPUNUMAID == y.GPUNUMAID
+		return x.Name == y.Name && x.CPUAffinity == y.CPUAffinity && x.NUMAAffinity == y.NUMAAffinity &&
+			x.GPUNUMAID == y.GPUNUMAID
 	}) && slices.EqualFunc(a.Cells, b.Cells, slices.Equal[[]Cell])
 }
 
-// matrixAt reads the matrix whose header, or first row where the header is lost, starts at token i. It returns the token behind what it has
-// read. Without an error and without a matrix there is none at i: the words are prose.
+// matrixAt reads the matrix whose header, or first row where the header is lost, starts at token i.
+// It returns the token behind what it has read. Without an error and without a matrix there is none
+// at i: the words are prose.
 func matrixAt(tokens []token, i int) (m *Matrix, next int, err *Error) {
 	if !isGPU(tokens[i].text) {
 		return nil, i + 1, nil

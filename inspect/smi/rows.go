@@ -24,8 +24,9 @@ type label struct {
 	token token
 }
 
-// rowEnd returns the token behind the row whose first cell is token i: the next row, or the first word behind an empty line. White space
-// between the lines of one row, from cells that are empty, does not occur: the cells that may be empty are the last ones.
+// rowEnd returns the token behind the row whose first cell is token i: the next row, or the first
+// word behind an empty line. White space between the lines of one row, from cells that are empty,
+// does not occur: the cells that may be empty are the last ones.
 func rowEnd(tokens []token, i int, isDevice func(string) bool) int {
 	end := i
 	for end < len(tokens) && !isDevice(tokens[end].text) && (end == 0 || tokens[end].line <= tokens[end-1].line+1) {
@@ -34,7 +35,8 @@ func rowEnd(tokens []token, i int, isDevice func(string) bool) int {
 	return end
 }
 
-// matrix reads all rows. Where the first row has no path at all, the words were none of a matrix: then it returns neither matrix nor error.
+// matrix reads all rows. Where the first row has no path at all, the words were none of a matrix:
+// then it returns neither matrix nor error.
 func (r *rowReader) matrix() (*Matrix, *Error) {
 	names := map[string]bool{}
 	for _, n := range r.header.names {
@@ -77,20 +79,23 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 // findRow expects the name of a row at the next token.
 func (r *rowReader) findRow(name string) *Error {
 	if r.at == len(r.tokens) {
-		return &Error{Line: r.tokens[r.at-1].line, Row: name, Why: "the text ends before this row; give the whole output of nvidia-smi topo -m"}
+		return &Error{Line: r.tokens[r.at-1].line, Row: name,
+			Why: "the text ends before this row; give the whole output of nvidia-smi topo -m"}
 	}
 	t := r.tokens[r.at]
 	if t.text == name {
 		return nil
 	}
 	if slices.Contains(r.header.names, t.text) {
-		return &Error{Line: t.line, Row: name, Why: fmt.Sprintf("the row is missing: the row of %q stands in its place", t.text)}
+		return &Error{Line: t.line, Row: name, Why: fmt.Sprintf("the row is missing: the row of %q stands in its place",
+			t.text)}
 	}
 	line := r.header.line
 	if r.at > 0 {
 		line = r.tokens[r.at-1].line + 1
 	}
-	return &Error{Line: line, Row: name, Why: "the row is missing: the matrix ends before it; give the whole output of nvidia-smi topo -m"}
+	return &Error{Line: line, Row: name, Why: "the row is missing: the matrix ends before it; give the whole output " +
+		"of nvidia-smi topo -m"}
 }
 
 // row reads the cells of one row and what stands behind them. r.at is moved behind what was used.
@@ -101,7 +106,8 @@ func (r *rowReader) row(d *Device, row int, words []token) ([]Cell, *Error) {
 	r.at += used
 	switch {
 	case len(labels) > len(names):
-		return nil, &Error{Line: words[used-1].line, Row: d.Name, Why: fmt.Sprintf("%d paths for %d columns", len(labels), len(names))}
+		return nil, &Error{Line: words[used-1].line, Row: d.Name, Why: fmt.Sprintf("%d paths for %d columns",
+			len(labels), len(names))}
 	case len(labels) < len(names):
 		return nil, r.missing(d, row, labels, words[used:])
 	}
@@ -131,8 +137,9 @@ func (r *rowReader) row(d *Device, row int, words []token) ([]Cell, *Error) {
 	return cells, err
 }
 
-// readLabels reads up to want paths from the start of a row. It returns more than want if a word that holds several passes that number.
-// used is how many words it took; a word that is a path and the start of an affinity is the last one taken.
+// readLabels reads up to want paths from the start of a row. It returns more than want if a word
+// that holds several passes that number. used is how many words it took; a word that is a path and
+// the start of an affinity is the last one taken.
 func readLabels(words []token, want int) (labels []label, used int) {
 	for used < len(words) && len(labels) < want {
 		t := words[used]
@@ -179,8 +186,9 @@ func readLabels(words []token, want int) (labels []label, used int) {
 	return labels, used
 }
 
-// splitLabels parses a word that is one path, or several run together: web pages that wrap long lines drop the space there ("SYSSYS"). It is
-// unambiguous: no label begins another one, and the number of NV# ends where the next label begins.
+// splitLabels parses a word that is one path, or several run together: web pages that wrap long
+// lines drop the space there ("SYSSYS"). It is unambiguous: no label begins another one, and the
+// number of NV# ends where the next label begins.
 func splitLabels(s string) ([]Cell, bool) {
 	cells, rest := cutLabels(s)
 	return cells, rest == "" && len(cells) > 0
@@ -214,8 +222,10 @@ func cutLabels(s string) (cells []Cell, rest string) {
 	return cells, ""
 }
 
-// peerAccess is the reason for not reading the matrix of nvidia-smi topo -p2p, which looks alike and often stands in the same text.
-const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of nvidia-smi topo -m"
+// peerAccess is the reason for not reading the matrix of nvidia-smi topo -p2p, which looks alike
+// and often stands in the same text.
+const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of " +
+	"nvidia-smi topo -m"
 
 // missing says which cell of a row is not there. words are those behind the cells that could be read.
 func (r *rowReader) missing(d *Device, row int, labels []label, words []token) *Error {
@@ -239,8 +249,9 @@ func (r *rowReader) missing(d *Device, row int, labels []label, words []token) *
 	return e
 }
 
-// missingColumn finds the column whose cell is missing in a row: by its place below the header where the columns are aligned, else by the X
-// and by what the rows above say of this device, else it is the first behind the end.
+// missingColumn finds the column whose cell is missing in a row: by its place below the header
+// where the columns are aligned, else by the X and by what the rows above say of this device, else
+// it is the first behind the end.
 func (r *rowReader) missingColumn(row int, labels []label) int {
 	if c, ok := r.columnByPlace(row, labels); ok {
 		return c
@@ -257,8 +268,9 @@ func (r *rowReader) missingColumn(row int, labels []label) int {
 	return min(row, len(labels))
 }
 
-// columnByPlace compares where the words of a row and of the header start. The tool writes " X " one column to the right of the others. Text
-// that was cut out often lacks the white space at the start of the header, so the X says by how much it is moved.
+// columnByPlace compares where the words of a row and of the header start. The tool writes " X "
+// one column to the right of the others. Text that was cut out often lacks the white space at the
+// start of the header, so the X says by how much it is moved.
 func (r *rowReader) columnByPlace(row int, labels []label) (int, bool) {
 	cols := r.header.cols
 	shift, calibrated := 0, false
@@ -284,22 +296,24 @@ func (r *rowReader) columnByPlace(row int, labels []label) (int, bool) {
 	return 0, false
 }
 
-// check looks at the matrix as a whole: a path is the same in both directions. Where it is not, one of the cells is wrong, and nothing tells
-// which.
+// check looks at the matrix as a whole: a path is the same in both directions. Where it is not, one
+// of the cells is wrong, and nothing tells which.
 func (r *rowReader) check() *Error {
 	for i, row := range r.m.Cells {
 		for j, c := range row[:i] {
 			if other := r.m.Cells[j][i]; other != c {
 				a, b := &r.m.Devices[i], &r.m.Devices[j]
 				return &Error{Line: a.Line, Row: a.Name, Column: b.Name, Why: fmt.Sprintf(
-					"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong", c, b.Line, other, b.Name)}
+					"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong", c, b.Line,
+					other, b.Name)}
 			}
 		}
 	}
 	return nil
 }
 
-// isAffinity reports whether a word may stand in a column behind the paths: a list of CPUs or nodes, a number, or "N/A".
+// isAffinity reports whether a word may stand in a column behind the paths: a list of CPUs or
+// nodes, a number, or "N/A".
 func isAffinity(s string) bool {
 	return s == "N/A" || s != "" && s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789,-") == ""
 }
@@ -307,7 +321,8 @@ func isAffinity(s string) bool {
 // isBrokenNA reports whether a word is the start of "N/A" that a terminal broke.
 func isBrokenNA(s string) bool { return s == "N" || s == "N/" }
 
-// tail reads the columns behind the paths from words, the first of which follow on line, and returns how many words it took.
+// tail reads the columns behind the paths from words, the first of which follow on line, and
+// returns how many words it took.
 func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
 	kinds := []titleKind{cpuAffinity, numaAffinity, gpuNUMAID}
 	if r.header.titles != nil {
@@ -351,8 +366,9 @@ func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
 	return n, nil
 }
 
-// tailValues collects values, and joins those that a terminal broke in two. used is how many words they are. Only the row of a GPU goes
-// on behind the end of its line: a NIC has no such values, and what is below its row is other text.
+// tailValues collects values, and joins those that a terminal broke in two. used is how many words
+// they are. Only the row of a GPU goes on behind the end of its line: a NIC has no such values, and
+// what is below its row is other text.
 func tailValues(words []token, line int, isGPU bool) (values []token, used int) {
 	for used < len(words) {
 		t := words[used]
@@ -366,7 +382,8 @@ func tailValues(words []token, line int, isGPU bool) (values []token, used int) 
 		switch {
 		case last >= 0 && t.glued && !isAffinity(t.text) && isAffinity(values[last].text+t.text):
 			values[last].text += t.text
-		case last >= 0 && t.text != "N/A" && isAffinity(t.text) && strings.ContainsAny(values[last].text[len(values[last].text)-1:], ",-"):
+		case last >= 0 && t.text != "N/A" && isAffinity(t.text) &&
+			strings.ContainsAny(values[last].text[len(values[last].text)-1:], ",-"):
 			values[last].text += t.text // a list broken at a comma
 		case isAffinity(t.text), isBrokenNA(t.text):
 			values = append(values, t)
@@ -378,8 +395,8 @@ func tailValues(words []token, line int, isGPU bool) (values []token, used int) 
 	return values, used
 }
 
-// onlyValues reports whether the line that words start with holds nothing else than values, or the rest of one. It does not go on
-// where values are complete.
+// onlyValues reports whether the line that words start with holds nothing else than values, or the
+// rest of one. It does not go on where values are complete.
 func onlyValues(words, values []token) bool {
 	complete := len(values)
 	for _, v := range values {
@@ -402,8 +419,8 @@ func onlyValues(words, values []token) bool {
 	return true
 }
 
-// assignByPlace gives values to the titles that they stand below: some are not there. Values that stand below none are left out, and noted
-// unless they say nothing.
+// assignByPlace gives values to the titles that they stand below: some are not there. Values that
+// stand below none are left out, and noted unless they say nothing.
 func (r *rowReader) assignByPlace(d *Device, values []token) {
 	ts := r.header.titles
 	for i, v := range values {

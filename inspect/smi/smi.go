@@ -23,8 +23,9 @@ func Sniff(head []byte) bool {
 	return sniffHeader.MatchString(s) || sniffRow.MatchString(s) || strings.Contains(s, "nvidia-smi topo -m")
 }
 
-// Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes as far as the affinity tells them. name is
-// what messages and the provenance call the text. The error is an *Error.
+// Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes
+// as far as the affinity tells them. name is what messages and the provenance call the text. The
+// error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	m, err := ParseMatrix(b)
 	if err != nil {
@@ -47,7 +48,8 @@ func (m *Matrix) host(name string) *topology.Host {
 		h.Provenance.Tool = "nvidia-smi " + m.Version
 	}
 	unread := func(line int, format string, args ...any) {
-		h.Unread = append(h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(name, "nvidia-smi topo -m"), line), Why: fmt.Sprintf(format, args...)})
+		h.Unread = append(h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(name, "nvidia-smi topo -m"),
+			line), Why: fmt.Sprintf(format, args...)})
 	}
 	for _, n := range m.Notes {
 		unread(n.Line, "%s", n.Why)
@@ -75,7 +77,8 @@ func (m *Matrix) host(name string) *topology.Host {
 			default:
 				g.CPUAffinity = &cpus
 				if !whole {
-					unread(d.Line, "%s: CPU affinity %q is cut off: nvidia-smi prints the start of a long list", d.Name, d.CPUAffinity)
+					unread(d.Line, "%s: CPU affinity %q is cut off: nvidia-smi prints the start of a long list", d.Name,
+						d.CPUAffinity)
 				} else if g.NUMANode != nil {
 					nodes.add(*g.NUMANode, cpus)
 				}
@@ -97,8 +100,8 @@ func (m *Matrix) host(name string) *topology.Host {
 	return h
 }
 
-// maxItems is how many items of a CPU list nvidia-smi prints. A machine whose nodes have every second CPU ("0,2,4,...,78" by lscpu) shows
-// "0,2,4,6,8,10".
+// maxItems is how many items of a CPU list nvidia-smi prints. A machine whose nodes have every
+// second CPU ("0,2,4,...,78" by lscpu) shows "0,2,4,6,8,10".
 const maxItems = 6
 
 // affinity parses a CPU list. whole is false where it is the start of a longer list, or may be one.
@@ -126,8 +129,8 @@ func (n *nodes) add(node int, cpus topology.CPUSet) {
 	n.cpus[node] = cpus
 }
 
-// list returns the nodes by number. A node is left out where GPUs on it differ in their affinity, or where it shares CPUs with another: then
-// the affinity is not that of the node.
+// list returns the nodes by number. A node is left out where GPUs on it differ in their affinity,
+// or where it shares CPUs with another: then the affinity is not that of the node.
 func (n *nodes) list() []topology.NUMANode {
 	for a, cpus := range n.cpus {
 		for b, others := range n.cpus {
@@ -149,8 +152,8 @@ func (n *nodes) list() []topology.NUMANode {
 	return out
 }
 
-// nodeOfNIC returns the NUMA node of the GPUs that a NIC is NODE or nearer to; nil where there are none, or where they are on different
-// nodes, as affinity of virtual machines may have it.
+// nodeOfNIC returns the NUMA node of the GPUs that a NIC is NODE or nearer to; nil where there are
+// none, or where they are on different nodes, as affinity of virtual machines may have it.
 func (m *Matrix) nodeOfNIC(nic int) *int {
 	var node *int
 	for i := range m.Devices {
@@ -177,10 +180,11 @@ const maxLinks = 18
 
 // nvlinks returns how many NVLinks of a GPU are in use, nil where the matrix does not tell.
 //
-// NV# counts the links on the way to one peer. Links that are wired to their peers add up. Behind an NVSwitch all links lead to every peer,
-// and each peer shows the same number. So equal numbers are the switch's if their sum is more than a GPU can have. Where both are possible it
-// depends on the number: boards wire at most 4 links to each of several peers, except that 6 is both the four-GPU board of H100
-// and V100 behind a switch.
+// NV# counts the links on the way to one peer. Links that are wired to their peers add up. Behind
+// an NVSwitch all links lead to every peer, and each peer shows the same number. So equal numbers
+// are the switch's if their sum is more than a GPU can have. Where both are possible it depends on
+// the number: boards wire at most 4 links to each of several peers, except that 6 is both the
+// four-GPU board of H100 and V100 behind a switch.
 func (m *Matrix) nvlinks(gpu int) *int {
 	peers, sum, low, high := 0, 0, 0, 0
 	for j, c := range m.Cells[gpu] {

@@ -32,7 +32,8 @@ func parse(t testing.TB, text []byte) *topology.Host {
 	return h
 }
 
-// fixtures are the machines in testdata: one real one, the matrix of another, and invented ones in the layouts of other drivers.
+// fixtures are the machines in testdata: one real one, the matrix of another, and invented ones in
+// the layouts of other drivers.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "*.txt"))
@@ -55,7 +56,8 @@ func TestSummariesOfFixtures(t *testing.T) {
 			continue
 		}
 		fmt.Fprintf(&got, "%s: %s\n", f, summary(h))
-		fmt.Fprintf(&got, "  %s %s, filled %s\n", h.Provenance.Kind, h.Provenance.Tool, strings.Join(h.Provenance.Filled, " "))
+		fmt.Fprintf(&got, "  %s %s, filled %s\n", h.Provenance.Kind, h.Provenance.Tool,
+			strings.Join(h.Provenance.Filled, " "))
 		for _, u := range h.Unread {
 			fmt.Fprintf(&got, "  unread %s: %s\n", u.Path, u.Why)
 		}
@@ -63,8 +65,8 @@ func TestSummariesOfFixtures(t *testing.T) {
 	golden(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
-// TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second account of it, typed from the description that the
-// matrix stood in.
+// TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second account of
+// it, typed from the description that the matrix stood in.
 func TestH20(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "h20.txt"))
@@ -86,7 +88,8 @@ func TestH20(t *testing.T) {
 		}
 	}
 	for i, n := range h.NICs {
-		want := topology.NIC{Name: fmt.Sprintf("NIC%d", i), RDMA: []string{fmt.Sprintf("mlx5_bond_%d", i)}, Netdevs: []string{}, NUMANode: new(i / 2)}
+		want := topology.NIC{Name: fmt.Sprintf("NIC%d", i), RDMA: []string{fmt.Sprintf("mlx5_bond_%d", i)},
+			Netdevs: []string{}, NUMANode: new(i / 2)}
 		if diff := cmp.Diff(want, n); diff != "" {
 			t.Errorf("NIC %d (-want +got):\n%s", i, diff)
 		}
@@ -206,7 +209,8 @@ func TestAffinityBecomesNodesOnlyWhereItIsConsistent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := parse(t, []byte("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t"+c.a+"\nGPU1\tPHB\t X \t"+c.b+"\n"))
+			h := parse(t, []byte("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t"+c.a+"\nGPU1\tPHB\t X \t"+
+				c.b+"\n"))
 			var got []string
 			for _, n := range h.NUMANodes {
 				got = append(got, fmt.Sprintf("%d:%s", n.ID, n.CPUs))
@@ -224,7 +228,8 @@ func TestCutAffinityIsKeptAsStatedAndNoted(t *testing.T) {
 	if got := h.GPUs[0].CPUAffinity.String(); got != "0,2,4,6,8,10" {
 		t.Errorf("affinity %q", got)
 	}
-	want := []topology.Unread{{Path: "m.txt:2", Why: `GPU0: CPU affinity "0,2,4,6,8,10" is cut off: nvidia-smi prints the start of a long list`}}
+	want := []topology.Unread{{Path: "m.txt:2",
+		Why: `GPU0: CPU affinity "0,2,4,6,8,10" is cut off: nvidia-smi prints the start of a long list`}}
 	if diff := cmp.Diff(want, h.Unread); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -245,7 +250,8 @@ func TestNodeOfANICFollowsFromItsGPUs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := parse(t, fmt.Appendf(nil, "GPU0 GPU1 NIC0 CPU Affinity NUMA Affinity\nGPU0 X SYS %[1]s 0-7 0\nGPU1 SYS X %[2]s 8-15 %[3]s\nNIC0 %[1]s %[2]s X\n",
+			h := parse(t, fmt.Appendf(nil, "GPU0 GPU1 NIC0 CPU Affinity NUMA Affinity\nGPU0 X SYS %[1]s 0-7 0\nGPU1 "+
+				"SYS X %[2]s 8-15 %[3]s\nNIC0 %[1]s %[2]s X\n",
 				c.toGPU0, c.toGPU1, c.affinity1))
 			if diff := cmp.Diff(c.want, h.NICs[0].NUMANode); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -265,13 +271,21 @@ func TestNVLinksInUse(t *testing.T) {
 		{"none", 2, func(i, j int) string { return "SYS" }, "? ?"},
 		{"a bridge of 4", 2, func(i, j int) string { return "NV4" }, "4 4"},
 		{"all 18 of two GPUs behind a switch", 2, func(i, j int) string { return "NV18" }, "18 18"},
-		{"a switch: the same links to each of 7 peers", 8, func(i, j int) string { return "NV12" }, strings.TrimSpace(strings.Repeat("12 ", 8))},
+		{"a switch: the same links to each of 7 peers", 8, func(i, j int) string {
+			return "NV12"
+		}, strings.TrimSpace(strings.Repeat("12 ", 8))},
 		{"four GPUs wired with 4 to each", 4, func(i, j int) string { return "NV4" }, "12 12 12 12"},
 		{"three of eight GPUs behind a switch", 3, func(i, j int) string { return "NV8" }, "8 8 8"},
-		{"four GPUs with 6: a board of H100, or V100 behind a switch", 4, func(i, j int) string { return "NV6" }, "? ? ? ?"},
-		{"16 GPUs with 6: only a switch can do that", 16, func(i, j int) string { return "NV6" }, strings.TrimSpace(strings.Repeat("6 ", 16))},
+		{"four GPUs with 6: a board of H100, or V100 behind a switch", 4, func(i, j int) string {
+			return "NV6"
+		}, "? ? ? ?"},
+		{"16 GPUs with 6: only a switch can do that", 16, func(i, j int) string {
+			return "NV6"
+		}, strings.TrimSpace(strings.Repeat("6 ", 16))},
 		{"wired unequally", 3, func(i, j int) string { return []string{"", "NV1", "NV2", "NV3"}[i+j] }, "3 4 5"},
-		{"more than a GPU has, and unequal", 3, func(i, j int) string { return []string{"", "NV17", "NV18", "NV18"}[i+j] }, "? ? 18"},
+		{"more than a GPU has, and unequal", 3, func(i, j int) string {
+			return []string{"", "NV17", "NV18", "NV18"}[i+j]
+		}, "? ? 18"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +346,8 @@ func TestLegendNamesRDMADevices(t *testing.T) {
 		{"on one line", "NIC Legend: NIC0: mlx5_0 NIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]", ""},
 		{"other text where a name should be", "NIC Legend:\n  NIC0: ity     GPU NUMA ID\n  NIC1: A\n", "[] []",
 			`m.txt:6: legend of NIC0: "ity     GPU NUMA ID" is not the name of an RDMA device; m.txt:7: legend of NIC1: "A" is not the name of an RDMA device`},
-		{"two names for one", "NIC0: mlx5_0\nNIC0: mlx5_9\nNIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]", `m.txt:6: legend of NIC0: "mlx5_9", but it was "mlx5_0" before`},
+		{"two names for one", "NIC0: mlx5_0\nNIC0: mlx5_9\nNIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]",
+			`m.txt:6: legend of NIC0: "mlx5_9", but it was "mlx5_0" before`},
 		{"a NIC that is not in the matrix", "NIC0: mlx5_0\nNIC1: mlx5_1\nNIC2: mlx5_2\n", "[mlx5_0] [mlx5_1]", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -371,7 +386,8 @@ func TestSniff(t *testing.T) {
 			t.Errorf("Sniff(%q) = true", text)
 		}
 	}
-	for _, text := range []string{"GPU0\t X \tNV4\n", "$ nvidia-smi topo -m\n", "\t\x1b[4mGPU0\tCPU Affinity\x1b[0m\n"} {
+	for _, text := range []string{"GPU0\t X \tNV4\n", "$ nvidia-smi topo -m\n",
+		"\t\x1b[4mGPU0\tCPU Affinity\x1b[0m\n"} {
 		if !smi.Sniff([]byte(text)) {
 			t.Errorf("Sniff(%q) = false", text)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/xi2/xz"
 )
 
-// Limits bound what an archive may unpack to. A zero field means its default, which is far above any real machine: the largest dumps known have
-// 30,000 entries and 30 MB.
+// Limits bound what an archive may unpack to. A zero field means its default, which is far above
+// any real machine: the largest dumps known have 30,000 entries and 30 MB.
 type Limits struct {
 	Bytes     int64 // of the unpacked archive, headers included; 512 MiB
 	FileBytes int64 // of one file; 64 MiB. A longer one is there and unreadable.
@@ -78,8 +78,9 @@ const (
 	packedZstd
 )
 
-// magics are the first bytes of each packing: RFC 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A
-// zstd file may start with a skippable frame (RFC 8878, section 3.1.2), of which 0x184D2A50 is the first magic number.
+// magics are the first bytes of each packing: RFC 1952; the bzip2 program; the .xz file format,
+// section 2.1.1.1; RFC 8878, section 3.1.1. A zstd file may start with a skippable frame (RFC 8878,
+// section 3.1.2), of which 0x184D2A50 is the first magic number.
 var magics = []struct {
 	magic string
 	kind  packing
@@ -103,12 +104,14 @@ func packingOf(head []byte) packing {
 // ArchiveHead is how many bytes IsArchive wants to see.
 const ArchiveHead = blockSize
 
-// IsArchive reports whether a file that starts with head is one that ReadArchive may know: a tar file, or something packed.
+// IsArchive reports whether a file that starts with head is one that ReadArchive may know: a tar
+// file, or something packed.
 func IsArchive(head []byte) bool {
 	return packingOf(head) != notPacked || len(head) >= blockSize && isTarHeader(head[:blockSize])
 }
 
-// The unpackers keep tables and windows of hundreds of KiB, which a run over a thousand archives makes once a goroutine.
+// The unpackers keep tables and windows of hundreds of KiB, which a run over a thousand archives
+// makes once a goroutine.
 var (
 	gzips   sync.Pool // *gzip.Reader
 	zstds   sync.Pool // *zstd.Decoder
@@ -118,10 +121,12 @@ var (
 // maxWindow bounds the memory that an unpacker may be told to take: xz -9 wants 64 MiB, zstd --ultra 128 MiB.
 const maxWindow = 128 << 20
 
-// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. What it is, is told from its first bytes.
+// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. What
+// it is, is told from its first bytes.
 //
-// Names are confined to the tree. Of an entry that comes twice the later one counts. Hard links become copies. Devices, FIFOs, sparse files and
-// files above the limit are there and cannot be read. An archive that is cut off, or that puts a file below a file, is an error: half a machine
+// Names are confined to the tree. Of an entry that comes twice the later one counts. Hard links
+// become copies. Devices, FIFOs, sparse files and files above the limit are there and cannot be
+// read. An archive that is cut off, or that puts a file below a file, is an error: half a machine
 // would be taken for a whole one.
 func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
 	limits = limits.withDefaults()

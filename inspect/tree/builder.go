@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// A Builder makes a Mem. The zero value is ready. Directories on the way to an entry are made. Names are cleaned: "./sys/", "/sys" and
-// "../sys" are all "sys", so that no name leads out of the tree.
+// A Builder makes a Mem. The zero value is ready. Directories on the way to an entry are made.
+// Names are cleaned: "./sys/", "/sys" and "../sys" are all "sys", so that no name leads out of the
+// tree.
 //
-// An entry added twice is replaced by the later one, as unpacking an archive does. An entry cannot be below one that is not a directory, and a
-// directory with entries cannot become something else: both are errors.
+// An entry added twice is replaced by the later one, as unpacking an archive does. An entry cannot
+// be below one that is not a directory, and a directory with entries cannot become something else:
+// both are errors.
 type Builder struct {
 	root    *node
 	entries int
@@ -43,9 +45,10 @@ func (b *Builder) Link(name, target string) error {
 	return b.put(name, node{mode: fs.ModeSymlink | 0o777, target: target})
 }
 
-// Unreadable adds an entry that is there and whose content, or list of entries, cannot be had: reading it returns err. The type bits of mode
-// say what it is: 0 is a regular file, fs.ModeDir a directory. A directory that is there already keeps its entries, which can still be reached
-// by name.
+// Unreadable adds an entry that is there and whose content, or list of entries, cannot be had:
+// reading it returns err. The type bits of mode say what it is: 0 is a regular file, fs.ModeDir a
+// directory. A directory that is there already keeps its entries, which can still be reached by
+// name.
 func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: an unreadable entry needs its error", name)
@@ -53,8 +56,8 @@ func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	return b.put(name, node{mode: mode.Type(), err: err})
 }
 
-// Hidden adds an entry that cannot even be looked at: whatever is asked of it returns err, as in a directory that may not be searched. The list
-// of its directory has it.
+// Hidden adds an entry that cannot even be looked at: whatever is asked of it returns err, as in a
+// directory that may not be searched. The list of its directory has it.
 func (b *Builder) Hidden(name string, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: a hidden entry needs its error", name)
@@ -87,7 +90,8 @@ func (b *Builder) start() {
 	}
 }
 
-// finish sorts every directory. It does not call itself for files, so its depth is that of the directories, which put bounds.
+// finish sorts every directory. It does not call itself for files, so its depth is that of the
+// directories, which put bounds.
 func finish(n *node) {
 	n.index = nil
 	if !slices.IsSortedFunc(n.children, byName) {

@@ -42,32 +42,50 @@ func TestBuilderEntriesThatMeet(t *testing.T) {
 		read string // of "a"
 		err  string
 	}{
-		{"the later file counts", func(b *Builder) error { return errors.Join(b.File("a", []byte("1")), b.File("a", []byte("2"))) }, "2", ""},
+		{"the later file counts", func(b *Builder) error {
+			return errors.Join(b.File("a", []byte("1")), b.File("a", []byte("2")))
+		}, "2", ""},
 		{"a file becomes a link", func(b *Builder) error {
 			return errors.Join(b.File("b", []byte("B")), b.File("a", nil), b.Link("a", "b"))
 		}, "B", ""},
-		{"an empty directory becomes a file", func(b *Builder) error { return errors.Join(b.Dir("a"), b.File("a", []byte("f"))) }, "f", ""},
+		{"an empty directory becomes a file", func(b *Builder) error {
+			return errors.Join(b.Dir("a"), b.File("a", []byte("f")))
+		}, "f", ""},
 		{"an unreadable file becomes readable", func(b *Builder) error {
 			return errors.Join(b.Unreadable("a", 0, syscall.EIO), b.File("a", []byte("f")))
 		}, "f", ""},
-		{"a full directory stays one", func(b *Builder) error { return errors.Join(b.File("a/b", nil), b.File("a", nil)) }, "",
+		{"a full directory stays one", func(b *Builder) error {
+			return errors.Join(b.File("a/b", nil), b.File("a", nil))
+		}, "",
 			`add "a": it is a directory with entries, and cannot become something else`},
-		{"nothing is below a file", func(b *Builder) error { return errors.Join(b.File("a", nil), b.File("a/b/c", nil)) }, "",
+		{"nothing is below a file", func(b *Builder) error {
+			return errors.Join(b.File("a", nil), b.File("a/b/c", nil))
+		}, "",
 			`add "a/b/c": "a" above it is not a directory`},
-		{"nothing is below a link", func(b *Builder) error { return errors.Join(b.Dir("d"), b.Link("a", "d"), b.File("a/b", nil)) }, "",
+		{"nothing is below a link", func(b *Builder) error {
+			return errors.Join(b.Dir("d"), b.Link("a", "d"), b.File("a/b", nil))
+		}, "",
 			`add "a/b": "a" above it is not a directory`},
-		{"the root is a directory", func(b *Builder) error { return b.File("./", nil) }, "", `add ".": the root of the tree is a directory`},
+		{"the root is a directory", func(b *Builder) error {
+			return b.File("./", nil)
+		}, "", `add ".": the root of the tree is a directory`},
 		{"an unreadable entry has an error", func(b *Builder) error { return b.Unreadable("a", 0, nil) }, "",
 			`add "a": an unreadable entry needs its error`},
-		{"a hidden entry has an error", func(b *Builder) error { return b.Hidden("a", nil) }, "", `add "a": a hidden entry needs its error`},
+		{"a hidden entry has an error", func(b *Builder) error {
+			return b.Hidden("a", nil)
+		}, "", `add "a": a hidden entry needs its error`},
 		{"a hard link to nothing", func(b *Builder) error { return b.hardLink("a", "b") }, "",
 			`add "a": it is a hard link to "b", which is not a file before it`},
-		{"a hard link to a directory", func(b *Builder) error { return errors.Join(b.Dir("b"), b.hardLink("a", "b")) }, "",
+		{"a hard link to a directory", func(b *Builder) error {
+			return errors.Join(b.Dir("b"), b.hardLink("a", "b"))
+		}, "",
 			`add "a": it is a hard link to "b", which is not a file before it`},
 		{"a hard link has the content", func(b *Builder) error {
 			return errors.Join(b.File("d/b", []byte("B")), b.hardLink("a", "./d/b"))
 		}, "B", ""},
-		{"too deep", func(b *Builder) error { return b.File(strings.Repeat("d/", maxDepth+1)+"f", nil) }, "", "it has more than 256 directories"},
+		{"too deep", func(b *Builder) error {
+			return b.File(strings.Repeat("d/", maxDepth+1)+"f", nil)
+		}, "", "it has more than 256 directories"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +197,8 @@ func TestErrorNamesComeBack(t *testing.T) {
 			t.Errorf("%v: name %q, want %q", test.err, name, test.name)
 		}
 		back := ErrorOf(name)
-		if back == nil || test.back != nil && back != test.back || test.back == nil && test.name != "" && back.Error() != test.name {
+		if back == nil || test.back != nil && back != test.back || test.back == nil && test.name != "" &&
+			back.Error() != test.name {
 			t.Errorf("%q: error %v, want %v", name, back, test.back)
 		}
 	}

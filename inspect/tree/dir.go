@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory is a directory of this machine as a tree: one that a machine was captured into, or the machine's own root. Any number of
-// goroutines may read it at once.
+// Directory is a directory of this machine as a tree: one that a machine was captured into, or the
+// machine's own root. Any number of goroutines may read it at once.
 type Directory struct {
 	name string
 	// at is a descriptor of the directory (O_PATH), -1 for the machine's own root, which needs none.
@@ -32,9 +32,10 @@ var (
 
 // Dir opens a directory as a tree. Links are resolved inside of it. Close releases it.
 //
-// The kernel confines the names, with openat2(2) and RESOLVE_IN_ROOT: one call a file, and no way out for a tree that changes meanwhile. Before
-// Linux 5.6, and in containers whose seccomp filter does not know the call, the links are read here and os.Root guards the rest: slower, with
-// the same result.
+// The kernel confines the names, with openat2(2) and RESOLVE_IN_ROOT: one call a file, and no way
+// out for a tree that changes meanwhile. Before Linux 5.6, and in containers whose seccomp filter
+// does not know the call, the links are read here and os.Root guards the rest: slower, with the
+// same result.
 func Dir(path string) (*Directory, error) { return openDirectory(path, true) }
 
 func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
@@ -81,8 +82,8 @@ func (d *Directory) Close() error {
 	return nil
 }
 
-// openFlags are those of every open. O_NONBLOCK: a FIFO without a writer, or a terminal without a carrier, would wait for ever. O_NOCTTY: a
-// terminal must not become ours.
+// openFlags are those of every open. O_NONBLOCK: a FIFO without a writer, or a terminal without a
+// carrier, would wait for ever. O_NOCTTY: a terminal must not become ours.
 const openFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
 // open opens name for reading, or with O_PATH.
@@ -109,7 +110,8 @@ func (d *Directory) openat2(name string, flags int) (int, error) {
 	return retry(func() (int, error) { return unix.Openat2(d.at, name, &how) })
 }
 
-// retry calls open again when a signal came, and when a rename anywhere kept the kernel from being sure about a ".." (openat2(2), EAGAIN).
+// retry calls open again when a signal came, and when a rename anywhere kept the kernel from being
+// sure about a ".." (openat2(2), EAGAIN).
 func retry(open func() (int, error)) (int, error) {
 	for again := 0; ; again++ {
 		fd, err := open()
@@ -122,8 +124,9 @@ func retry(open func() (int, error)) (int, error) {
 
 // ReadFile returns the content of a regular file.
 //
-// It does not use os.ReadFile: the runtime would put the descriptor into its poller, and a driver of sysfs that answers EAGAIN would then be
-// waited for without end. Here EAGAIN is an error as any other.
+// It does not use os.ReadFile: the runtime would put the descriptor into its poller, and a driver
+// of sysfs that answers EAGAIN would then be waited for without end. Here EAGAIN is an error as any
+// other.
 func (d *Directory) ReadFile(name string) ([]byte, error) {
 	if d.inside != nil {
 		return d.insideReadFile(name)
@@ -135,7 +138,8 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 	defer unix.Close(fd)
 	size := int64(-1)
 	if !d.live {
-		// A captured tree may have been planted: nothing but files is read. What it says of its size is right, unlike sysfs and procfs.
+		// A captured tree may have been planted: nothing but files is read. What it says of its
+		// size is right, unlike sysfs and procfs.
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, pathError("stat", name, err)
@@ -192,11 +196,13 @@ func readAll(fd int, size int64, name string) ([]byte, error) {
 	}
 }
 
-// readFull reads until b is full or the file ends. It stops without asking once more where the end is known: at the size of a file on a disk,
-// and after a short read of an attribute of sysfs, which the kernel gives whole. Files of procfs come in pieces of any length, so they are
-// asked until they say that they are at their end; the same goes for the file systems mounted below /sys.
+// readFull reads until b is full or the file ends. It stops without asking once more where the end
+// is known: at the size of a file on a disk, and after a short read of an attribute of sysfs, which
+// the kernel gives whole. Files of procfs come in pieces of any length, so they are asked until
+// they say that they are at their end; the same goes for the file systems mounted below /sys.
 func readFull(fd int, b []byte, size int64, name string) (int, error) {
-	whole := strings.HasPrefix(name, "sys/") && !strings.HasPrefix(name, "sys/kernel/") && !strings.HasPrefix(name, "sys/fs/")
+	whole := strings.HasPrefix(name, "sys/") && !strings.HasPrefix(name, "sys/kernel/") && !strings.HasPrefix(name,
+		"sys/fs/")
 	n := 0
 	for n < len(b) {
 		m, err := unix.Read(fd, b[n:])

@@ -76,9 +76,11 @@ func TestDirectoryReadsAsMem(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			for _, name := range []string{
-				".", "proc/cpuinfo", "proc/empty", "sys/bus/pci/devices/0000:00:1f.0/vendor", "sys/absolute/0000:00:1f.0/vendor",
+				".", "proc/cpuinfo", "proc/empty", "sys/bus/pci/devices/0000:00:1f.0/vendor",
+				"sys/absolute/0000:00:1f.0/vendor",
 				"sys/above/pci0000:00/0000:00:1f.0/vendor", "root/root/proc/cpuinfo", "sys/to-file", "sys/to-link",
-				"sys/odd-target/0000:00:1f.0/vendor", "sys/nothing", "sys/nothing/at/all", "proc/cpuinfo/x", "sys/dangling", "sys/loop-a",
+				"sys/odd-target/0000:00:1f.0/vendor", "sys/nothing", "sys/nothing/at/all", "proc/cpuinfo/x",
+				"sys/dangling", "sys/loop-a",
 				"sys/self/x", "sys/kernel/mm", "sys/absolute", "root", "/proc/cpuinfo", "sys/../proc", "", "sys/",
 			} {
 				same(t, m, d, name)
@@ -124,13 +126,14 @@ func same(t *testing.T, want, got FS, name string) {
 			missing = append(missing, e)
 		}
 	}
-	if diff := cmp.Diff(list(la), append(list(lb), missing...), cmp.Transformer("set", func(s []string) map[string]bool {
-		set := make(map[string]bool)
-		for _, e := range s {
-			set[e] = true
-		}
-		return set
-	})); diff != "" || kind(errA) != kind(errB) {
+	if diff := cmp.Diff(list(la), append(list(lb), missing...),
+		cmp.Transformer("set", func(s []string) map[string]bool {
+			set := make(map[string]bool)
+			for _, e := range s {
+				set[e] = true
+			}
+			return set
+		})); diff != "" || kind(errA) != kind(errB) {
 		t.Errorf("ReadDir(%q): %v, want %v (-want +got):\n%s", name, errB, errA, diff)
 	}
 	ta, errA := want.ReadLink(name)
@@ -305,7 +308,8 @@ func TestDirectoryOpens(t *testing.T) {
 			}
 			for _, e := range entries {
 				info, err := e.Info()
-				if err != nil || info.Size() == 0 || info.Name() != e.Name() || info.ModTime().IsZero() || info.Sys() == nil {
+				if err != nil || info.Size() == 0 || info.Name() != e.Name() || info.ModTime().IsZero() ||
+					info.Sys() == nil {
 					t.Errorf("%v: %v, %v", e, info, err)
 				}
 			}
@@ -358,7 +362,8 @@ func TestLiveReadsThisMachine(t *testing.T) {
 	live := Live()
 	defer live.Close()
 	for _, name := range []string{
-		"proc/cpuinfo", "proc/version", "proc/cmdline", "proc/filesystems", "sys/devices/system/cpu/online", "sys/devices/system/cpu/possible",
+		"proc/cpuinfo", "proc/version", "proc/cmdline", "proc/filesystems", "sys/devices/system/cpu/online",
+		"sys/devices/system/cpu/possible",
 		"sys/kernel/mm/transparent_hugepage/enabled", "etc/passwd", "proc/sys/kernel/osrelease",
 	} {
 		want, errWant := os.ReadFile("/" + name)
@@ -393,7 +398,8 @@ func TestLiveReadsThisMachine(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]error{"proc/none": fs.ErrNotExist, "../x": fs.ErrInvalid, "proc/cpuinfo/x": syscall.ENOTDIR, "proc": syscall.EISDIR} {
+	for name, want := range map[string]error{"proc/none": fs.ErrNotExist, "../x": fs.ErrInvalid,
+		"proc/cpuinfo/x": syscall.ENOTDIR, "proc": syscall.EISDIR} {
 		if _, err := live.ReadFile(name); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
@@ -403,11 +409,13 @@ func TestLiveReadsThisMachine(t *testing.T) {
 	}
 }
 
-// TestDirectoryOverTheMachine reads procfs and sysfs through openat2, as on a host whose root is mounted in a container.
+// TestDirectoryOverTheMachine reads procfs and sysfs through openat2, as on a host whose root is
+// mounted in a container.
 func TestDirectoryOverTheMachine(t *testing.T) {
 	t.Parallel()
 	for how, d := range directories(t, "/") {
-		for _, name := range []string{"proc/cpuinfo", "proc/version", "sys/devices/system/cpu/online", "proc/self/comm"} {
+		for _, name := range []string{"proc/cpuinfo", "proc/version", "sys/devices/system/cpu/online",
+			"proc/self/comm"} {
 			want, err := os.ReadFile("/" + name)
 			if err != nil {
 				continue
@@ -435,8 +443,10 @@ func TestDirents(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	all := bytes.Join([][]byte{
-		record(".", unix.DT_DIR), record("..", unix.DT_DIR), record("self", unix.DT_UNKNOWN), record("gone", unix.DT_UNKNOWN),
-		record("f", unix.DT_REG), record("d", unix.DT_DIR), record("p", unix.DT_FIFO), record("s", unix.DT_SOCK), record("b", unix.DT_BLK),
+		record(".", unix.DT_DIR), record("..", unix.DT_DIR), record("self", unix.DT_UNKNOWN),
+		record("gone", unix.DT_UNKNOWN),
+		record("f", unix.DT_REG), record("d", unix.DT_DIR), record("p", unix.DT_FIFO), record("s", unix.DT_SOCK),
+		record("b", unix.DT_BLK),
 		record("c", unix.DT_CHR), record("l", unix.DT_LNK),
 	}, nil)
 	entries, err := d.parseDirents(nil, all, fd, "proc")
@@ -447,7 +457,8 @@ func TestDirents(t *testing.T) {
 	for i := range entries {
 		got = append(got, entries[i].Type().String()+" "+entries[i].Name())
 	}
-	want := []string{"L--------- self", "---------- f", "d--------- d", "p--------- p", "S--------- s", "D--------- b", "Dc--------- c", "L--------- l"}
+	want := []string{"L--------- self", "---------- f", "d--------- d", "p--------- p", "S--------- s", "D--------- b",
+		"Dc--------- c", "L--------- l"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
@@ -490,7 +501,8 @@ func BenchmarkReadFile(b *testing.B) {
 func BenchmarkReadTree(b *testing.B) {
 	var build Builder
 	for i := range 10_000 {
-		name := "sys/devices/system/cpu/cpu" + strconv.Itoa(i/40) + "/cache/index" + strconv.Itoa(i/10%4) + "/file" + strconv.Itoa(i%10)
+		name := "sys/devices/system/cpu/cpu" + strconv.Itoa(i/40) + "/cache/index" + strconv.Itoa(i/10%4) + "/file" +
+			strconv.Itoa(i%10)
 		if err := build.File(name, []byte(strconv.Itoa(i)+"\n")); err != nil {
 			b.Fatal(err)
 		}

@@ -25,14 +25,16 @@ func (e *dirEntry) IsDir() bool                { return e.mode.IsDir() }
 func (e *dirEntry) Info() (fs.FileInfo, error) { return e.tree.Lstat(join(e.dir, e.name)) }
 func (e *dirEntry) String() string             { return fs.FormatDirEntry(e) }
 
-// listings are buffers for getdents64(2). Go's own has 8 KiB; sysfs has directories of some hundred entries of 32 bytes.
+// listings are buffers for getdents64(2). Go's own has 8 KiB; sysfs has directories of some hundred
+// entries of 32 bytes.
 var listings = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // maxEntries bounds the entries of one directory.
 const maxEntries = 1 << 20
 
-// readDir lists the open directory fd. It does not use os.File.ReadDir, which asks for an entry's type by its path, and so relative to the
-// wrong directory, on the file systems that do not give it with the name.
+// readDir lists the open directory fd. It does not use os.File.ReadDir, which asks for an entry's
+// type by its path, and so relative to the wrong directory, on the file systems that do not give it
+// with the name.
 func (d *Directory) readDir(fd int, name string) ([]fs.DirEntry, error) {
 	buf := listings.Get().(*[32 << 10]byte)
 	defer listings.Put(buf)
@@ -63,7 +65,8 @@ func (d *Directory) readDir(fd int, name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// Offsets inside struct linux_dirent64 (getdents(2)): inode and position of 8 bytes each, length of the record, type, name ended by a zero.
+// Offsets inside struct linux_dirent64 (getdents(2)): inode and position of 8 bytes each, length of
+// the record, type, name ended by a zero.
 const (
 	direntLength = 16
 	direntType   = 18
@@ -100,7 +103,8 @@ func (d *Directory) parseDirents(entries []dirEntry, b []byte, fd int, dir strin
 	return entries, nil
 }
 
-// direntMode returns the type bits for a d_type; known is false for DT_UNKNOWN, which some file systems give for everything.
+// direntMode returns the type bits for a d_type; known is false for DT_UNKNOWN, which some file
+// systems give for everything.
 func direntMode(t byte) (mode fs.FileMode, known bool) {
 	switch t {
 	case unix.DT_REG:

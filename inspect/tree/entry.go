@@ -15,7 +15,8 @@ type Entry struct {
 	Data   []byte      // of a file
 	Target string      // of a link
 
-	// Omitted is set where the entry was seen, and neither read nor listed. Reading it from the archive says that it is not known.
+	// Omitted is set where the entry was seen, and neither read nor listed. Reading it from the
+	// archive says that it is not known.
 	Omitted bool
 	// Err is why it could not be read. Hidden says that it could not even be looked at.
 	Err    error
@@ -32,8 +33,9 @@ func (notRecorded) Is(target error) bool { return target == fs.ErrNotExist }
 // ErrNotRecorded is the error of reading an entry whose content was not recorded. It is an fs.ErrNotExist, too.
 var ErrNotRecorded error = notRecorded{}
 
-// Modes in archives. What was not read must not be taken for empty: an empty file that nobody may read, and a directory with a sticky bit that
-// only its owner may list, were not recorded. No capture of another tool has such directories.
+// Modes in archives. What was not read must not be taken for empty: an empty file that nobody may
+// read, and a directory with a sticky bit that only its owner may list, were not recorded. No
+// capture of another tool has such directories.
 const (
 	modeRead     = 0o644
 	modeUnread   = 0o200
@@ -47,8 +49,9 @@ const (
 	paxHidden = "RACKLESS.hidden" // "1"
 )
 
-// WriteTar writes entries as a tar archive: in the order given, without times and owners, the same bytes for the same entries. ReadArchive makes
-// of it a tree that answers as the one did that the entries were recorded from.
+// WriteTar writes entries as a tar archive: in the order given, without times and owners, the same
+// bytes for the same entries. ReadArchive makes of it a tree that answers as the one did that the
+// entries were recorded from.
 func WriteTar(w io.Writer, entries []Entry) error {
 	tw := tar.NewWriter(w)
 	for _, e := range entries {
@@ -115,8 +118,9 @@ func (b *Builder) add(e Entry) error {
 	return b.File(e.Name, e.Data)
 }
 
-// Load adds all of another tree: of a directory that an archive was unpacked into. What the archive's modes say is understood as ReadArchive does;
-// errors of reading, which tar does not unpack, are lost. An error is one of reading now.
+// Load adds all of another tree: of a directory that an archive was unpacked into. What the
+// archive's modes say is understood as ReadArchive does; errors of reading, which tar does not
+// unpack, are lost. An error is one of reading now.
 func (b *Builder) Load(fsys fs.FS) error {
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." {

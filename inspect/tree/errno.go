@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrorName returns an error of reading as one line that ErrorOf knows: "EACCES" for an error of the kernel, whose numbers differ between
-// architectures, and the text of any other. The operation and the name of the file are left out.
+// ErrorName returns an error of reading as one line that ErrorOf knows: "EACCES" for an error of
+// the kernel, whose numbers differ between architectures, and the text of any other. The operation
+// and the name of the file are left out.
 func ErrorName(err error) string {
 	err = cause(err)
 	var errno syscall.Errno
@@ -31,10 +32,12 @@ func ErrorName(err error) string {
 // oneLine returns s with single spaces for all white space.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// sentinels are the errors of package fs that are not an errno. No two are the same, so the order in which they are asked does not matter.
+// sentinels are the errors of package fs that are not an errno. No two are the same, so the order
+// in which they are asked does not matter.
 var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.ErrPermission, "invalid": fs.ErrInvalid}
 
-// ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs, or one with the same text.
+// ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs,
+// or one with the same text.
 func ErrorOf(name string) error {
 	if errno, ok := errnos()[name]; ok {
 		return errno

@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// These are the methods of a Directory where the kernel has no openat2. os.Root follows links too, but refuses absolute ones, those that lead
-// out of the root, and long chains. Where it refuses, the links are resolved here, as openat2 would, and os.Root gets a name without any; should
-// the tree change in between, it still holds.
+// These are the methods of a Directory where the kernel has no openat2. os.Root follows links too,
+// but refuses absolute ones, those that lead out of the root, and long chains. Where it refuses,
+// the links are resolved here, as openat2 would, and os.Root gets a name without any; should the
+// tree change in between, it still holds.
 
 // inside calls do with a name below the root: the given one, or, where os.Root refuses that, the one without links.
 func inside[T any](d *Directory, op, name string, follow bool, do func(name string) (T, error)) (T, error) {
@@ -35,7 +36,8 @@ func inside[T any](d *Directory, op, name string, follow bool, do func(name stri
 	return v, nil
 }
 
-// isPlain reports whether an error of os.Root is one of the kernel about the file itself, rather than a refusal to follow a link.
+// isPlain reports whether an error of os.Root is one of the kernel about the file itself, rather
+// than a refusal to follow a link.
 func isPlain(err error) bool {
 	for _, plain := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrClosed, syscall.ENOTDIR, syscall.EINVAL} {
 		if errors.Is(err, plain) {

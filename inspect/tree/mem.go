@@ -17,7 +17,8 @@ type Mem struct {
 
 var _ FS = (*Mem)(nil)
 
-// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that listing a directory makes nothing but the list.
+// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that
+// listing a directory makes nothing but the list.
 type node struct {
 	name     string
 	mode     fs.FileMode // type bits and permissions
@@ -125,7 +126,8 @@ func (m *Mem) walk(name string, follow bool) (*node, error) {
 	return at, nil
 }
 
-// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and keeps 40 hostile links from growing it.
+// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and
+// keeps 40 hostile links from growing it.
 const maxPath = 64 << 10
 
 func pathError(op, name string, err error) error {
@@ -220,8 +222,8 @@ func (m *Mem) Open(name string) (fs.File, error) {
 	return &openFile{node: n, info: info, path: name}, nil
 }
 
-// Chroot returns the tree below a directory as a tree of its own: what is outside of it cannot be reached any more, and absolute links start at
-// the directory.
+// Chroot returns the tree below a directory as a tree of its own: what is outside of it cannot be
+// reached any more, and absolute links start at the directory.
 func (m *Mem) Chroot(name string) (*Mem, error) {
 	n, err := m.walk(name, true)
 	if err == nil && !n.IsDir() {
@@ -245,7 +247,8 @@ func (e *ManyError) Error() string {
 	return fmt.Sprintf("%d machines in it, such as %q: name one of them", len(e.Roots), clip(e.Roots[0]))
 }
 
-// Machine returns the tree of the one machine in m: m itself where it has sys or proc, else the only directory that has.
+// Machine returns the tree of the one machine in m: m itself where it has sys or proc, else the
+// only directory that has.
 func (m *Mem) Machine() (*Mem, error) {
 	switch roots := m.FindRoots(); {
 	case len(roots) == 0:
@@ -259,11 +262,13 @@ func (m *Mem) Machine() (*Mem, error) {
 	}
 }
 
-// maxRootDepth is how deep FindRoots looks. The deepest seen holds the directory of a collector, of a node and of a dump.
+// maxRootDepth is how deep FindRoots looks. The deepest seen holds the directory of a collector, of
+// a node and of a dump.
 const maxRootDepth = 6
 
-// FindRoots returns the names of the directories that are the root of a machine: those that hold a directory "sys" or "proc", at the smallest
-// depth at which there are any, sorted. Archives often have a directory of their own name around the machine.
+// FindRoots returns the names of the directories that are the root of a machine: those that hold a
+// directory "sys" or "proc", at the smallest depth at which there are any, sorted. Archives often
+// have a directory of their own name around the machine.
 func (m *Mem) FindRoots() []string {
 	type place struct {
 		node *node

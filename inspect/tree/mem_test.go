@@ -57,8 +57,10 @@ func TestMemReadsFiles(t *testing.T) {
 		{"a file", "proc/cpuinfo", "processor\t: 0\n", nil},
 		{"an empty file", "proc/empty", "", nil},
 		{"through a relative link in the middle", "sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n", nil},
-		{"through an absolute link, which starts at the root of the tree", "sys/absolute/0000:00:1f.0/vendor", "0x8086\n", nil},
-		{"through a link above the root, which stays at the root", "sys/above/pci0000:00/0000:00:1f.0/vendor", "0x8086\n", nil},
+		{"through an absolute link, which starts at the root of the tree", "sys/absolute/0000:00:1f.0/vendor",
+			"0x8086\n", nil},
+		{"through a link above the root, which stays at the root", "sys/above/pci0000:00/0000:00:1f.0/vendor",
+			"0x8086\n", nil},
 		{"through a link to the root, twice", "root/root/proc/cpuinfo", "processor\t: 0\n", nil},
 		{"through a link at the end", "sys/to-file", "0x8086\n", nil},
 		{"through a link to a link", "sys/to-link", "0x8086\n", nil},
@@ -145,7 +147,8 @@ func TestMemListsAndReadsLinks(t *testing.T) {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
 	for path, want := range map[string]error{
-		"sys/kernel/debug": fs.ErrPermission, "proc/cpuinfo": syscall.ENOTDIR, "sys/dangling": fs.ErrNotExist, "..": fs.ErrInvalid,
+		"sys/kernel/debug": fs.ErrPermission, "proc/cpuinfo": syscall.ENOTDIR, "sys/dangling": fs.ErrNotExist,
+		"..": fs.ErrInvalid,
 	} {
 		if _, err := m.ReadDir(path); !errors.Is(err, want) {
 			t.Errorf("ReadDir(%q): got %v, want %v", path, err, want)
@@ -154,7 +157,8 @@ func TestMemListsAndReadsLinks(t *testing.T) {
 	if got, err := m.ReadLink("root/sys/above"); got != "../../../../sys/devices" || err != nil {
 		t.Errorf("ReadLink: got %q, %v", got, err)
 	}
-	for path, want := range map[string]error{"proc/cpuinfo": syscall.EINVAL, "sys": syscall.EINVAL, "none": fs.ErrNotExist} {
+	for path, want := range map[string]error{"proc/cpuinfo": syscall.EINVAL, "sys": syscall.EINVAL,
+		"none": fs.ErrNotExist} {
 		if _, err := m.ReadLink(path); !errors.Is(err, want) {
 			t.Errorf("ReadLink(%q): got %v, want %v", path, err, want)
 		}
@@ -292,7 +296,8 @@ func TestMachineIsFound(t *testing.T) {
 	}{
 		{"at the root", []string{"sys/a", "proc/b", "x/sys/c"}, []string{"."}},
 		{"with proc alone", []string{"proc/cpuinfo"}, []string{"."}},
-		{"in one directory", []string{"40intel64-2g2n4c+pci/sys/a", "40intel64-2g2n4c+pci/proc/b"}, []string{"40intel64-2g2n4c+pci"}},
+		{"in one directory", []string{"40intel64-2g2n4c+pci/sys/a", "40intel64-2g2n4c+pci/proc/b"},
+			[]string{"40intel64-2g2n4c+pci"}},
 		{"deep", []string{"a/b/c/sys/x", "README"}, []string{"a/b/c"}},
 		{"the one nearest the root", []string{"a/sys/x", "b/c/sys/x"}, []string{"a"}},
 		{"several", []string{"m/server/sys/x", "m/desktop/sys/x"}, []string{"m/desktop", "m/server"}},
@@ -317,7 +322,8 @@ func TestMachineIsFound(t *testing.T) {
 			switch {
 			case len(test.roots) == 0 && !errors.Is(err, ErrNoRoot):
 				t.Errorf("got %v, want %v", err, ErrNoRoot)
-			case len(test.roots) > 1 && (!errors.As(err, &many) || !strings.Contains(err.Error(), `2 machines in it, such as "m/desktop"`)):
+			case len(test.roots) > 1 && (!errors.As(err, &many) || !strings.Contains(err.Error(),
+				`2 machines in it, such as "m/desktop"`)):
 				t.Errorf("got %v, want an error that names them", err)
 			case len(test.roots) == 1 && (err != nil || len(machine.FindRoots()) != 1 || machine.FindRoots()[0] != "."):
 				t.Errorf("the machine is not a machine: %v", err)

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a file or directory, and nothing else. ReadFile and ReadDir cost less; a file of which only parts are wanted, such as the
-// configuration space of a PCI function, is better opened: it is an io.ReaderAt.
+// Open opens a file or directory, and nothing else. ReadFile and ReadDir cost less; a file of which
+// only parts are wanted, such as the configuration space of a PCI function, is better opened: it is
+// an io.ReaderAt.
 func (d *Directory) Open(name string) (fs.File, error) {
 	var fd int
 	var err error

@@ -11,11 +11,13 @@ import (
 	"syscall"
 )
 
-// A Recorder is a tree that notes what is read from another one: contents, lists of directories, links, and what could not be read. Entries
-// returns it. What was read once is answered from the notes, so that all that is read agrees with what is recorded, on a machine that changes
-// meanwhile too.
+// A Recorder is a tree that notes what is read from another one: contents, lists of directories,
+// links, and what could not be read. Entries returns it. What was read once is answered from the
+// notes, so that all that is read agrees with what is recorded, on a machine that changes meanwhile
+// too.
 //
-// Names are resolved here, one link after the other: what was read through a link is noted at its own place, and the link as a link.
+// Names are resolved here, one link after the other: what was read through a link is noted at its
+// own place, and the link as a link.
 type Recorder struct {
 	from fs.FS
 	mu   sync.Mutex
@@ -176,7 +178,8 @@ func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
 	return renamed{s.stat, base(name)}, nil
 }
 
-// Open opens a file or directory. Of a file, those parts are recorded that are read: of the configuration space of a device, a few registers.
+// Open opens a file or directory. Of a file, those parts are recorded that are read: of the
+// configuration space of a device, a few registers.
 func (r *Recorder) Open(name string) (fs.File, error) {
 	info, err := r.Stat(name)
 	if err != nil {
@@ -218,7 +221,8 @@ type recordedFile struct {
 	at       int64
 }
 
-// note keeps what was read at an offset, and what went wrong if nothing could be. Bytes between parts that were read are zero.
+// note keeps what was read at an offset, and what went wrong if nothing could be. Bytes between
+// parts that were read are zero.
 func (f *recordedFile) note(b []byte, at int64, err error) {
 	f.recorder.mu.Lock()
 	defer f.recorder.mu.Unlock()

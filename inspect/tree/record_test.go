@@ -96,10 +96,14 @@ func TestRecorderReplays(t *testing.T) {
 	t.Parallel()
 	m := sample(t)
 	paths := []string{
-		".", "proc/cpuinfo", "proc/empty", "sys/bus/pci/devices/0000:00:1f.0/vendor", "sys/absolute/0000:00:1f.0/vendor",
-		"sys/above/pci0000:00/0000:00:1f.0/vendor", "root/root/proc/cpuinfo", "sys/to-file", "sys/to-link", "sys/nothing", "sys/nothing/at/all",
-		"proc/cpuinfo/x", "sys/dangling", "sys/loop-a", "sys/self/x", "sys/kernel/mm", "sys/absolute", "root", "sys/kernel/secret",
-		"sys/kernel/debug", "sys/kernel/debug/x", "dev/vfio/vfio", "root-only/inside", "root-only/inside/x", "sys/devices/pci0000:00/0000:00:1f.0",
+		".", "proc/cpuinfo", "proc/empty", "sys/bus/pci/devices/0000:00:1f.0/vendor",
+		"sys/absolute/0000:00:1f.0/vendor",
+		"sys/above/pci0000:00/0000:00:1f.0/vendor", "root/root/proc/cpuinfo", "sys/to-file", "sys/to-link",
+		"sys/nothing", "sys/nothing/at/all",
+		"proc/cpuinfo/x", "sys/dangling", "sys/loop-a", "sys/self/x", "sys/kernel/mm", "sys/absolute", "root",
+		"sys/kernel/secret",
+		"sys/kernel/debug", "sys/kernel/debug/x", "dev/vfio/vfio", "root-only/inside", "root-only/inside/x",
+		"sys/devices/pci0000:00/0000:00:1f.0",
 	}
 	for _, op := range operations {
 		for _, name := range paths {
@@ -155,7 +159,8 @@ func TestRecorderReplaysAllAtOnce(t *testing.T) {
 		back := replay(t, r)
 		for q, want := range asked {
 			// What was opened is recorded as far as it was read, and cut off there.
-			if got := answer(back, q.op, q.name); got != want && (q.op != "open" || strings.TrimSuffix(got, " to the end") != strings.TrimSuffix(want, " to the end")) {
+			if got := answer(back, q.op, q.name); got != want &&
+				(q.op != "open" || strings.TrimSuffix(got, " to the end") != strings.TrimSuffix(want, " to the end")) {
 				rt.Fatalf("replay, %s %q: got %q, want %q", q.op, q.name, got, want)
 			}
 		}
@@ -190,7 +195,8 @@ func TestRecorderKeepsNothingElse(t *testing.T) {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	m := replay(t, r)
-	for name, op := range map[string]string{"proc/cpuinfo": "read", "sys/bus": "list", "sys/devices/pci0000:00/0000:00:1f.0/config": "read"} {
+	for name, op := range map[string]string{"proc/cpuinfo": "read", "sys/bus": "list",
+		"sys/devices/pci0000:00/0000:00:1f.0/config": "read"} {
 		if got := answer(m, op, name); got != "not there" {
 			t.Errorf("%s %s, which was not recorded: %s", op, name, got)
 		}
@@ -286,9 +292,11 @@ func (s stubborn) Lstat(name string) (fs.FileInfo, error) {
 
 func TestRecorderOverOtherFileSystems(t *testing.T) {
 	t.Parallel()
-	from := stubborn{fstest.MapFS{"d/io": {}, "d/hidden": {}, "d/f": {Data: []byte("f")}, "d/l": {Data: []byte("f"), Mode: fs.ModeSymlink}}}
+	from := stubborn{fstest.MapFS{"d/io": {}, "d/hidden": {}, "d/f": {Data: []byte("f")},
+		"d/l": {Data: []byte("f"), Mode: fs.ModeSymlink}}}
 	r := NewRecorder(from)
-	questions := [][2]string{{"read", "d/io"}, {"stat", "d/io"}, {"stat", "d/hidden"}, {"read", "d/l"}, {"link", "d/l"}, {"list", "d"}, {"link", "d/f"}}
+	questions := [][2]string{{"read", "d/io"}, {"stat", "d/io"}, {"stat", "d/hidden"}, {"read", "d/l"}, {"link", "d/l"},
+		{"list", "d"}, {"link", "d/f"}}
 	want := []string{" error EIO", "iofalse", " error EACCES", "f", "f", "f hidden io l", "not a link"}
 	var got, again []string
 	for _, q := range questions {
@@ -328,7 +336,8 @@ func TestWriteTarIsTheSameEveryTime(t *testing.T) {
 	for range 3 {
 		r := NewRecorder(sample(t))
 		for _, op := range operations {
-			for _, name := range []string{"sys/kernel/secret", "sys/kernel", "proc/cpuinfo", "sys/to-link", "dev/vfio/vfio", "root-only/inside"} {
+			for _, name := range []string{"sys/kernel/secret", "sys/kernel", "proc/cpuinfo", "sys/to-link",
+				"dev/vfio/vfio", "root-only/inside"} {
 				answer(r, op, name)
 			}
 		}
@@ -378,7 +387,8 @@ func TestLoadOfAnUnpackedArchive(t *testing.T) {
 		if err := b.Load(d); err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
-		want := "link -> listed/read <nil>\nlisted/\nlisted/empty = \"\" <nil>\nlisted/read = \"x\" <nil>\nlisted/unread = \"\" " +
+		want := "link -> listed/read <nil>\nlisted/\nlisted/empty = \"\" <nil>\nlisted/read = \"x\" " +
+			"<nil>\nlisted/unread = \"\" " +
 			ErrNotRecorded.Error() + "\npassed/\npassed: " + ErrNotRecorded.Error() + "\n"
 		if diff := cmp.Diff(want, describe(t, b.Mem())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", how, diff)

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// resolve returns the name without links that name stands for, confined to the root. readLink reads one link whose directory has none; it fails
-// with EINVAL for what is not a link. A link at the end of name is resolved only when follow is set.
+// resolve returns the name without links that name stands for, confined to the root. readLink reads
+// one link whose directory has none; it fails with EINVAL for what is not a link. A link at the end
+// of name is resolved only when follow is set.
 func resolve(name string, follow bool, readLink func(string) (string, error)) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", fs.ErrInvalid

@@ -10,11 +10,13 @@ import (
 	"strings"
 )
 
-// This reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and the extended headers of POSIX.1-2001 (pax). archive/tar does all that and
-// more, and makes some ten objects an entry; archives of machines are ten thousand entries of a few bytes each. TestTarAgreesWithStdlib and its
-// fuzz test hold this reader to archive/tar.
+// This reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and the extended headers of
+// POSIX.1-2001 (pax). archive/tar does all that and more, and makes some ten objects an entry;
+// archives of machines are ten thousand entries of a few bytes each. TestTarAgreesWithStdlib and
+// its fuzz test hold this reader to archive/tar.
 //
-// Sources: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html ("pax Interchange Format", "ustar Interchange Format") and
+// Sources: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html ("pax Interchange
+// Format", "ustar Interchange Format") and
 // https://www.gnu.org/software/tar/manual/html_node/Standard.html.
 
 // maxMeta bounds an extended header. Names of Linux have at most 4096 bytes.
@@ -35,7 +37,8 @@ type tarReader struct {
 	spare  []byte // meta of the entry before
 }
 
-// tarHeader is what an entry is, from its header block and the extended headers before it. The strings lie in buffers that are used again.
+// tarHeader is what an entry is, from its header block and the extended headers before it. The
+// strings lie in buffers that are used again.
 type tarHeader struct {
 	name, link []byte
 	size       int64
@@ -226,8 +229,8 @@ func (t *tarReader) fullName(b []byte) []byte {
 	return t.meta[start:]
 }
 
-// keep copies b, which lies in the input's buffer, so that it is valid until the next entry. An append that moves the buffer leaves the old
-// bytes to those who hold them.
+// keep copies b, which lies in the input's buffer, so that it is valid until the next entry. An
+// append that moves the buffer leaves the old bytes to those who hold them.
 func (t *tarReader) keep(b []byte) []byte {
 	start := len(t.meta)
 	t.meta = append(t.meta, b...)
@@ -396,9 +399,10 @@ func (t *tarReader) content(size int64) ([]byte, error) {
 	return data, t.skip(padding(size))
 }
 
-// trimShrunk takes off the zeros that tar puts behind a file that was shorter than its size said. Attributes of sysfs claim to have a page and
-// give a line; packed straight from /sys, they come with thousands of zeros ("file shrank, padding with zeros"). Binary files, which may end
-// in zeros of their own, are left alone: only printable text is trimmed.
+// trimShrunk takes off the zeros that tar puts behind a file that was shorter than its size said.
+// Attributes of sysfs claim to have a page and give a line; packed straight from /sys, they come
+// with thousands of zeros ("file shrank, padding with zeros"). Binary files, which may end in zeros
+// of their own, are left alone: only printable text is trimmed.
 func trimShrunk(data []byte) []byte {
 	if len(data) == 0 || len(data)%4096 != 0 || data[len(data)-1] != 0 {
 		return data

@@ -53,26 +53,39 @@ func TestArchiveVariants(t *testing.T) {
 		{"a directory of before POSIX", blocks(header("d/", 0, "0", nil), header("f", 0, "1", nil), []byte("x")),
 			"d/\nf = \"x\" <nil>\n"},
 		{"a contiguous file", blocks(header("f", '7', "1", nil), []byte("x")), "f = \"x\" <nil>\n"},
-		{"a size in binary", blocks(header("f", '0', "\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02", nil), []byte("xy")), "f = \"xy\" <nil>\n"},
-		{"GNU long names", blocks(header("././@LongLink", 'L', "455", nil), []byte(long+"\x00"), header("f", '0', "1", nil), []byte("x")),
+		{"a size in binary", blocks(header("f", '0', "\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02", nil),
+			[]byte("xy")), "f = \"xy\" <nil>\n"},
+		{"GNU long names", blocks(header("././@LongLink", 'L', "455", nil), []byte(long+"\x00"),
+			header("f", '0', "1", nil), []byte("x")),
 			long + " = \"x\" <nil>\n"},
-		{"GNU long targets", blocks(header("././@LongLink", 'K', "455", nil), []byte(long+"\x00"), header("l", '2', "0", nil)),
+		{"GNU long targets", blocks(header("././@LongLink", 'K', "455", nil), []byte(long+"\x00"),
+			header("l", '2', "0", nil)),
 			"l -> " + long + " <nil>\n"},
-		{"a prefix", blocks(header("f", '0', "1", func(b []byte) { copy(b[257:], "ustar\x0000"); copy(b[345:], "a/b") }), []byte("x")),
+		{"a prefix", blocks(header("f", '0', "1", func(b []byte) {
+			copy(b[257:], "ustar\x0000")
+			copy(b[345:], "a/b")
+		}), []byte("x")),
 			"a/\na/b/\na/b/f = \"x\" <nil>\n"},
-		{"no prefix where GNU has times", blocks(header("f", '0', "1", func(b []byte) { copy(b[345:], "a/b") }), []byte("x")), "f = \"x\" <nil>\n"},
+		{"no prefix where GNU has times", blocks(header("f", '0', "1", func(b []byte) {
+			copy(b[345:], "a/b")
+		}), []byte("x")), "f = \"x\" <nil>\n"},
 		{"star's prefix", blocks(header("f", '0', "1", func(b []byte) {
 			copy(b[257:], "ustar\x0000")
 			copy(b[345:], "a")
 			copy(b[476:], "12345670123\x0012345670123\x00")
 			copy(b[508:], "tar\x00")
 		}), []byte("x")), "a/\na/f = \"x\" <nil>\n"},
-		{"a sparse file of GNU is there", blocks(header("s", 'S', "1", func(b []byte) { b[extendedOffset] = 1 }), make([]byte, blockSize), []byte("x"),
+		{"a sparse file of GNU is there", blocks(header("s", 'S', "1", func(b []byte) {
+			b[extendedOffset] = 1
+		}), make([]byte, blockSize), []byte("x"),
 			header("f", '0', "1", nil), []byte("y")), "f = \"y\" <nil>\ns = \"\" " + errSparse.Error() + "\n"},
 		{"a sparse file of pax is there", blocks(header("x", 'x', "34", nil), []byte("28 GNU.sparse.name=the/name\n"),
-			header("GNUSparseFile.0/name", '0', "1", nil), []byte("x")), "the/\nthe/name = \"\" " + errSparse.Error() + "\n"},
-		{"global headers, volumes and lists of directories are left out", blocks(header("g", 'g', "16", nil), []byte("14 comment=abc\n")[:14],
-			header("v", 'V', "0", nil), header("m", 'M', "1", nil), []byte("x"), header("d", 'D', "3", nil), []byte("Yf\x00"), header("f", '0', "0", nil)),
+			header("GNUSparseFile.0/name", '0', "1", nil), []byte("x")), "the/\nthe/name = \"\" " + errSparse.Error() +
+			"\n"},
+		{"global headers, volumes and lists of directories are left out", blocks(header("g", 'g', "16", nil),
+			[]byte("14 comment=abc\n")[:14],
+			header("v", 'V', "0", nil), header("m", 'M', "1", nil), []byte("x"), header("d", 'D', "3", nil),
+			[]byte("Yf\x00"), header("f", '0', "0", nil)),
 			"d/\nf = \"\" <nil>\n"},
 		{"a checksum of signed bytes", func() []byte {
 			b := header("f\xff", '0', "0", nil)
@@ -196,14 +209,16 @@ func TestTarAgreesWithStdlib(t *testing.T) {
 }
 
 func FuzzReadArchive(f *testing.F) {
-	whole := tarOf(f, file("box/sys/a", "1"), entry(tar.TypeSymlink, "box/"+strings.Repeat("l", 120), "sys/a"), entry(tar.TypeLink, "h", "box/sys/a"))
+	whole := tarOf(f, file("box/sys/a", "1"), entry(tar.TypeSymlink, "box/"+strings.Repeat("l", 120), "sys/a"),
+		entry(tar.TypeLink, "h", "box/sys/a"))
 	f.Add(whole)
 	f.Add(gzipOf(f, whole))
 	f.Add(zstdOf(f, whole))
 	f.Add(read(f, "testdata/small.tar.bz2"))
 	f.Add(read(f, "testdata/small.tar.xz"))
 	f.Add(blocks(header("././@LongLink", 'L', "4", nil), []byte("abc\x00"), header("f", '0', "1", nil), []byte("x")))
-	f.Add(blocks(header("x", 'x', "34", nil), []byte("28 GNU.sparse.name=the/name\n"), header("n", '0', "1", nil), []byte("x")))
+	f.Add(blocks(header("x", 'x', "34", nil), []byte("28 GNU.sparse.name=the/name\n"), header("n", '0', "1", nil),
+		[]byte("x")))
 	f.Add(blocks(header("s", 'S', "1", func(b []byte) { b[extendedOffset] = 1 }), make([]byte, blockSize), []byte("x")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := ReadArchive(bytes.NewReader(b), Limits{Bytes: 1 << 20, FileBytes: 64 << 10, Files: 1000})

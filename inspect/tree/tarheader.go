@@ -29,7 +29,8 @@ const (
 	extendedMore   = 504 // the same in such a block
 )
 
-// isTarHeader reports whether the checksum of a block is that of a header: the sum of its bytes, those of the checksum itself taken for spaces.
+// isTarHeader reports whether the checksum of a block is that of a header: the sum of its bytes,
+// those of the checksum itself taken for spaces.
 func isTarHeader(b []byte) bool {
 	if isZero(b) {
 		return false
@@ -52,8 +53,9 @@ func isTarHeader(b []byte) bool {
 	return got == want
 }
 
-// sumBytes sums bytes eight at a time, since half the time of reading an archive of small files would go into it: four sums lie side by side
-// in a word, and 64 pairs of bytes do not overflow one. len(b) is a multiple of 8, and at most blockSize.
+// sumBytes sums bytes eight at a time, since half the time of reading an archive of small files
+// would go into it: four sums lie side by side in a word, and 64 pairs of bytes do not overflow
+// one. len(b) is a multiple of 8, and at most blockSize.
 func sumBytes(b []byte) int64 {
 	const low = 0x00ff00ff00ff00ff
 	var sum uint64
@@ -85,7 +87,8 @@ func cString(b []byte) []byte {
 	return b
 }
 
-// number parses a field: octal digits in spaces and zeros, or, with the first bit set, a binary number (GNU, star). It is never negative.
+// number parses a field: octal digits in spaces and zeros, or, with the first bit set, a binary
+// number (GNU, star). It is never negative.
 func number(b []byte) (int64, bool) {
 	if b[0]&0x80 != 0 {
 		v := int64(b[0] & 0x3f) // the bit below the mark is the sign

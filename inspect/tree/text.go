@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use for fixtures of /proc and /sys: a change to a
-// file is a readable diff.
+// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use
+// for fixtures of /proc and /sys: a change to a file is a readable diff.
 //
 //	Directory: sys/block
 //	Mode: 755
@@ -25,10 +25,12 @@ import (
 //	Mode: 644
 //	# a comment
 //
-// In a file, a zero byte is NULLBYTE, and a last line without its newline ends in EOF; a backslash before one of the two words means the word.
+// In a file, a zero byte is NULLBYTE, and a last line without its newline ends in EOF; a backslash
+// before one of the two words means the word.
 //
-// Two keywords are ours. "Quoted:" is a whole file as a Go string literal, for bytes that the words cannot say, such as a backslash before a
-// zero. "Error:" stands in the place of "Lines:", or below "Directory:": the entry is there and reading it fails so.
+// Two keywords are ours. "Quoted:" is a whole file as a Go string literal, for bytes that the words
+// cannot say, such as a backslash before a zero. "Error:" stands in the place of "Lines:", or below
+// "Directory:": the entry is there and reading it fails so.
 const (
 	keyDirectory = "Directory"
 	keyPath      = "Path"
@@ -100,7 +102,8 @@ func (p *textParser) entry() error {
 	}
 	key, value, ok := strings.Cut(string(line), ": ")
 	if !ok {
-		return fmt.Errorf("%q is neither a comment nor \"Directory: \", \"Path: \", \"Lines: \", \"SymlinkTo: \" or \"Mode: \"",
+		return fmt.Errorf("%q is neither a comment nor \"Directory: \", \"Path: \", \"Lines: \", \"SymlinkTo: \" or "+
+			"\"Mode: \"",
 			clip(string(line)))
 	}
 	switch key {
@@ -165,7 +168,8 @@ func decodeText(b []byte) []byte {
 	if !bytes.Contains(b, []byte(wordZero)) && !bytes.Contains(b, []byte(wordEnd)) {
 		return b[:len(b):len(b)] // as nearly all
 	}
-	if end := bytes.TrimSuffix(b, []byte("\n")); bytes.HasSuffix(end, []byte(wordEnd)) && !bytes.HasSuffix(end, []byte(`\`+wordEnd)) {
+	if end := bytes.TrimSuffix(b, []byte("\n")); bytes.HasSuffix(end, []byte(wordEnd)) && !bytes.HasSuffix(end,
+		[]byte(`\`+wordEnd)) {
 		b = end[:len(end)-len(wordEnd)]
 	}
 	out := make([]byte, 0, len(b))
@@ -216,7 +220,8 @@ func WriteText(w io.Writer, m *Mem) error {
 func writeTextDir(w *bufio.Writer, dir string, n *node) error {
 	for _, c := range n.children {
 		name := join(dir, c.name)
-		if strings.ContainsAny(name, "\n\r") || strings.TrimSpace(name) != name || strings.ContainsAny(c.target, "\n\r") {
+		if strings.ContainsAny(name, "\n\r") || strings.TrimSpace(name) != name || strings.ContainsAny(c.target,
+			"\n\r") {
 			return fmt.Errorf("write %q as text: its name or target has a line break in it", clip(name))
 		}
 		if c.IsDir() {

@@ -91,7 +91,8 @@ func TestTextErrors(t *testing.T) {
 		{"a negative number", "Path: a\nLines: -1\n", `line 2: "-1" is not a number of lines`},
 		{"a huge number", "Path: a\nLines: 99999999999\n", `line 2: "99999999999" is not a number of lines`},
 		{"a string that is none", "Path: a\nQuoted: x\n", `line 2: "x" is not a string as Go writes them`},
-		{"a file below a file", "Path: a\nLines: 0\nPath: a/b\nLines: 0\n", `line 4: add "a/b": "a" above it is not a directory`},
+		{"a file below a file", "Path: a\nLines: 0\nPath: a/b\nLines: 0\n",
+			`line 4: add "a/b": "a" above it is not a directory`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +176,8 @@ func TestTextRefusesNamesWithLineBreaks(t *testing.T) {
 		if err := add(&b); err != nil {
 			t.Fatal(err)
 		}
-		if err := WriteText(io.Discard, b.Mem()); err == nil || !strings.Contains(err.Error(), "has a line break in it") {
+		if err := WriteText(io.Discard, b.Mem()); err == nil || !strings.Contains(err.Error(),
+			"has a line break in it") {
 			t.Errorf("got %v, want an error about the line break", err)
 		}
 	}
@@ -207,7 +209,8 @@ func TestTextOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"proc/26231/cmdline": "vim\x00test.go\x00+10\x00", "proc/26231/comm": "vim\n", "sys/block/dm-0/dm/name": "vg0--lv_root",
+		"proc/26231/cmdline": "vim\x00test.go\x00+10\x00", "proc/26231/comm": "vim\n",
+		"sys/block/dm-0/dm/name": "vg0--lv_root",
 	} {
 		if got, err := m.ReadFile(name); string(got) != want {
 			t.Errorf("%s: got %q, %v; want %q", name, got, err, want)

@@ -45,10 +45,12 @@ var Screens = []Screen{
 	{"phone-dark", 390, 844, "dark", "screen", "rgb(20, 24, 29)"},
 	{"laptop-light", 1440, 900, "light", "screen", "rgb(255, 255, 255)"},
 	{"laptop-dark", 1440, 900, "dark", "screen", "rgb(20, 24, 29)"},
-	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"}, // A4 with Chromium's margins, at 96 dots an inch, from a dark desktop
+	// A4 with Chromium's margins, at 96 dots an inch, from a dark desktop
+	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end with a zero byte. It needs no port.
+// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
+// with a zero byte. It needs no port.
 type Browser struct {
 	to     *os.File
 	from   *os.File
@@ -90,13 +92,16 @@ func Start(t TB) *Browser {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-pipe")
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--hide-scrollbars", "--user-data-dir="+
+			filepath.Join(home, "profile"), "--remote-debugging-pipe")
 	var log bytes.Buffer
 	cmd.Stderr = &log // all of its processes hold it, so Wait waits for all of them
 	cmd.WaitDelay = 10 * time.Second
 	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol wants them as 3 and 4
-	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
+		"XDG_RUNTIME_DIR="+home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", path, err)
@@ -180,7 +185,8 @@ type Seen struct {
 
 type object = map[string]any
 
-// Open loads a file in a fresh tab that looks like the screen, and then evaluates the probe in it: JavaScript that gives a string, or a promise of one.
+// Open loads a file in a fresh tab that looks like the screen, and then evaluates the probe in it:
+// JavaScript that gives a string, or a promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
 	var target struct{ TargetID, SessionID string }
@@ -190,8 +196,10 @@ func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(t, tab, domain+".enable", object{}, nil)
 	}
-	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height, "deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
-	b.call(t, tab, "Emulation.setEmulatedMedia", object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
+	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
+		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
+	b.call(t, tab, "Emulation.setEmulatedMedia",
+		object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
 	b.events = nil
 	address := (&url.URL{Scheme: "file", Path: file}).String()
 	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
@@ -203,7 +211,8 @@ func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 		Result           struct{ Value string }
 		ExceptionDetails json.RawMessage
 	}
-	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true}, &answer)
+	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true},
+		&answer)
 	out := Seen{Probe: answer.Result.Value}
 	for _, m := range b.events {
 		if problem := m.problem(address); m.SessionID == tab && problem != "" {
@@ -229,7 +238,8 @@ func (m message) problem(address string) string {
 		if p.Request.URL != address && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
 			return "request for " + p.Request.URL
 		}
-	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":
+	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled",
+		"Runtime.exceptionThrown", "Log.entryAdded":
 		return m.Method + " " + string(m.Params) // the pages print nothing: whatever the console gets is an error
 	}
 	return ""

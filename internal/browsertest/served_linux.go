@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// OpenServed loads a page of a server in a fresh tab that looks like the screen, and then evaluates the probe in it, as Open does for a file. Requests to that
-// server are fine; those to any other, and answers that are errors, are problems. name is that of the screenshots.
+// OpenServed loads a page of a server in a fresh tab that looks like the screen, and then evaluates
+// the probe in it, as Open does for a file. Requests to that server are fine; those to any other,
+// and answers that are errors, are problems. name is that of the screenshots.
 func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string) Seen {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -23,8 +24,10 @@ func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string)
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(t, tab, domain+".enable", object{}, nil)
 	}
-	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height, "deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
-	b.call(t, tab, "Emulation.setEmulatedMedia", object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
+	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
+		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
+	b.call(t, tab, "Emulation.setEmulatedMedia",
+		object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
 	b.events = nil
 	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
 	loaded := func(m message) bool { return m.SessionID == tab && m.Method == "Page.loadEventFired" }
@@ -35,7 +38,8 @@ func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string)
 		Result           struct{ Value string }
 		ExceptionDetails json.RawMessage
 	}
-	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true}, &answer)
+	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true},
+		&answer)
 	out := Seen{Probe: answer.Result.Value}
 	if answer.ExceptionDetails != nil {
 		out.Problems = append(out.Problems, "the probe: "+string(answer.ExceptionDetails))

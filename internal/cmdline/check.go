@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Limit returns how long a kernel's command line may be, its final NUL included (COMMAND_LINE_SIZE in arch/*/include/uapi/asm/setup.h). An architecture is
-// named as uname or as Go names it.
+// Limit returns how long a kernel's command line may be, its final NUL included (COMMAND_LINE_SIZE
+// in arch/*/include/uapi/asm/setup.h). An architecture is named as uname or as Go names it.
 func Limit(arch string) int {
 	switch arch {
 	case "s390x":
@@ -19,8 +19,9 @@ func Limit(arch string) int {
 	return 2048 // x86, arm64, powerpc
 }
 
-// Check refuses arguments that no boot loader could carry as they are, or that the kernel would misread. Boot loaders quote by rules of their own, so
-// only characters that mean the same to all of them may be there. limit is that of the architecture.
+// Check refuses arguments that no boot loader could carry as they are, or that the kernel would
+// misread. Boot loaders quote by rules of their own, so only characters that mean the same to all
+// of them may be there. limit is that of the architecture.
 func Check(args []string, limit int) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789=,:.-_/+"
 	length := 0
@@ -29,7 +30,8 @@ func Check(args []string, limit int) error {
 		key, value, hasValue := strings.Cut(arg, "=")
 		switch {
 		case key == "" || key[0] == '-' || strings.Trim(arg, allowed) != "":
-			return fmt.Errorf("kernel_args[%d] is %q: want a name, then letters, digits and =,:.-_/+ only, which every boot loader passes on unchanged", i, arg)
+			return fmt.Errorf("kernel_args[%d] is %q: want a name, then letters, digits and =,:.-_/+ only, which "+
+				"every boot loader passes on unchanged", i, arg)
 		case hasValue && value == "":
 			// A bare isolcpus= is what tools write that forget the empty list.
 			return fmt.Errorf("kernel_args[%d] is %q, without a value: leave it out", i, arg)
@@ -44,7 +46,8 @@ func Check(args []string, limit int) error {
 		}
 	}
 	if length > limit {
-		return fmt.Errorf("kernel_args have %d characters, and the kernel reads %d of a whole command line", length-1, limit-1)
+		return fmt.Errorf("kernel_args have %d characters, and the kernel reads %d of a whole command line", length-1,
+			limit-1)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 func TestIsolatedCPUsOfAnArgument(t *testing.T) {
 	t.Parallel()
 	for arg, want := range map[string]string{
-		"isolcpus=2-5": "2-5", "isolcpus=managed_irq,domain,2-5,8": "2-5,8", "isolcpus=nohz,1": "1", "isolcpus=": "", "isolcpus=domain": "", "isolcpus=domain,": "", "nohz_full=2": "",
+		"isolcpus=2-5": "2-5", "isolcpus=managed_irq,domain,2-5,8": "2-5,8", "isolcpus=nohz,1": "1", "isolcpus=": "",
+		"isolcpus=domain": "", "isolcpus=domain,": "", "nohz_full=2": "",
 	} {
 		set, ok := Isolcpus(arg)
 		if ok != (want != "") || set.String() != want {
@@ -43,7 +44,8 @@ func TestArgumentsThatNoLoaderCouldCarryAreRefused(t *testing.T) {
 	if err := Check(strings.Fields(planArgs), Limit("riscv64")); err != nil {
 		t.Error(err)
 	}
-	if got := []int{Limit("amd64"), Limit("aarch64"), Limit("s390x"), Limit("riscv64")}; !cmp.Equal(got, []int{2048, 2048, 4096, 1024}) {
+	if got := []int{Limit("amd64"), Limit("aarch64"), Limit("s390x"), Limit("riscv64")}; !cmp.Equal(got,
+		[]int{2048, 2048, 4096, 1024}) {
 		t.Errorf("limits are %d", got)
 	}
 }

@@ -1,8 +1,9 @@
-// Package cmdline reads and edits kernel command lines: which words of one set the arguments of a plan, what takes their place, and how that is taken back. It
-// knows no boot loader.
+// Package cmdline reads and edits kernel command lines: which words of one set the arguments of a
+// plan, what takes their place, and how that is taken back. It knows no boot loader.
 //
-// The rules are those of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in kernel/params.c): words are separated by white space outside of double
-// quotes, a dash in a name is an underscore, and what stands after "--" is for init.
+// The rules are those of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in
+// kernel/params.c): words are separated by white space outside of double quotes, a dash in a name
+// is an underscore, and what stands after "--" is for init.
 package cmdline
 
 import (
@@ -55,7 +56,8 @@ func scan(line string) (tokens []token, tail string) {
 
 const whiteSpace = " \t\n\v\f\r"
 
-// parse returns the name and the value of a word as the kernel sees them: without quotes, and with underscores in the name.
+// parse returns the name and the value of a word as the kernel sees them: without quotes, and with
+// underscores in the name.
 func parse(word string) (key, value string, hasValue bool) {
 	if rest, ok := strings.CutPrefix(word, `"`); ok {
 		word = strings.TrimSuffix(rest, `"`)
@@ -113,8 +115,9 @@ func newMatcher(args []string) *matcher {
 	return m
 }
 
-// sets reports whether a word sets one of the arguments, be it to another value. Pages of a size that the arguments do not name are not theirs; a count before any size is
-// one of the default size, and is.
+// sets reports whether a word sets one of the arguments, be it to another value. Pages of a size
+// that the arguments do not name are not theirs; a count before any size is one of the default
+// size, and is.
 func (m *matcher) sets(word string) bool {
 	key, value, _ := parse(word)
 	if key == pageSize {
@@ -164,8 +167,9 @@ func Replaced(line string, args []string) []string {
 	return gone
 }
 
-// Has reports whether the kernel reads all of args, and no other value of the same: which of two values counts is different from argument to argument (of two isolcpus= it
-// is the first, of two rcu_nocbs= the last).
+// Has reports whether the kernel reads all of args, and no other value of the same: which of two
+// values counts is different from argument to argument (of two isolcpus= it is the first, of two
+// rcu_nocbs= the last).
 func Has(line string, args []string) bool {
 	m := newMatcher(args)
 	have := map[string]bool{}
@@ -186,12 +190,13 @@ func Has(line string, args []string) bool {
 	return slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
 }
 
-// Edit returns command line with args at its end, before "--", and without other values of the same. All else stays as it is, where it is. A line that has the arguments is
-// returned unchanged.
+// Edit returns command line with args at its end, before "--", and without other values of the
+// same. All else stays as it is, where it is. A line that has the arguments is returned unchanged.
 func Edit(line string, args []string) string { return EditLines([]string{line}, 0, args)[0] }
 
-// EditLines is [Edit] for a command line that is kept in several pieces, which are joined by spaces when it is used. The arguments go to the end of piece at, or of a later one where
-// they would come between a size of pages and its count.
+// EditLines is [Edit] for a command line that is kept in several pieces, which are joined by spaces
+// when it is used. The arguments go to the end of piece at, or of a later one where they would come
+// between a size of pages and its count.
 func EditLines(lines []string, at int, args []string) []string {
 	if Has(strings.Join(lines, " "), args) {
 		return slices.Clone(lines)
@@ -203,7 +208,8 @@ func EditLines(lines []string, at int, args []string) []string {
 	return rewrite(lines, at, args, m.sets)
 }
 
-// lastCount returns the last piece that stays to begin with a count of pages, whose size is in a piece before; -1 where none does.
+// lastCount returns the last piece that stays to begin with a count of pages, whose size is in a
+// piece before; -1 where none does.
 func (m *matcher) lastCount(lines []string) int {
 	last := -1
 	for i, line := range lines {
@@ -223,8 +229,9 @@ func (m *matcher) lastCount(lines []string) int {
 	return last
 }
 
-// UndoLines takes back what EditLines made of before, and returns the pieces of before where nobody has changed them since. Where somebody has, the arguments are taken off, what
-// they had replaced comes to where they were, and all else stays, another value of the same argument too.
+// UndoLines takes back what EditLines made of before, and returns the pieces of before where nobody
+// has changed them since. Where somebody has, the arguments are taken off, what they had replaced
+// comes to where they were, and all else stays, another value of the same argument too.
 func UndoLines(now, before []string, at int, args []string) []string {
 	if slices.Equal(now, before) || slices.Equal(now, EditLines(before, at, args)) {
 		return slices.Clone(before)
@@ -271,7 +278,8 @@ func Strip(line string, args []string) string {
 	return rewrite([]string{line}, 0, nil, m.sets)[0]
 }
 
-// rewrite takes words off that drop says, and puts others at the end of piece at, or before what the kernel would not read as words.
+// rewrite takes words off that drop says, and puts others at the end of piece at, or before what
+// the kernel would not read as words.
 func rewrite(lines []string, at int, add []string, drop func(string) bool) []string {
 	out := make([]string, len(lines))
 	added, rest := len(add) == 0, false

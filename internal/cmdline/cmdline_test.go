@@ -21,17 +21,21 @@ func TestEditKeepsWhatIsThereAndPutsArgumentsAtTheEnd(t *testing.T) {
 		{"other values go", "ro isolcpus=1 quiet iommu=off isolcpus=3", "ro quiet " + planArgs},
 		{"the first word goes with its space", "isolcpus=1 ro", "ro " + planArgs},
 		{"all there already", "ro " + planArgs + " quiet", "ro " + planArgs + " quiet"},
-		{"all there in another order", "nohz_full=2-29 isolcpus=managed_irq,domain,2-29 hugepagesz=1G hugepages=0:16,1:16 iommu=pt",
+		{"all there in another order", "nohz_full=2-29 isolcpus=managed_irq,domain,2-29 hugepagesz=1G " +
+			"hugepages=0:16,1:16 iommu=pt",
 			"nohz_full=2-29 isolcpus=managed_irq,domain,2-29 hugepagesz=1G hugepages=0:16,1:16 iommu=pt"},
 		{"a part is there already", "iommu=pt ro", "ro " + planArgs},
-		{"pages of another size stay with their count", "hugepagesz=1G hugepages=64 hugepagesz=2M hugepages=512", "hugepagesz=2M hugepages=512 " + planArgs},
+		{"pages of another size stay with their count", "hugepagesz=1G hugepages=64 hugepagesz=2M hugepages=512",
+			"hugepagesz=2M hugepages=512 " + planArgs},
 		{"a size by another name", "hugepagesz=1024M hugepages=4", planArgs},
 		{"the default size stays", "default_hugepagesz=1G hugepages=4", "default_hugepagesz=1G " + planArgs},
-		{"a count of the right size at the wrong place", "hugepages=0:16,1:16 iommu=pt isolcpus=managed_irq,domain,2-29 nohz_full=2-29 hugepagesz=1G", planArgs},
+		{"a count of the right size at the wrong place",
+			"hugepages=0:16,1:16 iommu=pt isolcpus=managed_irq,domain,2-29 nohz_full=2-29 hugepagesz=1G", planArgs},
 		{"a dash is an underscore", "nohz-full=1 ro", "ro " + planArgs},
 		{"names that only end alike", "amd_iommu=on intel_iommu=on", "amd_iommu=on intel_iommu=on " + planArgs},
 		{"what is for init stays behind", "ro -- isolcpus=1 single", "ro " + planArgs + " -- isolcpus=1 single"},
-		{"quoted words are one", `dyndbg="file a.c +p; isolcpus=1" ro`, `dyndbg="file a.c +p; isolcpus=1" ro ` + planArgs},
+		{"quoted words are one", `dyndbg="file a.c +p; isolcpus=1" ro`, `dyndbg="file a.c +p; isolcpus=1" ro ` +
+			planArgs},
 		{"a word in quotes", `"isolcpus=1" nohz_full="1,2" ro`, "ro " + planArgs},
 		{"a quote that never ends", `ro x="a b`, `ro ` + planArgs + ` x="a b`},
 	}
@@ -87,13 +91,19 @@ func TestALineInPiecesGetsTheArgumentsInOne(t *testing.T) {
 		at    int
 		want  []string
 	}{
-		{"in the first", cpus, []string{"ro isolcpus=1", "quiet isolcpus=7"}, 0, []string{"ro iommu=pt isolcpus=2-5", "quiet"}},
+		{"in the first", cpus, []string{"ro isolcpus=1", "quiet isolcpus=7"}, 0, []string{"ro iommu=pt isolcpus=2-5",
+			"quiet"}},
 		{"in the last", cpus, []string{"ro isolcpus=1", "quiet"}, 1, []string{"ro", "quiet iommu=pt isolcpus=2-5"}},
-		{"before what is for init in a piece before", cpus, []string{"ro -- a", "isolcpus=1"}, 1, []string{"ro iommu=pt isolcpus=2-5 -- a", "isolcpus=1"}},
-		{"what one piece has counts for all", cpus, []string{"iommu=pt", "isolcpus=2-5"}, 0, []string{"iommu=pt", "isolcpus=2-5"}},
-		{"not between a size and its count", pages, []string{"hugepagesz=2M", "quiet hugepages=4", "ro"}, 0, []string{"hugepagesz=2M", "quiet hugepages=4 hugepagesz=1G hugepages=8", "ro"}},
-		{"before a size with its count", pages, []string{"ro", "hugepagesz=2M hugepages=4"}, 0, []string{"ro hugepagesz=1G hugepages=8", "hugepagesz=2M hugepages=4"}},
-		{"before a count that goes", pages, []string{"ro", "hugepages=4"}, 0, []string{"ro hugepagesz=1G hugepages=8", ""}},
+		{"before what is for init in a piece before", cpus, []string{"ro -- a", "isolcpus=1"}, 1,
+			[]string{"ro iommu=pt isolcpus=2-5 -- a", "isolcpus=1"}},
+		{"what one piece has counts for all", cpus, []string{"iommu=pt", "isolcpus=2-5"}, 0,
+			[]string{"iommu=pt", "isolcpus=2-5"}},
+		{"not between a size and its count", pages, []string{"hugepagesz=2M", "quiet hugepages=4", "ro"}, 0,
+			[]string{"hugepagesz=2M", "quiet hugepages=4 hugepagesz=1G hugepages=8", "ro"}},
+		{"before a size with its count", pages, []string{"ro", "hugepagesz=2M hugepages=4"}, 0,
+			[]string{"ro hugepagesz=1G hugepages=8", "hugepagesz=2M hugepages=4"}},
+		{"before a count that goes", pages, []string{"ro", "hugepages=4"}, 0, []string{"ro hugepagesz=1G hugepages=8",
+			""}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,14 +146,19 @@ func TestUndoKeepsSizesWithTheirCounts(t *testing.T) {
 	t.Parallel()
 	args := []string{"hugepagesz=1G", "hugepages=16"}
 	tests := []struct{ name, before, now, want string }{
-		{"ours", "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8", "debug hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=16", "debug hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8"},
-		{"theirs, of our size", "hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4", "debug hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4", "debug hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4"},
+		{"ours", "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8",
+			"debug hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=16",
+			"debug hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8"},
+		{"theirs, of our size", "hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4",
+			"debug hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4",
+			"debug hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4"},
 		{"another count since", "ro", "ro hugepagesz=1G hugepages=32", "ro hugepagesz=1G hugepages=32"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff([]string{tt.want}, UndoLines([]string{tt.now}, []string{tt.before}, 0, args)); diff != "" {
+			if diff := cmp.Diff([]string{tt.want}, UndoLines([]string{tt.now}, []string{tt.before}, 0,
+				args)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -152,7 +167,8 @@ func TestUndoKeepsSizesWithTheirCounts(t *testing.T) {
 
 func TestStrip(t *testing.T) {
 	t.Parallel()
-	if got := Strip("ro isolcpus=1 quiet hugepagesz=2M hugepages=5 hugepagesz=1G hugepages=6 -- iommu=x", strings.Fields(planArgs)); got != "ro quiet hugepagesz=2M hugepages=5 -- iommu=x" {
+	if got := Strip("ro isolcpus=1 quiet hugepagesz=2M hugepages=5 hugepagesz=1G hugepages=6 -- iommu=x",
+		strings.Fields(planArgs)); got != "ro quiet hugepagesz=2M hugepages=5 -- iommu=x" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -180,8 +196,10 @@ func TestReplaced(t *testing.T) {
 // drawLine draws a command line of a user: words that matter here, words that do not, quotes and space of all kinds.
 func drawLine(t *rapid.T, label string) string {
 	word := rapid.SampledFrom([]string{
-		"ro", "quiet", "root=UUID=1-2", "isolcpus=1", "isolcpus=managed_irq,domain,2-29", "iommu=pt", "iommu=off", "nohz_full=2-29", "nohz-full=3", "nohz_full",
-		"hugepagesz=1G", "hugepagesz=2M", "hugepagesz=1024M", "hugepages=4", "hugepages=0:16,1:16", "default_hugepagesz=1G", "--", `x="a b"`, `y="`, `"isolcpus=3"`, "$tuned_params", "é",
+		"ro", "quiet", "root=UUID=1-2", "isolcpus=1", "isolcpus=managed_irq,domain,2-29", "iommu=pt", "iommu=off",
+		"nohz_full=2-29", "nohz-full=3", "nohz_full",
+		"hugepagesz=1G", "hugepagesz=2M", "hugepagesz=1024M", "hugepages=4", "hugepages=0:16,1:16",
+		"default_hugepagesz=1G", "--", `x="a b"`, `y="`, `"isolcpus=3"`, "$tuned_params", "é",
 	})
 	space := rapid.SampledFrom([]string{" ", " ", "  ", "\t"})
 	var b strings.Builder
@@ -219,7 +237,8 @@ func TestEditThenUndoIsTheIdentity(t *testing.T) {
 		if again := EditLines(edited, at, args); !slices.Equal(again, edited) {
 			t.Fatalf("again it is %q, not %q", again, edited)
 		}
-		if was, is := strings.Join(lines, " "), strings.Join(edited, " "); !slices.Equal(others(was, args), others(is, args)) {
+		if was, is := strings.Join(lines, " "), strings.Join(edited, " "); !slices.Equal(others(was, args),
+			others(is, args)) {
 			t.Fatalf("%q became %q", lines, edited)
 		}
 		if undone := UndoLines(edited, lines, at, args); !slices.Equal(undone, lines) {
@@ -262,7 +281,8 @@ func TestUndoOfAChangedLineKeepsTheChangeAndLeavesNothing(t *testing.T) {
 }
 
 func FuzzEdit(f *testing.F) {
-	for _, line := range []string{"", "ro isolcpus=1", `a="b c`, "-- x", `"isolcpus=1" -`, "hugepagesz=1024M hugepages=1\x00", "hugepagesz=99999999999999999999M"} {
+	for _, line := range []string{"", "ro isolcpus=1", `a="b c`, "-- x", `"isolcpus=1" -`,
+		"hugepagesz=1024M hugepages=1\x00", "hugepagesz=99999999999999999999M"} {
 		f.Add(line)
 	}
 	args := strings.Fields(planArgs)

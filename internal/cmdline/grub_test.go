@@ -13,7 +13,8 @@ import (
 
 func TestKeysAreInOrderAndOnce(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff([]string{"iommu", "hugepagesz", "hugepages", "quiet"}, Keys(strings.Fields("iommu=pt hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=2 quiet"))); diff != "" {
+	if diff := cmp.Diff([]string{"iommu", "hugepagesz", "hugepages", "quiet"},
+		Keys(strings.Fields("iommu=pt hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=2 quiet"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -28,14 +29,17 @@ func TestASnippetDoesInAShellWhatEditDoes(t *testing.T) {
 		t.Skip(err)
 	}
 	args := strings.Fields(planArgs)
-	script := `GRUB_CMDLINE_LINUX=$1 GRUB_CMDLINE_LINUX_DEFAULT=$2` + "\n" + GRUBSnippet(args) + GRUBSnippet(args) + `printf '%s' "$GRUB_CMDLINE_LINUX"; printf '|%s' "$GRUB_CMDLINE_LINUX_DEFAULT"`
+	script := `GRUB_CMDLINE_LINUX=$1 GRUB_CMDLINE_LINUX_DEFAULT=$2` + "\n" + GRUBSnippet(args) + GRUBSnippet(args) +
+		`printf '%s' "$GRUB_CMDLINE_LINUX"; printf '|%s' "$GRUB_CMDLINE_LINUX_DEFAULT"`
 	words := rapid.SliceOfN(rapid.SampledFrom([]string{
-		"ro", "root=UUID=1-2", "isolcpus=1", "iommu=pt", "iommu=off", "nohz_full=2-29", "nohz_full", "hugepagesz=1G", "hugepagesz=2M", "hugepages=4", "hugepages=0:16,1:16", "default_hugepagesz=1G", "*", "[a]", "é",
+		"ro", "root=UUID=1-2", "isolcpus=1", "iommu=pt", "iommu=off", "nohz_full=2-29", "nohz_full", "hugepagesz=1G",
+		"hugepagesz=2M", "hugepages=4", "hugepages=0:16,1:16", "default_hugepagesz=1G", "*", "[a]", "é",
 	}), 0, 8)
 	// Processes are slow: a few hundred lines say enough.
 	for seed := range 100 {
 		linux, fallback := words.Example(2*seed), words.Example(2*seed+1)
-		out, err := exec.Command(sh, "-euc", script, "sh", strings.Join(linux, " "), strings.Join(fallback, " ")).Output()
+		out, err := exec.Command(sh, "-euc", script, "sh", strings.Join(linux, " "),
+			strings.Join(fallback, " ")).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,6 @@
-// Package deps holds no code, only the tests that keep the packages of this module apart, its dependencies justified and
-// its binary free of what does not belong there. The rules are in rules_test.go.
+// Package deps holds no code, only the tests that keep the packages of this module apart, its
+// dependencies justified and its binary free of what does not belong there. The rules are in
+// rules_test.go.
 package deps
 
 import (
@@ -211,7 +212,8 @@ func TestViolations(t *testing.T) {
 		want []string
 	}{
 		{"what the rules allow is no violation", tree{
-			"low": {code: []string{"fmt", "golang.org/x/sys/unix"}}, "mid": {code: []string{"low", "os"}}, "high": {code: []string{"mid"}},
+			"low": {code: []string{"fmt", "golang.org/x/sys/unix"}}, "mid": {code: []string{"low", "os"}},
+			"high": {code: []string{"mid"}},
 		}, nil},
 		{"an import that is not allowed is told with the reason", tree{
 			"low": {code: []string{"mid"}}, "mid": {},
@@ -338,7 +340,8 @@ func rows(t *testing.T, text, heading string) []string {
 func TestEveryModuleIsJustified(t *testing.T) {
 	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Go modules")
 	required := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v`).FindAllStringSubmatch(readDoc(t, "go.mod"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v`).FindAllStringSubmatch(readDoc(t, "go.mod"),
+		-1) {
 		required[m[1]] = true
 	}
 	for _, mod := range documented {
@@ -357,7 +360,8 @@ func TestEveryModuleIsJustified(t *testing.T) {
 				continue
 			}
 			if !slices.ContainsFunc(documented, func(mod string) bool { return matches(mod+"/...", imp) }) {
-				t.Errorf("%s imports %s, but docs/dependencies.md does not say why its module is worth having", pkg, imp)
+				t.Errorf("%s imports %s, but docs/dependencies.md does not say why its module is worth having", pkg,
+					imp)
 			}
 		}
 	}
@@ -367,7 +371,8 @@ func TestEveryDebianPackageThatSetupInstallsIsJustified(t *testing.T) {
 	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Debian packages on the machine")
 	slices.Sort(documented)
 	var installed []string
-	for _, m := range regexp.MustCompile(`\bneed ([a-z0-9][A-Za-z0-9.+-]+) "`).FindAllStringSubmatch(readDoc(t, "hack/setup.sh"), -1) {
+	for _, m := range regexp.MustCompile(`\bneed ([a-z0-9][A-Za-z0-9.+-]+) "`).FindAllStringSubmatch(readDoc(t,
+		"hack/setup.sh"), -1) {
 		installed = append(installed, m[1])
 	}
 	slices.Sort(installed)
@@ -398,7 +403,8 @@ func TestReleaseBinaryLinksNeitherCgoNorTestLibraries(t *testing.T) {
 		return // no binary yet
 	}
 	// With cgo allowed, so that a dependency which would use it shows; "go test" puts its own go first in PATH.
-	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{len .CgoFiles}}", "./cmd/rackless")
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{len .CgoFiles}}",
+		"./cmd/rackless")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	cmd.Stderr = os.Stderr

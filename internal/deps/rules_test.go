@@ -8,8 +8,9 @@ type rule struct {
 	any bool
 	// why is the reason for the limit, printed when it is broken.
 	why string
-	// never maps imports that are wrong here, of any kind, to the reason. A package of this module is wrong by whatever way
-	// it is reached, one of the standard library or of another module only where it is imported directly.
+	// never maps imports that are wrong here, of any kind, to the reason. A package of this module
+	// is wrong by whatever way it is reached, one of the standard library or of another module only
+	// where it is imported directly.
 	never map[string]string
 }
 
@@ -19,11 +20,14 @@ const (
 		"take the value as an argument, or as an io.Reader, from the caller"
 	whyPlan   = "a plan follows from a lab and a host alone"
 	whyImport = "an importer makes a Host of one tool's output, from bytes: opening files is inspect's business"
-	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes come to be"
+	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes " +
+		"come to be"
 	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
 	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
-	whyHost   = "what is done to a host follows from a plan; who starts machines on it, and measures them, is not its business"
-	whyCmd    = "a command is wired up from packages, and never imported: move what is shared into the package whose business it is"
+	whyHost   = "what is done to a host follows from a plan; who starts machines on it, and measures them, is not " +
+		"its business"
+	whyCmd = "a command is wired up from packages, and never imported: move what is shared into the package whose " +
+		"business it is"
 )
 
 // pure is what a pure package never imports.
@@ -38,7 +42,8 @@ func pure() map[string]string {
 	}
 }
 
-// seeded is pure for packages that draw random numbers: from a generator that starts at a seed of the caller's. What the linters cannot see, their tests do: the same seed, the same result.
+// seeded is pure for packages that draw random numbers: from a generator that starts at a seed of
+// the caller's. What the linters cannot see, their tests do: the same seed, the same result.
 func seeded() map[string]string {
 	m := pure()
 	delete(m, "math/rand/v2")
@@ -64,19 +69,25 @@ var rules = map[string]rule{
 	},
 	"inspect/tree":     {why: "a file system in a directory or an archive; what is in it is its reader's business"},
 	"inspect/hwlocxml": {may: []string{"inspect/where", "topology"}, why: whyImport},
-	"inspect/lspci":    {may: []string{"inspect/where", "internal/lazyregexp", "internal/pciids", "topology"}, why: whyImport},
-	"inspect/nccl":     {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
-	"inspect/where":    {why: "where something is wrong, in one form: a text and a number"},
-	"inspect/smi":      {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
-	"diagnose":         {may: []string{"topology"}, why: "a finding follows from the facts alone, so that it can be had from a snapshot a year later", never: pure()},
+	"inspect/lspci": {may: []string{"inspect/where", "internal/lazyregexp", "internal/pciids", "topology"},
+		why: whyImport},
+	"inspect/nccl":  {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
+	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
+	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
+	"diagnose": {may: []string{"topology"},
+		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
+		never: pure()},
 
-	"lab":          {why: "the lab file is read by everybody and knows nobody", never: pure()},
-	"plan":         {may: []string{"lab", "topology"}, why: whyPlan, never: pure()},
-	"plan/search":  {may: []string{"lab", "plan", "topology"}, why: "the search sees the problem and nothing else", never: pure()},
-	"plan/rivals":  {may: []string{"lab", "plan", "topology"}, why: "others' rules are given the same problem, and must not know our answer", never: pure()},
+	"lab":  {why: "the lab file is read by everybody and knows nobody", never: pure()},
+	"plan": {may: []string{"lab", "topology"}, why: whyPlan, never: pure()},
+	"plan/search": {may: []string{"lab", "plan", "topology"}, why: "the search sees the problem and nothing else",
+		never: pure()},
+	"plan/rivals": {may: []string{"lab", "plan", "topology"},
+		why: "others' rules are given the same problem, and must not know our answer", never: pure()},
 	"plan/advise":  {may: []string{"lab", "plan", "plan/search", "topology"}, why: whyPlan, never: pure()},
 	"plan/variant": {may: []string{"lab", "plan", "topology"}, why: whyPlan, never: pure()},
-	"plan/fleet":   {may: []string{"lab", "plan", "plan/rivals", "plan/search", "topology"}, why: whyPlan, never: pure()},
+	"plan/fleet": {may: []string{"lab", "plan", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
+		never: pure()},
 	"render": {
 		may: []string{"internal/cmdline", "lab", "plan", "render/libvirtxml", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
@@ -84,10 +95,12 @@ var rules = map[string]rule{
 	"render/libvirtxml": {why: "libvirt's XML as types: what is put into it is its caller's business", never: pure()},
 
 	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
-	"host":        {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost, "bench": whyHost, "emulate": whyHost}},
+	"host": {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost,
+		"bench": whyHost, "emulate": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
-	"host/tune":   {may: []string{"host/change", "inspect", "internal/cmdline", "lab", "plan", "render", "topology"}, why: whyHost},
+	"host/tune": {may: []string{"host/change", "inspect", "internal/cmdline", "lab", "plan", "render", "topology"},
+		why: whyHost},
 
 	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
 	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
@@ -108,49 +121,66 @@ var rules = map[string]rule{
 		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
-	"facts":          {may: []string{"topology"}, why: "what a kernel says of itself is read by everybody and knows nobody"},
-	"check":          {may: []string{"bench", "diagnose", "facts", "lab", "plan", "topology"}, why: "a check compares values; how they got so is not its business"},
-	"study/stats":    {why: "statistics are made of numbers: what was measured, and how, is not their business", never: seeded()},
-	"study":          {may: []string{"study/stats"}, why: "what a study shows follows from its runs and a seed; how they were made is not its business", never: timed()},
-	"study/store":    {why: "what was measured, on disk; what it means is its readers' business"},
-	"study/importer": {may: []string{"bench", "study"}, why: "results of others, from bytes: opening files is its caller's business, keeping them that of study/conduct", never: timed()},
+	"facts": {may: []string{"topology"},
+		why: "what a kernel says of itself is read by everybody and knows nobody"},
+	"check": {may: []string{"bench", "diagnose", "facts", "lab", "plan", "topology"},
+		why: "a check compares values; how they got so is not its business"},
+	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business",
+		never: seeded()},
+	"study": {may: []string{"study/stats"},
+		why:   "what a study shows follows from its runs and a seed; how they were made is not its business",
+		never: timed()},
+	"study/store": {why: "what was measured, on disk; what it means is its readers' business"},
+	"study/importer": {may: []string{"bench", "study"},
+		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
+			"study/conduct", never: timed()},
 	"study/conduct": {
 		may: []string{"bench", "study", "study/importer", "study/stats", "study/store"},
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
 	},
 	"study/recommend": {
 		may: []string{"lab", "plan", "study", "study/stats", "topology"},
-		why: "a recommendation follows from a host, a lab and what was measured; reading studies and planning are its callers' business", never: pure(),
+		why: "a recommendation follows from a host, a lab and what was measured; reading studies and planning are " +
+			"its callers' business", never: pure(),
 	},
-	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later", "study/store": "a rig measures; who writes it down is not its business"}},
+	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later",
+		"study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
 		may: []string{"bench", "check", "lab", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
-	"report/hostview": {may: []string{"diagnose", "report/show", "topology"}, why: "a host is drawn from the model alone, whatever it was read from"},
+	"report/hostview": {may: []string{"diagnose", "report/show", "topology"},
+		why: "a host is drawn from the model alone, whatever it was read from"},
 
-	"report/show":      {why: "how pages and charts look; what is in them is their writers' business"},
-	"report/studyview": {may: []string{"report", "report/show", "study", "study/stats"}, why: "a study is shown as it was analysed; nothing is decided here"},
+	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
+	"report/studyview": {may: []string{"report", "report/show", "study", "study/stats"},
+		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
 		may: []string{"check", "report", "report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"}, why: "a plan is printed as it was made; nothing is decided here"},
+	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"},
+		why: "a plan is printed as it was made; nothing is decided here"},
 
-	"emulate":              {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "an emulated host is a machine like others; what is done in it is not its business"}},
-	"emulate/image":        {may: []string{"guest", "internal/imagecache", "qapi"}, why: "a disk is built from packages, and does not depend on what boots it"},
+	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,
+		"host": "an emulated host is a machine like others; what is done in it is not its business"}},
+	"emulate/image": {may: []string{"guest", "internal/imagecache", "qapi"},
+		why: "a disk is built from packages, and does not depend on what boots it"},
 	"rack":                 {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"cmd/rackless":         {any: true},
 	"examples/hosts":       {why: "profiles as files, embedded: what they mean is the business of emulate"},
 	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
 	"internal/imagecache":  {why: "images by what they are made from: what is in them is their builders' business"},
-	"internal/cmdline":     {may: []string{"topology"}, why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
-	"internal/deps":        {why: "it judges the others"},
-	"internal/hostfixture": {may: []string{"inspect/tree", "topology"}, why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
-	"internal/hostbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
-	"internal/lazyregexp":  {why: "regular expressions, later"},
-	"internal/planbench":   {any: true, never: map[string]string{"cmd/...": whyCmd}},
-	"internal/planfixture": {may: []string{"lab", "plan", "topology"}, why: "it makes problems for tests and benchmarks; who solves them is not its business"},
+	"internal/cmdline": {may: []string{"topology"},
+		why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
+	"internal/deps": {why: "it judges the others"},
+	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
+		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
+	"internal/hostbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"internal/lazyregexp": {why: "regular expressions, later"},
+	"internal/planbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"internal/planfixture": {may: []string{"lab", "plan", "topology"},
+		why: "it makes problems for tests and benchmarks; who solves them is not its business"},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
@@ -159,11 +189,12 @@ var rules = map[string]rule{
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).
 var testOnly = map[string]string{
-	"testing/...":                                  "the testing package is for tests",
-	"github.com/google/go-cmp/...":                 "it panics on what it does not know: it is for tests",
-	"github.com/rogpeppe/go-internal/...":          "it is for tests",
-	"pgregory.net/rapid/...":                       "its licence, MPL-2.0, is accepted for tests only",
-	"github.com/santhosh-tekuri/jsonschema/v6/...": "lab checks its input itself, with lines and columns; this one judges the schema in tests",
+	"testing/...":                         "the testing package is for tests",
+	"github.com/google/go-cmp/...":        "it panics on what it does not know: it is for tests",
+	"github.com/rogpeppe/go-internal/...": "it is for tests",
+	"pgregory.net/rapid/...":              "its licence, MPL-2.0, is accepted for tests only",
+	"github.com/santhosh-tekuri/jsonschema/v6/...": "lab checks its input itself, with lines and columns; this one " +
+		"judges the schema in tests",
 }
 
 // noName are package names that say nothing about what is inside, so that everything ends up inside.

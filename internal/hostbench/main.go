@@ -1,6 +1,7 @@
-// Command hostbench times "rackless inspect" against hwloc's lstopo on the same machines, as whole processes: a round runs both, one after the
-// other, and the ratio is taken inside the round, so that the machine's moods fall on both. "make bench" runs it; docs/performance.md says
-// what the figures mean.
+// Command hostbench times "rackless inspect" against hwloc's lstopo on the same machines, as whole
+// processes: a round runs both, one after the other, and the ratio is taken inside the round, so
+// that the machine's moods fall on both. "make bench" runs it; docs/performance.md says what the
+// figures mean.
 package main
 
 import (
@@ -79,14 +80,17 @@ func run(ctx context.Context, bin, dumps string, n, many int) error {
 		}
 	}
 	pairs := []pair{
-		{"this machine, live", n, func(ctx context.Context) error { return quiet(ctx, nil, bin, "inspect", "-o", "json") },
+		{"this machine, live", n, func(ctx context.Context) error {
+			return quiet(ctx, nil, bin, "inspect", "-o", "json")
+		},
 			func(ctx context.Context) error { return quiet(ctx, nil, lstopo, "--of", "xml") }},
 		{fmt.Sprintf("largest dump, %s, %d entries, as a directory", largest.name, largest.entries), n,
 			func(ctx context.Context) error {
 				return quiet(ctx, nil, bin, "inspect", "--root", largest.root, "-o", "json")
 			},
 			lstopoOn(largest.root)},
-		{fmt.Sprintf("%d snapshots of %d dumps / as many lstopo calls on the unpacked dumps, one after the other", snapshots, len(trees)), many,
+		{fmt.Sprintf("%d snapshots of %d dumps / as many lstopo calls on the unpacked dumps, one after the other",
+			snapshots, len(trees)), many,
 			func(ctx context.Context) error {
 				return quiet(ctx, nil, bin, "inspect", "--snapshot", dir, "-o", "json")
 			},
@@ -99,8 +103,10 @@ func run(ctx context.Context, bin, dumps string, n, many int) error {
 				return nil
 			}},
 	}
-	fmt.Printf("# %d CPUs, %s; medians, whole processes, output to /dev/null\n\n", runtime.GOMAXPROCS(0), version(ctx, lstopo))
-	fmt.Printf("| what | rounds | rackless inspect -o json, ms | lstopo --of xml, ms | lstopo / rackless, median of rounds (lowest to highest) |\n| --- | --- | --- | --- | --- |\n")
+	fmt.Printf("# %d CPUs, %s; medians, whole processes, output to /dev/null\n\n", runtime.GOMAXPROCS(0),
+		version(ctx, lstopo))
+	fmt.Printf("| what | rounds | rackless inspect -o json, ms | lstopo --of xml, ms | lstopo / rackless, median of " +
+		"rounds (lowest to highest) |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range pairs {
 		if err := p.measure(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.what, err)
@@ -271,6 +277,7 @@ func writeSnapshot(ctx context.Context, name string, d dump) error {
 		return err
 	}
 	var w io.Writer = f
-	err = inspect.WriteSnapshot(ctx, w, inspect.Source{Name: d.name, FS: root}, inspect.SnapshotOptions{Tool: "hostbench"})
+	err = inspect.WriteSnapshot(ctx, w, inspect.Source{Name: d.name, FS: root},
+		inspect.SnapshotOptions{Tool: "hostbench"})
 	return errors.Join(err, f.Close())
 }

@@ -6,25 +6,30 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// EPYC7551P returns the machine of the EPYC lab: one EPYC 7551P with 32 cores in 4 NUMA nodes, two RTX 3090 and two dual-port
-// ConnectX-4 Lx, each on a node of its own, prepared for virtual machines by hand.
+// EPYC7551P returns the machine of the EPYC lab: one EPYC 7551P with 32 cores in 4 NUMA nodes, two
+// RTX 3090 and two dual-port ConnectX-4 Lx, each on a node of its own, prepared for virtual
+// machines by hand.
 //
-// What the lab's author states is so here: addresses, nodes, CPU numbers, devices, kernel arguments, 64 pages of 1 GiB. The rest is what such a
-// machine has: two complexes of four cores with 8 MiB of L3 each in a die, distances of 16 between dies, an NVMe disk and a board with an
+// What the lab's author states is so here: addresses, nodes, CPU numbers, devices, kernel
+// arguments, 64 pages of 1 GiB. The rest is what such a machine has: two complexes of four cores
+// with 8 MiB of L3 each in a die, distances of 16 between dies, an NVMe disk and a board with an
 // ASPEED controller and an Intel I350. It is marked by its product name.
 func EPYC7551P() *Tree {
 	t := New()
 	const isolated = "2-29,34-61"
 	t.filesIn("sys/class/dmi/id", map[string]string{
-		"sys_vendor": "rackless fixture", "product_name": "epyc-7551p (from a description)", "bios_version": "1", "bios_date": "01/01/2024",
+		"sys_vendor": "rackless fixture", "product_name": "epyc-7551p (from a description)", "bios_version": "1",
+		"bios_date": "01/01/2024",
 	})
-	t.File("proc/cmdline", "BOOT_IMAGE=/vmlinuz-6.8.0 root=/dev/nvme0n1p2 ro amd_iommu=on iommu=pt isolcpus="+isolated+" nohz_full="+isolated+
+	t.File("proc/cmdline", "BOOT_IMAGE=/vmlinuz-6.8.0 root=/dev/nvme0n1p2 ro amd_iommu=on iommu=pt isolcpus="+isolated+
+		" nohz_full="+isolated+
 		" rcu_nocbs="+isolated+" default_hugepagesz=1G hugepagesz=1G hugepages=64")
 	t.File("proc/sys/kernel/osrelease", "6.8.0")
 	t.File("proc/version", "Linux version 6.8.0 (x86_64)")
 	t.File("proc/sys/kernel/numa_balancing", "0")
 	t.File("proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority")
-	t.File("proc/modules", "mlx5_ib 491520 0 - Live 0x0\nmlx5_core 2150400 1 mlx5_ib, Live 0x0\nvfio_pci 16384 4 - Live 0x0\nnvme 61440 3 - Live 0x0")
+	t.File("proc/modules", "mlx5_ib 491520 0 - Live 0x0\nmlx5_core 2150400 1 mlx5_ib, Live 0x0\nvfio_pci 16384 4 - "+
+		"Live 0x0\nnvme 61440 3 - Live 0x0")
 	t.File("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
 	t.File("sys/kernel/mm/ksm/run", "0")
 	t.epycCPUs(isolated)
@@ -42,15 +47,18 @@ func (t *Tree) epycCPUs(isolated string) {
 		t.AddCPU(CPU{
 			ID: c, Package: 0, Core: core, Node: core / 8,
 			Siblings: topology.CPUs(core, core+32),
-			L3:       topology.CPURange(complexFirst, complexFirst+3).Union(topology.CPURange(complexFirst+32, complexFirst+35)),
+			L3: topology.CPURange(complexFirst, complexFirst+3).Union(topology.CPURange(complexFirst+32,
+				complexFirst+35)),
 			Governor: "performance",
 		})
-		cpuinfo += fmt.Sprintf("processor\t: %d\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7551P 32-Core Processor\n"+
+		cpuinfo += fmt.Sprintf("processor\t: %d\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7551P 32-Core "+
+			"Processor\n"+
 			"physical id\t: 0\ncore id\t\t: %d\nflags\t\t: fpu svm pdpe1gb\n\n", c, core)
 	}
 	t.files["proc/cpuinfo"] = cpuinfo
 	t.filesIn("sys/devices/system/cpu", map[string]string{
-		"online": "0-63", "present": "0-63", "possible": "0-63", "offline": "", "isolated": isolated, "nohz_full": isolated, "smt/control": "on",
+		"online": "0-63", "present": "0-63", "possible": "0-63", "offline": "", "isolated": isolated,
+		"nohz_full": isolated, "smt/control": "on",
 	})
 	const nodeKiB = 65536000 // 62.5 GiB: 64 GiB less what the firmware keeps
 	for n := range 4 {
@@ -65,11 +73,13 @@ func (t *Tree) epycCPUs(isolated string) {
 	t.File("sys/devices/system/node/online", "0-3")
 	for size, pages := range map[uint64]int{1 << 20: 64, 2048: 0} {
 		t.filesIn(fmt.Sprintf("sys/kernel/mm/hugepages/hugepages-%dkB", size), map[string]string{
-			"nr_hugepages": fmt.Sprint(pages), "free_hugepages": fmt.Sprint(pages), "resv_hugepages": "0", "surplus_hugepages": "0",
+			"nr_hugepages": fmt.Sprint(pages), "free_hugepages": fmt.Sprint(pages), "resv_hugepages": "0",
+			"surplus_hugepages": "0",
 		})
 	}
 	t.File("proc/meminfo", fmt.Sprintf("MemTotal:       %d kB\nMemFree:        %d kB\nMemAvailable:   %d kB\n"+
-		"HugePages_Total:      64\nHugePages_Free:       64\nHugepagesize:    1048576 kB", 4*nodeKiB, 2*nodeKiB, 3*nodeKiB))
+		"HugePages_Total:      64\nHugePages_Free:       64\nHugepagesize:    1048576 kB", 4*nodeKiB, 2*nodeKiB,
+		3*nodeKiB))
 }
 
 // BARs of the devices, as lines of /sys/bus/pci/devices/*/resource: first, last address and flags.
@@ -95,9 +105,12 @@ func (t *Tree) epycDevices() {
 	}
 	gpu := func(root, above, bus string, node, group int, speed string) {
 		f := Function{
-			Addr: "0000:" + bus + ":00.0", Above: []string{above}, Root: root, Class: "0x030000", ID: "10de:2204", Sub: "1043:87b3",
-			Node: node, Group: group, Driver: "vfio-pci", Speed: speed, Max: "16.0 GT/s PCIe", Width: 16, MaxW: 16, BARs: barsGPU,
-			Files: map[string]string{"reset_method": "bus", "power_state": "D0", "d3cold_allowed": "0", "boot_vga": "0"},
+			Addr: "0000:" + bus + ":00.0", Above: []string{above}, Root: root, Class: "0x030000", ID: "10de:2204",
+			Sub:  "1043:87b3",
+			Node: node, Group: group, Driver: "vfio-pci", Speed: speed, Max: "16.0 GT/s PCIe", Width: 16, MaxW: 16,
+			BARs: barsGPU,
+			Files: map[string]string{"reset_method": "bus", "power_state": "D0", "d3cold_allowed": "0",
+				"boot_vga": "0"},
 		}
 		t.AddFunction(f)
 		f.Addr, f.Class, f.ID, f.BARs = "0000:"+bus+":00.1", "0x040300", "10de:1aef", nil
@@ -107,12 +120,16 @@ func (t *Tree) epycDevices() {
 	nic := func(root, above, bus string, node, group, first int, name string) {
 		for fn := range 2 {
 			dir := t.AddFunction(Function{
-				Addr: fmt.Sprintf("0000:%s:00.%d", bus, fn), Above: []string{above}, Root: root, Class: "0x020000", ID: "15b3:1015", Sub: "15b3:0004",
-				Node: node, Group: group + fn, Driver: "mlx5_core", Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 8, MaxW: 8, BARs: barsNIC,
-				Files: map[string]string{"reset_method": "flr bus", "power_state": "D0", "sriov_totalvfs": "8", "sriov_numvfs": "0"},
+				Addr: fmt.Sprintf("0000:%s:00.%d", bus, fn), Above: []string{above}, Root: root, Class: "0x020000",
+				ID: "15b3:1015", Sub: "15b3:0004",
+				Node: node, Group: group + fn, Driver: "mlx5_core", Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe",
+				Width: 8, MaxW: 8, BARs: barsNIC,
+				Files: map[string]string{"reset_method": "flr bus", "power_state": "D0", "sriov_totalvfs": "8",
+					"sriov_numvfs": "0"},
 			})
 			p := Port{
-				Netdev: fmt.Sprintf("%sf%dnp%d", name, fn, fn), MAC: fmt.Sprintf("02:00:00:00:%s:0%d", bus, fn), MTU: 4200, Mbps: 25000,
+				Netdev: fmt.Sprintf("%sf%dnp%d", name, fn, fn), MAC: fmt.Sprintf("02:00:00:00:%s:0%d", bus, fn),
+				MTU: 4200, Mbps: 25000,
 				RDMA: fmt.Sprintf("mlx5_%d", first+fn), Rate: "25 Gb/sec (1X EDR)",
 			}
 			if fn == 0 {
@@ -134,11 +151,13 @@ func (t *Tree) epycDevices() {
 // epycHostNeeds writes what the host lives on: its disk, its screen, its way to the network.
 func (t *Tree) epycHostNeeds() {
 	t.AddFunction(Function{
-		Addr: "0000:00:01.1", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 1, Driver: "pcieport",
-		Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 4, MaxW: 4, Port: "root port", Buses: [2]uint8{1, 1},
+		Addr: "0000:00:01.1", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 1,
+		Driver: "pcieport",
+		Speed:  "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 4, MaxW: 4, Port: "root port", Buses: [2]uint8{1, 1},
 	})
 	nvme := t.AddFunction(Function{
-		Addr: "0000:01:00.0", Above: []string{"0000:00:01.1"}, Root: "pci0000:00", Class: "0x010802", ID: "144d:a808", Node: 0, Group: 14,
+		Addr: "0000:01:00.0", Above: []string{"0000:00:01.1"}, Root: "pci0000:00", Class: "0x010802", ID: "144d:a808",
+		Node: 0, Group: 14,
 		Driver: "nvme", Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 4, MaxW: 4,
 	})
 	block := nvme + "/nvme/nvme0/nvme0n1"
@@ -155,11 +174,13 @@ func (t *Tree) epycHostNeeds() {
 	t.File("proc/self/mountinfo", "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw")
 
 	t.AddFunction(Function{
-		Addr: "0000:00:01.2", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 2, Driver: "pcieport",
-		Speed: "5.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 2, Port: "root port", Buses: [2]uint8{2, 2},
+		Addr: "0000:00:01.2", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 2,
+		Driver: "pcieport",
+		Speed:  "5.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 2, Port: "root port", Buses: [2]uint8{2, 2},
 	})
 	i350 := t.AddFunction(Function{
-		Addr: "0000:02:00.0", Above: []string{"0000:00:01.2"}, Root: "pci0000:00", Class: "0x020000", ID: "8086:1521", Node: 0, Group: 15,
+		Addr: "0000:02:00.0", Above: []string{"0000:00:01.2"}, Root: "pci0000:00", Class: "0x020000", ID: "8086:1521",
+		Node: 0, Group: 15,
 		Driver: "igb", Speed: "5.0 GT/s PCIe", Max: "5.0 GT/s PCIe", Width: 1, MaxW: 1,
 		Files: map[string]string{"sriov_totalvfs": "7", "sriov_numvfs": "0", "reset_method": "flr bus"},
 	})
@@ -168,11 +189,13 @@ func (t *Tree) epycHostNeeds() {
 		"eno1\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0")
 
 	t.AddFunction(Function{
-		Addr: "0000:00:01.3", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 3, Driver: "pcieport",
-		Speed: "2.5 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 1, Port: "root port", Buses: [2]uint8{3, 3},
+		Addr: "0000:00:01.3", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 3,
+		Driver: "pcieport",
+		Speed:  "2.5 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 1, Port: "root port", Buses: [2]uint8{3, 3},
 	})
 	t.AddFunction(Function{
-		Addr: "0000:03:00.0", Above: []string{"0000:00:01.3"}, Root: "pci0000:00", Class: "0x030000", ID: "1a03:2000", Node: 0, Group: 16,
+		Addr: "0000:03:00.0", Above: []string{"0000:00:01.3"}, Root: "pci0000:00", Class: "0x030000", ID: "1a03:2000",
+		Node: 0, Group: 16,
 		Driver: "ast", Files: map[string]string{"boot_vga": "1"},
 	})
 }

@@ -1,6 +1,7 @@
-// Package hostfixture makes /sys and /proc trees of machines that are described in a few lines, for tests: the files that a kernel would
-// show, with links, in the kernel's own formats. Real machines' dumps are better where there are any; this is for those known by their
-// description alone, and for changing one fact at a time.
+// Package hostfixture makes /sys and /proc trees of machines that are described in a few lines, for
+// tests: the files that a kernel would show, with links, in the kernel's own formats. Real
+// machines' dumps are better where there are any; this is for those known by their description
+// alone, and for changing one fact at a time.
 package hostfixture
 
 import (
@@ -50,7 +51,8 @@ func (t *Tree) Remove(p string) {
 	maps.DeleteFunc(t.links, gone)
 }
 
-// Text returns the content of a file without its newline. It panics where there is none: the fixture and its test are out of step.
+// Text returns the content of a file without its newline. It panics where there is none: the
+// fixture and its test are out of step.
 func (t *Tree) Text(p string) string {
 	content, ok := t.files[p]
 	if !ok {
@@ -214,7 +216,8 @@ func (t *Tree) AddFunction(f Function) string {
 // portTypes are the device/port types of the PCI Express capability.
 var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6, "pci bridge": 7}
 
-// config makes the configuration space: identity, header type, a PCI Express capability that names the port's type, and ACS where there is some.
+// config makes the configuration space: identity, header type, a PCI Express capability that names
+// the port's type, and ACS where there is some.
 func config(f *Function) []byte {
 	b := make([]byte, 256)
 	var vendor, device uint16

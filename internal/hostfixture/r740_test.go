@@ -25,12 +25,14 @@ func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 		t.Errorf("unread: %v; want nothing", h.Unread)
 	}
 	if len(h.Cores) != 48 || h.CPUs.Online.Len() != 96 || len(h.Packages) != 2 || len(h.L3) != 2 {
-		t.Errorf("%d cores, %d CPUs, %d packages, %d L3 caches; want 48, 96, 2, 2", len(h.Cores), h.CPUs.Online.Len(), len(h.Packages), len(h.L3))
+		t.Errorf("%d cores, %d CPUs, %d packages, %d L3 caches; want 48, 96, 2, 2", len(h.Cores), h.CPUs.Online.Len(),
+			len(h.Packages), len(h.L3))
 	}
 	for _, c := range h.Cores {
 		first := c.CPUs.Min()
 		if !c.CPUs.Equal(topology.CPUs(first, first+48)) || *c.Package != first%2 || *c.NUMANode != first%2 {
-			t.Errorf("core %d has CPUs %s in package %d on node %d; want %d,%d, even ones on node 0 and odd ones on node 1", c.ID, c.CPUs, *c.Package,
+			t.Errorf("core %d has CPUs %s in package %d on node %d; want %d,%d, even ones on node 0 and odd ones "+
+				"on node 1", c.ID, c.CPUs, *c.Package,
 				*c.NUMANode, first, first+48)
 		}
 	}
@@ -82,7 +84,8 @@ func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	for _, g := range h.GPUs {
 		got = append(got, fmt.Sprintf("%s %s", g.Kind, g.Address))
 	}
-	want := []string{"disk sda on 0000:5e:00.0: / /boot /boot/efi [SWAP]", "route em1 on 0000:1a:00.0", topology.GPUDisplay + " 0000:03:00.0"}
+	want := []string{"disk sda on 0000:5e:00.0: / /boot /boot/efi [SWAP]", "route em1 on 0000:1a:00.0",
+		topology.GPUDisplay + " 0000:03:00.0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -1,6 +1,7 @@
-// Package imagecache keeps images that take long to make: one directory an image, named by the key of its recipe, with a manifest of its
-// files. A directory is moved into place only when it is whole, so that what is there is either whole or was damaged later, which its
-// sums show. What an image is, and how it is made, is the caller's business.
+// Package imagecache keeps images that take long to make: one directory an image, named by the key
+// of its recipe, with a manifest of its files. A directory is moved into place only when it is
+// whole, so that what is there is either whole or was damaged later, which its sums show. What an
+// image is, and how it is made, is the caller's business.
 package imagecache
 
 import (
@@ -52,9 +53,10 @@ func (e Entry) Dir() string { return e.dir }
 // WorkDir is where the holder of the entry's lock makes the image. It is removed by [Sweep] if its maker was killed.
 func (e Entry) WorkDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
 
-// Open decodes the manifest into image and checks that all files are as they were built. image is a pointer to a struct whose JSON has
-// the key as "key"; names looks at the decoded image and returns the files that it cannot do without, or [ErrOtherKind]. An error is
-// os.ErrNotExist, ErrDamaged, that of names or something in the way.
+// Open decodes the manifest into image and checks that all files are as they were built. image is a
+// pointer to a struct whose JSON has the key as "key"; names looks at the decoded image and returns
+// the files that it cannot do without, or [ErrOtherKind]. An error is os.ErrNotExist, ErrDamaged,
+// that of names or something in the way.
 func (e Entry) Open(ctx context.Context, image any, names func() ([]string, error)) error {
 	b, err := os.ReadFile(filepath.Join(e.dir, ManifestName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,8 +98,8 @@ func (e Entry) Open(ctx context.Context, image any, names func() ([]string, erro
 	return nil
 }
 
-// Commit moves a finished directory, which holds the files, into the entry's place. image becomes the manifest; see [Entry.Open].
-// The caller holds the lock.
+// Commit moves a finished directory, which holds the files, into the entry's place. image becomes
+// the manifest; see [Entry.Open]. The caller holds the lock.
 func (e Entry) Commit(ctx context.Context, finished string, image any, files ...string) error {
 	var sums []sum
 	for _, f := range files {
@@ -144,9 +146,11 @@ func Unusable(err error) error {
 	return fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
 }
 
-// IsNoSpace reports whether the reason of an error is a full disk or quota. Programs that were run say it in words alone.
+// IsNoSpace reports whether the reason of an error is a full disk or quota. Programs that were run
+// say it in words alone.
 func IsNoSpace(err error) bool {
-	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "No space left on device"))
+	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		strings.Contains(err.Error(), "No space left on device"))
 }
 
 // buildPrefix begins the name of the directory in which an image is built; its key follows.

@@ -30,8 +30,10 @@ func commit(t *testing.T) Entry {
 		t.Fatal(err)
 	}
 	defer unlock()
-	err = errors.Join(os.Mkdir(e.WorkDir(), 0o700), os.WriteFile(filepath.Join(e.WorkDir(), "disk"), []byte("bytes"), 0o644))
-	if err := errors.Join(err, e.Commit(t.Context(), e.WorkDir(), image{"0123456789abcdef", "disk"}, "disk")); err != nil {
+	err = errors.Join(os.Mkdir(e.WorkDir(), 0o700), os.WriteFile(filepath.Join(e.WorkDir(), "disk"), []byte("bytes"),
+		0o644))
+	if err := errors.Join(err, e.Commit(t.Context(), e.WorkDir(), image{"0123456789abcdef", "disk"},
+		"disk")); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -50,7 +52,8 @@ func TestWhatIsCommittedIsOpened(t *testing.T) {
 		t.Errorf("the work directory is still there: %v", err)
 	}
 	b, err := os.ReadFile(filepath.Join(e.Dir(), ManifestName))
-	if err != nil || !json.Valid(b) || !strings.Contains(string(b), `"sha256": "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9"`) {
+	if err != nil || !json.Valid(b) || !strings.Contains(string(b),
+		`"sha256": "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9"`) {
 		t.Errorf("manifest %s, %v, want the sum as sha256sum has it", b, err)
 	}
 }
@@ -63,10 +66,18 @@ func TestWhatCannotBeOpened(t *testing.T) {
 		want   error
 	}{
 		{"no entry", func(e Entry) error { return os.RemoveAll(e.Dir()) }, nil, os.ErrNotExist},
-		{"no manifest", func(e Entry) error { return os.Remove(filepath.Join(e.Dir(), ManifestName)) }, nil, ErrDamaged},
-		{"a file cut short", func(e Entry) error { return os.Truncate(filepath.Join(e.Dir(), "disk"), 1) }, nil, ErrDamaged},
-		{"a file without a sum", func(Entry) error { return nil }, func() ([]string, error) { return []string{"kernel"}, nil }, ErrDamaged},
-		{"another kind", func(Entry) error { return nil }, func() ([]string, error) { return nil, ErrOtherKind }, ErrOtherKind},
+		{"no manifest", func(e Entry) error {
+			return os.Remove(filepath.Join(e.Dir(), ManifestName))
+		}, nil, ErrDamaged},
+		{"a file cut short", func(e Entry) error {
+			return os.Truncate(filepath.Join(e.Dir(), "disk"), 1)
+		}, nil, ErrDamaged},
+		{"a file without a sum", func(Entry) error {
+			return nil
+		}, func() ([]string, error) { return []string{"kernel"}, nil }, ErrDamaged},
+		{"another kind", func(Entry) error {
+			return nil
+		}, func() ([]string, error) { return nil, ErrOtherKind }, ErrOtherKind},
 		{"another kind that is damaged", func(e Entry) error { return os.Remove(filepath.Join(e.Dir(), "disk")) },
 			func() ([]string, error) { return nil, ErrOtherKind }, ErrOtherKind},
 	} {

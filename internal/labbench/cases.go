@@ -48,26 +48,42 @@ func (b *bench) cases(kernel string) []*benchCase {
 		}
 	}
 	cases := []*benchCase{
-		{name: "pair", what: "rackless up: two nodes RDMA-ready, image and template cached", target: 1500 * time.Millisecond, run: upDown("pair")},
-		{name: "sixteen", what: "rackless up: 16 nodes RDMA-ready, every pair has pinged", target: 6 * time.Second, run: upDown("sixteen")},
-		{name: "sixtyfour", what: "rackless up: 64 nodes RDMA-ready", target: 45 * time.Second, run: upDown("sixtyfour")},
-		{name: "pair-cold", what: "rackless up: two nodes, image built, no template", target: 8 * time.Second, run: b.cold},
-		{name: "down-16", what: "rackless down of 16 nodes", target: time.Second, run: func(ctx context.Context) (time.Duration, error) {
-			if _, err := b.up(ctx, "sixteen", b.cache); err != nil {
-				return 0, err
-			}
-			return b.down(ctx, "sixteen")
-		}},
-		{name: "host", what: "rackless emulate epyc-7551p --scale 4, 16 CPUs: from its template to the end of a command, and gone", run: b.host("epyc-7551p")},
-		{name: "host-small", what: "rackless emulate desktop --scale 4, 4 CPUs: from its template to the end of a command, and gone", run: b.host("desktop")},
-		{name: "host-cold", what: "rackless emulate --cold epyc-7551p --scale 4: GRUB, kernel and systemd until a command has ended, and gone", run: b.host("epyc-7551p", "--cold")},
-		{name: "host-small-cold", what: "rackless emulate --cold desktop --scale 4, the same", run: b.host("desktop", "--cold")},
-		{name: "floor-2", what: "two clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(2, false)},
-		{name: "floor-16", what: "16 clones resumed by QMP until their agents answer, no RoCE, no checks", run: b.floor(16, false)},
-		{name: "floor-16-rdma", what: "16 clones resumed by QMP and configured at their setup ports, no checks", run: b.floor(16, true)},
+		{name: "pair", what: "rackless up: two nodes RDMA-ready, image and template cached",
+			target: 1500 * time.Millisecond, run: upDown("pair")},
+		{name: "sixteen", what: "rackless up: 16 nodes RDMA-ready, every pair has pinged", target: 6 * time.Second,
+			run: upDown("sixteen")},
+		{name: "sixtyfour", what: "rackless up: 64 nodes RDMA-ready", target: 45 * time.Second,
+			run: upDown("sixtyfour")},
+		{name: "pair-cold", what: "rackless up: two nodes, image built, no template", target: 8 * time.Second,
+			run: b.cold},
+		{name: "down-16", what: "rackless down of 16 nodes", target: time.Second,
+			run: func(ctx context.Context) (time.Duration, error) {
+				if _, err := b.up(ctx, "sixteen", b.cache); err != nil {
+					return 0, err
+				}
+				return b.down(ctx, "sixteen")
+			}},
+		{name: "host", what: "rackless emulate epyc-7551p --scale 4, 16 CPUs: from its template to the end of a " +
+			"command, and gone", run: b.host("epyc-7551p")},
+		{name: "host-small", what: "rackless emulate desktop --scale 4, 4 CPUs: from its template to the end of a " +
+			"command, and gone", run: b.host("desktop")},
+		{name: "host-cold", what: "rackless emulate --cold epyc-7551p --scale 4: GRUB, kernel and systemd until a " +
+			"command has ended, and gone", run: b.host("epyc-7551p", "--cold")},
+		{name: "host-small-cold", what: "rackless emulate --cold desktop --scale 4, the same",
+			run: b.host("desktop", "--cold")},
+		{name: "floor-2", what: "two clones resumed by QMP until their agents answer, no RoCE, no checks",
+			run: b.floor(2, false)},
+		{name: "floor-16", what: "16 clones resumed by QMP until their agents answer, no RoCE, no checks",
+			run: b.floor(16, false)},
+		{name: "floor-16-rdma", what: "16 clones resumed by QMP and configured at their setup ports, no checks",
+			run: b.floor(16, true)},
 	}
 	if _, err := exec.LookPath("vng"); err == nil && kernel != "" {
-		cases = append(cases, &benchCase{name: "vng", peer: true, what: "virtme-ng without KVM: one node of the same kernel, without RDMA", run: func(ctx context.Context) (time.Duration, error) { return vng(ctx, kernel) }})
+		cases = append(cases, &benchCase{name: "vng", peer: true,
+			what: "virtme-ng without KVM: one node of the same kernel, without RDMA",
+			run: func(ctx context.Context) (time.Duration, error) {
+				return vng(ctx, kernel)
+			}})
 	} else {
 		fmt.Println("# no comparison with virtme-ng: pip install virtme-ng, and give --vng-kernel")
 	}
@@ -129,7 +145,8 @@ func (b *bench) weigh(lab string) error {
 	return nil
 }
 
-// floor resumes n clones of the template that up uses, all at once, with nothing around them: no switch, no state, no checks.
+// floor resumes n clones of the template that up uses, all at once, with nothing around them: no
+// switch, no state, no checks.
 func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		binary, version, err := qemu.Find()
@@ -140,14 +157,16 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 		if err != nil {
 			return 0, err
 		}
-		d := &qemu.Driver{Binary: binary, Version: version, Accel: "tcg", Image: img, Cache: filepath.Join(b.cache, "templates")}
+		d := &qemu.Driver{Binary: binary, Version: version, Accel: "tcg", Image: img, Cache: filepath.Join(b.cache,
+			"templates")}
 		dir, err := os.MkdirTemp(b.tmp, "f")
 		if err != nil {
 			return 0, err
 		}
 		defer os.RemoveAll(dir)
 		spec := func(i int) driver.Spec {
-			return driver.Spec{Lab: "floor", Name: fmt.Sprintf("vm%02d", i), Dir: filepath.Join(dir, strconv.Itoa(i)), CPUs: 1, Memory: 256 << 20,
+			return driver.Spec{Lab: "floor", Name: fmt.Sprintf("vm%02d", i), Dir: filepath.Join(dir, strconv.Itoa(i)),
+				CPUs: 1, Memory: 256 << 20,
 				NICs: []driver.NIC{{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)}}}
 		}
 		if err := d.Prepare(ctx, spec(0), func(string) {}); err != nil {
@@ -178,8 +197,10 @@ func resume(ctx context.Context, d *qemu.Driver, s driver.Spec, i int, configure
 		return nil, err
 	}
 	if configure {
-		_, err = guest.NewSetup(node.Setup).Configure(ctx, guest.Identity{Name: s.Name, MachineID: guest.NewMachineID(), MTU: 4200,
-			NICs: []guest.NIC{{Device: "eth0", MAC: s.NICs[0].MAC, Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}})
+		_, err = guest.NewSetup(node.Setup).Configure(ctx, guest.Identity{Name: s.Name, MachineID: guest.NewMachineID(),
+			MTU: 4200,
+			NICs: []guest.NIC{{Device: "eth0", MAC: s.NICs[0].MAC,
+				Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}})
 		return node, err
 	}
 	agent, err := qapi.DialAgent(ctx, node.Agent)
@@ -192,9 +213,11 @@ func resume(ctx context.Context, d *qemu.Driver, s driver.Spec, i int, configure
 // vng times virtme-ng from its start to the end of a command in the guest.
 func vng(ctx context.Context, kernel string) (time.Duration, error) {
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, "vng", "--run", kernel, "--disable-kvm", "--memory", "512M", "--cpus", "1", "--verbose", "--", "uname -r") // it prints nothing where there is no terminal, but for --verbose
-	// Its status is 255 where it has no terminal, though the command ran: what counts is that the command printed the version in a line of
-	// its own.
+	// it prints nothing where there is no terminal, but for --verbose
+	cmd := exec.CommandContext(ctx, "vng", "--run", kernel, "--disable-kvm", "--memory", "512M", "--cpus", "1",
+		"--verbose", "--", "uname -r")
+	// Its status is 255 where it has no terminal, though the command ran: what counts is that the
+	// command printed the version in a line of its own.
 	out, err := cmd.CombinedOutput()
 	took := time.Since(began)
 	version := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")

@@ -1,5 +1,6 @@
-// Command labbench measures how long labs take to come up and go down: whole processes, the cases in turn so that the machine's moods fall
-// on all of them, medians with the lowest and highest. "make bench" runs it; docs/performance.md says what the figures mean.
+// Command labbench measures how long labs take to come up and go down: whole processes, the cases
+// in turn so that the machine's moods fall on all of them, medians with the lowest and highest.
+// "make bench" runs it; docs/performance.md says what the figures mean.
 package main
 
 import (
@@ -24,7 +25,8 @@ func main() {
 	n := flag.Int("n", 5, "runs of each case")
 	bin := flag.String("rackless", "bin/rackless", "the program to measure")
 	only := flag.String("only", "", "comma-separated cases; default all")
-	kernel := flag.String("vng-kernel", "", "kernel for the comparison with virtme-ng: a vmlinuz unpacked from Debian's package")
+	kernel := flag.String("vng-kernel", "", "kernel for the comparison with virtme-ng: a vmlinuz unpacked from "+
+		"Debian's package")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,7 +64,9 @@ func run(ctx context.Context, bin string, n int, only, kernel string) error {
 	b := &bench{bin: bin, tmp: tmp, run: filepath.Join(tmp, "r"), cache: dirs.Cache}
 	cases := b.cases(kernel)
 	if only != "" {
-		cases = slices.DeleteFunc(cases, func(c *benchCase) bool { return !slices.Contains(strings.Split(only, ","), c.name) })
+		cases = slices.DeleteFunc(cases, func(c *benchCase) bool {
+			return !slices.Contains(strings.Split(only, ","), c.name)
+		})
 	}
 	fmt.Printf("# %s; %d CPUs; load %s; medians of %d, cases in turn\n", cpuModel(), runtime.NumCPU(), load(), n)
 	// Image and templates are made before anything is timed.
@@ -108,7 +112,8 @@ func report(cases []*benchCase, b *bench) {
 		if c.target > 0 {
 			target = fmt.Sprintf("%.1f", c.target.Seconds())
 		}
-		fmt.Printf("| %s | %s | %.2f | %.2f | %.2f | %s |\n", c.name, c.what, m, c.took[0].Seconds(), c.took[len(c.took)-1].Seconds(), target)
+		fmt.Printf("| %s | %s | %.2f | %.2f | %.2f | %s |\n", c.name, c.what, m, c.took[0].Seconds(),
+			c.took[len(c.took)-1].Seconds(), target)
 	}
 	fmt.Println()
 	ratio := func(what, a, b string) {
@@ -118,12 +123,14 @@ func report(cases []*benchCase, b *bench) {
 	}
 	ratio("two nodes RDMA-ready / the same two clones resumed, no checks", "pair", "floor-2")
 	ratio("16 nodes RDMA-ready / the same 16 clones resumed, no checks", "sixteen", "floor-16")
-	ratio("16 nodes RDMA-ready / the same 16 clones resumed and configured at their setup ports, no checks", "sixteen", "floor-16-rdma")
+	ratio("16 nodes RDMA-ready / the same 16 clones resumed and configured at their setup ports, no checks", "sixteen",
+		"floor-16-rdma")
 	ratio("one node of virtme-ng / two nodes RDMA-ready", "vng", "pair")
 	for _, name := range []string{"sixteen", "sixtyfour"} {
 		if v := b.memory[name]; len(v) > 0 {
 			slices.Sort(v)
-			fmt.Printf("host memory a node, %s, right after up (Pss of its QEMU): %.1f MiB median, %.1f highest\n", name, v[len(v)/2], v[len(v)-1])
+			fmt.Printf("host memory a node, %s, right after up (Pss of its QEMU): %.1f MiB median, %.1f highest\n",
+				name, v[len(v)/2], v[len(v)-1])
 		}
 	}
 }
@@ -161,7 +168,8 @@ func cpuModel() string {
 func (b *bench) rackless(ctx context.Context, cache string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, b.bin, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), "RACKLESS_RUN="+b.run, "RACKLESS_CACHE="+cache, "RACKLESS_DATA="+filepath.Join(b.tmp, "data"))
+	cmd.Env = append(os.Environ(), "RACKLESS_RUN="+b.run, "RACKLESS_CACHE="+cache, "RACKLESS_DATA="+filepath.Join(b.tmp,
+		"data"))
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := time.Since(began)

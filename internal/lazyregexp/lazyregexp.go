@@ -1,5 +1,6 @@
-// Package lazyregexp is regular expressions that are compiled when they are first used. Compiling those of all importers
-// took more than a millisecond of every start of the program, which seldom needs any.
+// Package lazyregexp is regular expressions that are compiled when they are first used. Compiling
+// those of all importers took more than a millisecond of every start of the program, which seldom
+// needs any.
 package lazyregexp
 
 import (
@@ -7,8 +8,9 @@ import (
 	"sync"
 )
 
-// A Regexp is a regular expression of package regexp, compiled at its first use. It panics then where the expression is wrong: each needs a
-// test that uses it. Any number of goroutines may use it at once.
+// A Regexp is a regular expression of package regexp, compiled at its first use. It panics then
+// where the expression is wrong: each needs a test that uses it. Any number of goroutines may use
+// it at once.
 type Regexp struct {
 	once sync.Once
 	text string

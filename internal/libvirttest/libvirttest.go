@@ -17,16 +17,19 @@ import (
 
 // Programs are what Start needs, by name, with Debian's packages of them.
 var Programs = map[string]string{
-	"libvirtd": "libvirt-daemon and libvirt-daemon-driver-qemu", "virsh": "libvirt-clients", "qemu-system-x86_64": "qemu-system-x86",
+	"libvirtd": "libvirt-daemon and libvirt-daemon-driver-qemu", "virsh": "libvirt-clients",
+	"qemu-system-x86_64": "qemu-system-x86",
 }
 
-// nobody is the user that the daemon runs as where the test is root's: as root it would take the system's own directories whatever it is told.
+// nobody is the user that the daemon runs as where the test is root's: as root it would take the
+// system's own directories whatever it is told.
 const nobody = 65534
 
 // startLimit bounds the time until the daemon listens. By hand it takes 0.2 s.
 const startLimit = 30 * time.Second
 
-// A Daemon is a libvirtd of a session of its own: its files, its sockets and its domains are in a directory that goes with it.
+// A Daemon is a libvirtd of a session of its own: its files, its sockets and its domains are in a
+// directory that goes with it.
 type Daemon struct {
 	Dir string
 	URI string
@@ -40,8 +43,9 @@ type Daemon struct {
 	log    bytes.Buffer  // what it said; to be read once it has
 }
 
-// guardScript waits until nobody holds its input open, since Stop was called or the test was killed; then it ends the daemon, and the domains and the
-// logging daemon that would outlive it. $1 is the directory, $2 the daemon's process.
+// guardScript waits until nobody holds its input open, since Stop was called or the test was
+// killed; then it ends the daemon, and the domains and the logging daemon that would outlive it. $1
+// is the directory, $2 the daemon's process.
 const guardScript = `read -r _
 kill "$2"
 i=0
@@ -55,7 +59,8 @@ rm -rf "$1"`
 // Start starts a daemon. Programs must be there.
 func Start() (*Daemon, error) { return start(nil) }
 
-// start starts a daemon with the arguments that prepare returns, once it has written what they name into the daemon's directory.
+// start starts a daemon with the arguments that prepare returns, once it has written what they name
+// into the daemon's directory.
 func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
 	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
 	if err != nil {
@@ -66,7 +71,8 @@ func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err e
 		Dir: dir, URI: "qemu+unix:///session?socket=" + socket,
 		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C"}, exited: make(chan struct{}),
 	}
-	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
+	for variable, name := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config",
+		"XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
 		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
 	}
 	args := []string{"--timeout", "30"} // it leaves when nobody has been connected for so many seconds

@@ -53,7 +53,8 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // a killed process goes in its own time, and nothing tells when
+		// a killed process goes in its own time, and nothing tells when
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 			// What was killed may stay as a zombie where the first process of a container reaps nobody.
 			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 			if err != nil || strings.Contains(string(b), ") Z ") {

@@ -16,11 +16,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSHPrograms are what StartSSH needs beyond Programs: libvirt's client runs ssh, and has it run virt-ssh-helper beside the daemon.
+// SSHPrograms are what StartSSH needs beyond Programs: libvirt's client runs ssh, and has it run
+// virt-ssh-helper beside the daemon.
 var SSHPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 
-// StartSSH starts a daemon that is reached by ssh, at URI, as that of another machine is: by a key, which is in Dir. The server of ssh lets nobody in without it, and runs
-// commands as the daemon's user; it takes no part of the machine's own.
+// StartSSH starts a daemon that is reached by ssh, at URI, as that of another machine is: by a key,
+// which is in Dir. The server of ssh lets nobody in without it, and runs commands as the daemon's
+// user; it takes no part of the machine's own.
 func StartSSH() (*Daemon, error) {
 	var l net.Listener
 	var config *ssh.ServerConfig
@@ -37,7 +39,8 @@ func StartSSH() (*Daemon, error) {
 			return nil, err
 		}
 		allowed := string(client.PublicKey().Marshal())
-		config = &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
+		config = &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions,
+			error) {
 			if string(k.Marshal()) != allowed {
 				return nil, errors.New("not the key of this daemon")
 			}
@@ -49,7 +52,8 @@ func StartSSH() (*Daemon, error) {
 		}
 		d.onStop = append(d.onStop, func() { l.Close() })
 		// The host's key is new each time, and nobody's known_hosts is to learn it.
-		d.URI = fmt.Sprintf("qemu+ssh://%s/session?keyfile=%s/key&known_hosts=/dev/null&no_verify=1&no_tty=1", l.Addr(), d.Dir)
+		d.URI = fmt.Sprintf("qemu+ssh://%s/session?keyfile=%s/key&known_hosts=/dev/null&no_verify=1&no_tty=1", l.Addr(),
+			d.Dir)
 		return nil, nil
 	})
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// StartTLS starts a daemon that can also be reached over TCP with TLS, at URI, as a daemon of another machine is: by certificates, which it and its clients demand of each
-// other. They are in the directory pki below Dir, valid for a day.
+// StartTLS starts a daemon that can also be reached over TCP with TLS, at URI, as a daemon of
+// another machine is: by certificates, which it and its clients demand of each other. They are in
+// the directory pki below Dir, valid for a day.
 func StartTLS() (*Daemon, error) {
 	return start(func(d *Daemon) ([]string, error) {
 		port, err := freePort()
@@ -28,7 +29,9 @@ func StartTLS() (*Daemon, error) {
 		if err := writeCertificates(pki); err != nil {
 			return nil, err
 		}
-		config := fmt.Sprintf("listen_tls = 1\nlisten_addr = \"127.0.0.1\"\ntls_port = \"%d\"\nauth_tls = \"none\"\nkey_file = \"%s/serverkey.pem\"\ncert_file = \"%s/servercert.pem\"\nca_file = \"%s/cacert.pem\"\n",
+		config := fmt.Sprintf("listen_tls = 1\nlisten_addr = \"127.0.0.1\"\ntls_port = \"%d\"\nauth_tls = "+
+			"\"none\"\nkey_file = \"%s/serverkey.pem\"\ncert_file = \"%s/servercert.pem\"\nca_file = "+
+			"\"%s/cacert.pem\"\n",
 			port, pki, pki, pki)
 		path := filepath.Join(d.Dir, "libvirtd.conf")
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
@@ -49,21 +52,26 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// writeCertificates writes an authority and what it has signed for a server at 127.0.0.1 and for a client, under the names that libvirt looks for.
+// writeCertificates writes an authority and what it has signed for a server at 127.0.0.1 and for a
+// client, under the names that libvirt looks for.
 func writeCertificates(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "rackless test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "rackless test"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
 	key, err := certify(dir, "ca", ca, nil, nil)
 	server := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "127.0.0.1"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if err == nil {
 		_, err = certify(dir, "server", server, ca, key)
 	}
-	client := &x509.Certificate{Subject: pkix.Name{CommonName: "client"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	client := &x509.Certificate{Subject: pkix.Name{CommonName: "client"},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if err == nil {
 		_, err = certify(dir, "client", client, ca, key)
 	}

@@ -1,7 +1,8 @@
 //go:build ignore
 
-// Gen makes ids.txt of a pci.ids file: vendors, devices, classes and subclasses, one a line, sorted by key. Subsystems and programming
-// interfaces are left out: they are half of the list, and nothing asks for them.
+// Gen makes ids.txt of a pci.ids file: vendors, devices, classes and subclasses, one a line, sorted
+// by key. Subsystems and programming interfaces are left out: they are half of the list, and
+// nothing asks for them.
 //
 //	go run gen.go -out ids.txt /usr/share/misc/pci.ids
 package main
@@ -74,7 +75,8 @@ func convert(text string) (version string, lines []string, err error) {
 		}
 		id, name, ok := strings.Cut(rest, "  ")
 		if !ok || len(id) != digits || strings.Trim(id, "0123456789abcdef") != "" {
-			return "", nil, fmt.Errorf("line %d: %q: want %d hexadecimal digits, two spaces and a name", n, line, digits)
+			return "", nil, fmt.Errorf("line %d: %q: want %d hexadecimal digits, two spaces and a name", n, line,
+				digits)
 		}
 		key := prefix + id
 		if !strings.HasPrefix(line, "\t") {

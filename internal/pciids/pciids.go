@@ -1,7 +1,7 @@
 // Package pciids names PCI vendors, devices and classes by number, from the PCI ID Project's list.
 //
-// The list is part of the program, so a machine without a pci.ids file gets the same names. A lookup is a binary search in the embedded text:
-// nothing is parsed, kept or allocated.
+// The list is part of the program, so a machine without a pci.ids file gets the same names. A
+// lookup is a binary search in the embedded text: nothing is parsed, kept or allocated.
 package pciids
 
 import (
@@ -18,7 +18,8 @@ import (
 //	C02 Network controller
 //	C0200 Ethernet controller
 //
-// Keys are lower-case hexadecimal. The lines of the file's header start with "#" and a space, which sorts before all of them.
+// Keys are lower-case hexadecimal. The lines of the file's header start with "#" and a space, which
+// sorts before all of them.
 //
 //go:embed ids.txt
 var ids string
@@ -43,8 +44,9 @@ func Device(vendor, device uint16) string {
 	return lookup(appendHex(appendHex(make([]byte, 0, maxKey), uint32(vendor), 4), uint32(device), 4))
 }
 
-// Class returns the name of a class, which is of 24 bits: class, subclass and programming interface. It is the name of the subclass, or that of
-// the class where the list does not know the subclass, or "". The programming interface is not looked at.
+// Class returns the name of a class, which is of 24 bits: class, subclass and programming
+// interface. It is the name of the subclass, or that of the class where the list does not know the
+// subclass, or "". The programming interface is not looked at.
 func Class(class uint32) string {
 	sub := appendHex(append(make([]byte, 0, maxKey), 'C'), class>>8, 4)
 	if name := lookup(sub); name != "" {

@@ -159,7 +159,8 @@ func TestGen(t *testing.T) {
 	}{
 		{
 			name: "subsystems, interfaces, comments and empty lines are left out, and the lines are sorted",
-			in: "#\n#\tVersion: 2030.01.02\n\n10de  NVIDIA\n\t2330  H100\n\t\t10de 16c1  a board\n\t0001  old\n# comment\n0e11  Compaq\n\n" +
+			in: "#\n#\tVersion: 2030.01.02\n\n10de  NVIDIA\n\t2330  H100\n\t\t10de 16c1  a board\n\t0001  old\n# " +
+				"comment\n0e11  Compaq\n\n" +
 				"C 03  Display\n\t00  VGA\n\t\t01  interface\n",
 			want: "0e11 Compaq\n10de NVIDIA\n10de0001 old\n10de2330 H100\nC03 Display\nC0300 VGA\n",
 		},

@@ -93,7 +93,8 @@ func (b *bench) fleet(ctx context.Context) error {
 	if err := os.WriteFile(requests, lines.Bytes(), 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("# fleet: %d hosts of 1,024 CPUs, 16 NUMA nodes, 16 GPUs, 16 NICs with 16 VFs; %d requests for %d GPUs\n", b.hosts, b.requests, gpus)
+	fmt.Printf("# fleet: %d hosts of 1,024 CPUs, 16 NUMA nodes, 16 GPUs, 16 NICs with 16 VFs; %d requests for "+
+		"%d GPUs\n", b.hosts, b.requests, gpus)
 	for _, policy := range []string{fleet.BestFit, fleet.Nova} {
 		out, took, err := b.rackless(ctx, "plan", requests, "--fleet", dir, "--policy", policy, "-o", "json")
 		if err != nil {

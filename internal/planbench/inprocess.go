@@ -46,7 +46,8 @@ func timePlan(ctx context.Context, h *topology.Host, labText string, limit time.
 	if err != nil {
 		return planTime{}, err
 	}
-	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped})
 	if err := plan.Check(h, l, p, pl); err != nil {
 		return planTime{}, fmt.Errorf("a plan breaks its rules: %w", err)
 	}
@@ -89,7 +90,8 @@ func (b *bench) everyMachine(ctx context.Context) error {
 					proved++
 				}
 				if t.took > 100*time.Millisecond || t.stopped != "" {
-					slow = append(slow, fmt.Sprintf("  %v %d nodes, even %v: %v, cost %d, bound %d %s", path, nodes, even, t.took.Round(time.Millisecond), t.cost, t.bound, t.stopped))
+					slow = append(slow, fmt.Sprintf("  %v %d nodes, even %v: %v, cost %d, bound %d %s", path, nodes,
+						even, t.took.Round(time.Millisecond), t.cost, t.bound, t.stopped))
 				}
 			}
 		}
@@ -108,16 +110,18 @@ func (b *bench) everyMachine(ctx context.Context) error {
 		}
 		return 100 * float64(n) / float64(len(times))
 	}
-	fmt.Printf("# %d machines, %d plans of 2 to 16 lab nodes: %d proved optimal, %d proved impossible, %d neither\n", machines, plans, proved, refused, plans-proved-refused)
-	fmt.Printf("%s; %.1f %% under 100 ms, %.1f %% under 2 s\n", spread(times), under(100*time.Millisecond), under(2*time.Second))
+	fmt.Printf("# %d machines, %d plans of 2 to 16 lab nodes: %d proved optimal, %d proved impossible, %d neither\n",
+		machines, plans, proved, refused, plans-proved-refused)
+	fmt.Printf("%s; %.1f %% under 100 ms, %.1f %% under 2 s\n", spread(times), under(100*time.Millisecond),
+		under(2*time.Second))
 	for _, s := range slow {
 		fmt.Println(s)
 	}
 	return nil
 }
 
-// generatedLab is a lab that takes about two thirds of a host's cores, memory and devices, by equal nodes or by nodes of three sizes; empty where
-// there is less than a core for each.
+// generatedLab is a lab that takes about two thirds of a host's cores, memory and devices, by equal
+// nodes or by nodes of three sizes; empty where there is less than a core for each.
 func generatedLab(h *topology.Host, nodes int, even bool) string {
 	free := len(h.Cores) - 1
 	each := free * 2 / 3 / nodes
@@ -146,7 +150,8 @@ func generatedLab(h *topology.Host, nodes int, even bool) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: generated\nhugepages: off\ntenants: ignore\ndefaults: {smt: off, gpus: %d, nics: 0}\nnodes:\n", gpus*2/3/nodes)
+	fmt.Fprintf(&b, "name: generated\nhugepages: off\ntenants: ignore\ndefaults: {smt: off, gpus: %d, nics: "+
+		"0}\nnodes:\n", gpus*2/3/nodes)
 	for i := range nodes {
 		cores, memory := each, mib
 		if !even {
@@ -194,9 +199,11 @@ func largeLabs() []namedLab {
 	}
 	return []namedLab{
 		{"64 equal, a VF each", "name: large\nnodes: {vm: {count: 64, cpus: 14, memory: 14GiB, vfs: 1}}\n"},
-		{"16 with a GPU and a NIC, 48 without", "name: large\nworkload: gpu-collective\nnodes:\n  gpu: {count: 16, cpus: 24, memory: 24GiB, gpus: 1, nics: 1}\n  cpu: {count: 48, cpus: 10, memory: 8GiB, nics: 0}\n"},
+		{"16 with a GPU and a NIC, 48 without", "name: large\nworkload: gpu-collective\nnodes:\n  gpu: {count: 16, " +
+			"cpus: 24, memory: 24GiB, gpus: 1, nics: 1}\n  cpu: {count: 48, cpus: 10, memory: 8GiB, nics: 0}\n"},
 		{"64 of seven sizes, a VF each", "name: large\nworkload: rdma-latency\n" + unequal},
-		{"64 that do not fit NUMA nodes, a VF each", "name: large\nworkload: cpu-bandwidth\nnodes: {vm: {count: 64, cpus: 14, memory: 15GiB, vfs: 1}}\n"},
+		{"64 that do not fit NUMA nodes, a VF each",
+			"name: large\nworkload: cpu-bandwidth\nnodes: {vm: {count: 64, cpus: 14, memory: 15GiB, vfs: 1}}\n"},
 	}
 }
 
@@ -206,7 +213,8 @@ func (b *bench) growth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("# growth: lab nodes with a VF and 6 cores each, on 4, 8 and 16 NUMA nodes of the large host; the median of 5")
+	fmt.Println("# growth: lab nodes with a VF and 6 cores each, on 4, 8 and 16 NUMA nodes of the large host; the " +
+		"median of 5")
 	for _, numa := range []int{4, 8, 16} {
 		part, err := partOf(h, numa)
 		if err != nil {
@@ -220,7 +228,8 @@ func (b *bench) growth(ctx context.Context) error {
 				if gpus*nodes > len(part.GPUs) {
 					continue
 				}
-				text := fmt.Sprintf("name: growth\nnodes: {vm: {count: %d, cpus: 12, memory: 12GiB, vfs: 1, gpus: %d}}\n", nodes, gpus)
+				text := fmt.Sprintf("name: growth\nnodes: {vm: {count: %d, cpus: 12, memory: 12GiB, vfs: 1, "+
+					"gpus: %d}}\n", nodes, gpus)
 				var times []time.Duration
 				var last planTime
 				for range 5 {
@@ -229,7 +238,8 @@ func (b *bench) growth(ctx context.Context) error {
 					}
 					times = append(times, last.took)
 				}
-				fmt.Printf("%2d NUMA nodes, %3d devices, %2d lab nodes with %d GPU: %s, cost %d, bound %d\n", numa, len(part.GPUs)+len(part.NICs), nodes, gpus, spread(times), last.cost, last.bound)
+				fmt.Printf("%2d NUMA nodes, %3d devices, %2d lab nodes with %d GPU: %s, cost %d, bound %d\n", numa,
+					len(part.GPUs)+len(part.NICs), nodes, gpus, spread(times), last.cost, last.bound)
 			}
 		}
 	}

@@ -6,9 +6,10 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// largeHost makes the large machine of the benchmarks, from a description: 4 packages with 4 NUMA nodes each, 4 L3 caches a node, 8 cores a cache, 2 threads a
-// core: 1,024 CPUs. Each NUMA node has 64 GiB and one root complex with a GPU, and a NIC of 100 Gb/s that gives 16 virtual functions, below one switch. No such machine
-// was read.
+// largeHost makes the large machine of the benchmarks, from a description: 4 packages with 4 NUMA
+// nodes each, 4 L3 caches a node, 8 cores a cache, 2 threads a core: 1,024 CPUs. Each NUMA node has
+// 64 GiB and one root complex with a GPU, and a NIC of 100 Gb/s that gives 16 virtual functions,
+// below one switch. No such machine was read.
 func largeHost() (*topology.Host, error) {
 	h, err := topology.Synthetic("pack:4 numa:4(memory=64GiB) l3:4 core:8 pu:2")
 	if err != nil {
@@ -34,7 +35,8 @@ func largeHost() (*topology.Host, error) {
 	}
 	enabled := true
 	h.IOMMU.Enabled = &enabled
-	h.System.Arch, h.System.CPUModel, h.System.Product = "x86_64", "AMD EPYC (description)", "1024 CPUs, 16 GPUs, 16 NICs (description)"
+	h.System.Arch, h.System.CPUModel, h.System.Product = "x86_64", "AMD EPYC (description)",
+		"1024 CPUs, 16 GPUs, 16 NICs (description)"
 	h.Complete()
 	return h, nil
 }
@@ -54,7 +56,8 @@ func addDevices(h *topology.Host, node int) error {
 	up, down0, down1 := addr("%04x:01:00.0"), addr("%04x:01:01.0"), addr("%04x:01:02.0")
 	bridge := func(at topology.PCIAddr, parent *topology.PCIAddr, kind string) {
 		class := topology.ID24(0x060400)
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, Parent: parent, Root: root, Class: &class, NUMANode: &node, Bridge: &topology.Bridge{Port: kind}})
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, Parent: parent, Root: root, Class: &class,
+			NUMANode: &node, Bridge: &topology.Bridge{Port: kind}})
 	}
 	bridge(port, nil, "root port")
 	bridge(up, &port, "upstream port")
@@ -63,14 +66,17 @@ func addDevices(h *topology.Host, node int) error {
 	total, none := 16, 0
 	sriov := &topology.SRIOV{Total: &total, Enabled: &none, VFs: []topology.VF{}}
 	function := func(at, parent topology.PCIAddr, class topology.ID24, group int, vfs *topology.SRIOV) {
-		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, Parent: &parent, Root: root, Class: &class, NUMANode: &node, IOMMUGroup: &group, SRIOV: vfs})
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, Parent: &parent, Root: root, Class: &class,
+			NUMANode: &node, IOMMUGroup: &group, SRIOV: vfs})
 		h.IOMMU.Groups = append(h.IOMMU.Groups, topology.IOMMUGroup{ID: group, Devices: []topology.PCIAddr{at}})
 	}
 	function(gpu, down0, 0x030200, 2*node, nil)
 	function(nic, down1, 0x020000, 2*node+1, sriov)
 	speed := int64(100_000)
-	h.GPUs = append(h.GPUs, topology.GPU{Address: &gpu, Functions: []topology.PCIAddr{gpu}, Kind: "discrete", Vendor: "NVIDIA Corporation", NUMANode: &node})
-	h.NICs = append(h.NICs, topology.NIC{Address: &nic, Netdevs: []string{fmt.Sprintf("eth%d", node)}, RDMA: []string{fmt.Sprintf("mlx5_%d", node)},
+	h.GPUs = append(h.GPUs, topology.GPU{Address: &gpu, Functions: []topology.PCIAddr{gpu}, Kind: "discrete",
+		Vendor: "NVIDIA Corporation", NUMANode: &node})
+	h.NICs = append(h.NICs, topology.NIC{Address: &nic, Netdevs: []string{fmt.Sprintf("eth%d", node)},
+		RDMA:      []string{fmt.Sprintf("mlx5_%d", node)},
 		SpeedMbps: &speed, NUMANode: &node, Driver: "mlx5_core", SRIOV: sriov})
 	return fault
 }

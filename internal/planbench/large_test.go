@@ -14,7 +14,8 @@ func TestTheLargeHostIsWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Parse("lab", []byte("name: one\nhugepages: 1GiB\nnodes: {vm: {cpus: 16, memory: 32GiB, gpus: 1, vfs: 1}}"))
+	l, err := lab.Parse("lab", []byte("name: one\nhugepages: 1GiB\nnodes: {vm: {cpus: 16, memory: 32GiB, gpus: 1, "+
+		"vfs: 1}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

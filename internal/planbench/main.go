@@ -1,5 +1,6 @@
-// Command planbench times the planner: whole processes for the cases of the guides, the machines of the test data and a large one in this process, and
-// a fleet of large ones against first-fit by Nova's rules. "make bench" runs it; docs/performance.md says what the figures mean.
+// Command planbench times the planner: whole processes for the cases of the guides, the machines of
+// the test data and a large one in this process, and a fleet of large ones against first-fit by
+// Nova's rules. "make bench" runs it; docs/performance.md says what the figures mean.
 package main
 
 import (

@@ -7,7 +7,8 @@ type shapeOf struct {
 	percent, cpus, gib, gpus, vfs int
 }
 
-// mix is the mix of requests to a fleet of GPU machines: small ones without GPUs, and 1, 2, 4 or 8 GPUs with a virtual function each. It is made up.
+// mix is the mix of requests to a fleet of GPU machines: small ones without GPUs, and 1, 2, 4 or 8
+// GPUs with a virtual function each. It is made up.
 var mix = []shapeOf{
 	{18, 8, 16, 0, 1},
 	{12, 16, 48, 0, 1},
@@ -21,7 +22,8 @@ var mix = []shapeOf{
 
 // request returns request i as a line of JSON, and what it is of the mix. The same i is always the same request.
 func request(i int) (line string, s shapeOf) {
-	// A multiplicative congruential generator (Lehmer): the mix must not follow a pattern, and must be the same everywhere.
+	// A multiplicative congruential generator (Lehmer): the mix must not follow a pattern, and must
+	// be the same everywhere.
 	x := uint64(i+1) * 48271 % 2147483647 * 48271 % 2147483647
 	draw := int(x * 100 / 2147483647)
 	for _, s = range mix {
@@ -35,5 +37,6 @@ func request(i int) (line string, s shapeOf) {
 	if s.gpus > 0 {
 		gpus, workload = fmt.Sprintf(`"gpus":%d,`, s.gpus), "gpu-collective"
 	}
-	return fmt.Sprintf(`{"name":"r%d","workload":%q,"nodes":{"vm":{"cpus":%d,"memory":"%dGiB",%s"vfs":%d}}}`, i, workload, s.cpus, s.gib, gpus, s.vfs), s
+	return fmt.Sprintf(`{"name":"r%d","workload":%q,"nodes":{"vm":{"cpus":%d,"memory":"%dGiB",%s"vfs":%d}}}`, i,
+		workload, s.cpus, s.gib, gpus, s.vfs), s
 }

@@ -35,7 +35,8 @@ func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
 			class = len(p.Requests)
 			classes[a] = class
 		}
-		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: a.Cores * a.Threads, Threads: a.Threads, Cores: a.Cores, Pages: a.Pages,
+		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: a.Cores * a.Threads, Threads: a.Threads,
+			Cores: a.Cores, Pages: a.Pages,
 			GuestNUMA: a.GuestNUMA, Class: class}
 		ask := func(count int, fits func(*plan.Device) bool) []plan.Want {
 			if count == 0 {

@@ -5,9 +5,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// EPYC7551P is a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four cores on each; two GPUs and two NICs.
+// EPYC7551P is a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four
+// cores on each; two GPUs and two NICs.
 func EPYC7551P() Shape {
-	return Shape{Packages: 1, Nodes: 4, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 31, Near: 16, Reserve: 4, Workload: lab.WorkloadRDMALatency}
+	return Shape{Packages: 1, Nodes: 4, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 31, Near: 16,
+		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
 // EPYCPair asks for two equal lab nodes with most of the cores, a GPU and a NIC each.
@@ -17,19 +19,22 @@ func EPYCPair() *plan.Problem {
 
 // H20 is an HGX machine: two sockets of 48 cores, eight GPUs, four NICs that share a PCIe switch with two of them each.
 func H20() Shape {
-	return Shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21, PairsUnderSwitch: true, Reserve: 4,
+	return Shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21,
+		PairsUnderSwitch: true, Reserve: 4,
 		Workload: lab.WorkloadGPUCollective}
 }
 
 // R740 is a two-socket server with 24 cores each and one NIC with virtual functions.
 func R740() Shape {
-	return Shape{Packages: 2, Nodes: 1, Cores: 24, Threads: 2, NICs: 1, VFs: 16, OneNode: true, Pages: 180, Far: 21, Reserve: 4, Workload: lab.WorkloadRDMALatency}
+	return Shape{Packages: 2, Nodes: 1, Cores: 24, Threads: 2, NICs: 1, VFs: 16, OneNode: true, Pages: 180, Far: 21,
+		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
-// Large is the machine of the published figures: 512 cores with two threads, four sockets of four NUMA nodes, four L3 caches in each, 16 GPUs, and 16 NICs with
-// 16 virtual functions each.
+// Large is the machine of the published figures: 512 cores with two threads, four sockets of four
+// NUMA nodes, four L3 caches in each, 16 GPUs, and 16 NICs with 16 virtual functions each.
 func Large() Shape {
-	return Shape{Packages: 4, Nodes: 4, L3s: 4, Cores: 8, Threads: 2, GPUs: 16, NICs: 16, VFs: 16, Pages: 256, Reserve: 16}
+	return Shape{Packages: 4, Nodes: 4, L3s: 4, Cores: 8, Threads: 2, GPUs: 16, NICs: 16, VFs: 16, Pages: 256,
+		Reserve: 16}
 }
 
 // LargeEqual asks Large for 64 equal lab nodes with a virtual function each.
@@ -39,10 +44,12 @@ func LargeEqual() *plan.Problem {
 
 // LargeMixed asks Large for 16 lab nodes with a GPU and a NIC each, and 48 without.
 func LargeMixed() *plan.Problem {
-	return Add(Large().Problem(), append(Times(16, Ask{Cores: 12, Pages: 96, GPUs: 1, NICs: 1}), Times(48, Ask{Cores: 5, Pages: 32})...)...)
+	return Add(Large().Problem(), append(Times(16, Ask{Cores: 12, Pages: 96, GPUs: 1, NICs: 1}),
+		Times(48, Ask{Cores: 5, Pages: 32})...)...)
 }
 
-// LargeUnequal asks Large for 64 lab nodes of unequal size that fill nine cores in ten, the first so many with a virtual function.
+// LargeUnequal asks Large for 64 lab nodes of unequal size that fill nine cores in ten, the first
+// so many with a virtual function.
 func LargeUnequal(seed uint64, vfs int) *plan.Problem {
 	r := NewRand(seed)
 	asks := make([]Ask, 64)
@@ -69,38 +76,55 @@ func Machines() map[string]Shape {
 		"epyc-7551p": EPYC7551P(),
 		"h20":        H20(),
 		"r740":       R740(),
-		"milan-2p":   {Packages: 2, Nodes: 1, L3s: 8, Cores: 8, Threads: 2, GPUs: 4, NICs: 4, VFs: 8, Pages: 500, Reserve: 4},
-		"milan-nps4": {Packages: 2, Nodes: 4, L3s: 2, Cores: 8, Threads: 2, GPUs: 8, NICs: 4, VFs: 16, Pages: 120, Reserve: 4},
-		"genoa-1p":   {Packages: 1, Nodes: 1, L3s: 12, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 16, Pages: 740, Reserve: 2},
-		"rome-2p":    {Packages: 2, Nodes: 1, L3s: 16, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 16, Pages: 250, Reserve: 2},
-		"snc2-2p":    {Packages: 2, Nodes: 2, Cores: 16, Threads: 2, GPUs: 4, NICs: 4, VFs: 8, Pages: 120, Reserve: 4, Far: 21, Near: 11},
-		"icelake-4p": {Packages: 4, Nodes: 1, Cores: 28, Threads: 2, GPUs: 4, NICs: 4, VFs: 16, Pages: 380, Reserve: 4, Far: 21},
-		"skylake-8p": {Packages: 8, Nodes: 1, Cores: 24, Threads: 2, GPUs: 8, NICs: 8, VFs: 8, Pages: 180, Reserve: 8, Far: 21, Busy: true},
-		"hybrid":     {Packages: 1, Nodes: 1, Cores: 8, Threads: 2, GPUs: 1, NICs: 1, VFs: 4, Pages: 60, EfficiencyCores: 16, Reserve: 2},
-		"desktop":    {Packages: 1, Nodes: 1, L3s: 2, Cores: 8, Threads: 2, GPUs: 2, NICs: 1, VFs: 4, Pages: 60, Reserve: 1},
-		"cxl":        {Packages: 2, Nodes: 1, L3s: 4, Cores: 8, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 60, MemoryNodes: 2, Reserve: 2},
-		"one-bundle": {Packages: 1, Nodes: 2, L3s: 2, Cores: 6, Threads: 2, GPUs: 2, NICs: 2, VFs: 0, Pages: 60, OneBundle: true, Reserve: 2},
-		"huge-one":   {Packages: 2, Nodes: 2, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 200, NoMemoryNodes: 3, Reserve: 2},
-		"tenants":    {Packages: 2, Nodes: 2, L3s: 2, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 8, Pages: 100, Tenants: 5, Reserve: 4},
-		"one-side":   {Packages: 2, Nodes: 1, L3s: 4, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 16, Pages: 250, OneNode: true, Reserve: 2},
-		"arm-1t":     {Packages: 2, Nodes: 2, L3s: 0, Cores: 32, Threads: 1, GPUs: 4, NICs: 4, VFs: 8, Pages: 120, Reserve: 4},
+		"milan-2p": {Packages: 2, Nodes: 1, L3s: 8, Cores: 8, Threads: 2, GPUs: 4, NICs: 4, VFs: 8, Pages: 500,
+			Reserve: 4},
+		"milan-nps4": {Packages: 2, Nodes: 4, L3s: 2, Cores: 8, Threads: 2, GPUs: 8, NICs: 4, VFs: 16, Pages: 120,
+			Reserve: 4},
+		"genoa-1p": {Packages: 1, Nodes: 1, L3s: 12, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 16, Pages: 740,
+			Reserve: 2},
+		"rome-2p": {Packages: 2, Nodes: 1, L3s: 16, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 16, Pages: 250,
+			Reserve: 2},
+		"snc2-2p": {Packages: 2, Nodes: 2, Cores: 16, Threads: 2, GPUs: 4, NICs: 4, VFs: 8, Pages: 120, Reserve: 4,
+			Far: 21, Near: 11},
+		"icelake-4p": {Packages: 4, Nodes: 1, Cores: 28, Threads: 2, GPUs: 4, NICs: 4, VFs: 16, Pages: 380, Reserve: 4,
+			Far: 21},
+		"skylake-8p": {Packages: 8, Nodes: 1, Cores: 24, Threads: 2, GPUs: 8, NICs: 8, VFs: 8, Pages: 180, Reserve: 8,
+			Far: 21, Busy: true},
+		"hybrid": {Packages: 1, Nodes: 1, Cores: 8, Threads: 2, GPUs: 1, NICs: 1, VFs: 4, Pages: 60,
+			EfficiencyCores: 16, Reserve: 2},
+		"desktop": {Packages: 1, Nodes: 1, L3s: 2, Cores: 8, Threads: 2, GPUs: 2, NICs: 1, VFs: 4, Pages: 60,
+			Reserve: 1},
+		"cxl": {Packages: 2, Nodes: 1, L3s: 4, Cores: 8, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 60,
+			MemoryNodes: 2, Reserve: 2},
+		"one-bundle": {Packages: 1, Nodes: 2, L3s: 2, Cores: 6, Threads: 2, GPUs: 2, NICs: 2, VFs: 0, Pages: 60,
+			OneBundle: true, Reserve: 2},
+		"huge-one": {Packages: 2, Nodes: 2, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 200,
+			NoMemoryNodes: 3, Reserve: 2},
+		"tenants": {Packages: 2, Nodes: 2, L3s: 2, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 8, Pages: 100,
+			Tenants: 5, Reserve: 4},
+		"one-side": {Packages: 2, Nodes: 1, L3s: 4, Cores: 8, Threads: 2, GPUs: 4, NICs: 2, VFs: 16, Pages: 250,
+			OneNode: true, Reserve: 2},
+		"arm-1t": {Packages: 2, Nodes: 2, L3s: 0, Cores: 32, Threads: 1, GPUs: 4, NICs: 4, VFs: 8, Pages: 120,
+			Reserve: 4},
 	}
 }
 
 // MachineNames lists the names of Machines in a fixed order.
 func MachineNames() []string {
-	return []string{"epyc-7551p", "h20", "r740", "milan-2p", "milan-nps4", "genoa-1p", "rome-2p", "snc2-2p", "icelake-4p", "skylake-8p", "hybrid", "desktop",
+	return []string{"epyc-7551p", "h20", "r740", "milan-2p", "milan-nps4", "genoa-1p", "rome-2p", "snc2-2p",
+		"icelake-4p", "skylake-8p", "hybrid", "desktop",
 		"cxl", "one-bundle", "huge-one", "tenants", "one-side", "arm-1t"}
 }
 
-// Mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores: equal or not, with devices or without. Most have a
-// placement.
+// Mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores:
+// equal or not, with devices or without. Most have a placement.
 func Mix(seed uint64) (string, *plan.Problem) {
 	r := NewRand(seed)
 	name := MachineNames()[r.Intn(len(MachineNames()))]
 	s := Machines()[name]
 	if r.Chance(70) {
-		s.Workload = Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
+		s.Workload = Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth,
+			lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 			lab.WorkloadGPUCompute)
 	}
 	p := s.Problem()
@@ -121,12 +145,14 @@ func Mix(seed uint64) (string, *plan.Problem) {
 	}
 	perCore := max(1, pages*int64(r.In(30, 90))/100/int64(fill))
 	var asks []Ask
-	one := Ask{Cores: fill / count, GPUs: min(4, r.In(0, gpus/count+1), gpus/count), NICs: min(4, r.In(0, nics/count)), VFs: r.In(0, 1)}
+	one := Ask{Cores: fill / count, GPUs: min(4, r.In(0, gpus/count+1), gpus/count), NICs: min(4, r.In(0, nics/count)),
+		VFs: r.In(0, 1)}
 	for i := range count {
 		a := one
 		if !equal {
 			mean := fill / (count - i)
-			a = Ask{Cores: r.In(max(1, mean/3), max(1, min(fill-(count-i-1), mean*5/3))), GPUs: min(4, r.Intn(gpus/2+1)), NICs: min(4, r.Intn(nics/2+1)), VFs: r.Intn(3)}
+			a = Ask{Cores: r.In(max(1, mean/3), max(1, min(fill-(count-i-1), mean*5/3))),
+				GPUs: min(4, r.Intn(gpus/2+1)), NICs: min(4, r.Intn(nics/2+1)), VFs: r.Intn(3)}
 			if r.Chance(40) {
 				a.GPUs, a.NICs = 0, 0
 			}

@@ -1,6 +1,7 @@
 package planfixture
 
-// A Rand is a source of random numbers that gives the same ones for the same seed everywhere (splitmix64, Steele et al. 2014).
+// A Rand is a source of random numbers that gives the same ones for the same seed everywhere
+// (splitmix64, Steele et al. 2014).
 type Rand struct{ x uint64 }
 
 // NewRand returns the source for a seed.

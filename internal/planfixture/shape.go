@@ -1,5 +1,6 @@
-// Package planfixture makes Problems for the planner's tests and benchmarks: machines by shape, and labs on them, equal or mixed; and small random ones
-// that are odd in every way that a Problem can be.
+// Package planfixture makes Problems for the planner's tests and benchmarks: machines by shape, and
+// labs on them, equal or mixed; and small random ones that are odd in every way that a Problem can
+// be.
 package planfixture
 
 import (
@@ -11,8 +12,10 @@ import (
 
 // A Shape describes a regular machine.
 type Shape struct {
-	Packages, Nodes   int   // sockets, and NUMA nodes in each
-	L3s, Cores        int   // L3 caches in each NUMA node, and cores under each; L3s 0 gives each package one L3, with Cores in each node
+	Packages, Nodes int // sockets, and NUMA nodes in each
+	// L3 caches in each NUMA node, and cores under each; L3s 0 gives each package one L3, with
+	// Cores in each node
+	L3s, Cores        int
 	Threads           int   // of each core
 	GPUs, NICs        int   // in all, spread evenly over the NUMA nodes
 	OneNode           bool  // all devices are on the first NUMA node
@@ -45,8 +48,9 @@ func (s Shape) Problem() *plan.Problem {
 		near = 12
 	}
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
-		ReserveCores: s.Reserve, Weights: plan.DefaultWeights(s.Workload),
+		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30,
+		ReserveCores:  s.Reserve, Weights: plan.DefaultWeights(s.Workload),
 	}
 	withCores := s.Packages * s.Nodes
 	total := withCores + s.MemoryNodes
@@ -138,10 +142,12 @@ func (s Shape) addDevices(p *plan.Problem) {
 		return &n
 	}
 	for k := range s.GPUs {
-		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x10+k), Kind: plan.KindGPU, NUMANode: home(k, s.GPUs), Bundle: k, Whole: true})
+		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x10+k), Kind: plan.KindGPU,
+			NUMANode: home(k, s.GPUs), Bundle: k, Whole: true})
 	}
 	for k := range s.NICs {
-		d := plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x80+k), Kind: plan.KindNIC, NUMANode: home(k, s.NICs), Bundle: s.GPUs + k, Whole: true,
+		d := plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x80+k), Kind: plan.KindNIC, NUMANode: home(k, s.NICs),
+			Bundle: s.GPUs + k, Whole: true,
 			RateMbps: 100_000, RDMA: true, VFs: s.VFs}
 		for v := range s.VFs {
 			d.FreeVFs = append(d.FreeVFs, v)

@@ -8,14 +8,19 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Small returns a random problem that is small enough to try every placement of it, and as odd as problems come: numbers with gaps, packages that cut
-// across NUMA nodes, caches that span them, unknown caches and homes, bundles, tenants, affinities, memory that is short. Many have no solution.
+// Small returns a random problem that is small enough to try every placement of it, and as odd as
+// problems come: numbers with gaps, packages that cut across NUMA nodes, caches that span them,
+// unknown caches and homes, bundles, tenants, affinities, memory that is short. Many have no
+// solution.
 func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
-	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth, lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
-	p := &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30, HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
+	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
+		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
+	p := &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 	if r.Chance(25) {
-		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance, &p.Weights.MemoryBalance, &p.Weights.NICShared,
+		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
+			&p.Weights.MemoryBalance, &p.Weights.NICShared,
 			&p.Weights.DeviceDistance, &p.Weights.Unequal, &p.Weights.MemoryDistance, &p.Weights.DeviceNearest} {
 			*v = int64(Pick(r, 0, 1, 7, 100, 900))
 		}
@@ -167,7 +172,8 @@ func smallRequests(r *Rand, p *plan.Problem) {
 	}
 	count := r.In(1, 3)
 	for i := range count {
-		q := plan.Request{Name: fmt.Sprintf("vm%d", i), Threads: Pick(r, 1, 2, 2), Cores: r.In(1, 3), Pages: int64(r.In(0, 3)), Class: i,
+		q := plan.Request{Name: fmt.Sprintf("vm%d", i), Threads: Pick(r, 1, 2, 2), Cores: r.In(1, 3),
+			Pages: int64(r.In(0, 3)), Class: i,
 			GuestNUMA: Pick(r, "auto", "auto", "on", "off")}
 		q.GPUs, q.NICs, q.VFs = wants(0, 2), wants(1, 2), wants(2, 2)
 		if i > 0 && r.Chance(40) {

@@ -25,8 +25,9 @@ type T interface {
 	Errorf(format string, args ...any)
 }
 
-// Logf logs a line of what the test counted, and adds it to the test's own file, whose lines of an earlier run go. So the counts of a test whose result go test takes from its
-// cache are those of the run that the result is of.
+// Logf logs a line of what the test counted, and adds it to the test's own file, whose lines of an
+// earlier run go. So the counts of a test whose result go test takes from its cache are those of
+// the run that the result is of.
 func Logf(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)

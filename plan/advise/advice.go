@@ -15,15 +15,18 @@ import (
 // MaxAdvice is how many pieces of advice are given at most.
 const MaxAdvice = 8
 
-// Advice changes the host in thought, solves again and reports what gains: cards in other slots, a reserved core or memory freed, functions that the IOMMU keeps
-// together separated, ports turned up, more virtual functions. The best comes first. Changes that gain nothing are left out, and of several for one
-// thing all but the best.
+// Advice changes the host in thought, solves again and reports what gains: cards in other slots, a
+// reserved core or memory freed, functions that the IOMMU keeps together separated, ports turned
+// up, more virtual functions. The best comes first. Changes that gain nothing are left out, and of
+// several for one thing all but the best.
 //
-// A gain is certain: it is the difference of what a found placement costs and of r.Bound, below which nothing goes without the change. At most
-// [MaxAdviceSolves] problems are solved.
-func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, r *search.Result, solve Solver) ([]plan.Advice, error) {
+// A gain is certain: it is the difference of what a found placement costs and of r.Bound, below
+// which nothing goes without the change. At most [MaxAdviceSolves] problems are solved.
+func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, r *search.Result,
+	solve Solver) ([]plan.Advice, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) {
-		return nil, fmt.Errorf("advise: a placement of %d lab nodes for a problem of %d", len(r.Placement.Nodes), len(p.Requests))
+		return nil, fmt.Errorf("advise: a placement of %d lab nodes for a problem of %d", len(r.Placement.Nodes),
+			len(p.Requests))
 	}
 	a := &advisor{
 		oracle: oracle{ctx: ctx, p: p, base: r, solve: solve, left: MaxAdviceSolves},
@@ -94,7 +97,8 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 	for i := range a.p.Requests {
 		was, is := worstPath(a.p, &a.base.Placement.Nodes[i]), worstPath(q, &pl.Nodes[i])
 		if was != nil && is != nil && is.Steps < was.Steps {
-			paths = append(paths, fmt.Sprintf("GPU-NIC path of %s from %s to %s", a.p.Requests[i].Name, was.Class, is.Class))
+			paths = append(paths, fmt.Sprintf("GPU-NIC path of %s from %s to %s", a.p.Requests[i].Name, was.Class,
+				is.Class))
 		}
 	}
 	if len(paths) > 3 {
@@ -110,7 +114,8 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 	return "several terms together"
 }
 
-// worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each GPU the path to its best NIC. nil where there are none.
+// worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each
+// GPU the path to its best NIC. nil where there are none.
 func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	nics := slices.Clone(n.NICs)
 	for _, v := range n.VFs {
@@ -197,14 +202,16 @@ func (a *advisor) virtualFunctions() []change {
 			next++
 		}
 		q.Devices[i].FreeVFs, q.Devices[i].VFs = free, len(free)
-		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID, count(len(free), "virtual function"), d.VFs),
+		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
+			count(len(free), "virtual function"), d.VFs),
 			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs " + d.ID})
 	}
 	return all
 }
 
-// reserve lets the host keep one core less on a NUMA node where the lab file reserves some. The number for the whole host is no such thing: it decides
-// whether there is a plan, but which cores are left over is chosen last anyway.
+// reserve lets the host keep one core less on a NUMA node where the lab file reserves some. The
+// number for the whole host is no such thing: it decides whether there is a plan, but which cores
+// are left over is chosen last anyway.
 func (a *advisor) reserve() []change {
 	var all []change
 	for i := range a.p.NUMANodes {
@@ -215,7 +222,8 @@ func (a *advisor) reserve() []change {
 		q := changed(a.p)
 		q.NUMANodes = slices.Clone(q.NUMANodes)
 		q.NUMANodes[i].ReserveCores--
-		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d", count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
+		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
+			count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
 			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID)})
 	}
 	return all
@@ -237,7 +245,8 @@ func (a *advisor) memory() []change {
 		q := changed(a.p)
 		q.NUMANodes = slices.Clone(q.NUMANodes)
 		q.NUMANodes[i].Pages = &most
-		all = append(all, change{q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab", n.ID, size(uint64(*n.Pages)*a.p.PageBytes)),
+		all = append(all, change{q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab",
+			n.ID, size(uint64(*n.Pages)*a.p.PageBytes)),
 			"", fmt.Sprintf("memory %d", n.ID)})
 	}
 	return all

@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or in exchange for the card in another.
+// cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or
+// in exchange for the card in another.
 func (a *advisor) cards() []change {
 	if in := a.host.System.InVM; in != nil && *in {
 		return nil // a virtual machine has no slots that a hand could reach
@@ -26,7 +27,8 @@ func (a *advisor) cards() []change {
 		cost := int64(0)
 		for _, t := range a.terms {
 			switch t.Term {
-			case plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest, plan.TermDeviceDistance:
+			case plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest,
+				plan.TermDeviceDistance:
 				if t.Node == a.p.Requests[i].Name {
 					cost += t.Cost
 				}
@@ -112,13 +114,14 @@ func (a *advisor) placesFor(device, node, near int) []change {
 		if o.NUMANode == nil || *o.NUMANode != node || cardKey(o.ID) == cardKey(d.ID) || !a.movable(i) {
 			continue
 		}
-		add(Edit{Op: OpSwap, Device: d.ID, Other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d), deviceName(o)), "")
+		add(Edit{Op: OpSwap, Device: d.ID, Other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d),
+			deviceName(o)), "")
 	}
 	return all
 }
 
-// movable reports whether a device is a card that a hand can move: not one that the host lives on, and not one that shares an IOMMU group with other cards, where
-// the slot is what has to change.
+// movable reports whether a device is a card that a hand can move: not one that the host lives on,
+// and not one that shares an IOMMU group with other cards, where the slot is what has to change.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]
 	if !d.Whole && d.VFs == 0 {
@@ -161,8 +164,8 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	return free[0]
 }
 
-// relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards that changed places. What was measured of them
-// before is forgotten.
+// relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards
+// that changed places. What was measured of them before is forgotten.
 func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 	h, _, err := e.Apply(a.host, a.lab)
 	if err != nil {

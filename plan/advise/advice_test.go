@@ -16,7 +16,9 @@ func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {
 	h, l := readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml")
 	before := planned(t, h, l)
 	all := before.advise(t)
-	i := slices.IndexFunc(all, func(a plan.Advice) bool { return a.What == "move NIC 0000:41:00.0 to a slot of NUMA node 0" })
+	i := slices.IndexFunc(all, func(a plan.Advice) bool {
+		return a.What == "move NIC 0000:41:00.0 to a slot of NUMA node 0"
+	})
 	if i < 0 {
 		t.Fatalf("got %+v, want the NIC to be moved to its GPU's node", all)
 	}
@@ -53,7 +55,8 @@ func TestAFreePortOfTheGPUsRootIsNamed(t *testing.T) {
 	h.Complete()
 	for _, a := range planned(t, h, l).advise(t) {
 		if strings.HasPrefix(a.What, "move NIC 0000:41:00.0") {
-			if want := "port " + free.Address.String() + " has nothing below it and 16 lanes"; !strings.Contains(a.Why, want) {
+			if want := "port " + free.Address.String() + " has nothing below it and 16 lanes"; !strings.Contains(a.Why,
+				want) {
 				t.Errorf("why: got %q, want %q in it", a.Why, want)
 			}
 			return
@@ -66,7 +69,8 @@ func TestCardsInEachOthersSlotsAreToBeSwapped(t *testing.T) {
 	t.Parallel()
 	// vm00 has GPU and NIC on one node, vm01 too, until someone swaps the NICs.
 	h, l := edited(t, readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml"),
-		"move 0000:41:00.0 to 1", "move 0000:61:00.0 to 0", "without 0000:21:00.0", "without 0000:61:00.0", "remove node vm01")
+		"move 0000:41:00.0 to 1", "move 0000:61:00.0 to 0", "without 0000:21:00.0", "without 0000:61:00.0",
+		"remove node vm01")
 	all := planned(t, h, l).advise(t)
 	if len(all) == 0 || !strings.Contains(all[0].What, "NUMA node") {
 		t.Errorf("got %+v, want the NIC brought to the GPU", all)
@@ -88,14 +92,18 @@ func TestAHostAtItsBestGetsNoAdvice(t *testing.T) {
 
 // A bench is a problem of two NUMA nodes of four cores, a GPU and two NICs, that a test makes short of something.
 func bench(change func(p *plan.Problem)) *plan.Problem {
-	far := []plan.NUMANode{{ID: 0, Distances: []int{10, 20}, Pages: new(int64(64))}, {ID: 1, Distances: []int{20, 10}, Pages: new(int64(64))}}
+	far := []plan.NUMANode{{ID: 0, Distances: []int{10, 20}, Pages: new(int64(64))}, {ID: 1, Distances: []int{20, 10},
+		Pages: new(int64(64))}}
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "x", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30, ReserveCores: 1,
+		Schema: plan.ProblemSchema, Lab: "x", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30, ReserveCores: 1,
 		NUMANodes: far, Weights: plan.DefaultWeights(lab.WorkloadMixed),
 		Devices: []plan.Device{
 			{ID: "0000:10:00.0", Kind: plan.KindGPU, NUMANode: new(0), Bundle: 0, Whole: true},
-			{ID: "0000:20:00.0", Kind: plan.KindNIC, NUMANode: new(0), Model: "CX", Bundle: 1, Whole: true, RateMbps: 10_000, RDMA: true},
-			{ID: "0000:30:00.0", Kind: plan.KindNIC, NUMANode: new(0), Model: "CX", Bundle: 2, Whole: true, RateMbps: 10_000, RDMA: true},
+			{ID: "0000:20:00.0", Kind: plan.KindNIC, NUMANode: new(0), Model: "CX", Bundle: 1, Whole: true,
+				RateMbps: 10_000, RDMA: true},
+			{ID: "0000:30:00.0", Kind: plan.KindNIC, NUMANode: new(0), Model: "CX", Bundle: 2, Whole: true,
+				RateMbps: 10_000, RDMA: true},
 		},
 		Paths: []plan.PairPath{{A: 0, B: 1, Class: "PHB", Steps: 2}, {A: 0, B: 2, Class: "PHB", Steps: 2}},
 		Requests: []plan.Request{{Name: "a", VCPUs: 2, Threads: 1, Cores: 2, Pages: 8, GuestNUMA: "auto", Class: 0,
@@ -114,33 +122,40 @@ func TestEachShortcomingHasItsAdvice(t *testing.T) {
 		name, want, why string
 		change          func(p *plan.Problem)
 	}{
-		{"a port that is down and of a faster model is to be turned up", "turn up the link of NIC 0000:20:00.0", "100 Gb/s", func(p *plan.Problem) {
-			p.Devices[1].RateMbps = 0
-			p.Devices[2].RateMbps, p.Devices[2].Whole = 100_000, false
-			p.Requests[0].NICs[0].Any = []int{1}
-		}},
-		{"a core that the lab file keeps beside the devices", "keep 0 cores of NUMA node 0 for the host instead of 1", "host.reserve.numa_nodes", func(p *plan.Problem) {
-			p.NUMANodes[0].ReserveCores = 1
-			p.Requests[0].VCPUs, p.Requests[0].Cores = 4, 4
-		}},
-		{"memory that is short beside the cores", "free or add memory on NUMA node 0, which has room for 2 GiB of the lab", "a: distance from devices", func(p *plan.Problem) {
-			p.NUMANodes[0].Pages = new(int64(2))
-		}},
-		{"two cards in one IOMMU group", "let the IOMMU tell 0000:10:00.0 and 0000:20:00.0 apart", "link rate", func(p *plan.Problem) {
-			p.Devices[1].Bundle = 0
-			p.Devices[1].RateMbps = 100_000
-			p.Requests = append(p.Requests, plan.Request{Name: "b", VCPUs: 1, Threads: 1, Cores: 1, Pages: 1, GuestNUMA: "auto", Class: 1,
-				NICs: []plan.Want{{Count: 1, Any: []int{1}}}})
-			p.Requests[0].NICs = nil
-			p.Requests[1].NICs[0].Any = []int{1, 2}
-			p.Devices[2].RateMbps = 1000
-		}},
-		{"virtual functions that are all taken", "give NIC 0000:20:00.0 2 virtual functions instead of 1", "NUM_OF_VFS", func(p *plan.Problem) {
-			p.Devices[1].VFs, p.Devices[1].FreeVFs, p.Devices[1].RateMbps = 1, []int{0}, 100_000
-			p.Devices[2].VFs, p.Devices[2].FreeVFs, p.Devices[2].RateMbps = 8, []int{0, 1, 2, 3, 4, 5, 6, 7}, 1000
-			p.Requests[0].NICs = nil
-			p.Requests[0].VFs = []plan.Want{{Count: 2, Any: []int{1, 2}}}
-		}},
+		{"a port that is down and of a faster model is to be turned up", "turn up the link of NIC 0000:20:00.0",
+			"100 Gb/s", func(p *plan.Problem) {
+				p.Devices[1].RateMbps = 0
+				p.Devices[2].RateMbps, p.Devices[2].Whole = 100_000, false
+				p.Requests[0].NICs[0].Any = []int{1}
+			}},
+		{"a core that the lab file keeps beside the devices", "keep 0 cores of NUMA node 0 for the host instead of 1",
+			"host.reserve.numa_nodes", func(p *plan.Problem) {
+				p.NUMANodes[0].ReserveCores = 1
+				p.Requests[0].VCPUs, p.Requests[0].Cores = 4, 4
+			}},
+		{"memory that is short beside the cores",
+			"free or add memory on NUMA node 0, which has room for 2 GiB of the lab", "a: distance from devices",
+			func(p *plan.Problem) {
+				p.NUMANodes[0].Pages = new(int64(2))
+			}},
+		{"two cards in one IOMMU group", "let the IOMMU tell 0000:10:00.0 and 0000:20:00.0 apart", "link rate",
+			func(p *plan.Problem) {
+				p.Devices[1].Bundle = 0
+				p.Devices[1].RateMbps = 100_000
+				p.Requests = append(p.Requests, plan.Request{Name: "b", VCPUs: 1, Threads: 1, Cores: 1, Pages: 1,
+					GuestNUMA: "auto", Class: 1,
+					NICs: []plan.Want{{Count: 1, Any: []int{1}}}})
+				p.Requests[0].NICs = nil
+				p.Requests[1].NICs[0].Any = []int{1, 2}
+				p.Devices[2].RateMbps = 1000
+			}},
+		{"virtual functions that are all taken", "give NIC 0000:20:00.0 2 virtual functions instead of 1", "NUM_OF_VFS",
+			func(p *plan.Problem) {
+				p.Devices[1].VFs, p.Devices[1].FreeVFs, p.Devices[1].RateMbps = 1, []int{0}, 100_000
+				p.Devices[2].VFs, p.Devices[2].FreeVFs, p.Devices[2].RateMbps = 8, []int{0, 1, 2, 3, 4, 5, 6, 7}, 1000
+				p.Requests[0].NICs = nil
+				p.Requests[0].VFs = []plan.Want{{Count: 2, Any: []int{1, 2}}}
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := bench(c.change)

@@ -12,8 +12,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Apply returns host and lab with the edit made. Both are copies that share nothing with h and l, which stay as they are. Whether the
-// changed lab still fits is for [plan.New] and the search to say. An error is an [*EditError].
+// Apply returns host and lab with the edit made. Both are copies that share nothing with h and l,
+// which stay as they are. Whether the changed lab still fits is for [plan.New] and the search to
+// say. An error is an [*EditError].
 func (e Edit) Apply(h *topology.Host, l *lab.Lab) (*topology.Host, *lab.Lab, error) {
 	h, l = deepCopy(h), deepCopy(l)
 	var err error
@@ -103,7 +104,8 @@ func (e Edit) addNode(l *lab.Lab) error {
 		return e.fail(e.Node, "the lab has a node of this name", "use another name")
 	}
 	if len(l.Nodes) == 0 || len(l.Nodes) >= lab.MaxNodes {
-		return e.fail(e.Node, fmt.Sprintf("the lab has %d nodes", len(l.Nodes)), fmt.Sprintf("a lab has 1 to %d", lab.MaxNodes))
+		return e.fail(e.Node, fmt.Sprintf("the lab has %d nodes", len(l.Nodes)), fmt.Sprintf("a lab has 1 to %d",
+			lab.MaxNodes))
 	}
 	from := len(l.Nodes) - 1
 	if e.Like != "" {
@@ -125,7 +127,8 @@ func (e Edit) addNode(l *lab.Lab) error {
 		nic.MAC = freeMAC(l.Name, n.Name, k, used)
 		addr, ok := freeAddr(l, k, nic.Addr)
 		if !ok {
-			return e.fail(e.Node, fmt.Sprintf("subnet %s has no address left for it", nic.Addr.Masked()), "use a larger fabric.subnet")
+			return e.fail(e.Node, fmt.Sprintf("subnet %s has no address left for it", nic.Addr.Masked()),
+				"use a larger fabric.subnet")
 		}
 		nic.Addr = addr
 	}
@@ -133,11 +136,12 @@ func (e Edit) addNode(l *lab.Lab) error {
 	return nil
 }
 
-// freeMAC hands out a MAC address by the rule of the lab file: 52:54:00 and three bytes of a hash of the names. So a plan of the edited lab is
-// the one of the edited file.
+// freeMAC hands out a MAC address by the rule of the lab file: 52:54:00 and three bytes of a hash
+// of the names. So a plan of the edited lab is the one of the edited file.
 func freeMAC(labName, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", labName, node, nic))
-	for n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2]); ; n = (n + 1) & 0xffffff { // ends: a lab has 4000 NICs at most
+	// ends: a lab has 4000 NICs at most
+	for n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2]); ; n = (n + 1) & 0xffffff {
 		mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n))
 		if !used[mac] {
 			used[mac] = true
@@ -150,7 +154,8 @@ func freeMAC(labName, node string, nic int, used map[string]bool) string {
 func freeAddr(l *lab.Lab, k int, like netip.Prefix) (netip.Prefix, bool) {
 	last := like.Addr()
 	for i := range l.Nodes {
-		if nics := l.Nodes[i].NICs; k < len(nics) && like.Contains(nics[k].Addr.Addr()) && last.Less(nics[k].Addr.Addr()) {
+		if nics := l.Nodes[i].NICs; k < len(nics) && like.Contains(nics[k].Addr.Addr()) &&
+			last.Less(nics[k].Addr.Addr()) {
 			last = nics[k].Addr.Addr()
 		}
 	}
@@ -201,7 +206,8 @@ func (e Edit) applyToHost(h *topology.Host) error {
 			for i := range h.NUMANodes {
 				ids = append(ids, strconv.Itoa(h.NUMANodes[i].ID))
 			}
-			return e.fail(strconv.Itoa(e.Count), "the host has no such NUMA node", "its NUMA nodes: "+strings.Join(ids, ", "))
+			return e.fail(strconv.Itoa(e.Count), "the host has no such NUMA node", "its NUMA nodes: "+strings.Join(ids,
+				", "))
 		}
 		return e.moveTo(h, a)
 	case OpMoveBelow:

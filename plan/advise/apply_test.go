@@ -59,7 +59,8 @@ func TestAnAddedNodeIsTheOneThatTheFileWouldHave(t *testing.T) {
 	h := readHost(t, "epyc-7551p.ttar")
 	_, got := edited(t, h, parseLab(t, two), "add node vm02 like vm00")
 	want := parseLab(t, two+"  vm02: {nics: 2, cpus: 4}\n")
-	// The file gives the third node the third address of each subnet; what an edit sees is that .2 of the second one is free.
+	// The file gives the third node the third address of each subnet; what an edit sees is that .2
+	// of the second one is free.
 	want.Nodes[2].NICs[1].Addr = netip.MustParsePrefix("10.0.1.2/24")
 	if diff := cmp.Diff(want, got, compare); diff != "" {
 		t.Error(diff)
@@ -73,7 +74,8 @@ func TestAnAddedNodeIsTheOneThatTheFileWouldHave(t *testing.T) {
 func TestARemovedNodeLeavesItsAffinities(t *testing.T) {
 	t.Parallel()
 	l := parseLab(t, "name: x\nnodes:\n  a: {}\n  b: {}\n  c: {}\n")
-	l.Affinity = []lab.Affinity{{Nodes: []string{"a", "b"}, NUMA: lab.Same}, {Nodes: []string{"a", "b", "c"}, NUMA: lab.Different}}
+	l.Affinity = []lab.Affinity{{Nodes: []string{"a", "b"}, NUMA: lab.Same}, {Nodes: []string{"a", "b", "c"},
+		NUMA: lab.Different}}
 	_, got := edited(t, readHost(t, "h20.txt"), l, "remove node b")
 	want := []lab.Affinity{{Nodes: []string{"a", "c"}, NUMA: lab.Different}}
 	if diff := cmp.Diff(want, got.Affinity); diff != "" {
@@ -92,7 +94,8 @@ func TestAnEditThatDoesNotFitIsAnErrorWithWhatThereIs(t *testing.T) {
 		l    *lab.Lab
 		want string
 	}{
-		{"swap 0000:41:00.0 0000:99:00.0", epyc, pair, `"0000:99:00.0": the host has no such device; its GPUs: 0000:06:00.0`},
+		{"swap 0000:41:00.0 0000:99:00.0", epyc, pair,
+			`"0000:99:00.0": the host has no such device; its GPUs: 0000:06:00.0`},
 		{"swap 0000:41:00.0 0000:41:00.1", epyc, pair, "is the same card as 0000:41:00.0"},
 		{"swap NIC0 GPU9", h20, pair, "its GPUs: GPU0, GPU1"},
 		{"swap NIC0 GPU0", h20, pair, `"GPU0": is joined to other GPUs by NVLink`},
@@ -174,7 +177,8 @@ func TestASwapExchangesPathsAndNUMANodes(t *testing.T) {
 			nodes[n.ID()] = *n.NUMANode
 		}
 	}
-	for id, want := range map[string]int{"0000:41:00.0": 1, "0000:41:00.1": 1, "0000:21:00.0": 2, "0000:06:00.0": 0, "0000:61:00.0": 3} {
+	for id, want := range map[string]int{"0000:41:00.0": 1, "0000:41:00.1": 1, "0000:21:00.0": 2, "0000:06:00.0": 0,
+		"0000:61:00.0": 3} {
 		if nodes[id] != want {
 			t.Errorf("%s is on NUMA node %d, want %d", id, nodes[id], want)
 		}
@@ -193,7 +197,8 @@ func TestOnAHostKnownByItsMatrixASwapExchangesRows(t *testing.T) {
 	before, l := readHost(t, "h20.txt"), readLab(t, "pair.yaml")
 	after, _ := edited(t, before, l, "swap NIC0 NIC2")
 	for _, c := range []struct{ a, b, want string }{
-		{"GPU1", "NIC2", "PIX"}, {"GPU4", "NIC0", "PIX"}, {"GPU0", "NIC0", "SYS"}, {"NIC0", "NIC3", "NODE"}, {"GPU0", "GPU1", "NV18"},
+		{"GPU1", "NIC2", "PIX"}, {"GPU4", "NIC0", "PIX"}, {"GPU0", "NIC0", "SYS"}, {"NIC0", "NIC3", "NODE"},
+		{"GPU0", "GPU1", "NV18"},
 	} {
 		if got := after.Path(c.a, c.b).Label(); got != c.want {
 			t.Errorf("path %s to %s is %s, want %s", c.a, c.b, got, c.want)
@@ -365,7 +370,8 @@ func TestACopySharesNothingThatCanBeWritten(t *testing.T) {
 	if n != 1 || v.M["x"][0] != 1 {
 		t.Errorf("writing to the copy changed what it was made of: %d, %v", n, v.M)
 	}
-	if !c.S.Equal(v.S) || deepCopy((*int)(nil)) != nil || deepCopy([]int(nil)) != nil || deepCopy(map[int]int(nil)) != nil {
+	if !c.S.Equal(v.S) || deepCopy((*int)(nil)) != nil || deepCopy([]int(nil)) != nil ||
+		deepCopy(map[int]int(nil)) != nil {
 		t.Error("a copy is not equal to what it was made of")
 	}
 }

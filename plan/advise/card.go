@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A card is what a hand takes out of a slot: all physical functions of one device with their virtual ones, or a device that is known by its
-// name alone. Its parts point into the host.
+// A card is what a hand takes out of a slot: all physical functions of one device with their
+// virtual ones, or a device that is known by its name alone. Its parts point into the host.
 type card struct {
 	id        string                // as the edit calls it
 	functions []*topology.PCIDevice // physical ones, by address; none where the host's source has no addresses
@@ -17,7 +17,8 @@ type card struct {
 	nics      []*topology.NIC
 }
 
-// card finds a device by the address of one of its functions, by the name of a GPU or NIC, or by that of a network device.
+// card finds a device by the address of one of its functions, by the name of a GPU or NIC, or by
+// that of a network device.
 func (e Edit) card(h *topology.Host, name string) (*card, error) {
 	c := &card{id: name}
 	at, err := topology.ParsePCIAddr(name)
@@ -134,8 +135,8 @@ func (c *card) has(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(c.functions, is) || slices.ContainsFunc(c.virtual, is)
 }
 
-// linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board of its own, or wears a bridge: it does not
-// change places with a card.
+// linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
+// of its own, or wears a bridge: it does not change places with a card.
 func (c *card) linked(h *topology.Host) bool {
 	for _, g := range c.gpus {
 		if g.NVLinks != nil && *g.NVLinks > 0 {
@@ -148,10 +149,12 @@ func (c *card) linked(h *topology.Host) bool {
 	})
 }
 
-// inOneSlot reports whether all functions of the card are at one place. A card for two sockets has functions at two, and firmware and users say strange things.
+// inOneSlot reports whether all functions of the card are at one place. A card for two sockets has
+// functions at two, and firmware and users say strange things.
 func (c *card) inOneSlot() bool {
 	for _, d := range c.functions[min(1, len(c.functions)):] {
-		if first := c.functions[0]; !equal(d.Parent, first.Parent) || d.Root != first.Root || !equal(d.NUMANode, first.NUMANode) {
+		if first := c.functions[0]; !equal(d.Parent, first.Parent) || d.Root != first.Root ||
+			!equal(d.NUMANode, first.NUMANode) {
 			return false
 		}
 	}

@@ -2,8 +2,9 @@ package advise
 
 import "reflect"
 
-// deepCopy returns a copy of v that shares nothing that can be written through the fields of v's types: pointers, slices and maps are
-// copied all the way down. It walks the types instead of naming their fields, so that a field added to a Host is copied too.
+// deepCopy returns a copy of v that shares nothing that can be written through the fields of v's
+// types: pointers, slices and maps are copied all the way down. It walks the types instead of
+// naming their fields, so that a field added to a Host is copied too.
 //
 // A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value: such types are immutable.
 func deepCopy[T any](v T) T {

@@ -26,14 +26,19 @@ const (
 	AboutEmulator     = "emulator"
 )
 
-// Decisions says of each choice of a plan what the next best one is, what that would cost and what speaks for the choice: of the host first, then
-// of each lab node in the order of the plan. pl has to be what [plan.Assemble] made of r, and r what solve gave for p.
+// Decisions says of each choice of a plan what the next best one is, what that would cost and what
+// speaks for the choice: of the host first, then of each lab node in the order of the plan. pl has
+// to be what [plan.Assemble] made of r, and r what solve gave for p.
 //
-// Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most [MaxDecisionSolves] of them; those for cores, memory and
-// housekeeping are the best of single changes to the placement, each evaluated in full, and say so.
-func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, pl *plan.Plan, r *search.Result, solve Solver) ([]plan.Decision, error) {
-	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) || len(l.Nodes) != len(p.Requests) {
-		return nil, fmt.Errorf("advise: a plan of %d lab nodes, a placement of %d and a lab of %d for a problem of %d: they are not of one request",
+// Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most
+// [MaxDecisionSolves] of them; those for cores, memory and housekeeping are the best of single
+// changes to the placement, each evaluated in full, and say so.
+func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, pl *plan.Plan, r *search.Result,
+	solve Solver) ([]plan.Decision, error) {
+	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) ||
+		len(l.Nodes) != len(p.Requests) {
+		return nil, fmt.Errorf("advise: a plan of %d lab nodes, a placement of %d and a lab of %d for a problem of "+
+			"%d: they are not of one request",
 			len(pl.Nodes), len(r.Placement.Nodes), len(l.Nodes), len(p.Requests))
 	}
 	d := &decider{
@@ -119,7 +124,8 @@ func (d *decider) devices(i int) (plan.Decision, error) {
 		}
 	case impossible:
 		one.RunnerUp = "other devices"
-		one.Evidence = append(one.Evidence, "no other devices meet the request: the host has none left, or what is left breaks a rule")
+		one.Evidence = append(one.Evidence, "no other devices meet the request: the host has none left, or what is "+
+			"left breaks a rule")
 	case notAsked:
 		why := "the search for one was stopped before it found any"
 		if d.left <= 0 {
@@ -145,7 +151,8 @@ func (d *decider) devices(i int) (plan.Decision, error) {
 	return one, nil
 }
 
-// gpusApart reports whether a lab node's GPUs could be on more than one NUMA node: only then does a table by NUMA node say something.
+// gpusApart reports whether a lab node's GPUs could be on more than one NUMA node: only then does a
+// table by NUMA node say something.
 func (d *decider) gpusApart(i int) bool {
 	seen := map[int]bool{}
 	for _, w := range d.p.Requests[i].GPUs {
@@ -158,7 +165,8 @@ func (d *decider) gpusApart(i int) bool {
 	return len(seen) > 1
 }
 
-// pathFacts says what lies between the GPUs and NICs of a lab node, whether there are such pairs, and whether one was measured.
+// pathFacts says what lies between the GPUs and NICs of a lab node, whether there are such pairs,
+// and whether one was measured.
 func (d *decider) pathFacts(i int) (facts []string, pairs, measured bool) {
 	pl := &d.base.Placement.Nodes[i]
 	nics := slices.Clone(pl.NICs)
@@ -216,10 +224,12 @@ func (d *decider) cores(i int) plan.Decision {
 	if best, cost := d.otherCores(d.layout, i, d.tries); best != nil {
 		one.RunnerUp = coresText(d.layout.coresOn(&best.Nodes[i]))
 		one.RunnerUpCost = new(cost - d.now)
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the runner-up is the best single change found that leaves NUMA node %d", main))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the runner-up is the best single change found that leaves "+
+			"NUMA node %d", main))
 	} else {
 		one.RunnerUp = fmt.Sprintf("cores of other NUMA nodes than %d", main)
-		one.Evidence = append(one.Evidence, "no single change to other NUMA nodes keeps the rules: their cores or memory are taken")
+		one.Evidence = append(one.Evidence, "no single change to other NUMA nodes keeps the rules: their cores or "+
+			"memory are taken")
 	}
 	if len(at) > 0 {
 		one.Evidence = append(one.Evidence, seenWrongNodes)
@@ -236,7 +246,8 @@ func (d *decider) memory(i int) plan.Decision {
 	pl := &d.base.Placement.Nodes[i]
 	one := plan.Decision{Node: d.p.Requests[i].Name, What: AboutMemory, Choice: memoryText(d.p, pl.Memory)}
 	if c := d.own(i, plan.TermMemoryDistance, plan.TermMemoryBalance); c == 0 {
-		one.Evidence = append(one.Evidence, "each NUMA node gives memory in proportion to the cores of the lab node on it")
+		one.Evidence = append(one.Evidence, "each NUMA node gives memory in proportion to the cores of the lab "+
+			"node on it")
 	} else {
 		one.Evidence = append(one.Evidence, fmt.Sprintf("not all memory is beside the cores: it costs %d", c))
 		one.Evidence = append(one.Evidence, d.fullNodes()...)
@@ -359,7 +370,8 @@ func (d *decider) guestNUMA(i int) (plan.Decision, error) {
 		one.Evidence = append(one.Evidence, seenNCCL)
 	}
 	if n.GuestNUMA && len(n.Cards) > 0 {
-		one.Evidence = append(one.Evidence, "its devices are put on the guest's NUMA nodes by pcie-expander-bus, so that the guest's sysfs shows the truth")
+		one.Evidence = append(one.Evidence, "its devices are put on the guest's NUMA nodes by pcie-expander-bus, so "+
+			"that the guest's sysfs shows the truth")
 	}
 	return one, nil
 }
@@ -376,7 +388,8 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 		threads = max(threads, len(c.CPUs))
 	}
 	if r.Threads > 1 {
-		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", count(r.VCPUs, "virtual CPU"), count(r.Cores, "core"), r.Threads)
+		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", count(r.VCPUs, "virtual CPU"),
+			count(r.Cores, "core"), r.Threads)
 	} else {
 		one.Choice = fmt.Sprintf("off: %s on %s", count(r.VCPUs, "virtual CPU"), count(r.Cores, "whole core"))
 	}
@@ -399,7 +412,8 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 	asked += len(likes(d.p, i)) * (need - r.Cores)
 	if have := usable - d.p.ReserveCores; asked > have {
 		one.RunnerUp = text
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the lab would need %s and there are %d beside the %d that the host keeps", count(asked, "core"), max(0, have), d.p.ReserveCores))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the lab would need %s and there are %d beside the %d that "+
+			"the host keeps", count(asked, "core"), max(0, have), d.p.ReserveCores))
 		return append1(one, seenSMT), nil
 	}
 	a, err := d.otherSetting(i, AboutSMT, func(r *plan.Request) { r.Threads, r.Cores = other, r.VCPUs/other })
@@ -408,7 +422,8 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 	}
 	d.describe(&one, i, a, text)
 	if a.found == solved {
-		one.Evidence = append(one.Evidence, "the cost says where things would be, not how fast a whole core is beside a thread")
+		one.Evidence = append(one.Evidence, "the cost says where things would be, not how fast a whole core is "+
+			"beside a thread")
 	}
 	return append1(one, seenSMT), nil
 }
@@ -429,9 +444,11 @@ func (d *decider) emulator(i int) plan.Decision {
 	if slices.ContainsFunc(where, func(w int) bool { return slices.Contains(own, w) }) {
 		one.Evidence = append(one.Evidence, "a NUMA node that it has cores on")
 	} else {
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the nearest housekeeping cores to %s: the distance costs %d", nodesText(own), d.own(i, plan.TermEmulatorDistance)))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the nearest housekeeping cores to %s: the distance costs %d",
+			nodesText(own), d.own(i, plan.TermEmulatorDistance)))
 	}
-	return append1(one, "on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take time from virtual CPUs: "+seenLateTail)
+	return append1(one, "on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take "+
+		"time from virtual CPUs: "+seenLateTail)
 }
 
 // nodesOfCPUs returns the NUMA nodes of a set of CPUs, ascending.

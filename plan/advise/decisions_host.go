@@ -18,13 +18,15 @@ func (d *decider) housekeeping() plan.Decision {
 	}
 	switch extra := len(free) - d.p.ReserveCores; {
 	case extra > 0:
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps at least %s; %d more are left over", count(d.p.ReserveCores, "core"), extra))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps at least %s; %d more are left over",
+			count(d.p.ReserveCores, "core"), extra))
 	default:
 		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps %s", count(d.p.ReserveCores, "core")))
 	}
 	for _, n := range d.p.NUMANodes {
 		if n.ReserveCores > 0 {
-			one.Evidence = append(one.Evidence, fmt.Sprintf("%s of NUMA node %d as the lab asks", count(n.ReserveCores, "core"), n.ID))
+			one.Evidence = append(one.Evidence, fmt.Sprintf("%s of NUMA node %d as the lab asks",
+				count(n.ReserveCores, "core"), n.ID))
 		}
 	}
 	for _, k := range d.p.Packages {
@@ -37,9 +39,11 @@ func (d *decider) housekeeping() plan.Decision {
 		far += d.own(i, plan.TermEmulatorDistance)
 	}
 	if far == 0 {
-		one.Evidence = append(one.Evidence, "every lab node has a housekeeping core on a NUMA node of its own, for QEMU's threads")
+		one.Evidence = append(one.Evidence, "every lab node has a housekeeping core on a NUMA node of its own, for "+
+			"QEMU's threads")
 	} else {
-		one.Evidence = append(one.Evidence, fmt.Sprintf("QEMU's threads of some lab nodes are on another NUMA node: it costs %d", far))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("QEMU's threads of some lab nodes are on another NUMA node: "+
+			"it costs %d", far))
 	}
 	if s := d.otherHousekeeping(d.layout, 4*d.tries); s != nil {
 		gives, takes := d.layout.cores[s.gives], d.layout.cores[s.takes]
@@ -67,20 +71,23 @@ func (d *decider) pageSize() plan.Decision {
 	}
 	if len(words) > 0 {
 		one.Choice += ", set aside per NUMA node: " + list(words)
-		one.Evidence = append(one.Evidence, "a plain hugepages=N is spread evenly over all NUMA nodes, and a strict memory policy then finds too few on its own")
+		one.Evidence = append(one.Evidence, "a plain hugepages=N is spread evenly over all NUMA nodes, and a strict "+
+			"memory policy then finds too few on its own")
 	}
 	const gib = 1 << 30
 	zero := "the cost model has no term for the size of pages: no published figure tells the two apart"
 	if d.p.HugepageBytes == gib {
 		one.RunnerUp, one.RunnerUpCost = "2 MiB pages", new(int64(0))
-		one.Evidence = append(one.Evidence, "one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, shorter page walks", zero,
+		one.Evidence = append(one.Evidence, "one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, "+
+			"shorter page walks", zero,
 			seenHuge)
 		return one
 	}
 	for i := range d.p.Requests {
 		if bytes := uint64(d.p.Requests[i].Pages) * d.p.PageBytes; bytes%gib != 0 {
 			one.RunnerUp = "1 GiB pages"
-			return append1(one, fmt.Sprintf("the memory of %s is %s, no whole number of GiB", d.p.Requests[i].Name, size(bytes)))
+			return append1(one, fmt.Sprintf("the memory of %s is %s, no whole number of GiB", d.p.Requests[i].Name,
+				size(bytes)))
 		}
 	}
 	if d.lab.Hugepages == "2MiB" {
@@ -94,12 +101,15 @@ func (d *decider) pageSize() plan.Decision {
 
 func (d *decider) isolation() plan.Decision {
 	one := plan.Decision{What: AboutIsolation}
-	const args, partition = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot", "an isolated cpuset partition, which takes none"
+	const args, partition = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot",
+		"an isolated cpuset partition, which takes none"
 	if d.hasArg("isolcpus") {
 		one.Choice, one.RunnerUp = args, partition
-		one.Evidence = append(one.Evidence, "only the kernel's arguments also take the timer tick and RCU callbacks off the CPUs of the lab nodes; a partition takes them off the scheduler alone")
+		one.Evidence = append(one.Evidence, "only the kernel's arguments also take the timer tick and RCU callbacks "+
+			"off the CPUs of the lab nodes; a partition takes them off the scheduler alone")
 		if d.hasArg("hugepages") {
-			one.Evidence = append(one.Evidence, "the hugepages are best set aside at boot, so that the reboot is needed anyway")
+			one.Evidence = append(one.Evidence, "the hugepages are best set aside at boot, so that the reboot is "+
+				"needed anyway")
 		}
 		one.Evidence = append(one.Evidence, "until the reboot, or where there can be none: the partition")
 	} else {
@@ -109,6 +119,7 @@ func (d *decider) isolation() plan.Decision {
 		one.Evidence = append(one.Evidence, fmt.Sprintf("the host has CPUs %s isolated now", iso))
 	}
 	one.RunnerUpCost = new(int64(0))
-	one.Evidence = append(one.Evidence, "isolation is not in the cost: it decides no placement", seenContention, seenLateTail)
+	one.Evidence = append(one.Evidence, "isolation is not in the cost: it decides no placement", seenContention,
+		seenLateTail)
 	return one
 }

@@ -24,7 +24,8 @@ func TestEveryChoiceOfTheEPYCPairIsDecidedWithEvidence(t *testing.T) {
 	for _, d := range all {
 		got = append(got, strings.TrimSpace(d.Node+" "+d.What))
 		if d.Choice == "" || len(d.Evidence) == 0 {
-			t.Errorf("%s %s: choice %q with %d pieces of evidence, want both", d.Node, d.What, d.Choice, len(d.Evidence))
+			t.Errorf("%s %s: choice %q with %d pieces of evidence, want both", d.Node, d.What, d.Choice,
+				len(d.Evidence))
 		}
 		if s.Optimal && d.RunnerUpCost != nil && *d.RunnerUpCost < 0 {
 			t.Errorf("%s %s: runner-up %q costs %d less than the optimum", d.Node, d.What, d.RunnerUp, -*d.RunnerUpCost)
@@ -46,7 +47,8 @@ func TestEveryChoiceOfTheEPYCPairIsDecidedWithEvidence(t *testing.T) {
 		{"vm00", "devices", "GPU 0000:06:00.0 on NUMA node 0; NIC ", "ib_write_lat p99 +29 %"},
 		{"vm00", "cores", "on NUMA node 0", "its devices are on NUMA nodes"},
 		{"vm00", "guest_numa", "on: the guest sees 2 NUMA nodes", "STREAM in the guest 2 to 7 times"},
-		{"vm00", "smt", "on: 28 virtual CPUs as 14 cores with 2 threads each", "the lab would need 56 cores and there are 28"},
+		{"vm00", "smt", "on: 28 virtual CPUs as 14 cores with 2 threads each",
+			"the lab would need 56 cores and there are 28"},
 		{"vm00", "emulator", "housekeeping CPUs", "QEMU's threads"},
 	} {
 		d := decision(t, all, c.node, c.what)
@@ -55,7 +57,8 @@ func TestEveryChoiceOfTheEPYCPairIsDecidedWithEvidence(t *testing.T) {
 			c.choice = "core"
 		}
 		if !strings.Contains(d.Choice, c.choice) || !strings.Contains(text, c.evidence) {
-			t.Errorf("%s %s:\n  choice %q, want %q in it\n  evidence %q, want %q in it", c.node, c.what, d.Choice, c.choice, text, c.evidence)
+			t.Errorf("%s %s:\n  choice %q, want %q in it\n  evidence %q, want %q in it", c.node, c.what, d.Choice,
+				c.choice, text, c.evidence)
 		}
 	}
 	for _, d := range all {
@@ -123,7 +126,8 @@ func TestOnAHostOfOneNodeThereAreNoOtherNodesToSpeakOf(t *testing.T) {
 	}
 }
 
-// TestTheRunnerUpIsTheBestOfAllOtherSets checks the branches of otherDevices against each other set of devices, asked for by name, on random problems.
+// TestTheRunnerUpIsTheBestOfAllOtherSets checks the branches of otherDevices against each other set
+// of devices, asked for by name, on random problems.
 func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -136,8 +140,10 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 		o := &oracle{ctx: t.Context(), p: p, base: r, solve: solve, left: 1000}
 		for i := range p.Requests {
 			req := &p.Requests[i]
-			// One want of one GPU and one of one NIC: sets are then pairs. Requests of a class are checked by their own test.
-			if len(req.VFs) > 0 || len(req.GPUs)+len(req.NICs) == 0 || len(req.GPUs) > 1 || len(req.NICs) > 1 || len(likes(p, i)) > 1 {
+			// One want of one GPU and one of one NIC: sets are then pairs. Requests of a class are
+			// checked by their own test.
+			if len(req.VFs) > 0 || len(req.GPUs)+len(req.NICs) == 0 || len(req.GPUs) > 1 || len(req.NICs) > 1 ||
+				len(likes(p, i)) > 1 {
 				continue
 			}
 			wants := slices.Concat(req.GPUs, req.NICs)
@@ -180,7 +186,8 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 			case want < 0 && got.found != impossible:
 				t.Errorf("seed %d, %s: found %v, want that there is no other set", seed, req.Name, got)
 			case want >= 0 && (got.found != solved || got.cost != want):
-				t.Errorf("seed %d, %s: runner-up costs %d (%v), and the best other set %d", seed, req.Name, got.cost, got.found, want)
+				t.Errorf("seed %d, %s: runner-up costs %d (%v), and the best other set %d", seed, req.Name, got.cost,
+					got.found, want)
 			}
 		}
 	}
@@ -201,7 +208,8 @@ func cardsOf(p *plan.Problem, devices []int) []string {
 func TestEqualLabNodesThatChangeNamesAreNoRunnerUp(t *testing.T) {
 	t.Parallel()
 	// Two GPUs of different NUMA nodes for two equal lab nodes: they can only be exchanged.
-	s := planned(t, readHost(t, "epyc-7551p.ttar"), parseLab(t, "name: x\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 1}\n"))
+	s := planned(t, readHost(t, "epyc-7551p.ttar"),
+		parseLab(t, "name: x\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 1}\n"))
 	o := &oracle{ctx: t.Context(), p: s.p, base: s.r, solve: solve, left: 100}
 	for i := range s.p.Requests {
 		got, err := o.otherDevices(i)
@@ -244,8 +252,10 @@ func TestExchangesKeepTheRules(t *testing.T) {
 			}
 			tried++
 			from := l.mainNode(&r.Placement.Nodes[i])
-			if !l.fits(best) || l.coresOn(&best.Nodes[i])[from] != 0 || r.Optimal && cost < r.Cost || cost != o.cost(best) {
-				t.Errorf("seed %d, %s: other cores %v cost %d, fits %v; the optimum is %d", seed, p.Requests[i].Name, best.Nodes[i].Cores, cost, l.fits(best), r.Cost)
+			if !l.fits(best) || l.coresOn(&best.Nodes[i])[from] != 0 || r.Optimal && cost < r.Cost ||
+				cost != o.cost(best) {
+				t.Errorf("seed %d, %s: other cores %v cost %d, fits %v; the optimum is %d", seed, p.Requests[i].Name,
+					best.Nodes[i].Cores, cost, l.fits(best), r.Cost)
 			}
 			if best, cost := o.otherMemory(l, i, 64); best != nil && (!l.fits(best) || r.Optimal && cost < r.Cost) {
 				t.Errorf("seed %d, %s: other memory costs %d, the optimum %d", seed, p.Requests[i].Name, cost, r.Cost)
@@ -272,13 +282,19 @@ func TestASearchThatGoesWrongIsAnErrorAndOneThatIsStoppedIsNot(t *testing.T) {
 		return err
 	}
 	broken := errors.New("broken")
-	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) { return nil, broken }); !errors.Is(err, broken) {
+	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) {
+		return nil, broken
+	}); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
-	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) { return nil, search.ErrStopped }); err != nil {
+	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) {
+		return nil, search.ErrStopped
+	}); err != nil {
 		t.Errorf("a search that finds nothing in its steps: got %v", err)
 	}
-	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) { return &search.Result{}, nil }); err != nil {
+	if err := ask(t.Context(), func(context.Context, *plan.Problem) (*search.Result, error) {
+		return &search.Result{}, nil
+	}); err != nil {
 		t.Errorf("a search without a placement: got %v", err)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -298,7 +314,8 @@ func TestASearchThatGoesWrongIsAnErrorAndOneThatIsStoppedIsNot(t *testing.T) {
 
 func TestQuestionsAreCounted(t *testing.T) {
 	t.Parallel()
-	s := planned(t, readHost(t, "h20.txt"), parseLab(t, "name: x\nnodes:\n  vm: {count: 4, cpus: 4, memory: 4GiB, gpus: 2, nics: 1}\n"))
+	s := planned(t, readHost(t, "h20.txt"),
+		parseLab(t, "name: x\nnodes:\n  vm: {count: 4, cpus: 4, memory: 4GiB, gpus: 2, nics: 1}\n"))
 	asked := 0
 	counting := func(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 		asked++

@@ -13,8 +13,8 @@ import (
 // maxTermChanges is how many terms Differences names.
 const maxTermChanges = 6
 
-// Differences says in words what is different in one plan from another: the cost, then each lab node, then the host, then the terms that changed most.
-// Equal plans have none.
+// Differences says in words what is different in one plan from another: the cost, then each lab
+// node, then the host, then the terms that changed most. Equal plans have none.
 func Differences(before, after *plan.Plan) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -29,7 +29,8 @@ func Differences(before, after *plan.Plan) []string {
 		add("the cost was %s and now is %s", word[before.Optimal], word[after.Optimal])
 	}
 	if before.Workload != after.Workload {
-		add("workload from %s to %s: costs are in other weights, and their difference means little", before.Workload, after.Workload)
+		add("workload from %s to %s: costs are in other weights, and their difference means little", before.Workload,
+			after.Workload)
 	}
 	old := map[string]*plan.Node{}
 	for i := range before.Nodes {

@@ -31,7 +31,8 @@ const (
 	OpHugepages      Op = "hugepages"
 )
 
-// An Edit is a change in thought, to a host or to a lab. Which fields count depends on Op; the others are zero, so that edits can be compared.
+// An Edit is a change in thought, to a host or to a lab. Which fields count depends on Op; the
+// others are zero, so that edits can be compared.
 type Edit struct {
 	Op     Op
 	Device string // PCI address, or the name of a GPU or NIC: of swap, move and without
@@ -71,8 +72,9 @@ func (e *EditError) Error() string {
 	return s
 }
 
-// ParseEdit reads an edit: "swap 0000:41:00.0 0000:06:00.0", "move 0000:41:00.0 to 0", "add node vm02 like vm00", "reserve 8" and so on. Words are
-// parted by spaces. An error is an [*EditError] that names the part and lists the forms.
+// ParseEdit reads an edit: "swap 0000:41:00.0 0000:06:00.0", "move 0000:41:00.0 to 0", "add node
+// vm02 like vm00", "reserve 8" and so on. Words are parted by spaces. An error is an [*EditError]
+// that names the part and lists the forms.
 func ParseEdit(s string) (Edit, error) {
 	words := strings.Fields(s)
 	p := editParser{in: s}
@@ -153,7 +155,8 @@ func (p *editParser) parse() (Edit, error) {
 		if w := lab.Workload(args[0]); slices.Contains(workloads(), w) {
 			return Edit{Op: op, Workload: w}, nil
 		}
-		return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload", Fix: "workloads: " + join(workloads())}
+		return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload", Fix: "workloads: " +
+			join(workloads())}
 	case OpSMT, OpGuestNUMA:
 		e := Edit{Op: op, Setting: lab.Setting(args[0])}
 		if e.Setting != lab.On && e.Setting != lab.Off && e.Setting != lab.Auto {
@@ -206,7 +209,8 @@ func (p *editParser) node() (Edit, error) {
 	e := Edit{Op: OpAddNode, Node: args[1]}
 	switch {
 	case !nodeName(e.Node):
-		return Edit{}, p.fail(e.Node, fmt.Sprintf("is not a name of a lab node: want letters a-z, digits and hyphens, a letter or digit at both ends, at most %d",
+		return Edit{}, p.fail(e.Node, fmt.Sprintf("is not a name of a lab node: want letters a-z, digits and "+
+			"hyphens, a letter or digit at both ends, at most %d",
 			lab.MaxName))
 	case len(args) == 2:
 	case args[2] != "like":
@@ -236,7 +240,8 @@ func (p *editParser) memory() (Edit, error) {
 	return e, nil
 }
 
-// devices brings the addresses of an edit into the form of sysfs. What has no colon is a name, which only the host can judge.
+// devices brings the addresses of an edit into the form of sysfs. What has no colon is a name,
+// which only the host can judge.
 func (p *editParser) devices(e Edit) (Edit, error) {
 	for _, d := range []*string{&e.Device, &e.Other} {
 		if !strings.Contains(*d, ":") {
@@ -272,7 +277,8 @@ func parseCount(s string, least, most int) (int, bool) {
 }
 
 func workloads() []lab.Workload {
-	return []lab.Workload{lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
+	return []lab.Workload{lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute,
+		lab.WorkloadGPUCollective,
 		lab.WorkloadCPUBandwidth, lab.WorkloadMixed}
 }
 

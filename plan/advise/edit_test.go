@@ -98,9 +98,12 @@ func TestAnEditThatCannotBeReadIsAnErrorThatNamesThePart(t *testing.T) {
 
 func FuzzParseEditPrintsWhatItReads(f *testing.F) {
 	for _, s := range []string{
-		"swap 0000:41:00.0 0000:06:00.0", "swap NIC0 GPU3", "move a to 0", "move a below 0000:00:03.1", "without x", "without tenants",
-		"add node vm02 like vm00", "remove node vm01", "reserve 8", "cpus vm00 auto", "cpus 3", "memory vm00 64GiB", "workload mixed", "smt off vm00",
-		"guest-numa on", "hugepages 1GiB", "hugepages", "swap \x00 \xff", "add node - like -", "memory 99999999999999999999TiB", "without swap",
+		"swap 0000:41:00.0 0000:06:00.0", "swap NIC0 GPU3", "move a to 0", "move a below 0000:00:03.1", "without x",
+		"without tenants",
+		"add node vm02 like vm00", "remove node vm01", "reserve 8", "cpus vm00 auto", "cpus 3", "memory vm00 64GiB",
+		"workload mixed", "smt off vm00",
+		"guest-numa on", "hugepages 1GiB", "hugepages", "swap \x00 \xff", "add node - like -",
+		"memory 99999999999999999999TiB", "without swap",
 	} {
 		f.Add(s)
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Alternatives for cores and memory are found by exchange: a placement is changed at one point, checked against the rules and evaluated in
-// full. What is found is the best of the changes tried, which a search might beat; texts say so.
+// Alternatives for cores and memory are found by exchange: a placement is changed at one point,
+// checked against the rules and evaluated in full. What is found is the best of the changes tried,
+// which a search might beat; texts say so.
 
 // A layout indexes a problem for exchanges.
 type layout struct {
@@ -64,7 +65,8 @@ func (l *layout) mainNode(n *plan.NodePlacement) int {
 	return best
 }
 
-// fits reports whether a placement keeps the rules on cores and memory. Devices are not looked at: exchanges leave them where they are.
+// fits reports whether a placement keeps the rules on cores and memory. Devices are not looked at:
+// exchanges leave them where they are.
 func (l *layout) fits(pl *plan.Placement) bool {
 	holder := map[int]int{}
 	for i := range pl.Nodes {
@@ -145,7 +147,8 @@ func (l *layout) affine(pl *plan.Placement) bool {
 						common++
 					}
 				}
-				if a.NUMA == plan.Different && common > 0 || a.NUMA == plan.Same && (common != len(one) || common != len(two)) {
+				if a.NUMA == plan.Different && common > 0 || a.NUMA == plan.Same && (common != len(one) ||
+					common != len(two)) {
 					return false
 				}
 			}
@@ -154,7 +157,8 @@ func (l *layout) affine(pl *plan.Placement) bool {
 	return true
 }
 
-// spread puts the memory of lab node i where its cores are, as far as there is room, and the rest as near as there is. It reports whether all has found a place.
+// spread puts the memory of lab node i where its cores are, as far as there is room, and the rest
+// as near as there is. It reports whether all has found a place.
 func (l *layout) spread(pl *plan.Placement, i int) bool {
 	n := &pl.Nodes[i]
 	n.Memory = nil
@@ -206,8 +210,9 @@ func clonePlacement(pl *plan.Placement) *plan.Placement {
 	return c
 }
 
-// elsewhere is pl with the cores that lab node i has on NUMA node from replaced by others of NUMA node to: free ones and, where other is not negative, those
-// of that lab node, which gets the given-up ones in return. It is nil where there are too few or a rule breaks.
+// elsewhere is pl with the cores that lab node i has on NUMA node from replaced by others of NUMA
+// node to: free ones and, where other is not negative, those of that lab node, which gets the
+// given-up ones in return. It is nil where there are too few or a rule breaks.
 func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := clonePlacement(pl)
 	n := &next.Nodes[i]
@@ -235,7 +240,8 @@ func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 	if other >= 0 {
 		o := &next.Nodes[other]
 		for k, id := range o.Cores {
-			if len(take) < len(give) && usable(id, to) && len(l.cores[give[swapped]].CPUs) >= l.p.Requests[other].Threads {
+			if len(take) < len(give) && usable(id, to) &&
+				len(l.cores[give[swapped]].CPUs) >= l.p.Requests[other].Threads {
 				take = append(take, id)
 				o.Cores[k] = give[swapped]
 				swapped++
@@ -271,11 +277,14 @@ func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 // near returns the NUMA nodes by their distance from one, the nearest first.
 func (l *layout) near(from int) []plan.NUMANode {
 	nodes := slices.Clone(l.p.NUMANodes)
-	slices.SortStableFunc(nodes, func(a, b plan.NUMANode) int { return cmp.Compare(l.p.Distance(from, a.ID), l.p.Distance(from, b.ID)) })
+	slices.SortStableFunc(nodes, func(a, b plan.NUMANode) int {
+		return cmp.Compare(l.p.Distance(from, a.ID), l.p.Distance(from, b.ID))
+	})
 	return nodes
 }
 
-// otherCores returns the cheapest of the placements tried in which lab node i has no core of the NUMA node that it has most on; nil where none keeps the rules.
+// otherCores returns the cheapest of the placements tried in which lab node i has no core of the
+// NUMA node that it has most on; nil where none keeps the rules.
 func (o *oracle) otherCores(l *layout, i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	from := l.mainNode(&pl.Nodes[i])
@@ -305,8 +314,8 @@ func (o *oracle) otherCores(l *layout, i, tries int) (best *plan.Placement, cost
 	return best, cost
 }
 
-// otherMemory returns the cheapest placement of those in which all memory of lab node i is on one NUMA node, other than where it is; the
-// nearest nodes are tried first.
+// otherMemory returns the cheapest placement of those in which all memory of lab node i is on one
+// NUMA node, other than where it is; the nearest nodes are tried first.
 func (o *oracle) otherMemory(l *layout, i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	for _, node := range l.near(l.mainNode(&pl.Nodes[i])) {
@@ -335,7 +344,8 @@ type hostSwap struct {
 	cost         int64
 }
 
-// otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node. Cores that differ in nothing are tried once.
+// otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node.
+// Cores that differ in nothing are tried once.
 func (o *oracle) otherHousekeeping(l *layout, tries int) *hostSwap {
 	pl := &o.base.Placement
 	type kind struct{ owner, node, l3, pkg int }

@@ -80,7 +80,8 @@ func planned(t testing.TB, h *topology.Host, l *lab.Lab) *solution {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &solution{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})}
+	return &solution{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound,
+		Optimal: r.Optimal, Stopped: r.Stopped})}
 }
 
 func (s *solution) decide(t testing.TB) []plan.Decision {

@@ -29,8 +29,9 @@ func slotOf(d *topology.PCIDevice) slot {
 	return s
 }
 
-// into puts d into the slot. Pointers are copied, so that two functions never share one. What the link would come to there is not guessed: its
-// speed and width stay those of the card. A port that is not known on one side is not passed on.
+// into puts d into the slot. Pointers are copied, so that two functions never share one. What the
+// link would come to there is not guessed: its speed and width stay those of the card. A port that
+// is not known on one side is not passed on.
 func (s slot) into(d *topology.PCIDevice) {
 	s = deepCopySlot(s)
 	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.parent, s.root, s.parentUnknown, s.label
@@ -41,7 +42,8 @@ func (s slot) into(d *topology.PCIDevice) {
 }
 
 func deepCopySlot(s slot) slot {
-	s.parent, s.node, s.localCPUs, s.group, s.port = deepCopy(s.parent), deepCopy(s.node), deepCopy(s.localCPUs), deepCopy(s.group), deepCopy(s.port)
+	s.parent, s.node, s.localCPUs, s.group, s.port = deepCopy(s.parent), deepCopy(s.node), deepCopy(s.localCPUs),
+		deepCopy(s.group), deepCopy(s.port)
 	return s
 }
 
@@ -50,8 +52,9 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// plug puts the card into the slots that it finds by the number of a function; a function that has none goes where the first does. Virtual
-// functions, GPUs and NICs follow, as far as they were where their function was.
+// plug puts the card into the slots that it finds by the number of a function; a function that has
+// none goes where the first does. Virtual functions, GPUs and NICs follow, as far as they were
+// where their function was.
 func (c *card) plug(slots map[uint8]slot) {
 	first := c.functions[0]
 	base, ok := slots[first.Address.Function]
@@ -66,7 +69,8 @@ func (c *card) plug(slots map[uint8]slot) {
 		s, ok := slots[d.Address.Function]
 		if !ok {
 			s = base
-			// A function with a group of its own keeps one. The group's number is only a name, and functions of a card go together anyway.
+			// A function with a group of its own keeps one. The group's number is only a name, and
+			// functions of a card go together anyway.
 			if !equal(d.IOMMUGroup, group) {
 				s.group = d.IOMMUGroup
 			}
@@ -113,14 +117,16 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 func (e Edit) swap(h *topology.Host, a, b *card) error {
 	switch {
 	case len(a.functions) > 0 && len(b.functions) > 0 && a.functions[0] == b.functions[0],
-		len(a.gpus) > 0 && len(b.gpus) > 0 && a.gpus[0] == b.gpus[0], len(a.nics) > 0 && len(b.nics) > 0 && a.nics[0] == b.nics[0]:
+		len(a.gpus) > 0 && len(b.gpus) > 0 && a.gpus[0] == b.gpus[0], len(a.nics) > 0 && len(b.nics) > 0 &&
+			a.nics[0] == b.nics[0]:
 		return e.fail(b.id, "is the same card as "+a.id, "name two cards")
 	case a.linked(h) != b.linked(h):
 		linked := a
 		if b.linked(h) {
 			linked = b
 		}
-		return e.fail(linked.id, "is joined to other GPUs by NVLink, so it is no card that changes slots with one that is not", "")
+		return e.fail(linked.id, "is joined to other GPUs by NVLink, so it is no card that changes slots with one "+
+			"that is not", "")
 	case (len(a.functions) == 0) != (len(b.functions) == 0):
 		return e.fail(b.id, "one of the two devices is in the host's PCI tree and the other is not", "")
 	}
@@ -234,8 +240,9 @@ func restore(h *topology.Host, cards ...*card) {
 	}
 }
 
-// moveTo puts the card into a slot of a NUMA node: below the first free port whose link is wide enough; else, where no port of the node is
-// known to be free, on a root bus of the node, as if there were one.
+// moveTo puts the card into a slot of a NUMA node: below the first free port whose link is wide
+// enough; else, where no port of the node is known to be free, on a root bus of the node, as if
+// there were one.
 func (e Edit) moveTo(h *topology.Host, c *card) error {
 	if n := c.numaNode(); n != nil && *n == e.Count {
 		return e.fail(c.id, fmt.Sprintf("is on NUMA node %d already", e.Count), "")
@@ -279,7 +286,8 @@ func (e Edit) moveBelow(h *topology.Host, c *card) error {
 		}
 		for j := range h.PCI {
 			if d := &h.PCI[j]; d.Parent != nil && *d.Parent == at {
-				return e.fail(e.Other, fmt.Sprintf("%s is below it already", d.Address), "name a free port, or swap the two")
+				return e.fail(e.Other, fmt.Sprintf("%s is below it already", d.Address),
+					"name a free port, or swap the two")
 			}
 		}
 		c.plugBelow(h, port)
@@ -297,15 +305,19 @@ func (e Edit) checkMove(h *topology.Host, c *card) error {
 		return e.fail(c.id, "has functions at different places: it is no card in one slot", "")
 	}
 	ids := c.ids()
-	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool { return slices.Contains(ids, p.A) || slices.Contains(ids, p.B) })
+	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {
+		return slices.Contains(ids, p.A) || slices.Contains(ids, p.B)
+	})
 	return nil
 }
 
 // plugBelow puts the card below a port.
 func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
-	s := slot{parent: &port.Address, root: topology.NewTree(h).RootOf(port.Address), node: port.NUMANode, nodeSource: "parent"}
+	s := slot{parent: &port.Address, root: topology.NewTree(h).RootOf(port.Address), node: port.NUMANode,
+		nodeSource: "parent"}
 	if l := port.Link; l != nil {
-		s.port = &topology.PortLink{Address: port.Address, SpeedGTs: l.SpeedGTs, Width: l.Width, MaxSpeedGTs: l.MaxSpeedGTs, MaxWidth: l.MaxWidth}
+		s.port = &topology.PortLink{Address: port.Address, SpeedGTs: l.SpeedGTs, Width: l.Width,
+			MaxSpeedGTs: l.MaxSpeedGTs, MaxWidth: l.MaxWidth}
 	}
 	c.plugNew(h, s)
 }
@@ -342,8 +354,9 @@ func sharedGroup(h *topology.Host, c *card, group int) bool {
 	return false
 }
 
-// freePorts returns the ports of a NUMA node that have nothing below them, those first that are wide enough for the card, then by address. A port
-// that leads nowhere may be soldered to nothing: who moves a card looks.
+// freePorts returns the ports of a NUMA node that have nothing below them, those first that are
+// wide enough for the card, then by address. A port that leads nowhere may be soldered to nothing:
+// who moves a card looks.
 func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	taken := map[topology.PCIAddr]bool{}
 	for i := range h.PCI {
@@ -358,7 +371,8 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	var wide, narrow []*topology.PCIDevice
 	for i := range h.PCI {
 		d := &h.PCI[i]
-		if d.Bridge == nil || d.Bridge.Port != "root port" && d.Bridge.Port != "downstream port" || taken[d.Address] || d.NUMANode == nil || *d.NUMANode != node {
+		if d.Bridge == nil || d.Bridge.Port != "root port" && d.Bridge.Port != "downstream port" || taken[d.Address] ||
+			d.NUMANode == nil || *d.NUMANode != node {
 			continue
 		}
 		if d.Link != nil && valueOr(d.Link.MaxWidth, 0) >= lanes {
@@ -403,7 +417,8 @@ func rootOn(h *topology.Host, node int, c *card) string {
 func (e Edit) remove(h *topology.Host, c *card) error {
 	for _, disk := range h.Storage {
 		if disk.PCI != nil && c.has(*disk.PCI) && len(disk.Mounts) > 0 {
-			return e.fail(c.id, fmt.Sprintf("the host lives on it: disk %s has %s", disk.Name, someText(disk.Mounts)), "")
+			return e.fail(c.id, fmt.Sprintf("the host lives on it: disk %s has %s", disk.Name, someText(disk.Mounts)),
+				"")
 		}
 	}
 	ids := c.ids()
@@ -415,10 +430,16 @@ func (e Edit) remove(h *topology.Host, c *card) error {
 	}
 	isGone := func(a *topology.PCIAddr) bool { return a != nil && gone[*a] }
 	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone[d.Address] })
-	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return isGone(g.Address) || slices.Contains(ids, g.ID()) })
-	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return isGone(n.Address) || slices.Contains(ids, n.ID()) })
+	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool {
+		return isGone(g.Address) || slices.Contains(ids, g.ID())
+	})
+	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool {
+		return isGone(n.Address) || slices.Contains(ids, n.ID())
+	})
 	h.Storage = slices.DeleteFunc(h.Storage, func(d topology.Disk) bool { return isGone(d.PCI) })
-	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool { return slices.Contains(ids, p.A) || slices.Contains(ids, p.B) })
+	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {
+		return slices.Contains(ids, p.A) || slices.Contains(ids, p.B)
+	})
 	for i := range h.Tenants {
 		t := &h.Tenants[i]
 		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return gone[d.PCI] })

@@ -10,8 +10,9 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A Solver finds the best placement of a problem; it is [search.Solve] with options filled in. The options have to bound it: there is no clock
-// here, and up to [MaxDecisionSolves] and [MaxAdviceSolves] problems are put to it.
+// A Solver finds the best placement of a problem; it is [search.Solve] with options filled in. The
+// options have to bound it: there is no clock here, and up to [MaxDecisionSolves] and
+// [MaxAdviceSolves] problems are put to it.
 type Solver func(context.Context, *plan.Problem) (*search.Result, error)
 
 // How many changed problems are solved at most. A usual host with a few lab nodes stays far below.
@@ -38,8 +39,9 @@ const (
 	notAsked          // no questions left, or the search was stopped before it found anything
 )
 
-// ask solves a changed problem. The error is that of a search that went wrong, or of a cancelled context. A deadline that has passed ends the questions
-// and is no error: a plan with half an explanation is better than none.
+// ask solves a changed problem. The error is that of a search that went wrong, or of a cancelled
+// context. A deadline that has passed ends the questions and is no error: a plan with half an
+// explanation is better than none.
 func (o *oracle) ask(q *plan.Problem) (*search.Result, answer, error) {
 	if !enough(q) {
 		return nil, impossible, nil
@@ -71,7 +73,8 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer, error) {
 	return r, solved, nil
 }
 
-// enough reports whether there are as many GPUs and NICs as are asked for. A search may take long to see that there are not.
+// enough reports whether there are as many GPUs and NICs as are asked for. A search may take long
+// to see that there are not.
 func enough(q *plan.Problem) bool {
 	for k := range 2 { // GPUs, NICs; virtual functions are many to a NIC
 		asked, any := 0, map[int]bool{}
@@ -115,7 +118,8 @@ func cloneWants(wants []plan.Want) []plan.Want {
 // wantLists returns the three lists of wants of a request.
 func wantLists(r *plan.Request) []*[]plan.Want { return []*[]plan.Want{&r.GPUs, &r.NICs, &r.VFs} }
 
-// forbid takes a device out of all that a request would take. It reports whether the request can still be met by number.
+// forbid takes a device out of all that a request would take. It reports whether the request can
+// still be met by number.
 func forbid(r *plan.Request, device int) bool {
 	enough := true
 	for k, list := range wantLists(r) {
@@ -129,8 +133,9 @@ func forbid(r *plan.Request, device int) bool {
 	return enough
 }
 
-// demand makes request i take a device: a want of several becomes one of this device alone and one of the rest. Where it takes the whole device, nobody
-// else can have it, and saying so spares the search the attempts. It reports whether the request asks for such a device at all.
+// demand makes request i take a device: a want of several becomes one of this device alone and one
+// of the rest. Where it takes the whole device, nobody else can have it, and saying so spares the
+// search the attempts. It reports whether the request asks for such a device at all.
 func demand(q *plan.Problem, i, device int) bool {
 	const vfs = 2 // in wantLists
 	for k, list := range wantLists(&q.Requests[i]) {
@@ -180,7 +185,8 @@ func single(q *plan.Problem, i int) {
 	q.Requests[i].Class = next
 }
 
-// placedDevices returns the devices of a lab node: GPUs, NICs, then each NIC of virtual functions that is not among them.
+// placedDevices returns the devices of a lab node: GPUs, NICs, then each NIC of virtual functions
+// that is not among them.
 func placedDevices(n *plan.NodePlacement) []int {
 	all := append(slices.Clone(n.GPUs), n.NICs...)
 	for _, v := range n.VFs {
@@ -191,7 +197,8 @@ func placedDevices(n *plan.NodePlacement) []int {
 	return all
 }
 
-// sameCard returns the devices that are functions of one card with a device, itself among them: another port of the card would be no other choice.
+// sameCard returns the devices that are functions of one card with a device, itself among them:
+// another port of the card would be no other choice.
 func sameCard(p *plan.Problem, device int) []int {
 	var all []int
 	for i := range p.Devices {
@@ -210,10 +217,12 @@ type alternative struct {
 	proved    bool // there is none cheaper
 }
 
-// otherDevices finds the best placement in which lab node i, or one that it can be swapped with, does not have the cards that it has.
+// otherDevices finds the best placement in which lab node i, or one that it can be swapped with,
+// does not have the cards that it has.
 //
-// With devices d1, d2, ... there are these ways to differ: nobody of the class has d1; or, as names do not matter, this one has d1 and not d2, or d1
-// and d2 and not d3, and so on. Each is a problem of its own, and the best of their solutions is the runner-up.
+// With devices d1, d2, ... there are these ways to differ: nobody of the class has d1; or, as names
+// do not matter, this one has d1 and not d2, or d1 and d2 and not d3, and so on. Each is a problem
+// of its own, and the best of their solutions is the runner-up.
 func (o *oracle) otherDevices(i int) (alternative, error) {
 	own := placedDevices(&o.base.Placement.Nodes[i])
 	class := likes(o.p, i)

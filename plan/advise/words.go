@@ -49,7 +49,8 @@ func named(kind, id string) string {
 	return id
 }
 
-// devicesOf lists the devices of a lab node by NUMA node: "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on NUMA node 2".
+// devicesOf lists the devices of a lab node by NUMA node: "GPU 0000:06:00.0 on NUMA node 0; 2 VFs
+// of 0000:41:00.0 on NUMA node 2".
 func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	type place struct {
 		where string

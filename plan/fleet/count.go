@@ -14,7 +14,8 @@ type Counts struct {
 	Labs   int    `json:"labs"`
 	GPUs   int64  `json:"gpus"`
 	Free   int64  `json:"gpus_free"` // on hosts in use
-	// Stranded are those of Free on hosts that have no room any more, by the policy's own rules, for any lab with a GPU that was asked for so far.
+	// Stranded are those of Free on hosts that have no room any more, by the policy's own rules,
+	// for any lab with a GPU that was asked for so far.
 	Stranded int64 `json:"gpus_stranded"`
 	// CoresFree are free cores on hosts in use, reserves included.
 	CoresFree int64 `json:"cores_free"`

@@ -1,7 +1,8 @@
 // Package fleet places labs on many hosts, one after another, as they come and go.
 //
-// Each lab goes to one host, and there to the place of least cost that the exact search finds (package plan/search). Which host it is, is a rule of
-// thumb, [BestFit]: nobody knows the requests to come.
+// Each lab goes to one host, and there to the place of least cost that the exact search finds
+// (package plan/search). Which host it is, is a rule of thumb, [BestFit]: nobody knows the requests
+// to come.
 //
 //  1. On each kind of host the lab has an ideal cost: that on an empty one.
 //  2. Hosts in use are asked in the order of what would be left of them, the fullest first. The first on which the lab costs at most [Slack] more than
@@ -9,7 +10,8 @@
 //  3. Else the cheapest of those asked gets it, if it costs at most [Tolerance] more than ideal.
 //  4. Else an empty host is taken. Where there is none, the cheapest of all gets it.
 //
-// [Nova] is the rule to compare with: hosts in their order, the first on which the rules of OpenStack Nova (package plan/rivals) find a place.
+// [Nova] is the rule to compare with: hosts in their order, the first on which the rules of
+// OpenStack Nova (package plan/rivals) find a place.
 package fleet
 
 import (
@@ -36,12 +38,14 @@ const (
 const (
 	// Slack is how much more than ideal a placement may cost, in basis points, to be taken without looking further.
 	Slack = 50
-	// Tolerance is how much more than ideal it may cost before an empty host is taken instead. Less makes better places on more hosts: docs/performance.md has
-	// figures.
+	// Tolerance is how much more than ideal it may cost before an empty host is taken instead. Less
+	// makes better places on more hosts: docs/performance.md has figures.
 	Tolerance = 5000
-	// maxAsked is how many hosts are searched for one request at most, not counting what is known from earlier requests: it bounds the time of one request.
+	// maxAsked is how many hosts are searched for one request at most, not counting what is known
+	// from earlier requests: it bounds the time of one request.
 	maxAsked = 12
-	// searchSteps bounds a search for a request that somebody waits for. Most take a few hundred; what is found by then is taken.
+	// searchSteps bounds a search for a request that somebody waits for. Most take a few hundred;
+	// what is found by then is taken.
 	searchSteps = 80_000
 	// countSteps bounds a search of [Fleet.Count], which nobody waits for.
 	countSteps = 5_000_000
@@ -215,11 +219,12 @@ type Placed struct {
 	Searched int
 }
 
-// Place places a lab and keeps what it holds until Release. The error is ErrFull where no host has room, and one that says why where
-// the lab can be on no host of the fleet even when it is empty.
+// Place places a lab and keeps what it holds until Release. The error is ErrFull where no host has
+// room, and one that says why where the lab can be on no host of the fleet even when it is empty.
 func (f *Fleet) Place(ctx context.Context, l *lab.Lab) (*Placed, error) {
 	if f.placed[l.Name] != nil {
-		return nil, fmt.Errorf("lab %s is on %s already: release it first, or give it another name", l.Name, f.placed[l.Name].host.name)
+		return nil, fmt.Errorf("lab %s is on %s already: release it first, or give it another name", l.Name,
+			f.placed[l.Name].host.name)
 	}
 	kind, err := f.kind(l)
 	if err != nil {
@@ -241,7 +246,8 @@ func (f *Fleet) Place(ctx context.Context, l *lab.Lab) (*Placed, error) {
 		ideal = t.ideal.cost
 	}
 	f.placed[l.Name] = n.hold(p, &a.outcome.Placement, l.Name)
-	return &Placed{Lab: l, Host: n.name, Topo: n.topo, Problem: p, Outcome: a.outcome, Cost: a.cost, Ideal: ideal, Searched: q.searched}, nil
+	return &Placed{Lab: l, Host: n.name, Topo: n.topo, Problem: p, Outcome: a.outcome, Cost: a.cost, Ideal: ideal,
+		Searched: q.searched}, nil
 }
 
 // Release gives back what a lab holds.
@@ -336,7 +342,8 @@ func total(wants []plan.Want) (n int64) {
 
 // covers reports whether there is as much left as is asked for: a quick no, never a sure yes.
 func (left amounts) covers(a amounts) bool {
-	return left.cores >= a.cores && left.gpus >= a.gpus && left.nics >= a.nics && left.vfs >= a.vfs && (!left.memory || left.bytes >= a.bytes)
+	return left.cores >= a.cores && left.gpus >= a.gpus && left.nics >= a.nics && left.vfs >= a.vfs &&
+		(!left.memory || left.bytes >= a.bytes)
 }
 
 // solve searches one problem.
@@ -353,7 +360,8 @@ func solve(ctx context.Context, p *plan.Problem, steps int64) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
-	return answer{fits: true, cost: r.Cost, outcome: plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped}}, nil
+	return answer{fits: true, cost: r.Cost, outcome: plan.Outcome{Placement: r.Placement, Bound: r.Bound,
+		Optimal: r.Optimal, Stopped: r.Stopped}}, nil
 }
 
 // ask returns what the search says of the lab on a host, from memory if nothing has changed there since.
@@ -471,7 +479,8 @@ func (q *query) bestFit(ctx context.Context) (*host, answer, error) {
 	case why != nil && len(used) == 0:
 		return nil, answer{}, fmt.Errorf("%w for lab %s: %w", ErrFull, q.lab.Name, why)
 	}
-	return nil, answer{}, fmt.Errorf("%w for lab %s: %d of %d hosts were searched, the others have too little left", ErrFull, q.lab.Name, q.searched, len(q.f.hosts))
+	return nil, answer{}, fmt.Errorf("%w for lab %s: %d of %d hosts were searched, the others have too little left",
+		ErrFull, q.lab.Name, q.searched, len(q.f.hosts))
 }
 
 // firstFit takes the first host on which Nova's rules find a place.

@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// smallHost has two packages of one NUMA node with four cores of two threads, 16 GiB, a GPU and a NIC with four virtual functions each.
+// smallHost has two packages of one NUMA node with four cores of two threads, 16 GiB, a GPU and a
+// NIC with four virtual functions each.
 func smallHost(t testing.TB) *topology.Host {
 	t.Helper()
 	h, err := topology.Synthetic("pack:2 numa:1(memory=16GiB) core:4 pu:2")
@@ -26,7 +27,8 @@ func smallHost(t testing.TB) *topology.Host {
 	for node := range 2 {
 		h.GPUs = append(h.GPUs, topology.GPU{Name: fmt.Sprintf("GPU%d", node), Kind: "discrete", NUMANode: &node})
 		h.NICs = append(h.NICs, topology.NIC{
-			Name: fmt.Sprintf("NIC%d", node), Netdevs: []string{}, RDMA: []string{fmt.Sprintf("mlx5_%d", node)}, NUMANode: &node, SpeedMbps: &rate,
+			Name: fmt.Sprintf("NIC%d", node), Netdevs: []string{}, RDMA: []string{fmt.Sprintf("mlx5_%d", node)},
+			NUMANode: &node, SpeedMbps: &rate,
 			SRIOV: &topology.SRIOV{Total: &four, VFs: []topology.VF{}},
 		})
 	}
@@ -37,7 +39,8 @@ func smallHost(t testing.TB) *topology.Host {
 func request(t testing.TB, name, asks string) *lab.Lab {
 	t.Helper()
 	f := strings.Fields(asks)
-	l, err := lab.Parse(name, fmt.Appendf(nil, "name: %s\nhugepages: 2MiB\nnodes: {vm: {cpus: %s, memory: %sGiB, gpus: %s, vfs: %s}}", name, f[0], f[1], f[2], f[3]))
+	l, err := lab.Parse(name, fmt.Appendf(nil, "name: %s\nhugepages: 2MiB\nnodes: {vm: {cpus: %s, memory: %sGiB, "+
+		"gpus: %s, vfs: %s}}", name, f[0], f[1], f[2], f[3]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +158,10 @@ func TestAFleetSaysWhatIsWrong(t *testing.T) {
 		"a name twice": {func() error { _, err := f.Place(t.Context(), request(t, "a", "2 1 0 1")); return err },
 			"lab a is on h0 already"},
 		"release of nothing": {func() error { return f.Release("x") }, "no lab x is placed"},
-		"more than any host has": {func() error { _, err := f.Place(t.Context(), request(t, "big", "2 1 3 1")); return err },
+		"more than any host has": {func() error {
+			_, err := f.Place(t.Context(), request(t, "big", "2 1 3 1"))
+			return err
+		},
 			"no host has room for lab big"},
 		"an unknown policy": {func() error { _, err := New("worst"); return err }, `no policy "worst"`},
 	} {
@@ -197,7 +203,8 @@ func TestTheSameRequestsGiveTheSamePlaces(t *testing.T) {
 	run := func() (out []string) {
 		f := newFleet(t, BestFit, 4)
 		for i := range 12 {
-			p, err := f.Place(t.Context(), request(t, fmt.Sprintf("r%d", i), []string{"2 2 0 1", "4 4 1 1", "6 1 0 2"}[i%3]))
+			p, err := f.Place(t.Context(), request(t, fmt.Sprintf("r%d", i), []string{"2 2 0 1", "4 4 1 1",
+				"6 1 0 2"}[i%3]))
 			if err != nil {
 				out = append(out, err.Error())
 				continue

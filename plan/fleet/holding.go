@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// problem returns a lab on the host as it is now. Cores and devices are the host's own: the search only reads them, and a plan that is assembled has to be
-// so before the host changes.
+// problem returns a lab on the host as it is now. Cores and devices are the host's own: the search
+// only reads them, and a plan that is assembled has to be so before the host changes.
 func (n *host) problem(t *template, l *lab.Lab) *plan.Problem {
 	p := *t.problem
 	p.Lab, p.Host = l.Name, n.name
@@ -72,7 +72,8 @@ func (n *host) hold(p *plan.Problem, pl *plan.Placement, tenant string) *holding
 	for i := range n.cores {
 		index[n.cores[i].ID] = i
 	}
-	taken := map[int]int{} // virtual functions of each NIC: the free ones go out in order, as plan.Assemble hands them out
+	// virtual functions of each NIC: the free ones go out in order, as plan.Assemble hands them out
+	taken := map[int]int{}
 	for i := range pl.Nodes {
 		node := &pl.Nodes[i]
 		for _, id := range node.Cores {
@@ -105,9 +106,11 @@ func (h *holding) release() {
 	n.update()
 }
 
-// update makes what is left from the empty host and the holdings. Problems that were handed out go on showing the host as it was.
+// update makes what is left from the empty host and the holdings. Problems that were handed out go
+// on showing the host as it was.
 func (n *host) update() {
-	n.cores, n.devices, n.bytes = slices.Clone(n.shape.cores), slices.Clone(n.shape.devices), slices.Clone(n.shape.bytes)
+	n.cores, n.devices, n.bytes = slices.Clone(n.shape.cores), slices.Clone(n.shape.devices),
+		slices.Clone(n.shape.bytes)
 	for _, h := range n.held {
 		for _, i := range h.cores {
 			n.cores[i].Tenant = h.tenant
@@ -122,7 +125,9 @@ func (n *host) update() {
 		}
 		for _, v := range h.vfs {
 			d := &n.devices[v.device]
-			d.FreeVFs = slices.DeleteFunc(slices.Clone(d.FreeVFs), func(i int) bool { return slices.Contains(v.indexes, i) })
+			d.FreeVFs = slices.DeleteFunc(slices.Clone(d.FreeVFs), func(i int) bool {
+				return slices.Contains(v.indexes, i)
+			})
 			d.VFs = len(d.FreeVFs)
 			d.Whole, d.Refused = false, "its virtual functions are held by "+h.tenant
 		}

@@ -57,7 +57,8 @@ func (h *host) brokenRules() []string {
 			}
 		}
 		if len(few) > 0 {
-			add("%s asks for %d threads a core, %s have fewer", p.Requests[i].Name, p.Requests[i].Threads, coreList(few))
+			add("%s asks for %d threads a core, %s have fewer", p.Requests[i].Name, p.Requests[i].Threads,
+				coreList(few))
 		}
 		if len(host) > 0 {
 			add("%s shares %s with the host", p.Requests[i].Name, coreList(host))

@@ -21,7 +21,8 @@ type want struct {
 	kind int
 }
 
-// wants lists what a request asks for, the most specific first in each kind: whoever names an address gets it before "any" is served.
+// wants lists what a request asks for, the most specific first in each kind: whoever names an
+// address gets it before "any" is served.
 func wants(r *plan.Request) []want {
 	var list []want
 	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
@@ -42,9 +43,10 @@ func (w want) text() string {
 	return kind
 }
 
-// left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions. No rival but a careful user knows of bundles (IOMMU
-// groups and functions of one card), but with a group that is split no virtual machine starts. So devices whose bundle is elsewhere are not
-// on offer, and neither are those that a later lab node asks for by name.
+// left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions.
+// No rival but a careful user knows of bundles (IOMMU groups and functions of one card), but with a
+// group that is split no virtual machine starts. So devices whose bundle is elsewhere are not on
+// offer, and neither are those that a later lab node asks for by name.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
 	if h.gone[d] != 0 || h.named(dev.Bundle, i) {

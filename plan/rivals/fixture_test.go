@@ -18,8 +18,9 @@ type machine struct {
 
 func (m machine) problem() *plan.Problem {
 	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
-		Weights: plan.DefaultWeights(lab.WorkloadMixed),
+		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: lab.WorkloadMixed, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30,
+		Weights:       plan.DefaultWeights(lab.WorkloadMixed),
 	}
 	total := m.nodes * m.cores
 	for n := range m.nodes {
@@ -46,7 +47,8 @@ func (m machine) problem() *plan.Problem {
 	return p
 }
 
-// addPaths gives every pair of a GPU and something a path: of the same NUMA node NODE, of another SYS, or what class says.
+// addPaths gives every pair of a GPU and something a path: of the same NUMA node NODE, of another
+// SYS, or what class says.
 func addPaths(p *plan.Problem, class func(a, b plan.Device) (string, int)) {
 	for a := range p.Devices {
 		for b := a + 1; b < len(p.Devices); b++ {
@@ -66,16 +68,20 @@ func byNUMA(a, b plan.Device) (string, int) {
 	return "SYS", 4
 }
 
-// epycPair is the lab of two nodes on an EPYC 7551P: a GPU and a 25 Gb/s NIC each, each device on a NUMA node of its own.
+// epycPair is the lab of two nodes on an EPYC 7551P: a GPU and a 25 Gb/s NIC each, each device on a
+// NUMA node of its own.
 func epycPair() *plan.Problem {
 	p := machine{nodes: 4, cores: 8, threads: 2, packages: 1, l3: 4, far: 16, pages: 62}.problem()
 	gpu := func(id string, node, bundle int) plan.Device {
-		return plan.Device{ID: id, Kind: plan.KindGPU, NUMANode: &node, Vendor: "nvidia", Model: "RTX 3090", Bundle: bundle, Whole: true}
+		return plan.Device{ID: id, Kind: plan.KindGPU, NUMANode: &node, Vendor: "nvidia", Model: "RTX 3090",
+			Bundle: bundle, Whole: true}
 	}
 	nic := func(id string, node, bundle int) plan.Device {
-		return plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: &node, Vendor: "mellanox", Model: "ConnectX-4 Lx", Bundle: bundle, Whole: true, RateMbps: 25_000, RDMA: true}
+		return plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: &node, Vendor: "mellanox", Model: "ConnectX-4 Lx",
+			Bundle: bundle, Whole: true, RateMbps: 25_000, RDMA: true}
 	}
-	p.Devices = []plan.Device{gpu("0000:06:00.0", 0, 0), gpu("0000:21:00.0", 1, 1), nic("0000:41:00.0", 2, 2), nic("0000:61:00.0", 3, 3)}
+	p.Devices = []plan.Device{gpu("0000:06:00.0", 0, 0), gpu("0000:21:00.0", 1, 1), nic("0000:41:00.0", 2, 2),
+		nic("0000:61:00.0", 3, 3)}
 	addPaths(p, byNUMA)
 	p.ReserveCores = 4
 	for _, name := range []string{"vm00", "vm01"} {
@@ -87,14 +93,17 @@ func epycPair() *plan.Problem {
 	return p
 }
 
-// h20 is a machine of two sockets with 8 GPUs and 4 NICs, two of each socket's NICs beside a GPU, and a lab of four nodes with 2 GPUs and a NIC each.
+// h20 is a machine of two sockets with 8 GPUs and 4 NICs, two of each socket's NICs beside a GPU,
+// and a lab of four nodes with 2 GPUs and a NIC each.
 func h20() *plan.Problem {
 	p := machine{nodes: 2, cores: 48, threads: 2, packages: 2, l3: 48, far: 21, pages: 480}.problem()
 	for i := range 8 {
-		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("GPU%d", i), Kind: plan.KindGPU, NUMANode: new(i / 4), Vendor: "nvidia", Model: "H20", Bundle: i, Whole: true})
+		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("GPU%d", i), Kind: plan.KindGPU, NUMANode: new(i / 4),
+			Vendor: "nvidia", Model: "H20", Bundle: i, Whole: true})
 	}
 	for i := range 4 {
-		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("NIC%d", i), Kind: plan.KindNIC, NUMANode: new(i / 2), Vendor: "mellanox", Model: "ConnectX-7", Bundle: 8 + i, Whole: true, RateMbps: 400_000, RDMA: true})
+		p.Devices = append(p.Devices, plan.Device{ID: fmt.Sprintf("NIC%d", i), Kind: plan.KindNIC, NUMANode: new(i / 2),
+			Vendor: "mellanox", Model: "ConnectX-7", Bundle: 8 + i, Whole: true, RateMbps: 400_000, RDMA: true})
 	}
 	beside := map[string]string{"NIC0": "GPU1", "NIC1": "GPU3", "NIC2": "GPU4", "NIC3": "GPU6"}
 	addPaths(p, func(a, b plan.Device) (string, int) {
@@ -110,7 +119,8 @@ func h20() *plan.Problem {
 	for i := range 4 {
 		p.Requests = append(p.Requests, plan.Request{
 			Name: fmt.Sprintf("vm%02d", i), VCPUs: 44, Threads: 2, Cores: 22, Pages: 200, GuestNUMA: "auto",
-			GPUs: []plan.Want{{Count: 2, Any: []int{0, 1, 2, 3, 4, 5, 6, 7}}}, NICs: []plan.Want{{Count: 1, Any: []int{8, 9, 10, 11}}},
+			GPUs: []plan.Want{{Count: 2, Any: []int{0, 1, 2, 3, 4, 5, 6, 7}}},
+			NICs: []plan.Want{{Count: 1, Any: []int{8, 9, 10, 11}}},
 		})
 	}
 	return p

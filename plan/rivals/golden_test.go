@@ -94,7 +94,8 @@ func TestEveryRivalSaysWhatItIsAndWhereItIsFrom(t *testing.T) {
 			t.Errorf("%s is there twice", r.ID)
 		}
 		seen[r.ID] = true
-		if r.ID == "" || r.Name == "" || r.Version == "" || len(r.Rules) < 3 || len(r.Sources) < 2 || len(r.Differs) < 3 {
+		if r.ID == "" || r.Name == "" || r.Version == "" || len(r.Rules) < 3 || len(r.Sources) < 2 ||
+			len(r.Differs) < 3 {
 			t.Errorf("%s is not told in full: %+v", r.ID, r)
 		}
 		for _, s := range append(append(append([]string{}, r.Rules...), r.Sources...), r.Differs...) {

@@ -17,10 +17,14 @@ func TestIncusTakesTheNodeWithTheFewestInstances(t *testing.T) {
 		requests []plan.Request
 		want     string
 	}{
-		{"one after another", []plan.Request{request("a", 1, 1), request("b", 1, 1), request("c", 1, 1), request("d", 1, 1)}, "0|1|2|0"},
-		{"size does not count", []plan.Request{request("a", 4, 8), request("b", 1, 1), request("c", 1, 1), request("d", 1, 0)}, "0|1|2|0"},
-		{"one larger than a node gets two", []plan.Request{request("a", 6, 2), request("b", 1, 1), request("c", 1, 1)}, "0-1|2|0"},
-		{"memory is bound, and runs out", []plan.Request{request("a", 1, 9)}, "a: not enough memory: 8 pages of 1 GiB on NUMA nodes 0, 9 asked for"},
+		{"one after another", []plan.Request{request("a", 1, 1), request("b", 1, 1), request("c", 1, 1),
+			request("d", 1, 1)}, "0|1|2|0"},
+		{"size does not count", []plan.Request{request("a", 4, 8), request("b", 1, 1), request("c", 1, 1),
+			request("d", 1, 0)}, "0|1|2|0"},
+		{"one larger than a node gets two", []plan.Request{request("a", 6, 2), request("b", 1, 1), request("c", 1, 1)},
+			"0-1|2|0"},
+		{"memory is bound, and runs out", []plan.Request{request("a", 1, 9)},
+			"a: not enough memory: 8 pages of 1 GiB on NUMA nodes 0, 9 asked for"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +50,8 @@ func TestFloatingIsSpreadAndSaid(t *testing.T) {
 	if diff := cmp.Diff(want, o.Placement.Nodes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	broken := []string{"a and b float over the same CPUs", "a and b float over the host's CPUs too: nothing is kept for it"}
+	broken := []string{"a and b float over the same CPUs",
+		"a and b float over the host's CPUs too: nothing is kept for it"}
 	if diff := cmp.Diff(broken, o.Broken); diff != "" {
 		t.Errorf("broken (-want +got)\n%s", diff)
 	}
@@ -79,15 +84,18 @@ func TestPinningByHand(t *testing.T) {
 		refused  string
 	}{
 		{"CPU by CPU, two domains meet on the threads of the same cores", "hand-vcpupin",
-			[]plan.Request{request("a", 3, 2), request("b", 3, 2)}, []string{"1-2,4", "1,3,7"}, []string{"a and b share cores 1-5"}, ""},
+			[]plan.Request{request("a", 3, 2), request("b", 3, 2)}, []string{"1-2,4", "1,3,7"},
+			[]string{"a and b share cores 1-5"}, ""},
 		{"core by core, each has its own", "hand-vcpupin-cores",
 			[]plan.Request{request("a", 3, 2), request("b", 3, 2)}, []string{"1-3", "4-6"}, nil, ""},
 		{"without SMT the first thread of each core is taken", "hand-vcpupin",
-			[]plan.Request{{Name: "a", VCPUs: 3, Threads: 1, Cores: 3, Pages: 2}, {Name: "b", VCPUs: 4, Threads: 1, Cores: 4, Pages: 2}}, []string{"1-3", "4-7"}, nil, ""},
+			[]plan.Request{{Name: "a", VCPUs: 3, Threads: 1, Cores: 3, Pages: 2}, {Name: "b", VCPUs: 4, Threads: 1,
+				Cores: 4, Pages: 2}}, []string{"1-3", "4-7"}, nil, ""},
 		{"the list is used up", "hand-vcpupin-cores",
 			[]plan.Request{request("a", 5, 2), request("b", 3, 2)}, nil, nil, "b: 4 CPUs are left, 6 vCPUs to pin"},
 		{"memory is bound to the nodes of the CPUs", "hand-vcpupin-cores",
-			[]plan.Request{request("a", 2, 17)}, nil, nil, "a: not enough memory: 16 pages of 1 GiB on NUMA nodes 0, 17 asked for"},
+			[]plan.Request{request("a", 2, 17)}, nil, nil,
+			"a: not enough memory: 16 pages of 1 GiB on NUMA nodes 0, 17 asked for"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,7 +128,8 @@ func TestDevicesAreTakenInAddressOrder(t *testing.T) {
 		return plan.Device{ID: id, Kind: plan.KindNIC, Bundle: bundle, Whole: true, VFs: vfs}
 	}
 	p := machine{nodes: 1, cores: 8, threads: 2, packages: 1, l3: 8, pages: 16}.problem()
-	p.Devices = []plan.Device{nic("0000:01:00.0", 0, 4), nic("0000:01:00.1", 0, 4), nic("0000:02:00.0", 1, 4), nic("0000:03:00.0", 2, 4)}
+	p.Devices = []plan.Device{nic("0000:01:00.0", 0, 4), nic("0000:01:00.1", 0, 4), nic("0000:02:00.0", 1, 4),
+		nic("0000:03:00.0", 2, 4)}
 	any := []int{0, 1, 2, 3}
 	ask := func(name string, change func(r *plan.Request)) plan.Request {
 		r := request(name, 1, 1)
@@ -139,13 +148,21 @@ func TestDevicesAreTakenInAddressOrder(t *testing.T) {
 		want     string
 	}{
 		{"the first that is free", []plan.Request{ask("a", whole(1, any...)), ask("b", whole(1, any...))}, "0| 2|"},
-		{"a bundle that one has is not on offer to another", []plan.Request{ask("a", whole(1, 1, 2)), ask("b", whole(1, any...))}, "1| 2|"},
+		{"a bundle that one has is not on offer to another", []plan.Request{ask("a", whole(1, 1, 2)),
+			ask("b", whole(1, any...))}, "1| 2|"},
 		{"but to the same one", []plan.Request{ask("a", whole(2, any...))}, "0-1|"},
-		{"what a later one names is left to it, with its bundle", []plan.Request{ask("a", whole(1, any...)), ask("b", whole(1, 1))}, "2| 1|"},
-		{"a named one goes before any", []plan.Request{ask("a", func(r *plan.Request) { whole(1, any...)(r); whole(1, 0)(r) })}, "0-1|"},
-		{"virtual functions fill a NIC before the next", []plan.Request{ask("a", vfs(3)), ask("b", vfs(2))}, "|0x3 |0x1 1x1"},
-		{"a NIC with virtual functions in use is not given whole, nor its bundle", []plan.Request{ask("a", vfs(1)), ask("b", whole(1, any...))}, "|0x1 2|"},
-		{"and one that is given whole gives no virtual functions", []plan.Request{ask("a", whole(1, any...)), ask("b", vfs(1))}, "0| |2x1"},
+		{"what a later one names is left to it, with its bundle", []plan.Request{ask("a", whole(1, any...)),
+			ask("b", whole(1, 1))}, "2| 1|"},
+		{"a named one goes before any", []plan.Request{ask("a", func(r *plan.Request) {
+			whole(1, any...)(r)
+			whole(1, 0)(r)
+		})}, "0-1|"},
+		{"virtual functions fill a NIC before the next", []plan.Request{ask("a", vfs(3)), ask("b", vfs(2))},
+			"|0x3 |0x1 1x1"},
+		{"a NIC with virtual functions in use is not given whole, nor its bundle", []plan.Request{ask("a", vfs(1)),
+			ask("b", whole(1, any...))}, "|0x1 2|"},
+		{"and one that is given whole gives no virtual functions", []plan.Request{ask("a", whole(1, any...)),
+			ask("b", vfs(1))}, "0| |2x1"},
 		{"too few", []plan.Request{ask("a", whole(3, 0, 1, 3)), ask("b", whole(2, any...))}, "b: 1 of 2 NICs are free"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,16 +15,22 @@ func handCPUs() system {
 			ID: "hand-vcpupin", Name: "vcpupin by hand, CPUs in numeric order", Version: "guides of 2010 to 2026",
 			Rules: []string{
 				"The lowest cores with their siblings are kept for the host (isolcpus= lists the others).",
-				"vCPU k is pinned 1:1 to the k-th CPU that is left, in the order of CPU numbers. Siblings are not looked at.",
+				"vCPU k is pinned 1:1 to the k-th CPU that is left, in the order of CPU numbers. Siblings are not " +
+					"looked at.",
 				"The next domain goes on where the last one ended.",
 				"<numatune> binds memory strictly to the NUMA nodes of these CPUs.",
 				"<hostdev> devices are named in the order of lspci.",
 			},
 			Sources: []string{
-				"6erun/vcpu_benchmarks, variant A \"pin\" (one vCPU for each first thread, nodes in order): https://github.com/6erun/vcpu_benchmarks",
-				"Red Hat Enterprise Linux 6, Virtualization Tuning and Optimization Guide, 9.3.3 Domain vCPU Threads (1:1 vcpupin, strict numatune of the nodes in use): https://docs.redhat.com/en/documentation/Red_Hat_Enterprise_Linux/6/html/virtualization_tuning_and_optimization_guide/",
+				"6erun/vcpu_benchmarks, variant A \"pin\" (one vCPU for each first thread, nodes in order): " +
+					"https://github.com/6erun/vcpu_benchmarks",
+				"Red Hat Enterprise Linux 6, Virtualization Tuning and Optimization Guide, 9.3.3 Domain vCPU Threads " +
+					"(1:1 vcpupin, strict numatune of the nodes in use): " +
+					"https://docs.redhat.com/en/documentation/Red_Hat_Enterprise_Linux/6/html/virtualization_tuning_and_optimization_guide/",
 			},
-			Differs: append(handDiffers(), "Where siblings are numbered apart (0 and 32), a domain gets one thread of each of many cores, and two domains share cores. They are rounded to whole cores of the same NUMA nodes, those that nobody shares first."),
+			Differs: append(handDiffers(), "Where siblings are numbered apart (0 and 32), a domain gets one thread "+
+				"of each of many cores, and two domains share cores. They are rounded to whole cores of the same "+
+				"NUMA nodes, those that nobody shares first."),
 		},
 		start: func(h *host) error { h.reserve(false); return nil },
 		place: func(h *host, i int) error { return h.byHand(i, false) },
@@ -35,17 +41,21 @@ func handCPUs() system {
 func handCores() system {
 	return system{
 		Rival: Rival{
-			ID: "hand-vcpupin-cores", Name: "vcpupin by hand, cores in numeric order", Version: "guides of 2010 to 2026",
+			ID: "hand-vcpupin-cores", Name: "vcpupin by hand, cores in numeric order",
+			Version: "guides of 2010 to 2026",
 			Rules: []string{
 				"The lowest cores with their siblings are kept for the host (isolcpus= lists the others).",
-				"lscpu -e shows the siblings. vCPUs 2k and 2k+1 are pinned to both threads of the k-th core that is left, in the order of core numbers.",
+				"lscpu -e shows the siblings. vCPUs 2k and 2k+1 are pinned to both threads of the k-th core that is " +
+					"left, in the order of core numbers.",
 				"The next domain goes on where the last one ended.",
 				"<numatune> binds memory strictly to the NUMA nodes of these cores.",
 				"<hostdev> devices are named in the order of lspci.",
 			},
 			Sources: []string{
-				"6erun/vcpu_benchmarks, variant C \"pin-numa-smt\" (vCPU 2k on core k, 2k+1 on its sibling): https://github.com/6erun/vcpu_benchmarks",
-				"Arch Linux wiki, PCI passthrough via OVMF, CPU pinning: https://wiki.archlinux.org/title/PCI_passthrough_via_OVMF",
+				"6erun/vcpu_benchmarks, variant C \"pin-numa-smt\" (vCPU 2k on core k, 2k+1 on its sibling): " +
+					"https://github.com/6erun/vcpu_benchmarks",
+				"Arch Linux wiki, PCI passthrough via OVMF, CPU pinning: " +
+					"https://wiki.archlinux.org/title/PCI_passthrough_via_OVMF",
 			},
 			Differs: handDiffers(),
 		},
@@ -56,7 +66,8 @@ func handCores() system {
 
 func handDiffers() []string {
 	return []string{
-		"A reserve is as many of the lowest cores as the lab asks for, those of single NUMA nodes and of packages with busy devices first. Emulator threads run there.",
+		"A reserve is as many of the lowest cores as the lab asks for, those of single NUMA nodes and of packages " +
+			"with busy devices first. Emulator threads run there.",
 		"A domain without SMT (one vCPU for each core) takes the first thread of each core.",
 		"Memory within the bound nodes goes by first touch, so in proportion to the vCPUs.",
 		"Devices: the first free ones in address order, whose IOMMU group is not in use elsewhere.",

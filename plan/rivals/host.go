@@ -38,8 +38,9 @@ const unlimited = int64(1) << 52
 
 func newHost(p *plan.Problem) *host {
 	h := &host{
-		p: p, coreOf: map[int]int{}, reserved: map[int]bool{}, user: map[int]int{}, taken: map[int][]int{}, pages: map[int]int64{},
-		gone: make([]int, len(p.Devices)), vfs: make([]int, len(p.Devices)), instances: map[int]int{},
+		p: p, coreOf: map[int]int{}, reserved: map[int]bool{}, user: map[int]int{}, taken: map[int][]int{},
+		pages: map[int]int64{},
+		gone:  make([]int, len(p.Devices)), vfs: make([]int, len(p.Devices)), instances: map[int]int{},
 		lastNamed: map[int]int{},
 	}
 	for _, n := range p.NUMANodes {
@@ -71,8 +72,10 @@ func newHost(p *plan.Problem) *host {
 	return h
 }
 
-// reserve keeps cores for the host as an operator would who is asked for Problem.ReserveCores: first what is asked of single NUMA nodes, then a core in each
-// package with devices in use, then the lowest cores. With spread the rest comes from the NUMA nodes in turn, as guides for NUMA hosts say.
+// reserve keeps cores for the host as an operator would who is asked for Problem.ReserveCores:
+// first what is asked of single NUMA nodes, then a core in each package with devices in use, then
+// the lowest cores. With spread the rest comes from the NUMA nodes in turn, as guides for NUMA
+// hosts say.
 func (h *host) reserve(spread bool) {
 	order := make([]int, 0, len(h.p.Cores)) // by CPU number, as an operator writes a list
 	for i := range h.p.Cores {
@@ -146,15 +149,17 @@ func (h *host) coresOn(cores []int) map[int]int64 {
 
 var errNoPages = errors.New("not enough memory")
 
-// touch takes pages as Linux gives them where each thread touches its share first: from the thread's own NUMA node, and when that is used up from the
-// nearest of the allowed ones. It takes nothing where all of them together have too few.
+// touch takes pages as Linux gives them where each thread touches its share first: from the
+// thread's own NUMA node, and when that is used up from the nearest of the allowed ones. It takes
+// nothing where all of them together have too few.
 func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, error) {
 	var there int64
 	for _, n := range allowed {
 		there += h.pages[n]
 	}
 	if there < pages {
-		return nil, fmt.Errorf("%w: %d pages of %s on NUMA nodes %s, %d asked for", errNoPages, there, size(h.p.PageBytes), numbers(allowed), pages)
+		return nil, fmt.Errorf("%w: %d pages of %s on NUMA nodes %s, %d asked for", errNoPages, there,
+			size(h.p.PageBytes), numbers(allowed), pages)
 	}
 	shares := plan.Shares(pages, h.coresOn(cores))
 	got := map[int]int64{}

@@ -15,47 +15,72 @@ const (
 	singleNUMANode = "single-numa-node"
 )
 
-// kubelet is a Kubernetes node with Topology Manager, the static policies of CPU and memory manager, and device plugins; lab nodes are pods that hold one
-// virtual machine each (KubeVirt).
+// kubelet is a Kubernetes node with Topology Manager, the static policies of CPU and memory
+// manager, and device plugins; lab nodes are pods that hold one virtual machine each (KubeVirt).
 func kubelet(policy string) system {
 	admit := map[string]string{
-		bestEffort:     "best-effort admits the pod with the best hint, preferred or not.",
-		restricted:     "restricted admits the pod only where the best hint is preferred.",
-		singleNUMANode: "single-numa-node looks at preferred hints of one NUMA node only, and admits the pod only where they agree on one.",
+		bestEffort: "best-effort admits the pod with the best hint, preferred or not.",
+		restricted: "restricted admits the pod only where the best hint is preferred.",
+		singleNUMANode: "single-numa-node looks at preferred hints of one NUMA node only, and admits the pod only " +
+			"where they agree on one.",
 	}[policy]
 	return system{
 		Rival: Rival{
 			ID: "k8s-" + policy, Name: "Kubernetes, Topology Manager " + policy, Version: "Kubernetes 1.32",
 			Rules: []string{
-				"CPU manager (static, full-pcpus-only), memory manager (Static) and each device plugin's resource give hints: every set of NUMA nodes with enough free of it. A hint is preferred where the set is as small as it could be on the empty machine.",
-				"Memory manager: a node that serves a pod alone serves no pod over several nodes, and a group of nodes serves pods of exactly this group.",
-				"Hints of all resources are combined each with each. A combination is the intersection of its sets, and preferred where all are preferred and equal. Preferred goes before not preferred. Among the preferred the fewest nodes win, then the lowest. Among the others the size nearest to what the most demanding resource needs wins, from below.",
+				"CPU manager (static, full-pcpus-only), memory manager (Static) and each device plugin's resource " +
+					"give hints: every set of NUMA nodes with enough free of it. A hint is preferred where the set " +
+					"is as small as it could be on the empty machine.",
+				"Memory manager: a node that serves a pod alone serves no pod over several nodes, and a group of " +
+					"nodes serves pods of exactly this group.",
+				"Hints of all resources are combined each with each. A combination is the intersection of its sets, " +
+					"and preferred where all are preferred and equal. Preferred goes before not preferred. Among the " +
+					"preferred the fewest nodes win, then the lowest. Among the others the size nearest to what the " +
+					"most demanding resource needs wins, from below.",
 				admit,
-				"CPUs: those on the hint's nodes first, then others. Each time whole sockets or NUMA nodes that are entirely free and not larger than what is needed, the higher level first; then whole free cores; then single threads. At each level the parent with the fewest free CPUs comes first, then the lowest number.",
-				"Memory: on the hint's nodes; where they are too small, the smallest set that includes them. The book is kept from the lowest node up.",
+				"CPUs: those on the hint's nodes first, then others. Each time whole sockets or NUMA nodes that are " +
+					"entirely free and not larger than what is needed, the higher level first; then whole free " +
+					"cores; then single threads. At each level the parent with the fewest free CPUs comes first, " +
+					"then the lowest number.",
+				"Memory: on the hint's nodes; where they are too small, the smallest set that includes them. The " +
+					"book is kept from the lowest node up.",
 				"Devices: those on the hint's nodes first, then on other nodes, then those without a NUMA node.",
 			},
 			Sources: []string{
-				"kubernetes/kubernetes, pkg/kubelet/cm/topologymanager/policy.go, numa_info.go, policy_single_numa_node.go: https://github.com/kubernetes/kubernetes",
-				"kubernetes/kubernetes, pkg/kubelet/cm/cpumanager/cpu_assignment.go (takeByTopologyNUMAPacked), policy_static.go (generateCPUTopologyHints, allocateCPUs)",
-				"kubernetes/kubernetes, pkg/kubelet/cm/memorymanager/policy_static.go; pkg/kubelet/cm/devicemanager/topology_hints.go, manager.go (filterByAffinity)",
-				"Kubernetes documentation, Control Topology Management Policies on a node: https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
-				"OpenShift 4.15, Telco core reference configuration, PerformanceProfile: https://docs.openshift.com/container-platform/4.15/scalability_and_performance/telco_ref_design_specs/core/telco-core-ref-crs.html",
+				"kubernetes/kubernetes, pkg/kubelet/cm/topologymanager/policy.go, numa_info.go, " +
+					"policy_single_numa_node.go: https://github.com/kubernetes/kubernetes",
+				"kubernetes/kubernetes, pkg/kubelet/cm/cpumanager/cpu_assignment.go (takeByTopologyNUMAPacked), " +
+					"policy_static.go (generateCPUTopologyHints, allocateCPUs)",
+				"kubernetes/kubernetes, pkg/kubelet/cm/memorymanager/policy_static.go; " +
+					"pkg/kubelet/cm/devicemanager/topology_hints.go, manager.go (filterByAffinity)",
+				"Kubernetes documentation, Control Topology Management Policies on a node: " +
+					"https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
+				"OpenShift 4.15, Telco core reference configuration, PerformanceProfile: " +
+					"https://docs.openshift.com/container-platform/4.15/scalability_and_performance/telco_ref_design_specs/core/telco-core-ref-crs.html",
 			},
 			Differs: []string{
-				"--reserved-cpus holds as many whole cores as the lab reserves, taken from the NUMA nodes in turn, as OpenShift's reference for telco cores does together with single-numa-node. (Left to itself, the kubelet would take the lowest.) Cores of tenants count as reserved. Emulator threads run there.",
+				"--reserved-cpus holds as many whole cores as the lab reserves, taken from the NUMA nodes in turn, " +
+					"as OpenShift's reference for telco cores does together with single-numa-node. (Left to itself, " +
+					"the kubelet would take the lowest.) Cores of tenants count as reserved. Emulator threads " +
+					"run there.",
 				"A pod asks for whole cores: the threads of each core that its lab node gets, used or not.",
-				"Each selector of the lab (\"2 of vendor nvidia\") is a resource of its own; each virtual function is a device of its own.",
-				"Which devices a hint's nodes give is the plugin's choice or chance: taken in address order. NVIDIA's plugin may do better (GetPreferredAllocation).",
+				"Each selector of the lab (\"2 of vendor nvidia\") is a resource of its own; each virtual function " +
+					"is a device of its own.",
+				"Which devices a hint's nodes give is the plugin's choice or chance: taken in address order. " +
+					"NVIDIA's plugin may do better (GetPreferredAllocation).",
 				"Memory lies on the memory manager's nodes by first touch, in proportion to the cores there.",
-				"SLIT distances count under the option prefer-closest-numa-nodes only, which is off by default. PCIe paths, L3 caches and later pods are never looked at.",
-				"Devices whose IOMMU group is in use elsewhere are not offered, as if the plugin reported them unhealthy.",
-				fmt.Sprintf("More than %d NUMA nodes are refused, as by default (max-allowable-numa-nodes).", maxKubeletNodes),
+				"SLIT distances count under the option prefer-closest-numa-nodes only, which is off by default. PCIe " +
+					"paths, L3 caches and later pods are never looked at.",
+				"Devices whose IOMMU group is in use elsewhere are not offered, as if the plugin reported them " +
+					"unhealthy.",
+				fmt.Sprintf("More than %d NUMA nodes are refused, as by default (max-allowable-numa-nodes).",
+					maxKubeletNodes),
 			},
 		},
 		start: func(h *host) error {
 			if len(h.nodes) > maxKubeletNodes {
-				return fmt.Errorf("kubelet does not start: unsupported on machines with more than %d NUMA nodes, this one has %d", maxKubeletNodes, len(h.nodes))
+				return fmt.Errorf("kubelet does not start: unsupported on machines with more than %d NUMA nodes, "+
+					"this one has %d", maxKubeletNodes, len(h.nodes))
 			}
 			h.reserve(true)
 			for _, n := range h.nodes {
@@ -127,20 +152,25 @@ func hints(of nodeMask, all int, need int64, total, free func(nodeMask) int64, f
 
 // merge combines the hints of all resources into the best one, and says whether the policy admits the pod with it.
 //
-// The kubelet goes through all combinations, one hint of each resource, and keeps the better of two. The result does not depend on the order, so that it can
-// be had without the product, which has 255^5 members on 8 nodes:
+// The kubelet goes through all combinations, one hint of each resource, and keeps the better of
+// two. The result does not depend on the order, so that it can be had without the product, which
+// has 255^5 members on 8 nodes:
 //
-// A combination is preferred only where all sets are equal and preferred. The narrowest set that all resources have as a preferred hint is therefore the best,
-// if there is one. If not, no combination is preferred. What a combination comes to is an intersection; with c the size that the most demanding
-// resource needs at least, intersections of size c win over smaller ones, the larger of these over the lesser, and all of them over those
-// larger than c, of which the narrowest is best.
+// A combination is preferred only where all sets are equal and preferred. The narrowest set that
+// all resources have as a preferred hint is therefore the best, if there is one. If not, no
+// combination is preferred. What a combination comes to is an intersection; with c the size that
+// the most demanding resource needs at least, intersections of size c win over smaller ones, the
+// larger of these over the lesser, and all of them over those larger than c, of which the narrowest
+// is best.
 func merge(policy string, all nodeMask, resources [][]hint) (best hint, admitted bool) {
 	worst := hint{mask: all}
 	if policy == singleNUMANode {
 		all := resources
 		resources = nil
 		for _, r := range all {
-			resources = append(resources, slices.DeleteFunc(slices.Clone(r), func(t hint) bool { return !t.preferred || !t.any && t.mask.count() != 1 }))
+			resources = append(resources, slices.DeleteFunc(slices.Clone(r), func(t hint) bool {
+				return !t.preferred || !t.any && t.mask.count() != 1
+			}))
 		}
 	}
 	needs := 0
@@ -218,7 +248,8 @@ func allMasks() maskSet {
 	return s
 }
 
-// better says whether a is a better set than b among those that are not preferred, where the most demanding resource needs so many nodes.
+// better says whether a is a better set than b among those that are not preferred, where the most
+// demanding resource needs so many nodes.
 func better(a, b nodeMask, needs int) bool {
 	x, y := a.count(), b.count()
 	if x <= needs && y <= needs && x != y {

@@ -54,8 +54,8 @@ func (t cpuTopology) count(by level, free map[int]bool) map[int]int {
 func (t cpuTopology) perCore() int   { return max(1, len(t)/max(1, len(t.count(byCore, nil)))) }
 func (t cpuTopology) perSocket() int { return len(t) / max(1, len(t.count(bySocket, nil))) }
 
-// order sorts the free CPUs: by groups of the first level, the ones with the fewest free CPUs first, then the lowest; inside each by the next level.
-// The last level is the CPU's number.
+// order sorts the free CPUs: by groups of the first level, the ones with the fewest free CPUs
+// first, then the lowest; inside each by the next level. The last level is the CPU's number.
 func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
 	var list []cpu
 	for _, c := range t {
@@ -79,7 +79,8 @@ func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
 	return list
 }
 
-// packed takes n of the free CPUs, as few parts of the machine as possible broken: takeByTopologyNUMAPacked. It returns them ascending; nil where there are too few.
+// packed takes n of the free CPUs, as few parts of the machine as possible broken:
+// takeByTopologyNUMAPacked. It returns them ascending; nil where there are too few.
 func (t cpuTopology) packed(free map[int]bool, n int) []int {
 	if n == 0 || len(free) < n {
 		return nil
@@ -94,7 +95,8 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 		left[c] = true
 	}
 	var got []int
-	// whole takes groups that are free as a whole and not larger than what is still needed. size is what a whole group has.
+	// whole takes groups that are free as a whole and not larger than what is still needed. size is
+	// what a whole group has.
 	whole := func(by level, size func(group int) int, levels ...level) {
 		have := t.count(by, left)
 		var groups []int

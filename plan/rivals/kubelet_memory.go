@@ -19,13 +19,15 @@ func (h *host) memoryHints(need int64) []hint {
 	}
 	list := hints(nodeMask(1)<<len(h.nodes)-1, len(h.nodes), need, over(total), over(free), h.groupFree)
 	if len(list) == 0 {
-		// The kubelet takes the lack of any hint for a resource that does not care; the pod fails when memory is allocated.
+		// The kubelet takes the lack of any hint for a resource that does not care; the pod fails
+		// when memory is allocated.
 		return []hint{{any: true, preferred: true}}
 	}
 	return list
 }
 
-// groupFree says whether the nodes of a set may serve a pod together: each has served nobody yet, or pods of exactly this set.
+// groupFree says whether the nodes of a set may serve a pod together: each has served nobody yet,
+// or pods of exactly this set.
 func (h *host) groupFree(m nodeMask) bool {
 	for k := range h.memory {
 		if g := h.memory[k].group; m.has(k) && g != 0 && g != m {
@@ -52,7 +54,8 @@ func (h *host) bookMemory(pages int64, t hint) ([]int, error) {
 		var found hint
 		for _, o := range h.memoryHints(pages) {
 			inside := t.any || mask&^o.mask == 0
-			if !o.any && inside && (found.mask == 0 || o.preferred && !found.preferred || o.preferred == found.preferred && o.mask.narrower(found.mask)) {
+			if !o.any && inside && (found.mask == 0 || o.preferred && !found.preferred ||
+				o.preferred == found.preferred && o.mask.narrower(found.mask)) {
 				found = o
 			}
 		}

@@ -38,8 +38,9 @@ func topo(sockets, nodes, cores, threads int) cpuTopology {
 	return t
 }
 
-// The facts are those of the kubelet's documentation and tests (cpu_assignment_test.go), on machines of our own: what a request gets is as few broken
-// sockets, NUMA nodes and cores as possible, and the parts that are used up most go first.
+// The facts are those of the kubelet's documentation and tests (cpu_assignment_test.go), on
+// machines of our own: what a request gets is as few broken sockets, NUMA nodes and cores as
+// possible, and the parts that are used up most go first.
 func TestTheCPUManagerPacks(t *testing.T) {
 	t.Parallel()
 	dual := topo(2, 2, 8, 2)      // socket 0: cores 0-3, CPUs 0-3,8-11
@@ -62,16 +63,21 @@ func TestTheCPUManagerPacks(t *testing.T) {
 		{"two CPUs pass over a broken core, on its socket", dual, without(all(dual), 5), 2, []int{4, 12}},
 		{"three CPUs are a core and a thread", dual, all(dual), 3, []int{0, 1, 8}},
 		{"a whole socket goes at once", dual, all(dual), 8, []int{0, 1, 2, 3, 8, 9, 10, 11}},
-		{"a whole socket goes before the cores of a broken one", dual, without(all(dual), 1), 8, []int{4, 5, 6, 7, 12, 13, 14, 15}},
+		{"a whole socket goes before the cores of a broken one", dual, without(all(dual), 1), 8,
+			[]int{4, 5, 6, 7, 12, 13, 14, 15}},
 		{"a socket and a core", dual, all(dual), 10, []int{0, 1, 2, 3, 4, 8, 9, 10, 11, 12}},
 		{"cores come from the socket with the fewest free CPUs", dual, without(all(dual), 4, 12), 2, []int{5, 13}},
 		{"everything", dual, all(dual), 16, all(dual)},
 		{"more than there is is refused", dual, from(0, 2), 4, nil},
 		{"nothing is nothing", dual, all(dual), 0, nil},
-		{"a whole NUMA node inside a socket goes at once", clusters, all(clusters), 8, []int{0, 1, 2, 3, 16, 17, 18, 19}},
-		{"a whole NUMA node goes before a broken one", clusters, without(all(clusters), 0, 16), 8, []int{4, 5, 6, 7, 20, 21, 22, 23}},
-		{"a NUMA node and cores of the one that is used most", clusters, without(all(clusters), 12, 28), 10, []int{0, 1, 2, 3, 13, 16, 17, 18, 19, 29}},
-		{"NUMA nodes come from the socket that is used most", quad, without(all(quad), 8, 24), 8, []int{12, 13, 14, 15, 28, 29, 30, 31}},
+		{"a whole NUMA node inside a socket goes at once", clusters, all(clusters), 8, []int{0, 1, 2, 3, 16, 17, 18,
+			19}},
+		{"a whole NUMA node goes before a broken one", clusters, without(all(clusters), 0, 16), 8,
+			[]int{4, 5, 6, 7, 20, 21, 22, 23}},
+		{"a NUMA node and cores of the one that is used most", clusters, without(all(clusters), 12, 28), 10,
+			[]int{0, 1, 2, 3, 13, 16, 17, 18, 19, 29}},
+		{"NUMA nodes come from the socket that is used most", quad, without(all(quad), 8, 24), 8,
+			[]int{12, 13, 14, 15, 28, 29, 30, 31}},
 		{"a socket of two NUMA nodes goes at once", quad, all(quad), 16, append(from(0, 7), from(16, 23)...)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,14 +128,17 @@ func TestHintsAreMerged(t *testing.T) {
 		{"two that prefer different nodes are turned away by restricted", restricted, 2, cross, no(0), false},
 		{"and let in by best-effort on the narrowest intersection", bestEffort, 2, cross, no(0), true},
 		{"and turned away by single-numa-node", singleNUMANode, 2, cross, no(0, 1), false},
-		{"a request that needs two nodes is preferred on two", restricted, 2, [][]hint{{yes(0, 1)}, {yes(0, 1)}}, yes(0, 1), true},
-		{"but not let in by single-numa-node", singleNUMANode, 2, [][]hint{{yes(0, 1)}, {yes(0), yes(1)}}, no(0, 1), false},
+		{"a request that needs two nodes is preferred on two", restricted, 2, [][]hint{{yes(0, 1)}, {yes(0, 1)}},
+			yes(0, 1), true},
+		{"but not let in by single-numa-node", singleNUMANode, 2, [][]hint{{yes(0, 1)}, {yes(0), yes(1)}}, no(0, 1),
+			false},
 		{"who does not care has no say", restricted, 2, [][]hint{{any}, {yes(1), no(0, 1)}}, yes(1), true},
 		{"where nobody cares all nodes are fine", restricted, 2, [][]hint{{any}}, yes(0, 1), true},
 		{"what cannot be served spoils it", restricted, 2, [][]hint{{none}, {yes(1)}}, no(1), false},
 		{"without preference the size of the most demanding counts", bestEffort, 4,
 			[][]hint{{yes(0, 1), yes(2, 3), no(0, 1, 2, 3)}, {yes(0), no(0, 1), no(0, 1, 2, 3)}}, no(0, 1), true},
-		{"a machine of one node has nothing to align", singleNUMANode, 1, [][]hint{{yes(0)}}, hint{mask: mask(0), any: true, preferred: true}, true},
+		{"a machine of one node has nothing to align", singleNUMANode, 1, [][]hint{{yes(0)}},
+			hint{mask: mask(0), any: true, preferred: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -286,16 +295,19 @@ func TestPodsShareNUMANodesAsTheMemoryManagerAllows(t *testing.T) {
 		{"two pods that fit a node each", []plan.Request{request("a", 8, 8), request("b", 8, 8)}, map[string]string{
 			"k8s-best-effort": "0:8|1:8", "k8s-restricted": "0:8|1:8", "k8s-single-numa-node": "0:8|1:8",
 		}},
-		{"a pod over both nodes keeps small ones out", []plan.Request{request("a", 10, 20), request("b", 2, 2)}, map[string]string{
-			"k8s-best-effort":      "0:16,1:4|1:2",
-			"k8s-restricted":       "b: ",
-			"k8s-single-numa-node": "a: TopologyAffinityError",
-		}},
+		{"a pod over both nodes keeps small ones out", []plan.Request{request("a", 10, 20), request("b", 2, 2)},
+			map[string]string{
+				"k8s-best-effort":      "0:16,1:4|1:2",
+				"k8s-restricted":       "b: ",
+				"k8s-single-numa-node": "a: TopologyAffinityError",
+			}},
 		{"more CPUs than there are", []plan.Request{request("a", 17, 1)}, map[string]string{
-			"k8s-best-effort": "a: not enough cpus", "k8s-restricted": "a: not enough cpus", "k8s-single-numa-node": "a: not enough cpus",
+			"k8s-best-effort": "a: not enough cpus", "k8s-restricted": "a: not enough cpus",
+			"k8s-single-numa-node": "a: not enough cpus",
 		}},
 		{"more memory than there is", []plan.Request{request("a", 1, 33)}, map[string]string{
-			"k8s-best-effort": "a: [memorymanager]", "k8s-restricted": "a: [memorymanager]", "k8s-single-numa-node": "a: [memorymanager]",
+			"k8s-best-effort": "a: [memorymanager]", "k8s-restricted": "a: [memorymanager]",
+			"k8s-single-numa-node": "a: [memorymanager]",
 		}},
 	} {
 		for id, want := range tt.want {
@@ -343,7 +355,8 @@ func TestAPodGetsDevicesOfItsNodeAndGoesWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	p := epycPair()
 	p.Requests = []plan.Request{{
-		Name: "a", VCPUs: 8, Threads: 2, Cores: 4, Pages: 8, GuestNUMA: "auto", GPUs: []plan.Want{{Count: 1, Any: []int{1}}},
+		Name: "a", VCPUs: 8, Threads: 2, Cores: 4, Pages: 8, GuestNUMA: "auto",
+		GPUs: []plan.Want{{Count: 1, Any: []int{1}}},
 	}}
 	for _, id := range []string{"k8s-best-effort", "k8s-restricted", "k8s-single-numa-node"} {
 		o := place(t, p, id)
@@ -351,7 +364,8 @@ func TestAPodGetsDevicesOfItsNodeAndGoesWhereTheyAre(t *testing.T) {
 			t.Errorf("%s refuses: %s", id, o.Refused)
 			continue
 		}
-		want := plan.NodePlacement{Cores: []int{9, 10, 11, 12}, Memory: []plan.NodePage{{NUMANode: 1, Pages: 8}}, GPUs: []int{1}}
+		want := plan.NodePlacement{Cores: []int{9, 10, 11, 12}, Memory: []plan.NodePage{{NUMANode: 1, Pages: 8}},
+			GPUs: []int{1}}
 		if diff := cmp.Diff(want, o.Placement.Nodes[0]); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", id, diff)
 		}

@@ -10,8 +10,10 @@ func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Rivals
 
-` + "`rackless plan --compare`" + ` shows what the same lab would cost as others place it: by their published rules, under our cost model, term by term.
-This page is made from the package that does it (` + "`plan/rivals`" + `): what each does, where that is written, and what we had to fill in.
+` + "`rackless plan --compare`" +
+		` shows what the same lab would cost as others place it: by their published rules, under our cost model, term by term.
+This page is made from the package that does it (` + "`plan/rivals`" +
+		`): what each does, where that is written, and what we had to fill in.
 
 What holds for all of them:
 
@@ -46,7 +48,8 @@ What holds for all of them:
 	return b.String()
 }
 
-// escape keeps what Markdown would take for its own: <vcpupin> is no HTML and _fit_ no emphasis. Addresses of pages stay as they are.
+// escape keeps what Markdown would take for its own: <vcpupin> is no HTML and _fit_ no emphasis.
+// Addresses of pages stay as they are.
 func escape(text string) string {
 	words := strings.Split(text, " ")
 	for i, w := range words {

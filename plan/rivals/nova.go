@@ -13,32 +13,54 @@ import (
 func nova(pack bool) system {
 	s := system{
 		Rival: Rival{
-			ID: "nova", Name: "OpenStack Nova, hw:cpu_policy=dedicated, spread", Version: "Nova master of 2026-08-21, commit 00a030403f",
+			ID: "nova", Name: "OpenStack Nova, hw:cpu_policy=dedicated, spread",
+			Version: "Nova master of 2026-08-21, commit 00a030403f",
 			Rules: []string{
-				"A flavor has hw:numa_nodes guest cells with equal parts of vCPUs and memory (hw:numa_cpus.N and hw:numa_mem.N where they do not divide).",
-				"Host cells are ordered by three stable sorts, the last of which counts most: free memory, free dedicated CPUs, PCI devices. Spread puts more memory and CPUs first. Whatever the strategy, cells with more devices come first where the instance wants devices, last where it does not.",
-				"Guest cells are tried on the permutations of the host cells in that order. The first that fits is taken.",
-				"A guest cell fits where there are enough free pages of the page size and enough free dedicated CPUs, without overcommit.",
-				"hw:cpu_thread_policy=prefer: cores are grouped by free siblings, the most siblings first; the first group that holds all vCPUs of the cell gives them in order, whole sets of siblings. If none does, single CPUs in order.",
+				"A flavor has hw:numa_nodes guest cells with equal parts of vCPUs and memory (hw:numa_cpus.N and " +
+					"hw:numa_mem.N where they do not divide).",
+				"Host cells are ordered by three stable sorts, the last of which counts most: free memory, free " +
+					"dedicated CPUs, PCI devices. Spread puts more memory and CPUs first. Whatever the strategy, " +
+					"cells with more devices come first where the instance wants devices, last where it does not.",
+				"Guest cells are tried on the permutations of the host cells in that order. The first that fits " +
+					"is taken.",
+				"A guest cell fits where there are enough free pages of the page size and enough free dedicated " +
+					"CPUs, without overcommit.",
+				"hw:cpu_thread_policy=prefer: cores are grouped by free siblings, the most siblings first; the first " +
+					"group that holds all vCPUs of the cell gives them in order, whole sets of siblings. If none " +
+					"does, single CPUs in order.",
 				"hw:cpu_thread_policy=isolate: one thread of each wholly free core, whose siblings stay empty.",
-				"PCI, policy legacy: devices on the chosen host cells; when these are too few, also devices that report no NUMA node. Policy preferred: any others after these.",
-				"Devices are kept in pools of equal vendor, product, NUMA node and type (virtual functions also of equal parent). Pools are used in order, each from its end.",
+				"PCI, policy legacy: devices on the chosen host cells; when these are too few, also devices that " +
+					"report no NUMA node. Policy preferred: any others after these.",
+				"Devices are kept in pools of equal vendor, product, NUMA node and type (virtual functions also of " +
+					"equal parent). Pools are used in order, each from its end.",
 			},
 			Sources: []string{
-				"openstack/nova, nova/virt/hardware.py: numa_fit_instance_to_host, _numa_fit_instance_cell, _pack_instance_onto_cores: https://opendev.org/openstack/nova",
+				"openstack/nova, nova/virt/hardware.py: numa_fit_instance_to_host, _numa_fit_instance_cell, " +
+					"_pack_instance_onto_cores: https://opendev.org/openstack/nova",
 				"openstack/nova, nova/pci/stats.py: consume_requests, _filter_pools_for_numa_cells",
-				"Nova administrator guide, CPU topologies (order of NUMA nodes, thread policies): https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
+				"Nova administrator guide, CPU topologies (order of NUMA nodes, thread policies): " +
+					"https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
 				"Nova release notes 26.0.0: [compute]/packing_host_numa_cells_allocation_strategy is false by default",
-				"Red Hat OpenStack Platform 16.0, Network Functions Virtualization Planning and Configuration Guide, 7.5 Two NUMA node example: https://docs.redhat.com/en/documentation/red_hat_openstack_platform/16.0/",
+				"Red Hat OpenStack Platform 16.0, Network Functions Virtualization Planning and Configuration Guide, " +
+					"7.5 Two NUMA node example: " +
+					"https://docs.redhat.com/en/documentation/red_hat_openstack_platform/16.0/",
 			},
 			Differs: []string{
-				"cpu_dedicated_set leaves out as many whole cores as the lab reserves, taken from the NUMA nodes in turn: Red Hat's guide keeps the first core of each NUMA node. Emulator threads float there (hw:emulator_threads_policy=share).",
-				"A flavor is written for the empty host: the fewest cells of which as many fit at once. Where that is refused, more cells are tried, then the same with hw:pci_numa_affinity_policy=preferred, as operators do. Notes say when.",
-				"Lab nodes with one vCPU for each core use isolate, which today's Nova grants on hosts without SMT alone; with vcpu_pin_set it granted it on all.",
-				"SLIT distances, PCIe paths, L3 caches and lab nodes yet to come are not looked at; there is no cost to compare, the first fit counts.",
+				"cpu_dedicated_set leaves out as many whole cores as the lab reserves, taken from the NUMA nodes in " +
+					"turn: Red Hat's guide keeps the first core of each NUMA node. Emulator threads float there " +
+					"(hw:emulator_threads_policy=share).",
+				"A flavor is written for the empty host: the fewest cells of which as many fit at once. Where that " +
+					"is refused, more cells are tried, then the same with hw:pci_numa_affinity_policy=preferred, as " +
+					"operators do. Notes say when.",
+				"Lab nodes with one vCPU for each core use isolate, which today's Nova grants on hosts without SMT " +
+					"alone; with vcpu_pin_set it granted it on all.",
+				"SLIT distances, PCIe paths, L3 caches and lab nodes yet to come are not looked at; there is no cost " +
+					"to compare, the first fit counts.",
 				"The order of sibling sets within a cell is that of a Python set; taken as ascending.",
-				"Devices whose IOMMU group is in use elsewhere are not offered. The host cell sort counts devices that the lab could ask for.",
-				fmt.Sprintf("The permutations are given up after %d fits for the lab. Nova itself would go on, for minutes.", novaFits),
+				"Devices whose IOMMU group is in use elsewhere are not offered. The host cell sort counts devices " +
+					"that the lab could ask for.",
+				fmt.Sprintf("The permutations are given up after %d fits for the lab. Nova itself would go on, for "+
+					"minutes.", novaFits),
 			},
 		},
 		start: func(h *host) error {
@@ -51,9 +73,12 @@ func nova(pack bool) system {
 	if pack {
 		s.ID, s.Name = "nova-pack", "OpenStack Nova, hw:cpu_policy=dedicated, pack"
 		s.Rules = slices.Clone(s.Rules)
-		s.Rules[1] = "Host cells are ordered by three stable sorts, the last of which counts most: free memory, free dedicated CPUs, PCI devices. Pack puts less memory and fewer CPUs first. Whatever the strategy, cells with more devices come first where the instance wants devices, last where it does not."
+		s.Rules[1] = "Host cells are ordered by three stable sorts, the last of which counts most: free memory, free " +
+			"dedicated CPUs, PCI devices. Pack puts less memory and fewer CPUs first. Whatever the strategy, cells " +
+			"with more devices come first where the instance wants devices, last where it does not."
 		s.Sources = slices.Clone(s.Sources)
-		s.Sources[3] = "Nova release notes 25.0.0: [compute]/packing_host_numa_cells_allocation_strategy, true was the default of that release"
+		s.Sources[3] = "Nova release notes 25.0.0: [compute]/packing_host_numa_cells_allocation_strategy, true was " +
+			"the default of that release"
 	}
 	return s
 }
@@ -89,14 +114,16 @@ func (h *host) nova(i int, pack bool) error {
 			if f.preferred {
 				policy = "preferred"
 			}
-			h.note("%s: no host cells for hw:numa_nodes=%d; placed with hw:numa_nodes=%d and PCI NUMA policy %s", r.Name, len(flavors[0].cells), len(f.cells), policy)
+			h.note("%s: no host cells for hw:numa_nodes=%d; placed with hw:numa_nodes=%d and PCI NUMA policy %s",
+				r.Name, len(flavors[0].cells), len(f.cells), policy)
 		}
 		return h.claim(i, f, cells, devices)
 	}
 	if h.allowed <= 0 {
 		return fmt.Errorf("no valid host was found: given up after %d fits of guest cells", novaFits)
 	}
-	return fmt.Errorf("no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=%d or more", len(flavors[0].cells))
+	return fmt.Errorf("no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=%d or more",
+		len(flavors[0].cells))
 }
 
 // flavors lists the flavors to try for r, the plainest first.
@@ -176,8 +203,9 @@ func (h *host) fit(i int, f flavor, pack bool) (cells []int, devices plan.NodePl
 		}
 		from := 0
 		if g > 0 && f.cells[g] == f.cells[g-1] {
-			// Equal guest cells on the same host cells in another order succeed or fail alike: the ascending order comes first, so the
-			// permutations that differ in this only are left out without another result.
+			// Equal guest cells on the same host cells in another order succeed or fail alike: the
+			// ascending order comes first, so the permutations that differ in this only are left
+			// out without another result.
 			from = slices.Index(order, chosen[g-1]) + 1
 		}
 		for _, n := range order[from:] {
@@ -236,7 +264,9 @@ func (h *host) novaPins(n, cores, threads int) []int {
 	for c := range h.p.Cores {
 		if core := &h.p.Cores[c]; core.NUMANode == n {
 			full = max(full, len(core.CPUs))
-			if set := slices.DeleteFunc(slices.Clone(core.CPUs), func(cpu int) bool { return !h.free(cpu) }); len(set) > 0 {
+			if set := slices.DeleteFunc(slices.Clone(core.CPUs), func(cpu int) bool {
+				return !h.free(cpu)
+			}); len(set) > 0 {
 				siblings = append(siblings, set)
 			}
 		}

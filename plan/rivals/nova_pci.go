@@ -16,7 +16,8 @@ type pool struct {
 // noNUMA is the NUMA node of devices that report none.
 const noNUMA = -1
 
-// assignable counts, by device, the units that are free of what the lab asks for: 1 whole, and virtual functions where somebody wants such.
+// assignable counts, by device, the units that are free of what the lab asks for: 1 whole, and
+// virtual functions where somebody wants such.
 func (h *host) assignable() map[int]int {
 	units := map[int]int{}
 	for _, w := range h.everyWant() {
@@ -42,7 +43,8 @@ func (h *host) everyWant() []want {
 	return all
 }
 
-// novaDevices chooses the devices of request i for an instance on some host cells. What it takes is on trial: the host is left as it was.
+// novaDevices chooses the devices of request i for an instance on some host cells. What it takes is
+// on trial: the host is left as it was.
 func (h *host) novaDevices(i int, cells []int, preferred bool) (plan.NodePlacement, bool) {
 	gone, vfs := slices.Clone(h.gone), slices.Clone(h.vfs)
 	defer func() { h.gone, h.vfs = gone, vfs }()
@@ -88,8 +90,8 @@ func (h *host) pools(w want, i int, cells []int, need int, preferred bool) [][]i
 		devices[key] = append(devices[key], d)
 		units[key] += left
 	}
-	// Nova filters by ever weaker policies until the pools hold enough: on the instance's cells; also those without a NUMA node; under policy
-	// preferred all, the others last.
+	// Nova filters by ever weaker policies until the pools hold enough: on the instance's cells;
+	// also those without a NUMA node; under policy preferred all, the others last.
 	on := func(key pool) bool { return slices.Contains(cells, key.numa) }
 	onOrUnknown := func(key pool) bool { return on(key) || key.numa == noNUMA }
 	have := func(suits func(pool) bool) bool {

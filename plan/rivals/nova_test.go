@@ -65,7 +65,8 @@ func TestNovaOrdersHostCells(t *testing.T) {
 	t.Parallel()
 	m := machine{nodes: 3, cores: 8, threads: 2, packages: 1, l3: 8, far: 20, pages: 32}
 	gpu := func(node int) plan.Device {
-		return plan.Device{ID: "0000:0" + string(rune('1'+node)) + ":00.0", Kind: plan.KindGPU, NUMANode: &node, Bundle: node, Whole: true}
+		return plan.Device{ID: "0000:0" + string(rune('1'+node)) + ":00.0", Kind: plan.KindGPU, NUMANode: &node,
+			Bundle: node, Whole: true}
 	}
 	for _, tt := range []struct {
 		name         string
@@ -103,10 +104,12 @@ func TestNovaOrdersHostCells(t *testing.T) {
 		}, "0-2", "0-2"},
 		{"nothing is overcommitted", func(p *plan.Problem) {
 			p.Requests = []plan.Request{request("a", 8, 2), request("b", 8, 2), request("c", 8, 2), request("d", 1, 1)}
-		}, "d: no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=1 or more", "d: no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=1 or more"},
+		}, "d: no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=1 or more",
+			"d: no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=1 or more"},
 		{"more than the host", func(p *plan.Problem) {
 			p.Requests = []plan.Request{request("a", 25, 2)}
-		}, "a: the host is too small for it, whatever hw:numa_nodes", "a: the host is too small for it, whatever hw:numa_nodes"},
+		}, "a: the host is too small for it, whatever hw:numa_nodes",
+			"a: the host is too small for it, whatever hw:numa_nodes"},
 	} {
 		for id, want := range map[string]string{"nova": tt.spread, "nova-pack": tt.pack} {
 			t.Run(tt.name+": "+id, func(t *testing.T) {
@@ -187,10 +190,12 @@ func TestNovaWidensTheFlavorForDevicesOnOtherNodes(t *testing.T) {
 func TestNovaUsesPoolsFromTheirEnd(t *testing.T) {
 	t.Parallel()
 	nic := func(id string, node *int, bundle, vfs int) plan.Device {
-		return plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: node, Model: "m", Bundle: bundle, Whole: true, VFs: vfs}
+		return plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: node, Model: "m", Bundle: bundle, Whole: true,
+			VFs: vfs}
 	}
 	p := machine{nodes: 2, cores: 4, threads: 2, packages: 1, l3: 4, far: 20, pages: 8}.problem()
-	p.Devices = []plan.Device{nic("0000:01:00.0", new(0), 0, 2), nic("0000:02:00.0", new(0), 1, 2), nic("0000:03:00.0", nil, 2, 2), nic("0000:41:00.0", new(1), 3, 2)}
+	p.Devices = []plan.Device{nic("0000:01:00.0", new(0), 0, 2), nic("0000:02:00.0", new(0), 1, 2),
+		nic("0000:03:00.0", nil, 2, 2), nic("0000:41:00.0", new(1), 3, 2)}
 	all := []int{0, 1, 2, 3}
 	for _, tt := range []struct {
 		name      string
@@ -201,11 +206,15 @@ func TestNovaUsesPoolsFromTheirEnd(t *testing.T) {
 		vfs       []plan.VFCount
 		ok        bool
 	}{
-		{"whole devices of one pool: the last first", want{plan.Want{Count: 1, Any: all}, wantNIC}, []int{0}, false, []int{1}, nil, true},
-		{"a device without a node where the cell has too few", want{plan.Want{Count: 3, Any: all}, wantNIC}, []int{0}, false, []int{0, 1, 2}, nil, true},
-		{"not one of another node under legacy", want{plan.Want{Count: 4, Any: all}, wantNIC}, []int{0}, false, nil, nil, false},
+		{"whole devices of one pool: the last first", want{plan.Want{Count: 1, Any: all}, wantNIC}, []int{0}, false,
+			[]int{1}, nil, true},
+		{"a device without a node where the cell has too few", want{plan.Want{Count: 3, Any: all}, wantNIC}, []int{0},
+			false, []int{0, 1, 2}, nil, true},
+		{"not one of another node under legacy", want{plan.Want{Count: 4, Any: all}, wantNIC}, []int{0}, false, nil,
+			nil, false},
 		{"but under preferred", want{plan.Want{Count: 4, Any: all}, wantNIC}, []int{0}, true, all, nil, true},
-		{"virtual functions: a pool for each parent, in order", want{plan.Want{Count: 3, Any: all}, wantVF}, []int{0}, false, nil, []plan.VFCount{{Device: 0, Count: 2}, {Device: 1, Count: 1}}, true},
+		{"virtual functions: a pool for each parent, in order", want{plan.Want{Count: 3, Any: all}, wantVF}, []int{0},
+			false, nil, []plan.VFCount{{Device: 0, Count: 2}, {Device: 1, Count: 1}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +242,8 @@ func TestNovaUsesPoolsFromTheirEnd(t *testing.T) {
 func TestNovaIsolatesALabNodeWithoutSMT(t *testing.T) {
 	t.Parallel()
 	p := machine{nodes: 2, cores: 4, threads: 2, packages: 1, l3: 4, far: 20, pages: 8}.problem()
-	p.Requests = []plan.Request{{Name: "a", VCPUs: 4, Threads: 1, Cores: 4, Pages: 1}, {Name: "b", VCPUs: 4, Threads: 1, Cores: 4, Pages: 1}, request("c", 1, 1)}
+	p.Requests = []plan.Request{{Name: "a", VCPUs: 4, Threads: 1, Cores: 4, Pages: 1}, {Name: "b", VCPUs: 4, Threads: 1,
+		Cores: 4, Pages: 1}, request("c", 1, 1)}
 	o := place(t, p, "nova")
 	if want := "c: no valid host was found"; !strings.HasPrefix(o.Refused, want) {
 		t.Errorf("the siblings of isolated vCPUs were given away: %+v", o)

@@ -16,8 +16,9 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestRandomProblems gives every rival problems as odd as they come. A rival may refuse; what it places has to be complete, within memory and with the devices asked
-// for; the same problem has to give the same answer; and what keeps all rules must not cost less than the proved optimum.
+// TestRandomProblems gives every rival problems as odd as they come. A rival may refuse; what it
+// places has to be complete, within memory and with the devices asked for; the same problem has to
+// give the same answer; and what keeps all rules must not cost less than the proved optimum.
 func TestRandomProblems(t *testing.T) {
 	t.Parallel()
 	placed, kept := map[string]int{}, map[string]int{}
@@ -49,7 +50,8 @@ func TestRandomProblems(t *testing.T) {
 			kept[o.Rival]++
 			switch {
 			case infeasible:
-				t.Errorf("seed %d: %s places by all rules what is proved to be infeasible: %+v", seed, o.Rival, o.Placement)
+				t.Errorf("seed %d: %s places by all rules what is proved to be infeasible: %+v", seed, o.Rival,
+					o.Placement)
 			case o.Cost < best.Bound:
 				t.Errorf("seed %d: %s costs %d, less than the proved bound %d", seed, o.Rival, o.Cost, best.Bound)
 			}
@@ -59,7 +61,8 @@ func TestRandomProblems(t *testing.T) {
 		// A test that everybody refuses, or where nobody keeps the rules, would prove nothing.
 		floats := r.ID == "libvirt-default" || r.ID == "incus"
 		if placed[r.ID] == 0 || (kept[r.ID] > 0) == floats {
-			t.Errorf("%s placed %d labs and kept the rules in %d: the problems are too hard to tell", r.ID, placed[r.ID], kept[r.ID])
+			t.Errorf("%s placed %d labs and kept the rules in %d: the problems are too hard to tell", r.ID,
+				placed[r.ID], kept[r.ID])
 		}
 	}
 }
@@ -130,7 +133,8 @@ func incomplete(p *plan.Problem, o *rivals.Outcome) string {
 	}
 	for d, n := range vfs {
 		if _, given := bundle[p.Devices[d].Bundle]; given || n > p.Devices[d].VFs {
-			return fmt.Sprintf("device %d gives %d virtual functions of %d, or is given whole too", d, n, p.Devices[d].VFs)
+			return fmt.Sprintf("device %d gives %d virtual functions of %d, or is given whole too", d, n,
+				p.Devices[d].VFs)
 		}
 	}
 	for _, n := range p.NUMANodes {
@@ -189,18 +193,26 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 		change func(p *plan.Problem)
 		want   string
 	}{
-		{"no such rival", "vmware", func(*plan.Problem) {}, `rivals: no rival "vmware"; there are libvirt-default, hand-vcpupin, hand-vcpupin-cores, incus, nova, nova-pack, k8s-best-effort, k8s-restricted, k8s-single-numa-node`},
-		{"a node that is not there", "nova", func(p *plan.Problem) { p.Cores = append(p.Cores, plan.Core{ID: 99, CPUs: []int{99}, NUMANode: 77}) },
+		{"no such rival", "vmware", func(*plan.Problem) {},
+			`rivals: no rival "vmware"; there are libvirt-default, hand-vcpupin, hand-vcpupin-cores, incus, nova, nova-pack, k8s-best-effort, k8s-restricted, k8s-single-numa-node`},
+		{"a node that is not there", "nova", func(p *plan.Problem) {
+			p.Cores = append(p.Cores, plan.Core{ID: 99, CPUs: []int{99}, NUMANode: 77})
+		},
 			"rivals: problem: core 99: NUMA node 77 is not listed, or it has no CPUs"},
-		{"vCPUs that do not divide", "nova", func(p *plan.Problem) { p.Requests = []plan.Request{{Name: "a", VCPUs: 3, Threads: 2, Cores: 1}} },
+		{"vCPUs that do not divide", "nova", func(p *plan.Problem) {
+			p.Requests = []plan.Request{{Name: "a", VCPUs: 3, Threads: 2, Cores: 1}}
+		},
 			`rivals: problem: request "a": 3 vCPUs are not 1 cores of 2 threads, or 0 pages are less than none`},
 		{"more virtual functions than PCI can count", "nova", func(p *plan.Problem) {
 			p.Devices = []plan.Device{{ID: "0000:01:00.0", Kind: plan.KindNIC, VFs: 70000}}
 		}, `rivals: problem: device "0000:01:00.0": 70000 virtual functions, want 0 to 65535`},
 		{"a device that is not there", "nova", func(p *plan.Problem) {
-			p.Requests = []plan.Request{{Name: "a", VCPUs: 1, Threads: 1, Cores: 1, NICs: []plan.Want{{Count: 1, Any: []int{1000}}}}}
+			p.Requests = []plan.Request{{Name: "a", VCPUs: 1, Threads: 1, Cores: 1,
+				NICs: []plan.Want{{Count: 1, Any: []int{1000}}}}}
 		}, fmt.Sprintf(`rivals: problem: request "a": device 1000 of %d`, len(p.Devices))},
-		{"an affinity of nobody", "nova", func(p *plan.Problem) { p.Affinity = []plan.Affinity{{Requests: []int{0, 50}}} },
+		{"an affinity of nobody", "nova", func(p *plan.Problem) {
+			p.Affinity = []plan.Affinity{{Requests: []int{0, 50}}}
+		},
 			fmt.Sprintf("rivals: problem: affinity names request 50 of %d", len(p.Requests))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,8 +235,9 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzCompare gives the rivals problems that no New would make: two numbers of a random one are changed, to some that are twice there, less than none or far too
-// large. Changing the numbers of a whole problem gets much further than changing its text.
+// FuzzCompare gives the rivals problems that no New would make: two numbers of a random one are
+// changed, to some that are twice there, less than none or far too large. Changing the numbers of a
+// whole problem gets much further than changing its text.
 func FuzzCompare(f *testing.F) {
 	for seed := range uint64(10) {
 		f.Add(seed, uint16(40*seed), int64(-1), uint16(7*seed), int64(1<<40))

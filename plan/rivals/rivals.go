@@ -25,7 +25,8 @@ type Outcome struct {
 	Refused   string          `json:"refused,omitempty"` // its own reason, with the lab node that it stopped at
 	Terms     []plan.Term     `json:"terms,omitempty"`   // of plan.Evaluate
 	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 where it refuses
-	// Broken lists the hard rules of ours that the placement breaks. Its cost is then of the nearest whole-core placement, rounded in its favour.
+	// Broken lists the hard rules of ours that the placement breaks. Its cost is then of the
+	// nearest whole-core placement, rounded in its favour.
 	Broken []string `json:"broken,omitempty"`
 	Notes  []string `json:"notes,omitempty"` // what it needed to come through: a wider flavor, memory from another node
 }
@@ -56,8 +57,8 @@ func All() []Rival {
 	return all
 }
 
-// Place places the lab by the rules of one rival. An error says that there is no such rival or that the problem does not hold together; a rival that finds
-// no place is an Outcome with Refused.
+// Place places the lab by the rules of one rival. An error says that there is no such rival or that
+// the problem does not hold together; a rival that finds no place is an Outcome with Refused.
 func Place(p *plan.Problem, id string) (*Outcome, error) {
 	var ids []string
 	for _, s := range systems() {
@@ -73,7 +74,8 @@ func Place(p *plan.Problem, id string) (*Outcome, error) {
 	return nil, fmt.Errorf("rivals: no rival %q; there are %s", id, strings.Join(ids, ", "))
 }
 
-// Compare places the lab by the rules of every rival, in the order of All. A problem that does not hold together is refused by all of them.
+// Compare places the lab by the rules of every rival, in the order of All. A problem that does not
+// hold together is refused by all of them.
 func Compare(p *plan.Problem) []Outcome {
 	err := valid(p)
 	var all []Outcome
@@ -122,7 +124,8 @@ func valid(p *plan.Problem) error {
 	nodes := map[int]bool{}
 	for _, n := range p.NUMANodes {
 		if len(n.Distances) != len(p.NUMANodes) {
-			return fmt.Errorf("problem: NUMA node %d has %d distances, want %d", n.ID, len(n.Distances), len(p.NUMANodes))
+			return fmt.Errorf("problem: NUMA node %d has %d distances, want %d", n.ID, len(n.Distances),
+				len(p.NUMANodes))
 		}
 		nodes[n.ID] = true
 	}
@@ -152,7 +155,8 @@ func valid(p *plan.Problem) error {
 	}
 	for _, r := range p.Requests {
 		if r.Cores < 1 || r.Threads < 1 || r.VCPUs != r.Cores*r.Threads || r.Pages < 0 {
-			return fmt.Errorf("problem: request %q: %d vCPUs are not %d cores of %d threads, or %d pages are less than none", r.Name, r.VCPUs, r.Cores, r.Threads, r.Pages)
+			return fmt.Errorf("problem: request %q: %d vCPUs are not %d cores of %d threads, or %d pages are less "+
+				"than none", r.Name, r.VCPUs, r.Cores, r.Threads, r.Pages)
 		}
 		for _, w := range wants(&r) {
 			for _, d := range w.Any {

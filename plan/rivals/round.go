@@ -7,9 +7,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// round makes whole cores of the CPUs that request i was pinned to, as many as it asks for. Each NUMA node keeps its part of the vCPUs. Where the rival
-// split cores, there is a choice: those are taken first that no other lab node is on and that have enough threads, which costs the rival least.
-// Pinning that fits our rules comes through unchanged.
+// round makes whole cores of the CPUs that request i was pinned to, as many as it asks for. Each
+// NUMA node keeps its part of the vCPUs. Where the rival split cores, there is a choice: those are
+// taken first that no other lab node is on and that have enough threads, which costs the rival
+// least. Pinning that fits our rules comes through unchanged.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}
@@ -20,12 +21,13 @@ func (h *host) round(i int, cpus []int) []int {
 		own[core]++
 	}
 	return h.choose(r, plan.Shares(int64(r.Cores), on), func(a, b int) int {
-		return cmp.Or(cmp.Compare(min(own[b], 1), min(own[a], 1)), cmp.Compare(h.busy(a, i), h.busy(b, i)), cmp.Compare(own[b], own[a]))
+		return cmp.Or(cmp.Compare(min(own[b], 1), min(own[a], 1)), cmp.Compare(h.busy(a, i), h.busy(b, i)),
+			cmp.Compare(own[b], own[a]))
 	})
 }
 
-// busy says how much speaks against a core for request i: most of all lab nodes that were rounded to it, then those that are pinned to threads of it,
-// and the host where it is reserved.
+// busy says how much speaks against a core for request i: most of all lab nodes that were rounded
+// to it, then those that are pinned to threads of it, and the host where it is reserved.
 func (h *host) busy(core, i int) int {
 	n := len(h.taken[core]) * (len(h.p.Requests) + 2)
 	for _, c := range h.p.Cores[core].CPUs {
@@ -39,8 +41,9 @@ func (h *host) busy(core, i int) int {
 	return n
 }
 
-// choose returns as many cores as r asks for: so many of each NUMA node, best first by prefer, then lowest. Cores with too few threads come last.
-// What a node has too few of comes from the others, nearest first.
+// choose returns as many cores as r asks for: so many of each NUMA node, best first by prefer, then
+// lowest. Cores with too few threads come last. What a node has too few of comes from the others,
+// nearest first.
 func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int) int) []int {
 	byNode := map[int][]int{}
 	for c := range h.p.Cores {
@@ -80,8 +83,9 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// spread chooses cores for vCPUs that float over NUMA nodes: the scheduler looks for idle CPUs, so each node gets a share in proportion to the cores
-// that are idle there. Where nothing is idle, to all cores.
+// spread chooses cores for vCPUs that float over NUMA nodes: the scheduler looks for idle CPUs, so
+// each node gets a share in proportion to the cores that are idle there. Where nothing is idle, to
+// all cores.
 func (h *host) spread(r *plan.Request, nodes []int) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	var anyIdle bool
@@ -102,5 +106,7 @@ func (h *host) spread(r *plan.Request, nodes []int) []int {
 	if len(idle) == 0 {
 		return nil
 	}
-	return h.choose(r, plan.Shares(int64(r.Cores), idle), func(a, b int) int { return cmp.Compare(h.busy(a, -1), h.busy(b, -1)) })
+	return h.choose(r, plan.Shares(int64(r.Cores), idle), func(a, b int) int {
+		return cmp.Compare(h.busy(a, -1), h.busy(b, -1))
+	})
 }

@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// The devices of a lab node are picked one by one. What those to come cost at least decides how many choices have to be looked at: with eight GPUs of sixteen
-// there are 12,870. The bounds here count what is certain wherever they come from: each GPU's cheapest partners among all (Gilmore 1962, Lawler 1963), the nearest
-// homes of what is still there, and how many devices can have a core next to them on so many NUMA nodes.
+// The devices of a lab node are picked one by one. What those to come cost at least decides how
+// many choices have to be looked at: with eight GPUs of sixteen there are 12,870. The bounds here
+// count what is certain wherever they come from: each GPU's cheapest partners among all (Gilmore
+// 1962, Lawler 1963), the nearest homes of what is still there, and how many devices can have a
+// core next to them on so many NUMA nodes.
 
 // outlookDevices and outlookNodes bound the tables of an outlook; where there is more, weaker bounds have to do.
 const (
@@ -47,7 +49,8 @@ func (m *model) foresee() {
 	for i := range m.requests {
 		r := &m.requests[i]
 		if r.swap != i {
-			r.gpuList, r.half, r.outlook = m.requests[r.swap].gpuList, m.requests[r.swap].half, m.requests[r.swap].outlook
+			r.gpuList, r.half, r.outlook = m.requests[r.swap].gpuList, m.requests[r.swap].half,
+				m.requests[r.swap].outlook
 			continue
 		}
 		total := 0
@@ -99,7 +102,8 @@ func (m *model) foresee() {
 	}
 }
 
-// secondPair returns the least that a GPU's second best port costs. Any number would do for the bounds; this one tells good ports from others.
+// secondPair returns the least that a GPU's second best port costs. Any number would do for the
+// bounds; this one tells good ports from others.
 func (m *model) secondPair(r *request) int64 {
 	least := int64(-1)
 	for _, g := range r.gpuList {
@@ -216,7 +220,8 @@ func (e *enumerator) take(d int, kind wantKind, sign int) {
 	}
 }
 
-// look finds what follows from the devices to come, once k of want x are picked: what paths cost, and for each NUMA node what its cores cost more.
+// look finds what follows from the devices to come, once k of want x are picked: what paths cost,
+// and for each NUMA node what its cores cost more.
 func (e *enumerator) look(x, k int) int64 {
 	o, m := &e.out, e.s.m
 	n := len(m.nodes)
@@ -277,7 +282,8 @@ func (e *enumerator) look(x, k int) int64 {
 	return scale * (e.gpusAhead() + e.pathsAhead())
 }
 
-// reach returns how far the GPUs to come, or the other devices, are from NUMA node a together, at least; false where there are not enough.
+// reach returns how far the GPUs to come, or the other devices, are from NUMA node a together, at
+// least; false where there are not enough.
 func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) {
 	n := len(m.nodes)
 	far := int64(0)
@@ -348,7 +354,8 @@ func (e *enumerator) away(k int) int64 {
 	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.s.m.p.Weights.DeviceNearest * scale
 }
 
-// gpusAhead returns what the GPUs to come cost at least: their paths to those picked, half of the cheapest paths to each other, and their cheapest ports.
+// gpusAhead returns what the GPUs to come cost at least: their paths to those picked, half of the
+// cheapest paths to each other, and their cheapest ports.
 func (e *enumerator) gpusAhead() int64 {
 	o := &e.out
 	left := e.r.gpus - len(e.c.gpus)
@@ -378,7 +385,8 @@ func (e *enumerator) gpusAhead() int64 {
 	return (sum + 1) / 2
 }
 
-// pathsAhead returns what the paths between GPUs that are picked and ports cost at least, and those of ports to come where each of them pays.
+// pathsAhead returns what the paths between GPUs that are picked and ports cost at least, and those
+// of ports to come where each of them pays.
 func (e *enumerator) pathsAhead() int64 {
 	r, o, m := e.r, &e.out, e.s.m
 	if r.gpus == 0 || r.ports == 0 {
@@ -482,10 +490,12 @@ func (e *enumerator) candidate(w *want, at int) int {
 	return w.any[at]
 }
 
-// Ports that are near to the cores and ports that are near to the GPUs may not be the same. With each GPU's path counted at secondPair at most, a port that is picked
-// saves what its help says and costs its distance, and then the cheapest ports to come bound both together.
+// Ports that are near to the cores and ports that are near to the GPUs may not be the same. With
+// each GPU's path counted at secondPair at most, a port that is picked saves what its help says and
+// costs its distance, and then the cheapest ports to come bound both together.
 
-// helpPaths finds what each port would save. It reports whether that makes sense: each GPU pays for its best port, and ports are still to come.
+// helpPaths finds what each port would save. It reports whether that makes sense: each GPU pays for
+// its best port, and ports are still to come.
 func (e *enumerator) helpPaths() bool {
 	o, r, m := &e.out, e.r, e.s.m
 	coming := 0

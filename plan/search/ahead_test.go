@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// partlyUsed takes cores, memory, GPUs and virtual functions away from the large host, for one lab node that asks for a.
+// partlyUsed takes cores, memory, GPUs and virtual functions away from the large host, for one lab
+// node that asks for a.
 func partlyUsed(seed uint64, a planfixture.Ask) *plan.Problem {
 	p := planfixture.Large().Problem()
 	r := planfixture.NewRand(seed)
@@ -52,11 +53,13 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d GPUs and %d VFs", a.GPUs, a.VFs), func(t *testing.T) {
 			t.Parallel()
-			r, err := Solve(context.Background(), planfixture.Add(planfixture.Large().Problem(), a), Options{Steps: 60_000})
+			r, err := Solve(context.Background(), planfixture.Add(planfixture.Large().Problem(), a),
+				Options{Steps: 60_000})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Where cores and ports pull eight GPUs to different sides, the last percents are not proved in so few steps.
+			// Where cores and ports pull eight GPUs to different sides, the last percents are not
+			// proved in so few steps.
 			if !r.Optimal && (a.GPUs < 8 || 100*(r.Cost-r.Bound) > 3*r.Cost) {
 				t.Errorf("cost %d, bound %d, %q: not proved", r.Cost, r.Bound, r.Stopped)
 			}
@@ -67,7 +70,8 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
-		for _, a := range []planfixture.Ask{{Cores: 32, Pages: 96, VFs: 2}, {Cores: 48, Pages: 160, GPUs: 4, VFs: 4}, {Cores: 100, Pages: 400, GPUs: 8, VFs: 8}, {Cores: 30, Pages: 64, GPUs: 2, NICs: 2}} {
+		for _, a := range []planfixture.Ask{{Cores: 32, Pages: 96, VFs: 2}, {Cores: 48, Pages: 160, GPUs: 4, VFs: 4},
+			{Cores: 100, Pages: 400, GPUs: 8, VFs: 8}, {Cores: 30, Pages: 64, GPUs: 2, NICs: 2}} {
 			p := partlyUsed(seed, a)
 			r, err := Solve(context.Background(), p, Options{Steps: 30_000})
 			if err != nil && !errors.Is(err, ErrInfeasible) {
@@ -80,7 +84,8 @@ func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	}
 }
 
-// A bound of a partial choice must not be above anything that comes of it: with a limit one above the least cost, the config is found again, whatever was left out.
+// A bound of a partial choice must not be above anything that comes of it: with a limit one above
+// the least cost, the config is found again, whatever was left out.
 func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 	t.Parallel()
 	checked := 0

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// priceMemory finds what each lab node's memory costs at least were it alone on the host: where its cores are on one NUMA node exactly, where they are on
-// several by how many pages can be next to them.
+// priceMemory finds what each lab node's memory costs at least were it alone on the host: where its
+// cores are on one NUMA node exactly, where they are on several by how many pages can be next to
+// them.
 func (m *model) priceMemory() {
 	if !m.limited {
 		return

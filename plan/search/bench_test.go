@@ -31,11 +31,15 @@ func BenchmarkCases(b *testing.B) {
 		p    *plan.Problem
 	}{
 		{"epyc-pair", planfixture.EPYCPair()},
-		{"h20-4x(2gpu,1nic)", planfixture.Add(planfixture.H20().Problem(), planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...)},
-		{"h20-8x(1gpu,1vf)", planfixture.Add(planfixture.H20().Problem(), planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)},
-		{"h20-2x(4gpu,2nic)", planfixture.Add(planfixture.H20().Problem(), planfixture.Times(2, planfixture.Ask{Cores: 44, Pages: 800, GPUs: 4, NICs: 2})...)},
+		{"h20-4x(2gpu,1nic)", planfixture.Add(planfixture.H20().Problem(),
+			planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...)},
+		{"h20-8x(1gpu,1vf)", planfixture.Add(planfixture.H20().Problem(),
+			planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)},
+		{"h20-2x(4gpu,2nic)", planfixture.Add(planfixture.H20().Problem(),
+			planfixture.Times(2, planfixture.Ask{Cores: 44, Pages: 800, GPUs: 4, NICs: 2})...)},
 		{"r740-1x44", planfixture.Add(planfixture.R740().Problem(), planfixture.Ask{Cores: 44, Pages: 300, VFs: 1})},
-		{"r740-8", planfixture.Add(planfixture.R740().Problem(), planfixture.Times(8, planfixture.Ask{Cores: 5, Pages: 40, VFs: 1})...)},
+		{"r740-8", planfixture.Add(planfixture.R740().Problem(),
+			planfixture.Times(8, planfixture.Ask{Cores: 5, Pages: 40, VFs: 1})...)},
 	} {
 		b.Run(c.name, func(b *testing.B) { bench(b, c.p) })
 	}
@@ -68,21 +72,24 @@ func BenchmarkLarge(b *testing.B) {
 func BenchmarkGrowth(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("labs=%d", n), func(b *testing.B) {
-			bench(b, planfixture.Add(planfixture.Large().Problem(), planfixture.Times(n, planfixture.Ask{Cores: 7, Pages: 48, VFs: 1})...))
+			bench(b, planfixture.Add(planfixture.Large().Problem(),
+				planfixture.Times(n, planfixture.Ask{Cores: 7, Pages: 48, VFs: 1})...))
 		})
 	}
 	for _, n := range []int{2, 4, 8, 16, 32} {
 		b.Run(fmt.Sprintf("devices=%d", 2*n), func(b *testing.B) {
 			s := planfixture.Large()
 			s.GPUs, s.NICs = n, n
-			bench(b, planfixture.Add(s.Problem(), planfixture.Times(2, planfixture.Ask{Cores: 12, Pages: 48, GPUs: 1, NICs: 1})...))
+			bench(b, planfixture.Add(s.Problem(), planfixture.Times(2, planfixture.Ask{Cores: 12, Pages: 48, GPUs: 1,
+				NICs: 1})...))
 		})
 	}
 	for _, n := range []int{1, 2, 4, 8, 16} {
 		b.Run(fmt.Sprintf("nodes=%d", 4*n), func(b *testing.B) {
 			s := planfixture.Large()
 			s.Nodes = n
-			bench(b, planfixture.Add(s.Problem(), planfixture.Times(8, planfixture.Ask{Cores: 12, Pages: 48, VFs: 1})...))
+			bench(b, planfixture.Add(s.Problem(), planfixture.Times(8, planfixture.Ask{Cores: 12, Pages: 48,
+				VFs: 1})...))
 		})
 	}
 }

@@ -6,17 +6,22 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxBootTries bounds the exchanges that are tried. Cores come in their order, and the nearest to that of CPU 0 are among the first.
+// maxBootTries bounds the exchanges that are tried. Cores come in their order, and the nearest to
+// that of CPU 0 are among the first.
 const maxBootTries = 8
 
-// keepBootCore leaves the core of CPU 0 to the host where that costs nothing. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be moved: the kernel
-// takes it out of nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not depend on how CPUs are numbered.
+// keepBootCore leaves the core of CPU 0 to the host where that costs nothing. CPU 0 boots the
+// machine, and on x86 has timers and interrupts that cannot be moved: the kernel takes it out of
+// nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not
+// depend on how CPUs are numbered.
 func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 	boot := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
 	if boot < 0 {
 		return
 	}
-	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool { return slices.Contains(n.Cores, p.Cores[boot].ID) })
+	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool {
+		return slices.Contains(n.Cores, p.Cores[boot].ID)
+	})
 	if owner < 0 {
 		return
 	}
@@ -73,10 +78,13 @@ func spare(p *plan.Problem, given map[int]bool, c, in *plan.Core) bool {
 			return false
 		}
 	}
-	return pkg > 0 || !slices.ContainsFunc(p.Packages, func(k plan.Package) bool { return k.ID == c.Package && k.Busy != "" })
+	return pkg > 0 || !slices.ContainsFunc(p.Packages, func(k plan.Package) bool {
+		return k.ID == c.Package && k.Busy != ""
+	})
 }
 
-// exchanged returns lab node i with another core, and with its memory in the shares that follow, where there is room for them.
+// exchanged returns lab node i with another core, and with its memory in the shares that follow,
+// where there is room for them.
 func exchanged(p *plan.Problem, pl *plan.Placement, i, out, in int) plan.NodePlacement {
 	n := pl.Nodes[i]
 	n.Cores = slices.Clone(n.Cores)
@@ -118,9 +126,12 @@ func coresOn(p *plan.Problem, ids []int) map[int]int64 {
 	return on
 }
 
-// sameNUMA reports whether lab node i may go from one set of cores to another: it is in no affinity for NUMA nodes, or stays on the same ones.
+// sameNUMA reports whether lab node i may go from one set of cores to another: it is in no affinity
+// for NUMA nodes, or stays on the same ones.
 func sameNUMA(p *plan.Problem, i int, from, to []int) bool {
-	if !slices.ContainsFunc(p.Affinity, func(a plan.Affinity) bool { return a.NUMA != "" && slices.Contains(a.Requests, i) }) {
+	if !slices.ContainsFunc(p.Affinity, func(a plan.Affinity) bool {
+		return a.NUMA != "" && slices.Contains(a.Requests, i)
+	}) {
 		return true
 	}
 	a, b := coresOn(p, from), coresOn(p, to)

@@ -38,8 +38,12 @@ func TestTheCoreOfCPU0StaysWithTheHost(t *testing.T) {
 			p.Devices = []plan.Device{{ID: "gpu", Kind: plan.KindGPU, NUMANode: &zero, Whole: true}}
 			p.Requests[0].GPUs = []plan.Want{{Count: 1, Any: []int{0}}}
 		}, 4, false},
-		{"not where the other NUMA node keeps its own", func(p *plan.Problem) { p.NUMANodes[1].ReserveCores = 1 }, 7, false},
-		{"not where the other package needs its last", func(p *plan.Problem) { p.Packages = []plan.Package{{ID: 1, Busy: "disk"}} }, 7, false},
+		{"not where the other NUMA node keeps its own", func(p *plan.Problem) {
+			p.NUMANodes[1].ReserveCores = 1
+		}, 7, false},
+		{"not where the other package needs its last", func(p *plan.Problem) {
+			p.Packages = []plan.Package{{ID: 1, Busy: "disk"}}
+		}, 7, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,8 +2,9 @@ package search
 
 import "slices"
 
-// settle works out what follows from the prices. What there is comes back at its price: cores as a sum, and of each bundle the dearer of two uses, whole or by
-// virtual functions. A NIC with u users costs w*u*(u-1) and earns price*u; once it has some users it can only get more.
+// settle works out what follows from the prices. What there is comes back at its price: cores as a
+// sum, and of each bundle the dearer of two uses, whole or by virtual functions. A NIC with u users
+// costs w*u*(u-1) and earns price*u; once it has some users it can only get more.
 func (t *tree) settle() {
 	m, p := t.m, t.price
 	p.fixed = 0
@@ -34,7 +35,8 @@ func (t *tree) settle() {
 		table := make([]int64, users+1)
 		most := min(users, m.devices[d].vfs)
 		for u := users; u >= 0; u-- {
-			table[u] = scale*m.p.Weights.NICShared*int64(u)*int64(u-1) - p.nic[d]*int64(u) - p.vf[d]*int64(m.devices[d].vfs)
+			table[u] = scale*m.p.Weights.NICShared*int64(u)*int64(u-1) - p.nic[d]*int64(u) - p.vf[d]*int64(
+				m.devices[d].vfs)
 			if u < most {
 				table[u] = min(table[u], table[u+1])
 			}
@@ -71,9 +73,10 @@ func (t *tree) bound(least []leastConfig) int64 {
 // rounds is how often ascend changes the prices.
 const rounds = 300
 
-// ascend raises the prices of what too many lab nodes want and lowers those of what is left, as long as the bound grows: the subgradient method with
-// Polyak's step towards the best placement known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and Maffioli 1975), since
-// equal lab nodes would all run back and forth otherwise.
+// ascend raises the prices of what too many lab nodes want and lowers those of what is left, as
+// long as the bound grows: the subgradient method with Polyak's step towards the best placement
+// known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and
+// Maffioli 1975), since equal lab nodes would all run back and forth otherwise.
 func (t *tree) ascend() {
 	if b := t.equalise(quickSteps); b >= t.cost {
 		t.root = b
@@ -149,7 +152,8 @@ func (t *tree) climb() {
 	copy(t.least, bestLeast)
 }
 
-// snap tries rounder prices. The best prices are mostly differences of costs, and those are round; the subgradient method comes close to them and no further.
+// snap tries rounder prices. The best prices are mostly differences of costs, and those are round;
+// the subgradient method comes close to them and no further.
 func (t *tree) snap() {
 	round := func(list []int64, unit int64) {
 		for k, v := range list {
@@ -182,7 +186,8 @@ func (t *tree) snap() {
 	copy(t.least, bestLeast)
 }
 
-// even starts with the same price for all NICs, the best of what a user more may cost: where lab nodes do not care which one they get, that is the answer.
+// even starts with the same price for all NICs, the best of what a user more may cost: where lab
+// nodes do not care which one they get, that is the answer.
 func (t *tree) even() {
 	defer func() { t.start = start{t.price.clone(), slices.Clone(t.least), t.root} }()
 	m := t.m

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// brute tries every placement of a problem, core by core and page by page, and returns the least cost; false where no placement keeps the rules, and ok
-// false where there are too many to try.
+// brute tries every placement of a problem, core by core and page by page, and returns the least
+// cost; false where no placement keeps the rules, and ok false where there are too many to try.
 func brute(p *plan.Problem, most int) (cost int64, found, ok bool) {
 	b := &bruteForce{p: p, left: most}
 	b.pl.Nodes = make([]plan.NodePlacement, len(p.Requests))
@@ -169,7 +169,8 @@ func TestSolveAgreesWithBruteForce(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, v)
 		}
 		if r.Cost != cost || r.Bound != cost || !r.Optimal || r.Stopped != "" {
-			t.Fatalf("seed %d: cost %d, bound %d, optimal %v, stopped %q; want cost %d, proved", seed, r.Cost, r.Bound, r.Optimal, r.Stopped, cost)
+			t.Fatalf("seed %d: cost %d, bound %d, optimal %v, stopped %q; want cost %d, proved", seed, r.Cost, r.Bound,
+				r.Optimal, r.Stopped, cost)
 		}
 	}
 	t.Logf("%d solved, %d infeasible, %d too large", solved, infeasible, skipped)

@@ -5,20 +5,26 @@ import (
 	"slices"
 )
 
-// Which lab nodes share L3 caches is decided NUMA node by NUMA node, by what set of lab nodes is there. Counting caches on the whole host (cover.go) does not see that a lab
-// node has to be near its devices, or that four of a size fit a NUMA node well and five do not; prices (bound.go) see each lab node alone. In between is the linear program
-// that chooses what each NUMA node contains.
+// Which lab nodes share L3 caches is decided NUMA node by NUMA node, by what set of lab nodes is
+// there. Counting caches on the whole host (cover.go) does not see that a lab node has to be near
+// its devices, or that four of a size fit a NUMA node well and five do not; prices (bound.go) see
+// each lab node alone. In between is the linear program that chooses what each NUMA node contains.
 //
-// A unit is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA node mostly. A lab node is at home in a unit or spans several, with a
-// portion in each. Let v be any credits of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and portions that fits unit u gains the sum of its credits,
-// less what its lab nodes cost at home there at least, less what S pays together: shares of L3 caches, pages that are missing, housekeeping far away. With most(u) the largest
-// gain in u,
+// A unit is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA
+// node mostly. A lab node is at home in a unit or spans several, with a portion in each. Let v be
+// any credits of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and
+// portions that fits unit u gains the sum of its credits, less what its lab nodes cost at home
+// there at least, less what S pays together: shares of L3 caches, pages that are missing,
+// housekeeping far away. With most(u) the largest gain in u,
 //
 //	cost >= sum over lab nodes of min(v, least cost of spanning with the g of the portions) - sum over u of most(u)
 //
-// because in any placement those at home cost, together with what units pay, their v and the g of the portions there less the gains, and who spans brings the g of its
-// portions. A portion may be counted with fewer cores than it has: with cores taken off a lab node no cache gets another owner, and no unit gets fuller. What a lab node costs
-// is at the prices of the relaxation, so that cores, devices and ports are seen as there. The best v and g are the dual solution of the linear program (master.go).
+// because in any placement those at home cost, together with what units pay, their v and the g of
+// the portions there less the gains, and who spans brings the g of its portions. A portion may be
+// counted with fewer cores than it has: with cores taken off a lab node no cache gets another
+// owner, and no unit gets fuller. What a lab node costs is at the prices of the relaxation, so that
+// cores, devices and ports are seen as there. The best v and g are the dual solution of the linear
+// program (master.go).
 
 // A unit is such a set of NUMA nodes.
 type unit struct {
@@ -30,7 +36,8 @@ type unit struct {
 	table  *contents
 	lone   int64 // what housekeeping costs a lab node at home where the unit is full, fine
 
-	// By class: what a member at home costs beyond base, fine; the same with a device that is elsewhere; and how many can have all their devices here.
+	// By class: what a member at home costs beyond base, fine; the same with a device that is
+	// elsewhere; and how many can have all their devices here.
 	least, away []int64
 	local       []int
 }
@@ -66,12 +73,16 @@ type assembly struct {
 	room    int     // of the largest unit
 
 	// At the present prices, and where fine is said in parts of 1/(scale*fine) of a basis point.
-	fine  int64
-	gap   int64     // what a placement costs less beyond base than that if it is cheaper than the best one, fine; nothing is counted dearer
-	base  []int64   // of a class: what a member costs at least, scaled
-	span  [][]int64 // of a class: what a member costs beyond base on 2, 3 ... NUMA nodes, fine; the last one is for more, too
-	share int64     // what a share of an L3 cache costs, fine
-	page  int64     // what a page costs at least that is not where it is due, fine
+	fine int64
+	// what a placement costs less beyond base than that if it is cheaper than the best one, fine;
+	// nothing is counted dearer
+	gap  int64
+	base []int64 // of a class: what a member costs at least, scaled
+	// of a class: what a member costs beyond base on 2, 3 ... NUMA nodes, fine; the last one is for
+	// more, too
+	span  [][]int64
+	share int64 // what a share of an L3 cache costs, fine
+	page  int64 // what a page costs at least that is not where it is due, fine
 
 	v, g  []int64 // credits by class and by size, fine
 	gains []int64 // of contents, as the last call of most found them
@@ -174,7 +185,8 @@ func (m *model) units() []unit {
 
 // sameContents reports whether two units can contain the same, with as many shares.
 func (m *model) sameContents(a, b *unit) bool {
-	if a.room != b.room || !slices.Equal(a.caches.own, b.caches.own) || !slices.Equal(a.caches.tenants, b.caches.tenants) || a.caches.loose != b.caches.loose {
+	if a.room != b.room || !slices.Equal(a.caches.own, b.caches.own) || !slices.Equal(a.caches.tenants,
+		b.caches.tenants) || a.caches.loose != b.caches.loose {
 		return false
 	}
 	if a.place < 0 || b.place < 0 {
@@ -183,7 +195,8 @@ func (m *model) sameContents(a, b *unit) bool {
 	return slices.Equal(m.comps[m.places[a.place].comp].large, m.comps[m.places[b.place].comp].large)
 }
 
-// chooseSizes takes all sizes up to the largest one that is asked for or, where contents would be too many, those that are and 1. It reports false where even those are.
+// chooseSizes takes all sizes up to the largest one that is asked for or, where contents would be
+// too many, those that are and 1. It reports false where even those are.
 func (a *assembly) chooseSizes(asked []int) bool {
 	for n := slices.Max(asked); n > 0; n-- {
 		a.sizes = append(a.sizes, n)
@@ -304,7 +317,8 @@ func (a *assembly) weigh() bool {
 	for k := range a.units {
 		u := &a.units[k]
 		u.lone = a.refine(m.lone(u))
-		u.least, u.away, u.local = zero(u.least, len(a.classes)), zero(u.away, len(a.classes)), zero(u.local, len(a.classes))
+		u.least, u.away, u.local = zero(u.least, len(a.classes)), zero(u.away, len(a.classes)),
+			zero(u.local, len(a.classes))
 	}
 	a.base, a.span = zero(a.base, len(a.classes)), make([][]int64, len(a.classes))
 	for c, members := range a.classes {
@@ -346,7 +360,8 @@ func (a *assembly) weigh() bool {
 		u := &a.units[k]
 		g := slices.IndexFunc(a.groups, func(g []int) bool {
 			o := &a.units[g[0]]
-			return o.table == u.table && o.lone == u.lone && o.pages == u.pages && slices.Equal(o.least, u.least) && slices.Equal(o.away, u.away) &&
+			return o.table == u.table && o.lone == u.lone && o.pages == u.pages && slices.Equal(o.least, u.least) &&
+				slices.Equal(o.away, u.away) &&
 				slices.Equal(o.local, u.local)
 		})
 		if g < 0 {
@@ -408,7 +423,8 @@ type member struct {
 	gain  int64
 }
 
-// ranks returns for each size the lab nodes and portions that gain most in a unit, before what all pay together; full says that no core is left then.
+// ranks returns for each size the lab nodes and portions that gain most in a unit, before what all
+// pay together; full says that no core is left then.
 func (a *assembly) ranks(u *unit, full bool) [][]member {
 	out := make([][]member, len(a.sizes))
 	for c, members := range a.classes {
@@ -471,7 +487,8 @@ func (a *assembly) most(u *unit) (best int, ranks [][]member) {
 	return best, ranks
 }
 
-// cheapestSpan returns by how many portions of which sizes a member of a class spans at least cost: with their g, infinite where it cannot span, and without.
+// cheapestSpan returns by how many portions of which sizes a member of a class spans at least cost:
+// with their g, infinite where it cannot span, and without.
 func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
 	cores := a.t.m.requests[a.classes[c][0]].cores
 	most := len(a.span[c]) + 1
@@ -479,7 +496,8 @@ func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
 		cost int64
 		size int
 	}
-	// rows[k][n] is for n cores or more in k portions; the last row, for more portions as well, adds len(a.sizes) where the row stays the same.
+	// rows[k][n] is for n cores or more in k portions; the last row, for more portions as well,
+	// adds len(a.sizes) where the row stays the same.
 	rows := make([][]last, most+1)
 	from := func(n, s int) int {
 		if s == 0 {

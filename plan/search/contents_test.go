@@ -8,11 +8,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// unevenLabs returns a few lab nodes on a machine with several NUMA nodes, on which some have to share L3 caches, span, or do without memory or devices at hand.
+// unevenLabs returns a few lab nodes on a machine with several NUMA nodes, on which some have to
+// share L3 caches, span, or do without memory or devices at hand.
 func unevenLabs(seed uint64) *plan.Problem {
 	r := planfixture.NewRand(seed)
-	s := planfixture.Shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2, GPUs: r.In(0, 2), NICs: r.In(0, 2), VFs: r.In(1, 2),
-		Pages: int64(r.In(2, 6)), Far: 21, Reserve: r.In(0, 1), Busy: r.Chance(20), Tenants: r.In(0, 4) / 4, NodeReserve: r.In(0, 4) / 4, NoMemoryNodes: r.In(0, 3) / 3}
+	s := planfixture.Shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
+		GPUs: r.In(0, 2), NICs: r.In(0, 2), VFs: r.In(1, 2),
+		Pages: int64(r.In(2, 6)), Far: 21, Reserve: r.In(0, 1), Busy: r.Chance(20), Tenants: r.In(0, 4) / 4,
+		NodeReserve: r.In(0, 4) / 4, NoMemoryNodes: r.In(0, 3) / 3}
 	p := s.Problem()
 	p.Weights.L3Shared = int64(planfixture.Pick(r, 50, 100, 700))
 	p.Weights.NUMASpan = int64(planfixture.Pick(r, 0, 20, 200))
@@ -20,7 +23,8 @@ func unevenLabs(seed uint64) *plan.Problem {
 	p.Weights.MemoryBalance = int64(planfixture.Pick(r, 0, 10, 1000))
 	var asks []planfixture.Ask
 	for range r.In(2, 4) {
-		asks = append(asks, planfixture.Ask{Cores: r.In(1, 4), Pages: int64(r.In(0, 4)), GPUs: min(s.GPUs, r.In(0, 2)/2), VFs: min(s.NICs, r.In(0, 2)/2)})
+		asks = append(asks, planfixture.Ask{Cores: r.In(1, 4), Pages: int64(r.In(0, 4)),
+			GPUs: min(s.GPUs, r.In(0, 2)/2), VFs: min(s.NICs, r.In(0, 2)/2)})
 	}
 	return planfixture.Add(p, asks...)
 }
@@ -112,7 +116,8 @@ func TestSharedCachesAreProved(t *testing.T) {
 		p    *plan.Problem
 		want int64
 	}{
-		{"one of 12 cores with a GPU and three of 5 cores on each of 16 NUMA nodes: two and four would share less, but leave no core to the host", planfixture.LargeMixed(), 35200},
+		{"one of 12 cores with a GPU and three of 5 cores on each of 16 NUMA nodes: two and four would share less, " +
+			"but leave no core to the host", planfixture.LargeMixed(), 35200},
 		{"64 lab nodes of eleven sizes on 16 NUMA nodes", planfixture.LargeUnequal(1, 0), 4000},
 		{"16 equal lab nodes on eight NUMA nodes, of which each has memory for two", mix(93), 800},
 		{"seven lab nodes on one NUMA node and four on the other", mix(70), 6800},

@@ -44,11 +44,14 @@ func sums(to, list []int) []int {
 	return to
 }
 
-// shares returns how many shares of L3 caches lab nodes with so many cores have at least. A share is a pair of a lab node and a cache that it does not have for itself.
+// shares returns how many shares of L3 caches lab nodes with so many cores have at least. A share
+// is a pair of a lab node and a cache that it does not have for itself.
 //
-// Two counts go together. A cache with one owner holds no more of it than it asks for: M of them hold the M largest parts at best, where lab nodes are cut into parts of the
-// largest cache's size and what is left over. The others have to hold the rest, and have two owners each at least; those of tenants one. And each lab node has a piece in
-// as many caches as it needs, and one more for each that cannot be whole in one: what is not in a cache of its own is a share.
+// Two counts go together. A cache with one owner holds no more of it than it asks for: M of them
+// hold the M largest parts at best, where lab nodes are cut into parts of the largest cache's size
+// and what is left over. The others have to hold the rest, and have two owners each at least; those
+// of tenants one. And each lab node has a piece in as many caches as it needs, and one more for
+// each that cannot be whole in one: what is not in a cache of its own is a share.
 func (c *covering) shares(asked []int) int {
 	total, pieces, small, least := 0, 0, 0, c.widest
 	c.parts = c.parts[:0]
@@ -184,7 +187,8 @@ func (p *packer) cover() int {
 	return c.shares(p.asked)
 }
 
-// sharesLeft is what the lab nodes from position k of the order on cost at least for sharing caches, beside what those already placed cost.
+// sharesLeft is what the lab nodes from position k of the order on cost at least for sharing
+// caches, beside what those already placed cost.
 func (t *tree) sharesLeft(k int) int64 {
 	return max(t.loud(k), t.coverAll-t.s.l3)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/rackless/rackless/internal/planfixture"
 )
 
-// fewestShares tries all ways to put the cores of lab nodes under caches, cores under no cache last; -1 where they do not fit.
+// fewestShares tries all ways to put the cores of lab nodes under caches, cores under no cache
+// last; -1 where they do not fit.
 func fewestShares(sizes []int, tenant []bool, loose int, asked []int) int {
 	owners := make([]int, len(sizes))
 	best := -1
@@ -82,7 +83,8 @@ func TestCoverIsNeverMoreThanTheFewestShares(t *testing.T) {
 		c.finish()
 		switch got := c.shares(asked); {
 		case got > want:
-			t.Fatalf("seed %d: caches %v (tenants %v), %d loose cores, lab nodes %v: at least %d shares, but %d will do", seed, sizes, tenant, c.loose, asked, got, want)
+			t.Fatalf("seed %d: caches %v (tenants %v), %d loose cores, lab nodes %v: at least %d shares, but "+
+				"%d will do", seed, sizes, tenant, c.loose, asked, got, want)
 		case got == want:
 			exact++
 		default:

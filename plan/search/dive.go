@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// A dive makes placements of one lab node quickly, without looking at many: from each NUMA node, the devices nearest to it and to each other, and then cores in
-// a few likely ways. So a search that is stopped has something to show, and the enumerator a limit to stay below.
+// A dive makes placements of one lab node quickly, without looking at many: from each NUMA node,
+// the devices nearest to it and to each other, and then cores in a few likely ways. So a search
+// that is stopped has something to show, and the enumerator a limit to stay below.
 
 // diveNodes bounds how many NUMA nodes are dived from.
 const diveNodes = 16
 
-// dive tries likely configs of lab node i beside those that are placed, until one brings the cost of the state, scaled, down to low. It returns the cheapest and
-// that cost; nil where none fits.
+// dive tries likely configs of lab node i beside those that are placed, until one brings the cost
+// of the state, scaled, down to low. It returns the cheapest and that cost; nil where none fits.
 func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*config, int64) {
 	var best *config
 	cost, base := infinite, scale*t.s.cost()
@@ -65,8 +66,8 @@ func (e *enumerator) anchors() []int {
 	return out
 }
 
-// pickNear picks the devices of all wants, each the one that adds least: to what is picked already, and to its distance from NUMA node a. It reports whether
-// there were enough.
+// pickNear picks the devices of all wants, each the one that adds least: to what is picked already,
+// and to its distance from NUMA node a. It reports whether there were enough.
 func (e *enumerator) pickNear(a int) bool {
 	m := e.s.m
 	e.farNear(a)
@@ -155,7 +156,8 @@ func (e *enumerator) farNear(a int) {
 	}
 }
 
-// helps returns how much cheaper the paths of the GPUs get by one more port d; where ports are more than GPUs, how cheap its own is.
+// helps returns how much cheaper the paths of the GPUs get by one more port d; where ports are more
+// than GPUs, how cheap its own is.
 func (e *enumerator) helps(d int) int64 {
 	m := e.s.m
 	n := len(m.devices)
@@ -200,8 +202,8 @@ func (e *enumerator) unpick() {
 	e.paid, e.toll = 0, 0
 }
 
-// splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more, those with devices and those near a first, filled one
-// after the other or evenly.
+// splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more,
+// those with devices and those near a first, filled one after the other or evenly.
 func (e *enumerator) splitsNear(a int) {
 	m := e.s.m
 	n := len(m.nodes)
@@ -259,7 +261,8 @@ func (e *enumerator) splitsNear(a int) {
 	}
 }
 
-// give yields the config with cores on all of nodes, evenly or the first ones filled first; first as many as memory is there for, then as there is room for.
+// give yields the config with cores on all of nodes, evenly or the first ones filled first; first
+// as many as memory is there for, then as there is room for.
 func (e *enumerator) give(nodes []int, even bool) {
 	left := e.r.cores
 	give := make([]int, len(nodes))
@@ -309,7 +312,8 @@ func (e *enumerator) giveWhole(order []int) {
 	if left > 0 {
 		for _, k := range order {
 			// One core more than needed is for the host.
-			if room := e.perNode[k].room; room > left && !slices.Contains(nodes, k) && (last < 0 || room < e.perNode[last].room) {
+			if room := e.perNode[k].room; room > left && !slices.Contains(nodes, k) &&
+				(last < 0 || room < e.perNode[last].room) {
 				last = k
 			}
 		}
@@ -357,8 +361,8 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 // quickLabs is how many lab nodes make it worth having a placement before anything else is known.
 const quickLabs = 64
 
-// quick places all lab nodes by dives alone, hardest first, so that a search that is stopped early has something to show. One that fits nowhere any more goes
-// first in the next try.
+// quick places all lab nodes by dives alone, hardest first, so that a search that is stopped early
+// has something to show. One that fits nowhere any more goes first in the next try.
 func (t *tree) quick() {
 	if len(t.order) < quickLabs {
 		return

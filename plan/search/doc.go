@@ -1,17 +1,23 @@
-// Package search finds the placement of least cost of a [plan.Problem], and proves that there is none cheaper; or that there is none at all.
+// Package search finds the placement of least cost of a [plan.Problem], and proves that there is
+// none cheaper; or that there is none at all.
 //
 // # What is searched
 //
-// Cores are not searched one by one. Free cores of one NUMA node, package, thread count and size are a place; all that a lab node's own cost and the counts that
-// have to be kept depend on is how many cores it has in each place. A config of a lab node is that, and its devices. Which cores of a place they are matters for
-// shared L3 caches only: given the counts, that is a packing problem of each group of places that share caches (pack.go). Which memory they use matters given the
-// counts, too: that is a transportation problem (flow.go). So a placement is a config for each lab node, and its cost is
+// Cores are not searched one by one. Free cores of one NUMA node, package, thread count and size
+// are a place; all that a lab node's own cost and the counts that have to be kept depend on is how
+// many cores it has in each place. A config of a lab node is that, and its devices. Which cores of
+// a place they are matters for shared L3 caches only: given the counts, that is a packing problem
+// of each group of places that share caches (pack.go). Which memory they use matters given the
+// counts, too: that is a transportation problem (flow.go). So a placement is a config for each lab
+// node, and its cost is
 //
 //	own costs + unequal + shared ports + packing + transportation + distance to housekeeping
 //
-// None of these parts can shrink when one more lab node is placed. So the cost of some lab nodes is a lower bound of all that can come of it, and that is what the
-// branch and bound in tree.go stands on. It is exact: the enumerator leaves out a config only if its bound is not below the best cost known, if it breaks a rule,
-// or if another config that is tried is the same but for the names of devices or of lab nodes that can be swapped.
+// None of these parts can shrink when one more lab node is placed. So the cost of some lab nodes is
+// a lower bound of all that can come of it, and that is what the branch and bound in tree.go stands
+// on. It is exact: the enumerator leaves out a config only if its bound is not below the best cost
+// known, if it breaks a rule, or if another config that is tried is the same but for the names of
+// devices or of lab nodes that can be swapped.
 //
 // # The order of the work
 //
@@ -35,22 +41,28 @@
 //
 // # Lab nodes with many devices
 //
-// Eight GPUs and eight virtual functions can be picked in millions of ways. The enumerator bounds a partial choice by the best that can come of it (ahead.go): each GPU to
-// come pays half of its cheapest paths to others; a port to come costs its distance and saves at most so much on the paths of GPUs; and so many NUMA nodes with cores can be
-// next to only so many devices. Core splits are bounded by the memory that they leave without a place and, for one lab node, by the L3 caches of tenants (spill.go). On a
-// host that is empty the bound mostly meets the first dive.
+// Eight GPUs and eight virtual functions can be picked in millions of ways. The enumerator bounds a
+// partial choice by the best that can come of it (ahead.go): each GPU to come pays half of its
+// cheapest paths to others; a port to come costs its distance and saves at most so much on the
+// paths of GPUs; and so many NUMA nodes with cores can be next to only so many devices. Core splits
+// are bounded by the memory that they leave without a place and, for one lab node, by the L3 caches
+// of tenants (spill.go). On a host that is empty the bound mostly meets the first dive.
 //
-// One lab node alone competes with nobody: then there are no prices, the root bound is that of the empty choice, and the tree follows the dives.
+// One lab node alone competes with nobody: then there are no prices, the root bound is that of the
+// empty choice, and the tree follows the dives.
 //
 // # Ties and reproducibility
 //
-// Nothing depends on time, on addresses in memory or on the order of maps: the same problem gives the same bytes, and a search that is stopped by its limit of steps
-// stops at the same point. A step is a visit of a node of some enumeration, and more for dearer work; none takes longer than a few microseconds. Of equal configs the one
-// on earlier places, then with earlier devices, is tried first; of lab nodes that can be swapped the earlier one gets the earlier places and devices; and
-// of the cores of an L3 cache the earlier lab nodes get those with the lowest numbers. A later placement replaces the best one only where it is cheaper.
+// Nothing depends on time, on addresses in memory or on the order of maps: the same problem gives
+// the same bytes, and a search that is stopped by its limit of steps stops at the same point. A
+// step is a visit of a node of some enumeration, and more for dearer work; none takes longer than a
+// few microseconds. Of equal configs the one on earlier places, then with earlier devices, is tried
+// first; of lab nodes that can be swapped the earlier one gets the earlier places and devices; and
+// of the cores of an L3 cache the earlier lab nodes get those with the lowest numbers. A later
+// placement replaces the best one only where it is cheaper.
 //
 // # What is proved when it is stopped
 //
-// Result.Bound is then the best bound of steps 2 and 3: no placement costs less. Packings that took too long count with their lower bound, and then the result is
-// not called optimal.
+// Result.Bound is then the best bound of steps 2 and 3: no placement costs less. Packings that took
+// too long count with their lower bound, and then the result is not called optimal.
 package search

@@ -7,8 +7,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// emit writes configs out as a placement: the least L3 sharing, the lowest core numbers to the first lab nodes, and the cheapest memory.
-// Lab nodes that can be swapped get their configs in order. It works on its own account, so that a search that was stopped does not get in its way.
+// emit writes configs out as a placement: the least L3 sharing, the lowest core numbers to the
+// first lab nodes, and the cheapest memory. Lab nodes that can be swapped get their configs in
+// order. It works on its own account, so that a search that was stopped does not get in its way.
 func (m *model) emit(best []*config) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	best = m.inOrder(best)
@@ -123,7 +124,9 @@ func (s *state) pagesOf() [][]plan.NodePage {
 	out := make([][]plan.NodePage, len(s.at))
 	if s.sharesFit() {
 		for i, c := range s.at {
-			shares := slices.SortedFunc(slices.Values(s.sharesOf(i, c)), func(a, b share) int { return m.nodes[a.node].id - m.nodes[b.node].id })
+			shares := slices.SortedFunc(slices.Values(s.sharesOf(i, c)), func(a, b share) int {
+				return m.nodes[a.node].id - m.nodes[b.node].id
+			})
 			for _, x := range shares {
 				if x.pages > 0 {
 					out[i] = append(out[i], plan.NodePage{NUMANode: m.nodes[x.node].id, Pages: x.pages})

@@ -25,7 +25,8 @@ type prices struct {
 }
 
 func newPrices(m *model) *prices {
-	return &prices{node: make([]int64, len(m.nodes)), bundle: make([]int64, m.bundles), vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices))}
+	return &prices{node: make([]int64, len(m.nodes)), bundle: make([]int64, m.bundles),
+		vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices))}
 }
 
 // An enumerator goes through the configs of one lab node that fit what a state has left and cost less than a limit.
@@ -37,8 +38,9 @@ type enumerator struct {
 	// limit is in parts of 1/scale, prices included; yield may lower it. A config at or above it is not wanted.
 	limit int64
 	yield func(c *config, priced int64) (stop bool)
-	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at least, and where. Of equally cheap devices and NUMA nodes each lab node
-	// finds other ones first, so that prices see equal lab nodes side by side.
+	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at
+	// least, and where. Of equally cheap devices and NUMA nodes each lab node finds other ones
+	// first, so that prices see equal lab nodes side by side.
 	relaxed bool
 	// basic leaves out most ways to split cores, but the ones that are likely to be good.
 	basic    bool
@@ -125,7 +127,8 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, 
 	return !e.cut
 }
 
-// floor returns what lab node i costs at least in what is left, without looking at any choice; infinite where it does not fit.
+// floor returns what lab node i costs at least in what is left, without looking at any choice;
+// infinite where it does not fit.
 func (e *enumerator) floor(i int, price *prices) int64 {
 	e.begin(i, price, infinite, nil)
 	ahead := e.look(0, 0)
@@ -349,14 +352,15 @@ func (e *enumerator) addHome(home int, sign int64) {
 	}
 }
 
-// ahead returns what paths will cost at least with the devices picked so far and those to come. Each of the larger side pays for its best partner, and each two
-// GPUs for their path.
+// ahead returns what paths will cost at least with the devices picked so far and those to come.
+// Each of the larger side pays for its best partner, and each two GPUs for their path.
 func (e *enumerator) ahead() int64 {
 	r := e.r
 	have := int64(len(e.c.gpus))
 	all := int64(r.gpus)
 	sum := (all*(all-1) - have*(have-1)) / 2 * r.leastGPUs
-	// Of the pairs that are left, those between a GPU that is picked and one that is not were counted at the least as well.
+	// Of the pairs that are left, those between a GPU that is picked and one that is not were
+	// counted at the least as well.
 	if r.gpus == 0 || r.ports == 0 {
 		return sum * scale
 	}
@@ -372,8 +376,9 @@ func (e *enumerator) ahead() int64 {
 	return (sum + (all-have)*r.leastGPU) * scale
 }
 
-// coreBound returns what the cores will cost at least with the devices picked so far, infinite where there are not enough. Either they are all on one NUMA
-// node, or they span several: then each core is on the cheapest node with room, and each device next to the nearest one.
+// coreBound returns what the cores will cost at least with the devices picked so far, infinite
+// where there are not enough. Either they are all on one NUMA node, or they span several: then each
+// core is on the cheapest node with room, and each device next to the nearest one.
 func (e *enumerator) coreBound() int64 {
 	best := infinite
 	total, widest := 0, 0
@@ -395,7 +400,8 @@ func (e *enumerator) coreBound() int64 {
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
-// spreadCores returns what cores on several NUMA nodes cost at least by themselves, with their part of the memory or without; infinite where only one node has room.
+// spreadCores returns what cores on several NUMA nodes cost at least by themselves, with their part
+// of the memory or without; infinite where only one node has room.
 func (e *enumerator) spreadCores(memory bool) int64 {
 	var spread int64
 	if memory {
@@ -448,8 +454,8 @@ func (e *enumerator) single(n int) int64 {
 	return sum
 }
 
-// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that can then be near if asked for, and the devices that have no core
-// next to them.
+// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that
+// can then be near if asked for, and the devices that have no core next to them.
 func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
 	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
@@ -560,7 +566,9 @@ func (e *enumerator) devicesReady() {
 func (e *enumerator) listVFs() {
 	e.c.vfs = e.c.vfs[:0]
 	for _, d := range e.functions {
-		at, ok := slices.BinarySearchFunc(e.c.vfs, d, func(v plan.VFCount, d int) int { return cmp.Compare(v.Device, d) })
+		at, ok := slices.BinarySearchFunc(e.c.vfs, d, func(v plan.VFCount, d int) int {
+			return cmp.Compare(v.Device, d)
+		})
 		if ok {
 			e.c.vfs[at].Count++
 		} else {
@@ -642,7 +650,8 @@ func (e *enumerator) lineUp() {
 	})
 }
 
-// spread gives left cores to the places from position pos of the line on. node is the last NUMA node that got any, spans how many have.
+// spread gives left cores to the places from position pos of the line on. node is the last NUMA
+// node that got any, spans how many have.
 func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 	if e.s.work.add(1 + int64(len(e.line))/16) {
 		e.cut = true
@@ -692,8 +701,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 	return e.spread(pos+1, left, node, spans, paid, toll)
 }
 
-// likely reports whether n of left cores in a place with so much room make a split worth trying first: all that go, all but one, whole L3 caches, or an even
-// split in two.
+// likely reports whether n of left cores in a place with so much room make a split worth trying
+// first: all that go, all but one, whole L3 caches, or an even split in two.
 func (e *enumerator) likely(q placeCost, n, room, left int) bool {
 	if n >= room-1 || n == left/2 || n == (left+1)/2 {
 		return true
@@ -722,8 +731,8 @@ func (e *enumerator) givenIn(pk int) int {
 	return sum
 }
 
-// spreadBound returns what left cores cost at least from position pos of the line on, spans and the distance of devices to the nearest included; full
-// counts memory and L3 caches as well.
+// spreadBound returns what left cores cost at least from position pos of the line on, spans and the
+// distance of devices to the nearest included; full counts memory and L3 caches as well.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	need := left
 	var sum int64

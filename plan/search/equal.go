@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// Equal lab nodes that cost unequal amounts pay for that, and the relaxation of prices looks at each alone and cannot see it. So the cases are told apart: the cheapest
-// lab node of a class costs v, for each v that a config can cost. Then none of them has a cheaper config, which lifts the separable bound, and the dearest one costs at least
-// what counting says, which lifts the term. The least of the cases is a bound.
+// Equal lab nodes that cost unequal amounts pay for that, and the relaxation of prices looks at
+// each alone and cannot see it. So the cases are told apart: the cheapest lab node of a class costs
+// v, for each v that a config can cost. Then none of them has a cheaper config, which lifts the
+// separable bound, and the dearest one costs at least what counting says, which lifts the term. The
+// least of the cases is a bound.
 
 // classOption is the cheapest way, prices included, of a lab node to have an own cost.
 type classOption struct {
@@ -65,8 +67,9 @@ func (t *tree) equalise(steps int64) int64 {
 	return max(root, min(t.cost, base+max(sum, single)))
 }
 
-// classOptions lists the own costs that lab nodes of a class can have in a placement that is cheaper than the best one known, ascending, and what the dearest of them
-// costs at least. It returns none where there are too many configs to look at.
+// classOptions lists the own costs that lab nodes of a class can have in a placement that is
+// cheaper than the best one known, ascending, and what the dearest of them costs at least. It
+// returns none where there are too many configs to look at.
 func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
 	i := members[0]
 	// A config at or above the limit would use up all that there is between bound and cost.
@@ -93,7 +96,8 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	return options, use.dearest(t.m, i, len(members), options)
 }
 
-// dearestOf returns what was found for lab nodes that can be swapped: the highest, since a search that was cut short proves less.
+// dearestOf returns what was found for lab nodes that can be swapped: the highest, since a search
+// that was cut short proves less.
 func dearestOf(least []leastConfig, members []int) int64 {
 	var most int64
 	for _, i := range members {
@@ -102,7 +106,8 @@ func dearestOf(least []leastConfig, members []int) int64 {
 	return most
 }
 
-// A start is the relaxation as it was before the subgradient method: prices that fit few cases exactly fit the others badly.
+// A start is the relaxation as it was before the subgradient method: prices that fit few cases
+// exactly fit the others badly.
 type start struct {
 	price *prices
 	least []leastConfig
@@ -155,7 +160,8 @@ func lower(least map[int]int64, devices []int, own int64) {
 	}
 }
 
-// dearest returns what the dearest of n lab nodes like i costs at least: configs that cost less do not have enough devices or cores among them for all.
+// dearest returns what the dearest of n lab nodes like i costs at least: configs that cost less do
+// not have enough devices or cores among them for all.
 func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 	r := &m.requests[i]
 	// kth returns the least own cost at which so many devices are in reach.
@@ -196,7 +202,8 @@ func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 	return least
 }
 
-// pieces returns how many lab nodes fit by cores with configs that cost no more than own: each has a piece on some NUMA node at least.
+// pieces returns how many lab nodes fit by cores with configs that cost no more than own: each has
+// a piece on some NUMA node at least.
 func (u *classUse) pieces(m *model, own int64) int {
 	smallest := make([]int, len(m.nodes))
 	for p, at := range u.node {

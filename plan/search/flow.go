@@ -1,8 +1,10 @@
 package search
 
-// A flow spreads the memory of the placed lab nodes over the NUMA nodes at least cost: a transportation problem with two arcs from each lab node to
-// each NUMA node. The first carries up to the lab node's share there and costs the distance to the nearest of its cores; the second carries the rest
-// and costs the weight of imbalance on top. Successive shortest paths solve it exactly, since a page is the unit.
+// A flow spreads the memory of the placed lab nodes over the NUMA nodes at least cost: a
+// transportation problem with two arcs from each lab node to each NUMA node. The first carries up
+// to the lab node's share there and costs the distance to the nearest of its cores; the second
+// carries the rest and costs the weight of imbalance on top. Successive shortest paths solve it
+// exactly, since a page is the unit.
 type flow struct {
 	s     *state
 	who   []int   // lab nodes
@@ -35,7 +37,8 @@ func (f *flow) solve() int64 {
 	}
 	var sum int64
 	for k, i := range f.who {
-		// Pages that are nobody's share lie beyond one wherever they are: that is the same for every placement, and costs nothing.
+		// Pages that are nobody's share lie beyond one wherever they are: that is the same for
+		// every placement, and costs nothing.
 		beyond := -f.s.m.requests[i].pages
 		for b := range n {
 			x := k*n + b
@@ -96,7 +99,8 @@ func (f *flow) room(b int) int64 {
 	return q.pages - f.used[b]
 }
 
-// augment moves pages of lab node k along the cheapest path to a NUMA node with room, pushing others' pages aside where that is cheaper.
+// augment moves pages of lab node k along the cheapest path to a NUMA node with room, pushing
+// others' pages aside where that is cheaper.
 func (f *flow) augment(k int) bool {
 	m := f.s.m
 	n, labs := len(m.nodes), len(f.who)

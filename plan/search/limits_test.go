@@ -15,7 +15,8 @@ import (
 
 // huge is a problem at the limits: 4,096 cores, 500 lab nodes, 2,000 devices.
 func huge(gpus bool) *plan.Problem {
-	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64, Pages: 512, Reserve: 16}
+	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64,
+		Pages: 512, Reserve: 16}
 	r := planfixture.NewRand(1)
 	var asks []planfixture.Ask
 	for k := range 500 {
@@ -28,7 +29,8 @@ func huge(gpus bool) *plan.Problem {
 	return planfixture.Add(s.Problem(), asks...)
 }
 
-// With so many steps allowed the search would take days: that it comes back at all is what shows that it is cancelled. How late is logged; a busy machine decides that.
+// With so many steps allowed the search would take days: that it comes back at all is what shows
+// that it is cancelled. How late is logged; a busy machine decides that.
 func TestAHugeProblemIsCancelled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")
@@ -55,7 +57,8 @@ func TestAHugeProblemIsCancelled(t *testing.T) {
 			if used := int64(now.HeapSys) - int64(before.HeapSys); used > 512<<20 {
 				t.Errorf("GPUs %v: %d MiB", gpus, used>>20)
 			}
-			t.Logf("GPUs %v, cancelled at %v: %v late, %d MiB, placed %v", gpus, after, late, now.HeapSys>>20, err == nil)
+			t.Logf("GPUs %v, cancelled at %v: %v late, %d MiB, placed %v", gpus, after, late, now.HeapSys>>20,
+				err == nil)
 		}
 	}
 }
@@ -63,7 +66,8 @@ func TestAHugeProblemIsCancelled(t *testing.T) {
 // The devices of one lab node are as --explain restricts them.
 func TestRestrictedDevicesArePlaced(t *testing.T) {
 	t.Parallel()
-	p := planfixture.Add(planfixture.H20().Problem(), planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...)
+	p := planfixture.Add(planfixture.H20().Problem(), planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400,
+		GPUs: 2, NICs: 1})...)
 	var gpu, nic int
 	for d := len(p.Devices) - 1; d >= 0; d-- {
 		if p.Devices[d].Kind == plan.KindGPU {
@@ -73,8 +77,13 @@ func TestRestrictedDevicesArePlaced(t *testing.T) {
 		}
 	}
 	r0 := &p.Requests[0]
-	r0.GPUs = []plan.Want{{Count: 1, Any: []int{gpu}}, {Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.GPUs[0].Any), func(d int) bool { return d == gpu })}}
-	r0.NICs = []plan.Want{{Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.NICs[0].Any), func(d int) bool { return d == nic })}}
+	r0.GPUs = []plan.Want{{Count: 1, Any: []int{gpu}}, {Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.GPUs[0].Any),
+		func(d int) bool {
+			return d == gpu
+		})}}
+	r0.NICs = []plan.Want{{Count: 1, Any: slices.DeleteFunc(slices.Clone(r0.NICs[0].Any), func(d int) bool {
+		return d == nic
+	})}}
 	r0.Class = 1000
 	r, err := search.Solve(t.Context(), p, search.Options{Steps: 50_000})
 	if err != nil {

@@ -2,7 +2,8 @@ package search
 
 import "slices"
 
-// greedy places the lab nodes one by one, each at what costs least beside those before it. One that fits nowhere goes first in the next try.
+// greedy places the lab nodes one by one, each at what costs least beside those before it. One that
+// fits nowhere goes first in the next try.
 func (t *tree) greedy() {
 	order := slices.Clone(t.order)
 	for range order {
@@ -16,7 +17,8 @@ func (t *tree) greedy() {
 	}
 }
 
-// greedyIn places the lab nodes in an order. It returns the position of the first one that does not fit, -1 where all do.
+// greedyIn places the lab nodes in an order. It returns the position of the first one that does not
+// fit, -1 where all do.
 func (t *tree) greedyIn(order []int) int {
 	stuck := -1
 	placed := 0
@@ -40,8 +42,9 @@ func (t *tree) greedyIn(order []int) int {
 	return stuck
 }
 
-// insert returns where lab node i costs least beside those that are placed, nil where it fits nowhere. It looks among the configs that are as cheap as can be
-// first: else it could lose its time with dear ones of the first devices.
+// insert returns where lab node i costs least beside those that are placed, nil where it fits
+// nowhere. It looks among the configs that are as cheap as can be first: else it could lose its
+// time with dear ones of the first devices.
 func (t *tree) insert(i int) *config {
 	e := t.enum(0)
 	// What a NIC's other users will suffer is known, and steers better as a price.
@@ -96,7 +99,8 @@ func (t *tree) insert(i int) *config {
 // tripleSteps bounds what is spent on three at a time.
 const tripleSteps = 3_000_000
 
-// shuffle takes three lab nodes off at a time, in an order that is fixed but without a pattern, for as long as the work allows.
+// shuffle takes three lab nodes off at a time, in an order that is fixed but without a pattern, for
+// as long as the work allows.
 func (t *tree) shuffle() {
 	n := len(t.order)
 	if n < 4 || t.best == nil {

@@ -1,8 +1,11 @@
 package search
 
-// The linear program of contents.go, solved by the revised simplex method, with columns made when they are wanted (Gilmore and Gomory 1961). It has a row for each class:
-// each member is at home somewhere or spans; one for each group of units: each has one content; and one for each size: those that span have no more portions of it or of
-// larger ones than there are in contents. Floating point numbers only look for good credits. What those prove is worked out in whole numbers.
+// The linear program of contents.go, solved by the revised simplex method, with columns made when
+// they are wanted (Gilmore and Gomory 1961). It has a row for each class: each member is at home
+// somewhere or spans; one for each group of units: each has one content; and one for each size:
+// those that span have no more portions of it or of larger ones than there are in contents.
+// Floating point numbers only look for good credits. What those prove is worked out in whole
+// numbers.
 
 // A column is a variable: a content of a group, a way to span, or what a row leaves over.
 type column struct {
@@ -162,7 +165,8 @@ func (p *master) column(g, x int, ranks [][]member) column {
 	return q
 }
 
-// sharpen packs the contents of the basis whose shares were only counted so far. It reports whether one costs more than was known.
+// sharpen packs the contents of the basis whose shares were only counted so far. It reports whether
+// one costs more than was known.
 func (p *master) sharpen() bool {
 	more := false
 	for r := range p.basis {
@@ -193,7 +197,8 @@ func (p *master) enter(q *column) bool {
 			most = p.amount[r] / p.way[r]
 		}
 	}
-	// Of the columns that are used up first the one with the largest pivot leaves: division by small ones makes errors large.
+	// Of the columns that are used up first the one with the largest pivot leaves: division by
+	// small ones makes errors large.
 	leave := -1
 	for r, w := range p.way {
 		if w > tiny && p.amount[r] <= (most+tiny)*w && (leave < 0 || w > p.way[leave]) {

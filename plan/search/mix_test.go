@@ -46,7 +46,8 @@ func TestMixesAreProved(t *testing.T) {
 			open++
 		}
 		if *slowest > 0 && (d > *slowest || !r.Optimal) {
-			t.Logf("%d %s %s: %d requests: cost %d bound %d %q %d steps %v", seed, name, p.Workload, len(p.Requests), r.Cost, r.Bound, r.Stopped, r.Steps, d)
+			t.Logf("%d %s %s: %d requests: cost %d bound %d %q %d steps %v", seed, name, p.Workload, len(p.Requests),
+				r.Cost, r.Bound, r.Stopped, r.Steps, d)
 			t.Log(termSums(plan.Evaluate(p, &r.Placement)))
 			var asks string
 			for _, q := range p.Requests {
@@ -58,7 +59,8 @@ func TestMixesAreProved(t *testing.T) {
 	}
 	slices.Sort(times)
 	at := func(percent int) time.Duration { return times[min(len(times)-1, len(times)*percent/100)] }
-	t.Logf("%d labs: %d not proved, %d without placement; median %v, 90%% %v, 95%% %v, 99%% %v, worst %v", len(times), open, none, at(50), at(90), at(95), at(99), at(100))
+	t.Logf("%d labs: %d not proved, %d without placement; median %v, 90%% %v, 95%% %v, 99%% %v, worst %v", len(times),
+		open, none, at(50), at(90), at(95), at(99), at(100))
 }
 
 // termSums lists what each term comes to over all lab nodes, where that is not nothing.

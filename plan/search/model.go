@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A model is a Problem in the form in which it is searched: indexes in place of numbers, and cores that cannot be told apart counted.
+// A model is a Problem in the form in which it is searched: indexes in place of numbers, and cores
+// that cannot be told apart counted.
 type model struct {
 	p *plan.Problem
 
@@ -184,11 +185,13 @@ func (m *model) addNodes() error {
 		}
 		m.index[q.ID] = i
 		if len(q.Distances) != n {
-			return fmt.Errorf("problem: NUMA node %d has %d distances, want %d, one to each node", q.ID, len(q.Distances), n)
+			return fmt.Errorf("problem: NUMA node %d has %d distances, want %d, one to each node", q.ID,
+				len(q.Distances), n)
 		}
 		for j, d := range q.Distances {
 			if d < 10 || d > 1<<20 {
-				return fmt.Errorf("problem: distance %d from NUMA node %d to %d is not in 10 to %d", d, q.ID, p.NUMANodes[j].ID, 1<<20)
+				return fmt.Errorf("problem: distance %d from NUMA node %d to %d is not in 10 to %d", d, q.ID,
+					p.NUMANodes[j].ID, 1<<20)
 			}
 			m.dist[i*n+j] = int64(d - 10)
 		}
@@ -433,7 +436,8 @@ func (m *model) addRequests() error {
 	for i := range p.Requests {
 		q := &p.Requests[i]
 		if q.Cores < 1 || q.Cores > 1<<20 || q.Threads < 1 || q.Pages < 0 {
-			return fmt.Errorf("problem: request %q has %d cores, %d threads a core, %d pages: want at least 1, 1 and 0", q.Name, q.Cores, q.Threads, q.Pages)
+			return fmt.Errorf("problem: request %q has %d cores, %d threads a core, %d pages: want at least 1, 1 and 0",
+				q.Name, q.Cores, q.Threads, q.Pages)
 		}
 		r := request{cores: q.Cores, threads: q.Threads, pages: q.Pages, class: q.Class, w: p.Weights.Of(q)}
 		for kind, wants := range [][]plan.Want{q.GPUs, q.NICs, q.VFs} {
@@ -444,7 +448,8 @@ func (m *model) addRequests() error {
 				x := want{kind: wantKind(kind), count: w.Count}
 				for _, d := range w.Any {
 					if d < 0 || d >= len(m.devices) {
-						return fmt.Errorf("problem: request %q wants device %d, of which there are %d", q.Name, d, len(m.devices))
+						return fmt.Errorf("problem: request %q wants device %d, of which there are %d", q.Name, d,
+							len(m.devices))
 					}
 					v := &m.devices[d]
 					if x.kind == wantVF && v.vfs > 0 || x.kind != wantVF && v.whole && v.nic == (x.kind == wantNIC) {
@@ -495,7 +500,8 @@ func (m *model) addRequests() error {
 	return nil
 }
 
-// findSwaps finds requests that can be swapped. Those of one class should be, but a class that is wrong must not make the search wrong.
+// findSwaps finds requests that can be swapped. Those of one class should be, but a class that is
+// wrong must not make the search wrong.
 func (m *model) findSwaps() {
 	for i := range m.requests {
 		m.requests[i].swap = i
@@ -513,7 +519,8 @@ func (m *model) findSwaps() {
 }
 
 func (m *model) swappable(a, b *request) bool {
-	return len(a.peers) == 0 && len(b.peers) == 0 && a.cores == b.cores && a.threads == b.threads && a.pages == b.pages && a.w == b.w &&
+	return len(a.peers) == 0 && len(b.peers) == 0 && a.cores == b.cores && a.threads == b.threads &&
+		a.pages == b.pages && a.w == b.w &&
 		slices.EqualFunc(a.wants, b.wants, func(x, y want) bool {
 			return x.kind == y.kind && x.count == y.count && slices.Equal(x.any, y.any)
 		})
@@ -537,15 +544,18 @@ func (m *model) addAffinity() error {
 	return nil
 }
 
-// A pairing is what paths between some GPUs and some ports cost at least. Most requests ask for the same devices, and share one.
+// A pairing is what paths between some GPUs and some ports cost at least. Most requests ask for the
+// same devices, and share one.
 type pairing struct {
-	gpus, ports                    []int
-	several                        bool    // a lab node gets more than one of the GPUs
-	minPair                        []int64 // of a GPU or port: its cheapest path to one of the others, 0 where it has none
+	gpus, ports []int
+	several     bool // a lab node gets more than one of the GPUs
+	// of a GPU or port: its cheapest path to one of the others, 0 where it has none
+	minPair                        []int64
 	leastGPUs, leastGPU, leastPort int64
 }
 
-// checkPaths makes sure that every path that the cost may ask for is there, and finds what a GPU or port costs at least.
+// checkPaths makes sure that every path that the cost may ask for is there, and finds what a GPU or
+// port costs at least.
 func (m *model) checkPaths(r *request, name string) error {
 	q := pairing{several: r.gpus > 1}
 	for _, w := range r.wants {
@@ -580,7 +590,8 @@ func (m *model) pair(q *pairing, name string) error {
 		for _, d := range q.ports {
 			c := m.pairCost[g*n+d]
 			if c < 0 {
-				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID, m.p.Devices[d].ID)
+				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID,
+					m.p.Devices[d].ID)
 			}
 			if q.minPair[g] < 0 || c < q.minPair[g] {
 				q.minPair[g] = c
@@ -591,7 +602,8 @@ func (m *model) pair(q *pairing, name string) error {
 		}
 		for _, h := range q.gpus {
 			if g != h && q.several && m.gpuCost[g*n+h] < 0 {
-				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID, m.p.Devices[h].ID)
+				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID,
+					m.p.Devices[h].ID)
 			}
 		}
 	}
@@ -618,8 +630,10 @@ func least(list []int, value func(int) int64) int64 {
 }
 
 func checkWeights(w *plan.Weights) error {
-	for _, v := range []int64{w.GPUNICPath, w.GPUNICMeasured, w.GPUGPUPath, w.DeviceNearest, w.DeviceDistance, w.MemoryDistance, w.MemoryBalance,
-		w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared, w.EmulatorDistance, w.NICRate, w.NICRDMA, w.NICShared, w.Unequal} {
+	for _, v := range []int64{w.GPUNICPath, w.GPUNICMeasured, w.GPUGPUPath, w.DeviceNearest, w.DeviceDistance,
+		w.MemoryDistance, w.MemoryBalance,
+		w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared, w.EmulatorDistance, w.NICRate, w.NICRDMA,
+		w.NICShared, w.Unequal} {
 		if v < 0 || v > 1<<40 {
 			return fmt.Errorf("problem: weight %d is not in 0 to %d", v, int64(1<<40))
 		}
@@ -627,7 +641,8 @@ func checkWeights(w *plan.Weights) error {
 	return nil
 }
 
-// checkRange refuses problems whose cost could leave the range of an int64. The estimate is coarse, and in floating point since that cannot overflow.
+// checkRange refuses problems whose cost could leave the range of an int64. The estimate is coarse,
+// and in floating point since that cannot overflow.
 func (m *model) checkRange() error {
 	w := &m.p.Weights
 	far := int64(0)
@@ -648,12 +663,15 @@ func (m *model) checkRange() error {
 		r := &m.requests[i]
 		cores, devices, pages := float64(r.cores), float64(r.devices), float64(r.pages)
 		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance)) +
-			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores) + float64(pair)*(devices*devices+devices) + float64(port)*devices
-		sum += own*(1+float64(w.Unequal)/100) + pages*(float64(far)*float64(r.w.MemoryDistance)+float64(r.w.MemoryBalance)) +
+			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores) + float64(pair)*(devices*devices+devices) +
+			float64(port)*devices
+		sum += own*(1+float64(w.Unequal)/100) + pages*(float64(far)*float64(r.w.MemoryDistance)+
+			float64(r.w.MemoryBalance)) +
 			float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) + float64(w.NICShared)*devices*count
 	}
 	if sum > costLimit {
-		return fmt.Errorf("problem: costs could come to %.3g, more than can be added up: lower weights, pages or distances", sum)
+		return fmt.Errorf("problem: costs could come to %.3g, more than can be added up: lower weights, pages or "+
+			"distances", sum)
 	}
 	return nil
 }

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// A packer says how the cores of lab nodes lie best under the L3 caches of a component, given how many cores each has in each place. What it counts
-// is pairs of a lab node and an L3 cache that it shares, with another lab node or a tenant.
+// A packer says how the cores of lab nodes lie best under the L3 caches of a component, given how
+// many cores each has in each place. What it counts is pairs of a lab node and an L3 cache that it
+// shares, with another lab node or a tenant.
 type packer struct {
 	m     *model
 	work  *meter
@@ -207,8 +208,9 @@ func (p *packer) prepare() {
 	}
 }
 
-// ahead returns how many shares are to come at least when items from x on are still to be packed. A lab node has no share only if it is alone under
-// all its caches; their idle cores are then lost to others, and there are only so many cores to lose.
+// ahead returns how many shares are to come at least when items from x on are still to be packed. A
+// lab node has no share only if it is alone under all its caches; their idle cores are then lost to
+// others, and there are only so many cores to lose.
 func (p *packer) ahead(x int) int {
 	if len(p.waste) == 0 {
 		return 0

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Pages of a NUMA node can have a price as well. A lab node with x cores on a node is due x/cores of its pages there, rounded down; each of them is there and pays
-// the node's price, or is missed, which costs the weight of balance, and pays the price of wherever it is. So memory costs at least so much a core, and that
-// adds to what cores cost.
+// Pages of a NUMA node can have a price as well. A lab node with x cores on a node is due x/cores
+// of its pages there, rounded down; each of them is there and pays the node's price, or is missed,
+// which costs the weight of balance, and pays the price of wherever it is. So memory costs at least
+// so much a core, and that adds to what cores cost.
 
 // pageCost is what the memory of a lab node costs at least, at given prices of pages, in parts of 1/scale.
 type pageCost struct {
@@ -84,8 +85,9 @@ func (m *model) nearestCore(b int) int64 {
 	return max(0, least)
 }
 
-// nodeCost returns what cores on a NUMA node cost before there are devices. A config that is yielded has to pay in full what it is counted with, and that is worked out for all lab
-// nodes together; so only a relaxed run counts memory as a part of cores.
+// nodeCost returns what cores on a NUMA node cost before there are devices. A config that is
+// yielded has to pay in full what it is counted with, and that is worked out for all lab nodes
+// together; so only a relaxed run counts memory as a part of cores.
 func (e *enumerator) nodeCost(n int) nodeCost {
 	q := nodeCost{core: e.price.node[n]}
 	switch {
@@ -144,8 +146,8 @@ func (m *model) usePages(r *request, c *config, price, used []int64) {
 	}
 }
 
-// climbPages looks for prices of pages and for others that go with them. The root bound keeps what they prove; the tree works out memory as it goes and needs
-// none of them.
+// climbPages looks for prices of pages and for others that go with them. The root bound keeps what
+// they prove; the tree works out memory as it goes and needs none of them.
 func (t *tree) climbPages() {
 	m := t.m
 	if !m.memoryCounts() || t.proved() || t.best == nil || t.memoryOfBest() == 0 || !m.pagesInRange() {

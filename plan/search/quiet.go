@@ -2,8 +2,10 @@ package search
 
 import "slices"
 
-// A lab node is quiet when it shares no L3 cache, and loud otherwise; a loud one costs at least the weight of one share. To be quiet it needs caches of its
-// own, and the idle cores under them are lost to others. So counting caches and idle cores bounds how many lab nodes can be quiet, whatever the placement.
+// A lab node is quiet when it shares no L3 cache, and loud otherwise; a loud one costs at least the
+// weight of one share. To be quiet it needs caches of its own, and the idle cores under them are
+// lost to others. So counting caches and idle cores bounds how many lab nodes can be quiet,
+// whatever the placement.
 
 // quietness is what is known of the lab nodes from a position of an order on.
 type quietness struct {
@@ -106,7 +108,8 @@ func (t *tree) count(order []int) {
 	}
 }
 
-// loud returns what the lab nodes from position k of the order on cost at least for sharing caches, beside what those already placed cost.
+// loud returns what the lab nodes from position k of the order on cost at least for sharing caches,
+// beside what those already placed cost.
 func (t *tree) loud(k int) int64 {
 	if t.waste == nil || t.quiet[k].labs == 0 {
 		return 0

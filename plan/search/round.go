@@ -5,8 +5,10 @@ import (
 	"slices"
 )
 
-// The linear program takes parts of contents; a placement takes whole ones. Each content loses something against the one that gains most in its unit, and in a placement that
-// is cheaper than the best one all losses together are below the slack. So few contents come into question, and a search finds sets of them that hold all lab nodes.
+// The linear program takes parts of contents; a placement takes whole ones. Each content loses
+// something against the one that gains most in its unit, and in a placement that is cheaper than
+// the best one all losses together are below the slack. So few contents come into question, and a
+// search finds sets of them that hold all lab nodes.
 
 // A choice is a content of a group that comes into question.
 type choice struct {
@@ -141,7 +143,9 @@ func (q *rounding) next(loss int64) bool {
 	for k := range q.choices[s] {
 		c := &q.choices[s][k]
 		u := &q.units[q.groups[c.group][0]]
-		if loss+c.loss > q.limit || q.free[c.group] == 0 || slices.ContainsFunc(c.sizes, func(x sizeCount) bool { return q.left[x.size] < x.n }) {
+		if loss+c.loss > q.limit || q.free[c.group] == 0 || slices.ContainsFunc(c.sizes, func(x sizeCount) bool {
+			return q.left[x.size] < x.n
+		}) {
 			continue
 		}
 		if c.loss += q.share * int64(q.pack(u, c.content)); loss+c.loss > q.limit {
@@ -169,7 +173,8 @@ func (q *rounding) take(c *choice, u *unit, sign int) {
 	}
 }
 
-// build makes a placement of the contents that are taken, and keeps it if it is the cheapest so far. Who fits no unit, or not the one meant, goes wherever there is room.
+// build makes a placement of the contents that are taken, and keeps it if it is the cheapest so
+// far. Who fits no unit, or not the one meant, goes wherever there is room.
 func (q *rounding) build() {
 	t := q.t
 	e := t.enum(0)

@@ -10,8 +10,8 @@ import (
 
 // Options limit a search.
 type Options struct {
-	// Steps is how many units of work the search may take, [DefaultSteps] where it is 0. Steps are counted, not timed, so that a search that was stopped
-	// stops at the same point again.
+	// Steps is how many units of work the search may take, [DefaultSteps] where it is 0. Steps are
+	// counted, not timed, so that a search that was stopped stops at the same point again.
 	Steps int64
 }
 
@@ -21,7 +21,8 @@ type Result struct {
 	Cost      int64 // of Placement, by plan.Evaluate, in basis points
 	Bound     int64 // no placement costs less
 	Optimal   bool  // Cost equals Bound
-	// Stopped says what ended the search before the proof: "step limit N", "cancelled", or a limit of a part of it. It is empty where Optimal is set.
+	// Stopped says what ended the search before the proof: "step limit N", "cancelled", or a limit
+	// of a part of it. It is empty where Optimal is set.
 	Stopped string
 	Steps   int64 // taken
 }
@@ -32,7 +33,8 @@ var ErrInfeasible = errors.New("no placement keeps all rules")
 // ErrStopped says that the search was stopped before it found a placement, or the proof that there is none.
 var ErrStopped = errors.New("search stopped before it found a placement")
 
-// Solve returns the cheapest placement of a problem. Errors are [ErrInfeasible], [ErrStopped], or about numbers in the problem that cannot be.
+// Solve returns the cheapest placement of a problem. Errors are [ErrInfeasible], [ErrStopped], or
+// about numbers in the problem that cannot be.
 func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	m, err := newModel(p)
 	if err != nil {
@@ -65,7 +67,8 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	case r.Optimal:
 		r.Stopped = ""
 	case r.Stopped == "":
-		r.Stopped = "limit of the packing of L3 caches" // the tree came to its end, with bounds in place of some packings
+		// the tree came to its end, with bounds in place of some packings
+		r.Stopped = "limit of the packing of L3 caches"
 	}
 	r.Steps = work.steps
 	return r, nil

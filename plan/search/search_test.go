@@ -48,7 +48,8 @@ func TestSolvePublishedCases(t *testing.T) {
 			planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...), -1},
 		{"eight lab nodes share an H20 with a GPU and a virtual function each", planfixture.Add(h20.Problem(),
 			planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...), -1},
-		{"one lab node takes 44 of 48 cores of an R740", planfixture.Add(planfixture.R740().Problem(), planfixture.Ask{Cores: 44, Pages: 300, VFs: 1}), -1},
+		{"one lab node takes 44 of 48 cores of an R740", planfixture.Add(planfixture.R740().Problem(),
+			planfixture.Ask{Cores: 44, Pages: 300, VFs: 1}), -1},
 		{"sixty-four equal lab nodes find a cache of their own each", planfixture.LargeEqual(), 57600},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,7 +77,9 @@ func TestSolveRefusesWhatCountsForbid(t *testing.T) {
 			q.Reserve = 1
 			return planfixture.Add(q.Problem(), planfixture.Ask{Cores: 16})
 		}},
-		{"more memory than there is", func() *plan.Problem { return planfixture.Add(s.Problem(), planfixture.Ask{Cores: 1, Pages: 33}) }},
+		{"more memory than there is", func() *plan.Problem {
+			return planfixture.Add(s.Problem(), planfixture.Ask{Cores: 1, Pages: 33})
+		}},
 		{"more GPUs than there are", func() *plan.Problem {
 			return planfixture.Add(s.Problem(), planfixture.Times(3, planfixture.Ask{Cores: 1, GPUs: 1})...)
 		}},
@@ -101,7 +104,8 @@ func TestSolveRefusesWhatCountsForbid(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if r, err := search.Solve(context.Background(), c.p(), search.Options{}); !errors.Is(err, search.ErrInfeasible) {
+			if r, err := search.Solve(context.Background(), c.p(), search.Options{}); !errors.Is(err,
+				search.ErrInfeasible) {
 				t.Errorf("Solve = %v, %v; want ErrInfeasible", r, err)
 			}
 		})
@@ -124,7 +128,10 @@ func TestSolveRefusesImpossibleNumbers(t *testing.T) {
 		{"no path", func(p *plan.Problem) { p.Paths = nil }},
 		{"weight -1", func(p *plan.Problem) { p.Weights.NUMASpan = -1 }},
 		{"names request 9", func(p *plan.Problem) { p.Affinity = []plan.Affinity{{Requests: []int{0, 9}}} }},
-		{"more than can be added up", func(p *plan.Problem) { p.Requests[0].Pages = 1 << 50; p.Weights.MemoryDistance = 1 << 39 }},
+		{"more than can be added up", func(p *plan.Problem) {
+			p.Requests[0].Pages = 1 << 50
+			p.Weights.MemoryDistance = 1 << 39
+		}},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			t.Parallel()
@@ -157,8 +164,10 @@ func TestAStoppedSearchStillBoundsTheCost(t *testing.T) {
 				if v := violation(p, &r.Placement); v != "" {
 					t.Errorf("seed %d, %d steps: %s", seed, steps, v)
 				}
-				if !found || r.Bound > cost || r.Cost < cost || r.Optimal != (r.Cost == r.Bound) || r.Optimal && r.Cost != cost {
-					t.Errorf("seed %d, %d steps: cost %d, bound %d, optimal %v; the least cost is %d", seed, steps, r.Cost, r.Bound, r.Optimal, cost)
+				if !found || r.Bound > cost || r.Cost < cost || r.Optimal != (r.Cost == r.Bound) || r.Optimal &&
+					r.Cost != cost {
+					t.Errorf("seed %d, %d steps: cost %d, bound %d, optimal %v; the least cost is %d", seed, steps,
+						r.Cost, r.Bound, r.Optimal, cost)
 				}
 			}
 		}
@@ -182,7 +191,8 @@ func TestTheSameProblemGivesTheSamePlacement(t *testing.T) {
 
 func TestEarlierLabNodesGetLowerCores(t *testing.T) {
 	t.Parallel()
-	p := planfixture.Add(planfixture.Shape{Packages: 1, Nodes: 2, L3s: 2, Cores: 4, Threads: 2}.Problem(), planfixture.Times(3, planfixture.Ask{Cores: 4})...)
+	p := planfixture.Add(planfixture.Shape{Packages: 1, Nodes: 2, L3s: 2, Cores: 4, Threads: 2}.Problem(),
+		planfixture.Times(3, planfixture.Ask{Cores: 4})...)
 	r, err := search.Solve(context.Background(), p, search.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +213,8 @@ func TestACancelledSearchStops(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	r, err := search.Solve(ctx, p, search.Options{Steps: 1 << 40}) // days, were it not cancelled
-	if err != nil && !errors.Is(err, search.ErrStopped) || err == nil && (r.Stopped != "cancelled" || r.Bound > r.Cost) {
+	if err != nil && !errors.Is(err, search.ErrStopped) || err == nil && (r.Stopped != "cancelled" ||
+		r.Bound > r.Cost) {
 		t.Errorf("Solve = %+v, %v; want it cancelled", r, err)
 	}
 }
@@ -215,7 +226,8 @@ func TestMoreIsNeverWorse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := small(t)
-		// The host keeps a core, as plan.New sees to: where none is left there is no housekeeping to be far from, and a core more would make some.
+		// The host keeps a core, as plan.New sees to: where none is left there is no housekeeping
+		// to be far from, and a core more would make some.
 		p.ReserveCores = max(1, p.ReserveCores)
 		before, ok := quick(t, p)
 		if !ok {
@@ -232,7 +244,8 @@ func TestMoreIsNeverWorse(t *testing.T) {
 			}
 		case "core":
 			// Under a cache of its own, on the package of nobody: it binds nobody and reserves nothing.
-			p.Cores = append(p.Cores, plan.Core{ID: 1000, CPUs: []int{1000, 1001}, NUMANode: p.NUMANodes[0].ID, Package: -1, L3: 1000})
+			p.Cores = append(p.Cores, plan.Core{ID: 1000, CPUs: []int{1000, 1001}, NUMANode: p.NUMANodes[0].ID,
+				Package: -1, L3: 1000})
 		case "reserve":
 			p.ReserveCores = max(1, p.ReserveCores-1)
 		case "vf":
@@ -378,7 +391,8 @@ func hostile(p *plan.Problem, at int, v int64, where uint8) {
 
 func TestHugeProblemsStop(t *testing.T) {
 	t.Parallel()
-	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 64, NICs: 64, VFs: 64, Pages: 512, Reserve: 16}
+	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 64, NICs: 64, VFs: 64, Pages: 512,
+		Reserve: 16}
 	r := planfixture.NewRand(1)
 	var asks []planfixture.Ask
 	for range 500 {

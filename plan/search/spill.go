@@ -2,8 +2,10 @@ package search
 
 import "slices"
 
-// What a lab node's memory and L3 caches cost it were it alone beside the tenants is known as soon as its cores are, and can be added to what is placed
-// already: whatever the others do, they do not make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried one by one.
+// What a lab node's memory and L3 caches cost it were it alone beside the tenants is known as soon
+// as its cores are, and can be added to what is placed already: whatever the others do, they do not
+// make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried
+// one by one.
 
 // A spill is what is known of the L3 caches of a place.
 type spill struct {
@@ -55,7 +57,8 @@ func (e *enumerator) prepareSpill() {
 		return
 	}
 	pages, cores := e.r.pages, int64(e.r.cores)
-	// Each core beyond those has so many pages elsewhere at least; one more core counts as having its own, for what rounding may give.
+	// Each core beyond those has so many pages elsewhere at least; one more core counts as having
+	// its own, for what rounding may give.
 	e.perCore = scale * (pages / cores) * e.r.w.MemoryBalance
 	for n := range e.perNode {
 		q := &e.perNode[n]

@@ -32,8 +32,9 @@ func (c *config) clone() *config {
 	return d
 }
 
-// A state is a placement of some of the lab nodes, with what is left and what it costs. Every part of its cost can only grow when a lab node is
-// added: so the cost of a state is a lower bound of all that can come of it.
+// A state is a placement of some of the lab nodes, with what is left and what it costs. Every part
+// of its cost can only grow when a lab node is added: so the cost of a state is a lower bound of
+// all that can come of it.
 type state struct {
 	m *model
 
@@ -329,7 +330,8 @@ func (s *state) remove(i int) {
 	s.placed--
 	old := s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
-	s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3 = old.own, old.shared, old.unequal, old.memory, old.emulator, old.l3
+	s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3 = old.own, old.shared, old.unequal, old.memory, old.emulator,
+		old.l3
 	s.toll, s.crowd = old.toll, old.crowd
 	for _, pc := range c.cores {
 		s.compCost[m.places[pc.place].comp] = -1
@@ -451,8 +453,9 @@ func (s *state) priceMemory(i int, c *config) {
 	s.memory = max(s.memory, s.flow.solve())
 }
 
-// priceEmulator adds lab node i's distance to housekeeping, and looks at the others again where a node has none left. Nodes with cores left
-// so far count as having one in the end, so that the sum is a lower bound before all are placed.
+// priceEmulator adds lab node i's distance to housekeeping, and looks at the others again where a
+// node has none left. Nodes with cores left so far count as having one in the end, so that the sum
+// is a lower bound before all are placed.
 func (s *state) priceEmulator(i int, emptied bool) {
 	if !s.m.emulator || s.m.p.Weights.EmulatorDistance == 0 {
 		return

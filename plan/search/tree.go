@@ -9,20 +9,22 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m         *model
-	s         *state
-	work      *meter
-	price     *prices
-	steer     *prices // of insert
-	order     []int   // all lab nodes, hardest first
-	least     []leastConfig
-	enums     []*enumerator
-	depth     []level
-	best      []*config
-	cost      int64       // of best
-	root      int64       // proved
-	loudAll   int64       // what sharing L3 caches costs at least, by counting
-	waste     []int       // idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1 where it cannot
+	m       *model
+	s       *state
+	work    *meter
+	price   *prices
+	steer   *prices // of insert
+	order   []int   // all lab nodes, hardest first
+	least   []leastConfig
+	enums   []*enumerator
+	depth   []level
+	best    []*config
+	cost    int64 // of best
+	root    int64 // proved
+	loudAll int64 // what sharing L3 caches costs at least, by counting
+	// idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1
+	// where it cannot
+	waste     []int
 	widest    int         // cores of the largest L3 cache
 	start     start       // see equal.go
 	coverAll  int64       // what cover proves that all L3 caches cost
@@ -116,7 +118,8 @@ func (t *tree) solve() (int64, bool) {
 }
 
 const (
-	// tinySteps bounds a try at the tree before prices are found, for up to tinyNodes lab nodes: small trees are searched in less time than those take.
+	// tinySteps bounds a try at the tree before prices are found, for up to tinyNodes lab nodes:
+	// small trees are searched in less time than those take.
 	tinySteps = 20_000
 	tinyNodes = 16
 	// firstSteps bounds the first try with prices.
@@ -171,8 +174,8 @@ func (t *tree) cheapest() bool {
 // oracleSteps bounds the search for one cheapest config.
 const oracleSteps = 300_000
 
-// cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where there is none. Where the work is cut short, nothing is known
-// but that the tolls are not negative.
+// cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where
+// there is none. Where the work is cut short, nothing is known but that the tolls are not negative.
 func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastConfig {
 	return t.cheapestAt(i, t.price, limit, e)
 }
@@ -197,7 +200,8 @@ func (t *tree) cheapestAt(i int, price *prices, limit int64, e *enumerator) leas
 	return l
 }
 
-// search tries all configs of the lab nodes in order beside those that are placed; it reports whether it went through to the end.
+// search tries all configs of the lab nodes in order beside those that are placed; it reports
+// whether it went through to the end.
 func (t *tree) search(order []int) bool {
 	for len(t.depth) <= len(order) {
 		t.depth = append(t.depth, level{least: make([]leastConfig, len(t.m.requests))})
@@ -210,8 +214,9 @@ func (t *tree) search(order []int) bool {
 	return t.descend(order, 0)
 }
 
-// refresh finds the cheapest configs in what is left of the lab nodes from position k on, from those of the depth; what still fits is still the cheapest. It
-// reports false where they prove that nothing better than the best placement is to be had from here.
+// refresh finds the cheapest configs in what is left of the lab nodes from position k on, from
+// those of the depth; what still fits is still the cheapest. It reports false where they prove that
+// nothing better than the best placement is to be had from here.
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4

@@ -5,8 +5,10 @@ import "slices"
 // twinWork bounds the search for twins, in comparisons.
 const twinWork = 20_000_000
 
-// findTwins finds devices that can change places in any placement at no cost and against no rule: alone in their bundles, alike in themselves, wanted by the
-// same lab nodes, and with the same paths to all other devices. Being twins goes over from one pair to the next, so that each needs to know only the one before it.
+// findTwins finds devices that can change places in any placement at no cost and against no rule:
+// alone in their bundles, alike in themselves, wanted by the same lab nodes, and with the same
+// paths to all other devices. Being twins goes over from one pair to the next, so that each needs
+// to know only the one before it.
 func (m *model) findTwins() {
 	n := len(m.devices)
 	m.twin = make([]int, n)

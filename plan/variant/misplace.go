@@ -8,8 +8,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// misplace gives each lab node the place of another one, on other NUMA nodes. The host need not be prepared anew for it: the same CPUs are isolated, and the same
-// pages set aside. Where no such exchange is possible, each goes to housekeeping cores of the NUMA node that is farthest from it.
+// misplace gives each lab node the place of another one, on other NUMA nodes. The host need not be
+// prepared anew for it: the same CPUs are isolated, and the same pages set aside. Where no such
+// exchange is possible, each goes to housekeeping cores of the NUMA node that is farthest from it.
 func (a *arranger) misplace() error {
 	nodes := a.plan.Nodes
 	for shift := 1; shift < len(nodes); shift++ {
@@ -20,13 +21,15 @@ func (a *arranger) misplace() error {
 	free := a.housekeeping()
 	for i := range nodes {
 		if err := a.move(&nodes[i], free); err != nil {
-			return fmt.Errorf("node %s: no NUMA node is wrong for it: no other node of its size is on another one, and %w", nodes[i].Name, err)
+			return fmt.Errorf("node %s: no NUMA node is wrong for it: no other node of its size is on another "+
+				"one, and %w", nodes[i].Name, err)
 		}
 	}
 	return nil
 }
 
-// exchange lets each lab node take the place of the one so many further on, if they can change places and that is on other NUMA nodes than the one that they take the place of.
+// exchange lets each lab node take the place of the one so many further on, if they can change
+// places and that is on other NUMA nodes than the one that they take the place of.
 func (a *arranger) exchange(shift int) bool {
 	before := a.plan.Nodes
 	after := slices.Clone(before)
@@ -45,9 +48,11 @@ func (a *arranger) exchange(shift int) bool {
 	return true
 }
 
-// sameForm reports whether two lab nodes can change places: the sizes of their NUMA nodes may differ, their number and what they add up to not.
+// sameForm reports whether two lab nodes can change places: the sizes of their NUMA nodes may
+// differ, their number and what they add up to not.
 func sameForm(a, b *plan.Node) bool {
-	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes && len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
+	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes &&
+		len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
 }
 
 // homes are the NUMA nodes that a lab node is on, as a set.
@@ -59,7 +64,8 @@ func homes(n *plan.Node) topology.CPUSet {
 	return all
 }
 
-// housekeeping returns the cores of the host that nobody has, by NUMA node, all but the first of each: the host keeps one there.
+// housekeeping returns the cores of the host that nobody has, by NUMA node, all but the first of
+// each: the host keeps one there.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
 	for i := range a.host.Cores {
@@ -74,7 +80,8 @@ func (a *arranger) housekeeping() map[int][]*topology.Core {
 	return free
 }
 
-// move puts a lab node on housekeeping cores of the farthest NUMA node that has enough of them, and takes them out of free.
+// move puts a lab node on housekeeping cores of the farthest NUMA node that has enough of them, and
+// takes them out of free.
 func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	if len(n.Cells) > 1 {
 		return fmt.Errorf("it is on %d NUMA nodes itself", len(n.Cells))
@@ -104,7 +111,8 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	}
 	n.Memory = []plan.NodeMemory{{NUMANode: to, Bytes: n.MemoryBytes, PageBytes: page}}
 	n.Cells = []plan.Cell{{NUMANodes: []int{to}, VCPUs: len(n.VCPUs), Bytes: n.MemoryBytes, Distances: []int{10}}}
-	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("node %s is on housekeeping cores of NUMA node %d, which are not isolated", n.Name, to))
+	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("node %s is on housekeeping cores of NUMA node %d, which are not "+
+		"isolated", n.Name, to))
 	return nil
 }
 

@@ -1,6 +1,8 @@
-// Package variant arranges the lab nodes of a plan as a study compares them: with the same cores, the same memory and the same devices, but pinned or not, with guest
-// NUMA nodes or without, with siblings shown or not, or in the wrong place. The levels are those of 6erun/vcpu_benchmarks, whose author found out by them what
-// pinning and guest NUMA are worth on six hosts, and one that shows what a wrong NUMA node costs.
+// Package variant arranges the lab nodes of a plan as a study compares them: with the same cores,
+// the same memory and the same devices, but pinned or not, with guest NUMA nodes or without, with
+// siblings shown or not, or in the wrong place. The levels are those of 6erun/vcpu_benchmarks,
+// whose author found out by them what pinning and guest NUMA are worth on six hosts, and one that
+// shows what a wrong NUMA node costs.
 package variant
 
 import (
@@ -13,7 +15,9 @@ import (
 
 // Levels of placement.
 const (
-	Default   = "default"      // nothing is pinned or bound, and the guest sees one NUMA node: what libvirt makes of a domain that says nothing
+	// nothing is pinned or bound, and the guest sees one NUMA node: what libvirt makes of a domain
+	// that says nothing
+	Default   = "default"
 	Pin       = "pin"          // each virtual CPU on a core of the plan; memory comes from where the kernel takes it
 	PinNUMA   = "pin+numa"     // that, memory bound, and the guest sees the NUMA nodes
 	PinSMT    = "pin+numa+smt" // that, with all threads of the cores, shown as siblings
@@ -23,8 +27,9 @@ const (
 // Levels are all levels of placement, the plainest first.
 func Levels() []string { return []string{Default, Pin, PinNUMA, PinSMT, WrongNUMA} }
 
-// Of returns the plan with its lab nodes arranged as a level says. At all levels a lab node has the cores of the plan: one virtual CPU on each, at pin+numa+smt one on
-// each of their threads. The plan itself stays as it is. What cannot be had on this host is an error that says why.
+// Of returns the plan with its lab nodes arranged as a level says. At all levels a lab node has the
+// cores of the plan: one virtual CPU on each, at pin+numa+smt one on each of their threads. The
+// plan itself stays as it is. What cannot be had on this host is an error that says why.
 //
 // Cost, bound and terms are left out: they are those of the plan, not of the variant.
 func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
@@ -61,7 +66,8 @@ func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 		n := &v.Nodes[i]
 		for k, m := range n.Memory {
 			if bytes > 0 && m.Bytes%bytes != 0 {
-				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name, m.Bytes, m.NUMANode, bytes)
+				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name,
+					m.Bytes, m.NUMANode, bytes)
 			}
 			n.Memory[k].PageBytes = bytes
 		}
@@ -78,7 +84,8 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	v.Notes = slices.Clone(p.Notes)
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		n.VCPUs, n.Memory, n.Cells, n.Cards = slices.Clone(n.VCPUs), slices.Clone(n.Memory), slices.Clone(n.Cells), slices.Clone(n.Cards)
+		n.VCPUs, n.Memory, n.Cells, n.Cards = slices.Clone(n.VCPUs), slices.Clone(n.Memory), slices.Clone(n.Cells),
+			slices.Clone(n.Cards)
 	}
 	return &v
 }
@@ -91,7 +98,9 @@ func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 			if m.PageBytes == 0 || m.Bytes == 0 {
 				continue
 			}
-			at := slices.IndexFunc(all, func(p plan.Hugepages) bool { return p.NUMANode == m.NUMANode && p.PageBytes == m.PageBytes })
+			at := slices.IndexFunc(all, func(p plan.Hugepages) bool {
+				return p.NUMANode == m.NUMANode && p.PageBytes == m.PageBytes
+			})
 			if at < 0 {
 				at = len(all)
 				all = append(all, plan.Hugepages{NUMANode: m.NUMANode, PageBytes: m.PageBytes})
@@ -156,7 +165,8 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 		flatten(n)
 	default:
 		if len(n.Memory) > 1 && !n.GuestNUMA {
-			return fmt.Errorf("it is on %d NUMA nodes, and the lab keeps them from the guest: level %s shows them; leave guest_numa: off out of the lab", len(n.Memory), level)
+			return fmt.Errorf("it is on %d NUMA nodes, and the lab keeps them from the guest: level %s shows them; "+
+				"leave guest_numa: off out of the lab", len(n.Memory), level)
 		}
 	}
 	return nil

@@ -64,13 +64,17 @@ func cores(t *testing.T, h *topology.Host, cpus []int) []int {
 	return all
 }
 
-// Whatever the level: each lab node has as many cores, all of its memory and its own devices, and what it does not share it still does not.
+// Whatever the level: each lab node has as many cores, all of its memory and its own devices, and
+// what it does not share it still does not.
 func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, host, lab string }{
-		{"a pair that spans nodes", "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 2, cpus: 28, memory: 16GiB, gpus: 1}\n"},
-		{"a pair of small nodes", "epyc-7551p.ttar", "name: b\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 0}\n"},
-		{"siblings not asked for", "epyc-7551p.ttar", "name: c\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 0, smt: off}\n"},
+		{"a pair that spans nodes", "epyc-7551p.ttar",
+			"name: a\nnodes:\n  vm: {count: 2, cpus: 28, memory: 16GiB, gpus: 1}\n"},
+		{"a pair of small nodes", "epyc-7551p.ttar",
+			"name: b\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 0}\n"},
+		{"siblings not asked for", "epyc-7551p.ttar",
+			"name: c\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 0, smt: off}\n"},
 	} {
 		p, h := planned(t, tt.host, tt.lab)
 		before := encoded(t, p)
@@ -91,8 +95,10 @@ func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 					if same := slices.Equal(own, cores(t, h, was.VCPUs)); same == (level == WrongNUMA) {
 						t.Errorf("%s is on cores %v, planned were %v", n.Name, own, was.VCPUs)
 					}
-					if want := len(own) * n.Threads; len(n.VCPUs) != want || n.SMT != (level == PinSMT) || n.Threads > 1 != (level == PinSMT) {
-						t.Errorf("%s has %d virtual CPUs on %d cores, %d threads", n.Name, len(n.VCPUs), len(own), n.Threads)
+					if want := len(own) * n.Threads; len(n.VCPUs) != want || n.SMT != (level == PinSMT) ||
+						n.Threads > 1 != (level == PinSMT) {
+						t.Errorf("%s has %d virtual CPUs on %d cores, %d threads", n.Name, len(n.VCPUs), len(own),
+							n.Threads)
 					}
 					for _, c := range own {
 						if other := taken[c]; other != "" {
@@ -101,10 +107,13 @@ func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 						taken[c] = n.Name
 					}
 					if !slices.Equal(n.Devices, was.Devices) || n.MemoryBytes != was.MemoryBytes {
-						t.Errorf("%s has devices %v and %d bytes, and had %v and %d", n.Name, n.Devices, n.MemoryBytes, was.Devices, was.MemoryBytes)
+						t.Errorf("%s has devices %v and %d bytes, and had %v and %d", n.Name, n.Devices, n.MemoryBytes,
+							was.Devices, was.MemoryBytes)
 					}
-					if n.Unpinned != (level == Default) || n.Unbound != (level == Default || level == Pin) || n.GuestNUMA && n.Unbound {
-						t.Errorf("%s: unpinned %t, unbound %t, guest NUMA %t", n.Name, n.Unpinned, n.Unbound, n.GuestNUMA)
+					if n.Unpinned != (level == Default) || n.Unbound != (level == Default || level == Pin) ||
+						n.GuestNUMA && n.Unbound {
+						t.Errorf("%s: unpinned %t, unbound %t, guest NUMA %t", n.Name, n.Unpinned, n.Unbound,
+							n.GuestNUMA)
 					}
 					if level == WrongNUMA && homes(&n).Overlaps(homes(&was)) {
 						t.Errorf("%s is on NUMA nodes %s, which are those of the plan", n.Name, homes(&n))
@@ -131,13 +140,15 @@ func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 	t.Parallel()
 	one, h := planned(t, "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 1, cpus: 28, memory: 16GiB}\n")
-	hidden, _ := planned(t, "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 1, cpus: 28, memory: 16GiB, guest_numa: off}\n")
+	hidden, _ := planned(t, "epyc-7551p.ttar",
+		"name: a\nnodes:\n  vm: {count: 1, cpus: 28, memory: 16GiB, guest_numa: off}\n")
 	noSMT := *h
 	noSMT.Cores = slices.Clone(h.Cores)
 	for i := range noSMT.Cores {
 		noSMT.Cores[i].CPUs = topology.CPUs(slices.Collect(h.Cores[i].CPUs.All())[0])
 	}
-	small, _ := planned(t, "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, nics: 0, smt: off}\n")
+	small, _ := planned(t, "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, nics: 0, "+
+		"smt: off}\n")
 	empty := *h // nobody has set pages aside
 	empty.NUMANodes = slices.Clone(h.NUMANodes)
 	for i := range empty.NUMANodes {
@@ -149,7 +160,8 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 		level, want string
 	}{
 		{one, h, "elsewhere", "placement \"elsewhere\": want one of [default"},
-		{one, h, WrongNUMA, "node vm00: no NUMA node is wrong for it: no other node of its size is on another one, and it is on"},
+		{one, h, WrongNUMA, "node vm00: no NUMA node is wrong for it: no other node of its size is on another one, " +
+			"and it is on"},
 		{hidden, h, PinNUMA, "leave guest_numa: off out of the lab"},
 		{small, &noSMT, PinSMT, "one thread each"},
 		{small, &topology.Host{}, Pin, "is on no core of the host"},
@@ -159,11 +171,13 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", tt.level, err, tt.want)
 		}
 	}
-	if _, err := Pages(small, 3<<30); err == nil || !strings.Contains(err.Error(), "no whole pages of 3221225472 bytes") {
+	if _, err := Pages(small, 3<<30); err == nil || !strings.Contains(err.Error(),
+		"no whole pages of 3221225472 bytes") {
 		t.Errorf("pages that do not fit: %v", err)
 	}
 	off, err := Pages(small, 0)
-	if err != nil || len(off.Hugepages) != 0 || off.Nodes[0].Memory[0].PageBytes != 0 || small.Nodes[0].Memory[0].PageBytes == 0 {
+	if err != nil || len(off.Hugepages) != 0 || off.Nodes[0].Memory[0].PageBytes != 0 ||
+		small.Nodes[0].Memory[0].PageBytes == 0 {
 		t.Errorf("no hugepages: %v, %+v", err, off)
 	}
 }
@@ -171,7 +185,8 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 // A lab node alone goes to the farthest NUMA node where the host can spare cores and has memory.
 func TestALabNodeAloneGoesFarAway(t *testing.T) {
 	t.Parallel()
-	p, h := planned(t, "epyc-7551p.ttar", "name: a\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, gpus: 1, nics: 0}\n")
+	p, h := planned(t, "epyc-7551p.ttar", "name: a\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, "+
+		"gpus: 1, nics: 0}\n")
 	host := *h
 	host.NUMANodes = slices.Clone(h.NUMANodes)
 	for i := range host.NUMANodes {
@@ -182,7 +197,8 @@ func TestALabNodeAloneGoesFarAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := v.Nodes[0]
-	if homes(&n).Overlaps(homes(&p.Nodes[0])) || len(n.VCPUs) != len(cores(t, h, p.Nodes[0].VCPUs)) || !topology.CPUs(n.VCPUs...).IsSubsetOf(p.Housekeeping.CPUs) {
+	if homes(&n).Overlaps(homes(&p.Nodes[0])) || len(n.VCPUs) != len(cores(t, h, p.Nodes[0].VCPUs)) ||
+		!topology.CPUs(n.VCPUs...).IsSubsetOf(p.Housekeeping.CPUs) {
 		t.Errorf("it is on CPUs %v, housekeeping has %s", n.VCPUs, p.Housekeeping.CPUs)
 	}
 	if left := v.Notes[0]; !strings.Contains(strings.Join(v.Notes, "; "), "which are not isolated") {

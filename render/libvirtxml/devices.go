@@ -30,11 +30,12 @@ const (
 
 // A Controller is a bus. Of PCI, Index is the number by which addresses name it; the guest numbers its buses by itself.
 type Controller struct {
-	Why     string            `xml:",comment"`
-	Type    string            `xml:"type,attr"`
-	Index   *int              `xml:"index,attr"`
-	Model   string            `xml:"model,attr,omitempty"`
-	Ports   int               `xml:"ports,attr,omitempty"` // of virtio-serial, with port 0, which is kept for consoles; 0 means QEMU's 31
+	Why   string `xml:",comment"`
+	Type  string `xml:"type,attr"`
+	Index *int   `xml:"index,attr"`
+	Model string `xml:"model,attr,omitempty"`
+	// of virtio-serial, with port 0, which is kept for consoles; 0 means QEMU's 31
+	Ports   int               `xml:"ports,attr,omitempty"`
 	Target  *ControllerTarget `xml:"target"`
 	Address *PCIAddress       `xml:"address"`
 }
@@ -70,9 +71,11 @@ func (h *Hex) UnmarshalXMLAttr(a xml.Attr) error {
 	return nil
 }
 
-// A PCIAddress is where a PCI device is: on the host in a Source, else in the guest, where Bus is the Index of a Controller.
+// A PCIAddress is where a PCI device is: on the host in a Source, else in the guest, where Bus is
+// the Index of a Controller.
 type PCIAddress struct {
-	Type          string `xml:"type,attr,omitempty"` // "pci"; empty in the source of a HostDev, where nothing else could be
+	// "pci"; empty in the source of a HostDev, where nothing else could be
+	Type          string `xml:"type,attr,omitempty"`
 	Domain        Hex    `xml:"domain,attr"`
 	Bus           Hex    `xml:"bus,attr"`
 	Slot          Hex    `xml:"slot,attr"`
@@ -181,7 +184,8 @@ type CharDevTarget struct {
 	Type string `xml:"type,attr,omitempty"`
 	Name string `xml:"name,attr,omitempty"`
 	Port *int   `xml:"port,attr"`
-	// State is what libvirt says of a running guest's channel: "connected" once a program in the guest has opened it, else "disconnected".
+	// State is what libvirt says of a running guest's channel: "connected" once a program in the
+	// guest has opened it, else "disconnected".
 	State string `xml:"state,attr,omitempty"`
 }
 

@@ -112,7 +112,8 @@ type IOThreadPin struct {
 
 // OS says how the guest boots.
 type OS struct {
-	FirmwareType string    `xml:"firmware,attr,omitempty"` // "efi": libvirt chooses an image that has the features below
+	// "efi": libvirt chooses an image that has the features below
+	FirmwareType string    `xml:"firmware,attr,omitempty"`
 	Type         OSType    `xml:"type"`
 	Firmware     *Firmware `xml:"firmware"`
 	Kernel       *Kernel   `xml:"kernel"`

@@ -13,8 +13,9 @@ import (
 // columns is how wide comments may get: what fits beside line numbers on most screens.
 const columns = 110
 
-// Marshal returns v as XML for people: two spaces of indentation, attributes in single quotes as libvirt has them, and each Why as a comment above its
-// element. Characters that XML cannot hold become U+FFFD, as encoding/xml has it: who takes names from outside checks them first.
+// Marshal returns v as XML for people: two spaces of indentation, attributes in single quotes as
+// libvirt has them, and each Why as a comment above its element. Characters that XML cannot hold
+// become U+FFFD, as encoding/xml has it: who takes names from outside checks them first.
 func Marshal(v any) ([]byte, error) {
 	compact, err := xml.Marshal(v)
 	if err != nil {
@@ -38,8 +39,8 @@ func Unmarshal(data []byte) (*Domain, error) {
 	return &d, nil
 }
 
-// Comment makes text fit for a Why: XML has no way to write two hyphens inside a comment, so they are set apart. Control characters, line breaks among
-// them, become spaces.
+// Comment makes text fit for a Why: XML has no way to write two hyphens inside a comment, so they
+// are set apart. Control characters, line breaks among them, become spaces.
 func Comment(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= utf8.RuneError && r <= 0xffff { // U+FFFE and U+FFFF are no characters of XML
@@ -62,8 +63,8 @@ type element struct {
 	comment  string
 }
 
-// parse reads back what encoding/xml wrote. It is the only way to print otherwise: encoding/xml has no self-closing tags, and writes a comment inside
-// the element that it is about.
+// parse reads back what encoding/xml wrote. It is the only way to print otherwise: encoding/xml has
+// no self-closing tags, and writes a comment inside the element that it is about.
 func parse(data []byte) (*element, error) {
 	d := xml.NewDecoder(bytes.NewReader(data))
 	var stack []*element
@@ -150,7 +151,8 @@ func (e *element) print(b *bytes.Buffer, depth int, outer string) {
 
 // Both escape what would end the text, and white space that a parser would otherwise normalise away.
 var (
-	attrEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&apos;", "\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
+	attrEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&apos;", "\t", "&#9;", "\n",
+		"&#10;", "\r", "&#13;")
 	textEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\r", "&#13;")
 )
 

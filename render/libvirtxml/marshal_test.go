@@ -16,7 +16,8 @@ func TestMarshalWritesAsAPersonWould(t *testing.T) {
 		OS:       OS{Type: OSType{Arch: "x86_64", Machine: "q35", Value: "hvm"}},
 		Features: &Features{ACPI: &Empty{}, PMU: &State{Why: "reason", State: "off"}},
 		Devices: Devices{Controllers: []Controller{{
-			Type: "pci", Index: new(1), Model: PCIeExpanderBus, Target: &ControllerTarget{BusNr: new(32), Node: new(0)}, Address: &PCIAddress{Type: "pci", Slot: 10},
+			Type: "pci", Index: new(1), Model: PCIeExpanderBus, Target: &ControllerTarget{BusNr: new(32), Node: new(0)},
+			Address: &PCIAddress{Type: "pci", Slot: 10},
 		}}},
 		QEMU: &Commandline{Why: "needed", Args: []Arg{{Value: "-x"}}},
 	}
@@ -71,7 +72,8 @@ func TestMarshalWritesAsAPersonWould(t *testing.T) {
 	}
 }
 
-// clearWhy removes the comments. They stand above the element that they are about, so encoding/xml reads them as being of the one around it.
+// clearWhy removes the comments. They stand above the element that they are about, so encoding/xml
+// reads them as being of the one around it.
 func clearWhy(d *Domain) {
 	d.Why, d.Features.PMU.Why, d.QEMU.Why = "", "", ""
 }
@@ -105,7 +107,8 @@ func FuzzMarshal(f *testing.F) {
 	f.Add("--", "<!--", "]]>")
 	f.Add("-", "'\"&\r\n", "\x00\xff\u2028")
 	f.Fuzz(func(t *testing.T, why, name, text string) {
-		d := Domain{Why: Comment(why), Type: name, Name: text, Features: &Features{PMU: &State{Why: Comment(why + "-"), State: name}}}
+		d := Domain{Why: Comment(why), Type: name, Name: text, Features: &Features{PMU: &State{Why: Comment(why + "-"),
+			State: name}}}
 		b, err := Marshal(&d)
 		if err != nil {
 			t.Fatal(err)
@@ -120,9 +123,12 @@ func FuzzMarshal(f *testing.F) {
 	})
 }
 
-// valid reports whether XML can hold s as it is. White space at the ends and carriage returns are not worth a guarantee: no name has them.
+// valid reports whether XML can hold s as it is. White space at the ends and carriage returns are
+// not worth a guarantee: no name has them.
 func valid(s string) bool {
-	return strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0xfffe && r <= 0xffff || r == 0xfffd })
+	return strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r >= 0xfffe && r <= 0xffff || r == 0xfffd
+	})
 }
 
 func TestSizesKeepTheirBytes(t *testing.T) {
@@ -147,7 +153,8 @@ func TestSizesKeepTheirBytes(t *testing.T) {
 		}
 	}
 	for unit, want := range map[string]uint64{
-		"": 2048, "b": 2, "bytes": 2, "k": 2048, "K": 2048, "KiB": 2048, "KB": 2000, "M": 2 << 20, "MiB": 2 << 20, "MB": 2e6, "G": 2 << 30, "GB": 2e9, "T": 2 << 40,
+		"": 2048, "b": 2, "bytes": 2, "k": 2048, "K": 2048, "KiB": 2048, "KB": 2000, "M": 2 << 20, "MiB": 2 << 20,
+		"MB": 2e6, "G": 2 << 30, "GB": 2e9, "T": 2 << 40,
 		"TiB": 2 << 40, "TB": 2e12,
 	} {
 		if got, err := (Size{unit, 2}).Bytes(); err != nil || got != want {
@@ -162,14 +169,16 @@ func TestSizesKeepTheirBytes(t *testing.T) {
 }
 
 func TestAddressesAreReadInAnyBase(t *testing.T) {
-	d, err := Unmarshal([]byte(`<domain><devices><hostdev><source><address domain='0' bus='0x3b' slot='10' function='07'/></source></hostdev></devices></domain>`))
+	d, err := Unmarshal([]byte(
+		`<domain><devices><hostdev><source><address domain='0' bus='0x3b' slot='10' function='07'/></source></hostdev></devices></domain>`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := d.Devices.HostDevs[0].Source.Address, (PCIAddress{Bus: 0x3b, Slot: 10, Function: 7}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if _, err := Unmarshal([]byte(`<domain><devices><hostdev><source><address bus='x'/></source></hostdev></devices></domain>`)); err == nil ||
+	if _, err := Unmarshal([]byte(
+		`<domain><devices><hostdev><source><address bus='x'/></source></hostdev></devices></domain>`)); err == nil ||
 		!strings.Contains(err.Error(), `bus "x"`) {
 		t.Errorf("error %v", err)
 	}

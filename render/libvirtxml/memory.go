@@ -33,7 +33,8 @@ func scaled(b uint64) (value uint64, unit string) {
 	return b, "b"
 }
 
-// inBytes knows the units that libvirt has for memory. Their long form has the case of SI and IEC: "KB" is 1000 bytes, "K" and "KiB" are 1024.
+// inBytes knows the units that libvirt has for memory. Their long form has the case of SI and IEC:
+// "KB" is 1000 bytes, "K" and "KiB" are 1024.
 //
 // Source: https://libvirt.org/formatdomain.html, "Memory Allocation".
 func inBytes(value uint64, unit string) (uint64, error) {

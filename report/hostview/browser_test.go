@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// probe runs around the pages, which have no script of their own, and leaves what it saw in the title. Each page is in a frame as wide as a
-// screen.
+// probe runs around the pages, which have no script of their own, and leaves what it saw in the
+// title. Each page is in a frame as wide as a screen.
 const probe = `<script>
 onload = () => {
   const seen = {};
@@ -78,9 +78,12 @@ func chromium(t *testing.T, document string, flags ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-		"--hide-scrollbars", "--window-size=1500,1000", "--user-data-dir=" + filepath.Join(home, "profile"), "--dump-dom"}, append(flags, "file://"+file)...)...)
-	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	cmd := exec.CommandContext(ctx, path, append([]string{"--headless=new", "--no-sandbox", "--disable-gpu",
+		"--no-first-run", "--disable-background-networking", "--disable-sync",
+		"--hide-scrollbars", "--window-size=1500,1000", "--user-data-dir=" + filepath.Join(home, "profile"),
+		"--dump-dom"}, append(flags, "file://"+file)...)...)
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
+		"XDG_RUNTIME_DIR="+home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
@@ -100,7 +103,8 @@ func probePages(t *testing.T, pages map[string][]byte, flags ...string) map[stri
 	b.WriteString("<!DOCTYPE html><meta charset=utf-8><title>probe</title>" + probe)
 	for name, page := range pages {
 		for _, s := range screens {
-			fmt.Fprintf(&b, `<iframe name="%s on %s" style="width:%dpx;height:600px;border:0" srcdoc="%s"></iframe>`, name, s.name, s.width, html.EscapeString(string(page)))
+			fmt.Fprintf(&b, `<iframe name="%s on %s" style="width:%dpx;height:600px;border:0" srcdoc="%s"></iframe>`,
+				name, s.name, s.width, html.EscapeString(string(page)))
 		}
 	}
 	out := chromium(t, b.String(), flags...)
@@ -134,7 +138,8 @@ func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
 				want = nil // there is nothing to draw
 			}
 			if p.Sideways > 0 || p.Unlabelled > 0 || p.Unscoped > 0 || len(p.Tiny) > 0 {
-				t.Errorf("%s on %s: scrolls sideways by %d, %d pictures without a name, %d heads without a scope, too small: %q", name, s.name, p.Sideways, p.Unlabelled, p.Unscoped, p.Tiny)
+				t.Errorf("%s on %s: scrolls sideways by %d, %d pictures without a name, %d heads without a scope, "+
+					"too small: %q", name, s.name, p.Sideways, p.Unlabelled, p.Unscoped, p.Tiny)
 			}
 			if len(p.Texts) != len(want) {
 				t.Errorf("%s on %s: %d texts are shown, want %d", name, s.name, len(p.Texts), len(want))
@@ -142,7 +147,8 @@ func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
 			}
 			for i, text := range p.Texts {
 				if text[0] != want[i].Text || text[1].(float64) > float64(want[i].W)+1 {
-					t.Errorf("%s on %s: %q is %v wide, the layout says %q and %d", name, s.name, text[0], text[1], want[i].Text, want[i].W)
+					t.Errorf("%s on %s: %q is %v wide, the layout says %q and %d", name, s.name, text[0], text[1],
+						want[i].Text, want[i].W)
 				}
 			}
 			if p.Background != "rgb(255, 255, 255)" {

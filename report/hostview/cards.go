@@ -18,8 +18,8 @@ const (
 	cardOther  = "other"
 )
 
-// cards are the functions that are worth drawing: GPUs, NICs, disks, accelerators, and whatever something is wrong with. Virtual functions
-// are counted on the card of their physical function.
+// cards are the functions that are worth drawing: GPUs, NICs, disks, accelerators, and whatever
+// something is wrong with. Virtual functions are counted on the card of their physical function.
 func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.PCIAddr]placedCard {
 	out := map[topology.PCIAddr]placedCard{}
 	for i := range v.Host.GPUs {
@@ -54,16 +54,20 @@ func (v *view) isVF(d *topology.PCIDevice) bool { return d.PF != nil && v.tree.D
 
 // gpuPart reports whether d is a function of a device that is a GPU.
 func (v *view) gpuPart(d *topology.PCIDevice) bool {
-	return slices.ContainsFunc(v.Host.GPUs, func(g topology.GPU) bool { return g.Address != nil && slices.Contains(g.Functions, d.Address) })
+	return slices.ContainsFunc(v.Host.GPUs, func(g topology.GPU) bool {
+		return g.Address != nil && slices.Contains(g.Functions, d.Address)
+	})
 }
 
 // wrong reports whether a finding that is more than a note is about d.
 func (v *view) wrong(d *topology.PCIDevice) bool {
-	return slices.ContainsFunc(v.findings[d.Address.String()], func(f diagnose.Finding) bool { return f.Severity != diagnose.Info })
+	return slices.ContainsFunc(v.findings[d.Address.String()], func(f diagnose.Finding) bool {
+		return f.Severity != diagnose.Info
+	})
 }
 
-// storageAlone reports whether a storage controller is worth drawing when no disk of it is known: NVMe, RAID and SAS are, the SATA
-// controller of every chipset is not.
+// storageAlone reports whether a storage controller is worth drawing when no disk of it is known:
+// NVMe, RAID and SAS are, the SATA controller of every chipset is not.
 func storageAlone(class topology.ID24) bool {
 	switch class.Sub() {
 	case 0x0100, 0x0104, 0x0107, 0x0108:
@@ -136,7 +140,8 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if links != "" {
 		parts, bar = joined(parts, bar), "" // one line has no room for all
 	}
-	c := newCard(g.ID(), cardGPU, title, model, joined(memory, links, bar), joined(driverText(g.Driver, d), group, parts))
+	c := newCard(g.ID(), cardGPU, title, model, joined(memory, links, bar), joined(driverText(g.Driver, d), group,
+		parts))
 	about := []string{g.ID()}
 	for _, f := range g.Functions {
 		about = append(about, f.String())
@@ -181,7 +186,8 @@ func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	if route != "" {
 		lines = append(lines, route)
 	}
-	lines = append(lines, joined(strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ",")), joined(nicSpeed(n), mtu), joined(foreign(n.Driver), vfs, model))
+	lines = append(lines, joined(strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ",")), joined(nicSpeed(n), mtu),
+		joined(foreign(n.Driver), vfs, model))
 	c := newCard(n.ID(), cardNIC, title, lines...)
 	if route != "" {
 		c.Strong = 1
@@ -244,7 +250,8 @@ func (v *view) otherCard(d *topology.PCIDevice) card {
 	if name == "" && d.Class != nil {
 		name = "class " + d.Class.String()
 	}
-	c := newCard(d.Address.String(), cardOther, v.shortAddr(d.Address), modelText(d.DeviceName, d), joined(name, driverText(d.Driver, d)))
+	c := newCard(d.Address.String(), cardOther, v.shortAddr(d.Address), modelText(d.DeviceName, d),
+		joined(name, driverText(d.Driver, d)))
 	c.Marks = v.marks(d.Address.String())
 	return c
 }

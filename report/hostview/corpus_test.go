@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/inspect"
 )
 
-// The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of /sys. Whatever is read can be shown.
+// The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of
+// /sys. Whatever is read can be shown.
 func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, strict(t, schema(t)))
@@ -38,7 +39,9 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 				t.Errorf("%s on %s: %s", file, on, f)
 			}
 		}
-		value, err := judge.UnmarshalJSON(bytes.NewReader(written(t, func(b *bytes.Buffer) error { return doc.WriteJSON(b, false) })))
+		value, err := judge.UnmarshalJSON(bytes.NewReader(written(t, func(b *bytes.Buffer) error {
+			return doc.WriteJSON(b, false)
+		})))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +55,8 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 			}
 		}
 		for line := range strings.Lines(tableOf(t, doc, TableOptions{})) {
-			if w := text.StringWidth(strings.TrimSuffix(line, "\n")); w > 80 && strings.Contains(strings.TrimSpace(line), " ") {
+			if w := text.StringWidth(strings.TrimSuffix(line, "\n")); w > 80 &&
+				strings.Contains(strings.TrimSpace(line), " ") {
 				t.Errorf("%s: %d columns: %s", file, w, line)
 			}
 		}

@@ -13,11 +13,12 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Document is a Host with what follows from it, in the form that programs read: schema "rackless/host/v1", described by
-// docs/host.schema.json.
+// A Document is a Host with what follows from it, in the form that programs read: schema
+// "rackless/host/v1", described by docs/host.schema.json.
 //
-// The lists named here are always there, as [] where there is nothing, so that a program can walk them without asking. All other keys
-// are those of topology.Host, and absent where nothing is known. A field here hides the field of the same key in Host.
+// The lists named here are always there, as [] where there is nothing, so that a program can walk
+// them without asking. All other keys are those of topology.Host, and absent where nothing is
+// known. A field here hides the field of the same key in Host.
 type Document struct {
 	Schema     string              `json:"schema"`          // topology.Schema
 	Provenance topology.Provenance `json:"provenance"`      // where the machine's description is from
@@ -28,14 +29,15 @@ type Document struct {
 	Cores     []topology.Core      `json:"cores"`      // by id
 	PCI       []topology.PCIDevice `json:"pci"`        // PCI functions and bridges, by address
 	GPUs      []topology.GPU       `json:"gpus"`       // by address, else in the order of the source
-	NICs      []topology.NIC       `json:"nics"`       // by address, else in the order of the source; virtual functions too
+	// by address, else in the order of the source; virtual functions too
+	NICs []topology.NIC `json:"nics"`
 
 	*topology.Host
 
 	// Reported are the paths that a tool stated, in the form of Paths.
 	Reported []Path `json:"reported_paths,omitempty"`
-	// Paths are those between all GPUs and NICs, each pair once, as far as they are known. A virtual function is left out: it is where its
-	// physical function is.
+	// Paths are those between all GPUs and NICs, each pair once, as far as they are known. A
+	// virtual function is left out: it is where its physical function is.
 	Paths []Path `json:"paths"`
 	// NodePaths are those from GPUs and NICs to the memory of NUMA nodes.
 	NodePaths []topology.NodePath `json:"node_paths,omitempty"`
@@ -50,7 +52,8 @@ type Path struct {
 	Class string `json:"class"` // a cell of the matrix: "NV18", "PIX"
 	// PCIe is the way over PCI Express where Class is NVLink and that way is known.
 	PCIe string `json:"pcie,omitempty"`
-	// Expected is what such a path usually gives over the slower of the two devices' links. It is not a measurement of this machine.
+	// Expected is what such a path usually gives over the slower of the two devices' links. It is
+	// not a measurement of this machine.
 	Expected *topology.Expectation `json:"expected,omitempty"`
 }
 
@@ -123,8 +126,9 @@ type rate struct {
 	width int
 }
 
-// trained is the rate at which a device's link runs under load. The speed is the most that both ends can, because an idle GPU lowers it to
-// save power; the width is the present one, because lanes are not given up for that.
+// trained is the rate at which a device's link runs under load. The speed is the most that both
+// ends can, because an idle GPU lowers it to save power; the width is the present one, because
+// lanes are not given up for that.
 func trained(t *topology.Tree, id string) (rate, bool) {
 	addr, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -198,7 +202,8 @@ func (d *Document) WriteYAML(w io.Writer) error {
 	return nil
 }
 
-// ordered reads the next JSON value with the order of its keys. A plain decode would sort them, and "schema" would no longer come first.
+// ordered reads the next JSON value with the order of its keys. A plain decode would sort them, and
+// "schema" would no longer come first.
 func ordered(in *json.Decoder) (any, error) {
 	t, err := in.Token()
 	if err != nil {

@@ -176,7 +176,8 @@ func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 		{[]any{"numa_nodes", 0, "hugepages", 1, "size_bytes"}, 1073741824.0},
 		{[]any{"numa_nodes", 0, "hugepages", 1, "total"}, 16.0},
 		{[]any{"numa_nodes", 0, "hugepages", 1, "free"}, 5.0},
-		{[]any{"cores", 0}, map[string]any{"id": 0.0, "package": 0.0, "numa_node": 0.0, "l3": 0.0, "cpus": "0,32", "governor": "performance"}},
+		{[]any{"cores", 0}, map[string]any{"id": 0.0, "package": 0.0, "numa_node": 0.0, "l3": 0.0, "cpus": "0,32",
+			"governor": "performance"}},
 		{[]any{"pci", nic, "class"}, "0x020000"},
 		{[]any{"pci", nic, "vendor"}, "0x15b3"},
 		{[]any{"pci", nic, "device"}, "0x1015"},
@@ -192,8 +193,10 @@ func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 		{[]any{"nics", 1, "speed_mbps"}, 25000.0},
 		{[]any{"nics", 1, "sriov", "total"}, 8.0},
 		{[]any{"nics", 1, "sriov", "vfs"}, []any{}},
-		{[]any{"paths", 0}, map[string]any{"a": "0000:06:00.0", "b": "0000:21:00.0", "class": "SYS", "expected": map[string]any{
-			"gb_per_s_min": 6.0, "gb_per_s_max": 11.0, "us_min": 8.0, "us_max": 15.0, "basis": "scaled from Gen4 x16"}}},
+		{[]any{"paths", 0}, map[string]any{"a": "0000:06:00.0", "b": "0000:21:00.0", "class": "SYS",
+			"expected": map[string]any{
+				"gb_per_s_min": 6.0, "gb_per_s_max": 11.0, "us_min": 8.0, "us_max": 15.0,
+				"basis": "scaled from Gen4 x16"}}},
 		{[]any{"findings", 0, "id"}, "RL003"},
 		{[]any{"findings", 0, "severity"}, "warning"},
 		{[]any{"findings", 0, "subject"}, "0000:21:00.0"},
@@ -221,12 +224,17 @@ func TestAnExpectationIsForTheSlowerLinkUnderLoad(t *testing.T) {
 		want string // basis and upper bound, "" for no expectation
 	}{
 		{"two full links", full, full, "Gen5 x16 52"},
-		{"an idle GPU", topology.Link{SpeedGTs: gen(2.5), Width: new(16), MaxSpeedGTs: gen(32), MaxWidth: new(16)}, full, "Gen5 x16 52"},
-		{"a NIC of the generation before", full, topology.Link{SpeedGTs: gen(16), Width: new(16), MaxSpeedGTs: gen(16), MaxWidth: new(16)}, "Gen4 x16 27"},
-		{"a card in a narrow slot", full, topology.Link{SpeedGTs: gen(32), Width: new(8), MaxSpeedGTs: gen(32), MaxWidth: new(16)}, "scaled from Gen4 x16 27"},
-		{"a slot of the generation before", full, topology.Link{SpeedGTs: gen(2.5), Width: new(16), MaxSpeedGTs: gen(32), MaxWidth: new(16),
+		{"an idle GPU", topology.Link{SpeedGTs: gen(2.5), Width: new(16), MaxSpeedGTs: gen(32), MaxWidth: new(16)},
+			full, "Gen5 x16 52"},
+		{"a NIC of the generation before", full, topology.Link{SpeedGTs: gen(16), Width: new(16), MaxSpeedGTs: gen(16),
+			MaxWidth: new(16)}, "Gen4 x16 27"},
+		{"a card in a narrow slot", full, topology.Link{SpeedGTs: gen(32), Width: new(8), MaxSpeedGTs: gen(32),
+			MaxWidth: new(16)}, "scaled from Gen4 x16 27"},
+		{"a slot of the generation before", full, topology.Link{SpeedGTs: gen(2.5), Width: new(16),
+			MaxSpeedGTs: gen(32), MaxWidth: new(16),
 			Port: &topology.PortLink{MaxSpeedGTs: gen(16)}}, "Gen4 x16 27"},
-		{"a port that says how wide it is", full, topology.Link{MaxSpeedGTs: gen(16), MaxWidth: new(32), Port: &topology.PortLink{MaxWidth: new(16)}}, "Gen4 x16 27"},
+		{"a port that says how wide it is", full, topology.Link{MaxSpeedGTs: gen(16), MaxWidth: new(32),
+			Port: &topology.PortLink{MaxWidth: new(16)}}, "Gen4 x16 27"},
 		{"a link of unknown speed", full, topology.Link{Width: new(16)}, ""},
 		{"a link of unknown width", full, topology.Link{SpeedGTs: gen(16)}, ""},
 		{"a speed that is none", full, topology.Link{SpeedGTs: gen(3), Width: new(16)}, ""},
@@ -304,7 +312,9 @@ func TestYAMLSaysWhatJSONSays(t *testing.T) {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 		}
-		if d := cmp.Diff(want, got, cmp.Transformer("number", func(n json.Number) string { return strings.TrimSuffix(n.String(), ".0") })); d != "" {
+		if d := cmp.Diff(want, got, cmp.Transformer("number", func(n json.Number) string {
+			return strings.TrimSuffix(n.String(), ".0")
+		})); d != "" {
 			t.Errorf("%s (-JSON +YAML):\n%s", c.name, d)
 		}
 	}
@@ -327,7 +337,9 @@ func TestErrorsOfWritingAreReported(t *testing.T) {
 	d := NewDocument(epyc(), epycFindings())
 	for name, write := range map[string]func(io.Writer) error{
 		"JSON": func(w io.Writer) error { return d.WriteJSON(w, true) }, "YAML": d.WriteYAML, "matrix": d.WriteMatrix,
-		"table": func(w io.Writer) error { return d.WriteTable(w, TableOptions{}) }, "SVG": d.WriteSVG, "DOT": d.WriteDOT, "page": d.WritePage,
+		"table": func(w io.Writer) error {
+			return d.WriteTable(w, TableOptions{})
+		}, "SVG": d.WriteSVG, "DOT": d.WriteDOT, "page": d.WritePage,
 	} {
 		if err := write(full{}); !errors.Is(err, errFull) || !strings.Contains(err.Error(), `"epyc.tar.zst"`) {
 			t.Errorf("%s: %v", name, err)

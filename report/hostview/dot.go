@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// WriteDOT writes the machine as a graph for Graphviz: packages, NUMA nodes and root complexes as clusters, bridges and devices as nodes, PCI Express links
-// as lines whose width is that of the link, and NVLinks. What the picture leaves out is left out here too.
+// WriteDOT writes the machine as a graph for Graphviz: packages, NUMA nodes and root complexes as
+// clusters, bridges and devices as nodes, PCI Express links as lines whose width is that of the
+// link, and NVLinks. What the picture leaves out is left out here too.
 func (d *Document) WriteDOT(w io.Writer) error {
 	v := newView(d)
 	g := &dotWriter{ids: map[string]string{}}
 	g.line("graph %s {", quoted(v.heading()))
 	g.depth++
-	g.line("graph [rankdir=LR, compound=true, fontname=\"sans-serif\", style=rounded, label=%s, labelloc=t];", quoted(strings.Join(append([]string{v.heading()}, v.facts()...), "\n")))
+	g.line("graph [rankdir=LR, compound=true, fontname=\"sans-serif\", style=rounded, label=%s, labelloc=t];",
+		quoted(strings.Join(append([]string{v.heading()}, v.facts()...), "\n")))
 	g.line("node [shape=box, fontname=\"sans-serif\", fontsize=11];")
 	g.line("edge [fontname=\"sans-serif\", fontsize=10, color=\"#57606a\"];")
 	s := newScene(v)
@@ -39,7 +41,8 @@ func (d *Document) WriteDOT(w io.Writer) error {
 }
 
 // dotColors are the fills of devices: light ones of the palette, on which black text can be read.
-var dotColors = map[string]string{cardGPU: "#9fdcc8", cardNIC: "#9ec9e8", cardDisk: "#e2b6d3", cardScreen: "#e3e7eb", cardOther: "#efe28f"}
+var dotColors = map[string]string{cardGPU: "#9fdcc8", cardNIC: "#9ec9e8", cardDisk: "#e2b6d3", cardScreen: "#e3e7eb",
+	cardOther: "#efe28f"}
 
 // A dotWriter collects the lines of a graph. Nodes are named n1, n2, ...: nothing from outside is a name.
 type dotWriter struct {
@@ -166,14 +169,16 @@ func (g *dotWriter) edge(from, to string, w wire) {
 	case w.Now == "" && w.Most == "":
 		g.line("%s -- %s [style=dotted];", from, to)
 	case w.Now != "" && w.Most != "":
-		g.line("%s -- %s [label=%s, penwidth=%d, style=dashed, color=\"#b35c00\"];", from, to, quoted(w.Full), wireWidth(w.Lanes)/10)
+		g.line("%s -- %s [label=%s, penwidth=%d, style=dashed, color=\"#b35c00\"];", from, to, quoted(w.Full),
+			wireWidth(w.Lanes)/10)
 	default:
 		g.line("%s -- %s [label=%s, penwidth=%d];", from, to, quoted(w.Full), wireWidth(w.Lanes)/10)
 	}
 }
 
-// nvlinks writes the NVLinks. Where every two GPUs are joined alike one node stands for them: the lines of all pairs, with labels, between
-// clusters are more than dot can lay out (seen with Graphviz 2.43: "trouble in init_rank").
+// nvlinks writes the NVLinks. Where every two GPUs are joined alike one node stands for them: the
+// lines of all pairs, with labels, between clusters are more than dot can lay out (seen with
+// Graphviz 2.43: "trouble in init_rank").
 func (g *dotWriter) nvlinks(sets []nvlinkSet) {
 	const color = `color="#00795a"`
 	for _, set := range sets {
@@ -186,7 +191,8 @@ func (g *dotWriter) nvlinks(sets []nvlinkSet) {
 		}
 		for _, c := range set.Classes {
 			for _, p := range c.Pairs {
-				g.line("%s -- %s [penwidth=%d, %s, constraint=false, tooltip=%s];", g.ids[set.IDs[p[0]]], g.ids[set.IDs[p[1]]], min(8, 1+c.Links), color, quoted(c.Label))
+				g.line("%s -- %s [penwidth=%d, %s, constraint=false, tooltip=%s];", g.ids[set.IDs[p[0]]],
+					g.ids[set.IDs[p[1]]], min(8, 1+c.Links), color, quoted(c.Label))
 			}
 		}
 	}

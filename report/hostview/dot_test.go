@@ -41,7 +41,8 @@ func TestGraphvizLaysOutEveryGraph(t *testing.T) {
 func TestTheGraphHasTheWidthOfLinksAndMarksWhatIsSlower(t *testing.T) {
 	out := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), epycFindings()).WriteDOT(b) }))
 	for _, want := range []string{
-		`label="Gen3 x4", penwidth=3]`, `label="Gen3 x8", penwidth=5]`, `label="Gen1/4 x16", penwidth=8, style=dashed`, `\nwarning RL003"`, `label="NUMA node 3\nerror RL040"`,
+		`label="Gen3 x4", penwidth=3]`, `label="Gen3 x8", penwidth=5]`, `label="Gen1/4 x16", penwidth=8, style=dashed`,
+		`\nwarning RL003"`, `label="NUMA node 3\nerror RL040"`,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)

@@ -27,7 +27,8 @@ func worst(all []diagnose.Finding) diagnose.Severity {
 	}).Severity
 }
 
-// subjects are what a finding is about, in the form in which a device or node is looked up: an address as sysfs writes it, "node 1", or a name.
+// subjects are what a finding is about, in the form in which a device or node is looked up: an
+// address as sysfs writes it, "node 1", or a name.
 func subjects(f diagnose.Finding) []string {
 	parts := strings.Split(f.Subject, ",")
 	for i, s := range parts {
@@ -40,14 +41,16 @@ func subjects(f diagnose.Finding) []string {
 	return parts
 }
 
-// A findingGroup is findings that differ only in their subject and evidence: one line says what is wrong and how to mend it.
+// A findingGroup is findings that differ only in their subject and evidence: one line says what is
+// wrong and how to mend it.
 type findingGroup struct {
 	diagnose.Finding // the first
 	Subjects         []string
 	Evidences        []string // beside Subjects
 }
 
-// grouped joins findings that say the same of several subjects, the worst first. The order is that of the first of each.
+// grouped joins findings that say the same of several subjects, the worst first. The order is that
+// of the first of each.
 func grouped(all []diagnose.Finding) []findingGroup {
 	return groupedBy(all, func(f diagnose.Finding) diagnose.Finding {
 		f.Subject, f.Evidence = "", ""
@@ -75,7 +78,9 @@ func groupedBy(all []diagnose.Finding, key func(diagnose.Finding) diagnose.Findi
 		out[i].Subjects = append(out[i].Subjects, f.Subject)
 		out[i].Evidences = append(out[i].Evidences, f.Evidence)
 	}
-	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	slices.SortStableFunc(out, func(a, b findingGroup) int {
+		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
+	})
 	return out
 }
 

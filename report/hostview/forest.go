@@ -21,7 +21,8 @@ type block struct {
 	Loose    bool   // the branches are devices of which no tree is known
 }
 
-// A branch is one line of the tree: a bridge, the wire down from it, and either the devices at its end or a switch that fans out.
+// A branch is one line of the tree: a bridge, the wire down from it, and either the devices at its
+// end or a switch that fans out.
 type branch struct {
 	Bridge *bridgeBox // nil where devices stand on the root bus
 	Wire   wire       // from the bridge, or from the trunk, to what follows
@@ -65,8 +66,8 @@ func (v *view) shortAddr(a topology.PCIAddr) string {
 	return s
 }
 
-// forests are the root complexes of each NUMA node, with those devices below them that are worth drawing. What cannot be placed is at
-// unplaced.
+// forests are the root complexes of each NUMA node, with those devices below them that are worth
+// drawing. What cannot be placed is at unplaced.
 func (v *view) forests() map[int][]block {
 	disks := map[topology.PCIAddr][]*topology.Disk{}
 	for i := range v.Host.Storage {
@@ -280,13 +281,15 @@ func (f *nodeForest) blocks(v *view) []block {
 		rest.functions += n.functions
 	}
 	if roots > 0 {
-		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", countText(roots, "root complex", "root complexes"), rest)})
+		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", countText(roots, "root complex", "root complexes"),
+			rest)})
 	}
 	return out
 }
 
-// rootless are the blocks of what stands below a root that is not known. One trunk for all would say that they have a root in common, so
-// each bridge has a block of its own, and devices without a bridge stand beside each other.
+// rootless are the blocks of what stands below a root that is not known. One trunk for all would
+// say that they have a root in common, so each bridge has a block of its own, and devices without a
+// bridge stand beside each other.
 func (f *nodeForest) rootless(v *view) []block {
 	var out []block
 	for _, k := range f.roots[""].kids {
@@ -366,7 +369,8 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 func (v *view) leafBranches(leaves []leaf) []branch {
 	var out []branch
 	for i, l := range leaves {
-		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil && l.device.PF == nil {
+		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil &&
+			l.device.PF == nil {
 			b := &out[len(out)-1]
 			b.Cards = append(b.Cards, l.card)
 			continue
@@ -394,7 +398,8 @@ func newWire(l *topology.Link) wire {
 // maxDisks is how many disks of a root complex are drawn.
 const maxDisks = 4
 
-// foldDisks leaves out disks where there are many, but for those that the host lives on and those that something is wrong with.
+// foldDisks leaves out disks where there are many, but for those that the host lives on and those
+// that something is wrong with.
 func foldDisks(b *block) {
 	total, left := 0, 0
 	countCards(b.Branches, func(c card) {
@@ -407,7 +412,9 @@ func foldDisks(b *block) {
 	}
 	kept := 0
 	b.Branches = prune(b.Branches, func(c card) bool {
-		if c.Kind != cardDisk || c.Strong > 0 || slices.ContainsFunc(c.Marks, func(m mark) bool { return m.Severity != diagnose.Info }) {
+		if c.Kind != cardDisk || c.Strong > 0 || slices.ContainsFunc(c.Marks, func(m mark) bool {
+			return m.Severity != diagnose.Info
+		}) {
 			return true
 		}
 		if kept < maxDisks {

@@ -64,7 +64,10 @@ func cells(texts ...string) []cell {
 // tell drops the columns in which no cell says anything, but for the first three, which say what a row is.
 func (g *grid) tell() {
 	for i := len(g.Heads) - 1; i >= 3; i-- {
-		says := slices.ContainsFunc(g.Rows, func(r []cell) bool { s := r[i].String(); return s != unknown && s != none && s != "" })
+		says := slices.ContainsFunc(g.Rows, func(r []cell) bool {
+			s := r[i].String()
+			return s != unknown && s != none && s != ""
+		})
 		if says || g.Heads[i].Keep {
 			continue
 		}
@@ -75,8 +78,8 @@ func (g *grid) tell() {
 	}
 }
 
-// fitted is a grid that is at most width letters wide, if that can be had, with gap letters between its columns: the names of its columns,
-// which of them are to the right, and its rows.
+// fitted is a grid that is at most width letters wide, if that can be had, with gap letters between
+// its columns: the names of its columns, which of them are to the right, and its rows.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	keep := make([]int, len(g.Heads))
 	widths := make([]int, len(g.Heads))
@@ -98,7 +101,8 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 		// The widest column that can give gives; columns go only when none can.
 		widest := -1
 		for _, i := range keep {
-			if least := g.Heads[i].Least; least > 0 && widths[i] > max(least, len(g.Heads[i].Name)) && (widest < 0 || widths[i] > widths[widest]) {
+			if least := g.Heads[i].Least; least > 0 && widths[i] > max(least, len(g.Heads[i].Name)) &&
+				(widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}

@@ -26,8 +26,10 @@ func TestAGridGivesWayInItsOrder(t *testing.T) {
 	cpus := set("0-3,8-11,16-19")
 	g := func() *grid {
 		g := &grid{
-			Heads: []head{{Name: "id"}, {Name: "model", Least: 6}, {Name: "cpus", Least: 7}, {Name: "driver", Drop: 1}, {Name: "speed", Drop: 2}},
-			Rows:  [][]cell{cells("0", "a long model", "", "mlx5_core", "25 Gb/s"), cells("1", "short", "", "igb", "1 Gb/s")},
+			Heads: []head{{Name: "id"}, {Name: "model", Least: 6}, {Name: "cpus", Least: 7}, {Name: "driver", Drop: 1},
+				{Name: "speed", Drop: 2}},
+			Rows: [][]cell{cells("0", "a long model", "", "mlx5_core", "25 Gb/s"), cells("1", "short", "", "igb",
+				"1 Gb/s")},
 		}
 		g.Rows[0][2].cpus = &cpus
 		return g
@@ -37,9 +39,12 @@ func TestAGridGivesWayInItsOrder(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"all of it fits", 80, "id|model|cpus|driver|speed\n0|a long model|0-3,8-11,16-19|mlx5_core|25 Gb/s\n1|short||igb|1 Gb/s"},
-		{"the widest is shortened first", 50, "id|model|cpus|driver|speed\n0|a long model|0-3,… (12)|mlx5_core|25 Gb/s\n1|short||igb|1 Gb/s"},
-		{"then all that may be", 39, "id|model|cpus|driver|speed\n0|a lon…|12 CPUs|mlx5_core|25 Gb/s\n1|short||igb|1 Gb/s"},
+		{"all of it fits", 80, "id|model|cpus|driver|speed\n0|a long model|0-3,8-11,16-19|mlx5_core|25 " +
+			"Gb/s\n1|short||igb|1 Gb/s"},
+		{"the widest is shortened first", 50, "id|model|cpus|driver|speed\n0|a long model|0-3,… (12)|mlx5_core|25 " +
+			"Gb/s\n1|short||igb|1 Gb/s"},
+		{"then all that may be", 39, "id|model|cpus|driver|speed\n0|a lon…|12 CPUs|mlx5_core|25 " +
+			"Gb/s\n1|short||igb|1 Gb/s"},
 		{"then columns go", 30, "id|model|cpus|driver\n0|a lon…|12 CPUs|mlx5_core\n1|short||igb"},
 		{"one after the other", 20, "id|model|cpus\n0|a lon…|12 CPUs\n1|short|"},
 		{"until no more can", 5, "id|model|cpus\n0|a lon…|12 CPUs\n1|short|"},

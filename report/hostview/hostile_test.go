@@ -13,9 +13,11 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, DOT, and a terminal.
+// hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments,
+// SVG, DOT, and a terminal.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
-	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)"];evil[label="\N\` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff\ufffe\ufdfd\n&amp;]]>"
+	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)"];evil[label="\N\` +
+	"\x1b[2J\x1b]0;owned\x07\u202e\x00\xff\ufffe\ufdfd\n&amp;]]>"
 
 // hostileDocument has the hostile text in every field that takes text.
 func hostileDocument() *Document {
@@ -97,7 +99,8 @@ func TestHostileTextStaysTextInThePage(t *testing.T) {
 
 func TestHostileTextStaysTextInThePicture(t *testing.T) {
 	out := written(t, func(b *bytes.Buffer) error { return hostileDocument().WriteSVG(b) })
-	known := map[string]bool{"svg": true, "title": true, "desc": true, "style": true, "rect": true, "path": true, "polyline": true, "circle": true, "g": true, "text": true}
+	known := map[string]bool{"svg": true, "title": true, "desc": true, "style": true, "rect": true, "path": true,
+		"polyline": true, "circle": true, "g": true, "text": true}
 	for _, name := range wellFormed(t, out) {
 		if !known[name] {
 			t.Errorf("an element <%s>", name)
@@ -128,9 +131,11 @@ func wellFormed(t testing.TB, out []byte) []string {
 	}
 }
 
-// dotLine is every form of line that a graph may have. A quoted text holds no quote and no backslash that is not escaped.
-var dotLine = regexp.MustCompile(`^ *(graph ("([^"\\]|\\.)*"|\[.*\]) ?[{;]?|node \[.*\];|edge \[.*\];|subgraph cluster_\d+ \{|label="([^"\\]|\\.)*"; color="#[0-9a-f]{6}";|` +
-	`n\d+ \[label="([^"\\]|\\.)*"(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\];|n\d+ -- n\d+( \[[a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+)(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\])?;|\})$`)
+// dotLine is every form of line that a graph may have. A quoted text holds no quote and no
+// backslash that is not escaped.
+var dotLine = regexp.MustCompile(
+	`^ *(graph ("([^"\\]|\\.)*"|\[.*\]) ?[{;]?|node \[.*\];|edge \[.*\];|subgraph cluster_\d+ \{|label="([^"\\]|\\.)*"; color="#[0-9a-f]{6}";|` +
+		`n\d+ \[label="([^"\\]|\\.)*"(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\];|n\d+ -- n\d+( \[[a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+)(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\])?;|\})$`)
 
 func TestEveryLineOfAGraphIsOfAKnownForm(t *testing.T) {
 	docs := map[string]*Document{"hostile": hostileDocument()}

@@ -25,7 +25,8 @@ type sheet struct {
 	alone  bool // no page around it says what the machine is and lists the findings
 }
 
-// Sheets: a large screen, a page on a large screen, and a phone. On a phone the picture is as wide as a root complex with its frames.
+// Sheets: a large screen, a page on a large screen, and a phone. On a phone the picture is as wide
+// as a root complex with its frames.
 var (
 	wideSheet  = sheet{width: MaxWidth, column: 360, margin: 10, edge: 12, alone: true}
 	pageSheet  = sheet{width: 1208, column: 360, margin: 10, edge: 2}
@@ -47,7 +48,8 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
 	panels := []*picture{best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
 	if sh.alone {
-		panels = []*picture{headPanel(v, w), best, sh.nvlinkPanel(s, w), sh.findingsPanel(v, w), sh.legendPanel(v, s, w)}
+		panels = []*picture{headPanel(v, w), best, sh.nvlinkPanel(s, w), sh.findingsPanel(v, w),
+			sh.legendPanel(v, s, w)}
 	}
 	for _, panel := range panels {
 		if panel.H == 0 {
@@ -82,7 +84,8 @@ func (sh sheet) arrange(s *scene, columns, width int) *picture {
 // framed reports whether a group has a box with a title around its rooms.
 func (g *roomGroup) framed() bool { return g.Title != "" && !g.Odd }
 
-// layoutGroup draws the rooms of a package, at least so many pixels high; its box is drawn by who knows how high the row is.
+// layoutGroup draws the rooms of a package, at least so many pixels high; its box is drawn by who
+// knows how high the row is.
 func (sh sheet) layoutGroup(g roomGroup, columns, width, high int) *picture {
 	const title = 18
 	if g.framed() {
@@ -191,7 +194,8 @@ func (p *picture) columns(blocks []block, columns, x, y, width int) int {
 	return slices.Max(ends) - 4
 }
 
-// cells draws the cores of a room in at most width pixels, those that share a cache framed together, and returns how high they are.
+// cells draws the cores of a room in at most width pixels, those that share a cache framed
+// together, and returns how high they are.
 func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0

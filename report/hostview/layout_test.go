@@ -16,8 +16,8 @@ import (
 // sheets are those that pictures are drawn on.
 var sheets = map[string]sheet{"wide": wideSheet, "page": pageSheet, "phone": phoneSheet}
 
-// flaws returns what a reader would stumble over in a picture: texts that overlap or leave their box, cards and rooms on top of each other,
-// and whatever is not on the sheet.
+// flaws returns what a reader would stumble over in a picture: texts that overlap or leave their
+// box, cards and rooms on top of each other, and whatever is not on the sheet.
 func flaws(p *picture, sh sheet) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -91,11 +91,12 @@ func TestNothingOverlapsInThePicturesOfTheGoldenHosts(t *testing.T) {
 	}
 }
 
-// drawnHost draws a machine: any number of packages, nodes and cores, and a PCI tree with bridges and switches of any depth, in which links,
-// nodes and names may be missing.
+// drawnHost draws a machine: any number of packages, nodes and cores, and a PCI tree with bridges
+// and switches of any depth, in which links, nodes and names may be missing.
 func drawnHost(t *rapid.T) *Document {
 	h := &topology.Host{}
-	text := rapid.OneOf(rapid.StringN(0, 40, 120), rapid.SampledFrom([]string{"", "eth0", "NVIDIA H100 80GB HBM3", "MMMMMMMMMMMMMMMMMMMMMMMM", "界界界界界界界界界界"}))
+	text := rapid.OneOf(rapid.StringN(0, 40, 120), rapid.SampledFrom([]string{"", "eth0", "NVIDIA H100 80GB HBM3",
+		"MMMMMMMMMMMMMMMMMMMMMMMM", "界界界界界界界界界界"}))
 	h.System.Vendor, h.System.CPUModel = text.Draw(t, "vendor"), text.Draw(t, "model")
 	nodes := rapid.SampledFrom([]int{0, 1, 2, 3, 4, 8, 70}).Draw(t, "nodes")
 	perNode := rapid.SampledFrom([]int{0, 1, 4, 33, 100, 300}).Draw(t, "cores")
@@ -118,10 +119,12 @@ func drawnHost(t *rapid.T) *Document {
 			}
 			h.Cores = append(h.Cores, c)
 		}
-		node := topology.NUMANode{ID: n, CPUs: cpus, Kind: rapid.SampledFrom([]string{"", "hbm", "cxl"}).Draw(t, "memory")}
+		node := topology.NUMANode{ID: n, CPUs: cpus, Kind: rapid.SampledFrom([]string{"", "hbm", "cxl"}).Draw(t,
+			"memory")}
 		if rapid.Bool().Draw(t, "sized") {
 			node.MemoryBytes = new(rapid.Uint64().Draw(t, "bytes"))
-			node.Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20, Total: rapid.Uint64().Draw(t, "pages"), Free: new(uint64(3))}}
+			node.Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20, Total: rapid.Uint64().Draw(t, "pages"),
+				Free: new(uint64(3))}}
 		}
 		h.NUMANodes = append(h.NUMANodes, node)
 		if rapid.Bool().Draw(t, "shared") && !cpus.IsEmpty() {
@@ -135,9 +138,12 @@ func drawnHost(t *rapid.T) *Document {
 	domain := rapid.SampledFrom([]uint32{0, 0, 1, 0x10000}).Draw(t, "domain")
 	var bridges []topology.PCIAddr
 	for i := range devices {
-		at := topology.PCIAddr{Domain: domain, Bus: uint8(i + 1), Function: uint8(rapid.IntRange(0, 2).Draw(t, "function"))}
-		d := topology.PCIDevice{Address: at, DeviceName: text.Draw(t, "device"), Vendor: new(topology.VendorNVIDIA), Driver: text.Draw(t, "driver")}
-		d.Class = new(rapid.SampledFrom([]topology.ID24{0x030000, 0x020000, 0x010802, 0x060400, 0x060400, 0x060400, 0x120000, 0x0c0330}).Draw(t, "class"))
+		at := topology.PCIAddr{Domain: domain, Bus: uint8(i + 1),
+			Function: uint8(rapid.IntRange(0, 2).Draw(t, "function"))}
+		d := topology.PCIDevice{Address: at, DeviceName: text.Draw(t, "device"), Vendor: new(topology.VendorNVIDIA),
+			Driver: text.Draw(t, "driver")}
+		d.Class = new(rapid.SampledFrom([]topology.ID24{0x030000, 0x020000, 0x010802, 0x060400, 0x060400, 0x060400,
+			0x120000, 0x0c0330}).Draw(t, "class"))
 		if len(bridges) > 0 && rapid.IntRange(0, 4).Draw(t, "below") > 0 {
 			parent := rapid.SampledFrom(bridges).Draw(t, "parent")
 			d.Parent = &parent
@@ -146,7 +152,8 @@ func drawnHost(t *rapid.T) *Document {
 			d.NUMANode = new(rapid.IntRange(0, nodes).Draw(t, "node")) // one more than there are
 		}
 		if rapid.Bool().Draw(t, "linked") {
-			d.Link = link(rapid.IntRange(1, 6).Draw(t, "gen"), rapid.SampledFrom([]int{1, 4, 8, 16, 32}).Draw(t, "lanes"), 5, 16)
+			d.Link = link(rapid.IntRange(1, 6).Draw(t, "gen"), rapid.SampledFrom([]int{1, 4, 8, 16, 32}).Draw(t,
+				"lanes"), 5, 16)
 		}
 		if *d.Class == 0x060400 {
 			d.Bridge = &topology.Bridge{Port: text.Draw(t, "port")}
@@ -162,7 +169,8 @@ func drawnHost(t *rapid.T) *Document {
 	for i := range h.GPUs {
 		for j := range h.GPUs[:i] {
 			if rapid.IntRange(0, 2).Draw(t, "nvlink") == 0 {
-				h.Reported = append(h.Reported, topology.Path{A: h.GPUs[j].ID(), B: h.GPUs[i].ID(), Class: topology.PathNVLink, Links: rapid.IntRange(1, 18).Draw(t, "links")})
+				h.Reported = append(h.Reported, topology.Path{A: h.GPUs[j].ID(), B: h.GPUs[i].ID(),
+					Class: topology.PathNVLink, Links: rapid.IntRange(1, 18).Draw(t, "links")})
 			}
 		}
 	}
@@ -173,8 +181,10 @@ func drawnHost(t *rapid.T) *Document {
 			subject = rapid.SampledFrom(h.PCI).Draw(t, "function").Address.String()
 		}
 		findings = append(findings, finding{
-			ID: rapid.SampledFrom([]string{"RL001", "RL002", "RL100"}).Draw(t, "id"), Title: text.Draw(t, "title"), Subject: subject,
-			Severity: rapid.SampledFrom([]diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info}).Draw(t, "severity"),
+			ID: rapid.SampledFrom([]string{"RL001", "RL002", "RL100"}).Draw(t, "id"), Title: text.Draw(t, "title"),
+			Subject: subject,
+			Severity: rapid.SampledFrom([]diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info}).Draw(t,
+				"severity"),
 		})
 	}
 	return NewDocument(h, findings)
@@ -260,7 +270,8 @@ func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 			parent = topology.PCIAddr{Bus: uint8(i - 1)}.String()
 		}
 		port(h, at.String(), parent, "pci0000:00", 0, uint8(i+1), 255, nil)
-		function(h, topology.PCIAddr{Bus: uint8(i), Device: 1}.String(), at.String(), "pci0000:00", 0, 0x020000, topology.VendorIntel, 1, "", nil)
+		function(h, topology.PCIAddr{Bus: uint8(i), Device: 1}.String(), at.String(), "pci0000:00", 0, 0x020000,
+			topology.VendorIntel, 1, "", nil)
 	}
 	h.Complete()
 	loop := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}

@@ -34,7 +34,8 @@ func layoutBlock(b block, width int) *picture {
 	return p
 }
 
-// loose draws devices of which no tree is known, two beside each other. What can be said of their links is on their cards.
+// loose draws devices of which no tree is known, two beside each other. What can be said of their
+// links is on their cards.
 func (p *picture) loose(all []branch, y, width int) int {
 	half := (width - 24) / 2
 	var cards []card
@@ -56,8 +57,8 @@ func (p *picture) loose(all []branch, y, width int) int {
 	return y
 }
 
-// branches draws the lines of the tree that hang on a trunk at x, which begins at from, from y down to at most the pixel right. It returns where
-// they end.
+// branches draws the lines of the tree that hang on a trunk at x, which begins at from, from y down
+// to at most the pixel right. It returns where they end.
 func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 	trunk := y
 	for _, b := range all {
@@ -107,7 +108,8 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 			if b.Switch != nil {
 				// From below the switch to the trunk, around what is below the bridge.
 				elbow := y - 4
-				p.line("trunk", 15, "", [2]int{end + wireLength + 12, wireY + 10}, [2]int{end + wireLength + 12, elbow}, [2]int{down, elbow})
+				p.line("trunk", 15, "", [2]int{end + wireLength + 12, wireY + 10}, [2]int{end + wireLength + 12, elbow},
+					[2]int{down, elbow})
 				start = elbow
 			}
 			y = p.branches(b.Fan, level+1, down, start, y, right)
@@ -152,7 +154,8 @@ func wireWidth(lanes int) int {
 	return 14
 }
 
-// wire draws a link: its line is as heavy as it has lanes. What it is now stands above it, what the device could do below it.
+// wire draws a link: its line is as heavy as it has lanes. What it is now stands above it, what the
+// device could do below it.
 func (p *picture) wire(w wire, from, to, y int) {
 	class := "wire"
 	switch {

@@ -22,9 +22,11 @@ var legend = []struct{ class, means string }{
 	{"NV#", "over # bonded NVLinks, or XGMI links of AMD"},
 }
 
-// WriteMatrix writes the view of nvidia-smi topo -m for all GPUs and NICs, also where nvidia-smi does not exist: a row and a column for each device,
-// then the CPUs and the NUMA node next to it. Columns are aligned with spaces. A path that is not known is "?". As with nvidia-smi, devices
-// that only drive a screen are not listed, and a virtual function is where its physical function is.
+// WriteMatrix writes the view of nvidia-smi topo -m for all GPUs and NICs, also where nvidia-smi
+// does not exist: a row and a column for each device, then the CPUs and the NUMA node next to it.
+// Columns are aligned with spaces. A path that is not known is "?". As with nvidia-smi, devices
+// that only drive a screen are not listed, and a virtual function is where its physical function
+// is.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
 	lines := append(v.matrixLines(1<<20), v.legendLines()...)
@@ -51,8 +53,9 @@ func (v *view) matrix() []matrixRow {
 	for _, g := range v.gpus {
 		node := v.nodeOf(g.NUMANode)
 		rows = append(rows, matrixRow{
-			ID: g.ID(), Name: v.names[g.ID()], GPU: true, CPUs: v.affinity(g.CPUAffinity, g.Address, node), Node: node, Memory: g.MemoryNode,
-			Title: strings.TrimSpace(g.ID() + " " + gpuModel(g, v.device(g.Address))),
+			ID: g.ID(), Name: v.names[g.ID()], GPU: true, CPUs: v.affinity(g.CPUAffinity, g.Address, node), Node: node,
+			Memory: g.MemoryNode,
+			Title:  strings.TrimSpace(g.ID() + " " + gpuModel(g, v.device(g.Address))),
 		})
 	}
 	for _, n := range v.nics {

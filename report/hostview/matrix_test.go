@@ -18,7 +18,8 @@ func matrixOf(t testing.TB, h *topology.Host) string {
 	return string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteMatrix(b) }))
 }
 
-// cells reads the matrix as nvidia-smi's would be read, and returns the class of each pair by the names of rows and columns.
+// cells reads the matrix as nvidia-smi's would be read, and returns the class of each pair by the
+// names of rows and columns.
 func cellsOf(t testing.TB, text string) map[[2]string]string {
 	t.Helper()
 	m, err := smi.ParseMatrix([]byte(text))
@@ -28,7 +29,8 @@ func cellsOf(t testing.TB, text string) map[[2]string]string {
 	out := map[[2]string]string{}
 	for i, row := range m.Devices {
 		for j, column := range m.Devices {
-			out[[2]string{row.Name, column.Name}] = topology.Path{Class: m.Cells[i][j].Class, Links: m.Cells[i][j].Links}.Label()
+			out[[2]string{row.Name, column.Name}] = topology.Path{Class: m.Cells[i][j].Class,
+				Links: m.Cells[i][j].Links}.Label()
 		}
 	}
 	return out
@@ -44,7 +46,8 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if slices.ContainsFunc(v.matrix(), func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
 				// A reader must not take what is not known for a path.
-				if _, err := smi.ParseMatrix([]byte(matrixOf(t, c.host))); err == nil || !strings.Contains(err.Error(), `"?"`) {
+				if _, err := smi.ParseMatrix([]byte(matrixOf(t, c.host))); err == nil || !strings.Contains(err.Error(),
+					`"?"`) {
 					t.Errorf("a cell that is not known is read as %v", err)
 				}
 				return
@@ -96,7 +99,8 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 			t.Errorf("%s (-first +second):\n%s", f, d)
 		}
 		for i := range first.GPUs {
-			if a, b := first.GPUs[i], second.GPUs[i]; !cmp.Equal(a.CPUAffinity, b.CPUAffinity) || !cmp.Equal(a.NUMANode, b.NUMANode) || !cmp.Equal(a.MemoryNode, b.MemoryNode) || a.Name != b.Name {
+			if a, b := first.GPUs[i], second.GPUs[i]; !cmp.Equal(a.CPUAffinity, b.CPUAffinity) ||
+				!cmp.Equal(a.NUMANode, b.NUMANode) || !cmp.Equal(a.MemoryNode, b.MemoryNode) || a.Name != b.Name {
 				t.Errorf("%s: %+v became %+v", f, a, b)
 			}
 		}
@@ -175,7 +179,8 @@ func TestTheNodeOfAGPUsMemoryIsAColumnWhereItIsKnown(t *testing.T) {
 	h.GPUs[1].MemoryNode = new(9)
 	out := matrixOf(t, h)
 	lines := strings.Split(out, "\n")
-	if !strings.HasSuffix(lines[0], "GPU NUMA ID") || !strings.HasSuffix(lines[1], "N/A") || !strings.HasSuffix(lines[2], "9") {
+	if !strings.HasSuffix(lines[0], "GPU NUMA ID") || !strings.HasSuffix(lines[1], "N/A") ||
+		!strings.HasSuffix(lines[2], "9") {
 		t.Errorf("\n%s", out)
 	}
 }

@@ -25,7 +25,8 @@ type view struct {
 func newView(d *Document) *view {
 	v := &view{
 		Document: d, tree: topology.NewTree(d.Host),
-		vfs: map[topology.PCIAddr]int{}, names: map[string]string{}, classes: map[[2]string]string{}, findings: map[string][]diagnose.Finding{},
+		vfs: map[topology.PCIAddr]int{}, names: map[string]string{}, classes: map[[2]string]string{},
+		findings: map[string][]diagnose.Finding{},
 	}
 	for i := range d.Host.GPUs {
 		if g := &d.Host.GPUs[i]; g.Kind == topology.GPUDisplay {
@@ -69,8 +70,8 @@ func newView(d *Document) *view {
 	return v
 }
 
-// numbered returns the names by which a matrix calls devices: those that they brought along where all have one of this form (a matrix may start
-// at GPU4), or prefix0, prefix1, ... in their order.
+// numbered returns the names by which a matrix calls devices: those that they brought along where
+// all have one of this form (a matrix may start at GPU4), or prefix0, prefix1, ... in their order.
 func numbered(prefix string, names []string) []string {
 	seen := map[string]bool{}
 	keep := true
@@ -124,7 +125,8 @@ func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *i
 	return nil
 }
 
-// vfText is how many virtual functions a NIC or GPU has, and how many it could have: "4 of 16". It is none where SR-IOV is not offered.
+// vfText is how many virtual functions a NIC or GPU has, and how many it could have: "4 of 16". It
+// is none where SR-IOV is not offered.
 func (v *view) vfText(addr *topology.PCIAddr, s *topology.SRIOV) string {
 	now := 0
 	if addr != nil {

@@ -2,8 +2,10 @@ package hostview
 
 import "slices"
 
-// pack places pictures in rows of at most width pixels, as evenly as it can where all are of one width. Low ones of one width that follow each
-// other stand in one column. Those in a row are made equally high, and the last row so high that the whole has at least the height high. frame draws what is around each.
+// pack places pictures in rows of at most width pixels, as evenly as it can where all are of one
+// width. Low ones of one width that follow each other stand in one column. Those in a row are made
+// equally high, and the last row so high that the whole has at least the height high. frame draws
+// what is around each.
 func pack(items []*picture, width, high int, frame func(p *picture, i int, at rect)) *picture {
 	out := &picture{}
 	if len(items) == 0 {

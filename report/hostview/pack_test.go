@@ -35,11 +35,15 @@ func TestPicturesArePackedInRows(t *testing.T) {
 		{"one", 500, 0, [][2]int{w}, "0:0,0+100x50 100x50"},
 		{"as many as fit", 212, 0, [][2]int{w, w}, "0:0,0+100x50 1:112,0+100x50 212x50"},
 		{"a row more", 211, 0, [][2]int{w, w}, "0:0,0+100x50 1:0,62+100x50 100x112"},
-		{"rows of one width are even", 324, 0, [][2]int{w, w, w, w}, "0:0,0+100x50 1:112,0+100x50 2:0,62+100x50 3:112,62+100x50 212x112"},
-		{"those in a row are equally high", 500, 0, [][2]int{{100, 50}, {200, 80}}, "0:0,0+100x80 1:112,0+200x80 312x80"},
+		{"rows of one width are even", 324, 0, [][2]int{w, w, w, w},
+			"0:0,0+100x50 1:112,0+100x50 2:0,62+100x50 3:112,62+100x50 212x112"},
+		{"those in a row are equally high", 500, 0, [][2]int{{100, 50}, {200, 80}},
+			"0:0,0+100x80 1:112,0+200x80 312x80"},
 		{"the last row fills what is to be filled", 500, 100, [][2]int{w, w}, "0:0,0+100x100 1:112,0+100x100 212x100"},
-		{"low ones stand above each other", 500, 0, [][2]int{{200, 130}, w, w}, "0:0,0+200x130 1:212,0+100x50 2:212,62+100x50 312x130"},
-		{"but not more than there is height for", 500, 0, [][2]int{{200, 111}, w, w}, "0:0,0+200x111 1:212,0+100x111 2:324,0+100x111 424x111"},
+		{"low ones stand above each other", 500, 0, [][2]int{{200, 130}, w, w},
+			"0:0,0+200x130 1:212,0+100x50 2:212,62+100x50 312x130"},
+		{"but not more than there is height for", 500, 0, [][2]int{{200, 111}, w, w},
+			"0:0,0+200x111 1:212,0+100x111 2:324,0+100x111 424x111"},
 		{"one that is too wide stands alone", 150, 0, [][2]int{{300, 10}, w}, "0:0,0+300x10 1:0,22+100x50 300x72"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,7 +59,8 @@ func TestPackedPicturesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var items []*picture
 		for range rapid.IntRange(1, 30).Draw(t, "items") {
-			items = append(items, &picture{W: rapid.SampledFrom([]int{50, 100, 300}).Draw(t, "w"), H: rapid.IntRange(1, 200).Draw(t, "h")})
+			items = append(items, &picture{W: rapid.SampledFrom([]int{50, 100, 300}).Draw(t, "w"),
+				H: rapid.IntRange(1, 200).Draw(t, "h")})
 		}
 		width := rapid.IntRange(300, 1000).Draw(t, "width")
 		var at []rect
@@ -116,7 +121,8 @@ func TestAPictureIsMovedAsAWhole(t *testing.T) {
 	q.Tops = []boxShape{{rect: rect{6, 6, 1, 1}}}
 	p := &picture{}
 	p.place(q, 100, 200)
-	if p.Boxes[0].X != 101 || p.Lines[0].Points[1] != [2]int{105, 205} || p.Texts[0].X != 103 || p.Texts[0].In.Y != 200 || p.Cells[0].Y != 204 || p.Marks[0].X != 105 || p.Tops[0].X != 106 {
+	if p.Boxes[0].X != 101 || p.Lines[0].Points[1] != [2]int{105, 205} || p.Texts[0].X != 103 ||
+		p.Texts[0].In.Y != 200 || p.Cells[0].Y != 204 || p.Marks[0].X != 105 || p.Tops[0].X != 106 {
 		t.Errorf("%+v", p)
 	}
 	if q.Lines[0].Points[1] != [2]int{5, 5} {
@@ -142,7 +148,8 @@ func TestCoresAreSmallerWhereThereAreMany(t *testing.T) {
 }
 
 func TestCPUsFitTheirLine(t *testing.T) {
-	for _, list := range []string{"0-127", "0,3,9,27,81,100,105,107,111,115,119,121,125,127", "0-126:2", "1000-1003,2000-2003,3000-3003,4000-4003"} {
+	for _, list := range []string{"0-127", "0,3,9,27,81,100,105,107,111,115,119,121,125,127", "0-126:2",
+		"1000-1003,2000-2003,3000-3003,4000-4003"} {
 		for _, width := range []int{100, 150, 340} {
 			if got := cpuLine(set(list), width); fontSmall.Width(got) > width && !strings.HasSuffix(got, " CPUs") {
 				t.Errorf("%s in %d pixels is %q", list, width, got)

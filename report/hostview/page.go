@@ -24,14 +24,18 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet and the pictures are the only texts that it takes as they are.
-var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page.html").Parse(pageHTML)) })
+// pageTemplate escapes every field by the place where it stands. The style sheet and the pictures
+// are the only texts that it takes as they are.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page.html").Parse(pageHTML))
+})
 
 // maxPageRows is how many rows of a table a page has: a browser takes its time for more.
 const maxPageRows = 500
 
-// WritePage writes the machine as one HTML page that needs nothing else: the findings, the picture, the paths and the tables. Its content security
-// policy lets the browser load nothing at all and apply only the style sheet that is in it.
+// WritePage writes the machine as one HTML page that needs nothing else: the findings, the picture,
+// the paths and the tables. Its content security policy lets the browser load nothing at all and
+// apply only the style sheet that is in it.
 func (d *Document) WritePage(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(b, newPage(newView(d))); err != nil {
@@ -43,7 +47,8 @@ func (d *Document) WritePage(w io.Writer) error {
 	return nil
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
+// page is what the template prints. Everything that needs a decision is decided here, so that the
+// template only lays out.
 type page struct {
 	Style         template.CSS // ours: the one style sheet
 	StyleHash     string       // for the content security policy, which allows this style sheet and nothing else
@@ -141,7 +146,8 @@ func newPageFinding(g findingGroup) pageFinding {
 	rank := severityRank(g.Severity)
 	f := pageFinding{
 		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
-		ID: printable(g.ID), Title: printable(g.Title), Where: printable(some(g.Subjects, 8)), Consequence: printable(g.Consequence), Fix: visible(g.Fix),
+		ID: printable(g.ID), Title: printable(g.Title), Where: printable(some(g.Subjects, 8)),
+		Consequence: printable(g.Consequence), Fix: visible(g.Fix),
 	}
 	if len(g.Subjects) == 1 {
 		f.Evidence = printable(g.Evidences[0])
@@ -180,7 +186,8 @@ func (v *view) expected() []pageExpectation {
 			continue
 		}
 		r, _ := slower(v.tree, p.A, p.B)
-		e := pageExpectation{Class: p.Class, Link: rateText(&r.gts, &r.width), Basis: p.Expected.Basis, GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
+		e := pageExpectation{Class: p.Class, Link: rateText(&r.gts, &r.width), Basis: p.Expected.Basis,
+			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)

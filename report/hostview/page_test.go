@@ -20,7 +20,8 @@ func pageOf(t testing.TB, h *topology.Host, findings []finding) string {
 func TestThePageNeedsNothingElseAndMayLoadNothing(t *testing.T) {
 	for _, c := range hostCases() {
 		page := pageOf(t, c.host, c.findings)
-		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "@import", "url(", " style=", " on", "http://", "https://"} {
+		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "@import", "url(", " style=", " on",
+			"http://", "https://"} {
 			at := strings.Index(page, bad)
 			for bad == " on" && at >= 0 && !regexp.MustCompile(`^ on[a-z]+=`).MatchString(page[at:]) {
 				next := strings.Index(page[at+1:], bad)
@@ -31,7 +32,8 @@ func TestThePageNeedsNothingElseAndMayLoadNothing(t *testing.T) {
 				at += 1 + next
 			}
 			// The one address is the name of the SVG's language.
-			if bad == "http://" && strings.Count(page, bad) == strings.Count(page, `xmlns="http://www.w3.org/2000/svg"`) {
+			if bad == "http://" && strings.Count(page, bad) == strings.Count(page,
+				`xmlns="http://www.w3.org/2000/svg"`) {
 				continue
 			}
 			if at >= 0 {
@@ -55,11 +57,14 @@ func TestThePolicyAllowsTheStyleSheetThatIsInThePage(t *testing.T) {
 func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 	page := pageOf(t, epyc(), epycFindings())
 	for _, want := range []string{
-		"<title>Supermicro AS-1023US-TR4</title>", "From a snapshot, epyc.tar.zst.", "Findings: 1 error, 1 warning, 1 note",
-		"RL003: PCIe link below its maximum", "<dt>read</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",
+		"<title>Supermicro AS-1023US-TR4</title>", "From a snapshot, epyc.tar.zst.",
+		"Findings: 1 error, 1 warning, 1 note",
+		"RL003: PCIe link below its maximum",
+		"<dt>read</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",
 		"<dt>so</dt><dd>Copies to and from the GPU", "<dt>fix</dt><dd>Put load on the GPU",
 		`<td class="phb">PHB</td>`, `<td class="self">X</td>`, "not a measurement of this machine",
-		"<h2>NUMA nodes</h2>", "<h2>GPUs</h2>", "<h2>NICs</h2>", "<h2>Storage</h2>", "<h2>Tenants</h2>", "Default route (ipv4): eno1", "permission denied",
+		"<h2>NUMA nodes</h2>", "<h2>GPUs</h2>", "<h2>NICs</h2>", "<h2>Storage</h2>", "<h2>Tenants</h2>",
+		"Default route (ipv4): eno1", "permission denied",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
@@ -73,7 +78,9 @@ func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 func TestFindingsOfManySubjectsAreOneBoxWithAllThatWasRead(t *testing.T) {
 	var findings []finding
 	for i := range 30 {
-		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning, Subject: fmt.Sprintf("0000:%02x:00.0", i), Title: "x", Evidence: fmt.Sprintf("numa_node=-1 (%d)", i), Fix: "two\nlines"})
+		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning,
+			Subject: fmt.Sprintf("0000:%02x:00.0", i), Title: "x", Evidence: fmt.Sprintf("numa_node=-1 (%d)", i),
+			Fix: "two\nlines"})
 	}
 	page := pageOf(t, nothing(), findings)
 	if n := strings.Count(page, `<div class="finding`); n != 1 {
@@ -88,7 +95,8 @@ func TestFindingsOfManySubjectsAreOneBoxWithAllThatWasRead(t *testing.T) {
 
 func TestAPageOfNothingSaysSo(t *testing.T) {
 	page := pageOf(t, nothing(), nil)
-	for _, want := range []string{"A machine of unknown make", "Nothing was found to be wrong with what could be read."} {
+	for _, want := range []string{"A machine of unknown make",
+		"Nothing was found to be wrong with what could be read."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)
 		}
@@ -106,7 +114,9 @@ func TestEmulatedDevicesAreSaidToBe(t *testing.T) {
 	if !strings.Contains(pageOf(t, h, nil), `<p class="banner" role="note">Its devices are emulated`) {
 		t.Error("no banner")
 	}
-	if !strings.Contains(string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteSVG(b) })), "Its devices are emulated.") {
+	if !strings.Contains(string(written(t, func(b *bytes.Buffer) error {
+		return NewDocument(h, nil).WriteSVG(b)
+	})), "Its devices are emulated.") {
 		t.Error("not in the picture")
 	}
 }
@@ -132,7 +142,8 @@ func TestExpectationsAreOnePerKindOfPath(t *testing.T) {
 }
 
 func TestAMatrixCellHasTheClassOfItsColour(t *testing.T) {
-	for cell, want := range map[string]string{"": "dark ?", "X": "self X", "NV18": "nv NV18", "PIX": "pix PIX", "SYS": "sys SYS"} {
+	for cell, want := range map[string]string{"": "dark ?", "X": "self X", "NV18": "nv NV18", "PIX": "pix PIX",
+		"SYS": "sys SYS"} {
 		got := newPageRow(matrixRow{Cells: []string{cell}}).Cells[0]
 		if got.Class+" "+got.Text != want {
 			t.Errorf("%q has class %q and text %q, want %q", cell, got.Class, got.Text, want)

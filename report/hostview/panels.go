@@ -78,7 +78,8 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 	return p
 }
 
-// nvlinkPanel shows the NVLinks: a bar where every two GPUs are joined alike, else a ring of GPUs with a chord for each pair.
+// nvlinkPanel shows the NVLinks: a bar where every two GPUs are joined alike, else a ring of GPUs
+// with a chord for each pair.
 func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 	var sets []*picture
 	for _, set := range s.NVLink {
@@ -97,7 +98,8 @@ func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 // nvlinkText describes a set in words.
 func nvlinkText(set nvlinkSet) string {
 	if set.Uniform {
-		return drawable(fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].Label))
+		return drawable(fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16),
+			set.Classes[0].Label))
 	}
 	var parts []string
 	for _, c := range set.Classes {
@@ -168,7 +170,8 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	at := make([][2]int, n)
 	for i := range n {
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
-		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))), cy + int(math.Round(float64(radius)*math.Sin(angle)))}
+		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))),
+			cy + int(math.Round(float64(radius)*math.Sin(angle)))}
 	}
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
@@ -183,7 +186,8 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	y := cy + radius + high/2 + 20
 	for _, c := range set.Classes {
 		p.line("nvlink", min(100, 15+12*max(c.Links, 1)), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
-		p.text(sh.margin+48, y, drawable(fmt.Sprintf("%s: %s", c.Label, countText(len(c.Pairs), "pair", "pairs"))), fontSmall, "", side-48, in)
+		p.text(sh.margin+48, y, drawable(fmt.Sprintf("%s: %s", c.Label, countText(len(c.Pairs), "pair", "pairs"))),
+			fontSmall, "", side-48, in)
 		y += 16
 	}
 	p.close(y)
@@ -207,7 +211,8 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 		return at
 	}
 	seen := s.contents()
-	for _, k := range []struct{ kind, words string }{{cardGPU, "GPU"}, {cardNIC, "NIC"}, {cardDisk, "storage"}, {cardScreen, "screen only"}, {cardOther, "other device"}} {
+	for _, k := range []struct{ kind, words string }{{cardGPU, "GPU"}, {cardNIC, "NIC"}, {cardDisk, "storage"},
+		{cardScreen, "screen only"}, {cardOther, "other device"}} {
 		if seen.kinds[k.kind] {
 			at := entry(12, k.words)
 			p.box(rect{at, y - 10, 12, 12}, "band "+k.kind, 2, "")

@@ -6,8 +6,9 @@ import (
 	"github.com/rackless/rackless/diagnose"
 )
 
-// A picture is shapes with their places, in pixels: what the SVG will show, as data, so that a test can look for what overlaps. Shapes are
-// painted in the order boxes, cells, lines, tops, marks, texts.
+// A picture is shapes with their places, in pixels: what the SVG will show, as data, so that a test
+// can look for what overlaps. Shapes are painted in the order boxes, cells, lines, tops, marks,
+// texts.
 type picture struct {
 	W, H  int
 	Boxes []boxShape
@@ -72,18 +73,20 @@ func (p *picture) line(class string, width int, title string, points ...[2]int) 
 	p.Lines = append(p.Lines, lineShape{points, class, width, title})
 }
 
-// ascent is how far letters reach above the line that they stand on, and descent below it, in parts of ten of the font's size.
+// ascent is how far letters reach above the line that they stand on, and descent below it, in parts
+// of ten of the font's size.
 const ascent, descent = 10, 3
 
-// text writes at most room pixels of s with its left end at x, standing on the line y, and returns how wide it may become. in is the box
-// that it must not leave.
+// text writes at most room pixels of s with its left end at x, standing on the line y, and returns
+// how wide it may become. in is the box that it must not leave.
 func (p *picture) text(x, y int, s string, f font, class string, room int, in rect) int {
 	s = f.Fit(s, room)
 	if s == "" || room <= 0 {
 		return 0
 	}
 	w := f.Width(s)
-	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, in, s, f, class})
+	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, in, s, f,
+		class})
 	return w
 }
 
@@ -143,8 +146,9 @@ func marksNeed(all []mark) int {
 	return markSize + 3 + fontID.Width(label)
 }
 
-// marks draws findings side by side from x, with the middle of their signs at y, in at most room pixels: each with its ID, as far as there is
-// room, then how many more there are. It returns how wide they are, 0 where there was no room at all.
+// marks draws findings side by side from x, with the middle of their signs at y, in at most room
+// pixels: each with its ID, as far as there is room, then how many more there are. It returns how
+// wide they are, 0 where there was no room at all.
 func (p *picture) marks(x, y int, all []mark, room int, in rect) int {
 	if len(all) == 0 || room < markSize {
 		return 0

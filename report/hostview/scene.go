@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A scene is what the picture shows, before anybody has decided where: packages with their NUMA nodes as rooms, in each room its CPUs and the
-// part of the PCI tree that is next to it.
+// A scene is what the picture shows, before anybody has decided where: packages with their NUMA
+// nodes as rooms, in each room its CPUs and the part of the PCI tree that is next to it.
 type scene struct {
 	Groups []roomGroup
 	NVLink []nvlinkSet
@@ -91,7 +91,8 @@ func newScene(v *view) *scene {
 		// lspci names the node of each device and knows no more of it.
 		for _, id := range slices.Sorted(maps.Keys(forests)) {
 			if id != unplaced {
-				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"}, Blocks: forests[id]}, false)
+				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"},
+					Blocks: forests[id]}, false)
 				delete(forests, id)
 			}
 		}
@@ -106,7 +107,8 @@ func newScene(v *view) *scene {
 	}
 	// What is left is on a node that is not in the list, or on none.
 	for _, id := range slices.Sorted(maps.Keys(forests)) {
-		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"}, Blocks: forests[id], Odd: true}
+		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"},
+			Blocks: forests[id], Odd: true}
 		if id == unplaced {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
 		}
@@ -120,8 +122,8 @@ func newScene(v *view) *scene {
 	return s
 }
 
-// groupOf returns the package or packages that a node is in, and where they stand in the picture. A node without CPUs is drawn with the nearest node
-// that has some.
+// groupOf returns the package or packages that a node is in, and where they stand in the picture. A
+// node without CPUs is drawn with the nearest node that has some.
 func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	if len(v.Host.Packages) == 0 {
 		return "", 0
@@ -146,7 +148,9 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	if len(ids) == 0 {
 		return "Package not known", 1 << 28
 	}
-	return v.packageTitle(ids), slices.IndexFunc(v.Host.Packages, func(p topology.Package) bool { return p.ID == ids[0] })
+	return v.packageTitle(ids), slices.IndexFunc(v.Host.Packages, func(p topology.Package) bool {
+		return p.ID == ids[0]
+	})
 }
 
 // packagesOf returns the packages that CPUs are in, as the packages or else the cores have it.
@@ -192,7 +196,8 @@ func (v *view) packageTitle(ids []int) string {
 
 // nodeRoom is the room of a NUMA node.
 func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
-	r := room{Title: fmt.Sprintf("NUMA node %d", n.ID), CPUs: &n.CPUs, Blocks: blocks, Marks: v.marks(fmt.Sprintf("node %d", n.ID))}
+	r := room{Title: fmt.Sprintf("NUMA node %d", n.ID), CPUs: &n.CPUs, Blocks: blocks,
+		Marks: v.marks(fmt.Sprintf("node %d", n.ID))}
 	var full []string
 	line := func(parts ...string) {
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
@@ -293,7 +298,8 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 			out = append(out, cacheCells{Known: l3 != nil, Color: max(id, 0) % 6})
 			out[i].Full = v.cacheText(l3)
 		}
-		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Isolated: isolated != nil && own.Overlaps(*isolated), Efficient: efficient})
+		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Isolated: isolated != nil &&
+			own.Overlaps(*isolated), Efficient: efficient})
 		total++
 	}
 	for i := range v.Host.Cores {
@@ -330,12 +336,15 @@ func (v *view) marks(about ...string) []mark {
 	var out []mark
 	for _, s := range about {
 		for _, f := range v.findings[s] {
-			m := mark{drawable(f.ID), f.Severity, drawable(fmt.Sprintf("%s, %s: %s. %s", f.ID, f.Severity, f.Title, f.Evidence))}
+			m := mark{drawable(f.ID), f.Severity, drawable(fmt.Sprintf("%s, %s: %s. %s", f.ID, f.Severity, f.Title,
+				f.Evidence))}
 			if !slices.Contains(out, m) {
 				out = append(out, m)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b mark) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	slices.SortStableFunc(out, func(a, b mark) int {
+		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
+	})
 	return out
 }

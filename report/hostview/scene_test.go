@@ -153,7 +153,8 @@ func TestASwitchFansOutAndAChainIsOneLine(t *testing.T) {
 
 func TestPackagesAreToldApart(t *testing.T) {
 	two := &topology.Host{
-		Packages: []topology.Package{{ID: 0, CPUs: set("0-3"), Model: "A"}, {ID: 1, CPUs: set("4-7"), Model: "B"}, {ID: 2, CPUs: set("8"), Model: "B"}},
+		Packages: []topology.Package{{ID: 0, CPUs: set("0-3"), Model: "A"}, {ID: 1, CPUs: set("4-7"), Model: "B"},
+			{ID: 2, CPUs: set("8"), Model: "B"}},
 		NUMANodes: []topology.NUMANode{
 			{ID: 0, CPUs: set("0-3")}, {ID: 1, CPUs: set("4-8")}, {ID: 2, CPUs: set("100")},
 		},
@@ -165,8 +166,10 @@ func TestPackagesAreToldApart(t *testing.T) {
 	}
 	// Cores know their packages where these do not know their CPUs.
 	cores := &topology.Host{
-		Packages: []topology.Package{{ID: 0}, {ID: 1}, {ID: 2}}, NUMANodes: []topology.NUMANode{{ID: 0, CPUs: set("0-2")}},
-		Cores: []topology.Core{{CPUs: set("0"), Package: new(0)}, {CPUs: set("1"), Package: new(1)}, {CPUs: set("2"), Package: new(2)}},
+		Packages:  []topology.Package{{ID: 0}, {ID: 1}, {ID: 2}},
+		NUMANodes: []topology.NUMANode{{ID: 0, CPUs: set("0-2")}},
+		Cores: []topology.Core{{CPUs: set("0"), Package: new(0)}, {CPUs: set("1"), Package: new(1)},
+			{CPUs: set("2"), Package: new(2)}},
 	}
 	cores.Complete()
 	if got := outline(cores, nil); got != "All 3 packages\n  NUMA node 0\n" {
@@ -175,10 +178,12 @@ func TestPackagesAreToldApart(t *testing.T) {
 }
 
 func TestAMachineWithoutNUMANodesIsOneRoom(t *testing.T) {
-	h := &topology.Host{Packages: []topology.Package{{ID: 0}}, Cores: []topology.Core{{CPUs: set("0-1")}, {CPUs: set("2-3")}}}
+	h := &topology.Host{Packages: []topology.Package{{ID: 0}}, Cores: []topology.Core{{CPUs: set("0-1")},
+		{CPUs: set("2-3")}}}
 	function(h, "0000:00:05.0", "", "pci0000:00", -1, 0x020000, topology.VendorRedHat, 0x1041, "", nil)
 	h.Complete()
-	if got, want := outline(h, nil), "Package 0\n  Machine\n    Root complex 0000:00\n      (NIC0 00:05.0)\n"; got != want {
+	if got, want := outline(h, nil), "Package 0\n  Machine\n    Root complex 0000:00\n      (NIC0 00:05.0)\n"; got !=
+		want {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -186,7 +191,8 @@ func TestAMachineWithoutNUMANodesIsOneRoom(t *testing.T) {
 func TestNodesThatOnlyDevicesNameAreRoomsLikeOthers(t *testing.T) {
 	h := &topology.Host{}
 	for i, node := range []int{0, 1, -1} {
-		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", fmt.Sprintf("pci0000:0%d", i+1), node, 0x020000, topology.VendorIntel, 1, "", nil)
+		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", fmt.Sprintf("pci0000:0%d", i+1), node, 0x020000,
+			topology.VendorIntel, 1, "", nil)
 	}
 	function(h, "0000:09:00.0", "", "pci0000:09", -1, 0x080000, topology.VendorIntel, 1, "", nil)
 	h.Complete()
@@ -213,7 +219,8 @@ func TestWhatHasNoKnownRootHangsOnNoTrunk(t *testing.T) {
 	h := &topology.Host{}
 	orphan := topology.PCIAddr{Bus: 0x77}
 	for i := range 3 {
-		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", "", -1, 0x020000, topology.VendorIntel, 1, "", link(4, 8, 4, 8)).Parent = &orphan
+		function(h, fmt.Sprintf("0000:0%d:00.0", i+1), "", "", -1, 0x020000, topology.VendorIntel, 1, "",
+			link(4, 8, 4, 8)).Parent = &orphan
 	}
 	port(h, "0000:10:00.0", orphan.String(), "", 0, 0x11, 0x11, nil)
 	h.PCI[3].NUMANode = nil
@@ -245,7 +252,8 @@ func TestADeviceOnANodeThatIsNotListedHasARoom(t *testing.T) {
 	h.PCI[0].NUMANode = new(7)
 	function(h, "0000:99:00.0", "", "pci0000:99", 7, 0x020000, topology.VendorIntel, 1, "", nil)
 	h.Complete()
-	if got := outline(h, nil); !strings.Contains(got, "\n  NUMA node 7\n    Root complex 0000:99\n      (NIC5 99:00.0)\n") {
+	if got := outline(h, nil); !strings.Contains(got,
+		"\n  NUMA node 7\n    Root complex 0000:99\n      (NIC5 99:00.0)\n") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -256,11 +264,14 @@ func TestWhatIsWrongIsDrawnThoughItsKindIsNot(t *testing.T) {
 	if !strings.Contains(got, "[00:07.1] Gen3 x16 (07:00.3) !RL030") {
 		t.Errorf("the USB controller is not drawn:\n%s", got)
 	}
-	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Info, Subject: "0000:07:00.3"}}); strings.Contains(got, "07:00.3") {
+	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Info, Subject: "0000:07:00.3"}}); strings.Contains(
+		got, "07:00.3") {
 		t.Errorf("a note is reason enough:\n%s", got)
 	}
 	// A finding about the audio of a GPU is one about the GPU.
-	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Error, Subject: "0000:06:00.1"}}); !strings.Contains(got, "(GPU0 06:00.0) !RL030") || strings.Contains(got, "(06:00.1)") {
+	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Error,
+		Subject: "0000:06:00.1"}}); !strings.Contains(got, "(GPU0 06:00.0) !RL030") ||
+		strings.Contains(got, "(06:00.1)") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -297,7 +308,8 @@ func TestNVLinksAreInSets(t *testing.T) {
 			h.GPUs = append(h.GPUs, topology.GPU{Name: "GPU" + string(rune('0'+i))})
 		}
 		for p, l := range links {
-			h.Reported = append(h.Reported, topology.Path{A: h.GPUs[p[0]].Name, B: h.GPUs[p[1]].Name, Class: topology.PathNVLink, Links: l})
+			h.Reported = append(h.Reported, topology.Path{A: h.GPUs[p[0]].Name, B: h.GPUs[p[1]].Name,
+				Class: topology.PathNVLink, Links: l})
 		}
 		return h
 	}
@@ -308,10 +320,14 @@ func TestNVLinksAreInSets(t *testing.T) {
 	}{
 		{"no links", host(3, nil), nil},
 		{"a bridge between two", host(3, map[[2]int]int{{0, 2}: 4}), []string{"GPU0 GPU2: NV4x1 uniform"}},
-		{"two bridges", host(4, map[[2]int]int{{0, 1}: 4, {2, 3}: 2}), []string{"GPU0 GPU1: NV4x1 uniform", "GPU2 GPU3: NV2x1 uniform"}},
-		{"all to all", host(3, map[[2]int]int{{0, 1}: 18, {0, 2}: 18, {1, 2}: 18}), []string{"GPU0 GPU1 GPU2: NV18x3 uniform"}},
-		{"a ring", host(4, map[[2]int]int{{0, 1}: 1, {1, 2}: 1, {2, 3}: 1, {0, 3}: 1}), []string{"GPU0 GPU1 GPU2 GPU3: NV1x4"}},
-		{"two widths", host(3, map[[2]int]int{{0, 1}: 1, {0, 2}: 2, {1, 2}: 1}), []string{"GPU0 GPU1 GPU2: NV2x1 NV1x2"}},
+		{"two bridges", host(4, map[[2]int]int{{0, 1}: 4, {2, 3}: 2}), []string{"GPU0 GPU1: NV4x1 uniform",
+			"GPU2 GPU3: NV2x1 uniform"}},
+		{"all to all", host(3, map[[2]int]int{{0, 1}: 18, {0, 2}: 18, {1, 2}: 18}),
+			[]string{"GPU0 GPU1 GPU2: NV18x3 uniform"}},
+		{"a ring", host(4, map[[2]int]int{{0, 1}: 1, {1, 2}: 1, {2, 3}: 1, {0, 3}: 1}),
+			[]string{"GPU0 GPU1 GPU2 GPU3: NV1x4"}},
+		{"two widths", host(3, map[[2]int]int{{0, 1}: 1, {0, 2}: 2, {1, 2}: 1}),
+			[]string{"GPU0 GPU1 GPU2: NV2x1 NV1x2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
@@ -333,7 +349,8 @@ func TestNVLinksAreInSets(t *testing.T) {
 }
 
 func TestLinksOfAMDAreNotCalledNVLink(t *testing.T) {
-	h := &topology.Host{GPUs: []topology.GPU{{Name: "GPU0", ComputeArch: "gfx90a"}, {Name: "GPU1", ComputeArch: "gfx90a"}},
+	h := &topology.Host{GPUs: []topology.GPU{{Name: "GPU0", ComputeArch: "gfx90a"},
+		{Name: "GPU1", ComputeArch: "gfx90a"}},
 		Reported: []topology.Path{{A: "GPU0", B: "GPU1", Class: topology.PathNVLink, Links: 4}}}
 	out := string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteSVG(b) }))
 	if strings.Contains(out, "NVLink") || !strings.Contains(out, "XGMI: NV4 between every two") {
@@ -352,17 +369,20 @@ func TestAWireShowsItsLanes(t *testing.T) {
 		last = w
 	}
 	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
-	for _, want := range []string{`class="wire" stroke-width="5"`, `class="wire slow" stroke-width="8"`, `.hv .slow{stroke-dasharray:7 3;`} {
+	for _, want := range []string{`class="wire" stroke-width="5"`, `class="wire slow" stroke-width="8"`,
+		`.hv .slow{stroke-dasharray:7 3;`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s", want)
 		}
 	}
 }
 
-// The colours are variables with a light and a dark value; programs that know no variables have the light one before it.
+// The colours are variables with a light and a dark value; programs that know no variables have the
+// light one before it.
 func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
 	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
-	for _, want := range []string{"prefers-color-scheme:dark", ":root{color-scheme:light dark;--bg:#ffffff;", "fill:#00795a;fill:var(--gpu);", `role="img"`, "<title id=", "<desc id="} {
+	for _, want := range []string{"prefers-color-scheme:dark", ":root{color-scheme:light dark;--bg:#ffffff;",
+		"fill:#00795a;fill:var(--gpu);", `role="img"`, "<title id=", "<desc id="} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s", want)
 		}
@@ -388,13 +408,15 @@ func TestTheSignsOfFindingsDifferInShape(t *testing.T) {
 		svgMark(&b, markShape{Severity: s})
 		shapes[s] = b.String()
 	}
-	if !strings.Contains(shapes[diagnose.Error], "<rect") || !strings.Contains(shapes[diagnose.Info], "<circle") || strings.Contains(shapes[diagnose.Warning], "<rect") {
+	if !strings.Contains(shapes[diagnose.Error], "<rect") || !strings.Contains(shapes[diagnose.Info], "<circle") ||
+		strings.Contains(shapes[diagnose.Warning], "<rect") {
 		t.Errorf("%v", shapes)
 	}
 }
 
 func TestXMLHasNoLetterThatXMLHasNot(t *testing.T) {
-	for in, want := range map[string]string{"a<b&c>\"'": "a&lt;b&amp;c&gt;&#34;&#39;", "\x00\x1b\ufffe\x85": "\uFFFD\uFFFD\uFFFD\uFFFD", "a\xffb": "a\uFFFDb", "two\nlines": "two\nlines"} {
+	for in, want := range map[string]string{"a<b&c>\"'": "a&lt;b&amp;c&gt;&#34;&#39;",
+		"\x00\x1b\ufffe\x85": "\uFFFD\uFFFD\uFFFD\uFFFD", "a\xffb": "a\uFFFDb", "two\nlines": "two\nlines"} {
 		if got := escaped(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}

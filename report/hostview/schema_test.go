@@ -13,8 +13,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// The schema is made here, from the Go types and their doc comments, and not in the program: nothing there needs it, and the comments are in the
-// source only. "go test ./report/hostview -run Schema -update" writes it.
+// The schema is made here, from the Go types and their doc comments, and not in the program:
+// nothing there needs it, and the comments are in the source only. "go test ./report/hostview -run
+// Schema -update" writes it.
 const schemaFile = "../../docs/host.schema.json"
 
 // schemaID names the schema; editors use it as a key, nothing is fetched from there.
@@ -205,7 +206,8 @@ func TestTheSchemaDescribesTheTopLevelAndTheUnits(t *testing.T) {
 			t.Errorf("%s has no description", key)
 		}
 	}
-	for def, key := range map[string]string{"Link": "speed_gts", "NIC": "speed_mbps", "HugepagePool": "reserved", "Path": "expected", "Finding": "evidence", "NUMANode": "memory_bytes"} {
+	for def, key := range map[string]string{"Link": "speed_gts", "NIC": "speed_mbps", "HugepagePool": "reserved",
+		"Path": "expected", "Finding": "evidence", "NUMANode": "memory_bytes"} {
 		if root.Defs[def].Properties[key].Description == "" {
 			t.Errorf("%s.%s has no description", def, key)
 		}

@@ -14,7 +14,8 @@ func (v *view) heading() string {
 	var names []string
 	for _, n := range []string{s.Vendor, s.Product} {
 		// Boards of no brand say so, in many words.
-		if n = strings.TrimSpace(n); n != "" && !strings.Contains(strings.ToLower(n), "o.e.m") && !strings.EqualFold(n, "default string") {
+		if n = strings.TrimSpace(n); n != "" && !strings.Contains(strings.ToLower(n), "o.e.m") && !strings.EqualFold(n,
+			"default string") {
 			names = append(names, n)
 		}
 	}
@@ -40,8 +41,10 @@ func (v *view) source() string {
 		return ""
 	}
 	kind := map[string]string{
-		topology.SourceTree: "a snapshot", topology.SourceHwloc: "hwloc's XML", topology.SourceNCCL: "NCCL's topology file",
-		topology.SourceTopo: "the text of nvidia-smi topo -m", topology.SourceLspci: "the text of lspci", topology.SourceSynthetic: "a description: no such machine was read",
+		topology.SourceTree: "a snapshot", topology.SourceHwloc: "hwloc's XML",
+		topology.SourceNCCL: "NCCL's topology file",
+		topology.SourceTopo: "the text of nvidia-smi topo -m", topology.SourceLspci: "the text of lspci",
+		topology.SourceSynthetic: "a description: no such machine was read",
 	}[p.Kind]
 	if kind == "" {
 		kind = orUnknown(p.Kind)

@@ -13,15 +13,17 @@ import (
 // MaxWidth is the width of the picture that WriteSVG draws, at most, in pixels.
 const MaxWidth = 1600
 
-// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, in each its cores, memory and the part of the PCI tree
-// that is next to it. A link is drawn as heavy as it has lanes; findings are marked where they are. The picture needs no other file and has
-// no script; it follows the reader's choice of light or dark.
+// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, in each
+// its cores, memory and the part of the PCI tree that is next to it. A link is drawn as heavy as it
+// has lanes; findings are marked where they are. The picture needs no other file and has no script;
+// it follows the reader's choice of light or dark.
 func (d *Document) WriteSVG(w io.Writer) error {
 	v := newView(d)
 	p := wideSheet.layout(v, newScene(v))
 	var b bytes.Buffer
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
-	p.svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "host", Style: variables(":root") + pictureStyle()})
+	p.svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "host", Style: variables(":root") +
+		pictureStyle()})
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("draw host %q: %w", d.Provenance.Name, err)
 	}
@@ -54,7 +56,8 @@ type svgOptions struct {
 func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
 		strings.TrimSpace("hv "+o.Class), p.W, p.H, o.ID)
-	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", o.ID, escaped(o.Title), escaped(o.Desc))
+	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", o.ID, escaped(o.Title),
+		escaped(o.Desc))
 	if o.Style != "" {
 		fmt.Fprintf(b, "<style>\n%s</style>\n", o.Style) // ours: nothing in it needs to be escaped
 	}
@@ -62,7 +65,8 @@ func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
 	svgBoxes(b, p.Boxes)
 	p.svgCells(b)
 	for _, s := range p.Lines {
-		fmt.Fprintf(b, `<polyline class="%s" stroke-width="%s" points="`, s.Class, strconv.FormatFloat(float64(s.Width)/10, 'f', -1, 64))
+		fmt.Fprintf(b, `<polyline class="%s" stroke-width="%s" points="`, s.Class,
+			strconv.FormatFloat(float64(s.Width)/10, 'f', -1, 64))
 		for i, pt := range s.Points {
 			if i > 0 {
 				b.WriteByte(' ')
@@ -85,14 +89,16 @@ func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
 		if s.Class != "" {
 			class = ` class="` + s.Class + `"`
 		}
-		fmt.Fprintf(b, `<text%s x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", class, s.X, s.Y+s.Font.Size*ascent/10, s.Font.Size, weight, escaped(s.Text))
+		fmt.Fprintf(b, `<text%s x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", class, s.X, s.Y+s.Font.Size*ascent/10,
+			s.Font.Size, weight, escaped(s.Text))
 	}
 	b.WriteString("</svg>\n")
 }
 
 func svgBoxes(b *bytes.Buffer, boxes []boxShape) {
 	for _, s := range boxes {
-		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H, s.Radius)
+		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,
+			s.Radius)
 		closeWithTitle(b, "rect", s.Title)
 	}
 }
@@ -115,7 +121,8 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 		for ; last < len(p.Cells) && p.Cells[last].Color == p.Cells[first].Color; last++ {
 			c := p.Cells[last]
 			if c.Efficient {
-				fmt.Fprintf(&path, "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2, c.W/2*2)
+				fmt.Fprintf(&path, "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
+					c.W/2*2)
 			} else {
 				fmt.Fprintf(&path, "M%d %dh%dv%dh-%[3]dz", c.X, c.Y, c.W, c.H)
 			}
@@ -137,7 +144,8 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 	}
 }
 
-// svgMark writes the sign of a finding. Severities differ in shape: a square with a cross, a triangle with a stroke, a disc with an i.
+// svgMark writes the sign of a finding. Severities differ in shape: a square with a cross, a
+// triangle with a stroke, a disc with an i.
 func svgMark(b *bytes.Buffer, s markShape) {
 	x, y, w := s.X, s.Y, s.W
 	cx := float64(x) + float64(w)/2
@@ -150,14 +158,17 @@ func svgMark(b *bytes.Buffer, s markShape) {
 	case 0:
 		fmt.Fprintf(b, `<rect class="error" x="%d" y="%d" width="%d" height="%d" rx="2"/><path class="sign" d="M%d %dl%d %[7]dm0 -%[7]dl-%[7]d %[7]d"/>`, x, y, w, w, x+3, y+3, w-6)
 	case 1:
-		fmt.Fprintf(b, `<path class="warning" d="M%s %dL%d %dH%dz"/><path class="sign" d="M%s %dv3m0 2.2v.1"/>`, num(cx), y-1, x+w+1, y+w, x-1, num(cx), y+4)
+		fmt.Fprintf(b, `<path class="warning" d="M%s %dL%d %dH%dz"/><path class="sign" d="M%s %dv3m0 2.2v.1"/>`,
+			num(cx), y-1, x+w+1, y+w, x-1, num(cx), y+4)
 	default:
-		fmt.Fprintf(b, `<circle class="info" cx="%s" cy="%s" r="%s"/><path class="sign" d="M%s %sv.1m0 2.4v3"/>`, num(cx), num(float64(y)+float64(w)/2), num(float64(w)/2), num(cx), num(float64(y)+2.8))
+		fmt.Fprintf(b, `<circle class="info" cx="%s" cy="%s" r="%s"/><path class="sign" d="M%s %sv.1m0 2.4v3"/>`,
+			num(cx), num(float64(y)+float64(w)/2), num(float64(w)/2), num(cx), num(float64(y)+2.8))
 	}
 	b.WriteString("</g>\n")
 }
 
-// escaped is text in XML. What XML has no place for (most control characters) is replaced: an escape of it would not be well-formed either.
+// escaped is text in XML. What XML has no place for (most control characters) is replaced: an
+// escape of it would not be well-formed either.
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {

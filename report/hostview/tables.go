@@ -29,10 +29,14 @@ func (v *view) grids() []grid {
 // nodeGrid lists the NUMA nodes.
 func (v *view) nodeGrid() grid {
 	g := grid{Title: titleNodes, Heads: []head{
-		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true}, {Name: "memory", Right: true},
-		{Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1}, {Name: "L3", Drop: 4}, {Name: "distances", Drop: 2},
+		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true},
+		{Name: "memory", Right: true},
+		{Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1}, {Name: "L3", Drop: 4},
+		{Name: "distances", Drop: 2},
 	}}
-	special := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram" || n.GPU != nil })
+	special := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool {
+		return n.Kind != "" && n.Kind != "dram" || n.GPU != nil
+	})
 	if special {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
@@ -102,8 +106,10 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 // gpuGrid lists the GPUs, those that only drive a screen last.
 func (v *view) gpuGrid() grid {
 	g := grid{Title: titleGPUs, Heads: []head{
-		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true}, {Name: "link"}, {Name: "driver", Least: 9, Drop: 1},
-		{Name: "group", Right: true, Drop: 2}, {Name: "BAR", Right: true, Drop: 3}, {Name: "memory", Right: true, Drop: 4},
+		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true},
+		{Name: "link"}, {Name: "driver", Least: 9, Drop: 1},
+		{Name: "group", Right: true, Drop: 2}, {Name: "BAR", Right: true, Drop: 3}, {Name: "memory", Right: true,
+			Drop: 4},
 	}}
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
@@ -117,7 +123,8 @@ func (v *view) gpuGrid() grid {
 		if d != nil {
 			link, group = d.Link, d.IOMMUGroup
 		}
-		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)), linkText(link), driver,
+		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)),
+			linkText(link), driver,
 			intText(group), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
 	}
 	for _, gpu := range v.gpus {
@@ -169,8 +176,10 @@ func gpuModel(g *topology.GPU, d *topology.PCIDevice) string { return modelText(
 // nicGrid lists the NICs, without virtual functions: these are counted in the row of their physical function.
 func (v *view) nicGrid() grid {
 	g := grid{Title: titleNICs, Heads: []head{
-		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6}, {Name: "speed", Right: true, Drop: 1}, {Name: "MTU", Right: true, Drop: 2},
-		{Name: "node", Right: true, Keep: true}, {Name: "link"}, {Name: "VFs", Right: true, Drop: 3}, {Name: "driver", Least: 9, Drop: 4}, {Name: "model", Least: 9, Drop: 5},
+		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6},
+		{Name: "speed", Right: true, Drop: 1}, {Name: "MTU", Right: true, Drop: 2},
+		{Name: "node", Right: true, Keep: true}, {Name: "link"}, {Name: "VFs", Right: true, Drop: 3},
+		{Name: "driver", Least: 9, Drop: 4}, {Name: "model", Least: 9, Drop: 5},
 	}}
 	for _, n := range v.nics {
 		d := v.device(n.Address)
@@ -182,8 +191,10 @@ func (v *view) nicGrid() grid {
 		if sriov == nil && d != nil {
 			sriov = d.SRIOV
 		}
-		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA), nicSpeed(n), nicMTU(n),
-			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n.Address, sriov), driverText(n.Driver, d), modelText(n.Model, d)))
+		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
+			nicSpeed(n), nicMTU(n),
+			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n.Address, sriov), driverText(n.Driver, d),
+			modelText(n.Model, d)))
 	}
 	return g
 }
@@ -237,7 +248,8 @@ func nicMTU(n *topology.NIC) string {
 // bondGrid lists the bonds.
 func (v *view) bondGrid() grid {
 	g := grid{Title: "Bonds", Heads: []head{
-		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true}, {Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
+		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true},
+		{Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
 	}}
 	for i := range v.Host.Bonds {
 		b := &v.Host.Bonds[i]
@@ -245,7 +257,8 @@ func (v *view) bondGrid() grid {
 		if b.SpeedMbps != nil {
 			speed = speedText(*b.SpeedMbps)
 		}
-		g.Rows = append(g.Rows, cells(b.Name, orUnknown(b.Mode), orUnknown(b.HashPolicy), listText(b.Members), speed, intText(b.MTU), listText(b.RDMA)))
+		g.Rows = append(g.Rows, cells(b.Name, orUnknown(b.Mode), orUnknown(b.HashPolicy), listText(b.Members), speed,
+			intText(b.MTU), listText(b.RDMA)))
 	}
 	return g
 }
@@ -253,7 +266,8 @@ func (v *view) bondGrid() grid {
 // diskGrid lists the disks, those that the host lives on first.
 func (v *view) diskGrid() grid {
 	g := grid{Title: "Storage", Heads: []head{
-		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true}, {Name: "holds", Least: 12}, {Name: "model", Least: 10, Drop: 1},
+		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
+		{Name: "holds", Least: 12}, {Name: "model", Least: 10, Drop: 1},
 	}}
 	for _, lived := range []bool{true, false} {
 		for i := range v.Host.Storage {
@@ -280,7 +294,8 @@ func (v *view) diskNode(d *topology.Disk) *int {
 // tenantGrid lists the virtual machines that are there already.
 func (v *view) tenantGrid() grid {
 	g := grid{Title: "Tenants", Heads: []head{
-		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12}, {Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
+		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
+		{Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
 	}}
 	for i := range v.Host.Tenants {
 		t := &v.Host.Tenants[i]
@@ -313,7 +328,8 @@ func (v *view) tenantGrid() grid {
 
 // askedGrid lists what the kernel was asked for on its command line.
 func (v *view) askedGrid() grid {
-	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12}, {Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
+	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
+		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
 	for _, p := range v.Host.Kernel.Asked {
 		force := unknown
 		if p.InForce != nil {

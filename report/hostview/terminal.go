@@ -27,9 +27,9 @@ const (
 	maxAlike    = 3 // findings of one kind that differ in what they advise
 )
 
-// WriteTable writes the machine as text: what it is, its NUMA nodes, devices and paths, then what is wrong with it and what could not be read.
-// Long lists are shortened and say by how much. Sentences are folded to the width and tables fit into it; fixes that are commands are not
-// folded.
+// WriteTable writes the machine as text: what it is, its NUMA nodes, devices and paths, then what
+// is wrong with it and what could not be read. Long lists are shortened and say by how much.
+// Sentences are folded to the width and tables fit into it; fixes that are commands are not folded.
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	if o.Width == 0 {
 		o.Width = 80
@@ -78,7 +78,8 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	return nil
 }
 
-// A terminal is where WriteTable prints. Errors of writing stay in the bufio.Writer until Flush. Every text that reaches it is printable.
+// A terminal is where WriteTable prints. Errors of writing stay in the bufio.Writer until Flush.
+// Every text that reaches it is printable.
 type terminal struct {
 	*bufio.Writer
 	TableOptions
@@ -93,7 +94,8 @@ func (t *terminal) colored(s string, colors ...text.Color) string {
 	return text.Colors(colors).EscapeSeq() + s + text.Reset.EscapeSeq()
 }
 
-// wrap prints text folded to the width; the first line starts with first, the others with rest. The colours are those of the text.
+// wrap prints text folded to the width; the first line starts with first, the others with rest. The
+// colours are those of the text.
 func (t *terminal) wrap(first, rest, s string, colors ...text.Color) {
 	room := t.Width - max(text.StringWidth(first), text.StringWidth(rest))
 	for i, line := range strings.Split(text.WrapSoft(s, max(room, 20)), "\n") {
@@ -126,7 +128,8 @@ func (t *terminal) grid(g grid) {
 	for i, h := range heads {
 		header[i] = h.Name
 		if h.Right {
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight,
+				AlignHeader: text.AlignRight})
 		}
 	}
 	w.AppendHeader(header)
@@ -150,7 +153,8 @@ func (t *terminal) grid(g grid) {
 	}
 }
 
-// matrix prints the paths between GPUs and NICs where there is something to compare: in full, or what goes from GPUs to NICs, if there is room.
+// matrix prints the paths between GPUs and NICs where there is something to compare: in full, or
+// what goes from GPUs to NICs, if there is room.
 func (t *terminal) matrix(v *view) {
 	if len(v.gpus) == 0 || len(v.gpus)+len(v.nics) < 2 {
 		return
@@ -211,7 +215,8 @@ func (t *terminal) findings(all []diagnose.Finding) {
 		case shown[kind] <= maxAlike:
 			t.finding(g)
 		case shown[kind] == maxAlike+1:
-			t.finding(findingGroup{Finding: diagnose.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}, Subjects: rest[kind]})
+			t.finding(findingGroup{Finding: diagnose.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"},
+				Subjects: rest[kind]})
 		}
 	}
 	fmt.Fprintf(t, "rackless explain %s says more.\n", printable(groups[0].ID))

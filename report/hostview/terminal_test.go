@@ -24,7 +24,8 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 			if width == 0 {
 				want = 80
 			}
-			for line := range strings.SplitSeq(tableOf(t, NewDocument(c.host, c.findings), TableOptions{Width: width}), "\n") {
+			for line := range strings.SplitSeq(tableOf(t, NewDocument(c.host, c.findings), TableOptions{Width: width}),
+				"\n") {
 				if w := text.StringWidth(line); w > want {
 					t.Errorf("%s at %d: %d columns: %s", c.name, width, w, line)
 				}
@@ -49,7 +50,8 @@ func TestColoursAreThereOnlyWhereTheyAreWanted(t *testing.T) {
 
 func TestASeverityCanBeToldWithoutColours(t *testing.T) {
 	out := tableOf(t, NewDocument(epyc(), epycFindings()), TableOptions{})
-	for _, want := range []string{"X RL040 node 3:", "! RL003 0000:21:00.0:", "i RL010 0000:06:00.0:", "Findings: 1 error, 1 warning, 1 note", "rackless explain RL040"} {
+	for _, want := range []string{"X RL040 node 3:", "! RL003 0000:21:00.0:", "i RL010 0000:06:00.0:",
+		"Findings: 1 error, 1 warning, 1 note", "rackless explain RL040"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -66,10 +68,12 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 	}
 	var findings []finding
 	for i := range 40 {
-		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning, Subject: fmt.Sprintf("node %d", i), Title: "x"})
+		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning, Subject: fmt.Sprintf("node %d", i),
+			Title: "x"})
 	}
 	out := tableOf(t, NewDocument(h, findings), TableOptions{})
-	for _, want := range []string{"and 48 more; -o json has all", "and 22 more; -o json has all", "and 35 more: x", "Findings: 40 warnings"} {
+	for _, want := range []string{"and 48 more; -o json has all", "and 22 more; -o json has all", "and 35 more: x",
+		"Findings: 40 warnings"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -82,10 +86,12 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 func TestFindingsOfOneKindAreNotListedWithoutEnd(t *testing.T) {
 	var findings []finding
 	for i := range 20 {
-		findings = append(findings, finding{ID: "RL011", Severity: diagnose.Warning, Subject: fmt.Sprintf("dev%d", i), Title: "too far", Fix: fmt.Sprintf("move %d", i)})
+		findings = append(findings, finding{ID: "RL011", Severity: diagnose.Warning, Subject: fmt.Sprintf("dev%d", i),
+			Title: "too far", Fix: fmt.Sprintf("move %d", i)})
 	}
 	out := tableOf(t, NewDocument(nothing(), findings), TableOptions{})
-	for _, want := range []string{"! RL011 dev2: too far\n  fix: move 2\n! RL011 dev3, dev4, dev5, dev6, dev7 and 12 more: the same\n"} {
+	for _, want := range []string{"! RL011 dev2: too far\n  fix: move 2\n! RL011 dev3, dev4, dev5, dev6, dev7 and 12 " +
+		"more: the same\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -128,7 +134,8 @@ func TestTheMatrixIsPrintedAsFarAsThereIsRoom(t *testing.T) {
 	if out := tableOf(t, d, TableOptions{Width: 160}); !strings.Contains(out, "NUMA Affinity") {
 		t.Errorf("not in full where there is room:\n%s", out)
 	}
-	if out := tableOf(t, d, TableOptions{Width: 80}); strings.Contains(out, "NUMA Affinity") || !strings.Contains(out, "NIC2  PIX   PIX   NODE  NODE  SYS   SYS   SYS   SYS   mlx5_0") {
+	if out := tableOf(t, d, TableOptions{Width: 80}); strings.Contains(out, "NUMA Affinity") ||
+		!strings.Contains(out, "NIC2  PIX   PIX   NODE  NODE  SYS   SYS   SYS   SYS   mlx5_0") {
 		t.Errorf("not the part between GPUs and NICs:\n%s", out)
 	}
 	h := &topology.Host{}
@@ -148,10 +155,12 @@ func TestWhereTheFactsAreFromIsSaid(t *testing.T) {
 	}{
 		{"live", topology.Provenance{Kind: topology.SourceLive, ThisSystem: true}, ""},
 		{"a snapshot", topology.Provenance{Kind: topology.SourceTree, Name: "a.tar"}, "From a snapshot, a.tar."},
-		{"another tool's file", topology.Provenance{Kind: topology.SourceHwloc, Name: "x.xml", Tool: "hwloc 2.9"}, "From hwloc's XML, x.xml, written by hwloc 2.9."},
+		{"another tool's file", topology.Provenance{Kind: topology.SourceHwloc, Name: "x.xml", Tool: "hwloc 2.9"},
+			"From hwloc's XML, x.xml, written by hwloc 2.9."},
 		{"a description", topology.Provenance{Kind: topology.SourceSynthetic}, "no such machine was read"},
 		{"a kind of later", topology.Provenance{Kind: "telepathy"}, "From telepathy."},
-		{"what it tells", topology.Provenance{Kind: topology.SourceNCCL, Filled: []string{"gpus", "pci_links"}}, "It tells: gpus, pci links."},
+		{"what it tells", topology.Provenance{Kind: topology.SourceNCCL, Filled: []string{"gpus", "pci_links"}},
+			"It tells: gpus, pci links."},
 		{"emulated", topology.Provenance{Emulated: true}, "Its devices are emulated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -186,9 +195,10 @@ func TestTheMachineIsNamed(t *testing.T) {
 
 func TestFactsAboutTheKernelAreInWords(t *testing.T) {
 	h := &topology.Host{
-		Memory: topology.Memory{SwapKnown: true, NUMABalancing: "2", THP: "always", Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20}}},
-		IOMMU:  topology.IOMMU{Enabled: new(false)},
-		CPUs:   topology.CPUStates{Isolated: new(set("4-7")), Offline: new(topology.CPUSet{})},
+		Memory: topology.Memory{SwapKnown: true, NUMABalancing: "2", THP: "always",
+			Hugepages: []topology.HugepagePool{{SizeBytes: 2 << 20}}},
+		IOMMU: topology.IOMMU{Enabled: new(false)},
+		CPUs:  topology.CPUStates{Isolated: new(set("4-7")), Offline: new(topology.CPUSet{})},
 	}
 	got := strings.Join(newView(NewDocument(h, nil)).facts(), "|")
 	if want := "IOMMU off|isolated CPUs 4-7|no hugepages, no swap, NUMA balancing tiering, THP always"; got != want {
@@ -196,14 +206,16 @@ func TestFactsAboutTheKernelAreInWords(t *testing.T) {
 	}
 	h.Memory.NUMABalancing = "9"
 	h.Memory.Swap = []topology.Swap{{SizeBytes: 1 << 30}, {SizeBytes: 1 << 30}}
-	if got := strings.Join(newView(NewDocument(h, nil)).facts(), "|"); !strings.Contains(got, "swap 2 GiB, NUMA balancing 9") {
+	if got := strings.Join(newView(NewDocument(h, nil)).facts(), "|"); !strings.Contains(got,
+		"swap 2 GiB, NUMA balancing 9") {
 		t.Error(got)
 	}
 }
 
 func TestTablesOfWhatALiveHostHas(t *testing.T) {
 	h := epyc()
-	h.Bonds = []topology.Bond{{Name: "bond0", Mode: "802.3ad", HashPolicy: "layer2", Members: []string{"a", "b"}, SpeedMbps: new(int64(50000)), MTU: new(1500)}}
+	h.Bonds = []topology.Bond{{Name: "bond0", Mode: "802.3ad", HashPolicy: "layer2", Members: []string{"a", "b"},
+		SpeedMbps: new(int64(50000)), MTU: new(1500)}}
 	out := tableOf(t, NewDocument(h, nil), TableOptions{Width: 100})
 	for _, want := range []string{
 		"bond0  802.3ad  layer2  a,b", "50 Gb/s",
@@ -226,7 +238,8 @@ func TestAModelIsNamedAsReadersKnowIt(t *testing.T) {
 		d     *topology.PCIDevice
 		want  string
 	}{
-		{"GA102 [GeForce RTX 3090]", d, "GeForce RTX 3090"}, {"ES1000", d, "ES1000"}, {"[odd", d, "[odd"}, {"", d, "10de:2204"},
+		{"GA102 [GeForce RTX 3090]", d, "GeForce RTX 3090"}, {"ES1000", d, "ES1000"}, {"[odd", d, "[odd"},
+		{"", d, "10de:2204"},
 		{"", &topology.PCIDevice{Vendor: new(topology.VendorIntel)}, "8086"}, {"", nil, "?"}, {"x []", nil, "x []"},
 	} {
 		if got := modelText(tt.model, tt.d); got != tt.want {

@@ -12,8 +12,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// printable makes text from outside safe to show on one line: whatever could move a terminal's cursor, change colours or reverse the
-// order of letters is shown as its Go escape instead; a line break or tab becomes a space.
+// printable makes text from outside safe to show on one line: whatever could move a terminal's
+// cursor, change colours or reverse the order of letters is shown as its Go escape instead; a line
+// break or tab becomes a space.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -124,7 +125,8 @@ func rateText(gts *float64, width *int) string {
 	return strings.Join(parts, " ")
 }
 
-// linkTexts returns a link's rate now, and what the device could do where that is more. What a link does now that nobody said is "".
+// linkTexts returns a link's rate now, and what the device could do where that is more. What a link
+// does now that nobody said is "".
 func linkTexts(l *topology.Link) (now, most string) {
 	if l == nil {
 		return "", ""
@@ -138,8 +140,8 @@ func linkTexts(l *topology.Link) (now, most string) {
 	return now, most
 }
 
-// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the device could do more, "max Gen4 x16" where
-// nobody said what it does now.
+// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the
+// device could do more, "max Gen4 x16" where nobody said what it does now.
 func linkText(l *topology.Link) string {
 	if l == nil {
 		return unknown
@@ -174,8 +176,9 @@ func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) str
 	return prefix + print(*now) + "/" + print(*most)
 }
 
-// cpusText prints a set in at most so many letters: as the kernel's list; else with a stride, which the kernel reads too ("0-126:2"); else
-// as much of the list as there is room for, with the number of CPUs.
+// cpusText prints a set in at most so many letters: as the kernel's list; else with a stride, which
+// the kernel reads too ("0-126:2"); else as much of the list as there is room for, with the number
+// of CPUs.
 func cpusText(s topology.CPUSet, letters int) string {
 	list := s.String()
 	if len(list) <= letters {
@@ -231,7 +234,8 @@ func pagesText(p topology.HugepagePool) string {
 	return s
 }
 
-// poolsText lists the pools that have pages. It is none where the pools are known and empty, and unknown where there are no pools.
+// poolsText lists the pools that have pages. It is none where the pools are known and empty, and
+// unknown where there are no pools.
 func poolsText(pools []topology.HugepagePool) string {
 	if len(pools) == 0 {
 		return unknown

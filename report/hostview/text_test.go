@@ -13,7 +13,8 @@ import (
 
 func TestSizesAreInTheLargestUnitBelow(t *testing.T) {
 	for n, want := range map[uint64]string{
-		0: "0 B", 512: "512 B", 1023: "1023 B", 1024: "1 KiB", 2 << 20: "2 MiB", 67108864000: "62.5 GiB", 1 << 30: "1 GiB",
+		0: "0 B", 512: "512 B", 1023: "1023 B", 1024: "1 KiB", 2 << 20: "2 MiB", 67108864000: "62.5 GiB",
+		1 << 30:    "1 GiB",
 		1000 << 30: "1000 GiB", 1920383410176: "1.7 TiB", 1<<64 - 1: "16 EiB",
 	} {
 		if got := sizeText(n); got != want {
@@ -23,7 +24,8 @@ func TestSizesAreInTheLargestUnitBelow(t *testing.T) {
 }
 
 func TestNetworkSpeeds(t *testing.T) {
-	for n, want := range map[int64]string{10: "10 Mb/s", 1000: "1 Gb/s", 2500: "2.5 Gb/s", 25000: "25 Gb/s", 400000: "400 Gb/s"} {
+	for n, want := range map[int64]string{10: "10 Mb/s", 1000: "1 Gb/s", 2500: "2.5 Gb/s", 25000: "25 Gb/s",
+		400000: "400 Gb/s"} {
 		if got := speedText(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
@@ -47,7 +49,8 @@ func TestALinkSaysWhatItIsAndWhatItCouldBe(t *testing.T) {
 		{"how fast it could be", &topology.Link{MaxSpeedGTs: g(16), Width: new(8)}, "Gen?/4 x8", "x8", ""},
 		{"only what it does", &topology.Link{SpeedGTs: g(16), Width: new(8)}, "Gen4 x8", "Gen4 x8", ""},
 		{"a width alone", &topology.Link{Width: new(8)}, "x8", "x8", ""},
-		{"a speed that is no generation's", &topology.Link{SpeedGTs: g(3), Width: new(1)}, "3 GT/s x1", "3 GT/s x1", ""},
+		{"a speed that is no generation's", &topology.Link{SpeedGTs: g(3), Width: new(1)}, "3 GT/s x1", "3 GT/s x1",
+			""},
 		{"faster than it says it can", link(4, 16, 3, 16), "Gen4 x16", "Gen4 x16", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,7 +110,8 @@ func TestAShortenedListReadsBackAsTheSameCPUs(t *testing.T) {
 
 func TestWhatIsNotKnownIsNotZero(t *testing.T) {
 	for name, got := range map[string]string{
-		"size": optionalSize(nil), "number": intText(nil), "distances": distancesText(nil), "pools": poolsText(nil), "text": orUnknown(""),
+		"size": optionalSize(nil), "number": intText(nil), "distances": distancesText(nil), "pools": poolsText(nil),
+		"text": orUnknown(""),
 	} {
 		if got != "?" {
 			t.Errorf("an unknown %s is %q", name, got)
@@ -145,7 +149,8 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 }
 
 func TestLettersThatLeaveTheirPlaceAreNotDrawn(t *testing.T) {
-	for in, want := range map[string]string{"a\u0301\u0302\u0303b": "ab", "\ufdfd": "\uFFFD", "é": "é", "GPU 0": "GPU 0"} {
+	for in, want := range map[string]string{"a\u0301\u0302\u0303b": "ab", "\ufdfd": "\uFFFD", "é": "é",
+		"GPU 0": "GPU 0"} {
 		if got := drawable(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
@@ -194,7 +199,8 @@ func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
 		{ID: "RL002", Severity: diagnose.Error, Subject: "d", Title: "t", Fix: "another"},
 	}
 	got := grouped(all)
-	if len(got) != 3 || got[0].ID != "RL002" || strings.Join(got[0].Subjects, "") != "bc" || strings.Join(got[0].Evidences, "") != "e1e2" || got[2].ID != "RL001" {
+	if len(got) != 3 || got[0].ID != "RL002" || strings.Join(got[0].Subjects, "") != "bc" ||
+		strings.Join(got[0].Evidences, "") != "e1e2" || got[2].ID != "RL001" {
 		t.Errorf("%+v", got)
 	}
 	if s := findingsText(all); s != "3 errors, 1 note" {
@@ -212,7 +218,8 @@ func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
 }
 
 func TestSubjectsAreFoundInTheirUsualForm(t *testing.T) {
-	for in, want := range map[string]string{"0000:3B:00.0": "0000:3b:00.0", "3b:00.0": "0000:3b:00.0", "node 1": "node 1", "eth0, 00000000:01:00.0": "eth0|0000:01:00.0"} {
+	for in, want := range map[string]string{"0000:3B:00.0": "0000:3b:00.0", "3b:00.0": "0000:3b:00.0",
+		"node 1": "node 1", "eth0, 00000000:01:00.0": "eth0|0000:01:00.0"} {
 		if got := strings.Join(subjects(finding{Subject: in}), "|"); got != want {
 			t.Errorf("%q is about %q, want %q", in, got, want)
 		}
@@ -231,14 +238,16 @@ func TestLongListsOfNamesSayHowManyMore(t *testing.T) {
 // The memory of a machine is never that of its first node: it is what the kernel says of all, or the sum, or not known.
 func TestMemoryIsThatOfAllNodes(t *testing.T) {
 	const gib = 1 << 30
-	nodes := []topology.NUMANode{{ID: 0, MemoryBytes: new(uint64(64 * gib))}, {ID: 1, MemoryBytes: new(uint64(192 * gib))}}
+	nodes := []topology.NUMANode{{ID: 0, MemoryBytes: new(uint64(64 * gib))},
+		{ID: 1, MemoryBytes: new(uint64(192 * gib))}}
 	half := []topology.NUMANode{nodes[0], {ID: 1}}
 	for _, tt := range []struct {
 		name string
 		host topology.Host
 		want string
 	}{
-		{"as the kernel says", topology.Host{Memory: topology.Memory{TotalBytes: new(uint64(250 * gib))}, NUMANodes: nodes}, "250 GiB memory"},
+		{"as the kernel says", topology.Host{Memory: topology.Memory{TotalBytes: new(uint64(250 * gib))},
+			NUMANodes: nodes}, "250 GiB memory"},
 		{"the sum", topology.Host{NUMANodes: nodes}, "256 GiB memory"},
 		{"one node does not say", topology.Host{NUMANodes: half}, ""},
 		{"nobody says", topology.Host{}, ""},

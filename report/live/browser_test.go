@@ -14,7 +14,8 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe is evaluated in a page. It waits until the page has moved so many times, or half a minute, and returns what a reader would have in front of them, as JSON.
+// probe is evaluated in a page. It waits until the page has moved so many times, or half a minute,
+// and returns what a reader would have in front of them, as JSON.
 const probe = `(async () => {
   const moving = () => [...document.querySelectorAll('[data-live]')].map(e => e.outerHTML).join('\n');
   const marked = document.querySelector('.scroll, nav.frame'); // has to be the same element at the end
@@ -75,8 +76,10 @@ func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s bro
 	if strings.Contains(got.Address, "token") {
 		t.Errorf("the token stays in the address: %s", got.Address)
 	}
-	for what, n := range map[string]int{"table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned, "parts without a name": got.Unnamed,
-		"wide tables that the keyboard does not reach": got.Unreachable, "pixels to scroll sideways": max(got.Sideways, 0)} {
+	for what, n := range map[string]int{"table heads without scope": got.Unscoped,
+		"tables without caption": got.Uncaptioned, "parts without a name": got.Unnamed,
+		"wide tables that the keyboard does not reach": got.Unreachable, "pixels to scroll sideways": max(got.Sideways,
+			0)} {
 		if n != 0 {
 			t.Errorf("%d %s, want none", n, what)
 		}
@@ -88,7 +91,8 @@ func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s bro
 		t.Errorf("wider than the screen: %q", got.Wide)
 	}
 	if got.Mains != 1 || got.Headings != 1 || got.Silence != "" || got.Background != s.Background {
-		t.Errorf("%d main parts, %d headings, said %q, background %s; want 1, 1, nothing, %s", got.Mains, got.Headings, got.Silence, got.Background, s.Background)
+		t.Errorf("%d main parts, %d headings, said %q, background %s; want 1, 1, nothing, %s", got.Mains, got.Headings,
+			got.Silence, got.Background, s.Background)
 	}
 	return got
 }
@@ -105,14 +109,16 @@ func movingFake(t *testing.T) *fake {
 func TestChromiumShowsMovingPages(t *testing.T) {
 	b := browsertest.Start(t)
 	base := serve(t, movingFake(t))
-	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320, Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
+	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320,
+		Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
 		t.Run("overview on "+s.Name, func(t *testing.T) {
 			got := browse(t, b, base, "/", "ui-overview", s, wanted(2))
 			if got.Moved < 2 || !got.Kept {
 				t.Errorf("the page moved %d times, want 2; what was in focus stays: %v", got.Moved, got.Kept)
 			}
 			if len(got.Rates) != 4 || slices.Contains(got.Rates, "–") || got.Sparks != 2 || got.Progress != 2 {
-				t.Errorf("rates %q, %d pictures of the past, %d bars; want 4, 2 and 2", got.Rates, got.Sparks, got.Progress)
+				t.Errorf("rates %q, %d pictures of the past, %d bars; want 4, 2 and 2", got.Rates, got.Sparks,
+					got.Progress)
 			}
 			if got.Button != (s.Media == "screen") {
 				t.Errorf("the button to pause is shown: %v", got.Button)
@@ -122,12 +128,14 @@ func TestChromiumShowsMovingPages(t *testing.T) {
 			continue // what is in these has tests of its own
 		}
 		t.Run("study on "+s.Name, func(t *testing.T) {
-			if got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0)); !slices.Contains(got.Links, "/") {
+			if got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0)); !slices.Contains(got.Links,
+				"/") {
 				t.Errorf("no way back: %q", got.Links)
 			}
 		})
 		t.Run("result on "+s.Name, func(t *testing.T) {
-			if got := browse(t, b, base, "/results/pair/20261122T200000Z", "ui-result", s, wanted(0)); !slices.Contains(got.Links, "/") {
+			if got := browse(t, b, base, "/results/pair/20261122T200000Z", "ui-result", s,
+				wanted(0)); !slices.Contains(got.Links, "/") {
 				t.Errorf("no way back: %q", got.Links)
 			}
 		})
@@ -160,7 +168,8 @@ func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
 		f.studies[1].Done = 13
 	}
 	base := serve(t, f)
-	seen := b.OpenServed(t, base+"/studies/contention?token="+token, "ui-study-new", browsertest.Screens[2], `(async () => {
+	seen := b.OpenServed(t, base+"/studies/contention?token="+token, "ui-study-new", browsertest.Screens[2],
+		`(async () => {
   const before = document.querySelector('.new')?.textContent ?? 'nothing';
   for (let i = 0; i < 300 && !document.querySelector('.new'); i++) await new Promise(r => setTimeout(r, 100));
   return before + ', then ' + document.querySelector('.new')?.textContent + ', ' + document.querySelector('progress').value;

@@ -117,48 +117,66 @@ func (f *fake) Result(_ context.Context, r Result) (report.Data, error) {
 func typical(t testing.TB) *fake {
 	t.Helper()
 	gid := 1
-	lab := Lab{Name: "pair", Ready: true, HasSwitch: true, Driver: "qemu", Accelerator: "tcg", Reason: "/dev/kvm is not there", Emulated: true, Created: start.Add(-3 * time.Hour)}
+	lab := Lab{Name: "pair", Ready: true, HasSwitch: true, Driver: "qemu", Accelerator: "tcg",
+		Reason: "/dev/kvm is not there", Emulated: true, Created: start.Add(-3 * time.Hour)}
 	fabric := Fabric{Started: start.Add(-3 * time.Hour)}
 	var rdma []NodeRDMA
 	for i, name := range []string{"vm00", "vm01"} {
-		lab.Nodes = append(lab.Nodes, Node{Name: name, State: "running", CPUs: 1, Memory: 256 << 20, Started: start.Add(-3 * time.Hour),
-			NICs: []NIC{{Name: "eth0", Address: "10.0.0." + string(rune('1'+i)) + "/24", RDMA: "rxe0", GID: &gid}}})
-		fabric.Ports = append(fabric.Ports, Port{Name: name, Node: name, NIC: "eth0", Connected: true, RxFrames: 48211, RxBytes: 61 << 20, TxFrames: 48190, TxBytes: 60 << 20})
-		rdma = append(rdma, NodeRDMA{Node: name, Devices: []RDMADevice{{Name: "rxe0", Port: map[string]uint64{"port_xmit_packets": 100, "port_rcv_packets": 99},
-			HW: map[string]uint64{"sent_pkts": 100, "duplicate_request": 2, "lifespan": 10}}}})
+		lab.Nodes = append(lab.Nodes, Node{Name: name, State: "running", CPUs: 1, Memory: 256 << 20,
+			Started: start.Add(-3 * time.Hour),
+			NICs:    []NIC{{Name: "eth0", Address: "10.0.0." + string(rune('1'+i)) + "/24", RDMA: "rxe0", GID: &gid}}})
+		fabric.Ports = append(fabric.Ports, Port{Name: name, Node: name, NIC: "eth0", Connected: true, RxFrames: 48211,
+			RxBytes: 61 << 20, TxFrames: 48190, TxBytes: 60 << 20})
+		rdma = append(rdma, NodeRDMA{Node: name,
+			Devices: []RDMADevice{{Name: "rxe0", Port: map[string]uint64{"port_xmit_packets": 100,
+				"port_rcv_packets": 99},
+				HW: map[string]uint64{"sent_pkts": 100, "duplicate_request": 2, "lifespan": 10}}}})
 	}
 	fabric.Ports[1].Link, fabric.Ports[1].Lost = "delay 50us, loss 0.1%", 48
-	half := Lab{Name: "half", HasSwitch: true, Driver: "qemu", Accelerator: "tcg", Emulated: true, Created: start.Add(-time.Minute), Nodes: []Node{
-		{Name: "vm00", State: "dead", CPUs: 2, Memory: 512 << 20, Started: start.Add(-time.Minute), NICs: []NIC{{Name: "eth0", Address: "10.1.0.1/24"}}},
-		{Name: "vm01", State: "unknown", Error: "its machine did not answer within 1s", CPUs: 2, Memory: 512 << 20},
-		{Name: "vm02", State: "starting", CPUs: 2, Memory: 512 << 20},
-	}}
+	half := Lab{Name: "half", HasSwitch: true, Driver: "qemu", Accelerator: "tcg", Emulated: true,
+		Created: start.Add(-time.Minute), Nodes: []Node{
+			{Name: "vm00", State: "dead", CPUs: 2, Memory: 512 << 20, Started: start.Add(-time.Minute),
+				NICs: []NIC{{Name: "eth0", Address: "10.1.0.1/24"}}},
+			{Name: "vm01", State: "unknown", Error: "its machine did not answer within 1s", CPUs: 2, Memory: 512 << 20},
+			{Name: "vm02", State: "starting", CPUs: 2, Memory: 512 << 20},
+		}}
 	return &fake{
-		now: start, labs: []Lab{half, lab}, fabrics: map[string]Fabric{"pair": fabric}, rdma: map[string][]NodeRDMA{"pair": rdma},
+		now: start, labs: []Lab{half, lab}, fabrics: map[string]Fabric{"pair": fabric},
+		rdma: map[string][]NodeRDMA{"pair": rdma},
 		studies: []Study{
-			{Name: "demo", Question: "What does loss do to RDMA and to TCP?", Lab: "../pair.yaml", Created: start.Add(-50 * time.Hour), Complete: true, Done: 24, Failed: 1, Total: 24, Emulated: true},
-			{Name: "contention", Question: "Does pinning help?", Lab: "../pair.yaml", Created: start.Add(-time.Hour), Running: true, Done: 10, Disturbed: 2, Total: 32,
+			{Name: "demo", Question: "What does loss do to RDMA and to TCP?", Lab: "../pair.yaml",
+				Created: start.Add(-50 * time.Hour), Complete: true, Done: 24, Failed: 1, Total: 24, Emulated: true},
+			{Name: "contention", Question: "Does pinning help?", Lab: "../pair.yaml", Created: start.Add(-time.Hour),
+				Running: true, Done: 10, Disturbed: 2, Total: 32,
 				Left: 9 * time.Minute, Cell: "placement=pin contention=cpu:2", Emulated: true},
 		},
 		docs: map[string]*studyview.Document{"contention": document(t, "contention"), "demo": document(t, "demo")},
 		results: []Result{
-			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true, Tests: []string{"ib_write_bw", "ib_write_lat", "iperf3"}, Figures: 61,
-				Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: check.OK}, {ID: "rdma-active-mtu", Code: "RL405", Subject: "vm00 rxe0", Status: check.Failed}}},
-			{Lab: "pair", Time: "20261120T100000Z", Detailed: true, Generated: start.Add(-59 * time.Hour), Emulated: true, Tests: []string{"iperf3"}, Figures: 2,
+			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true,
+				Tests: []string{"ib_write_bw", "ib_write_lat", "iperf3"}, Figures: 61,
+				Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: check.OK},
+					{ID: "rdma-active-mtu", Code: "RL405", Subject: "vm00 rxe0", Status: check.Failed}}},
+			{Lab: "pair", Time: "20261120T100000Z", Detailed: true, Generated: start.Add(-59 * time.Hour),
+				Emulated: true, Tests: []string{"iperf3"}, Figures: 2,
 				Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: check.OK}}},
 			{Lab: "torn", Time: "20261119T100000Z", Detailed: true, Error: "report.json: unexpected end of JSON input"},
 		},
-		data: report.Data{Lab: "pair", Generated: start.Add(-time.Hour), Rackless: "test", Emulated: true, Samples: []bench.Sample{{
-			Run: "1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Value: 0.43, Unit: "Gb/s", Tool: "iperf3", Command: "iperf3 -c 10.0.0.1", Accelerator: "tcg", Emulated: true,
-			Started: start, Seconds: 5, Attempt: 1,
-		}}},
+		data: report.Data{Lab: "pair", Generated: start.Add(-time.Hour), Rackless: "test", Emulated: true,
+			Samples: []bench.Sample{{
+				Run: "1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Value: 0.43,
+				Unit: "Gb/s",
+				Tool: "iperf3", Command: "iperf3 -c 10.0.0.1", Accelerator: "tcg", Emulated: true,
+				Started: start, Seconds: 5, Attempt: 1,
+			}}},
 	}
 }
 
 // document is a study of eight runs of which the second level is the slower one.
 func document(t testing.TB, name string) *studyview.Document {
 	t.Helper()
-	spec, err := study.Parse("study.yaml", []byte("name: "+name+"\nquestion: Does loss matter?\nlab: pair.yaml\nfactors:\n  link.loss: [\"0%\", \"1%\"]\nmeasure: [{test: iperf3, seconds: 2}]\nblocks: 8\n"))
+	spec, err := study.Parse("study.yaml",
+		[]byte("name: "+name+"\nquestion: Does loss matter?\nlab: pair.yaml\nfactors:\n  link.loss: [\"0%\", "+
+			"\"1%\"]\nmeasure: [{test: iperf3, seconds: 2}]\nblocks: 8\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +188,8 @@ func document(t testing.TB, name string) *studyview.Document {
 			if cell["link.loss"] == "1%" {
 				v /= 2
 			}
-			d.Runs = append(d.Runs, study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: cell, Status: study.StatusDone, Started: start, Seconds: 4,
+			d.Runs = append(d.Runs, study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1,
+				Cell: cell, Status: study.StatusDone, Started: start, Seconds: 4,
 				Values: []study.Value{{Test: "iperf3", Metric: "throughput", Value: v, Unit: "Gb/s"}}})
 		}
 	}

@@ -46,8 +46,10 @@ func (f *flow) next(now Fabric) *flow {
 			}
 		}
 		// A port that was removed and added again counts from zero.
-		if b := before[p.Name]; b != nil && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes && p.TxBytes >= b.TxBytes {
-			kept = append(kept, point{now.At, 8 * float64(p.RxBytes-b.RxBytes) / gap.Seconds(), 8 * float64(p.TxBytes-b.TxBytes) / gap.Seconds()})
+		if b := before[p.Name]; b != nil && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes &&
+			p.TxBytes >= b.TxBytes {
+			kept = append(kept, point{now.At, 8 * float64(p.RxBytes-b.RxBytes) / gap.Seconds(),
+				8 * float64(p.TxBytes-b.TxBytes) / gap.Seconds()})
 		}
 		out.past[p.Name] = kept
 	}
@@ -85,7 +87,8 @@ func (f *flow) spark(port string) *spark {
 			if i == 0 {
 				letter = "M"
 			}
-			fmt.Fprintf(&b, "%s%s %s", letter, show.Px(sparkWidth*(1-f.At.Sub(x.at).Seconds()/sparkTime.Seconds())), show.Px(sparkHeight-1-(sparkHeight-2)*of(x)/most))
+			fmt.Fprintf(&b, "%s%s %s", letter, show.Px(sparkWidth*(1-f.At.Sub(x.at).Seconds()/sparkTime.Seconds())),
+				show.Px(sparkHeight-1-(sparkHeight-2)*of(x)/most))
 		}
 		return b.String()
 	}

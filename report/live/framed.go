@@ -7,13 +7,15 @@ import (
 	"regexp"
 )
 
-// The pages of a study and of a result are made to stand alone, as files: with a policy of their own, and without a way back. Served from here they have both in addition.
+// The pages of a study and of a result are made to stand alone, as files: with a policy of their
+// own, and without a way back. Served from here they have both in addition.
 var (
 	ownPolicy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">\n?`)
 	ownHashes = regexp.MustCompile(`(style|script)-src '(sha256-[A-Za-z0-9+/=]{44})'`)
 )
 
-// framed puts a way back at the top of a page, ours sheet and script beside its own, and returns the policy that goes with it.
+// framed puts a way back at the top of a page, ours sheet and script beside its own, and returns
+// the policy that goes with it.
 func framed(page, nav []byte) (out []byte, csp string, err error) {
 	head, body, found := bytes.Cut(page, []byte("</head>\n<body>\n"))
 	at := ownPolicy.FindSubmatchIndex(head)
@@ -25,5 +27,6 @@ func framed(page, nav []byte) (out []byte, csp string, err error) {
 		hashes = append(hashes, m[1]+" "+m[2])
 	}
 	// A policy in the page would hold beside that of the response, and forbid what is added.
-	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav, body}, nil), policy(hashes...), nil
+	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav, body},
+		nil), policy(hashes...), nil
 }

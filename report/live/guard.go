@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// A guard stands before all pages. Whoever is on this machine can connect to them, and so can every web page that the user's browser shows: it lets pass who has the token.
+// A guard stands before all pages. Whoever is on this machine can connect to them, and so can every
+// web page that the user's browser shows: it lets pass who has the token.
 type guard struct {
 	token  string
 	hosts  []string // values of the header Host
@@ -46,14 +47,17 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	// The name of a foreign web site can be made to lead to this machine after its page was loaded (DNS rebinding). Its requests have its name in them.
+	// The name of a foreign web site can be made to lead to this machine after its page was loaded
+	// (DNS rebinding). Its requests have its name in them.
 	if !slices.Contains(g.hosts, strings.ToLower(r.Host)) {
-		writeNotice(w, http.StatusForbidden, notice{Title: "Not under this name", Text: "These pages are served as " + g.hosts[0] + " alone. Through a tunnel, use the same port on both ends."})
+		writeNotice(w, http.StatusForbidden, notice{Title: "Not under this name", Text: "These pages are served as " +
+			g.hosts[0] + " alone. Through a tunnel, use the same port on both ends."})
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		writeNotice(w, http.StatusMethodNotAllowed, notice{Title: "Only for reading", Text: "Nothing can be changed here."})
+		writeNotice(w, http.StatusMethodNotAllowed, notice{Title: "Only for reading",
+			Text: "Nothing can be changed here."})
 		return
 	}
 	switch query := r.URL.Query(); {
@@ -62,8 +66,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			g.refuse(w)
 			return
 		}
-		http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.pass(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-		// The token is not to stay in the address, which is in the history and on screenshots. Two slashes would lead to another host.
+		http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.pass(), Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteStrictMode})
+		// The token is not to stay in the address, which is in the history and on screenshots. Two
+		// slashes would lead to another host.
 		h.Set("Location", "/"+strings.TrimLeft(r.URL.EscapedPath(), "/"))
 		w.WriteHeader(http.StatusSeeOther)
 		return
@@ -77,7 +83,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	default:
 		h.Set("Retry-After", "1")
-		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Too many at once", Text: "Close some of the pages, and try again."})
+		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Too many at once",
+			Text: "Close some of the pages, and try again."})
 	}
 }
 
@@ -99,11 +106,13 @@ func (g *guard) refuse(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="rackless ui"`)
 	writeNotice(w, http.StatusUnauthorized, notice{
 		Title: "A token is needed",
-		Text:  "Open the address that rackless ui has printed, with its token. Each start makes a new one, unless it was given --token-file.",
+		Text: "Open the address that rackless ui has printed, with its token. Each start makes a new one, unless it " +
+			"was given --token-file.",
 	})
 }
 
-// pass is the value of the cookie: it follows from the token, which does not follow from it. Other services of this machine, on other ports, may see cookies.
+// pass is the value of the cookie: it follows from the token, which does not follow from it. Other
+// services of this machine, on other ports, may see cookies.
 func (g *guard) pass() string {
 	sum := sha256.Sum256([]byte("cookie of rackless ui\n" + g.token))
 	return hex.EncodeToString(sum[:])
@@ -115,7 +124,8 @@ func same(have, want string) bool {
 	return want != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// policy is the content security policy: what is served here and, of style sheets and scripts that stand in a page, those with the hashes given.
+// policy is the content security policy: what is served here and, of style sheets and scripts that
+// stand in a page, those with the hashes given.
 func policy(hashes ...string) string {
 	p := "default-src 'none'; style-src 'self'"
 	for _, h := range hashes {

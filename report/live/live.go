@@ -1,8 +1,9 @@
-// Package live serves what rackless knows of this machine as pages that move, and as metrics for Prometheus: labs with the counters of their fabric, studies as
-// they run, results.
+// Package live serves what rackless knows of this machine as pages that move, and as metrics for
+// Prometheus: labs with the counters of their fabric, studies as they run, results.
 //
-// It knows nothing of how things are read: a [Source] gives them. A source may be slow, wrong or gone at any time; what it does not give is said where it would
-// stand, and the rest of the page is there.
+// It knows nothing of how things are read: a [Source] gives them. A source may be slow, wrong or
+// gone at any time; what it does not give is said where it would stand, and the rest of the page is
+// there.
 package live
 
 import (
@@ -14,20 +15,23 @@ import (
 	"github.com/rackless/rackless/report/studyview"
 )
 
-// A Source is what the pages show. Its methods are called from several goroutines, with contexts that end when the pages have waited long enough. What is
-// asked for by name has been in a list of the source's before: nothing of a request reaches it otherwise.
+// A Source is what the pages show. Its methods are called from several goroutines, with contexts
+// that end when the pages have waited long enough. What is asked for by name has been in a list of
+// the source's before: nothing of a request reaches it otherwise.
 type Source interface {
 	// Labs returns the running labs. Those that cannot be read are in the error, beside those that can.
 	Labs(ctx context.Context) ([]Lab, error)
 	// Fabric returns the counters of a lab's switch.
 	Fabric(ctx context.Context, lab string) (Fabric, error)
-	// RDMA returns the counters of the RDMA devices in a lab's nodes. Asking costs the nodes CPU time, so only a scrape of the metrics does.
+	// RDMA returns the counters of the RDMA devices in a lab's nodes. Asking costs the nodes CPU
+	// time, so only a scrape of the metrics does.
 	RDMA(ctx context.Context, lab string) ([]NodeRDMA, error)
 	// Studies returns the studies that were begun, the oldest first.
 	Studies(ctx context.Context) ([]Study, error)
 	// Study returns what a study shows so far.
 	Study(ctx context.Context, name string) (*studyview.Document, error)
-	// Results returns the stored measurements, the latest first, with details of the first [MaxResults] and of the first of each lab.
+	// Results returns the stored measurements, the latest first, with details of the first
+	// [MaxResults] and of the first of each lab.
 	Results(ctx context.Context) ([]Result, error)
 	// Result returns one of them whole.
 	Result(ctx context.Context, r Result) (report.Data, error)
@@ -81,7 +85,8 @@ type Fabric struct {
 	Ports   []Port
 }
 
-// A Port is one port of a switch. Received is what came from the node into the switch, transmitted what went from the switch to the node.
+// A Port is one port of a switch. Received is what came from the node into the switch, transmitted
+// what went from the switch to the node.
 type Port struct {
 	Name      string
 	Node, NIC string // what is connected; both empty where no node of the lab belongs to the port

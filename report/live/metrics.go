@@ -40,44 +40,62 @@ var (
 
 // A source that fails is a gauge of 0, and its metrics are absent: what was true before would be a lie.
 var (
-	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version", "goversion")
-	sourceUp  = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
+	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version",
+		"goversion")
+	sourceUp = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
 
-	labInfo   = gauge("lab_info", "What a running lab is made by; always 1.", "lab", "driver", "accelerator", "emulated")
+	labInfo = gauge("lab_info", "What a running lab is made by; always 1.", "lab", "driver", "accelerator",
+		"emulated")
 	labReady  = gauge("lab_ready", "1 if bringing the lab up has come to its end.", "lab")
 	nodeState = gauge("node_state", "1 for the state that the node is in, 0 for the others.", "lab", "node", "state")
 
-	fabricUp       = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
-	portUp         = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
-	portRxBytes    = counter("fabric_port_receive_bytes_total", "Ethernet bytes from the node into the switch, without preamble and checksum.", ofPort...)
-	portTxBytes    = counter("fabric_port_transmit_bytes_total", "Ethernet bytes from the switch to the node, without preamble and checksum.", ofPort...)
-	portRxFrames   = counter("fabric_port_receive_frames_total", "Frames from the node into the switch.", ofPort...)
-	portTxFrames   = counter("fabric_port_transmit_frames_total", "Frames from the switch to the node.", ofPort...)
-	portRxDrops    = counter("fabric_port_receive_drops_total", "Frames from the node that were for nobody.", ofPort...)
-	portTxDrops    = counter("fabric_port_transmit_drops_total", "Frames for the node that did not reach it, by reason.", append(slices.Clone(ofPort), "reason")...)
-	portReordered  = counter("fabric_port_transmit_reordered_frames_total", "Frames that overtook others on the impaired link to the node.", ofPort...)
-	portECN        = counter("fabric_port_transmit_ecn_marked_frames_total", "Frames that the impaired link to the node marked as having met congestion.", ofPort...)
-	portPauses     = counter("fabric_port_pauses_total", "How often the node was not read from, as a receiver with PFC did not keep up.", ofPort...)
-	portPaused     = counter("fabric_port_paused_seconds_total", "For how long in all the node was not read from.", ofPort...)
+	fabricUp    = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
+	portUp      = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
+	portRxBytes = counter("fabric_port_receive_bytes_total",
+		"Ethernet bytes from the node into the switch, without preamble and checksum.", ofPort...)
+	portTxBytes = counter("fabric_port_transmit_bytes_total",
+		"Ethernet bytes from the switch to the node, without preamble and checksum.", ofPort...)
+	portRxFrames = counter("fabric_port_receive_frames_total", "Frames from the node into the switch.", ofPort...)
+	portTxFrames = counter("fabric_port_transmit_frames_total", "Frames from the switch to the node.", ofPort...)
+	portRxDrops  = counter("fabric_port_receive_drops_total", "Frames from the node that were for nobody.", ofPort...)
+	portTxDrops  = counter("fabric_port_transmit_drops_total",
+		"Frames for the node that did not reach it, by reason.", append(slices.Clone(ofPort), "reason")...)
+	portReordered = counter("fabric_port_transmit_reordered_frames_total",
+		"Frames that overtook others on the impaired link to the node.", ofPort...)
+	portECN = counter("fabric_port_transmit_ecn_marked_frames_total",
+		"Frames that the impaired link to the node marked as having met congestion.", ofPort...)
+	portPauses = counter("fabric_port_pauses_total",
+		"How often the node was not read from, as a receiver with PFC did not keep up.", ofPort...)
+	portPaused = counter("fabric_port_paused_seconds_total", "For how long in all the node was not read from.",
+		ofPort...)
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
-	rdmaUp        = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, which reading them would disturb.", ofNode...)
+	rdmaUp = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, "+
+		"which reading them would disturb.", ofNode...)
 	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
-	rdmaRxPackets = counter("rdma_port_receive_packets_total", "Packets that the port received: port_rcv_packets.", ofRDMA...)
-	rdmaTxPackets = counter("rdma_port_transmit_packets_total", "Packets that the port sent: port_xmit_packets.", ofRDMA...)
-	rdmaEvents    = counter("rdma_port_events_total", "What the device itself counts, by the name that its driver gives it in hw_counters.", append(slices.Clone(ofRDMA), "counter")...)
+	rdmaRxPackets = counter("rdma_port_receive_packets_total", "Packets that the port received: port_rcv_packets.",
+		ofRDMA...)
+	rdmaTxPackets = counter("rdma_port_transmit_packets_total", "Packets that the port sent: port_xmit_packets.",
+		ofRDMA...)
+	rdmaEvents = counter("rdma_port_events_total",
+		"What the device itself counts, by the name that its driver gives it in hw_counters.",
+		append(slices.Clone(ofRDMA), "counter")...)
 
-	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
-	checkAge   = gauge("check_age_seconds", "How long ago that was.", "lab")
+	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+
+		"verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
+	checkAge = gauge("check_age_seconds", "How long ago that was.", "lab")
 
 	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
 	resultAge     = gauge("result_age_seconds", "How long ago the last of them was made.", "lab")
 	resultFailed  = gauge("result_failed_measurements", "Measurements without a figure in the last result.", "lab")
 
-	studyRunning   = gauge("study_running", "1 while runs of the study are made.", "study")
-	studyRuns      = gauge("study_runs", "Runs of the study by how they ended; they start anew when the study does.", "study", "status")
-	studyPlanned   = gauge("study_planned_runs", "Runs that the study will have; absent where a budget of time decides.", "study")
-	studyRemaining = gauge("study_remaining_seconds", "About how long the study still takes, as its runs have taken so far; absent while that is not known.", "study")
+	studyRunning = gauge("study_running", "1 while runs of the study are made.", "study")
+	studyRuns    = gauge("study_runs", "Runs of the study by how they ended; they start anew when the study does.",
+		"study", "status")
+	studyPlanned = gauge("study_planned_runs",
+		"Runs that the study will have; absent where a budget of time decides.", "study")
+	studyRemaining = gauge("study_remaining_seconds",
+		"About how long the study still takes, as its runs have taken so far; absent while that is not known.", "study")
 )
 
 // A scrape collects what the source says at one time.
@@ -109,7 +127,8 @@ func (c scrape) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A sink takes metrics. One that is there already, because two things have the same name, is left out: a second one would make the whole scrape invalid.
+// A sink takes metrics. One that is there already, because two things have the same name, is left
+// out: a second one would make the whole scrape invalid.
 type sink struct {
 	out  chan<- prometheus.Metric
 	seen map[string]bool
@@ -203,7 +222,8 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 			answered[n.Node] = n.Err == nil
 			for _, d := range n.Devices {
 				device := []string{l.Name, n.Node, d.Name, "1"}
-				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets, "port_xmit_packets": rdmaTxPackets} {
+				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets,
+					"port_xmit_packets": rdmaTxPackets} {
 					if v, ok := d.Port[name]; ok {
 						m.put(f, float64(v), slices.Clone(device)...)
 					}
@@ -224,7 +244,8 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 }
 
-// checks are those of the last verify of a running lab, or of its last measurement, which makes them too: the later ones.
+// checks are those of the last verify of a running lab, or of its last measurement, which makes
+// them too: the later ones.
 func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	type checked struct {
 		at       time.Time
@@ -291,5 +312,6 @@ func (s *server) registry(ctx context.Context) *prometheus.Registry {
 }
 
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
-	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w, r)
+	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
+		ServeHTTP(w, r)
 }

@@ -135,12 +135,14 @@ rackless_study_running{study="demo"} 0
 			names = append(names, name)
 		}
 	}
-	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want), names...); err != nil {
+	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want),
+		names...); err != nil {
 		t.Error(err)
 	}
 }
 
-// A node that does not answer, and a lab that must not be asked, have no counters: those of before would look like a standstill.
+// A node that does not answer, and a lab that must not be asked, have no counters: those of before
+// would look like a standstill.
 func TestCountersThatWereNotReadAreAbsent(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
@@ -178,7 +180,8 @@ func TestTwoOfOneNameAreOneMetric(t *testing.T) {
 func TestRates(t *testing.T) {
 	t.Parallel()
 	at := func(seconds float64, rx, tx uint64) Fabric {
-		return Fabric{At: start.Add(time.Duration(seconds * float64(time.Second))), Started: start, Ports: []Port{{Name: "p", RxBytes: rx, TxBytes: tx}}}
+		return Fabric{At: start.Add(time.Duration(seconds * float64(time.Second))), Started: start,
+			Ports: []Port{{Name: "p", RxBytes: rx, TxBytes: tx}}}
 	}
 	other := at(2, 5000, 5000)
 	other.Started = start.Add(time.Second)
@@ -186,16 +189,17 @@ func TestRates(t *testing.T) {
 		looks  []Fabric
 		rx, tx float64 // NaN: none
 	}{
-		"one look":                    {[]Fabric{at(0, 1, 1)}, math.NaN(), math.NaN()},
-		"two looks":                   {[]Fabric{at(0, 1000, 0), at(2, 2000, 500)}, 4000, 2000},
-		"nothing passed":              {[]Fabric{at(0, 1, 1), at(1, 1, 1)}, 0, 0},
-		"the port was made anew":      {[]Fabric{at(0, 1000, 1000), at(1, 10, 2000)}, math.NaN(), math.NaN()},
-		"the switch was made anew":    {[]Fabric{at(0, 1000, 1000), other}, math.NaN(), math.NaN()},
-		"too long ago":                {[]Fabric{at(0, 0, 0), at(61, 1e9, 0)}, math.NaN(), math.NaN()},
-		"too short to say":            {[]Fabric{at(0, 0, 0), at(0.001, 1e9, 0)}, math.NaN(), math.NaN()},
-		"the clock was set back":      {[]Fabric{at(10, 0, 0), at(0, 1e9, 0)}, math.NaN(), math.NaN()},
-		"the last of three":           {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(2, 1000, 0)}, 0, 0},
-		"a rate, and then none of it": {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(1.01, 1000, 0)}, math.NaN(), math.NaN()},
+		"one look":                 {[]Fabric{at(0, 1, 1)}, math.NaN(), math.NaN()},
+		"two looks":                {[]Fabric{at(0, 1000, 0), at(2, 2000, 500)}, 4000, 2000},
+		"nothing passed":           {[]Fabric{at(0, 1, 1), at(1, 1, 1)}, 0, 0},
+		"the port was made anew":   {[]Fabric{at(0, 1000, 1000), at(1, 10, 2000)}, math.NaN(), math.NaN()},
+		"the switch was made anew": {[]Fabric{at(0, 1000, 1000), other}, math.NaN(), math.NaN()},
+		"too long ago":             {[]Fabric{at(0, 0, 0), at(61, 1e9, 0)}, math.NaN(), math.NaN()},
+		"too short to say":         {[]Fabric{at(0, 0, 0), at(0.001, 1e9, 0)}, math.NaN(), math.NaN()},
+		"the clock was set back":   {[]Fabric{at(10, 0, 0), at(0, 1e9, 0)}, math.NaN(), math.NaN()},
+		"the last of three":        {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(2, 1000, 0)}, 0, 0},
+		"a rate, and then none of it": {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(1.01, 1000, 0)}, math.NaN(),
+			math.NaN()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +211,8 @@ func TestRates(t *testing.T) {
 			if p := f.rate("p"); p != nil {
 				rx, tx = p.rx, p.tx
 			}
-			if rx != tt.rx && !(math.IsNaN(rx) && math.IsNaN(tt.rx)) || tx != tt.tx && !(math.IsNaN(tx) && math.IsNaN(tt.tx)) {
+			if rx != tt.rx && !(math.IsNaN(rx) && math.IsNaN(tt.rx)) || tx != tt.tx &&
+				!(math.IsNaN(tx) && math.IsNaN(tt.tx)) {
 				t.Errorf("got %v and %v, want %v and %v", rx, tx, tt.rx, tt.tx)
 			}
 		})
@@ -219,13 +224,15 @@ func TestThePastIsAMinute(t *testing.T) {
 	t.Parallel()
 	var f *flow
 	for i := range 1000 {
-		f = f.next(Fabric{At: start.Add(time.Duration(i) * time.Second), Started: start, Ports: []Port{{Name: "p", RxBytes: uint64(i) * 1e5}}})
+		f = f.next(Fabric{At: start.Add(time.Duration(i) * time.Second), Started: start,
+			Ports: []Port{{Name: "p", RxBytes: uint64(i) * 1e5}}})
 	}
 	if n := len(f.past["p"]); n != 61 {
 		t.Errorf("%d points are kept, want 61", n)
 	}
 	s := f.spark("p")
-	if s == nil || strings.ContainsAny(s.Rx, "NI") || !strings.HasPrefix(s.Rx, "M0 ") || !strings.HasSuffix(s.Rx, "L120 1") || s.Label != "last minute: at most 800 kb/s" {
+	if s == nil || strings.ContainsAny(s.Rx, "NI") || !strings.HasPrefix(s.Rx, "M0 ") ||
+		!strings.HasSuffix(s.Rx, "L120 1") || s.Label != "last minute: at most 800 kb/s" {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -233,10 +240,14 @@ func TestThePastIsAMinute(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		rateText(0): "0 b/s", rateText(1): "1.00 b/s", rateText(999.6): "1.00 kb/s", rateText(12.34e9): "12.3 Gb/s", rateText(400e9): "400 Gb/s", rateText(1e18): "1000000 Tb/s",
-		bytesText(0): "0 B", bytesText(1023): "1.00 KiB", bytesText(1 << 20): "1.00 MiB", bytesText(math.MaxUint64): "16384 PiB",
-		countText(0): "0", countText(999): "999", countText(1000): "1\u202f000", countText(math.MaxUint64): "18\u202f446\u202f744\u202f073\u202f709\u202f551\u202f615",
-		lasting(-1): "0 s", lasting(119 * time.Second): "119 s", lasting(2 * time.Minute): "2 min", lasting(119 * time.Minute): "119 min", lasting(47 * time.Hour): "47 h", lasting(49 * time.Hour): "2 days",
+		rateText(0): "0 b/s", rateText(1): "1.00 b/s", rateText(999.6): "1.00 kb/s", rateText(12.34e9): "12.3 Gb/s",
+		rateText(400e9): "400 Gb/s", rateText(1e18): "1000000 Tb/s",
+		bytesText(0): "0 B", bytesText(1023): "1.00 KiB", bytesText(1 << 20): "1.00 MiB",
+		bytesText(math.MaxUint64): "16384 PiB",
+		countText(0):              "0", countText(999): "999", countText(1000): "1\u202f000",
+		countText(math.MaxUint64): "18\u202f446\u202f744\u202f073\u202f709\u202f551\u202f615",
+		lasting(-1):               "0 s", lasting(119 * time.Second): "119 s", lasting(2 * time.Minute): "2 min",
+		lasting(119 * time.Minute): "119 min", lasting(47 * time.Hour): "47 h", lasting(49 * time.Hour): "2 days",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -252,7 +263,8 @@ func TestTheLaterOfTwoVerificationsIsShown(t *testing.T) {
 	f.labs[i].Findings = []check.Finding{{ID: "link", Code: "RL401", Subject: "vm01 eth0", Status: check.Failed}}
 	names := []string{"rackless_check_age_seconds", "rackless_check_state"}
 	if n, err := testutil.GatherAndCount(newServer(t, f).registry(t.Context()), names...); err != nil || n != 7 {
-		t.Errorf("a measurement after the verify: %d metrics, want the age and three for each of its two checks: %v", n, err)
+		t.Errorf("a measurement after the verify: %d metrics, want the age and three for each of its two checks: %v", n,
+			err)
 	}
 	f.labs[i].Checked = start.Add(-time.Minute)
 	want := `# HELP rackless_check_age_seconds How long ago that was.
@@ -264,7 +276,8 @@ rackless_check_state{check="link",code="RL401",lab="pair",state="failed",subject
 rackless_check_state{check="link",code="RL401",lab="pair",state="ok",subject="vm01 eth0"} 0
 rackless_check_state{check="link",code="RL401",lab="pair",state="unknown",subject="vm01 eth0"} 0
 `
-	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want), names...); err != nil {
+	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want),
+		names...); err != nil {
 		t.Errorf("a verify after the measurement: %v", err)
 	}
 }

@@ -67,7 +67,8 @@ func (s *server) forget(labs []Lab) {
 	s.rdma.keep(has)
 }
 
-// overviewView is what the template prints. Everything that needs a decision is decided before, and every text from outside is clean.
+// overviewView is what the template prints. Everything that needs a decision is decided before, and
+// every text from outside is clean.
 type overviewView struct {
 	Summary, At, Version            string
 	Emulated                        bool // a lab is
@@ -127,7 +128,8 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
-	v := &overviewView{At: show.Time(now), Version: show.Printable(s.version), LabsErr: errorText(st.labsErr), StudiesErr: errorText(st.studiesErr), ResultsErr: errorText(st.resultsErr)}
+	v := &overviewView{At: show.Time(now), Version: show.Printable(s.version), LabsErr: errorText(st.labsErr),
+		StudiesErr: errorText(st.studiesErr), ResultsErr: errorText(st.resultsErr)}
 	nodes, up, running := 0, 0, 0
 	for i, l := range st.labs {
 		for _, n := range l.Nodes {
@@ -149,9 +151,12 @@ func (s *server) newOverview(st *state) *overviewView {
 		v.Results = append(v.Results, newResultView(x))
 	}
 	v.Older = max(0, len(st.results)-MaxResults)
-	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", show.Count(len(st.labs), "lab", "labs"), show.Count(nodes, "node", "nodes"), up,
-		show.Count(len(st.studies), "study", "studies"), running, show.Count(len(st.results), "stored result", "stored results"))
-	if nodes+len(st.labs)+len(st.studies)+len(st.results) == 0 && st.labsErr == nil && st.studiesErr == nil && st.resultsErr == nil {
+	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", show.Count(len(st.labs), "lab", "labs"),
+		show.Count(nodes, "node", "nodes"), up,
+		show.Count(len(st.studies), "study", "studies"), running, show.Count(len(st.results), "stored result",
+			"stored results"))
+	if nodes+len(st.labs)+len(st.studies)+len(st.results) == 0 && st.labsErr == nil && st.studiesErr == nil &&
+		st.resultsErr == nil {
 		v.Summary = "Nothing runs, and nothing is stored yet: below is how to begin."
 	}
 	return v
@@ -165,7 +170,8 @@ func errorText(err error) string {
 }
 
 func newLabView(id int, l labState, now time.Time) labView {
-	v := labView{ID: id, Name: show.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
+	v := labView{ID: id, Name: show.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch,
+		PortsErr: errorText(l.flowErr)}
 	about := []string{"up for " + lasting(now.Sub(l.Created))}
 	if l.Driver != "" {
 		about = append(about, "made by "+l.Driver)
@@ -179,12 +185,14 @@ func newLabView(id int, l labState, now time.Time) labView {
 	}
 	v.About = show.Printable(strings.Join(about, ", "))
 	if !l.Ready {
-		v.Warnings = append(v.Warnings, "Not ready: rackless up works on it, or was killed. rackless up with its lab file goes on.")
+		v.Warnings = append(v.Warnings, "Not ready: rackless up works on it, or was killed. rackless up with its lab "+
+			"file goes on.")
 	}
 	for _, n := range l.Nodes {
 		v.Nodes = append(v.Nodes, newNodeView(n, now))
 		if n.State == "dead" {
-			v.Warnings = append(v.Warnings, show.Printable(n.Name)+" is dead: its process is gone. rackless up with its lab file starts it again.")
+			v.Warnings = append(v.Warnings, show.Printable(n.Name)+
+				" is dead: its process is gone. rackless up with its lab file starts it again.")
 		}
 	}
 	if l.flow == nil {
@@ -199,7 +207,8 @@ func newLabView(id int, l labState, now time.Time) labView {
 }
 
 func newNodeView(n Node, now time.Time) nodeView {
-	v := nodeView{Name: show.Printable(n.Name), State: show.Printable(n.State), CPUs: n.CPUs, Errors: show.Printable(n.Error)}
+	v := nodeView{Name: show.Printable(n.Name), State: show.Printable(n.State), CPUs: n.CPUs,
+		Errors: show.Printable(n.Error)}
 	switch n.State {
 	case "running":
 		v.Class = "ok"
@@ -222,7 +231,8 @@ func newNodeView(n Node, now time.Time) nodeView {
 			gids = append(gids, strconv.Itoa(*c.GID))
 		}
 	}
-	v.Address, v.RDMA, v.GID = show.Printable(strings.Join(addresses, ", ")), show.Printable(strings.Join(devices, ", ")), strings.Join(gids, ", ")
+	v.Address, v.RDMA, v.GID = show.Printable(strings.Join(addresses, ", ")),
+		show.Printable(strings.Join(devices, ", ")), strings.Join(gids, ", ")
 	return v
 }
 
@@ -232,8 +242,10 @@ func newPortView(f *flow, p Port) portView {
 		name = p.Node + " " + p.NIC
 	}
 	v := portView{
-		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Link), Dropped: p.drops() > 0, Drops: countText(p.drops()),
-		RxBytes: bytesText(p.RxBytes), TxBytes: bytesText(p.TxBytes), RxFrames: countText(p.RxFrames), Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
+		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Link), Dropped: p.drops() > 0,
+		Drops:   countText(p.drops()),
+		RxBytes: bytesText(p.RxBytes), TxBytes: bytesText(p.TxBytes), RxFrames: countText(p.RxFrames),
+		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
 	}
 	if x := f.rate(p.Name); x != nil {
 		v.RxRate, v.TxRate = rateText(x.rx), rateText(x.tx)
@@ -268,7 +280,8 @@ func newStudyView(x Study) studyView {
 
 func newResultView(x Result) resultView {
 	v := resultView{
-		Lab: show.Printable(x.Lab), When: show.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" + url.PathEscape(x.Time),
+		Lab: show.Printable(x.Lab), When: show.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +
+			url.PathEscape(x.Time),
 		Emulated: x.Emulated, Error: show.Printable(x.Error),
 	}
 	if !x.Generated.IsZero() {

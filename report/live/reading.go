@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A reading is a value that takes time to get, for any number of readers: it is read once for all that ask at the same time, again only after a while, and nobody waits
-// longer than the limit. A read that hangs keeps one goroutine, however often it is asked for.
+// A reading is a value that takes time to get, for any number of readers: it is read once for all
+// that ask at the same time, again only after a while, and nobody waits longer than the limit. A
+// read that hangs keeps one goroutine, however often it is asked for.
 type reading[T any] struct {
 	read  func(context.Context) (T, error)
 	fresh time.Duration // how long a value serves

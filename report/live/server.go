@@ -66,7 +66,8 @@ type server struct {
 	documents shelf[*studyview.Document]
 }
 
-// How long what was read serves. Counters are looked at about every second; the rest is asked for less often, since each question to a node costs it a little.
+// How long what was read serves. Counters are looked at about every second; the rest is asked for
+// less often, since each question to a node costs it a little.
 const (
 	freshLabs    = 2 * time.Second
 	freshFlow    = 900 * time.Millisecond
@@ -95,7 +96,8 @@ func newPages(src Source, o Options) *server {
 	s.results = &reading[[]Result]{read: src.Results, fresh: freshResults, limit: o.Limit, now: o.Now}
 	s.flows.make = func(lab string) *reading[*flow] {
 		var last *flow // one read at a time uses it
-		return &reading[*flow]{fresh: freshFlow, limit: o.Limit, now: o.Now, read: func(ctx context.Context) (*flow, error) {
+		return &reading[*flow]{fresh: freshFlow, limit: o.Limit, now: o.Now, read: func(ctx context.Context) (*flow,
+			error) {
 			f, err := src.Fabric(ctx, lab)
 			if err != nil {
 				return nil, err
@@ -105,10 +107,16 @@ func newPages(src Source, o Options) *server {
 		}}
 	}
 	s.rdma.make = func(lab string) *reading[[]NodeRDMA] {
-		return &reading[[]NodeRDMA]{fresh: freshRDMA, limit: 2 * o.Limit, now: o.Now, read: func(ctx context.Context) ([]NodeRDMA, error) { return src.RDMA(ctx, lab) }}
+		return &reading[[]NodeRDMA]{fresh: freshRDMA, limit: 2 * o.Limit, now: o.Now,
+			read: func(ctx context.Context) ([]NodeRDMA, error) {
+				return src.RDMA(ctx, lab)
+			}}
 	}
 	s.documents.make = func(name string) *reading[*studyview.Document] {
-		return &reading[*studyview.Document]{fresh: freshStudy, limit: 10 * o.Limit, now: o.Now, read: func(ctx context.Context) (*studyview.Document, error) { return src.Study(ctx, name) }}
+		return &reading[*studyview.Document]{fresh: freshStudy, limit: 10 * o.Limit, now: o.Now,
+			read: func(ctx context.Context) (*studyview.Document, error) {
+				return src.Study(ctx, name)
+			}}
 	}
 	return s
 }
@@ -125,7 +133,9 @@ func (s *server) mux() *http.ServeMux {
 		"/show.css": {"text/css; charset=utf-8", show.Style}, "/live.css": {"text/css; charset=utf-8", liveCSS},
 		"/live.js": {"text/javascript; charset=utf-8", liveJS}, "/icon.svg": {"image/svg+xml", iconSVG},
 	} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { write(w, file.kind, []byte(file.text)) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			write(w, file.kind, []byte(file.text))
+		})
 	}
 	return mux
 }
@@ -169,7 +179,8 @@ func writeNotice(w http.ResponseWriter, status int, n notice) {
 }
 
 func notFound(w http.ResponseWriter) {
-	writeNotice(w, http.StatusNotFound, notice{Title: "There is no such page", Text: "The study or result may have been removed since.", Nav: wayBack()})
+	writeNotice(w, http.StatusNotFound, notice{Title: "There is no such page",
+		Text: "The study or result may have been removed since.", Nav: wayBack()})
 }
 
 func wayBack() template.HTML {
@@ -202,14 +213,16 @@ func (s *server) find(r *http.Request) (*Study, error) {
 // progress is the head of a study's page that was made when so many runs had ended.
 func (s *server) progress(st *Study, since int) progressView {
 	v := newStudyView(*st)
-	return progressView{Study: &v, Source: v.Href + "/state?since=" + strconv.Itoa(since), New: max(0, st.ended()-since)}
+	return progressView{Study: &v, Source: v.Href + "/state?since=" + strconv.Itoa(since),
+		New: max(0, st.ended()-since)}
 }
 
 func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	st, err := s.find(r)
 	switch {
 	case err != nil:
-		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Studies cannot be read", Detail: err.Error(), Nav: wayBack()})
+		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Studies cannot be read", Detail: err.Error(),
+			Nav: wayBack()})
 		return
 	case st == nil:
 		notFound(w)
@@ -229,7 +242,8 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 		err = studyview.Page(&page, doc)
 	}
 	if err != nil {
-		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(), Nav: template.HTML(nav.String())}
+		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(),
+			Nav: template.HTML(nav.String())}
 		if st.ended() == 0 {
 			n.Text = "No run has ended yet."
 		}
@@ -259,7 +273,8 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	st, err := s.find(r)
 	switch {
 	case err != nil:
-		writePage(w, "nav", progressView{Source: "/studies/" + url.PathEscape(r.PathValue("name")) + "/state?since=" + strconv.Itoa(since), Err: show.Printable(err.Error())})
+		writePage(w, "nav", progressView{Source: "/studies/" + url.PathEscape(r.PathValue("name")) + "/state?since=" +
+			strconv.Itoa(since), Err: show.Printable(err.Error())})
 	case st == nil:
 		notFound(w)
 	default:
@@ -269,24 +284,31 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())
-	at := slices.IndexFunc(all, func(x Result) bool { return x.Lab == r.PathValue("lab") && x.Time == r.PathValue("time") })
+	at := slices.IndexFunc(all, func(x Result) bool {
+		return x.Lab == r.PathValue("lab") && x.Time == r.PathValue("time")
+	})
 	switch {
 	case at >= 0:
 	case err != nil:
-		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Results cannot be read", Detail: err.Error(), Nav: wayBack()})
+		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Results cannot be read", Detail: err.Error(),
+			Nav: wayBack()})
 		return
 	default:
 		notFound(w)
 		return
 	}
 	var page bytes.Buffer
-	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, all[at]) }}
+	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: func(ctx context.Context) (report.Data,
+		error) {
+		return s.src.Result(ctx, all[at])
+	}}
 	data, _, err := once.get(r.Context())
 	if err == nil {
 		err = report.Page(&page, data)
 	}
 	if err != nil {
-		writeNotice(w, http.StatusInternalServerError, notice{Title: fmt.Sprintf("Result %s of lab %s", all[at].Time, all[at].Lab), Text: "It cannot be read.", Detail: err.Error(), Nav: wayBack()})
+		writeNotice(w, http.StatusInternalServerError, notice{Title: fmt.Sprintf("Result %s of lab %s", all[at].Time,
+			all[at].Lab), Text: "It cannot be read.", Detail: err.Error(), Nav: wayBack()})
 		return
 	}
 	writeFramed(w, page.Bytes(), []byte(wayBack()))

@@ -21,7 +21,8 @@ func serve(t *testing.T, f *fake) string {
 	t.Helper()
 	ts := httptest.NewUnstartedServer(nil)
 	// Long enough for a machine that is busy, and hanging sources are waited for so long.
-	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Version: "test <1>", Now: f.clock, Limit: 2 * time.Second})
+	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Version: "test <1>",
+		Now: f.clock, Limit: 2 * time.Second})
 	ts.Start()
 	t.Cleanup(ts.Close)
 	return ts.URL
@@ -55,7 +56,8 @@ func bearer(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 }
 
-var paths = []string{"/", "/metrics", "/studies/demo", "/studies/demo/state?since=1", "/results/pair/20261122T200000Z", "/live.js", "/live.css", "/show.css", "/icon.svg"}
+var paths = []string{"/", "/metrics", "/studies/demo", "/studies/demo/state?since=1", "/results/pair/20261122T200000Z",
+	"/live.js", "/live.css", "/show.css", "/icon.svg"}
 
 func TestOnlyWhoHasTheTokenIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -66,24 +68,30 @@ func TestOnlyWhoHasTheTokenIsAnswered(t *testing.T) {
 	}
 	pass := (&guard{token: token}).pass()
 	for name, change := range map[string]func(*http.Request){
-		"no token":                         func(*http.Request) {},
-		"a wrong bearer":                   bearer("wrong"),
-		"the beginning of the token":       bearer(token[:len(token)-1]),
-		"an empty bearer":                  bearer(""),
-		"basic authentication":             func(r *http.Request) { r.SetBasicAuth("user", token) },
-		"two tokens":                       func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer wrong", "Bearer " + token} },
-		"a wrong bearer with a right pass": func(r *http.Request) { bearer("wrong")(r); cookie("rackless-"+port, pass)(r) },
-		"a wrong cookie":                   cookie("rackless-"+port, "wrong"),
-		"the token as a cookie":            cookie("rackless-"+port, token),
-		"the cookie of another port":       cookie("rackless-1", pass),
-		"a wrong token in the query":       func(r *http.Request) { r.URL.RawQuery = "token=wrong" },
-		"an empty token in the query":      func(r *http.Request) { r.URL.RawQuery = "token=" },
-		"a wrong one first in the query":   func(r *http.Request) { r.URL.RawQuery = "token=wrong&token=" + token },
+		"no token":                   func(*http.Request) {},
+		"a wrong bearer":             bearer("wrong"),
+		"the beginning of the token": bearer(token[:len(token)-1]),
+		"an empty bearer":            bearer(""),
+		"basic authentication":       func(r *http.Request) { r.SetBasicAuth("user", token) },
+		"two tokens": func(r *http.Request) {
+			r.Header["Authorization"] = []string{"Bearer wrong", "Bearer " + token}
+		},
+		"a wrong bearer with a right pass": func(r *http.Request) {
+			bearer("wrong")(r)
+			cookie("rackless-"+port, pass)(r)
+		},
+		"a wrong cookie":                 cookie("rackless-"+port, "wrong"),
+		"the token as a cookie":          cookie("rackless-"+port, token),
+		"the cookie of another port":     cookie("rackless-1", pass),
+		"a wrong token in the query":     func(r *http.Request) { r.URL.RawQuery = "token=wrong" },
+		"an empty token in the query":    func(r *http.Request) { r.URL.RawQuery = "token=" },
+		"a wrong one first in the query": func(r *http.Request) { r.URL.RawQuery = "token=wrong&token=" + token },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range append([]string{"/no/such/page"}, paths...) {
 				resp, body := ask(t, base+path, change)
-				if resp.StatusCode != http.StatusUnauthorized || strings.Contains(body, "pair") || len(resp.Cookies()) > 0 {
+				if resp.StatusCode != http.StatusUnauthorized || strings.Contains(body, "pair") ||
+					len(resp.Cookies()) > 0 {
 					t.Errorf("%s: status %d, want 401 and nothing else\n%s", path, resp.StatusCode, body)
 				}
 			}
@@ -124,7 +132,8 @@ func TestTheTokenInTheAddressBecomesACookie(t *testing.T) {
 		t.Errorf("the cookie has the token in it: %s", set)
 	}
 	// Somebody else's address must not be where it leads.
-	for path, want := range map[string]string{"//example.org/": "/example.org/", "///example.org": "/example.org", "/%2F/example.org": "/%2F/example.org", `/%5Cexample.org`: `/%5Cexample.org`} {
+	for path, want := range map[string]string{"//example.org/": "/example.org/", "///example.org": "/example.org",
+		"/%2F/example.org": "/%2F/example.org", `/%5Cexample.org`: `/%5Cexample.org`} {
 		resp, _ := ask(t, base+path+"?token="+token, func(*http.Request) {})
 		if got := resp.Header.Get("Location"); got != want {
 			t.Errorf("%s leads to %q, want %q", path, got, want)
@@ -148,7 +157,8 @@ func TestOtherNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	base := serve(t, typical(t))
 	port := base[strings.LastIndex(base, ":")+1:]
-	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:" + port, "127.0.0.1.nip.io:" + port, "10.0.0.1:" + port, "0.0.0.0:" + port} {
+	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1", "127.0.0.1:1",
+		"localhost.evil.example:" + port, "127.0.0.1.nip.io:" + port, "10.0.0.1:" + port, "0.0.0.0:" + port} {
 		for _, path := range []string{"/", "/metrics", "/?token=" + token} {
 			resp, body := ask(t, base+path, func(r *http.Request) { bearer(token)(r); r.Host = host })
 			if resp.StatusCode != http.StatusForbidden || strings.Contains(body, "pair") || len(resp.Cookies()) > 0 {
@@ -157,7 +167,10 @@ func TestOtherNamesAreRefused(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"LOCALHOST:" + port, "[::1]:" + port, "127.0.0.1:" + port} {
-		if resp, _ := ask(t, base+"/", func(r *http.Request) { bearer(token)(r); r.Host = host }); resp.StatusCode != http.StatusOK {
+		if resp, _ := ask(t, base+"/", func(r *http.Request) {
+			bearer(token)(r)
+			r.Host = host
+		}); resp.StatusCode != http.StatusOK {
 			t.Errorf("host %s: status %d, want 200", host, resp.StatusCode)
 		}
 	}
@@ -166,7 +179,8 @@ func TestOtherNamesAreRefused(t *testing.T) {
 func TestNothingCanBeChanged(t *testing.T) {
 	t.Parallel()
 	base := serve(t, typical(t))
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, "PROPFIND"} {
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch,
+		http.MethodOptions, "PROPFIND"} {
 		for _, path := range []string{"/", "/metrics", "/studies/demo", "/?token=" + token} {
 			resp, _ := ask(t, base+path, func(r *http.Request) { bearer(token)(r); r.Method = method })
 			if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
@@ -184,7 +198,8 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 	for _, path := range append([]string{"/no/such/page"}, paths...) {
 		resp, body := ask(t, base+path, nil)
 		csp := resp.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+		for _, want := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
+			"frame-ancestors 'none'"} {
 			if !strings.Contains(csp, want) {
 				t.Errorf("%s: no %q in %q", path, want, csp)
 			}
@@ -192,14 +207,16 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") {
 			t.Errorf("%s: policy %q", path, csp)
 		}
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 			"Cross-Origin-Resource-Policy": "same-origin"} {
 			if got := resp.Header.Get(name); got != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
 		// The sorting and the download of tables are the one script in a page, with its hash in the policy.
-		if !strings.Contains(csp, "script-src 'self' 'sha256-") && inline.MatchString(body) && strings.Contains(resp.Header.Get("Content-Type"), "html") {
+		if !strings.Contains(csp, "script-src 'self' 'sha256-") && inline.MatchString(body) &&
+			strings.Contains(resp.Header.Get("Content-Type"), "html") {
 			t.Errorf("%s has something inline: %q", path, inline.FindString(body))
 		}
 		if found := foreign.FindString(body); found != "" {
@@ -221,11 +238,15 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 	_, body := ask(t, base+"/", nil)
 	for _, want := range []string{
 		"2 labs with 5 nodes, 2 running; 2 studies, 1 running; 3 stored results.", "As of 2026-11-22 21:00:04 UTC",
-		`half <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead", "its machine did not answer within 1s", "no KVM: /dev/kvm is not there",
+		`half <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead", "its machine did not answer within 1s",
+		"no KVM: /dev/kvm is not there",
 		"the switch of lab half does not answer", // in its place, beside what the other lab says
-		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%", "52\u202f211", "last minute: at most 2.00 Mb/s",
-		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min", "placement=pin contention=cpu:2", "complete",
-		`<a href="/results/pair/20261122T200000Z">`, "61 figures of ib_write_bw, ib_write_lat, iperf3", "1 failed, 1 ok", "unexpected end of JSON input", "rackless test &lt;1&gt;",
+		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
+		"52\u202f211", "last minute: at most 2.00 Mb/s",
+		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min",
+		"placement=pin contention=cpu:2", "complete",
+		`<a href="/results/pair/20261122T200000Z">`, "61 figures of ib_write_bw, ib_write_lat, iperf3",
+		"1 failed, 1 ok", "unexpected end of JSON input", "rackless test &lt;1&gt;",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page has no %q", want)
@@ -242,7 +263,8 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 func TestAnEmptyMachineSaysWhatToDoNext(t *testing.T) {
 	t.Parallel()
 	_, body := ask(t, serve(t, &fake{now: start})+"/", nil)
-	for _, want := range []string{"Nothing runs, and nothing is stored yet", "rackless up examples/pair.yaml", "rackless study run examples/studies/demo.yaml", "rackless bench pair"} {
+	for _, want := range []string{"Nothing runs, and nothing is stored yet", "rackless up examples/pair.yaml",
+		"rackless study run examples/studies/demo.yaml", "rackless bench pair"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q", want)
 		}
@@ -262,7 +284,8 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 			}
 			base := serve(t, f)
 			resp, body := ask(t, base+"/", nil)
-			if resp.StatusCode != http.StatusOK || strings.Count(body, `<p class="bad">&lt;b&gt;the disk is gone&lt;/b&gt;</p>`) != 1 {
+			if resp.StatusCode != http.StatusOK ||
+				strings.Count(body, `<p class="bad">&lt;b&gt;the disk is gone&lt;/b&gt;</p>`) != 1 {
 				t.Errorf("status %d, want the error once\n%s", resp.StatusCode, body)
 			}
 			for other, text := range shown {
@@ -271,7 +294,8 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 				}
 			}
 			resp, body = ask(t, base+"/metrics", nil)
-			if resp.StatusCode != http.StatusOK || !strings.Contains(body, fmt.Sprintf("rackless_source_up{source=%q} 0\n", part)) {
+			if resp.StatusCode != http.StatusOK ||
+				!strings.Contains(body, fmt.Sprintf("rackless_source_up{source=%q} 0\n", part)) {
 				t.Errorf("status %d\n%s", resp.StatusCode, body)
 			}
 			for other := range shown {
@@ -286,7 +310,8 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 // What hangs is left alone: it is asked once, whoever comes.
 func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	t.Parallel()
-	for part, want := range map[string]string{"labs": "61 figures", "fabric pair": "61 figures", "studies": "61 figures", "results": "Does pinning help?", "rdma pair": "61 figures"} {
+	for part, want := range map[string]string{"labs": "61 figures", "fabric pair": "61 figures",
+		"studies": "61 figures", "results": "Does pinning help?", "rdma pair": "61 figures"} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			f := typical(t)
@@ -295,12 +320,14 @@ func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 			t.Cleanup(func() { close(f.hang) })
 			for range 3 {
 				resp, body := ask(t, base+"/", nil)
-				if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) || strings.Contains(body, "no answer within 2s") != (part != "rdma pair") {
+				if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) ||
+					strings.Contains(body, "no answer within 2s") != (part != "rdma pair") {
 					t.Errorf("status %d, want the others and that it does not answer\n%s", resp.StatusCode, body)
 				}
 				f.pass(time.Minute)
 			}
-			if resp, body := ask(t, base+"/metrics", nil); resp.StatusCode != http.StatusOK || !strings.Contains(body, "rackless_build_info") {
+			if resp, body := ask(t, base+"/metrics", nil); resp.StatusCode != http.StatusOK ||
+				!strings.Contains(body, "rackless_build_info") {
 				t.Errorf("metrics: status %d\n%s", resp.StatusCode, body)
 			}
 			f.mu.Lock()
@@ -348,12 +375,16 @@ func TestOnlyWhatIsListedIsOpened(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	for _, path := range []string{
-		"/studies/..", "/studies/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/studies/none", "/studies/demo%00", "/studies/", "/studies/none/state?since=0", "/studies/demo/state", "/studies/demo/state?since=x",
-		"/results/pair", "/results/pair/..", "/results/..%2f..%2fetc/passwd", "/results/%2e%2e/20261122T200000Z", "/results/pair/20261122T200000Z%2f..%2fx", "/results/%2fetc/passwd", "/results/pair/20261122T200000Z/report.json",
+		"/studies/..", "/studies/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/studies/none", "/studies/demo%00", "/studies/",
+		"/studies/none/state?since=0", "/studies/demo/state", "/studies/demo/state?since=x",
+		"/results/pair", "/results/pair/..", "/results/..%2f..%2fetc/passwd", "/results/%2e%2e/20261122T200000Z",
+		"/results/pair/20261122T200000Z%2f..%2fx", "/results/%2fetc/passwd",
+		"/results/pair/20261122T200000Z/report.json",
 		"/live.html", "/../live.js.map", "/debug/pprof/", "/favicon.ico",
 	} {
 		resp, body := ask(t, base+path, nil)
-		moved := resp.StatusCode == http.StatusMovedPermanently || resp.StatusCode == http.StatusTemporaryRedirect // to the clean path
+		// to the clean path
+		moved := resp.StatusCode == http.StatusMovedPermanently || resp.StatusCode == http.StatusTemporaryRedirect
 		if !moved && resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: status %d, want 404\n%s", path, resp.StatusCode, body)
 		}
@@ -372,8 +403,10 @@ func TestHostileNamesStayText(t *testing.T) {
 	const evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>?#/..&\x1b[2J\u202e\xff"
 	f := typical(t)
 	f.labs[1].Name, f.labs[1].Driver, f.labs[1].Reason = evil, evil, evil
-	f.labs[1].Nodes[0] = Node{Name: evil, State: evil, Error: evil, NICs: []NIC{{Name: evil, Address: evil, RDMA: evil}}}
-	f.fabrics[evil] = Fabric{Ports: []Port{{Name: evil, Node: evil, NIC: evil, Link: evil}, {Name: evil + "2", Node: evil, NIC: evil}}}
+	f.labs[1].Nodes[0] = Node{Name: evil, State: evil, Error: evil,
+		NICs: []NIC{{Name: evil, Address: evil, RDMA: evil}}}
+	f.fabrics[evil] = Fabric{Ports: []Port{{Name: evil, Node: evil, NIC: evil, Link: evil},
+		{Name: evil + "2", Node: evil, NIC: evil}}}
 	f.rdma[evil] = []NodeRDMA{{Node: evil, Devices: []RDMADevice{{Name: evil, HW: map[string]uint64{evil: 1}}}}}
 	f.studies[1].Name, f.studies[1].Question, f.studies[1].Cell = evil, evil, evil
 	f.results[0].Lab, f.results[0].Time, f.results[0].Tests, f.results[1].Error = evil, evil, []string{evil}, evil
@@ -390,11 +423,13 @@ func TestHostileNamesStayText(t *testing.T) {
 		t.Errorf("the name is shown %d times, want it in most places", n)
 	}
 	resp, text := ask(t, base+"/metrics", nil)
-	if resp.StatusCode != http.StatusOK || !strings.Contains(text, `<img src=x onerror=alert(1)>`) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(text, `<img src=x onerror=alert(1)>`) ||
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("metrics: status %d, %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"), text)
 	}
 	// The links lead to what has the name.
-	for _, path := range []string{"/studies/" + url.PathEscape(evil), "/results/" + url.PathEscape(evil) + "/" + url.PathEscape(evil)} {
+	for _, path := range []string{"/studies/" + url.PathEscape(evil), "/results/" + url.PathEscape(evil) + "/" +
+		url.PathEscape(evil)} {
 		if resp, _ := ask(t, base+path, nil); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d", path, resp.StatusCode)
 		}
@@ -406,7 +441,8 @@ func TestThePageOfAStudyIsLive(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	resp, body := ask(t, base+"/studies/contention", nil)
-	for _, want := range []string{`<a href="/">`, `data-source="/studies/contention/state?since=12"`, "10 of 32 runs", "about 9 min left", "<h2 id=\"effects-h\">", `<script src="/live.js" defer>`, "class=\"banner\""} {
+	for _, want := range []string{`<a href="/">`, `data-source="/studies/contention/state?since=12"`, "10 of 32 runs",
+		"about 9 min left", "<h2 id=\"effects-h\">", `<script src="/live.js" defer>`, "class=\"banner\""} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q", want)
 		}
@@ -423,7 +459,8 @@ func TestThePageOfAStudyIsLive(t *testing.T) {
 	}
 	f.studies[1].Done, f.studies[1].Failed = 13, 1
 	f.pass(time.Minute)
-	if _, state := ask(t, base+"/studies/contention/state?since=12", nil); !strings.Contains(state, `<a class="new" href="/studies/contention">Show 4 new runs</a>`) {
+	if _, state := ask(t, base+"/studies/contention/state?since=12", nil); !strings.Contains(state,
+		`<a class="new" href="/studies/contention">Show 4 new runs</a>`) {
 		t.Errorf("no way to the new runs: %s", state)
 	}
 }
@@ -433,7 +470,8 @@ func TestAStudyThatShowsNothingYetSaysSo(t *testing.T) {
 	f := typical(t)
 	f.studies[1].Done, f.studies[1].Disturbed, f.docs = 0, 0, nil
 	resp, body := ask(t, serve(t, f)+"/studies/contention", nil)
-	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "No run has ended yet.") || !strings.Contains(body, "0 of 32 runs") || !strings.Contains(body, "no runs") {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "No run has ended yet.") ||
+		!strings.Contains(body, "0 of 32 runs") || !strings.Contains(body, "no runs") {
 		t.Errorf("status %d\n%s", resp.StatusCode, body)
 	}
 }
@@ -443,11 +481,14 @@ func TestThePageOfAResultLeadsBack(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	_, body := ask(t, base+"/results/pair/20261122T200000Z", nil)
-	if !strings.Contains(body, `<a href="/">`) || !strings.Contains(body, "<h1>Lab pair</h1>") || !strings.Contains(body, "0.43") {
+	if !strings.Contains(body, `<a href="/">`) || !strings.Contains(body, "<h1>Lab pair</h1>") ||
+		!strings.Contains(body, "0.43") {
 		t.Errorf("got\n%s", body)
 	}
 	f.fail = map[string]error{"result pair 20261122T200000Z": errors.New("torn")}
-	if resp, body := ask(t, base+"/results/pair/20261122T200000Z", nil); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "torn") || !strings.Contains(body, `<a href="/">`) {
+	if resp, body := ask(t, base+"/results/pair/20261122T200000Z",
+		nil); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "torn") ||
+		!strings.Contains(body, `<a href="/">`) {
 		t.Errorf("status %d\n%s", resp.StatusCode, body)
 	}
 }
@@ -466,7 +507,8 @@ func TestMoreResultsThanAPageLists(t *testing.T) {
 
 func TestFramedRefusesAPageItDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"", "<html><head></head>\n<body>\n", "<head><meta http-equiv=\"Content-Security-Policy\" content=\"x\"></head><body>"} {
+	for _, page := range []string{"", "<html><head></head>\n<body>\n",
+		"<head><meta http-equiv=\"Content-Security-Policy\" content=\"x\"></head><body>"} {
 		if _, _, err := framed([]byte(page), nil); err == nil {
 			t.Errorf("%q: no error", page)
 		}

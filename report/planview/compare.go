@@ -15,8 +15,9 @@ import (
 // maxRivalTerms is how many terms are named of each rival.
 const maxRivalTerms = 3
 
-// Compare prints a plan beside what others would have done with the same request: what it costs under our model, what it breaks, and where most of the
-// difference is. It goes below what Table prints.
+// Compare prints a plan beside what others would have done with the same request: what it costs
+// under our model, what it breaks, and where most of the difference is. It goes below what Table
+// prints.
 func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) error {
 	p := newPage(w, o)
 	p.title("The same lab as placed by the rules of others")

@@ -11,8 +11,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Explain prints why a plan is so: each choice, the next best one and what that would cost, the evidence, and what would make the host better. It goes
-// below what Table prints. Evidence that several choices rest on is listed once, with a number. A plan without decisions has nothing to explain.
+// Explain prints why a plan is so: each choice, the next best one and what that would cost, the
+// evidence, and what would make the host better. It goes below what Table prints. Evidence that
+// several choices rest on is listed once, with a number. A plan without decisions has nothing to
+// explain.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPage(w, o)
 	e := newExplanation(pl)

@@ -105,7 +105,8 @@ func planOf(t *testing.T, h *topology.Host, l *lab.Lab) *planned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal, Stopped: r.Stopped})
+	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped})
 	if pl.Decisions, err = advise.Decisions(ctx, p, h, l, pl, r, solve); err != nil {
 		t.Fatal(err)
 	}

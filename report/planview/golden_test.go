@@ -29,8 +29,12 @@ func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
 			e := example(t, c.host, c.lab, c.edits...)
 			for _, width := range []int{100, 60} {
 				o := Options{Width: width}
-				golden(t, fmt.Sprintf("%s.table.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error { return Table(b, e.plan, o) }))
-				golden(t, fmt.Sprintf("%s.explain.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error { return Explain(b, e.plan, o) }))
+				golden(t, fmt.Sprintf("%s.table.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+					return Table(b, e.plan, o)
+				}))
+				golden(t, fmt.Sprintf("%s.explain.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+					return Explain(b, e.plan, o)
+				}))
 				golden(t, fmt.Sprintf("%s.compare.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
 					return Compare(b, e.plan, rivals.Compare(e.problem), o)
 				}))
@@ -53,7 +57,8 @@ func TestWhatIfShowsBothCostsAndTheDifferences(t *testing.T) {
 	after := planOf(t, h, l)
 	for _, width := range []int{100, 60} {
 		golden(t, fmt.Sprintf("epyc-pair.whatif.%d.txt", width), written(t, func(b *bytes.Buffer) error {
-			return WhatIf(b, before.plan, after.plan, advise.Differences(before.plan, after.plan), Options{Width: width})
+			return WhatIf(b, before.plan, after.plan, advise.Differences(before.plan, after.plan),
+				Options{Width: width})
 		}))
 	}
 }

@@ -57,8 +57,9 @@ func (p *page) wrap(first string, indent int, s string) {
 	p.fold(first, indent, strings.Fields(printable(s)))
 }
 
-// fold prints words with as many on a line as there is room for. A word that is longer than a line, such as a kernel argument with a long list of
-// CPUs, stands alone and is not cut: it may be copied.
+// fold prints words with as many on a line as there is room for. A word that is longer than a line,
+// such as a kernel argument with a long list of CPUs, stands alone and is not cut: it may be
+// copied.
 func (p *page) fold(first string, indent int, words []string) {
 	line, room := first, p.Width
 	width := text.StringWidth(first)
@@ -143,8 +144,8 @@ func (p *page) table(columns []column, rows [][]string) {
 	}
 }
 
-// printable makes text from outside safe to show on one line: what could move a terminal's cursor or reverse the order of letters is shown as
-// its Go escape, a line break or tab as a space.
+// printable makes text from outside safe to show on one line: what could move a terminal's cursor
+// or reverse the order of letters is shown as its Go escape, a line break or tab as a space.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {

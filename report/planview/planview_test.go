@@ -20,35 +20,48 @@ func large(n int) *plan.Plan {
 		Schema: plan.Schema, Lab: "large", Workload: "mixed", Host: plan.HostRef{Name: "host.ttar", Model: "ACME 2000"},
 		Cost: 1240, Bound: 1200, Stopped: "time limit 2s",
 		Housekeeping: plan.Housekeeping{CPUs: topology.CPUs(0, 1), Cores: 1, TenantCPUs: topology.CPURange(200, 215)},
-		Hugepages:    []plan.Hugepages{{NUMANode: 0, PageBytes: 1 << 30, Count: 4, Held: 2}, {NUMANode: 1, PageBytes: 1 << 30, Count: 4}},
-		VFs:          []plan.PFCount{{PF: "0000:41:00.0", Count: 8, Lab: 6}, {PF: "0000:61:00.0", Count: 2, Lab: 2}},
-		KernelArgs:   []string{"iommu=pt", "isolcpus=managed_irq,domain," + strings.Repeat("2,4,6,", 40) + "8", "nohz_full=2-199"},
-		KernelWhy:    []string{"", "", ""},
-		Notes:        []string{"the host does not tell the distances between its NUMA nodes: taken as 10 within a node and 20 to another"},
+		Hugepages: []plan.Hugepages{{NUMANode: 0, PageBytes: 1 << 30, Count: 4, Held: 2},
+			{NUMANode: 1, PageBytes: 1 << 30, Count: 4}},
+		VFs: []plan.PFCount{{PF: "0000:41:00.0", Count: 8, Lab: 6}, {PF: "0000:61:00.0", Count: 2, Lab: 2}},
+		KernelArgs: []string{"iommu=pt", "isolcpus=managed_irq,domain," + strings.Repeat("2,4,6,", 40) + "8",
+			"nohz_full=2-199"},
+		KernelWhy: []string{"", "", ""},
+		Notes: []string{"the host does not tell the distances between its NUMA nodes: taken as 10 within a " +
+			"node and 20 to another"},
 	}
 	for i := range n {
 		name := fmt.Sprintf("vm%02d", i)
 		node := plan.Node{
-			Name: name, VCPUs: []int{4 * i, 4*i + 1, 4*i + 2, 4*i + 3}, Cores: 2, Threads: 2, SMT: true, EmulatorCPUs: topology.CPUs(0),
-			IOThreadCPUs: topology.CPUs(1), MemoryBytes: 3 << 29, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 1 << 30}, {NUMANode: 1, Bytes: 1 << 29}},
-			GuestNUMA: true, Cells: []plan.Cell{{NUMANodes: []int{0, 2}, VCPUs: 3, Bytes: 1 << 30}, {Cell: 1, NUMANodes: []int{1}, FirstVCPU: 3, VCPUs: 1, Bytes: 1 << 29},
+			Name: name, VCPUs: []int{4 * i, 4*i + 1, 4*i + 2, 4*i + 3}, Cores: 2, Threads: 2, SMT: true,
+			EmulatorCPUs: topology.CPUs(0),
+			IOThreadCPUs: topology.CPUs(1), MemoryBytes: 3 << 29,
+			Memory:    []plan.NodeMemory{{NUMANode: 0, Bytes: 1 << 30}, {NUMANode: 1, Bytes: 1 << 29}},
+			GuestNUMA: true, Cells: []plan.Cell{{NUMANodes: []int{0, 2}, VCPUs: 3, Bytes: 1 << 30},
+				{Cell: 1, NUMANodes: []int{1}, FirstVCPU: 3, VCPUs: 1, Bytes: 1 << 29},
 				{Cell: 2, NUMANodes: []int{3}}},
 			Cards: []plan.NodeDevice{
-				{ID: "0000:06:00.0", Kind: plan.KindGPU, Model: "GA102 [GeForce RTX 3090]", Functions: []string{"0000:06:00.0", "0000:06:00.1"}, NUMANode: new(0), Cell: new(0)},
-				{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(i), Functions: []string{fmt.Sprintf("0000:41:00.0/vf%d", i)}, NUMANode: new(1)},
+				{ID: "0000:06:00.0", Kind: plan.KindGPU, Model: "GA102 [GeForce RTX 3090]",
+					Functions: []string{"0000:06:00.0", "0000:06:00.1"}, NUMANode: new(0), Cell: new(0)},
+				{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(i),
+					Functions: []string{fmt.Sprintf("0000:41:00.0/vf%d", i)}, NUMANode: new(1)},
 				{ID: "0000:61:00.0", Kind: plan.KindVF, VF: new(1), Functions: []string{"0000:61:00.4"}},
 			},
 		}
 		pl.Nodes = append(pl.Nodes, node)
 		pl.Terms = append(pl.Terms, plan.Term{Node: name, Term: plan.TermGPUNICPath, Value: 2, Weight: 600, Cost: 1200},
 			plan.Term{Node: name, Term: plan.TermNUMASpan, Weight: 100})
-		pl.Decisions = append(pl.Decisions, plan.Decision{Node: name, What: "smt", Choice: "on", RunnerUp: "off", Evidence: []string{"short"}},
-			plan.Decision{Node: name, What: "cores", Choice: "2 cores of " + name, RunnerUp: "others", RunnerUpCost: new(int64(i)),
-				Evidence: []string{"a line of evidence that many choices rest on, and that is long enough for a number of its own: published somewhere"}})
+		pl.Decisions = append(pl.Decisions, plan.Decision{Node: name, What: "smt", Choice: "on", RunnerUp: "off",
+			Evidence: []string{"short"}},
+			plan.Decision{Node: name, What: "cores", Choice: "2 cores of " + name, RunnerUp: "others",
+				RunnerUpCost: new(int64(i)),
+				Evidence: []string{"a line of evidence that many choices rest on, and that is long enough for a " +
+					"number of its own: published somewhere"}})
 	}
-	pl.Terms = append(pl.Terms, plan.Term{Among: []string{"vm00", "vm01", "vm02", "vm03"}, Term: plan.TermUnequal, Value: 4, Weight: 10, Cost: 40},
+	pl.Terms = append(pl.Terms, plan.Term{Among: []string{"vm00", "vm01", "vm02", "vm03"}, Term: plan.TermUnequal,
+		Value: 4, Weight: 10, Cost: 40},
 		plan.Term{Node: "vm00", Term: "a_term_of_tomorrow", Value: 1, Weight: 1, Cost: 1})
-	pl.Advice = []plan.Advice{{What: "move NIC 0000:41:00.0 to a slot of NUMA node 0", Gain: 636, Why: "GPU-NIC path of vm00 from SYS to PHB"}}
+	pl.Advice = []plan.Advice{{What: "move NIC 0000:41:00.0 to a slot of NUMA node 0", Gain: 636,
+		Why: "GPU-NIC path of vm00 from SYS to PHB"}}
 	return pl
 }
 
@@ -56,12 +69,15 @@ func large(n int) *plan.Plan {
 func everything(t *testing.T, pl *plan.Plan, o Options) string {
 	t.Helper()
 	outcomes := []rivals.Outcome{
-		{Rival: "libvirt", Placement: &plan.Placement{}, Cost: 2000, Terms: []plan.Term{{Term: plan.TermNUMASpan, Cost: 2000}}, Broken: []string{"vm00 and vm01 share cores 0-2"}},
+		{Rival: "libvirt", Placement: &plan.Placement{}, Cost: 2000,
+			Terms:  []plan.Term{{Term: plan.TermNUMASpan, Cost: 2000}},
+			Broken: []string{"vm00 and vm01 share cores 0-2"}},
 		{Rival: "nobody", Refused: "vm00: no NUMA node has enough", Notes: []string{"a wider flavor"}},
 		{Rival: "same", Placement: &plan.Placement{}, Cost: pl.Cost, Terms: pl.Terms},
 	}
 	return string(written(t, func(b *bytes.Buffer) error {
-		return errors.Join(WhatIf(b, pl, pl, []string{"cost from 1 to 2: 1 more"}, o), Table(b, pl, o), Explain(b, pl, o), Compare(b, pl, outcomes, o))
+		return errors.Join(WhatIf(b, pl, pl, []string{"cost from 1 to 2: 1 more"}, o), Table(b, pl, o),
+			Explain(b, pl, o), Compare(b, pl, outcomes, o))
 	}))
 }
 
@@ -114,7 +130,8 @@ func TestEachFactOfAPlanIsPrinted(t *testing.T) {
 		"See [1].",
 		"[1] A line of evidence",
 		"1. Move NIC 0000:41:00.0 to a slot of NUMA node 0: saves 636.",
-		"+760", "same", "refuses: vm00: no NUMA node has enough", "breaks: vm00 and vm01 share cores 0-2", "note: a wider flavor",
+		"+760", "same", "refuses: vm00: no NUMA node has enough", "breaks: vm00 and vm01 share cores 0-2",
+		"note: a wider flavor",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -125,7 +142,8 @@ func TestEachFactOfAPlanIsPrinted(t *testing.T) {
 func TestManyLabNodesAreATable(t *testing.T) {
 	t.Parallel()
 	out := string(written(t, func(b *bytes.Buffer) error { return Table(b, large(40), Options{}) }))
-	if !strings.Contains(out, "\nLab nodes\n") || !strings.Contains(out, "vm39") || !strings.Contains(out, "0000:41:00.0/vf39") {
+	if !strings.Contains(out, "\nLab nodes\n") || !strings.Contains(out, "vm39") ||
+		!strings.Contains(out, "0000:41:00.0/vf39") {
 		t.Errorf("got\n%s", out)
 	}
 	if !strings.Contains(out, "and 34 more; -o json has all") {
@@ -140,8 +158,10 @@ func TestWhatIsOptimalSaysSo(t *testing.T) {
 		want string
 	}{
 		{plan.Plan{Cost: 5, Bound: 5, Optimal: true}, "cost 5 basis points, proved optimal"},
-		{plan.Plan{Cost: 1001, Bound: 1000}, "cost 1001 basis points, within 1 % of the least: no plan costs less than 1000"},
-		{plan.Plan{Cost: 7, Stopped: "step limit 10"}, "cost 7 basis points, not proved optimal, stopped by step limit 10"},
+		{plan.Plan{Cost: 1001, Bound: 1000}, "cost 1001 basis points, within 1 % of the least: no plan costs less " +
+			"than 1000"},
+		{plan.Plan{Cost: 7, Stopped: "step limit 10"},
+			"cost 7 basis points, not proved optimal, stopped by step limit 10"},
 	} {
 		if got := costText(&c.pl); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
@@ -181,7 +201,8 @@ func TestHostileTextCannotSteerATerminal(t *testing.T) {
 
 func TestAnEmptyPlanIsPrinted(t *testing.T) {
 	t.Parallel()
-	if out := everything(t, &plan.Plan{}, Options{}); !strings.Contains(out, "Plan of lab  on the host") && !strings.Contains(out, "Plan of lab") {
+	if out := everything(t, &plan.Plan{}, Options{}); !strings.Contains(out, "Plan of lab  on the host") &&
+		!strings.Contains(out, "Plan of lab") {
 		t.Errorf("got %q", out)
 	}
 }
@@ -196,7 +217,8 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 func TestAnErrorOfWritingIsReturned(t *testing.T) {
 	t.Parallel()
 	pl := large(2)
-	for _, err := range []error{Table(fullDisk{}, pl, Options{}), Explain(fullDisk{}, pl, Options{}), Compare(fullDisk{}, pl, nil, Options{}),
+	for _, err := range []error{Table(fullDisk{}, pl, Options{}), Explain(fullDisk{}, pl, Options{}),
+		Compare(fullDisk{}, pl, nil, Options{}),
 		WhatIf(fullDisk{}, pl, pl, nil, Options{})} {
 		if !errors.Is(err, errFull) {
 			t.Errorf("got %v, want %v", err, errFull)

@@ -146,10 +146,12 @@ func (p *page) nodeTable(pl *plan.Plan) {
 				cards = append(cards, c.ID)
 			}
 		}
-		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), sizeText(n.MemoryBytes), strings.Join(on, ","), setText(n.EmulatorCPUs),
+		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), sizeText(n.MemoryBytes), strings.Join(on, ","),
+			setText(n.EmulatorCPUs),
 			strings.TrimSpace(cpus(n.VCPUs) + "  " + strings.Join(cards, " "))})
 	}
-	p.table([]column{{"node", false}, {"vCPUs", true}, {"memory", true}, {"NUMA", false}, {"emulator", false}, {"CPUs and devices", false}}, rows)
+	p.table([]column{{"node", false}, {"vCPUs", true}, {"memory", true}, {"NUMA", false}, {"emulator", false},
+		{"CPUs and devices", false}}, rows)
 }
 
 // hostColumn is the width of the labels of the host's block.
@@ -158,7 +160,8 @@ const hostColumn = 14
 // host prints what the host keeps and what it has to have.
 func (p *page) host(pl *plan.Plan) {
 	p.title("Host")
-	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", count(pl.Housekeeping.Cores, "core"), setText(pl.Housekeeping.CPUs)))
+	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", count(pl.Housekeeping.Cores, "core"),
+		setText(pl.Housekeeping.CPUs)))
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
 		p.labelled("tenants", hostColumn, "CPUs "+pl.Housekeeping.TenantCPUs.String())
 	}
@@ -209,7 +212,8 @@ func (p *page) terms(pl *plan.Plan) {
 	}
 	var rows [][]string
 	for _, t := range costly {
-		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight), subject(t), meaningOr(t.Term)})
+		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
+			subject(t), meaningOr(t.Term)})
 	}
 	p.table([]column{{"cost", true}, {"value x weight", true}, {"of", false}, {"what", false}}, rows)
 	if more > 0 {

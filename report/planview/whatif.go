@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// WhatIf prints what an edit would do: both costs, and the differences in words, as package plan/advise finds them. The plan with the
-// edit goes below it, by Table.
+// WhatIf prints what an edit would do: both costs, and the differences in words, as package
+// plan/advise finds them. The plan with the edit goes below it, by Table.
 func WhatIf(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
 	p := newPage(w, o)
 	p.wrap("as it is:   ", 12, costText(before)+".")

@@ -39,7 +39,8 @@ func sizeText(n uint64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[u]
 }
 
-// cpus is the set of a list of CPUs as the kernel writes it. Numbers that no kernel has, in a plan from a file, are left out.
+// cpus is the set of a list of CPUs as the kernel writes it. Numbers that no kernel has, in a plan
+// from a file, are left out.
 func cpus(numbers []int) string {
 	var in []int
 	for _, n := range numbers {
@@ -58,7 +59,8 @@ func setText(s topology.CPUSet) string {
 	return s.String()
 }
 
-// cardText is "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest's node is worth a word only where there are several.
+// cardText is "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest's node is
+// worth a word only where there are several.
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	var s string
 	switch c.Kind {

@@ -21,8 +21,8 @@ func (a Axis) At(v float64) float64 {
 	return a.From + (a.To-a.From)*(v-a.Lo)/(a.Hi-a.Lo)
 }
 
-// LinearAxis starts at zero, because the length of what is drawn on it is read as the value. It ends at the first tick at or
-// above top, and has four to six steps.
+// LinearAxis starts at zero, because the length of what is drawn on it is read as the value. It
+// ends at the first tick at or above top, and has four to six steps.
 func LinearAxis(top float64) Axis {
 	if top <= 0 {
 		top = 1
@@ -44,8 +44,8 @@ func LinearAxis(top float64) Axis {
 	return a
 }
 
-// LogAxis spans the values from lowest to highest, both above zero. Up to two decades it has ticks at 1, 2 and 5; beyond that only
-// at powers of ten, thinned out to at most seven.
+// LogAxis spans the values from lowest to highest, both above zero. Up to two decades it has ticks
+// at 1, 2 and 5; beyond that only at powers of ten, thinned out to at most seven.
 func LogAxis(lowest, highest float64) Axis {
 	first, last := int(math.Floor(math.Log10(lowest)+1e-9)), int(math.Ceil(math.Log10(highest)-1e-9))
 	if first == last {
@@ -78,7 +78,8 @@ func LogAxis(lowest, highest float64) Axis {
 
 // SizeAxis is the axis of message sizes: to the base of two, ticks at powers of two and at most seven of them.
 func SizeAxis(smallest, largest int64) Axis {
-	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62) // 62: a tick must fit an int64
+	// 62: a tick must fit an int64
+	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62)
 	if last <= first {
 		last = first + 1
 	}

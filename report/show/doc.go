@@ -1,5 +1,6 @@
-// Package show holds what all pages and charts of reports have in common, so that they look like one family: the style sheet, axes and
-// markers, how figures are written, and how text from outside is made safe to show.
+// Package show holds what all pages and charts of reports have in common, so that they look like
+// one family: the style sheet, axes and markers, how figures are written, and how text from outside
+// is made safe to show.
 //
 // The package is pure.
 package show
@@ -11,7 +12,8 @@ import _ "embed" // for the style sheets and the script
 //go:embed page.css
 var Style string
 
-// SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it beside nothing else that runs, and work without it.
+// SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it
+// beside nothing else that runs, and work without it.
 //
 //go:embed sort.js
 var SortScript string

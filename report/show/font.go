@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// A picture says its own size, so it must know how wide its texts are, in whatever font the reader has. The tables are the advance widths of
-// DejaVu Sans, in thousandths of the font size, for the letters from space to tilde. It is the widest of the usual fonts without serifs:
-// what fits in it fits in the others.
+// A picture says its own size, so it must know how wide its texts are, in whatever font the reader
+// has. The tables are the advance widths of DejaVu Sans, in thousandths of the font size, for the
+// letters from space to tilde. It is the widest of the usual fonts without serifs: what fits in it
+// fits in the others.
 var (
 	regularWidths = [95]uint16{318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 		636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
@@ -38,8 +39,8 @@ func (f Font) Width(s string) int {
 	return int(math.Ceil(sum))
 }
 
-// Advance is the width of a letter. Of scripts without a table the widest letter is assumed: those of East Asia are as wide as high, emoji
-// a little wider.
+// Advance is the width of a letter. Of scripts without a table the widest letter is assumed: those
+// of East Asia are as wide as high, emoji a little wider.
 func (f Font) Advance(r rune) float64 {
 	size := float64(f.Size) / 1000
 	switch {

@@ -22,16 +22,17 @@ func Size(n int64) string {
 	return strconv.FormatInt(n, 10) + " B"
 }
 
-// Figure prints a computed figure, such as a tick of an axis, with four significant digits, without an exponent and without
-// zeros at the end: these would be what is left of its last binary digit.
+// Figure prints a computed figure, such as a tick of an axis, with four significant digits, without
+// an exponent and without zeros at the end: these would be what is left of its last binary digit.
 func Figure(v float64) string { return trimZeros(Number(v, 4, math.MaxInt)) }
 
 // Short is Figure with three digits.
 func Short(v float64) string { return trimZeros(Number(v, 3, math.MaxInt)) }
 
-// Number prints a figure with so many significant digits and at most so many decimals, and never with more than it has: perftest
-// prints two to six decimals, and "0.2300" would claim more than its "0.23" did. What stands before the point is always whole: zeros
-// in the place of digits would be wrong digits.
+// Number prints a figure with so many significant digits and at most so many decimals, and never
+// with more than it has: perftest prints two to six decimals, and "0.2300" would claim more than
+// its "0.23" did. What stands before the point is always whole: zeros in the place of digits would
+// be wrong digits.
 func Number(v float64, digits, decimals int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'g', -1, 64)
@@ -46,7 +47,8 @@ func Number(v float64, digits, decimals int) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// Decimals counts the decimals of a figure as a tool printed it, but for zeros at the end, which a float64 does not keep.
+// Decimals counts the decimals of a figure as a tool printed it, but for zeros at the end, which a
+// float64 does not keep.
 func Decimals(v float64) int {
 	_, decimals, _ := strings.Cut(Exact(v), ".")
 	return len(decimals)
@@ -57,7 +59,8 @@ func Digits(v float64) int {
 	return max(1, len(strings.Trim(strings.Replace(Exact(math.Abs(v)), ".", "", 1), "0")))
 }
 
-// Tick is Figure with the thousands of large numbers set apart, because on a logarithmic axis only their length differs.
+// Tick is Figure with the thousands of large numbers set apart, because on a logarithmic axis only
+// their length differs.
 func Tick(v float64) string {
 	s := Figure(v)
 	if v < 10000 {

@@ -13,8 +13,10 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1: "1 B", 1000: "1000 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1536 B", 65536: "64 KiB", 65537: "65537 B",
-		1 << 20: "1 MiB", 3 << 19: "1536 KiB", 8 << 20: "8 MiB", 512 << 20: "512 MiB", 1 << 30: "1 GiB", 1 << 40: "1024 GiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1: "1 B", 1000: "1000 B", 1023: "1023 B", 1024: "1 KiB",
+		1536: "1536 B", 65536: "64 KiB", 65537: "65537 B",
+		1 << 20: "1 MiB", 3 << 19: "1536 KiB", 8 << 20: "8 MiB", 512 << 20: "512 MiB", 1 << 30: "1 GiB",
+		1 << 40: "1024 GiB"} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
 		}
@@ -79,7 +81,8 @@ func TestDigitsAreCountedAsPrinted(t *testing.T) {
 		v                float64
 		digits, decimals int
 	}{
-		{0.000055, 2, 6}, {0.000004, 1, 6}, {0.3, 1, 1}, {497.93, 5, 2}, {100, 1, 0}, {101, 3, 0}, {0.5446332738315154, 16, 16}, {-2.5, 2, 1}, {0, 1, 0},
+		{0.000055, 2, 6}, {0.000004, 1, 6}, {0.3, 1, 1}, {497.93, 5, 2}, {100, 1, 0}, {101, 3, 0},
+		{0.5446332738315154, 16, 16}, {-2.5, 2, 1}, {0, 1, 0},
 	} {
 		if digits, decimals := Digits(c.v), Decimals(c.v); digits != c.digits || decimals != c.decimals {
 			t.Errorf("%v has %d digits and %d decimals, want %d and %d", c.v, digits, decimals, c.digits, c.decimals)

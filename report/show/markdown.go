@@ -5,7 +5,8 @@ import (
 	"unicode"
 )
 
-// Markdown makes text mean itself in Markdown, on one line. An underscore inside a word marks nothing and stays readable.
+// Markdown makes text mean itself in Markdown, on one line. An underscore inside a word marks
+// nothing and stays readable.
 func Markdown(s string) string {
 	var b strings.Builder
 	runes := []rune(strings.Join(strings.Fields(s), " "))
@@ -20,7 +21,8 @@ func Markdown(s string) string {
 		case r == '&':
 			b.WriteString("&amp;")
 			continue
-		case strings.ContainsRune("\\`*[]|#>~$", r), r == '_' && (!word(i-1) || !word(i+1)), i == 0 && strings.ContainsRune("-+=", r) && !word(1):
+		case strings.ContainsRune("\\`*[]|#>~$", r), r == '_' && (!word(i-1) || !word(i+1)), i == 0 &&
+			strings.ContainsRune("-+=", r) && !word(1):
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)

@@ -18,7 +18,8 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// probe is evaluated in the page. It returns what a reader would have in front of them, as JSON, and what happens when the heads of tables are pressed.
+// probe is evaluated in the page. It returns what a reader would have in front of them, as JSON,
+// and what happens when the heads of tables are pressed.
 const probe = `(() => {
   const box = e => e.getBoundingClientRect();
   const charts = [...document.querySelectorAll('svg[role=img]')].filter(e => box(e).width > 0);
@@ -93,12 +94,14 @@ type probed struct {
 func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 	b := browsertest.Start(t)
 	dir := t.TempDir()
-	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t), "hostile": hostileDocument(t)} {
+	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t),
+		"hostile": hostileDocument(t)} {
 		file := filepath.Join(dir, "study-"+name+".html")
 		if err := os.WriteFile(file, written(t, func(b *bytes.Buffer) error { return Page(b, d) }), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "small-laptop", Width: 1280, Height: 800, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"})
+		on := append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "small-laptop", Width: 1280,
+			Height: 800, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"})
 		if name != "pin" {
 			on = []browsertest.Screen{on[0], on[3]}
 		}
@@ -120,13 +123,15 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 
 func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
 	t.Helper()
-	for what, n := range map[string]int{"pictures without title or description": got.Unlabelled, "table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned,
+	for what, n := range map[string]int{"pictures without title or description": got.Unlabelled,
+		"table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned,
 		"table heads that cannot be pressed": got.Unpressable, "pixels to scroll sideways": max(got.Sideways, 0)} {
 		if n != 0 {
 			t.Errorf("%d %s, want none", n, what)
 		}
 	}
-	for what, list := range map[string][]string{"outside of its picture": got.Clipped, "over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
+	for what, list := range map[string][]string{"outside of its picture": got.Clipped,
+		"over each other": got.Overlapping, "smaller than 9 px": got.Tiny} {
 		if len(list) > 0 {
 			t.Errorf("text %s: %q", what, list)
 		}
@@ -148,14 +153,17 @@ func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
 	}
 	encoded, ok := strings.CutPrefix(got.CSV, "data:text/csv;charset=utf-8;base64,")
 	data, err := base64.StdEncoding.DecodeString(encoded)
-	if want := written(t, func(b *bytes.Buffer) error { return CSV(b, d) }); !ok || err != nil || !bytes.Equal(data, want) {
+	if want := written(t, func(b *bytes.Buffer) error {
+		return CSV(b, d)
+	}); !ok || err != nil || !bytes.Equal(data, want) {
 		t.Errorf("the download is not the CSV: %v, %d bytes, want %d", err, len(data), len(want))
 	}
 	if !strings.HasSuffix(got.CSVName, ".csv") || strings.ContainsAny(got.CSVName, `"<>/\`) {
 		t.Errorf("the download is called %q", got.CSVName)
 	}
 	if got.SortUp != "ascending" || got.SortDown != "descending" || got.Sorted != 1 || !got.Back || !got.Focused {
-		t.Errorf("sorting says %q, then %q; %d columns say that they are sorted, want 1; back in order: %v; takes the focus: %v", got.SortUp, got.SortDown, got.Sorted, got.Back, got.Focused)
+		t.Errorf("sorting says %q, then %q; %d columns say that they are sorted, want 1; back in order: %v; takes "+
+			"the focus: %v", got.SortUp, got.SortDown, got.Sorted, got.Back, got.Focused)
 	}
 	got.checkTwo(t, d)
 	checkOrder(t, got.Up, 1)
@@ -177,12 +185,15 @@ func (got *probed) checkTwo(t *testing.T, d *Document) {
 			t.Fatalf("runs side by side: %q, want first %q", side.rows, want)
 		}
 		for _, x := range a.Values {
-			i := slices.IndexFunc(side.b.Values, func(y study.Value) bool { return y.Test == x.Test && y.Metric == x.Metric && y.Bytes == x.Bytes })
+			i := slices.IndexFunc(side.b.Values, func(y study.Value) bool {
+				return y.Test == x.Test && y.Metric == x.Metric && y.Bytes == x.Bytes
+			})
 			if i < 0 || x.Value <= 0 || side.b.Values[i].Value <= 0 {
 				continue
 			}
 			change := 100 * (side.b.Values[i].Value/x.Value - 1)
-			want := fmt.Sprintf(" | %s | %s | %+.1f%%", show.Figure(x.Value), show.Figure(side.b.Values[i].Value), change)
+			want := fmt.Sprintf(" | %s | %s | %+.1f%%", show.Figure(x.Value), show.Figure(side.b.Values[i].Value),
+				change)
 			want = strings.Replace(want, "| -", "| \u2212", 1)
 			if !slices.ContainsFunc(side.rows, func(r string) bool { return strings.HasSuffix(r, want) }) {
 				t.Errorf("%s %s: no row ends with %q:\n%s", x.Test, x.Metric, want, strings.Join(side.rows, "\n"))

@@ -15,7 +15,8 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// CSV writes one line for each run and figure, for other programs. A run without a figure has one line, so that no run is lost.
+// CSV writes one line for each run and figure, for other programs. A run without a figure has one
+// line, so that no run is lost.
 func CSV(w io.Writer, d *Document) error {
 	if err := d.check(); err != nil {
 		return err
@@ -33,7 +34,8 @@ func CSV(w io.Writer, d *Document) error {
 			break
 		}
 		o := &d.Data.Runs[i]
-		run := []string{d.Data.Spec.Name, strconv.FormatInt(o.Run, 10), strconv.Itoa(o.Block), strconv.Itoa(o.Place), strconv.Itoa(o.Attempt)}
+		run := []string{d.Data.Spec.Name, strconv.FormatInt(o.Run, 10), strconv.Itoa(o.Block), strconv.Itoa(o.Place),
+			strconv.Itoa(o.Attempt)}
 		for _, f := range d.Data.Spec.Factors {
 			run = append(run, o.Cell[f.Name])
 		}
@@ -117,11 +119,14 @@ func JSON(w io.Writer, d *Document) error {
 		return err
 	}
 	out := jsonDocument{
-		Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless, Repeat: d.Repeat, Spec: d.Data.Spec,
-		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Lab: d.Lab, Environment: d.Environment, Commands: d.Commands, Runs: []jsonRun{},
+		Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless, Repeat: d.Repeat,
+		Spec:   d.Data.Spec,
+		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Lab: d.Lab, Environment: d.Environment,
+		Commands: d.Commands, Runs: []jsonRun{},
 	}
 	for _, s := range d.Result.Series {
-		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High), Values: []number{}}
+		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High),
+			Values: []number{}}
 		for _, v := range s.Values {
 			x.Values = append(x.Values, number(v))
 		}

@@ -14,14 +14,18 @@ const Schema = "rackless/study/v1"
 type Document struct {
 	Result *study.Result // as Analyse made it of Data; required
 	Data   *study.Data   // required
-	// Emulated is set where a figure says nothing about hardware: an RDMA device in software, or CPUs that are interpreted. Every output says so.
-	Emulated    bool
-	Lab         *report.Data // nodes, machine and checks of the lab as the first run found it; nil where that was not recorded
-	Environment []Fact       // host, kernel, versions: in the order in which they are shown
-	Commands    []Command    // that made the figures, each once
-	Repeat      string       // the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
-	Generated   time.Time    // when the report was made
-	Rackless    string       // version that made the runs, or imported them
+	// Emulated is set where a figure says nothing about hardware: an RDMA device in software, or
+	// CPUs that are interpreted. Every output says so.
+	Emulated bool
+	// nodes, machine and checks of the lab as the first run found it; nil where that was not
+	// recorded
+	Lab         *report.Data
+	Environment []Fact    // host, kernel, versions: in the order in which they are shown
+	Commands    []Command // that made the figures, each once
+	// the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
+	Repeat    string
+	Generated time.Time // when the report was made
+	Rackless  string    // version that made the runs, or imported them
 }
 
 // A Fact is one thing of the environment.

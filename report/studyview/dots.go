@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// maxDots is how many runs of a cell are drawn; of more, every second, third, ... in order of size, so that the picture is the same.
+// maxDots is how many runs of a cell are drawn; of more, every second, third, ... in order of size,
+// so that the picture is the same.
 const maxDots = 400
 
 // dots draws all runs that count, by cell, one picture for each compared metric.
@@ -22,7 +23,8 @@ func (v *view) dots() []chart {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for i := range v.Result.Series {
 			s := &v.Result.Series[i]
-			if (metricOf{s.Test, s.Metric, s.Bytes, s.Unit}) == m && finite(s.Low) && finite(s.High) && finite(s.Median) {
+			if (metricOf{s.Test, s.Metric, s.Bytes, s.Unit}) == m && finite(s.Low) && finite(s.High) &&
+				finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
 			}
@@ -40,13 +42,15 @@ func (v *view) dots() []chart {
 			}
 			total += len(s.Values)
 			c.paragraph("", fontText, 0, s.Cell)
-			c.paragraph("tick", fontTick, 0, fmt.Sprintf("median %s %s; %s to %s in %s", show.Figure(s.Median), unit, show.Figure(s.Low), show.Figure(s.High), show.Count(len(s.Values), "run", "runs")))
+			c.paragraph("tick", fontTick, 0, fmt.Sprintf("median %s %s; %s to %s in %s", show.Figure(s.Median), unit,
+				show.Figure(s.Low), show.Figure(s.High), show.Count(len(s.Values), "run", "runs")))
 			c.dotStrip(a, s, unit)
 		}
 		c.xAxis(a, show.Tick)
 		c.y += lineHeight
 		c.text("tick r", chartWidth-margin, c.y-4, fontTick.Fit(axisName(unit, a.Log), chartWidth-2*margin))
-		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.", show.Count(total, "run", "runs"), m.name(), unit, scaleWord(a.Log))
+		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
+			show.Count(total, "run", "runs"), m.name(), unit, scaleWord(a.Log))
 		out = append(out, c.done())
 	}
 	return out
@@ -83,7 +87,9 @@ func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
 		}
 		// Beside each other in height, so that equal runs can be told apart; the order of the heights means nothing.
 		y := middle + float64(n*5%9-4)*2
-		c.path("dot", circle(a.At(value), y, 2.6), fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
+		c.path("dot", circle(a.At(value), y, 2.6), fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value),
+			unit))
 	}
-	c.path("median", fmt.Sprintf("M%s %sv28", show.Px(a.At(s.Median)), show.Px(middle-14)), fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
+	c.path("median", fmt.Sprintf("M%s %sv28", show.Px(a.At(s.Median)), show.Px(middle-14)),
+		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }

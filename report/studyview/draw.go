@@ -24,8 +24,8 @@ type shape struct {
 	Title      string // what browsers show on pointing at it
 }
 
-// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays readable there, and a laptop shows two or three
-// charts in a row.
+// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays
+// readable there, and a laptop shows two or three charts in a row.
 const (
 	chartWidth = 400
 	wideWidth  = 1200
@@ -75,7 +75,8 @@ func (c *canvas) done() chart {
 	return c.chart
 }
 
-// lines breaks text at spaces, and words that are longer than a line wherever they have to be: a name is worth nothing when it is cut.
+// lines breaks text at spaces, and words that are longer than a line wherever they have to be: a
+// name is worth nothing when it is cut.
 func lines(f show.Font, s string, room int) []string {
 	var out []string
 	line := ""
@@ -102,7 +103,8 @@ func lines(f show.Font, s string, room int) []string {
 	return out
 }
 
-// fitting is how many bytes of the text stand on a line, at least one letter's: up to a sign that parts words in names, if there is one late enough.
+// fitting is how many bytes of the text stand on a line, at least one letter's: up to a sign that
+// parts words in names, if there is one late enough.
 func fitting(f show.Font, s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {
@@ -128,7 +130,8 @@ func scale(a show.Axis, candidates [][]float64, label func(float64) string) show
 		for _, v := range ticks {
 			half := float64(fontTick.Width(label(v))) / 2
 			at := math.Abs(a.At(v) - a.From)
-			fits = fits && at-half > end+6 && label(v) != last // on a short axis neighbours may differ in a digit that is not shown
+			// on a short axis neighbours may differ in a digit that is not shown
+			fits = fits && at-half > end+6 && label(v) != last
 			end, last = at+half, label(v)
 		}
 		a.Ticks = ticks
@@ -140,7 +143,8 @@ func scale(a show.Axis, candidates [][]float64, label func(float64) string) show
 	return a
 }
 
-// steps are candidates for the ticks of a linear axis, from fine to coarse, each holding zero or a multiple of its step.
+// steps are candidates for the ticks of a linear axis, from fine to coarse, each holding zero or a
+// multiple of its step.
 func steps(lo, hi float64) [][]float64 {
 	var out [][]float64
 	unit := math.Pow(10, math.Floor(math.Log10(hi-lo))-1)
@@ -184,8 +188,8 @@ func decades(lo, hi float64) [][]float64 {
 // far reports whether values are so far apart that the small ones would be crowded on a linear axis.
 func far(lo, hi float64) bool { return lo > 0 && hi/lo > 8 }
 
-// valueAxis holds values of a metric: logarithmic where they are far apart and all positive. It need not start at zero, since points and not lengths
-// are read off it.
+// valueAxis holds values of a metric: logarithmic where they are far apart and all positive. It
+// need not start at zero, since points and not lengths are read off it.
 func valueAxis(lo, hi, from, to float64) show.Axis {
 	if far(lo, hi) {
 		a := show.Axis{Lo: lo / 1.1, Hi: hi * 1.1, From: from, To: to, Log: true}
@@ -223,5 +227,6 @@ func (c *canvas) strip(a show.Axis, height float64) (top, middle float64) {
 
 // circle is the path of a filled circle.
 func circle(x, y, r float64) string {
-	return fmt.Sprintf("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 -%s 0z", show.Px(x-r), show.Px(y), show.Px(r), show.Px(r), show.Px(2*r), show.Px(r), show.Px(r), show.Px(2*r))
+	return fmt.Sprintf("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 -%s 0z", show.Px(x-r), show.Px(y), show.Px(r), show.Px(r),
+		show.Px(2*r), show.Px(r), show.Px(r), show.Px(2*r))
 }

@@ -73,13 +73,15 @@ margin: 5%
 seed: 7
 `
 
-// A model is the median of a metric in a cell, and its noise from run to run as the standard deviation of the logarithm.
+// A model is the median of a metric in a cell, and its noise from run to run as the standard
+// deviation of the logarithm.
 type model func(cell map[string]string, test, metric string) (value, noise float64)
 
 // metricsOf are the metrics of tests, with their units.
 var metricsOf = map[string][][2]string{
-	"ib_write_lat": {{"latency_typical", "us"}, {"latency_p99", "us"}}, "ib_write_bw": {{"bw_average", "Gb/s"}}, "sysbench-cpu": {{"events", "events/s"}},
-	"iperf3": {{"throughput", "Gb/s"}, {"retransmits", "segments"}},
+	"ib_write_lat": {{"latency_typical", "us"}, {"latency_p99", "us"}}, "ib_write_bw": {{"bw_average", "Gb/s"}},
+	"sysbench-cpu": {{"events", "events/s"}},
+	"iperf3":       {{"throughput", "Gb/s"}, {"retransmits", "segments"}},
 }
 
 // simulate makes the runs of a study as a model has them: always the same for the same study.
@@ -94,15 +96,20 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 	for b := 1; b <= spec.Blocks; b++ {
 		for _, r := range spec.Block(b) {
-			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: spec.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 11,
-				Before: &study.HostState{At: at, BootID: "b", CPUs: 8, Loop: 10 * math.Exp(0.015*rng.NormFloat64())}, Tools: map[string]string{"ib_write_lat": "perftest 6.20"}}
+			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1,
+				Cell: spec.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 11,
+				Before: &study.HostState{At: at, BootID: "b", CPUs: 8, Loop: 10 * math.Exp(0.015*rng.NormFloat64())},
+				Tools:  map[string]string{"ib_write_lat": "perftest 6.20"}}
 			for _, x := range spec.Measure {
 				for _, metric := range metricsOf[x.Test] {
 					v, noise := m(o.Cell, x.Test, metric[0])
-					v *= math.Exp(noise*rng.NormFloat64() + 0.01*float64(b)) // the machine gets slower from block to block
-					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric[0], Bytes: x.Bytes, Value: math.Round(v*1000) / 1000, Unit: metric[1]})
+					// the machine gets slower from block to block
+					v *= math.Exp(noise*rng.NormFloat64() + 0.01*float64(b))
+					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric[0], Bytes: x.Bytes,
+						Value: math.Round(v*1000) / 1000, Unit: metric[1]})
 					if metric[0] == "latency_typical" {
-						o.Histograms = append(o.Histograms, study.Latencies{Test: x.Test, Bytes: x.Bytes, Data: latencies(t, rng, v)})
+						o.Histograms = append(o.Histograms, study.Latencies{Test: x.Test, Bytes: x.Bytes,
+							Data: latencies(t, rng, v)})
 					}
 				}
 			}
@@ -191,18 +198,24 @@ func pinDocument(t testing.TB) *Document {
 	doc.Lab = &report.Data{
 		Lab: "pair", Generated: doc.Generated, Emulated: true,
 		Nodes: []report.Node{
-			{Name: "vm00", Address: "10.77.0.10/24", MAC: "52:54:00:4d:00:0a", RDMADevice: "rxe0", GIDIndex: 1, MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
-			{Name: "vm01", Address: "10.77.0.11/24", MAC: "52:54:00:4d:00:0b", RDMADevice: "rxe0", GIDIndex: 1, MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
+			{Name: "vm00", Address: "10.77.0.10/24", MAC: "52:54:00:4d:00:0a", RDMADevice: "rxe0", GIDIndex: 1,
+				MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
+			{Name: "vm01", Address: "10.77.0.11/24", MAC: "52:54:00:4d:00:0b", RDMADevice: "rxe0", GIDIndex: 1,
+				MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
 		},
 		Findings: []check.Finding{
-			{ID: "mtu", Subject: "vm00", Title: "MTU", Status: check.OK, Have: "4200", Want: "4200", Evidence: "/sys/class/net/eth0/mtu"},
-			{ID: "ib-mtu", Subject: "vm01", Title: "IB MTU", Status: check.Failed, Have: "1024", Want: "4096", Evidence: "ibv_devinfo -d rxe0", Fix: "set the MTU of eth0 to 4200"},
+			{ID: "mtu", Subject: "vm00", Title: "MTU", Status: check.OK, Have: "4200", Want: "4200",
+				Evidence: "/sys/class/net/eth0/mtu"},
+			{ID: "ib-mtu", Subject: "vm01", Title: "IB MTU", Status: check.Failed, Have: "1024", Want: "4096",
+				Evidence: "ibv_devinfo -d rxe0", Fix: "set the MTU of eth0 to 4200"},
 		},
 		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect width="40" height="20"/></svg>`,
 	}
-	doc.Environment = []Fact{{"host", "8 CPUs, 24 GiB, Linux 6.12"}, {"accelerator", "TCG (no KVM)"}, {"RDMA device", "rxe, Soft-RoCE"}, {"QEMU", "10.0.2"}}
+	doc.Environment = []Fact{{"host", "8 CPUs, 24 GiB, Linux 6.12"}, {"accelerator", "TCG (no KVM)"},
+		{"RDMA device", "rxe, Soft-RoCE"}, {"QEMU", "10.0.2"}}
 	doc.Commands = []Command{
-		{Test: "ib_write_lat, 8 B", Server: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000", Client: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", Tool: "perftest 6.20"},
+		{Test: "ib_write_lat, 8 B", Server: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000",
+			Client: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", Tool: "perftest 6.20"},
 		{Test: "sysbench-cpu", Client: "sysbench cpu --time=2 run", Tool: "sysbench 1.0.20"},
 	}
 	return doc
@@ -215,7 +228,8 @@ func hostileDocument(t testing.TB) *Document {
 	t.Helper()
 	d := pinDocument(t)
 	poisoned := cleaned(d, func(s string) string {
-		if s == "" || slices.Contains([]string{study.StatusDone, study.StatusFailed, study.StatusDisturbed, "better", "worse", "equivalent", "undecided", "higher", "lower", "ratio", "difference", "full"}, s) {
+		if s == "" || slices.Contains([]string{study.StatusDone, study.StatusFailed, study.StatusDisturbed, "better",
+			"worse", "equivalent", "undecided", "higher", "lower", "ratio", "difference", "full"}, s) {
 			return s
 		}
 		return s + hostile

@@ -107,7 +107,8 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 			c.text("tick m", chartWidth/2, c.y-4, fontTick.Fit("in "+unit, chartWidth/3))
 		}
 	}
-	c.Desc = fmt.Sprintf("Effects on %s with their intervals, %s. A vertical line stands for no effect, the band around it for effects too small to matter. The figures are in the table of comparisons below.",
+	c.Desc = fmt.Sprintf("Effects on %s with their intervals, %s. A vertical line stands for no effect, the band "+
+		"around it for effects too small to matter. The figures are in the table of comparisons below.",
 		m.name(), show.Count(drawn, "comparison", "comparisons"))
 	return c.done()
 }
@@ -123,11 +124,13 @@ func (c *canvas) sign(v verdict, x, y float64, title string) {
 	case "equivalent":
 		c.path("glyph", fmt.Sprintf("M%s %sh7m-7 4h7", show.Px(x-3.5), show.Px(y-2)), "")
 	default:
-		c.path("glyph", fmt.Sprintf("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", show.Px(x-2.5), show.Px(y-1.6)), "")
+		c.path("glyph", fmt.Sprintf("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", show.Px(x-2.5),
+			show.Px(y-1.6)), "")
 	}
 }
 
-// effectAxis holds the effects, their intervals and their margins: logarithmic for ratios, since half is as far from one as double.
+// effectAxis holds the effects, their intervals and their margins: logarithmic for ratios, since
+// half is as far from one as double.
 func effectAxis(all []*study.Comparison) (show.Axis, func(float64) string) {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	ratio := true

@@ -100,7 +100,8 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 		c.y += 4
 		c.paragraph("tick", fontTick, 0, "Faint: fewer than ten latencies lie beyond, so another study may see others.")
 	}
-	c.Desc = fmt.Sprintf("Latencies of %s by the share that is at most as long, on an axis that widens the slowest: 90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", title, show.Count(len(all), "cell", "cells"))
+	c.Desc = fmt.Sprintf("Latencies of %s by the share that is at most as long, on an axis that widens the slowest: "+
+		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", title, show.Count(len(all), "cell", "cells"))
 	return c.done()
 }
 
@@ -112,7 +113,8 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 	for _, p := range s.Quantiles {
 		px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
 		place := fmt.Sprintf("%s %s", show.Px(px), show.Px(py))
-		// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, which misleads nobody.
+		// Low quantiles have few latencies on their side, too. There it is the fastest that are not
+		// sure, which misleads nobody.
 		if p.Supported || p.Quantile < 0.5 {
 			sure.WriteString("L" + place)
 		} else {
@@ -124,7 +126,8 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 		last = place
 		if show.IsLandmark(p.Quantile) {
 			marks = append(marks, shape{Class: fmt.Sprintf("pt s%d", i%6), D: show.Marker(i, px, py),
-				Title: fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count, show.Figure(p.Us), unit)})
+				Title: fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count,
+					show.Figure(p.Us), unit)})
 		}
 	}
 	if sure.Len() > 0 {

@@ -45,9 +45,11 @@ func (m *markdown) write() {
 	m.comparisons(m.Result.Comparisons)
 	m.title("Controls")
 	if len(m.Result.Controls) == 0 {
-		fmt.Fprintln(m, "The study has no controls: metrics that no factor can move, and that would tell if something else did.")
+		fmt.Fprintln(m, "The study has no controls: metrics that no factor can move, and that would tell if "+
+			"something else did.")
 	} else {
-		fmt.Fprint(m, "No factor can move these metrics. One that moves says that something else differed between the levels.\n\n")
+		fmt.Fprint(m, "No factor can move these metrics. One that moves says that something else differed between "+
+			"the levels.\n\n")
 		m.comparisons(m.Result.Controls)
 	}
 	m.title("What could have fooled this study")
@@ -63,7 +65,8 @@ func (m *markdown) write() {
 		m.title("Failures")
 		rows := [][]string{{"cell", "failed", "of", "last error"}, {"---", "---:", "---:", "---"}}
 		for _, f := range m.Result.Failures {
-			rows = append(rows, []string{show.Markdown(f.Cell), fmt.Sprint(f.Runs), fmt.Sprint(f.Tried), show.Markdown(f.Error)})
+			rows = append(rows, []string{show.Markdown(f.Cell), fmt.Sprint(f.Runs), fmt.Sprint(f.Tried),
+				show.Markdown(f.Error)})
 		}
 		m.table(rows)
 	}
@@ -114,7 +117,9 @@ func (m *markdown) list(items []string) {
 }
 
 func (m *markdown) comparisons(all []study.Comparison) {
-	rows := [][]string{{"factor", "A", "B", "at", "metric", "value at A", "value at B", "effect of B (interval)", "block bootstrap", "p", "verdict"}, {"---", "---", "---", "---", "---", "---:", "---:", "---", "---", "---:", "---"}}
+	rows := [][]string{{"factor", "A", "B", "at", "metric", "value at A", "value at B", "effect of B (interval)",
+		"block bootstrap", "p", "verdict"}, {"---", "---", "---", "---", "---", "---:", "---:", "---", "---", "---:",
+		"---"}}
 	for i := range all {
 		c := &all[i]
 		a, b := m.sides(c)
@@ -123,8 +128,10 @@ func (m *markdown) comparisons(all []study.Comparison) {
 			verdict += " (confounded)"
 		}
 		rows = append(rows, []string{
-			show.Markdown(c.Factor), show.Markdown(c.A), show.Markdown(c.B), show.Markdown(c.Where), show.Markdown(comparedName(c)),
-			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(c.BootstrapText()), show.Markdown(pText(c)), show.Markdown(verdict),
+			show.Markdown(c.Factor), show.Markdown(c.A), show.Markdown(c.B), show.Markdown(c.Where),
+			show.Markdown(comparedName(c)),
+			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(c.BootstrapText()),
+			show.Markdown(pText(c)), show.Markdown(verdict),
 		})
 	}
 	m.table(rows)

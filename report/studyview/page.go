@@ -37,9 +37,11 @@ func script() string { return show.SortScript + pageScript }
 // pageStyle is all of the style sheet.
 func pageStyle() string { return show.Style + show.SortStyle + pageCSS }
 
-// pageTemplate escapes every field by the place where it stands. The style sheet and the script are the only texts that it takes as they are.
+// pageTemplate escapes every field by the place where it stands. The style sheet and the script are
+// the only texts that it takes as they are.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText, "long": long}).Parse(pageHTML))
+	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText,
+		"long": long}).Parse(pageHTML))
 })
 
 // secondText is a time in a column that says that it is UTC.
@@ -55,8 +57,9 @@ const (
 	maxWords    = 6 // sentences of the summary that are not folded up
 )
 
-// Page writes the study as one HTML page that needs nothing else: no network and no file beside it. Its content security policy lets the browser load
-// nothing at all, and apply and run only the style sheet and the script that are in it.
+// Page writes the study as one HTML page that needs nothing else: no network and no file beside it.
+// Its content security policy lets the browser load nothing at all, and apply and run only the
+// style sheet and the script that are in it.
 func Page(w io.Writer, d *Document) error {
 	v, err := newView(d, show.Visible, show.Unit)
 	if err != nil {
@@ -76,7 +79,8 @@ func Page(w io.Writer, d *Document) error {
 	return nil
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the template only lays out.
+// page is what the template prints. Everything that needs a decision is decided here, so that the
+// template only lays out.
 type page struct {
 	Document                            // cleaned
 	Style                  template.CSS // ours, as the script is
@@ -201,7 +205,8 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
 	for i := range all {
 		c := &all[i]
-		row := comparisonRow{Comparison: c, Name: comparedName(c), Levels: c.B + " against " + c.A, EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
+		row := comparisonRow{Comparison: c, Name: comparedName(c), Levels: c.B + " against " + c.A,
+			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
 		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
 		if e := c.Effect; e != nil {

@@ -24,14 +24,17 @@ func pageOf(t *testing.T, d *Document) string {
 	return string(written(t, func(b *bytes.Buffer) error { return Page(b, d) }))
 }
 
-// aaDocument is of a level against itself, in too few blocks for an interval, with a control that moved and one comparison without a partner.
+// aaDocument is of a level against itself, in too few blocks for an interval, with a control that
+// moved and one comparison without a partner.
 func aaDocument(t *testing.T) *Document {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
-	d := document(t, simulate(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: [{test: iperf3, metrics: [throughput]}]\nblocks: 3\n",
+	d := document(t, simulate(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: "+
+		"[{test: iperf3, metrics: [throughput]}]\nblocks: 3\n",
 		func(map[string]string, string, string) (float64, float64) { return 9 + rng.Float64(), 0.01 }))
 	d.Result.Comparisons[0].Confounded = []string{"sysbench-cpu events moved too: -20.0% (-21.0% to -19.0%)"}
-	d.Result.Comparisons = append(d.Result.Comparisons, study.Comparison{Factor: "placement", A: "default", B: "pin", Test: "nccl", Metric: "bus_bandwidth", Unit: "GB/s",
+	d.Result.Comparisons = append(d.Result.Comparisons, study.Comparison{Factor: "placement", A: "default", B: "pin",
+		Test: "nccl", Metric: "bus_bandwidth", Unit: "GB/s",
 		Better: stats.HigherIsBetter, Problem: "there is no block with a figure of both levels"})
 	return d
 }
@@ -39,7 +42,8 @@ func aaDocument(t *testing.T) *Document {
 func TestPagesAreWellFormed(t *testing.T) {
 	t.Parallel()
 	empty := &Document{Result: &study.Result{}, Data: &study.Data{Spec: &study.Spec{}}}
-	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t), "hostile": hostileDocument(t), "aa": aaDocument(t), "empty": empty} {
+	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t),
+		"hostile": hostileDocument(t), "aa": aaDocument(t), "empty": empty} {
 		page := pageOf(t, d)
 		ids := map[string]bool{}
 		for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(page, -1) {
@@ -77,15 +81,18 @@ func TestPagesAreWellFormed(t *testing.T) {
 func TestPagesReferToNothingOutside(t *testing.T) {
 	t.Parallel()
 	page := pageOf(t, pinDocument(t))
-	for _, m := range regexp.MustCompile(`(?:src|href|action|url|srcset|data)\s*[=(]\s*["']?([^"')>\s]*)`).FindAllStringSubmatch(page, -1) {
-		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:text/csv;") && !strings.HasPrefix(m[1], "data:image/svg&#43;xml;base64,") {
+	for _, m := range regexp.MustCompile(`(?:src|href|action|url|srcset|data)\s*[=(]\s*["']?([^"')>\s]*)`).
+		FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:text/csv;") && !strings.HasPrefix(m[1],
+			"data:image/svg&#43;xml;base64,") {
 			t.Errorf("the page refers to %q", m[1])
 		}
 	}
 	if strings.Contains(page, "@import") || strings.Contains(page, "http:") || strings.Contains(page, "https:") {
 		t.Error("the page has an address")
 	}
-	if !strings.Contains(page, `content="default-src 'none'; img-src data:; style-src '`+strings.ReplaceAll(digest(pageStyle()), "+", "&#43;")) {
+	if !strings.Contains(page, `content="default-src 'none'; img-src data:; style-src '`+
+		strings.ReplaceAll(digest(pageStyle()), "+", "&#43;")) {
 		t.Error("the policy does not name the style sheet")
 	}
 }
@@ -113,11 +120,17 @@ func TestThePageSaysWhatSpeaksAgainstTheStudy(t *testing.T) {
 		page string
 		want []string
 	}{
-		"emulated": {pageOf(t, pinDocument(t)), []string{`<p class="banner" role="note">Emulated.`, "(emulated)</title>", `<span class="tag">emulated</span>`, "1 of 81 runs failed", "None of those looked for was found",
-			"another frequency governor", "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", "perftest 6.20", "rackless study run pin-under-load.yaml", "disturbed: something else on the host used 1.20 CPUs"}},
-		"confounds": {pageOf(t, longDocument(t)), []string{"1 thing that may have fooled the study", "governor is powersave", "noise floor of the host"}},
-		"a control": {pageOf(t, aaDocument(t)), []string{"is confounded, so do not rely on it: sysbench-cpu events moved too", "confounded: do not rely on it", `<span class="tag">confounded</span>`,
-			"not compared: there is no block", "too few blocks"}},
+		"emulated": {pageOf(t, pinDocument(t)), []string{`<p class="banner" role="note">Emulated.`,
+			"(emulated)</title>", `<span class="tag">emulated</span>`, "1 of 81 runs failed",
+			"None of those looked for was found",
+			"another frequency governor", "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", "perftest 6.20",
+			"rackless study run pin-under-load.yaml", "disturbed: something else on the host used 1.20 CPUs"}},
+		"confounds": {pageOf(t, longDocument(t)), []string{"1 thing that may have fooled the study",
+			"governor is powersave", "noise floor of the host"}},
+		"a control": {pageOf(t, aaDocument(t)),
+			[]string{"is confounded, so do not rely on it: sysbench-cpu events moved too",
+				"confounded: do not rely on it", `<span class="tag">confounded</span>`,
+				"not compared: there is no block", "too few blocks"}},
 	} {
 		for _, want := range c.want {
 			if !strings.Contains(c.page, want) {
@@ -167,7 +180,8 @@ func TestAVerdictIsDrawnByColourAndSign(t *testing.T) {
 
 func TestALargeStudyMakesAPageThatCanBeOpened(t *testing.T) {
 	t.Parallel()
-	d := simulate(t, "name: large\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [idle, \"cpu:1\", \"cpu:2\", \"cpu:3\"]\nmeasure: [{test: iperf3, metrics: [throughput]}]\nblocks: 300\n",
+	d := simulate(t, "name: large\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [idle, "+
+		"\"cpu:1\", \"cpu:2\", \"cpu:3\"]\nmeasure: [{test: iperf3, metrics: [throughput]}]\nblocks: 300\n",
 		func(map[string]string, string, string) (float64, float64) { return 9, 0.1 })
 	d.Spec.Name = strings.Repeat("large", 20) // the CSV has it in every line
 	page := pageOf(t, document(t, d))
@@ -201,7 +215,8 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 			t.Errorf("%q became %q", s, all)
 		}
 	})
-	if got := lines(fontText, "at wrong-numa-node-on-purpose", 100); !slices.Equal(got, []string{"at wrong-numa-", "node-on-", "purpose"}) {
+	if got := lines(fontText, "at wrong-numa-node-on-purpose", 100); !slices.Equal(got,
+		[]string{"at wrong-numa-", "node-on-", "purpose"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -229,16 +244,19 @@ func TestAxesHoldTheirValues(t *testing.T) {
 		}
 		check("values", valueAxis(lo, hi, 20, 380), show.Tick, lo, hi)
 		low, high := min(1, lo), max(1, hi)
-		a, label := effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Ratio, Estimate: lo, Margin: 0.05, Interval: stats.Interval{Low: low, High: high}}}})
+		a, label := effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Ratio, Estimate: lo,
+			Margin: 0.05, Interval: stats.Interval{Low: low, High: high}}}})
 		check("ratios", a, label, low, high)
-		a, label = effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Difference, Estimate: lo, Interval: stats.Interval{Low: -hi, High: hi}}}})
+		a, label = effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Difference, Estimate: lo,
+			Interval: stats.Interval{Low: -hi, High: hi}}}})
 		check("differences", a, label, -hi, hi)
 	})
 }
 
 func TestRatiosAreWrittenAsStudyWritesThem(t *testing.T) {
 	t.Parallel()
-	for v, want := range map[float64]string{1: "0%", 0.5: "-50%", 2: "+100%", 1.025: "+2.5%", 10: "x10", 0.1: "/10", 1000: "x1000"} {
+	for v, want := range map[float64]string{1: "0%", 0.5: "-50%", 2: "+100%", 1.025: "+2.5%", 10: "x10", 0.1: "/10",
+		1000: "x1000"} {
 		if got := ratioLabel(v); got != want {
 			t.Errorf("ratioLabel(%v) = %q, want %q", v, got, want)
 		}
@@ -250,7 +268,8 @@ func TestRatiosAreWrittenAsStudyWritesThem(t *testing.T) {
 
 func TestFileNamesAreSafeEverywhere(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{"pin-under-load": "pin-under-load", "../../etc/passwd": "etcpasswd", "": "study", "µ": "study", strings.Repeat("a", 99): strings.Repeat("a", 60)} {
+	for in, want := range map[string]string{"pin-under-load": "pin-under-load", "../../etc/passwd": "etcpasswd",
+		"": "study", "µ": "study", strings.Repeat("a", 99): strings.Repeat("a", 60)} {
 		if got := fileName(in); got != want {
 			t.Errorf("fileName(%q) = %q, want %q", in, got, want)
 		}

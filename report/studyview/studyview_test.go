@@ -29,7 +29,8 @@ func TestTheFixtureHasEveryVerdict(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]stats.Verdict{
-		"latency_typical contention=cpu:2": stats.Better, "latency_typical contention=idle": stats.Equivalent, "bw_average contention=cpu:2": stats.Undecided,
+		"latency_typical contention=cpu:2": stats.Better, "latency_typical contention=idle": stats.Equivalent,
+		"bw_average contention=cpu:2": stats.Undecided,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -64,7 +65,9 @@ func TestTextFitsIntoTheWidth(t *testing.T) {
 	d := pinDocument(t)
 	d.Repeat = "" // never folded
 	for _, width := range []int{80, 100, 120} {
-		for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error { return Text(b, d, Options{Width: width}) })), "\n") {
+		for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error {
+			return Text(b, d, Options{Width: width})
+		})), "\n") {
 			if n := text.StringWidth(line); n > width {
 				t.Errorf("a line is %d wide, want at most %d: %s", n, width, line)
 			}
@@ -102,14 +105,17 @@ func TestHostileTextCannotControlATerminal(t *testing.T) {
 func TestMarkdownMeansWhatItSays(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"ib_write_lat of 8 bytes": "ib_write_lat of 8 bytes", "_x_": `\_x\_`, "a|b": `a\|b`, "<img>": `&lt;img\>`, "a\n# b": `a \# b`, "- item": `\- item`, "-40.1%": "-40.1%",
+		"ib_write_lat of 8 bytes": "ib_write_lat of 8 bytes", "_x_": `\_x\_`, "a|b": `a\|b`, "<img>": `&lt;img\>`,
+		"a\n# b": `a \# b`, "- item": `\- item`, "-40.1%": "-40.1%",
 		"`x`": "\\`x\\`", "[a](b)": `\[a\](b)`, "a & b": "a &amp; b", "**b**": `\*\*b\*\*`, "": "",
 	} {
 		if got := show.Markdown(in); got != want {
 			t.Errorf("show.Markdown(%q) = %q, want %q", in, got, want)
 		}
 	}
-	for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error { return Markdown(b, hostileDocument(t)) })), "\n") {
+	for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error {
+		return Markdown(b, hostileDocument(t))
+	})), "\n") {
 		if strings.HasPrefix(line, "| ") && strings.Contains(strings.ReplaceAll(line, `\|`, ""), "<") {
 			t.Errorf("a table has markup from a name: %s", line)
 		}
@@ -133,7 +139,8 @@ func TestCSVHasEveryFigureExactly(t *testing.T) {
 				want = ""
 			}
 			r := rows[i]
-			if r[0] != d.Data.Spec.Name || r[1] != fmt.Sprint(o.Run) || r[len(r)-5] != v.Test || r[len(r)-2] != want || r[len(r)-1] != v.Unit {
+			if r[0] != d.Data.Spec.Name || r[1] != fmt.Sprint(o.Run) || r[len(r)-5] != v.Test || r[len(r)-2] != want ||
+				r[len(r)-1] != v.Unit {
 				t.Fatalf("line %d is %q, want %+v", i+1, r, v)
 			}
 			i++
@@ -176,7 +183,8 @@ func TestJSONHasNeitherNaNNorInfinity(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, r := got.Result.Series[0], got.Runs[0]
-	if s.Max != nil || s.Values[0] != nil || s.Values[1] == nil || s.Cell == "" || r.Values[0].Value != nil || r.Values[1].Value == nil || r.Values[0].Test == "" || r.Block != 1 {
+	if s.Max != nil || s.Values[0] != nil || s.Values[1] == nil || s.Cell == "" || r.Values[0].Value != nil ||
+		r.Values[1].Value == nil || r.Values[0].Test == "" || r.Block != 1 {
 		t.Errorf("got %+v and %+v", s, r)
 	}
 	if got.Schema != Schema || !got.Emulated || len(got.Result.Comparisons) != len(d.Result.Comparisons) {
@@ -198,14 +206,17 @@ func TestADocumentWithoutAResultIsRefused(t *testing.T) {
 func TestErrorsOfWritingAreReported(t *testing.T) {
 	t.Parallel()
 	for i, write := range writers() {
-		if err := write(brokenWriter{}, pinDocument(t)); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "pin-under-load") {
+		if err := write(brokenWriter{}, pinDocument(t)); !errors.Is(err, errBroken) || !strings.Contains(err.Error(),
+			"pin-under-load") {
 			t.Errorf("writer %d: got %v", i, err)
 		}
 	}
 }
 
 func writers() []func(io.Writer, *Document) error {
-	return []func(io.Writer, *Document) error{func(w io.Writer, d *Document) error { return Text(w, d, Options{}) }, Markdown, CSV, JSON, Page}
+	return []func(io.Writer, *Document) error{func(w io.Writer, d *Document) error {
+		return Text(w, d, Options{})
+	}, Markdown, CSV, JSON, Page}
 }
 
 type brokenWriter struct{}

@@ -19,8 +19,8 @@ const (
 	leastWidth   = 60
 )
 
-// Text writes the study for a terminal: what it comes to in words, then the comparisons and everything that speaks against them.
-// Names and messages from outside cannot control the terminal.
+// Text writes the study for a terminal: what it comes to in words, then the comparisons and
+// everything that speaks against them. Names and messages from outside cannot control the terminal.
 func Text(w io.Writer, d *Document, o Options) error {
 	v, err := newView(d, show.Printable, func(u string) string { return u })
 	if err != nil {
@@ -80,7 +80,8 @@ func (t *terminal) write() {
 	if len(t.Result.Failures) > 0 {
 		t.title("Failures")
 		for _, f := range t.Result.Failures {
-			t.wrap("  ", 0, fmt.Sprintf("%s: %d of %d runs failed, the last with: %s", f.Cell, f.Runs, f.Tried, f.Error))
+			t.wrap("  ", 0, fmt.Sprintf("%s: %d of %d runs failed, the last with: %s", f.Cell, f.Runs, f.Tried,
+				f.Error))
 		}
 	}
 	if t.Repeat != "" {
@@ -125,10 +126,13 @@ const (
 	effectColumn = 3
 )
 
-// comparisons prints one table whose rows stand below what is compared with what: three metrics of a pairing are read together.
+// comparisons prints one table whose rows stand below what is compared with what: three metrics of
+// a pairing are read together.
 func (t *terminal) comparisons(title string, all []study.Comparison) {
 	t.title(title)
-	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true}, {Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true}, {Head: "verdict", Most: 14}}
+	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true},
+		{Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true},
+		{Head: "verdict", Most: 14}}
 	rows := make([][]string, len(all))
 	for i := range all {
 		c := &all[i]
@@ -155,7 +159,8 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		_, s, _ := strings.Cut(r[effectColumn], " (")
 		interval = max(interval, text.StringWidth(s)+1)
 	}
-	for _, take := range []struct{ column, least int }{{effectColumn, interval}, {metricColumn, 16}, {effectColumn, 16}} {
+	for _, take := range []struct{ column, least int }{{effectColumn, interval}, {metricColumn, 16},
+		{effectColumn, 16}} {
 		if over := total - t.Width; over > 0 {
 			less := min(over, max(0, columns[take.column].width-take.least))
 			columns[take.column].width -= less

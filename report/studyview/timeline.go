@@ -9,7 +9,8 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens. Of imported runs that order is not known.
+// timeLines draws the runs in the order in which they were made, once for narrow and once for wide
+// screens. Of imported runs that order is not known.
 func (v *view) timeLines() []chart {
 	if len(v.Data.Runs) == 0 || v.Data.Spec.Imported != "" {
 		return nil
@@ -71,7 +72,8 @@ func (v *view) timeLine(id, class string, width int) chart {
 	}
 	c.blockLabels(runs, x)
 	c.floor(runs, x)
-	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, %d failed, %d disturbed. The table of all runs is below.",
+	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, "+
+		"%d failed, %d disturbed. The table of all runs is below.",
 		show.Count(len(runs), "run", "runs"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
 	return c.done()
 }
@@ -80,7 +82,8 @@ func (v *view) timeLine(id, class string, width int) chart {
 func (c *canvas) statuses() {
 	x := float64(margin)
 	c.y += lineHeight
-	for _, l := range []struct{ status, word string }{{study.StatusDone, "done"}, {study.StatusFailed, "failed"}, {study.StatusDisturbed, "disturbed, not counted"}} {
+	for _, l := range []struct{ status, word string }{{study.StatusDone, "done"}, {study.StatusFailed, "failed"},
+		{study.StatusDisturbed, "disturbed, not counted"}} {
 		c.run(l.status, x+5, c.y-8, 3.6, "")
 		c.text("", x+14, c.y-4, l.word)
 		x += 30 + float64(fontText.Width(l.word))
@@ -94,9 +97,11 @@ func (c *canvas) run(status string, x, y, size float64, title string) {
 	case study.StatusDone:
 		c.path("done", circle(x, y, size), title)
 	case study.StatusDisturbed:
-		c.path("disturbed", fmt.Sprintf("M%s %sl%s %sh-%sz", show.Px(x), show.Px(y-size-1), show.Px(size+1), show.Px(2*size+1), show.Px(2*size+2)), title)
+		c.path("disturbed", fmt.Sprintf("M%s %sl%s %sh-%sz", show.Px(x), show.Px(y-size-1), show.Px(size+1),
+			show.Px(2*size+1), show.Px(2*size+2)), title)
 	default:
-		c.path("failed", fmt.Sprintf("M%s %sl%s %sm0 -%sl-%s %s", show.Px(x-size), show.Px(y-size), show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size)), title)
+		c.path("failed", fmt.Sprintf("M%s %sl%s %sm0 -%sl-%s %s", show.Px(x-size), show.Px(y-size), show.Px(2*size),
+			show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size)), title)
 	}
 }
 
@@ -138,7 +143,8 @@ func (c *canvas) blockLabels(runs []study.Observation, x course) {
 // floorHeight is that of the plot of the noise floor.
 const floorHeight = 80
 
-// floor draws how long the same piece of arithmetic took before each run. What moves it moves every figure, and no factor does.
+// floor draws how long the same piece of arithmetic took before each run. What moves it moves every
+// figure, and no factor does.
 func (c *canvas) floor(runs []study.Observation, x course) {
 	var all []float64
 	for _, o := range runs {
@@ -172,6 +178,8 @@ func (c *canvas) floor(runs []study.Observation, x course) {
 	c.path("line l0 thin", "M"+line.String()[1:], "")
 	c.path("s0", dots.String(), "")
 	c.y = top + floorHeight + lineHeight
-	c.text("tick", margin, c.y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest), show.Figure(highest), show.Figure(usual)))
-	c.paragraph("tick", fontTick, 0, fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as disturbed.", percent(study.MaxLoop)))
+	c.text("tick", margin, c.y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest), show.Figure(highest),
+		show.Figure(usual)))
+	c.paragraph("tick", fontTick, 0, fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as "+
+		"disturbed.", percent(study.MaxLoop)))
 }

@@ -35,7 +35,8 @@ func (d *Document) check() error {
 }
 
 // emulatedText is the banner.
-const emulatedText = "Emulated. The nodes' CPUs or RDMA devices were software. That one setting beats another here shows that the method works; it says nothing about a network card, a GPU or a real host."
+const emulatedText = "Emulated. The nodes' CPUs or RDMA devices were software. That one setting beats another here " +
+	"shows that the method works; it says nothing about a network card, a GPU or a real host."
 
 // heading is the question, or the name where there is none.
 func (v *view) heading() string { return cmp.Or(v.Result.Question, "Study "+v.Result.Study) }
@@ -121,7 +122,8 @@ func percent(share float64) string { return show.Figure(100*share) + "%" }
 
 // rule says how verdicts come about.
 func (v *view) rule() string {
-	s := fmt.Sprintf("Intervals have a confidence of %s; p is corrected for the number of comparisons.", percent(v.Result.Confidence))
+	s := fmt.Sprintf("Intervals have a confidence of %s; p is corrected for the number of comparisons.",
+		percent(v.Result.Confidence))
 	if v.Result.Margin > 0 {
 		return s + fmt.Sprintf(" Differences within %s do not matter.", percent(v.Result.Margin))
 	}
@@ -165,7 +167,8 @@ func pText(c *study.Comparison) string {
 	return show.Short(c.Judged.P)
 }
 
-// remarks are what has to be known of a comparison beside its verdict. That it is confounded is not among them: it is said wherever the verdict is.
+// remarks are what has to be known of a comparison beside its verdict. That it is confounded is not
+// among them: it is said wherever the verdict is.
 func remarks(c *study.Comparison) []string {
 	var out []string
 	switch {
@@ -261,7 +264,8 @@ func (v *view) made() []setting {
 	if s.Design == study.DesignHalf {
 		design = "half of the combinations of levels"
 	}
-	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d", show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)
+	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
+		show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)
 	if s.Imported != "" {
 		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
 	}

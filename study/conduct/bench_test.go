@@ -15,10 +15,13 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each out of its file, analyses it, and writes what it shows as text or as a page.
+// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each out of its
+// file, analyses it, and writes what it shows as text or as a page.
 func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	const blocks, perRun = 250, 1000
-	spec, err := study.Parse("s.yaml", fmt.Appendf(nil, "name: s\nlab: l\nblocks: %d\nfactors: {placement: [default, pin]}\nmeasure: [{test: ib_write_bw, metrics: [bw_average]}, {test: ib_write_lat, metrics: [latency_p99]}]\n", blocks))
+	spec, err := study.Parse("s.yaml", fmt.Appendf(nil,
+		"name: s\nlab: l\nblocks: %d\nfactors: {placement: [default, pin]}\nmeasure: [{test: ib_write_bw, metrics: "+
+			"[bw_average]}, {test: ib_write_lat, metrics: [latency_p99]}]\n", blocks))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -39,14 +42,17 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	samples := make([]store.Sample, perRun)
 	for block := 1; block <= blocks; block++ {
 		for _, planned := range spec.Block(block) {
-			r := &store.Run{Study: s.ID, Block: block, Place: planned.Place, Attempt: 1, Cell: spec.Settings(planned.Cell), Started: time.Unix(int64(10*block), 0)}
+			r := &store.Run{Study: s.ID, Block: block, Place: planned.Place, Attempt: 1,
+				Cell: spec.Settings(planned.Cell), Started: time.Unix(int64(10*block), 0)}
 			if err := db.Begin(b.Context(), r); err != nil {
 				b.Fatal(err)
 			}
 			for i := range samples {
-				samples[i] = store.Sample{Test: "ib_write_bw", Metric: []string{"bw_average", "message_rate"}[i%2], Bytes: 2 << (i / 2 % 23), Value: 1 + rng.Float64()/10, Unit: []string{"Gb/s", "Mpps"}[i%2]}
+				samples[i] = store.Sample{Test: "ib_write_bw", Metric: []string{"bw_average", "message_rate"}[i%2],
+					Bytes: 2 << (i / 2 % 23), Value: 1 + rng.Float64()/10, Unit: []string{"Gb/s", "Mpps"}[i%2]}
 				if i%10 == 0 {
-					samples[i] = store.Sample{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 5 + rng.Float64(), Unit: "us"}
+					samples[i] = store.Sample{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2,
+						Value: 5 + rng.Float64(), Unit: "us"}
 				}
 			}
 			r.Status = store.Done

@@ -1,5 +1,6 @@
-// Package conduct makes the runs of a study: in the order that the design says, each written down as it begins and as it ends, so that after a kill or a reboot the next one
-// goes on. What a run is made on is behind an interface.
+// Package conduct makes the runs of a study: in the order that the design says, each written down
+// as it begins and as it ends, so that after a kill or a reboot the next one goes on. What a run is
+// made on is behind an interface.
 package conduct
 
 import (
@@ -28,7 +29,8 @@ type Rig interface {
 	Rest(ctx context.Context) error
 	// Loop measures the noise floor of the machine at rest, in ms.
 	Loop(ctx context.Context) (float64, error)
-	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends there, before the run begins, and can be gone on with.
+	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends
+	// there, before the run begins, and can be gone on with.
 	Ready(settings map[string]string) error
 	// Apply leads the machine into a cell, but for its load.
 	Apply(ctx context.Context, settings map[string]string) error
@@ -103,8 +105,8 @@ func (c *Conductor) now() time.Time {
 // place names a run in the order.
 type place struct{ block, place int }
 
-// Run makes all runs that are still to be made. It returns when the last has ended, when the budget does not hold another block, or with the first error that no
-// repetition would mend.
+// Run makes all runs that are still to be made. It returns when the last has ended, when the budget
+// does not hold another block, or with the first error that no repetition would mend.
 func (c *Conductor) Run(ctx context.Context) error {
 	runs, err := c.DB.Runs(ctx, c.Study.ID)
 	if err != nil {
@@ -117,7 +119,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 		attempts[p] = max(attempts[p], r.Attempt)
 		switch r.Status {
 		case store.Running:
-			// rackless was killed, or the machine went down. Nothing of it counts, and it is no attempt at the run either.
+			// rackless was killed, or the machine went down. Nothing of it counts, and it is no
+			// attempt at the run either.
 			r.Status, r.Error = store.Failed, cutOff+"rackless ended before the run did"
 			if err := c.DB.End(ctx, r, nil, nil); err != nil {
 				return err
@@ -146,7 +149,9 @@ func (c *Conductor) Run(ctx context.Context) error {
 			continue
 		}
 		if b := c.Spec.Budget; b > 0 {
-			var need time.Duration // of a study none of whose runs counts so far nothing is known, but that the time is over one day
+			// of a study none of whose runs counts so far nothing is known, but that the time is
+			// over one day
+			var need time.Duration
 			if len(c.took) > 0 {
 				need = time.Duration(float64(left) * mean(c.took) * float64(time.Second))
 			}
@@ -159,7 +164,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 			for !done[p] && tries[p] < MaxAttempts {
 				attempts[p]++
 				tries[p]++
-				status, err := c.one(ctx, r, attempts[p], len(done), c.total(len(done), perBlock, spent+c.now().Sub(began)))
+				status, err := c.one(ctx, r, attempts[p], len(done), c.total(len(done), perBlock,
+					spent+c.now().Sub(began)))
 				if err != nil {
 					return err
 				}
@@ -170,7 +176,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 	return nil
 }
 
-// total is how many runs the study will have: those of its blocks, or of as many of them as the budget seems to hold by the runs so far; 0 where no run has been.
+// total is how many runs the study will have: those of its blocks, or of as many of them as the
+// budget seems to hold by the runs so far; 0 where no run has been.
 func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	all := c.Spec.Blocks * perBlock
 	if c.Spec.Budget == 0 || len(c.took) == 0 {
@@ -202,7 +209,8 @@ type Outcome struct {
 	GivenUp int // after MaxAttempts attempts: their blocks do not count
 }
 
-// Outcomes counts the runs of all studies, by the number of the study. SQL does it: a file of studies may be large, and counts are asked for every second.
+// Outcomes counts the runs of all studies, by the number of the study. SQL does it: a file of
+// studies may be large, and counts are asked for every second.
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
 	// As the method tries counts.
 	question := fmt.Sprintf(`SELECT study, sum(done), sum(NOT done AND tries >= %d) FROM (
@@ -227,7 +235,8 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// one makes one attempt at a run. The error is one that ends the study; what only this run cannot get over is its status.
+// one makes one attempt at a run. The error is one that ends the study; what only this run cannot
+// get over is its status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
 	if err := c.Rig.Ready(settings); err != nil {
@@ -238,7 +247,8 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		p.Left = time.Duration(float64(total-done) * mean(c.took) * float64(time.Second))
 	}
 	c.tell(p)
-	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings, Started: c.now()}
+	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings,
+		Started: c.now()}
 	began := c.now()
 	if err := c.Rig.Rest(ctx); err != nil {
 		return "", err
@@ -320,7 +330,8 @@ func (c *Conductor) tell(p Progress) {
 }
 
 // measure leads the rig into the cell and makes all tests. Its error is the run's.
-func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample, before, after *study.HostState, err error) {
+func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample,
+	before, after *study.HostState, err error) {
 	inCell, err := c.enter(ctx, settings)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("lead the lab into the cell: %w", err)
@@ -350,7 +361,8 @@ func (c *Conductor) measure(ctx context.Context, settings map[string]string, loo
 	return samples, before, after, c.Rig.Rest(ctx)
 }
 
-// enter leads the rig into the cell, and measures the noise floor there: once all that comes with the cell is so, and before the load begins, which alone may move it.
+// enter leads the rig into the cell, and measures the noise floor there: once all that comes with
+// the cell is so, and before the load begins, which alone may move it.
 func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop float64, err error) {
 	if err := c.Rig.Apply(ctx, settings); err != nil {
 		return 0, err
@@ -395,7 +407,8 @@ func rows(samples []bench.Sample) []store.Sample {
 		if s.Error != "" {
 			continue // in the run's error
 		}
-		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit, Raw: raw, Printed: printed})
+		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit,
+			Raw: raw, Printed: printed})
 	}
 	return out
 }
@@ -462,7 +475,8 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	}
 	byID := map[int64]*study.Observation{}
 	for _, r := range runs {
-		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell, Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
+		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell,
+			Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
 		if o.Before, err = study.ParseState(r.Before); err != nil {
 			return nil, fmt.Errorf("run %d: %w", r.ID, err)
 		}
@@ -483,14 +497,17 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		if o == nil {
 			continue
 		}
-		o.Values = append(o.Values, study.Value{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value, Unit: x.Unit})
+		o.Values = append(o.Values, study.Value{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value,
+			Unit: x.Unit})
 		if x.Raw != nil {
 			var b bench.Sample
 			if err := json.Unmarshal(x.Raw, &b); err != nil {
 				return nil, fmt.Errorf("run %d: %w", x.Run, err)
 			}
 			rec.Emulated = rec.Emulated || b.Emulated
-			if !slices.ContainsFunc(rec.Invocations, func(have bench.Sample) bool { return have.Test == b.Test && ports(have.Command) == ports(b.Command) }) {
+			if !slices.ContainsFunc(rec.Invocations, func(have bench.Sample) bool {
+				return have.Test == b.Test && ports(have.Command) == ports(b.Command)
+			}) {
 				rec.Invocations = append(rec.Invocations, b)
 			}
 			o.Tools[b.Test] = strings.TrimSpace(b.Tool + " " + b.Version)
@@ -512,7 +529,8 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	return rec, nil
 }
 
-// versions gives the first run, where an early release made it, the versions that were kept for the whole study then, so that what goes on with others is seen.
+// versions gives the first run, where an early release made it, the versions that were kept for the
+// whole study then, so that what goes on with others is seen.
 func (r *Record) versions() {
 	if len(r.Data.Runs) == 0 || r.Data.Spec.Imported != "" {
 		return

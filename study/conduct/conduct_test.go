@@ -31,9 +31,10 @@ type fakeRig struct {
 	apply   func(n int) error                                    // nil: fine; n counts from 1
 	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
 	state   func(n int, s *study.HostState)
-	facts   []study.Fact                         // nil: its accelerator
-	loop    func(cell map[string]string) float64 // by the cell that the machine is in, which stays until the next is applied; nil: 10
-	n       int
+	facts   []study.Fact // nil: its accelerator
+	// by the cell that the machine is in, which stays until the next is applied; nil: 10
+	loop func(cell map[string]string) float64
+	n    int
 }
 
 func (f *fakeRig) now() time.Time { return f.at }
@@ -102,14 +103,16 @@ func (f *fakeRig) Measure(_ context.Context, m study.Measure) ([]bench.Sample, e
 	if f.cell["placement"] == "pin" {
 		v = 50
 	}
-	base := bench.Sample{Run: fmt.Sprint("r", f.n, m.Test), Test: m.Test, Bytes: m.Bytes, Unit: "us", Tool: "perftest", Version: "6", Command: m.Test + " -p 20001", Emulated: true}
+	base := bench.Sample{Run: fmt.Sprint("r", f.n, m.Test), Test: m.Test, Bytes: m.Bytes, Unit: "us", Tool: "perftest",
+		Version: "6", Command: m.Test + " -p 20001", Emulated: true}
 	a, b := base, base
 	a.Metric, a.Value = "latency_typical", v+float64(f.n)/100
 	b.Metric, b.Value = "latency_p99", 2*v+float64(f.n)/100
 	return []bench.Sample{a, b}, nil
 }
 
-const text = "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n"
+const text = "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, " +
+	"metrics: [latency_p99]}]\nblocks: 6\n"
 
 func setUp(t *testing.T, text string) (*conduct.Conductor, *fakeRig, string) {
 	t.Helper()
@@ -178,7 +181,8 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations), rec.Environment)
 	}
 	for _, o := range rec.Data.Runs {
-		if o.Before == nil || o.Before.Loop != 10 || o.Before.CellLoop != 10 || o.After == nil || !o.After.At.After(o.Before.At) {
+		if o.Before == nil || o.Before.Loop != 10 || o.Before.CellLoop != 10 || o.After == nil ||
+			!o.After.At.After(o.Before.At) {
 			t.Errorf("run %d: the state of the host before it is %+v, and after it %+v", o.Run, o.Before, o.After)
 		}
 	}
@@ -194,7 +198,8 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 	}
 }
 
-// After a cut at any run, the next start makes those that are missing and no others; the order stays that of the design.
+// After a cut at any run, the next start makes those that are missing and no others; the order
+// stays that of the design.
 func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 24; at++ {
@@ -315,7 +320,8 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 // A failed run has no figure, and the reason.
 func TestAFailedTestLeavesNoFigure(t *testing.T) {
 	t.Parallel()
-	c, f, _ := setUp(t, "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat}, {test: iperf3}]\nblocks: 1\n")
+	c, f, _ := setUp(t, "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: "+
+		"ib_write_lat}, {test: iperf3}]\nblocks: 1\n")
 	f.measure = func(n int, m study.Measure) ([]bench.Sample, error) {
 		if m.Test == "iperf3" {
 			return []bench.Sample{{Run: fmt.Sprint(n), Test: m.Test, Error: "unable to connect"}}, nil
@@ -330,7 +336,10 @@ func TestAFailedTestLeavesNoFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range rec.Data.Runs {
-		if o.Status != study.StatusFailed || o.Error != "iperf3: unable to connect" || len(o.Values) != 2 || slices.ContainsFunc(o.Values, func(v study.Value) bool { return v.Test == "iperf3" }) {
+		if o.Status != study.StatusFailed || o.Error != "iperf3: unable to connect" || len(o.Values) != 2 ||
+			slices.ContainsFunc(o.Values, func(v study.Value) bool {
+				return v.Test == "iperf3"
+			}) {
 			t.Errorf("run %d: %s, %q, %v", o.Run, o.Status, o.Error, o.Values)
 		}
 	}
@@ -346,10 +355,12 @@ func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
 	}
 }
 
-// Runs that take the machine started in another way wait until it is: no run begins, nothing counts as tried, and the runs of one kind stand together.
+// Runs that take the machine started in another way wait until it is: no run begins, nothing counts
+// as tried, and the runs of one kind stand together.
 func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	t.Parallel()
-	const text = "name: fake\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, \"cpu:2\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n"
+	const text = "name: fake\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, " +
+		"\"cpu:2\"]\nmeasure: [{test: ib_write_lat, metrics: [latency_p99]}]\nblocks: 6\n"
 	path := filepath.Join(t.TempDir(), "s.db")
 	other := errors.New("another boot")
 	isolated, boots := false, 0
@@ -403,7 +414,8 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"0/0 0s", "1/12 1m50s", "2/12 1m40s"}; len(begun) != 12 || !slices.Equal(begun[:3], want) || begun[11] != "11/12 10s" {
+	if want := []string{"0/0 0s", "1/12 1m50s", "2/12 1m40s"}; len(begun) != 12 || !slices.Equal(begun[:3], want) ||
+		begun[11] != "11/12 10s" {
 		t.Errorf("progress %q, want 12 runs that begin with %q", begun, want)
 	}
 	if got := statuses(t, c); got != "map[done:12]" {
@@ -469,12 +481,16 @@ func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 		before func(*study.HostState) // of the runs before it was cut off
 		want   []string
 	}{
-		{"each run has its own", func(s *study.HostState) { s.Kernel, s.QEMU, s.NodeKernel = "6.1", "7.2", "6.1-cloud" }, []string{
-			"the host's kernel is 6.12 from run 6 on, and was 6.1 before", "QEMU is 10.0 from run 6 on, and was 7.2 before", "rackless is v2 from run 6 on, and was v1 before",
+		{"each run has its own", func(s *study.HostState) {
+			s.Kernel, s.QEMU, s.NodeKernel = "6.1", "7.2", "6.1-cloud"
+		}, []string{
+			"the host's kernel is 6.12 from run 6 on, and was 6.1 before",
+			"QEMU is 10.0 from run 6 on, and was 7.2 before", "rackless is v2 from run 6 on, and was v1 before",
 			"the nodes' kernel is 6.12-cloud from run 6 on, and was 6.1-cloud before",
 		}},
 		{"early releases kept them for the first run", func(s *study.HostState) { s.Rackless = "" }, []string{
-			"the host's kernel is 6.12 from run 6 on, and was 6.0 before", "rackless is v2 from run 6 on, and was test before",
+			"the host's kernel is 6.12 from run 6 on, and was 6.0 before",
+			"rackless is v2 from run 6 on, and was test before",
 		}},
 		{"nothing has changed but the boot", func(s *study.HostState) {
 			s.Kernel, s.QEMU, s.NodeKernel, s.Rackless = "6.12", "10.0", "6.12-cloud", "v2"
@@ -548,8 +564,9 @@ func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 	}
 }
 
-// What comes with a cell, and is not the factor's doing, is seen by the control that every study has. The noise floor before the run, which is that of the cell before, could not see it:
-// the cells before those of a level are drawn at random.
+// What comes with a cell, and is not the factor's doing, is seen by the control that every study
+// has. The noise floor before the run, which is that of the cell before, could not see it: the
+// cells before those of a level are drawn at random.
 func TestWhatComesWithACellMovesTheControl(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []bool{false, true} {

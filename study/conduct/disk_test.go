@@ -11,7 +11,8 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 )
 
-// A disk that is full in the midst of a study ends it, and loses nothing: what was run is there, and with space again the study goes on.
+// A disk that is full in the midst of a study ends it, and loses nothing: what was run is there,
+// and with space again the study goes on.
 func TestAFullDiskEndsAStudyAndLosesNothing(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {

@@ -12,8 +12,9 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Earlier returns how long the runs took that make the same tests as a study, on average, and how many there are: of that study itself where it has been begun, else of all others in
-// the file. Only runs that are done count: one that failed may have waited for minutes.
+// Earlier returns how long the runs took that make the same tests as a study, on average, and how
+// many there are: of that study itself where it has been begun, else of all others in the file.
+// Only runs that are done count: one that failed may have waited for minutes.
 func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (mean time.Duration, runs int, err error) {
 	studies, err := db.Studies(ctx)
 	if err != nil {
@@ -72,6 +73,9 @@ func timings(s *study.Spec) []timing {
 	for _, m := range s.Measure {
 		all = append(all, timing{m.Test, m.Bytes, m.Iterations, m.Seconds, m.WarmUps, m.CoolDown})
 	}
-	slices.SortFunc(all, func(a, b timing) int { return cmp.Or(cmp.Compare(a.test, b.test), cmp.Compare(a.bytes, b.bytes)) }) // no two have both
+	// no two have both
+	slices.SortFunc(all, func(a, b timing) int {
+		return cmp.Or(cmp.Compare(a.test, b.test), cmp.Compare(a.bytes, b.bytes))
+	})
 	return all
 }

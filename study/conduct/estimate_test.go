@@ -21,7 +21,8 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	}
 	defer db.Close()
 	spec := func(name, measure string) *study.Spec {
-		s, err := study.Parse("s.yaml", fmt.Appendf(nil, "name: %s\nlab: l\nfactors: {placement: [default, pin]}\nmeasure: [%s]\nbudget: 20m\n", name, measure))
+		s, err := study.Parse("s.yaml", fmt.Appendf(nil,
+			"name: %s\nlab: l\nfactors: {placement: [default, pin]}\nmeasure: [%s]\nbudget: 20m\n", name, measure))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +39,8 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, took := range seconds {
-			r := &store.Run{Study: x.ID, Block: 1, Place: i + 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(0, 0)}
+			r := &store.Run{Study: x.ID, Block: 1, Place: i + 1, Attempt: 1, Cell: map[string]string{},
+				Started: time.Unix(0, 0)}
 			if err := db.Begin(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +66,8 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	add(spec("elsewhere", tests), "perftest", 9, 600)
 	earlier(0, 0)
 	// Order, metrics and places of tests do not matter.
-	add(spec("other", "{test: ib_write_lat, bytes: 2, iterations: 200, metrics: [latency_p99], cpu: \"0\"}, {test: iperf3, seconds: 3, control: true}"), "", 5, 6, 600)
+	add(spec("other", "{test: ib_write_lat, bytes: 2, iterations: 200, metrics: [latency_p99], cpu: \"0\"}, {test: "+
+		"iperf3, seconds: 3, control: true}"), "", 5, 6, 600)
 	add(spec("another", tests), "", 10, 600)
 	earlier(7*time.Second, 3)
 	add(asked, "", 8, 600)

@@ -14,8 +14,10 @@ import (
 // maxFailures is how many failures a run of imported results tells of; a file may hold thousands.
 const maxFailures = 5
 
-// Keep writes imported studies down, all of them or none. now is when, and rackless the version that does. A name that is taken is an error, unless replace is set.
-func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless string, now time.Time, replace bool) error {
+// Keep writes imported studies down, all of them or none. now is when, and rackless the version
+// that does. A name that is taken is an error, unless replace is set.
+func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless string, now time.Time,
+	replace bool) error {
 	var all []*store.Made
 	for _, s := range studies {
 		spec, err := json.Marshal(s.Spec)
@@ -26,7 +28,8 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 		if err != nil {
 			return err
 		}
-		m := &store.Made{Study: &store.Study{Name: s.Spec.Name, Spec: spec, Digest: s.Digest, Created: now, Rackless: rackless, Environment: environment}}
+		m := &store.Made{Study: &store.Study{Name: s.Spec.Name, Spec: spec, Digest: s.Digest, Created: now,
+			Rackless: rackless, Environment: environment}}
 		for _, r := range s.Runs {
 			run, err := keptRun(r)
 			if err != nil {
@@ -39,9 +42,11 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 	return db.AddAll(ctx, all, replace)
 }
 
-// keptRun is an imported run as the store has it. What all figures of a test have in common is kept with the first, and where they stood with it.
+// keptRun is an imported run as the store has it. What all figures of a test have in common is kept
+// with the first, and where they stood with it.
 func keptRun(r importer.Run) (*store.MadeRun, error) {
-	out := &store.MadeRun{Run: store.Run{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell, Status: store.Done, Started: r.Started}}
+	out := &store.MadeRun{Run: store.Run{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell, Status: store.Done,
+		Started: r.Started}}
 	if n := len(r.Failures); n > 0 {
 		out.Status, out.Error = store.Failed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")
 		if n > maxFailures {

@@ -18,8 +18,9 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// placements imports a tree of vcpu_benchmarks with so many repeats, whose figures are made up after what its authors report in words: guest NUMA raises STREAM, pinning alone
-// does not, and what only the GPU does stays as it is. Repeats vary by a per cent or so.
+// placements imports a tree of vcpu_benchmarks with so many repeats, whose figures are made up
+// after what its authors report in words: guest NUMA raises STREAM, pinning alone does not, and
+// what only the GPU does stays as it is. Repeats vary by a per cent or so.
 func placements(t *testing.T, repeats int) []*importer.Study {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -27,12 +28,16 @@ func placements(t *testing.T, repeats int) []*importer.Study {
 		noise := 1 + 0.01*float64(i%3-1)
 		for level, triad := range map[string]float64{"default": 52000, "pin": 52500, "pin-numa": 210000} {
 			dir := fmt.Sprintf("h200/%s/%d/", level, i+1)
-			fsys[dir+"stream.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil, "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n",
+			fsys[dir+"stream.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil,
+				"Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 "+
+					"1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n",
 				triad, triad, triad, triad*noise)}
-			fsys[dir+"gpu_compute.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil, "100 matmuls: %.3fs (%.1fms each)\n", 2.5*noise, 25*noise)}
+			fsys[dir+"gpu_compute.txt"] = &fstest.MapFile{Data: fmt.Appendf(nil, "100 matmuls: %.3fs (%.1fms each)\n",
+				2.5*noise, 25*noise)}
 		}
 	}
-	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}}, importer.Options{Name: "vcpu"})
+	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}},
+		importer.Options{Name: "vcpu"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,27 +73,34 @@ func TestImportedRepeatsEndInVerdicts(t *testing.T) {
 	for _, c := range append(r.Comparisons, r.Controls...) {
 		verdicts[c.Test+" "+c.B] = c.Judged.Verdict
 	}
-	want := map[string]stats.Verdict{"stream pin": stats.Equivalent, "stream pin+numa": stats.Better, "gpu_compute pin": stats.Equivalent, "gpu_compute pin+numa": stats.Equivalent}
+	want := map[string]stats.Verdict{"stream pin": stats.Equivalent, "stream pin+numa": stats.Better,
+		"gpu_compute pin": stats.Equivalent, "gpu_compute pin+numa": stats.Equivalent}
 	for k, v := range want {
 		if verdicts[k] != v {
 			t.Errorf("%s: %q, want %q", k, verdicts[k], v)
 		}
 	}
 	words := strings.Join(r.Words, "\n")
-	if !strings.HasPrefix(words, "These runs were measured elsewhere and imported (vcpu-benchmarks): rackless neither interleaved nor randomised them.") ||
+	if !strings.HasPrefix(words, "These runs were measured elsewhere and imported (vcpu-benchmarks): rackless "+
+		"neither interleaved nor randomised them.") ||
 		!strings.Contains(words, "With placement=pin+numa instead of default, triad of stream rises by a factor of 4") {
 		t.Errorf("words:\n%s", words)
 	}
-	if len(r.Confounds) != 1 || !strings.Contains(r.Confounds[0], "the order of the runs in time and the state of the machine around them are not known") {
+	if len(r.Confounds) != 1 || !strings.Contains(r.Confounds[0],
+		"the order of the runs in time and the state of the machine around them are not known") {
 		t.Errorf("confounds %q", r.Confounds)
 	}
 }
 
-// What the suite's own report was fooled by: it compares with the first configuration by the alphabet, and its "local" and "remote" STREAM bind memory alone, so that threads of all nodes run in both.
+// What the suite's own report was fooled by: it compares with the first configuration by the
+// alphabet, and its "local" and "remote" STREAM bind memory alone, so that threads of all nodes run
+// in both.
 func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	t.Parallel()
 	stream := func(triad float64) *fstest.MapFile {
-		return &fstest.MapFile{Data: fmt.Appendf(nil, "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n", triad, triad, triad, triad)}
+		return &fstest.MapFile{Data: fmt.Appendf(nil,
+			"Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy: %.1f 1 1 1\nScale: %.1f 1 1 "+
+				"1\nAdd: %.1f 1 1 1\nTriad: %.1f 1 1 1\nSolution Validates\n", triad, triad, triad, triad)}
 	}
 	fsys := fstest.MapFS{}
 	for i := range 10 {
@@ -100,7 +112,8 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 			fsys[dir+"stream_numa_remote.txt"] = stream(7000 * factor * noise)
 		}
 	}
-	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}}, importer.Options{Name: "vcpu"})
+	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "results", Base: "results"}},
+		importer.Options{Name: "vcpu"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +125,8 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 		}
 		with[c.B] = c.Judged.Verdict
 	}
-	want := map[string]stats.Verdict{"all": stats.Better, "Cores": stats.Better, "pin": stats.Equivalent, "pin+numa": stats.Better}
+	want := map[string]stats.Verdict{"all": stats.Better, "Cores": stats.Better, "pin": stats.Equivalent,
+		"pin+numa": stats.Better}
 	for level, v := range want {
 		if with[level] != v {
 			t.Errorf("%s: %q, want %q", level, with[level], v)
@@ -131,20 +145,24 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 			kept[x.Test]++
 		}
 	}
-	if kept["stream_numa_local"] == 0 || kept["stream_numa_local"] != kept["stream"] || kept["stream_numa_remote"] != kept["stream"] {
+	if kept["stream_numa_local"] == 0 || kept["stream_numa_local"] != kept["stream"] ||
+		kept["stream_numa_remote"] != kept["stream"] {
 		t.Errorf("figures by test: %v", kept)
 	}
 }
 
-// latencyLog is what ib_write_lat prints run after run, with the list of -U if asked for; the figures are made up, those of level pin a fifth lower.
+// latencyLog is what ib_write_lat prints run after run, with the list of -U if asked for; the
+// figures are made up, those of level pin a fifth lower.
 func latencyLog(level string, runs int, list bool) string {
 	factor := map[string]float64{"default": 1, "pin": 0.8}[level]
 	const ruler = "---------------------------------------------------------------------------------------\n"
-	const header = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+	const header = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    " +
+		"t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
 	var b strings.Builder
 	for run := range runs {
 		const n = 200
-		b.WriteString(ruler + "                    RDMA_Write Latency Test\n Connection type : RC\t\tUsing SRQ      : OFF\n" + ruler)
+		b.WriteString(ruler + "                    RDMA_Write Latency Test\n Connection type : RC\t\tUsing SRQ     " +
+			" : OFF\n" + ruler)
 		at := func(i int) float64 { return factor * (1 + float64(i)/n) * (1 + float64(run%3)/100) }
 		if list {
 			b.WriteString(header + "#, usec\n")
@@ -153,12 +171,14 @@ func latencyLog(level string, runs int, list bool) string {
 			}
 			b.WriteString(ruler)
 		}
-		fmt.Fprintf(&b, "%s 2 %d %.2f %.2f %.2f %.2f 0.29 %.2f %.2f\n%s", header, n+1, at(0), at(n-1), at(n/2), at(n/2), at(n-3), at(n-1), ruler)
+		fmt.Fprintf(&b, "%s 2 %d %.2f %.2f %.2f %.2f 0.29 %.2f %.2f\n%s", header, n+1, at(0), at(n-1), at(n/2), at(n/2),
+			at(n-3), at(n-1), ruler)
 	}
 	return b.String()
 }
 
-// Percentiles of logs that list every latency are those of all of them together. Where they do not, what each run had is compared, and that is said.
+// Percentiles of logs that list every latency are those of all of them together. Where they do not,
+// what each run had is compared, and that is said.
 func TestImportedLatenciesAreMerged(t *testing.T) {
 	t.Parallel()
 	for _, list := range []bool{true, false} {
@@ -166,7 +186,8 @@ func TestImportedLatenciesAreMerged(t *testing.T) {
 		for _, level := range []string{"default", "pin"} {
 			fsys[level+"/lat.log"] = &fstest.MapFile{Data: []byte(latencyLog(level, 8, list))}
 		}
-		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "r", Base: "r"}}, importer.Options{Name: "lat"})
+		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "r", Base: "r"}},
+			importer.Options{Name: "lat"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,10 +196,12 @@ func TestImportedLatenciesAreMerged(t *testing.T) {
 			t.Errorf("list %v: %d comparisons, want those of median and p99", list, len(r.Comparisons))
 		}
 		for _, c := range r.Comparisons {
-			if c.Effect == nil || c.Judged.Verdict != stats.Better || c.Effect.Blocks != 8 || c.Effect.Estimate < 0.78 || c.Effect.Estimate > 0.82 {
+			if c.Effect == nil || c.Judged.Verdict != stats.Better || c.Effect.Blocks != 8 ||
+				c.Effect.Estimate < 0.78 || c.Effect.Estimate > 0.82 {
 				t.Errorf("list %v: %s: %+v", list, c.Metric, c.Effect)
 			}
-			if said := strings.Contains(strings.Join(c.Drift, "\n"), "percentile: it compares what each run had"); said == list {
+			if said := strings.Contains(strings.Join(c.Drift, "\n"),
+				"percentile: it compares what each run had"); said == list {
 				t.Errorf("list %v: %s: %q", list, c.Metric, c.Drift)
 			}
 		}
@@ -197,13 +220,15 @@ func TestOneImportedRunDecidesNothing(t *testing.T) {
 
 func TestOneImportedLevelIsComparedWithNothing(t *testing.T) {
 	t.Parallel()
-	fsys := fstest.MapFS{"a.jsonl": &fstest.MapFile{Data: []byte(`{"node": "n1", "mem-bw/h2d_bw:0": 25.5, "mem-bw/return_code": 0}`)}}
+	fsys := fstest.MapFS{"a.jsonl": &fstest.MapFile{
+		Data: []byte(`{"node": "n1", "mem-bw/h2d_bw:0": 25.5, "mem-bw/return_code": 0}`)}}
 	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "x", Base: "x"}}, importer.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, r := kept(t, all)
-	if len(r.Comparisons) != 0 || len(r.Words) != 2 || r.Words[1] != "They have one level alone, node=n1, so there is nothing to compare." {
+	if len(r.Comparisons) != 0 || len(r.Words) != 2 ||
+		r.Words[1] != "They have one level alone, node=n1, so there is nothing to compare." {
 		t.Errorf("comparisons %v, words %q", r.Comparisons, r.Words)
 	}
 }
@@ -215,7 +240,8 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 	db, _ := kept(t, []*importer.Study{second})
 	first.Spec.Name = "another"
 	err := conduct.Keep(ctx, db, []*importer.Study{first, second}, "test", time.Unix(1e9, 0), false)
-	if !errors.Is(err, store.ErrTaken) || !strings.Contains(err.Error(), "study vcpu: there is a study of this name already in ") {
+	if !errors.Is(err, store.ErrTaken) || !strings.Contains(err.Error(),
+		"study vcpu: there is a study of this name already in ") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := db.Find(ctx, "another"); !errors.Is(err, store.ErrNoStudy) {
@@ -245,7 +271,8 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 			}
 		}
 	}
-	if raw.Tool != "STREAM" || raw.Origin.Level == "" || !strings.HasPrefix(raw.Origin.File, "results/h200/") || len(raw.Origin.SHA256) != 64 {
+	if raw.Tool != "STREAM" || raw.Origin.Level == "" || !strings.HasPrefix(raw.Origin.File, "results/h200/") ||
+		len(raw.Origin.SHA256) != 64 {
 		t.Errorf("raw %+v", raw)
 	}
 }

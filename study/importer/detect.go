@@ -24,8 +24,9 @@ var (
 	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
 )
 
-// detect finds the format by the contents of the files. Files that no format knows do not speak against one that others have: a log of a tool that gave up may hold
-// nothing that tells it. Logs of several tools are read together.
+// detect finds the format by the contents of the files. Files that no format knows do not speak
+// against one that others have: a log of a tool that gave up may hold nothing that tells it. Logs
+// of several tools are read together.
 func detect(files []*file) (string, error) {
 	if isVCPUBenchmarks(files) {
 		return VCPUBenchmarks, nil
@@ -42,11 +43,14 @@ func detect(files []*file) (string, error) {
 		case isLog(got) && isLog(found):
 			found = Logs
 		default:
-			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, sniff(by.data), f.name, got)
+			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, sniff(by.data),
+				f.name, got)
 		}
 	}
 	if found == "" {
-		return "", &Error{File: files[0].name, What: fmt.Sprintf("of no known format; if it is one of %s, say which with --format", strings.Join(Formats()[1:], ", "))}
+		return "", &Error{File: files[0].name,
+			What: fmt.Sprintf("of no known format; if it is one of %s, say which with --format",
+				strings.Join(Formats()[1:], ", "))}
 	}
 	return found, nil
 }
@@ -102,7 +106,8 @@ func sniff(data []byte) string {
 	return ""
 }
 
-// isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of two of them: the suite can leave tests out.
+// isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of
+// two of them: the suite can leave tests out.
 func isVCPUBenchmarks(files []*file) bool {
 	have := map[string]int{}
 	for _, f := range files {

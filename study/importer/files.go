@@ -59,7 +59,8 @@ func (f *file) origin(level string) Origin {
 	return Origin{File: f.name, SHA256: f.sum, Level: level}
 }
 
-// readAll reads all files of the sources, those of a source in natural order. Names that begin with a dot are left out, as directory listings do.
+// readAll reads all files of the sources, those of a source in natural order. Names that begin with
+// a dot are left out, as directory listings do.
 func readAll(sources []Source) ([]*file, error) {
 	var all []*file
 	for i, src := range sources {
@@ -74,14 +75,17 @@ func readAll(sources []Source) ([]*file, error) {
 				}
 				return nil
 			case d.IsDir() && strings.Count(p, "/") >= maxDepth:
-				return &Error{File: path.Join(src.Name, p), What: fmt.Sprintf("deeper than %d directories: give the directory that holds the results", maxDepth)}
+				return &Error{File: path.Join(src.Name, p),
+					What: fmt.Sprintf("deeper than %d directories: give the directory that holds the results",
+						maxDepth)}
 			case d.IsDir():
 				return nil
 			case !d.Type().IsRegular():
 				// Links may lead anywhere, and pipes never end.
 				return nil
 			case len(all)+len(rels) >= maxFiles:
-				return &Error{File: src.Name, What: fmt.Sprintf("more than %d files: give the directory that holds the results", maxFiles)}
+				return &Error{File: src.Name, What: fmt.Sprintf("more than %d files: give the directory that holds "+
+					"the results", maxFiles)}
 			}
 			rels = append(rels, p)
 			return nil
@@ -134,7 +138,8 @@ func read(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFileSize {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("larger than %d MiB, which no result is", maxFileSize>>20)}
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("larger than %d MiB, which no result is",
+			maxFileSize>>20)}
 	}
 	return data, nil
 }

@@ -32,13 +32,15 @@ func sound(t *testing.T, all []*importer.Study, err error) {
 		type place struct{ block, place int }
 		seen := map[place]bool{}
 		for _, r := range s.Runs {
-			if r.Block < 1 || r.Block > s.Spec.Blocks || r.Place < 1 || seen[place{r.Block, r.Place}] || len(r.Cell) != 1 {
+			if r.Block < 1 || r.Block > s.Spec.Blocks || r.Place < 1 || seen[place{r.Block, r.Place}] ||
+				len(r.Cell) != 1 {
 				t.Fatalf("run %+v", r)
 			}
 			seen[place{r.Block, r.Place}] = true
 			for _, x := range r.Samples {
 				// What did not go wrong often enough to count is 0 by right: lost packets, retransmitted segments.
-				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value < 0 || x.Value == 0 && x.Metric != bench.MetricLoss && x.Metric != bench.MetricRetransmits {
+				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value < 0 || x.Value == 0 &&
+					x.Metric != bench.MetricLoss && x.Metric != bench.MetricRetransmits {
 					t.Fatalf("figure %+v is published", x)
 				}
 				if x.Test == "" || x.Metric == "" || x.Unit == "" || x.Bytes < 0 || len(x.Origin.SHA256) != 64 {
@@ -69,23 +71,27 @@ func FuzzSuperBench(f *testing.F) {
 	f.Add([]byte(`{"node": "a", "ib-traffic/ib_write_bw_8_cpu-to-cpu_0_0:a_b": 1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := fstest.MapFS{"a.jsonl": &fstest.MapFile{Data: data}}
-		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "a", Base: "a"}}, importer.Options{Format: importer.SuperBench})
+		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "a", Base: "a"}},
+			importer.Options{Format: importer.SuperBench})
 		sound(t, all, err)
 	})
 }
 
 // FuzzVCPUBenchmarks gives every file of the suite the same contents: none may be taken for another's.
 func FuzzVCPUBenchmarks(f *testing.F) {
-	seed(f, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log", "testdata/vcpu-benchmarks/superbench-streamResultZen.log",
+	seed(f, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
+		"testdata/vcpu-benchmarks/superbench-streamResultZen.log",
 		"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt", ncclLog)
 	tree := map[string]string{}
 	suite(tree, "a", 1000, 1000, 12.3, 2)
 	for _, text := range tree {
 		f.Add([]byte(text))
 	}
-	f.Add([]byte("GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n  Device-to-Host: 57.04 GB/s\n  Device-to-Device: 2660.62 GB/s\n"))
+	f.Add([]byte("GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n  Device-to-Host: 57.04 GB/s\n  Device-to-Device: " +
+		"2660.62 GB/s\n"))
 	f.Add([]byte(`{"timestamp": "2026-01-02T03:04:05.123+00:00", "vcpus": 8, "gpu_devices": ["NVIDIA H200"]}`))
-	names := []string{"cpu_single", "cpu_all", "stream", "stream_numa_local", "mem_latency", "gpu_compute", "gpu_bandwidth", "nccl_allreduce", "numa_topology"}
+	names := []string{"cpu_single", "cpu_all", "stream", "stream_numa_local", "mem_latency", "gpu_compute",
+		"gpu_bandwidth", "nccl_allreduce", "numa_topology"}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := fstest.MapFS{"h/pin/metadata.json": &fstest.MapFile{Data: data}}
 		for _, n := range names {
@@ -108,7 +114,8 @@ func FuzzVCPUBenchmarks(f *testing.F) {
 	})
 }
 
-// FuzzLogs reads a file as one of the formats at a time: to read it as all of them leaves the fuzzer few executions a second.
+// FuzzLogs reads a file as one of the formats at a time: to read it as all of them leaves the
+// fuzzer few executions a second.
 func FuzzLogs(f *testing.F) {
 	formats := importer.Formats()
 	add := func(data []byte) {
@@ -116,9 +123,12 @@ func FuzzLogs(f *testing.F) {
 			f.Add(data, uint8(i))
 		}
 	}
-	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld, superBench, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
-		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/iperf3/recorded-3.12-udp.txt", "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
-		"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt", "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"} {
+	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld, superBench,
+		"testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
+		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/iperf3/recorded-3.12-udp.txt",
+		"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
+		"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt",
+		"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"} {
 		data, err := os.ReadFile(n)
 		if err != nil {
 			f.Fatal(err)
@@ -129,7 +139,8 @@ func FuzzLogs(f *testing.F) {
 	add([]byte(`{"start":{"timestamp":{"timesecs":300000000000},"test_start":{"protocol":"TCP","num_streams":1}},"end":{"sum_received":{"bits_per_second":1e9}}}`))
 	f.Fuzz(func(t *testing.T, data []byte, format uint8) {
 		fsys := fstest.MapFS{"pin/1": &fstest.MapFile{Data: data}, "default/1": &fstest.MapFile{Data: data}}
-		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "a", Base: "a"}}, importer.Options{Format: formats[int(format)%len(formats)]})
+		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "a", Base: "a"}},
+			importer.Options{Format: formats[int(format)%len(formats)]})
 		sound(t, all, err)
 	})
 }

@@ -41,8 +41,8 @@ func Formats() []string {
 	return append(formats, Logs)
 }
 
-// UnitUnknown is the unit of a figure whose unit its tool's documentation does not state. Such a figure is kept and never judged: whether more of it is better is not known
-// either.
+// UnitUnknown is the unit of a figure whose unit its tool's documentation does not state. Such a
+// figure is kept and never judged: whether more of it is better is not known either.
 const UnitUnknown = "unknown"
 
 // Limits of an import. Larger ones are mistakes, or meant to harm.
@@ -119,7 +119,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
 }
 
-// Import reads results. There is one study for each host that the results tell apart: machines are no setting that somebody varied, and what one has another may lack.
+// Import reads results. There is one study for each host that the results tell apart: machines are
+// no setting that somebody varied, and what one has another may lack.
 func Import(sources []Source, o Options) ([]*Study, error) {
 	if len(sources) == 0 {
 		return nil, errors.New("nothing to import")
@@ -205,7 +206,9 @@ func (im *importing) factor() (string, error) {
 
 // text refuses what cannot be a name of a factor or a level.
 func text(what, s string) error {
-	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	}) {
 		return fmt.Errorf("%s %q: want 1 to 100 bytes of text without control characters", what, s)
 	}
 	return nil
@@ -234,7 +237,8 @@ func (im *importing) studies() ([]*Study, error) {
 		return nil, im.nothing()
 	}
 	if figures > maxFigures {
-		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names", figures, maxFigures)
+		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names",
+			figures, maxFigures)
 	}
 	var all []*Study
 	taken := map[string]string{}
@@ -263,7 +267,8 @@ func (im *importing) studies() ([]*Study, error) {
 func (im *importing) nothing() error {
 	for _, o := range im.outcomes {
 		if len(o.failures) > 0 {
-			return fmt.Errorf("no figure in %s of format %s, so nothing is imported; the first: %s", countOf(len(im.files)), im.Format, o.failures[0])
+			return fmt.Errorf("no figure in %s of format %s, so nothing is imported; the first: %s",
+				countOf(len(im.files)), im.Format, o.failures[0])
 		}
 	}
 	return fmt.Errorf("no figure in %s of format %s, so nothing is imported", countOf(len(im.files)), im.Format)
@@ -279,7 +284,8 @@ func countOf(files int) string {
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
 	levels := levelsOf(outcomes)
 	if len(levels) > maxLevels {
-		return nil, fmt.Errorf("%d levels of %s, and a study has at most %d: import fewer at a time", len(levels), factor, maxLevels)
+		return nil, fmt.Errorf("%d levels of %s, and a study has at most %d: import fewer at a time", len(levels),
+			factor, maxLevels)
 	}
 	for _, l := range levels {
 		if err := text("level", l); err != nil {
@@ -311,7 +317,8 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 		blocks = max(blocks, o.repeat)
 	}
 	slices.SortStableFunc(order, func(a, b cell) int {
-		return cmp.Or(cmp.Compare(a.repeat, b.repeat), cmp.Compare(slices.Index(levels, a.level), slices.Index(levels, b.level)))
+		return cmp.Or(cmp.Compare(a.repeat, b.repeat), cmp.Compare(slices.Index(levels, a.level),
+			slices.Index(levels, b.level)))
 	})
 	place := map[int]int{}
 	for _, k := range order {
@@ -321,7 +328,8 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	}
 	forgetTimes(s.Runs)
 	s.Spec = &study.Spec{
-		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}}, Design: study.DesignFull, Blocks: blocks,
+		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}},
+		Design: study.DesignFull, Blocks: blocks,
 		Seed: study.DefaultSeed, Margin: study.DefaultMargin, Confidence: study.DefaultConfidence,
 	}
 	s.Spec.Measure = im.measures(s)

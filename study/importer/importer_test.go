@@ -55,7 +55,8 @@ func TestATreeOfVCPUBenchmarksIsAStudyOfPlacement(t *testing.T) {
 	suite(tree, "h200/hugepages", 52000, 1000, 12.3, 1)
 	s := one(t, importer.Options{Version: "1.2"}, files("vcpu/results", tree))
 	f := s.Spec.Factors[0]
-	if want := []string{"default", "pin", "pin+numa", "pin+numa+smt", "hugepages"}; f.Name != "placement" || !slices.Equal(f.Levels, want) {
+	if want := []string{"default", "pin", "pin+numa", "pin+numa+smt", "hugepages"}; f.Name != "placement" ||
+		!slices.Equal(f.Levels, want) {
 		t.Errorf("factor %s %q, want placement %q", f.Name, f.Levels, want)
 	}
 	if s.Spec.Name != "results" || s.Spec.Imported != importer.VCPUBenchmarks || s.Spec.Blocks != 1 {
@@ -90,11 +91,13 @@ func TestATreeOfVCPUBenchmarksIsAStudyOfPlacement(t *testing.T) {
 		}
 		keys = append(keys, k)
 	}
-	want := []string{"cpu_all events_per_second", "cpu_single events_per_second", "gpu_bandwidth ", "gpu_bandwidth_d2d  control", "gpu_compute  control", "mem_latency/536870912 load_latency", "stream triad"}
+	want := []string{"cpu_all events_per_second", "cpu_single events_per_second", "gpu_bandwidth ",
+		"gpu_bandwidth_d2d  control", "gpu_compute  control", "mem_latency/536870912 load_latency", "stream triad"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("measured %q, want %q", keys, want)
 	}
-	if text := fmt.Sprint(s.Environment); !strings.Contains(text, "rackless 1.2") || !strings.Contains(text, "vcpu/results (files:") || !strings.Contains(text, s.Digest) {
+	if text := fmt.Sprint(s.Environment); !strings.Contains(text, "rackless 1.2") ||
+		!strings.Contains(text, "vcpu/results (files:") || !strings.Contains(text, s.Digest) {
 		t.Errorf("environment %s", text)
 	}
 	if len(s.Notes) != 0 || len(failures(s)) != 0 {
@@ -120,10 +123,12 @@ func TestHostsAreStudiesAndRepeatsAreBlocks(t *testing.T) {
 		t.Fatalf("studies %v", all)
 	}
 	h200 := all[1]
-	if got := find(h200, "pin", "stream", "triad", 0); len(got) != 12 || got[1] != "2: 2000 MB/s" || got[9] != "10: 10000 MB/s" {
+	if got := find(h200, "pin", "stream", "triad", 0); len(got) != 12 || got[1] != "2: 2000 MB/s" ||
+		got[9] != "10: 10000 MB/s" {
 		t.Errorf("pin %q: want 12 repeats in the order of their numbers", got)
 	}
-	if got, want := find(h200, "default", "stream", "triad", 0), []string{"1: 500 MB/s", "2: 600 MB/s"}; !slices.Equal(got, want) {
+	if got, want := find(h200, "default", "stream", "triad", 0),
+		[]string{"1: 500 MB/s", "2: 600 MB/s"}; !slices.Equal(got, want) {
 		t.Errorf("default %q, want %q", got, want)
 	}
 }
@@ -131,20 +136,33 @@ func TestHostsAreStudiesAndRepeatsAreBlocks(t *testing.T) {
 func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, file, text, want string }{
-		{"a zero", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: 0.0", 1), "stream: r/pin/stream.txt:5: rate of Triad: 0.0: zero, which is a failed measurement"},
-		{"no number", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: nan", 1), `stream.txt:5: rate of Triad: "nan" is no decimal number`},
-		{"wrong arrays", "stream.txt", strings.Replace(streamText(1000), "Solution Validates", "Failed Validation on array a[], AvgRelAbsErr > epsilon", 1), "stream.txt:7: STREAM found its arrays wrong"},
-		{"cut off", "stream.txt", strings.Split(streamText(1000), "Triad")[0], "stream.txt:4: the table of STREAM is cut off"},
-		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0], "does not say that the solution validates"},
+		{"a zero", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: 0.0", 1),
+			"stream: r/pin/stream.txt:5: rate of Triad: 0.0: zero, which is a failed measurement"},
+		{"no number", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: nan", 1),
+			`stream.txt:5: rate of Triad: "nan" is no decimal number`},
+		{"wrong arrays", "stream.txt", strings.Replace(streamText(1000), "Solution Validates",
+			"Failed Validation on array a[], AvgRelAbsErr > epsilon", 1),
+			"stream.txt:7: STREAM found its arrays wrong"},
+		{"cut off", "stream.txt", strings.Split(streamText(1000), "Triad")[0],
+			"stream.txt:4: the table of STREAM is cut off"},
+		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0],
+			"does not say that the solution validates"},
 		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n", "mem_latency.txt:1: latency: -1.0: negative"},
 		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n", `mem_latency.txt:2: size "4096"`},
-		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n", `gpu_compute.txt:2: the line "N matmuls: ..." is missing: "RuntimeError: no GPU"`},
-		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n", "gpu_compute.txt:1: 100 products in 1.234 s are not 99.9 ms each"},
-		{"a failed copy", "gpu_bandwidth.txt", strings.Replace(cudaText(1), "PASS", "FAIL", 1), `bandwidthTest failed: "Result = FAIL"`},
-		{"a copy that is cut off", "gpu_bandwidth.txt", "GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n", "cut off: 1 figures of h2d_bw:0 and 0 of d2"},
-		{"a tool that is not read", "gpu_bandwidth.txt", "RocmBandwidthTest Version: 2.6.0\n", "rocm-bandwidth-test is not read"},
-		{"a cut table", "nccl_allreduce.txt", "# nThread 1\n", "nccl_allreduce: r/pin/nccl_allreduce.txt: read result of nccl-tests, line 1"},
-		{"no sysbench", "cpu_single.txt", "sysbench: command not found\n", "cpu_single.txt: read result of sysbench, line 1"},
+		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n",
+			`gpu_compute.txt:2: the line "N matmuls: ..." is missing: "RuntimeError: no GPU"`},
+		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n",
+			"gpu_compute.txt:1: 100 products in 1.234 s are not 99.9 ms each"},
+		{"a failed copy", "gpu_bandwidth.txt", strings.Replace(cudaText(1), "PASS", "FAIL", 1),
+			`bandwidthTest failed: "Result = FAIL"`},
+		{"a copy that is cut off", "gpu_bandwidth.txt", "GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n",
+			"cut off: 1 figures of h2d_bw:0 and 0 of d2"},
+		{"a tool that is not read", "gpu_bandwidth.txt", "RocmBandwidthTest Version: 2.6.0\n",
+			"rocm-bandwidth-test is not read"},
+		{"a cut table", "nccl_allreduce.txt", "# nThread 1\n",
+			"nccl_allreduce: r/pin/nccl_allreduce.txt: read result of nccl-tests, line 1"},
+		{"no sysbench", "cpu_single.txt", "sysbench: command not found\n",
+			"cpu_single.txt: read result of sysbench, line 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,7 +196,8 @@ func TestASettingThatDidNotTakeEffectIsNoted(t *testing.T) {
 	suite(tree, "default", 1000, 1000, 12.3, 1)
 	suite(tree, "pin-numa", 1000, 1000, 12.3, 1)
 	s := one(t, importer.Options{}, files("r", tree))
-	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "placement=pin+numa had 1 NUMA node: the setting did not take effect") {
+	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0],
+		"placement=pin+numa had 1 NUMA node: the setting did not take effect") {
 		t.Errorf("notes %q", s.Notes)
 	}
 }
@@ -203,7 +222,8 @@ func TestNodesOfSuperBenchAreLevels(t *testing.T) {
 	line := testdata(t, superBench)
 	s := one(t, importer.Options{}, files("sb", map[string]string{"results-summary.jsonl": line}))
 	f := s.Spec.Factors[0]
-	if f.Name != "node" || !slices.Equal(f.Levels, []string{"sb-validation-01", "sb-validation-02", "sb-validation-03"}) {
+	if f.Name != "node" || !slices.Equal(f.Levels, []string{"sb-validation-01", "sb-validation-02",
+		"sb-validation-03"}) {
 		t.Errorf("factor %+v", f)
 	}
 	for _, tt := range []struct {
@@ -243,17 +263,22 @@ func TestUnitsOfSuperBenchAreThoseOfItsDocumentation(t *testing.T) {
 		{"rccl-bw/alltoall_1024_time:3", "rccl-bw alltoall_time:3 1024 us"},
 		{"nccl-bw:pair-wise/allreduce_0_1:8388608_time:0", "nccl-bw:pair-wise allreduce_0_1_time:0 8388608 us"},
 		{"ib-loopback:default/ib_write_bw_8388608:2", "ib-loopback:default ib_write_bw:2 8388608 GB/s"},
-		{"ib-traffic/ib_write_bw_8388608_cpu-to-cpu_0_0:node1_node2", "ib-traffic ib_write_bw_cpu-to-cpu_0_0:node1_node2 8388608 GB/s"},
+		{"ib-traffic/ib_write_bw_8388608_cpu-to-cpu_0_0:node1_node2",
+			"ib-traffic ib_write_bw_cpu-to-cpu_0_0:node1_node2 8388608 GB/s"},
 		{"ib-traffic/ib_send_lat_8_gpu-to-gpu_3_1:a_b", "ib-traffic ib_send_lat_gpu-to-gpu_3_1:a_b 8 us"},
-		{"ib-traffic/ib_write_bw_8388608_0_0:a_b", "ib-traffic ib_write_bw_8388608_0_0:a_b 0 unknown"}, // without a direction, as older releases
+		// without a direction, as older releases
+		{"ib-traffic/ib_write_bw_8388608_0_0:a_b", "ib-traffic ib_write_bw_8388608_0_0:a_b 0 unknown"},
 		{"cpu-stream/triad_throughput:0", "cpu-stream triad_throughput:0 0 MB/s"},
-		{"cpu-memory-bw-latency/mem_bandwidth_matrix_numa_0_1_lat:0", "cpu-memory-bw-latency mem_bandwidth_matrix_numa_0_1_lat:0 0 ns"},
-		{"gpu-copy-bw:perf/cpu_to_gpu0_by_dma_under_numa1_bw:0", "gpu-copy-bw:perf cpu_to_gpu0_by_dma_under_numa1_bw:0 0 GB/s"},
+		{"cpu-memory-bw-latency/mem_bandwidth_matrix_numa_0_1_lat:0",
+			"cpu-memory-bw-latency mem_bandwidth_matrix_numa_0_1_lat:0 0 ns"},
+		{"gpu-copy-bw:perf/cpu_to_gpu0_by_dma_under_numa1_bw:0",
+			"gpu-copy-bw:perf cpu_to_gpu0_by_dma_under_numa1_bw:0 0 GB/s"},
 		{"mem-bw/h2d_bw:7", "mem-bw h2d_bw:7 0 GB/s"},
 		{"ib-loopback/ib_write_bw_99999999999999999999:0", "ib-loopback ib_write_bw_99999999999999999999:0 0 unknown"},
 		{"something-new/bw:0", "something-new bw:0 0 unknown"},
 	} {
-		s := one(t, importer.Options{Name: "a"}, files("sb", map[string]string{"r.jsonl": fmt.Sprintf(`{"node": "n", %q: 1.5}`, tt.key)}))
+		s := one(t, importer.Options{Name: "a"},
+			files("sb", map[string]string{"r.jsonl": fmt.Sprintf(`{"node": "n", %q: 1.5}`, tt.key)}))
 		x := s.Runs[0].Samples[0]
 		if got := fmt.Sprintf("%s %s %d %s", x.Test, x.Metric, x.Bytes, x.Unit); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.key, got, tt.want)
@@ -272,9 +297,13 @@ func TestValuesOfSuperBenchThatAreNone(t *testing.T) {
 		{`"25"`, `h2d_bw:0 is "25": no number`},
 		{"[1]", "h2d_bw:0 is [1]: no number"},
 	} {
-		s := one(t, importer.Options{Name: "a"}, files("sb", map[string]string{"r.jsonl": `{"node": "NaN", "mem-bw/d2h_bw:0": 1, "mem-bw/h2d_bw:0": ` + tt.value + "}\n"}))
-		if got := failures(s); len(got) != 1 || !strings.Contains(got[0], tt.want) || s.Figures() != 1 || s.Runs[0].Cell["node"] != "NaN" {
-			t.Errorf("%s: failures %q, figures %d, cell %v, want %q", tt.value, got, s.Figures(), s.Runs[0].Cell, tt.want)
+		s := one(t, importer.Options{Name: "a"},
+			files("sb", map[string]string{"r.jsonl": `{"node": "NaN", "mem-bw/d2h_bw:0": 1, "mem-bw/h2d_bw:0": ` +
+				tt.value + "}\n"}))
+		if got := failures(s); len(got) != 1 || !strings.Contains(got[0], tt.want) || s.Figures() != 1 ||
+			s.Runs[0].Cell["node"] != "NaN" {
+			t.Errorf("%s: failures %q, figures %d, cell %v, want %q", tt.value, got, s.Figures(), s.Runs[0].Cell,
+				tt.want)
 		}
 	}
 }
@@ -297,11 +326,13 @@ func TestLogsOfPerftestAreRepeatsByLevelAndTest(t *testing.T) {
 		}
 		blocks = append(blocks, fmt.Sprintf("%d %s %v %d", r.Block, r.Cell["variant"], tests, len(r.Failures)))
 	}
-	want := []string{"1 default map[ib_write_bw:true] 0", "1 pin map[ib_write_bw:true ib_write_lat:true] 0", "2 pin map[] 1", "3 pin map[ib_write_bw:true] 0"}
+	want := []string{"1 default map[ib_write_bw:true] 0", "1 pin map[ib_write_bw:true ib_write_lat:true] 0",
+		"2 pin map[] 1", "3 pin map[ib_write_bw:true] 0"}
 	if !slices.Equal(blocks, want) {
 		t.Errorf("runs %q, want %q", blocks, want)
 	}
-	if got := failures(s); len(got) != 1 || !strings.Contains(got[0], "logs/pin/run2.txt: read result of perftest, line ") {
+	if got := failures(s); len(got) != 1 ||
+		!strings.Contains(got[0], "logs/pin/run2.txt: read result of perftest, line ") {
 		t.Errorf("failures %q", got)
 	}
 }
@@ -312,17 +343,20 @@ func TestALogThatIsCutOffIsAFailure(t *testing.T) {
 	cut := strings.TrimRight(strings.TrimSpace(whole), "-")
 	s := one(t, importer.Options{}, files("logs", map[string]string{"a.txt": whole, "b.txt": cut}))
 	got := failures(s)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "ib_write_bw: logs/b.txt:") || strings.Count(got[0], "b.txt") != 1 || !strings.Contains(got[0], "the table is cut off") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "ib_write_bw: logs/b.txt:") || strings.Count(got[0], "b.txt") != 1 ||
+		!strings.Contains(got[0], "the table is cut off") {
 		t.Errorf("failures %q", got)
 	}
 }
 
 func TestLevelsCanBeNamed(t *testing.T) {
 	t.Parallel()
-	a, b := files("x/a", map[string]string{"1.json": testdata(t, perftestJSON)}), files("x/b", map[string]string{"1.json": testdata(t, perftestJSON)})
+	a, b := files("x/a", map[string]string{"1.json": testdata(t, perftestJSON)}),
+		files("x/b", map[string]string{"1.json": testdata(t, perftestJSON)})
 	a.Level, b.Level = "old firmware", "new firmware"
 	s := one(t, importer.Options{Name: "fw", Factor: "firmware"}, a, b)
-	if f := s.Spec.Factors[0]; f.Name != "firmware" || !slices.Equal(f.Levels, []string{"old firmware", "new firmware"}) {
+	if f := s.Spec.Factors[0]; f.Name != "firmware" ||
+		!slices.Equal(f.Levels, []string{"old firmware", "new firmware"}) {
 		t.Errorf("factor %+v", f)
 	}
 }
@@ -335,7 +369,8 @@ func TestDefaultIsTheFirstLevel(t *testing.T) {
 		suite(tree, level, 1000, 1000, 12.3, 1)
 		logs[level+"/run1.txt"] = testdata(t, perftestLog)
 	}
-	for _, s := range []*importer.Study{one(t, importer.Options{}, files("r", tree)), one(t, importer.Options{}, files("r", logs))} {
+	for _, s := range []*importer.Study{one(t, importer.Options{}, files("r", tree)),
+		one(t, importer.Options{}, files("r", logs))} {
 		if f := s.Spec.Factors[0]; !slices.Equal(f.Levels, []string{"default", "all", "cores", "hugepages"}) {
 			t.Errorf("%s: factor %+v", s.Spec.Imported, f)
 		}
@@ -347,7 +382,8 @@ func TestTheMemoryOfOneGuestNodeIsNotTakenForAll(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
 	suite(tree, "default", 1000, 1000, 12.3, 2)
-	tree["default/numa_topology.txt"] = "available: 2 nodes (0-1)\nnode 0 cpus: 0 1\nnode 0 size: 4321 MB\nnode 0 free: 4000 MB\nnode 1 cpus: 2 3\nnode 1 size: 8765 MB\nnode 1 free: 8000 MB\n"
+	tree["default/numa_topology.txt"] = "available: 2 nodes (0-1)\nnode 0 cpus: 0 1\nnode 0 size: 4321 MB\nnode 0 " +
+		"free: 4000 MB\nnode 1 cpus: 2 3\nnode 1 size: 8765 MB\nnode 1 free: 8000 MB\n"
 	s := one(t, importer.Options{}, files("r", tree))
 	text := fmt.Sprint(s.Environment)
 	if !strings.Contains(text, "guest NUMA nodes, default, repeat 1 2") {
@@ -363,21 +399,37 @@ func TestTheMemoryOfOneGuestNodeIsNotTakenForAll(t *testing.T) {
 func TestOtherLogs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, file, text, format, test, metric, want string }{
-		{"nccl-tests", "all_reduce.txt", testdata(t, ncclLog), importer.NCCLTests, "nccl_all_reduce", "bus_bandwidth", "1: 479.9 GB/s"},
-		{"old nccl-tests", "nccl-allgather-0.log", testdata(t, ncclOld), importer.NCCLTests, "nccl_all_gather", "bus_bandwidth", ""},
-		{"iperf3", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), importer.Iperf3, "iperf3", "throughput", ""},
-		{"iperf3, others", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.json"), importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
-		{"iperf3's text", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.txt"), importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
-		{"iperf3's text, UDP", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.txt"), importer.Iperf3, "iperf3/udp", "throughput", ""},
-		{"iperf3, UDP", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.json"), importer.Iperf3, "iperf3/udp", "throughput", ""},
-		{"iperf3 with a title", "x.json", strings.Replace(testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), "{", `{"title": "before",`, 1), importer.Iperf3, "iperf3", "throughput", ""},
-		{"OSU", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"), importer.OSU, "osu_latency", "latency_average", ""},
-		{"OSU, many pairs", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"), importer.OSU, "osu_mbw_mr", "bw_average", ""},
-		{"libfabric", "x.txt", testdata(t, "../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt"), importer.Libfabric, "fi_pingpong", "latency_average", ""},
-		{"sysbench", "x.txt", testdata(t, "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), importer.Sysbench, "sysbench_cpu", "events_per_second", ""},
-		{"STREAM", "x.log", testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log"), importer.Stream, "stream", "triad", ""},
+		{"nccl-tests", "all_reduce.txt", testdata(t, ncclLog), importer.NCCLTests, "nccl_all_reduce", "bus_bandwidth",
+			"1: 479.9 GB/s"},
+		{"old nccl-tests", "nccl-allgather-0.log", testdata(t, ncclOld), importer.NCCLTests, "nccl_all_gather",
+			"bus_bandwidth", ""},
+		{"iperf3", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), importer.Iperf3,
+			"iperf3", "throughput", ""},
+		{"iperf3, others", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.json"),
+			importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
+		{"iperf3's text", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.txt"),
+			importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
+		{"iperf3's text, UDP", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.txt"),
+			importer.Iperf3, "iperf3/udp", "throughput", ""},
+		{"iperf3, UDP", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.json"), importer.Iperf3,
+			"iperf3/udp", "throughput", ""},
+		{"iperf3 with a title", "x.json", strings.Replace(testdata(t,
+			"../../bench/testdata/iperf3/recorded-3.12-tcp.json"), "{", `{"title": "before",`, 1), importer.Iperf3,
+			"iperf3", "throughput", ""},
+		{"OSU", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"),
+			importer.OSU, "osu_latency", "latency_average", ""},
+		{"OSU, many pairs", "x.out", testdata(t,
+			"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"), importer.OSU, "osu_mbw_mr",
+			"bw_average", ""},
+		{"libfabric", "x.txt", testdata(t, "../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt"),
+			importer.Libfabric, "fi_pingpong", "latency_average", ""},
+		{"sysbench", "x.txt", testdata(t, "../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"),
+			importer.Sysbench, "sysbench_cpu", "events_per_second", ""},
+		{"STREAM", "x.log", testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log"), importer.Stream,
+			"stream", "triad", ""},
 		{"perftest, all sizes", "x.log", testdata(t, perftestAll), importer.Perftest, "ib_write_bw", "bw_average", ""},
-		{"rackless", "samples.jsonl", `{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`, importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
+		{"rackless", "samples.jsonl",
+			`{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`, importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -385,7 +437,9 @@ func TestOtherLogs(t *testing.T) {
 			if s.Spec.Imported != tt.format || len(failures(s)) > 0 {
 				t.Errorf("format %s, failures %q, want %s", s.Spec.Imported, failures(s), tt.format)
 			}
-			if !slices.ContainsFunc(s.Runs[0].Samples, func(x importer.Sample) bool { return x.Test == tt.test && x.Metric == tt.metric }) {
+			if !slices.ContainsFunc(s.Runs[0].Samples, func(x importer.Sample) bool {
+				return x.Test == tt.test && x.Metric == tt.metric
+			}) {
 				t.Errorf("no %s of %s", tt.metric, tt.test)
 			}
 			if got := strings.Join(find(s, "d", tt.test, tt.metric, 17179869184), ""); tt.want != "" && got != tt.want {
@@ -395,13 +449,18 @@ func TestOtherLogs(t *testing.T) {
 	}
 }
 
-// A script that calls a tool again and again leaves one log. Each run is of its own test, and a run of another message size is part of the same repeat.
+// A script that calls a tool again and again leaves one log. Each run is of its own test, and a run
+// of another message size is part of the same repeat.
 func TestALogOfSeveralRuns(t *testing.T) {
 	t.Parallel()
 	bench := func(name string) string { return testdata(t, "../../bench/testdata/"+name) }
-	write, read, lat := bench("perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"), bench("perftest/recorded-6.06-rxe-tcg-read_bw-a.txt"), bench("perftest/recorded-6.06-rxe-tcg-write_lat.txt")
-	nccl, sysbench, osu, tcp := testdata(t, ncclLog), bench("sysbench/recorded-1.0.20-cpu-2threads.txt"), bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), bench("iperf3/recorded-3.12-tcp.json")
-	latency, pingpong, stream := bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt"), bench("libfabric/recorded-1.17.0-rxe-tcg-all.txt"), testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
+	write, read, lat := bench("perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"),
+		bench("perftest/recorded-6.06-rxe-tcg-read_bw-a.txt"), bench("perftest/recorded-6.06-rxe-tcg-write_lat.txt")
+	nccl, sysbench, osu, tcp := testdata(t, ncclLog), bench("sysbench/recorded-1.0.20-cpu-2threads.txt"),
+		bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), bench("iperf3/recorded-3.12-tcp.json")
+	latency, pingpong, stream := bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt"),
+		bench("libfabric/recorded-1.17.0-rxe-tcg-all.txt"),
+		testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
 	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
 	cut := strings.TrimRight(write, "-\n") + "\n"
 	for _, tt := range []struct {
@@ -409,20 +468,34 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		runs             []string // repeat: tests with the number of their figures' sizes
 		failures         []string
 	}{
-		{"perftest, several tests", "x.log", write + read + write + lat, []string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
-		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write, []string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
-		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"), []string{"1: ib_write_bw 2", "2: ib_write_bw 2"}, nil},
-		{"perftest, a size that failed", "x.log", sized("64") + strings.Replace(write, "65536 ", "Completion with error", 1) + sized("256"), []string{"1: ib_write_bw 2"}, []string{"x.log: read result of perftest, line "}},
-		{"perftest, a repeat that failed", "x.log", write + cut + write, []string{"1: ib_write_bw 1", "2: ", "3: ib_write_bw 1"}, []string{"the table is cut off"}},
-		{"perftest, client and server on one terminal, twice", "x.log", testdata(t, perftestAll) + testdata(t, perftestAll), []string{"1: ib_write_bw 23", "2: ib_write_bw 23"}, nil},
-		{"nccl-tests", "all_reduce.log", nccl + strings.Replace(nccl, "#wrong", "#other", 1) + nccl, []string{"1: nccl_all_reduce 32", "2: ", "3: nccl_all_reduce 32"}, []string{`unknown layout: column "#other"`}},
-		{"nccl-tests, a run for each size", "all_gather.txt", bench("nccl-tests/panlichen-8xv100-all_gather-27-runs.txt"), []string{"1: nccl_all_gather 27"}, nil},
-		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" + strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"}, []string{"x.txt:55: which collective"}},
+		{"perftest, several tests", "x.log", write + read + write + lat,
+			[]string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
+		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write,
+			[]string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
+		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"),
+			[]string{"1: ib_write_bw 2", "2: ib_write_bw 2"}, nil},
+		{"perftest, a size that failed", "x.log", sized("64") + strings.Replace(write, "65536 ",
+			"Completion with error", 1) + sized("256"), []string{"1: ib_write_bw 2"},
+			[]string{"x.log: read result of perftest, line "}},
+		{"perftest, a repeat that failed", "x.log", write + cut + write, []string{"1: ib_write_bw 1", "2: ",
+			"3: ib_write_bw 1"}, []string{"the table is cut off"}},
+		{"perftest, client and server on one terminal, twice", "x.log", testdata(t, perftestAll) +
+			testdata(t, perftestAll), []string{"1: ib_write_bw 23", "2: ib_write_bw 23"}, nil},
+		{"nccl-tests", "all_reduce.log", nccl + strings.Replace(nccl, "#wrong", "#other", 1) + nccl,
+			[]string{"1: nccl_all_reduce 32", "2: ", "3: nccl_all_reduce 32"},
+			[]string{`unknown layout: column "#other"`}},
+		{"nccl-tests, a run for each size", "all_gather.txt",
+			bench("nccl-tests/panlichen-8xv100-all_gather-27-runs.txt"), []string{"1: nccl_all_gather 27"}, nil},
+		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" +
+			strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"},
+			[]string{"x.txt:55: which collective"}},
 		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 23", "2: osu_bw 23"}, nil},
 		{"iperf3", "x.json", tcp + tcp, []string{"1: iperf3 1", "2: iperf3 1"}, nil},
-		{"iperf3's text", "x.log", bench("iperf3/recorded-3.12-tcp.txt") + bench("iperf3/recorded-3.12-udp.txt") + bench("iperf3/recorded-3.12-tcp.txt"), []string{"1: iperf3 1, iperf3/udp 1", "2: iperf3 1"}, nil},
+		{"iperf3's text", "x.log", bench("iperf3/recorded-3.12-tcp.txt") + bench("iperf3/recorded-3.12-udp.txt") +
+			bench("iperf3/recorded-3.12-tcp.txt"), []string{"1: iperf3 1, iperf3/udp 1", "2: iperf3 1"}, nil},
 		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
-		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1), []string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},
+		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1),
+			[]string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},
 		{"STREAM", "x.log", stream + stream, []string{"1: stream 1", "2: stream 1"}, nil},
 		{"libfabric", "x.log", pingpong + pingpong, []string{"1: fi_pingpong 45", "2: fi_pingpong 45"}, nil},
 	} {
@@ -455,7 +528,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// People keep the logs of all their tools side by side. What no tool printed is noted, and of each test the metric is compared that it is about.
+// People keep the logs of all their tools side by side. What no tool printed is noted, and of each
+// test the metric is compared that it is about.
 func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
@@ -464,7 +538,8 @@ func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 		tree[level+"/tcp.json"] = testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json")
 		tree[level+"/nccl-allreduce.txt"] = testdata(t, ncclLog)
 		tree[level+"/stream.log"] = testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultZen.log")
-		tree[level+"/rates.out"] = testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
+		tree[level+"/rates.out"] = testdata(t,
+			"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
 	}
 	tree["pin/notes.txt"] = "remember to reboot\n"
 	for _, format := range []string{importer.Auto, importer.Logs} {
@@ -479,7 +554,8 @@ func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 		for _, m := range s.Spec.Measure {
 			got[m.Test] = fmt.Sprintf("%d%v", m.Bytes, m.Metrics)
 		}
-		want := map[string]string{"ib_write_bw": "0[]", "iperf3": "0[]", "nccl_all_reduce": "17179869184[bus_bandwidth]", "stream": "0[triad]", "osu_mbw_mr": "0[]"}
+		want := map[string]string{"ib_write_bw": "0[]", "iperf3": "0[]",
+			"nccl_all_reduce": "17179869184[bus_bandwidth]", "stream": "0[triad]", "osu_mbw_mr": "0[]"}
 		if !maps.Equal(got, want) {
 			t.Errorf("compared is %v, want %v", got, want)
 		}
@@ -512,27 +588,48 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 		want  string
 	}{
 		{"no file", nil, importer.Options{}, "r: there is no file in it"},
-		{"no format", map[string]string{"a.txt": "hello"}, importer.Options{}, "r/a.txt: of no known format; if it is one of vcpu-benchmarks, superbench,"},
-		{"two formats", map[string]string{"a.txt": testdata(t, perftestLog), "b.jsonl": testdata(t, superBench)}, importer.Options{}, "r/a.txt is of format perftest, and r/b.jsonl of format superbench: import them apart"},
-		{"logs and another format", map[string]string{"a.txt": testdata(t, perftestLog), "b.txt": testdata(t, ncclLog), "c.jsonl": testdata(t, superBench)}, importer.Options{}, "r/a.txt is of format perftest, and r/c.jsonl of format superbench: import them apart"},
-		{"iperf3 that did not end", map[string]string{"a.txt": "Connecting to host 192.0.2.1, port 5201\n[  5] local 192.0.2.2 port 1 connected to 192.0.2.1 port 5201\n"}, importer.Options{}, "iperf3: r/a.txt: read result of iperf3, line 2 "},
-		{"sysbench's memory", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{}, "sysbench: r/a.txt:1: of sysbench its CPU test is read, and this is another"},
-		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"}, `format "csv": want one of auto,`},
+		{"no format", map[string]string{"a.txt": "hello"}, importer.Options{},
+			"r/a.txt: of no known format; if it is one of vcpu-benchmarks, superbench,"},
+		{"two formats", map[string]string{"a.txt": testdata(t, perftestLog), "b.jsonl": testdata(t, superBench)},
+			importer.Options{}, "r/a.txt is of format perftest, and r/b.jsonl of format superbench: import them apart"},
+		{"logs and another format", map[string]string{"a.txt": testdata(t, perftestLog), "b.txt": testdata(t, ncclLog),
+			"c.jsonl": testdata(t, superBench)}, importer.Options{},
+			"r/a.txt is of format perftest, and r/c.jsonl of format superbench: import them apart"},
+		{"iperf3 that did not end", map[string]string{"a.txt": "Connecting to host 192.0.2.1, port 5201\n[  5] local " +
+			"192.0.2.2 port 1 connected to 192.0.2.1 port 5201\n"}, importer.Options{},
+			"iperf3: r/a.txt: read result of iperf3, line 2 "},
+		{"sysbench's memory", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT " +
+			"2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{},
+			"sysbench: r/a.txt:1: of sysbench its CPU test is read, and this is another"},
+		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"},
+			`format "csv": want one of auto,`},
 		{"too deep", map[string]string{deep: "x"}, importer.Options{}, "deeper than 6 directories"},
-		{"no figure", map[string]string{"a.txt": testdata(t, perftestBad)}, importer.Options{Format: importer.Perftest}, "no figure in the one file of format perftest, so nothing is imported; the first: "},
-		{"a bad name", map[string]string{"a.txt": testdata(t, perftestLog)}, importer.Options{Name: "A b"}, `name "A b": want small letters, digits and dashes, 63 at most; name the study with --name`},
+		{"no figure", map[string]string{"a.txt": testdata(t, perftestBad)}, importer.Options{Format: importer.Perftest},
+			"no figure in the one file of format perftest, so nothing is imported; the first: "},
+		{"a bad name", map[string]string{"a.txt": testdata(t, perftestLog)}, importer.Options{Name: "A b"},
+			`name "A b": want small letters, digits and dashes, 63 at most; name the study with --name`},
 		{"a factor for placement", both, importer.Options{Factor: "x"}, `"pin" and "vcpu_pin" are both placement pin`},
 		{"a tree too deep", tooDeep, importer.Options{}, "r/a/b/c: too deep: want RESULTS/GPU/CONFIG"},
-		{"a line that is cut off", map[string]string{"a.jsonl": "{\"node\": \"a\", \"x/y\": 1}\n{\"node\": \"b\", \"x/"}, importer.Options{}, "r/a.jsonl:2: no JSON"},
-		{"a key twice", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1, "x/y": 2}`}, importer.Options{}, `r/a.jsonl:1: member "x/y" is there twice`},
-		{"no node", map[string]string{"a.jsonl": `{"x/y": 1}`}, importer.Options{Format: importer.SuperBench}, `r/a.jsonl:1: node "": want 1 to 100 bytes`},
-		{"a node that is no name", map[string]string{"a.jsonl": `{"node": 3, "x/y": 1}`}, importer.Options{Format: importer.SuperBench}, "r/a.jsonl:1: node 3 is no name"},
-		{"a node with a control character", map[string]string{"a.jsonl": `{"node": "\u001b[2J", "x/y": 1}`}, importer.Options{}, `r/a.jsonl:1: node "\x1b[2J"`},
-		{"a member of no benchmark", map[string]string{"a.jsonl": `{"node": "a", "y": 1}`}, importer.Options{}, `r/a.jsonl:1: member "y": want the names`},
-		{"two objects in a line", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1} {}`}, importer.Options{Format: importer.SuperBench}, "something stands behind the object"},
-		{"too many nodes", map[string]string{"a.jsonl": many}, importer.Options{}, "65 levels of node, and a study has at most 64"},
-		{"a factor for nodes", map[string]string{"a.jsonl": `{"node": "a", "mem-bw/h2d_bw": 1}`}, importer.Options{Factor: "rack"}, "results of superbench vary the node; leave --factor out"},
-		{"bad samples", map[string]string{"samples.jsonl": `{"run":"1","test":"a","metric":"m","value":0,"unit":"us"}`}, importer.Options{}, "r/samples.jsonl: read samples: line 1: m 0: a value of zero"},
+		{"a line that is cut off", map[string]string{"a.jsonl": "{\"node\": \"a\", \"x/y\": 1}\n{\"node\": " +
+			"\"b\", \"x/"}, importer.Options{}, "r/a.jsonl:2: no JSON"},
+		{"a key twice", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1, "x/y": 2}`}, importer.Options{},
+			`r/a.jsonl:1: member "x/y" is there twice`},
+		{"no node", map[string]string{"a.jsonl": `{"x/y": 1}`}, importer.Options{Format: importer.SuperBench},
+			`r/a.jsonl:1: node "": want 1 to 100 bytes`},
+		{"a node that is no name", map[string]string{"a.jsonl": `{"node": 3, "x/y": 1}`},
+			importer.Options{Format: importer.SuperBench}, "r/a.jsonl:1: node 3 is no name"},
+		{"a node with a control character", map[string]string{"a.jsonl": `{"node": "\u001b[2J", "x/y": 1}`},
+			importer.Options{}, `r/a.jsonl:1: node "\x1b[2J"`},
+		{"a member of no benchmark", map[string]string{"a.jsonl": `{"node": "a", "y": 1}`}, importer.Options{},
+			`r/a.jsonl:1: member "y": want the names`},
+		{"two objects in a line", map[string]string{"a.jsonl": `{"node": "a", "x/y": 1} {}`},
+			importer.Options{Format: importer.SuperBench}, "something stands behind the object"},
+		{"too many nodes", map[string]string{"a.jsonl": many}, importer.Options{},
+			"65 levels of node, and a study has at most 64"},
+		{"a factor for nodes", map[string]string{"a.jsonl": `{"node": "a", "mem-bw/h2d_bw": 1}`},
+			importer.Options{Factor: "rack"}, "results of superbench vary the node; leave --factor out"},
+		{"bad samples", map[string]string{"samples.jsonl": `{"run":"1","test":"a","metric":"m","value":0,"unit":"us"}`},
+			importer.Options{}, "r/samples.jsonl: read samples: line 1: m 0: a value of zero"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -550,7 +647,8 @@ func TestTheSameResultsMakeTheSameStudy(t *testing.T) {
 	suite(tree, "h/default", 1000, 1000, 12.3, 1)
 	suite(tree, "h/pin", 1000, 1000, 12.3, 1)
 	a, b := one(t, importer.Options{}, files("r", tree)), one(t, importer.Options{}, files("r", tree))
-	if fmt.Sprintf("%+v", a.Runs) != fmt.Sprintf("%+v", b.Runs) || fmt.Sprint(a.Environment) != fmt.Sprint(b.Environment) || len(a.Digest) != 64 {
+	if fmt.Sprintf("%+v", a.Runs) != fmt.Sprintf("%+v", b.Runs) ||
+		fmt.Sprint(a.Environment) != fmt.Sprint(b.Environment) || len(a.Digest) != 64 {
 		t.Error("two imports of the same differ")
 	}
 	tree["h/pin/stream.txt"] = streamText(1001)

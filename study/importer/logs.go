@@ -19,7 +19,8 @@ type logFormat struct {
 	read func(f *file, o *outcome) (test string, err error)
 	// start matches where a run begins; nil where a file is one in any case. What is JSON is cut into its objects.
 	start *regexp.Regexp
-	// sides tells whether what begins at one start and what begins at the next are one run after all; nil where they never are.
+	// sides tells whether what begins at one start and what begins at the next are one run after
+	// all; nil where they never are.
 	sides func(a, b []byte) bool
 }
 
@@ -47,7 +48,8 @@ func isLog(format string) bool {
 	return slices.ContainsFunc(logFormats, func(l logFormat) bool { return l.name == format })
 }
 
-// logs reads formats in which a file is a run or several. The level of a run is that of its source, else the first directory below the source, else the source's own name.
+// logs reads formats in which a file is a run or several. The level of a run is that of its source,
+// else the first directory below the source, else the source's own name.
 func (im *importing) logs() error {
 	type ofTest struct{ level, test string }
 	var order []ofTest
@@ -102,8 +104,9 @@ type series struct {
 	bytes int64
 }
 
-// numberRepeats numbers the runs of a test at a level. Runs of other message sizes are parts of one repeat, as a script leaves them that calls the tool for each size. One that
-// failed is a repeat too, unless no size came twice: then it was one of the sizes.
+// numberRepeats numbers the runs of a test at a level. Runs of other message sizes are parts of one
+// repeat, as a script leaves them that calls the tool for each size. One that failed is a repeat
+// too, unless no size came twice: then it was one of the sizes.
 func numberRepeats(runs []*outcome) {
 	swept := isSweep(runs)
 	repeats := map[series]int{}
@@ -199,7 +202,8 @@ func perftestName(title string) string {
 	if strings.Contains(title, "Latency") {
 		suffix = "_lat"
 	}
-	for word, op := range map[string]string{"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"} {
+	for word, op := range map[string]string{"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send",
+		"Atomic": "atomic"} {
 		if strings.HasPrefix(title, word) {
 			return "ib_" + op + suffix
 		}
@@ -207,22 +211,26 @@ func perftestName(title string) string {
 	return "perftest"
 }
 
-// add enters the figures of a tool. A figure may round to zero where the tool prints few decimals, and bench has worked it out from another column then.
+// add enters the figures of a tool. A figure may round to zero where the tool prints few decimals,
+// and bench has worked it out from another column then.
 func (o *outcome) add(test, tool, version string, figures []bench.Figure) {
 	for _, x := range figures {
 		o.samples = append(o.samples, Sample{Sample: bench.Sample{
-			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value, Unit: x.Unit, Derived: x.Derived, Latencies: x.Latencies, Tool: tool, Version: version, Attempt: 1,
+			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value,
+			Unit: x.Unit, Derived: x.Derived, Latencies: x.Latencies, Tool: tool, Version: version, Attempt: 1,
 		}})
 	}
 }
 
 // ncclOperations are the programs of nccl-tests, without _perf.
-var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "gather", "hypercube", "reduce", "scatter", "sendrecv"}
+var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "gather",
+	"hypercube", "reduce", "scatter", "sendrecv"}
 
 // ncclStarting is how newer releases name the collective.
 var ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b`)
 
-// ncclTests reads a log and returns the test's name: older releases do not print which collective they ran, so the file's name has to say it.
+// ncclTests reads a log and returns the test's name: older releases do not print which collective
+// they ran, so the file's name has to say it.
 func (f *file) ncclTests(o *outcome) string {
 	test := "nccl-tests"
 	name := strings.ReplaceAll(strings.ToLower(path.Base(f.rel)), "-", "_")
@@ -230,12 +238,15 @@ func (f *file) ncclTests(o *outcome) string {
 		name = string(m[1])
 	}
 	compact := strings.ReplaceAll(name, "_", "")
-	if i := slices.IndexFunc(ncclOperations, func(op string) bool { return strings.Contains(compact, strings.ReplaceAll(op, "_", "")) }); i >= 0 {
+	if i := slices.IndexFunc(ncclOperations, func(op string) bool {
+		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
+	}); i >= 0 {
 		test = "nccl_" + ncclOperations[i]
 	}
 	figures, err := bench.ParseNCCLTests(f.data)
 	if err == nil && test == "nccl-tests" && len(f.data) < f.size {
-		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: all_reduce.log would")
+		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
+			"all_reduce.log would")
 	}
 	if err != nil {
 		return o.fail(f, test, err)
@@ -250,7 +261,8 @@ func (o *outcome) fail(f *file, test string, err error) string {
 	return test
 }
 
-// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain run has not: UDP, the way back, several streams.
+// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
+// run has not: UDP, the way back, several streams.
 func (f *file) iperf3(o *outcome) string {
 	var res *bench.Iperf3Result
 	var err error
@@ -277,7 +289,8 @@ func (f *file) iperf3(o *outcome) string {
 	return test
 }
 
-// osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was cut off behind a row is not seen.
+// osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
+// cut off behind a row is not seen.
 func (f *file) osu(o *outcome) string {
 	res, err := bench.ParseOSU(f.data)
 	if err != nil {
@@ -313,7 +326,8 @@ func (f *file) sysbench(o *outcome) string {
 	if primes == nil {
 		return o.fail(f, "sysbench", f.fail(1, "of sysbench its CPU test is read, and this is another"))
 	}
-	if limit := string(primes[1]); limit != "10000" { // the default, which bench takes too: events of others take another time
+	if limit := string(primes[1]); limit != "10000" {
+		// the default, which bench takes too: events of others take another time
 		test += "/primes" + limit
 	}
 	figures, err := sysbench(f)

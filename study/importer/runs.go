@@ -6,7 +6,8 @@ import (
 	"regexp"
 )
 
-// runs cuts a log into the runs that are in it one after the other, as a script leaves them that calls a tool again and again. What stands above the first is with the first.
+// runs cuts a log into the runs that are in it one after the other, as a script leaves them that
+// calls a tool again and again. What stands above the first is with the first.
 func (f *file) runs(l logFormat) ([]*file, error) {
 	if l.start == nil {
 		return []*file{f}, nil
@@ -51,8 +52,9 @@ func (f *file) part(from, to int) *file {
 	return &p
 }
 
-// documents cuts a file of JSON into its objects, which may be in one array; nil where it is no such JSON, or one object, for the parser to say what is wrong with it. After maxRepeats
-// runs it stops to look.
+// documents cuts a file of JSON into its objects, which may be in one array; nil where it is no
+// such JSON, or one object, for the parser to say what is wrong with it. After maxRepeats runs it
+// stops to look.
 func (f *file) documents() []*file {
 	at := bytes.IndexAny(f.data, "{[")
 	if at < 0 || len(bytes.TrimSpace(f.data[:at])) > 0 {
@@ -79,16 +81,19 @@ func (f *file) documents() []*file {
 	return all
 }
 
-// The first line of a run, with a ruler above it that is not the one that closes the run before. It is where a run ends that was cut off.
+// The first line of a run, with a ruler above it that is not the one that closes the run before. It
+// is where a run ends that was cut off.
 var (
 	perftestStart = regexp.MustCompile(`(?m)^(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 	// Newer releases say more above the line with the arguments.
-	ncclStart   = regexp.MustCompile(`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
+	ncclStart = regexp.MustCompile(
+		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
 	streamStart = regexp.MustCompile(`(?m)^STREAM version `)
 )
 
-// perftestSides tells whether two parts of a log are the client and the server of one run that print to one terminal: the first has but its title there when the second begins, and
-// the second has the header rows of both.
+// perftestSides tells whether two parts of a log are the client and the server of one run that
+// print to one terminal: the first has but its title there when the second begins, and the second
+// has the header rows of both.
 func perftestSides(a, b []byte) bool {
 	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// superBench reads results-summary.jsonl of microsoft/superbenchmark: a line for each node, with one member for each figure, as "nccl-bw:default/allreduce_8_busbw:0". What
-// stands behind the last colon is the rank of the process, which stands for a GPU or a network card of its own: ranks are kept apart. A node's second line is its second
-// repeat.
+// superBench reads results-summary.jsonl of microsoft/superbenchmark: a line for each node, with
+// one member for each figure, as "nccl-bw:default/allreduce_8_busbw:0". What stands behind the last
+// colon is the rank of the process, which stands for a GPU or a network card of its own: ranks are
+// kept apart. A node's second line is its second repeat.
 func (im *importing) superBench() error {
 	repeats := map[string]int{}
 	figures := 0
@@ -37,7 +38,9 @@ func (im *importing) superBench() error {
 				return f.fail(number, "more than %d figures: import fewer lines at a time", maxFigures)
 			}
 			if rounded > 0 {
-				im.note("", "%s:%d: %s has %d bandwidths of nccl-tests and values of unknown meaning that are 0: they are left out, since they may have been rounded, or be no figures.", f.name, number, o.level, rounded)
+				im.note("", "%s:%d: %s has %d bandwidths of nccl-tests and values of unknown meaning that are 0: "+
+					"they are left out, since they may have been rounded, or be no figures.", f.name, number, o.level,
+					rounded)
 			}
 			repeats[o.level]++
 			o.repeat = repeats[o.level]
@@ -65,7 +68,8 @@ func (im *importing) unknownUnits() {
 		}
 	}
 	if n > 0 {
-		im.note("", "The unit of %d metrics (the first: %s) is unknown, since SuperBench's documentation does not name it: they are kept, and not compared.", n, first)
+		im.note("", "The unit of %d metrics (the first: %s) is unknown, since SuperBench's documentation does not "+
+			"name it: they are kept, and not compared.", n, first)
 	}
 }
 
@@ -90,7 +94,8 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 		}
 		slash := strings.LastIndex(m.key, "/")
 		if slash < 1 || slash == len(m.key)-1 || len(m.key) > 300 {
-			return nil, 0, fmt.Errorf("member %q: want the names of a benchmark and a metric, as \"mem-bw/h2d_bw:0\"", short(m.key))
+			return nil, 0, fmt.Errorf("member %q: want the names of a benchmark and a metric, as \"mem-bw/h2d_bw:0\"",
+				short(m.key))
 		}
 		test, metric := m.key[:slash], m.key[slash+1:]
 		v, err := jsonNumber(m.value)
@@ -109,10 +114,12 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 		case err != nil && v == 0 && isNumber(m.value) && (x.unit == UnitUnknown || x.rounded):
 			left++
 		case err != nil:
-			o.failures = append(o.failures, fmt.Sprintf("%s: %s: %s is %s: %v", test, at, metric, short(string(m.value)), err))
+			o.failures = append(o.failures, fmt.Sprintf("%s: %s: %s is %s: %v", test, at, metric,
+				short(string(m.value)), err))
 		default:
 			o.samples = append(o.samples, Sample{
-				Sample: bench.Sample{Run: test, Test: test, Client: o.level, Metric: x.metric, Bytes: x.bytes, Value: v, Unit: x.unit, Tool: "superbench", Attempt: 1}, Origin: origin,
+				Sample: bench.Sample{Run: test, Test: test, Client: o.level, Metric: x.metric, Bytes: x.bytes, Value: v,
+					Unit: x.unit, Tool: "superbench", Attempt: 1}, Origin: origin,
 			})
 		}
 	}

@@ -18,8 +18,10 @@ func is(form, unit string) rule {
 	return rule{form: regexp.MustCompile(`^(?:` + form + `)$`), unit: unit}
 }
 
-// superBenchRules are the metrics of docs/user-tutorial/benchmarks/micro-benchmarks.md of SuperBench (version 0.12) whose units are named there, by benchmark. What is not
-// here has no unit: names of older releases (ib-loopback/IB_write_8388608_Avg_0) stand for figures in other units.
+// superBenchRules are the metrics of docs/user-tutorial/benchmarks/micro-benchmarks.md of
+// SuperBench (version 0.12) whose units are named there, by benchmark. What is not here has no
+// unit: names of older releases (ib-loopback/IB_write_8388608_Avg_0) stand for figures in other
+// units.
 var superBenchRules = map[string][]rule{
 	"nccl-bw": ncclRules, "rccl-bw": ncclRules,
 	"ib-loopback": {is(`(?P<metric>ib_(?:write|read|send)_bw)_(?P<bytes>\d+)`, "GB/s")},
@@ -27,22 +29,25 @@ var superBenchRules = map[string][]rule{
 		is(`(?P<metric>ib_(?:write|read|send)_bw)_(?P<bytes>\d+)(?P<rest>_[cg]pu-to-[cg]pu_\d+_\d+.*)`, "GB/s"),
 		is(`(?P<metric>ib_(?:write|read|send)_lat)_(?P<bytes>\d+)(?P<rest>_[cg]pu-to-[cg]pu_\d+_\d+.*)`, "us"),
 	},
-	"mem-bw":                {is(`(?:h2d|d2h|d2d)_bw`, "GB/s")},
-	"gpu-copy-bw":           {is(`(?:[cg]pu\w*_by_(?:sm|dma)(?:_under_numa\d+)?_bw)`, "GB/s")},
-	"nvbandwidth":           {is(`\w+_memcpy_(?:\w+_)?(?:ce|sm)_\w+_bw`, "GB/s"), is(`(?:all_to_one|one_to_all)_\w+_bw`, "GB/s")},
-	"gpu-stream":            {is(`STREAM_\w+_bw`, "GB/s"), is(`STREAM_\w+_time(?:_min|_max|_avg)?`, "s")},
-	"cpu-stream":            {is(`(?:copy|scale|add|triad)_throughput`, "MB/s"), is(`(?:copy|scale|add|triad)_time_(?:avg|min|max)`, "s")},
+	"mem-bw":      {is(`(?:h2d|d2h|d2d)_bw`, "GB/s")},
+	"gpu-copy-bw": {is(`(?:[cg]pu\w*_by_(?:sm|dma)(?:_under_numa\d+)?_bw)`, "GB/s")},
+	"nvbandwidth": {is(`\w+_memcpy_(?:\w+_)?(?:ce|sm)_\w+_bw`, "GB/s"), is(`(?:all_to_one|one_to_all)_\w+_bw`,
+		"GB/s")},
+	"gpu-stream": {is(`STREAM_\w+_bw`, "GB/s"), is(`STREAM_\w+_time(?:_min|_max|_avg)?`, "s")},
+	"cpu-stream": {is(`(?:copy|scale|add|triad)_throughput`, "MB/s"),
+		is(`(?:copy|scale|add|triad)_time_(?:avg|min|max)`, "s")},
 	"cpu-memory-bw-latency": {is(`mem_bandwidth_matrix_numa_\d+_\d+_lat`, "ns"), is(`mem_\w+[\w-]*_bw`, "MB/s")},
 	"cpu-hpl":               {is(`time`, "s"), is(`throughput`, "GFLOPS")},
-	"kernel-launch":         {is(`e2e_latency_us|host_dispatch_us|device_launch_us`, "us"), is(`launch_throughput_mkps`, "MKPS")},
-	"gemm-flops":            {is(`\w+_flops`, "GFLOPS"), is(`\w+_iops`, "GIOPS")},
-	"cublaslt-gemm":         {is(`\w+_flops`, "TFLOPS")},
-	"hipblaslt-gemm":        {is(`\w+_flops`, "TFLOPS")},
-	"cublas-function":       {is(`name_.*_time`, "us")},
-	"cudnn-function":        {is(`name_.*_time`, "us")},
-	"tensorrt-inference":    {is(`.+_(?:gpu|host|end_to_end)_time_(?:mean|99)`, "ms")},
-	"ort-inference":         {is(`.+_time(?:_[\d.]+)?`, "ms")},
-	"pytorch-matmul":        {is(`nosharding_time`, "ms")},
+	"kernel-launch": {is(`e2e_latency_us|host_dispatch_us|device_launch_us`, "us"), is(`launch_throughput_mkps`,
+		"MKPS")},
+	"gemm-flops":         {is(`\w+_flops`, "GFLOPS"), is(`\w+_iops`, "GIOPS")},
+	"cublaslt-gemm":      {is(`\w+_flops`, "TFLOPS")},
+	"hipblaslt-gemm":     {is(`\w+_flops`, "TFLOPS")},
+	"cublas-function":    {is(`name_.*_time`, "us")},
+	"cudnn-function":     {is(`name_.*_time`, "us")},
+	"tensorrt-inference": {is(`.+_(?:gpu|host|end_to_end)_time_(?:mean|99)`, "ms")},
+	"ort-inference":      {is(`.+_time(?:_[\d.]+)?`, "ms")},
+	"pytorch-matmul":     {is(`nosharding_time`, "ms")},
 }
 
 // ncclRules: nccl-tests print bandwidths with two decimals.

@@ -14,8 +14,9 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results of a test. Its summary.csv says again what the others say, and takes the
-// wrong column of newer nccl-tests for the bus bandwidth: it is not read.
+// Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results
+// of a test. Its summary.csv says again what the others say, and takes the wrong column of newer
+// nccl-tests for the bus bandwidth: it is not read.
 const (
 	vcpuTopology = "numa_topology.txt" // numactl --hardware in the guest
 	vcpuMetadata = "metadata.json"
@@ -27,7 +28,8 @@ type vcpuTest struct {
 	parse func(f *file) ([]bench.Figure, error)
 }
 
-// vcpuTests are the suite's tests by their files. They keep the suite's names: "local" and "remote" bind memory to guest node 0 and to node 1, and no thread.
+// vcpuTests are the suite's tests by their files. They keep the suite's names: "local" and "remote"
+// bind memory to guest node 0 and to node 1, and no thread.
 var vcpuTests = map[string]vcpuTest{
 	"cpu_single.txt":         {"sysbench", sysbench},
 	"cpu_all.txt":            {"sysbench", sysbench},
@@ -37,14 +39,18 @@ var vcpuTests = map[string]vcpuTest{
 	"mem_latency.txt":        {"mem_latency", memLatency},
 	"gpu_compute.txt":        {"PyTorch", matmul},
 	"gpu_bandwidth.txt":      {"", gpuBandwidth},
-	"nccl_allreduce.txt":     {"nccl-tests", func(f *file) ([]bench.Figure, error) { return bench.ParseNCCLTests(f.data) }},
+	"nccl_allreduce.txt": {"nccl-tests", func(f *file) ([]bench.Figure, error) {
+		return bench.ParseNCCLTests(f.data)
+	}},
 }
 
 // testD2D is the part of gpu_bandwidth that stays inside a GPU.
 const testD2D = "gpu_bandwidth_d2d"
 
-// vcpuJudged are the tests that are compared, as the suite's own report does: of STREAM the triad, of latencies the largest array, which is memory. What only the GPU does is
-// the same in every placement and therefore a control. STREAM bound to one node is there in guests with several alone, so that it cannot be compared with the default.
+// vcpuJudged are the tests that are compared, as the suite's own report does: of STREAM the triad,
+// of latencies the largest array, which is memory. What only the GPU does is the same in every
+// placement and therefore a control. STREAM bound to one node is there in guests with several
+// alone, so that it cannot be compared with the default.
 var vcpuJudged = map[string]struct {
 	metrics []string
 	largest bool
@@ -76,8 +82,9 @@ func placementOf(name string) string {
 // repeatDir is a directory that numbers a repeat.
 var repeatDir = regexp.MustCompile(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
 
-// vcpuBenchmarks reads a tree RESULTS/GPU/CONFIG, a part of one, or several: CONFIG is the level, GPU the host. The suite itself makes one run; more are directories with
-// numbers below CONFIG, or further sources.
+// vcpuBenchmarks reads a tree RESULTS/GPU/CONFIG, a part of one, or several: CONFIG is the level,
+// GPU the host. The suite itself makes one run; more are directories with numbers below CONFIG, or
+// further sources.
 func (im *importing) vcpuBenchmarks() error {
 	type dir struct {
 		source int
@@ -106,7 +113,9 @@ func (im *importing) vcpuBenchmarks() error {
 		}
 		p := place{group, placementOf(config)}
 		if other, ok := named[p]; ok && other != config {
-			return &Error{File: path.Join(src.Name, d.path), What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config, p.level)}
+			return &Error{File: path.Join(src.Name, d.path),
+				What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config,
+					p.level)}
 		}
 		named[p] = config
 		repeats[p]++
@@ -131,7 +140,8 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	config = src.Base
 	switch n := len(parts); {
 	case n > 2:
-		return "", "", &Error{File: path.Join(src.Name, dir), What: "too deep: want RESULTS/GPU/CONFIG, and the directory RESULTS given"}
+		return "", "", &Error{File: path.Join(src.Name, dir),
+			What: "too deep: want RESULTS/GPU/CONFIG, and the directory RESULTS given"}
 	case n == 2:
 		group, config = parts[0], parts[1]
 	case n == 1:
@@ -139,7 +149,9 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	}
 	if src.Level != "" {
 		if len(parts) > 0 {
-			return "", "", &Error{File: path.Join(src.Name, dir), What: fmt.Sprintf("%s=... names the level of one directory, and this is below it: leave the name out", src.Level)}
+			return "", "", &Error{File: path.Join(src.Name, dir),
+				What: fmt.Sprintf("%s=... names the level of one directory, and this is below it: leave the name out",
+					src.Level)}
 		}
 		config = src.Level
 	}
@@ -204,11 +216,13 @@ func (im *importing) vcpuTopology(f *file, o *outcome) {
 	nodes, _ := strconv.Atoi(string(m[1])) // digits, as matched
 	im.fact(o.group, fmt.Sprintf("guest NUMA nodes, %s, repeat %d", o.level, o.repeat), strconv.Itoa(nodes))
 	if nodes < 2 && strings.Contains(o.level, "numa") {
-		im.note(o.group, "%s: the guest of placement=%s had %d NUMA node: the setting did not take effect, or the host has no more.", f.name, o.level, nodes)
+		im.note(o.group, "%s: the guest of placement=%s had %d NUMA node: the setting did not take effect, or the "+
+			"host has no more.", f.name, o.level, nodes)
 	}
 }
 
-// vcpuMetadata takes the time and the devices of newer runs. What is missing or odd in it stays unknown: no figure rests on it.
+// vcpuMetadata takes the time and the devices of newer runs. What is missing or odd in it stays
+// unknown: no figure rests on it.
 func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	var meta struct {
 		Timestamp string   `json:"timestamp"`
@@ -226,6 +240,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 		im.fact(o.group, fmt.Sprintf("guest vCPUs, %s, repeat %d", o.level, o.repeat), strconv.Itoa(meta.VCPUs))
 	}
 	if len(meta.Devices) > 0 && o.repeat == 1 {
-		im.fact(o.group, fmt.Sprintf("GPUs, %s", o.level), fmt.Sprintf("%d, the first: %s", len(meta.Devices), short(meta.Devices[0])))
+		im.fact(o.group, fmt.Sprintf("GPUs, %s", o.level), fmt.Sprintf("%d, the first: %s", len(meta.Devices),
+			short(meta.Devices[0])))
 	}
 }

@@ -34,7 +34,8 @@ func stream(f *file) ([]bench.Figure, error) {
 				return nil, f.fail(lineNumber, "a second table")
 			}
 			headed = true
-		case strings.HasPrefix(line, "Failed Validation"), strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
+		case strings.HasPrefix(line, "Failed Validation"), strings.Contains(line, "Expected") && strings.Contains(line,
+			"Observed"):
 			return nil, f.fail(lineNumber, "STREAM found its arrays wrong: %q", short(line))
 		case strings.HasPrefix(line, "Solution Validates"):
 			valid = true
@@ -52,7 +53,8 @@ func stream(f *file) ([]bench.Figure, error) {
 	}
 	switch {
 	case len(figures) < len(kernels):
-		return nil, f.fail(f.lastLine(), "the table of STREAM is cut off or missing: no rate of %s in MB/s", kernels[len(figures)])
+		return nil, f.fail(f.lastLine(), "the table of STREAM is cut off or missing: no rate of %s in MB/s",
+			kernels[len(figures)])
 	case !valid:
 		return nil, f.fail(f.lastLine(), "the output of STREAM is cut off: it does not say that the solution validates")
 	}
@@ -126,7 +128,8 @@ var (
 	// copyLine is one of gpu_bandwidth_bench.py.
 	copyDevice = regexp.MustCompile(`^GPU (\d+) \[`)
 	copyLine   = regexp.MustCompile(`^\s+(Host-to-Device|Device-to-Host|Device-to-Device): (\S+) GB/s$`)
-	// CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and bandwidth. Before CUDA 10.1 the unit is MB/s.
+	// CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and
+	// bandwidth. Before CUDA 10.1 the unit is MB/s.
 	cudaDevice = regexp.MustCompile(`^\s*Device (\d+): `)
 	cudaTitle  = regexp.MustCompile(`^\s*(Host to Device|Device to Host|Device to Device) Bandwidth, 1 Device\(s\)\s*$`)
 	cudaUnit   = regexp.MustCompile(`^\s*Transfer Size \(Bytes\)\s+Bandwidth\(([GM])B/s\)\s*$`)
@@ -135,7 +138,8 @@ var (
 
 var directions = map[string]string{"Host to Device": "h2d_bw", "Device to Host": "d2h_bw", "Device to Device": "d2d_bw"}
 
-// gpuBandwidth reads the suite's copies between host and GPU, by CUDA's bandwidthTest or by PyTorch. It makes them five times: all count, and not the best alone.
+// gpuBandwidth reads the suite's copies between host and GPU, by CUDA's bandwidthTest or by
+// PyTorch. It makes them five times: all count, and not the best alone.
 func gpuBandwidth(f *file) ([]bench.Figure, error) {
 	var figures []bench.Figure
 	device, direction, scale := "", "", 0.0
@@ -149,7 +153,8 @@ func gpuBandwidth(f *file) ([]bench.Figure, error) {
 		if err != nil {
 			return f.fail(lineNumber, "%s: %v", dir, err)
 		}
-		figures = append(figures, bench.Figure{Metric: directions[dir] + ":" + device, Bytes: size, Value: v * scale, Unit: bench.UnitGBps})
+		figures = append(figures, bench.Figure{Metric: directions[dir] + ":" + device, Bytes: size, Value: v * scale,
+			Unit: bench.UnitGBps})
 		return nil
 	}
 	for line := range strings.Lines(string(f.data)) {
@@ -184,7 +189,8 @@ func gpuBandwidth(f *file) ([]bench.Figure, error) {
 	}
 	switch {
 	case len(figures) == 0:
-		return nil, f.fail(f.lastLine(), "no bandwidth of a known layout; rocm-bandwidth-test is not read: %q", short(lastText(f)))
+		return nil, f.fail(f.lastLine(), "no bandwidth of a known layout; rocm-bandwidth-test is not read: %q",
+			short(lastText(f)))
 	case cuda != passed:
 		return nil, f.fail(f.lastLine(), "bandwidthTest began %d times and passed %d times", cuda, passed)
 	}
@@ -197,7 +203,8 @@ func gpuBandwidth(f *file) ([]bench.Figure, error) {
 		_, dev, _ := strings.Cut(x.Metric, ":")
 		for _, d := range directions {
 			if m := d + ":" + dev; count[m] != count[x.Metric] {
-				return nil, f.fail(f.lastLine(), "cut off: %d figures of %s and %d of %s", count[x.Metric], x.Metric, count[m], m)
+				return nil, f.fail(f.lastLine(), "cut off: %d figures of %s and %d of %s", count[x.Metric], x.Metric,
+					count[m], m)
 			}
 		}
 	}

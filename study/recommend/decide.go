@@ -50,13 +50,15 @@ type Source struct {
 	Confounds []string `json:"confounds"`
 }
 
-// Recommend says which configuration a lab should have on a host. p is the planner's problem of the two, whose weights are those to replace; it may be nil, and then no
-// weights are fitted.
-func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, documents []Document) (*Recommendation, error) {
+// Recommend says which configuration a lab should have on a host. p is the planner's problem of the
+// two, whose weights are those to replace; it may be nil, and then no weights are fitted.
+func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, documents []Document) (*Recommendation,
+	error) {
 	if len(l.Nodes) == 0 {
 		return nil, errors.New("a lab without nodes has no configuration")
 	}
-	r := &Recommendation{Lab: l.Name, Workload: l.Workload, Rankings: []Ranking{}, Fitted: []Fitted{}, Kept: []string{}, Studies: []Source{}}
+	r := &Recommendation{Lab: l.Name, Workload: l.Workload, Rankings: []Ranking{}, Fitted: []Fitted{}, Kept: []string{},
+		Studies: []Source{}}
 	var all []Evidence
 	for i := range studies {
 		s := &studies[i]
@@ -147,7 +149,8 @@ func weigh(all []Evidence, rank int, a, b string) (pairVerdict, []Evidence) {
 
 // decide chooses a level of a setting by the rule of the package.
 func decide(r *rule, all []Evidence) Choice {
-	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{}, Evidence: append([]Evidence{}, all...)}
+	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
+		Evidence: append([]Evidence{}, all...)}
 	if r.fixed != "" {
 		c.Why, c.Level = []string{r.fixed}, r.levels[0]
 		return c
@@ -185,7 +188,8 @@ func decide(r *rule, all []Evidence) Choice {
 			for i, a := range candidates {
 				for _, b := range candidates[i+1:] {
 					e := found[pair{a, b}]
-					if len(left) < 2 || len(e) == 0 || settled[pair{a, b}] != want || !slices.Contains(left, a) || !slices.Contains(left, b) {
+					if len(left) < 2 || len(e) == 0 || settled[pair{a, b}] != want || !slices.Contains(left, a) ||
+						!slices.Contains(left, b) {
 						continue
 					}
 					switch want {
@@ -194,10 +198,13 @@ func decide(r *rule, all []Evidence) Choice {
 					case worse:
 						drop(b, e, "%s is better than %s: %s", a, b, tell(turnedAll(e)))
 					case same:
-						drop(b, e, "%s makes no difference that matters beside %s, which changes less: %s", b, a, tell(e))
+						drop(b, e, "%s makes no difference that matters beside %s, which changes less: %s", b, a,
+							tell(e))
 					case mixed:
-						drop(b, e, "%s is better in one thing and worse in another than %s, which changes less: %s; %s", b, a, tell(e[:1]), tell(e[1:]))
-						c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s and %s: evidence of the same rank says both", a, b))
+						drop(b, e, "%s is better in one thing and worse in another than %s, which changes less: %s; %s",
+							b, a, tell(e[:1]), tell(e[1:]))
+						c.Contradictions = append(c.Contradictions,
+							fmt.Sprintf("%s and %s: evidence of the same rank says both", a, b))
 					}
 				}
 			}
@@ -208,7 +215,8 @@ func decide(r *rule, all []Evidence) Choice {
 				k := pair{a, b}
 				v, e := weigh(all, rank, a, b)
 				if high, ok := settled[k]; ok && v != unknown && v != high && by[k].rank() < rank {
-					c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s", e[0].Carry, a, b, words(v, a, b), tell(e)))
+					c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s",
+						e[0].Carry, a, b, words(v, a, b), tell(e)))
 				}
 			}
 		}
@@ -221,14 +229,17 @@ func decide(r *rule, all []Evidence) Choice {
 		c.Level = left[0]
 	case slices.Contains(left, r.now):
 		if c.Confidence != NoEvidence {
-			c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: as lab and planner have it", strings.Join(left, " and ")))
+			c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: as lab and planner have it",
+				strings.Join(left, " and ")))
 		}
 	case len(left) < len(r.levels) && r.now != levelAuto: // what the lab has is out
 		c.Level = left[0]
-		c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: %s changes less", strings.Join(left, " and "), left[0]))
+		c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: %s changes less", strings.Join(left, " and "),
+			left[0]))
 	}
 	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff {
-		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each virtual CPU then has a core of its own")
+		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each "+
+			"virtual CPU then has a core of its own")
 	}
 	if len(c.Why) == 0 {
 		c.Why = []string{"no evidence decides it: as lab and planner have it"}
@@ -247,7 +258,9 @@ func (c *Choice) farNodes(all []Evidence) {
 			c.Why = append(c.Why, fmt.Sprintf("on the devices' NUMA nodes, and not on others: %s", tell(e)))
 			return
 		case worse, mixed:
-			c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s finds NUMA nodes far from the devices better: look whether the host tells the truth about where they are: %s", e[0].Carry, tell(e)))
+			c.Contradictions = append(c.Contradictions,
+				fmt.Sprintf("%s finds NUMA nodes far from the devices better: look whether the host tells the truth "+
+					"about where they are: %s", e[0].Carry, tell(e)))
 		}
 	}
 }
@@ -306,10 +319,12 @@ func (e *Evidence) strength() float64 {
 	return e.Low // of a range; 0 where no figure is known
 }
 
-// reserve never recommends to keep no core for the host: it needs some. Evidence says what they cost: as long as that is not more than their share of all cores, it is the
-// cores that are missing, and nothing else. That is how the document on vSphere reads its figures.
+// reserve never recommends to keep no core for the host: it needs some. Evidence says what they
+// cost: as long as that is not more than their share of all cores, it is the cores that are
+// missing, and nothing else. That is how the document on vSphere reads its figures.
 func reserve(r *rule, all []Evidence, cores int) Choice {
-	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{}, Evidence: append([]Evidence{}, all...)}
+	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
+		Evidence: append([]Evidence{}, all...)}
 	for _, e := range all {
 		kept, of, ok := keptCores(e.To, cores)
 		first, _, fine := keptCores(e.From, cores)
@@ -331,9 +346,12 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 		}
 		c.Confidence = e.Carry
 		if least <= share {
-			c.Why = append(c.Why, fmt.Sprintf("%d of %d cores kept cost no more than their share, %.1f%%: %s", kept-first, of, 100*share, tell([]Evidence{e})))
+			c.Why = append(c.Why, fmt.Sprintf("%d of %d cores kept cost no more than their share, %.1f%%: %s",
+				kept-first, of, 100*share, tell([]Evidence{e})))
 		} else {
-			c.Contradictions = append(c.Contradictions, fmt.Sprintf("%d of %d cores kept cost more than their share, %.1f%%: %s", kept-first, of, 100*share, tell([]Evidence{e})))
+			c.Contradictions = append(c.Contradictions,
+				fmt.Sprintf("%d of %d cores kept cost more than their share, %.1f%%: %s", kept-first, of, 100*share,
+					tell([]Evidence{e})))
 		}
 	}
 	c.Why = append([]string{"the host needs cores of its own for interrupts and QEMU's threads"}, c.Why...)
@@ -356,7 +374,8 @@ func keptCores(level string, cores int) (kept, of int, ok bool) {
 	return kept, of, of > 0 && kept >= 0 && kept <= of
 }
 
-// together keeps settings from being recommended in a combination that nobody measured: NUMA nodes are shown to guests whose CPUs are pinned.
+// together keeps settings from being recommended in a combination that nobody measured: NUMA nodes
+// are shown to guests whose CPUs are pinned.
 func together(all []Choice) {
 	var pin *Choice
 	for i := range all {
@@ -367,7 +386,8 @@ func together(all []Choice) {
 	for i := range all {
 		if c := &all[i]; pin != nil && c.Setting == GuestNUMA && c.Level == levelOn && pin.Level == levelDefault {
 			pin.Level = levelPin
-			pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA nodes is true only where its CPUs stay on them")
+			pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA "+
+				"nodes is true only where its CPUs stay on them")
 		}
 	}
 }

@@ -77,7 +77,8 @@ func (e *Evidence) matters(w lab.Workload) bool {
 	return e.workloads == nil || slices.Contains(e.workloads, w)
 }
 
-// loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 % higher, 0.36 for a bandwidth that is 36 % lower.
+// loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 %
+// higher, 0.36 for a bandwidth that is 36 % lower.
 func (e *Evidence) loss() float64 {
 	if e.lowerIsBetter {
 		return e.Ratio - 1
@@ -120,8 +121,9 @@ type Study struct {
 	Lab         *lab.Lab     // that was measured; nil where it is not known
 }
 
-// Where says how far a study carries over to a host, and by what that was decided. Studies keep no identity of their machine, since they are passed on: the same model of
-// CPU, the same CPUs and the same kernel are taken for the same host.
+// Where says how far a study carries over to a host, and by what that was decided. Studies keep no
+// identity of their machine, since they are passed on: the same model of CPU, the same CPUs and the
+// same kernel are taken for the same host.
 func Where(s *Study, h *topology.Host) (Carry, string) {
 	fact := func(name string) string {
 		for _, f := range s.Environment {
@@ -135,7 +137,8 @@ func Where(s *Study, h *topology.Host) (Carry, string) {
 		return Emulated, "it measured emulated machines, which say nothing about hardware"
 	}
 	if s.Data != nil && s.Data.Spec.Imported != "" {
-		return MeasuredUnknown, "it was imported: where it was measured is not known for sure, and its runs were neither interleaved nor randomised"
+		return MeasuredUnknown, "it was imported: where it was measured is not known for sure, and its runs were " +
+			"neither interleaved nor randomised"
 	}
 	cpu, cpus, kernel := fact("host CPU"), fact("host CPUs"), fact("host kernel")
 	switch {
@@ -151,17 +154,20 @@ func Where(s *Study, h *topology.Host) (Carry, string) {
 	case cpus == "" || err != nil || h.CPUs.Online.IsEmpty():
 		return MeasuredOnKind, "the model of the CPU is the same; which CPUs there are is not known on both sides"
 	case !set.Equal(h.CPUs.Online):
-		return MeasuredOnKind, fmt.Sprintf("the model of the CPU is the same; it had CPUs %s, and this host has %s", set, h.CPUs.Online)
+		return MeasuredOnKind, fmt.Sprintf("the model of the CPU is the same; it had CPUs %s, and this host has %s",
+			set, h.CPUs.Online)
 	case kernel == "" || h.Kernel.Release == "":
 		return MeasuredOnKind, "CPUs and their model are the same; the kernel is not known on both sides"
 	case kernel != h.Kernel.Release:
-		return MeasuredOnKind, fmt.Sprintf("CPUs and their model are the same; it ran kernel %s, and this host runs %s", kernel, h.Kernel.Release)
+		return MeasuredOnKind, fmt.Sprintf("CPUs and their model are the same; it ran kernel %s, and this host runs %s",
+			kernel, h.Kernel.Release)
 	}
 	return MeasuredHere, "model of the CPU, CPUs and kernel are the same"
 }
 
-// comparisons makes all comparisons of a study, each two levels of a factor once; the analysis of a study itself compares with the first level only. All verdicts are read
-// together, so they are judged as one family.
+// comparisons makes all comparisons of a study, each two levels of a factor once; the analysis of a
+// study itself compares with the first level only. All verdicts are read together, so they are
+// judged as one family.
 func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err error) {
 	base, err := study.Analyse(d)
 	if err != nil {
@@ -201,7 +207,8 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 func doubt(all []study.Comparison) string {
 	for _, c := range all {
 		if c.A == c.B && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
-			return fmt.Sprintf("it compares %s=%s with itself and finds a difference: it is not to be believed", c.Factor, c.A)
+			return fmt.Sprintf("it compares %s=%s with itself and finds a difference: it is not to be believed",
+				c.Factor, c.A)
 		}
 	}
 	return ""
@@ -226,8 +233,10 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 		slices.Sort(changed)
 		for _, setting := range changed {
 			e := Evidence{
-				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test, Metric: c.Metric, Where: c.Where, Effect: c.Text(),
-				Source: "study " + s.Name, Carry: carry, lowerIsBetter: c.Better == stats.LowerIsBetter, workloads: workloadsOf(c.Test),
+				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test,
+				Metric: c.Metric, Where: c.Where, Effect: c.Text(),
+				Source: "study " + s.Name, Carry: carry, lowerIsBetter: c.Better == stats.LowerIsBetter,
+				workloads: workloadsOf(c.Test),
 			}
 			if c.Effect != nil && c.Effect.Scale == stats.Ratio {
 				e.Ratio = c.Effect.Estimate

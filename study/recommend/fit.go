@@ -11,7 +11,8 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// The planner's weights are in basis points of the figure that matters to the workload, so a weight is a measured loss divided by what the term counts:
+// The planner's weights are in basis points of the figure that matters to the workload, so a weight
+// is a measured loss divided by what the term counts:
 //
 //	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
 //	device_distance    loss of typical latency on far NUMA nodes / (the same)
@@ -19,8 +20,9 @@ import (
 //	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
 //	gpu_nic_path       sum of steps x loss / sum of steps^2 over measured pairs: least squares through the origin
 //
-// The first two are how docs/planner.md derives the published weights from the published lab: for that lab's figures they come out the same. What the data do not
-// determine keeps its published weight, and Recommendation.Kept says why.
+// The first two are how docs/planner.md derives the published weights from the published lab: for
+// that lab's figures they come out the same. What the data do not determine keeps its published
+// weight, and Recommendation.Kept says why.
 
 // A Fitted is a weight that was measured.
 type Fitted struct {
@@ -85,7 +87,8 @@ func (f *fitter) keep(weights, format string, args ...any) {
 	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
 }
 
-// ofMetric returns the losses at To compared with From, of the evidence that has an answer and of the best rank, and how many are without one.
+// ofMetric returns the losses at To compared with From, of the evidence that has an answer and of
+// the best rank, and how many are without one.
 func (f *fitter) ofMetric(s Setting, from, to string, metric func(string) bool) (found []Evidence, open int) {
 	best := ranks
 	for _, e := range f.own {
@@ -118,7 +121,8 @@ func meanLoss(all []Evidence) float64 {
 	return max(0, sum/float64(len(all)))
 }
 
-// far returns the SLIT distance beyond 10 of all NUMA nodes from each other; false where they differ: a study does not say on which nodes it was.
+// far returns the SLIT distance beyond 10 of all NUMA nodes from each other; false where they
+// differ: a study does not say on which nodes it was.
 func (f *fitter) far() (int, bool) {
 	distance := 0
 	for i, n := range f.p.NUMANodes {
@@ -149,7 +153,8 @@ func (f *fitter) farNodes() {
 	}
 	distance, ok := f.far()
 	if !ok {
-		f.keep(both, "how far %s is from the devices is not determined: the host's NUMA nodes differ in distance, or do not tell it", levelWrong)
+		f.keep(both, "how far %s is from the devices is not determined: the host's NUMA nodes differ in distance, or "+
+			"do not tell it", levelWrong)
 		return
 	}
 	w := &f.p.Weights
@@ -160,7 +165,8 @@ func (f *fitter) farNodes() {
 		for _, x := range []struct {
 			weight, metric string
 			published      int64
-		}{{plan.TermDeviceNearest, "latency_p99", w.DeviceNearest}, {plan.TermDeviceDistance, "latency_typical", w.DeviceDistance}} {
+		}{{plan.TermDeviceNearest, "latency_p99", w.DeviceNearest}, {plan.TermDeviceDistance, "latency_typical",
+			w.DeviceDistance}} {
 			own, _ := f.ofMetric(Placement, levelPin, levelWrong, func(m string) bool { return m == x.metric })
 			if len(own) == 0 {
 				f.keep(x.weight, "no study of this host tells %s and %s apart by %s", levelWrong, levelPin, x.metric)
@@ -180,7 +186,8 @@ func (f *fitter) farNodes() {
 		weight    string
 		published int64
 	}{{plan.TermDeviceNearest, w.DeviceNearest}, {plan.TermDeviceDistance, w.DeviceDistance}} {
-		f.set(x.weight, 1e4*loss/float64(distance)*float64(x.published)/sum, x.published, found[0].Source, how(found, loss)+", shared by both in their published proportion")
+		f.set(x.weight, 1e4*loss/float64(distance)*float64(x.published)/sum, x.published, found[0].Source,
+			how(found, loss)+", shared by both in their published proportion")
 	}
 }
 
@@ -194,16 +201,21 @@ func (f *fitter) hiddenNodes() {
 	case len(found) == 0:
 		f.keep(weight, "guest_numa on and off are not told apart by the studies of this host")
 	case len(f.p.NUMANodes) != 2:
-		f.keep(weight, "over how many NUMA nodes the measured guests spread is not determined on a host with %d", len(f.p.NUMANodes))
-	case !slices.ContainsFunc(found, func(e Evidence) bool { return e.Verdict == stats.Better || e.Verdict == stats.Worse }):
-		f.keep(weight, "guest_numa made no difference: whether the measured guests spread over both NUMA nodes is not determined")
+		f.keep(weight, "over how many NUMA nodes the measured guests spread is not determined on a host with %d",
+			len(f.p.NUMANodes))
+	case !slices.ContainsFunc(found, func(e Evidence) bool {
+		return e.Verdict == stats.Better || e.Verdict == stats.Worse
+	}):
+		f.keep(weight, "guest_numa made no difference: whether the measured guests spread over both NUMA nodes is "+
+			"not determined")
 	default:
 		loss := 0.0
 		for i := range found {
 			loss += found[i].loss() / float64(len(found))
 		}
 		w := &f.p.Weights
-		f.set(weight, float64(w.NUMASpan)+1e4*loss, w.NUMASpanHidden, found[0].Source, fmt.Sprintf("%.1f%% lost by hiding one NUMA node: %s", 100*loss, tell(found)))
+		f.set(weight, float64(w.NUMASpan)+1e4*loss, w.NUMASpanHidden, found[0].Source,
+			fmt.Sprintf("%.1f%% lost by hiding one NUMA node: %s", 100*loss, tell(found)))
 	}
 }
 
@@ -245,7 +257,8 @@ func (f *fitter) paths(sources []pairSource) {
 		return
 	}
 	source := sources[0].source
-	f.set(weight, 1e4*cross/square, f.p.Weights.GPUNICPath, source, fmt.Sprintf("%s lose %.2f%% a step on average (%s)", plural(len(pairs), "measured pair"), 100*cross/square, source))
+	f.set(weight, 1e4*cross/square, f.p.Weights.GPUNICPath, source, fmt.Sprintf("%s lose %.2f%% a step on average (%s)",
+		plural(len(pairs), "measured pair"), 100*cross/square, source))
 }
 
 func plural(n int, what string) string {

@@ -43,7 +43,8 @@ type pairSource struct {
 	pairs  []measuredPair // of each NIC the best first
 }
 
-// rank ranks the GPUs for each NIC: as measured on this host, as published for a machine with the same paths, else by the class of the path. It returns what was measured.
+// rank ranks the GPUs for each NIC: as measured on this host, as published for a machine with the
+// same paths, else by the class of the path. It returns what was measured.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
 	for i := range studies {
@@ -100,7 +101,9 @@ func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
 			rest = append(rest, RankedGPU{GPU: gpu, Path: class[gpu].String()})
 		}
 	}
-	slices.SortStableFunc(rest, func(a, b RankedGPU) int { return cmp.Compare(classRank(class[a.GPU]), classRank(class[b.GPU])) })
+	slices.SortStableFunc(rest, func(a, b RankedGPU) int {
+		return cmp.Compare(classRank(class[a.GPU]), classRank(class[b.GPU]))
+	})
 	for i := range rest {
 		rest[i].Tied = i > 0 && rest[i].Path == rest[i-1].Path
 	}
@@ -121,7 +124,8 @@ func computing(h *topology.Host) []string {
 
 // classRank orders path classes, the nearest first; unknown ones are last.
 func classRank(c topology.PathClass) int {
-	order := []topology.PathClass{topology.PathNVLink, topology.PathPIX, topology.PathPXB, topology.PathPHB, topology.PathNODE, topology.PathSYS}
+	order := []topology.PathClass{topology.PathNVLink, topology.PathPIX, topology.PathPXB, topology.PathPHB,
+		topology.PathNODE, topology.PathSYS}
 	if i := slices.Index(order, c); i >= 0 {
 		return i
 	}
@@ -167,7 +171,8 @@ func only(found []string) string {
 	return ""
 }
 
-// pairs returns the bandwidths that a document measured on a machine like the host: where every GPU and NIC that it names is there, with the same path between them.
+// pairs returns the bandwidths that a document measured on a machine like the host: where every GPU
+// and NIC that it names is there, with the same path between them.
 func (d *Document) pairs(h *topology.Host) []measuredPair {
 	for i := range h.GPUs {
 		if h.GPUs[i].Model != "" && !d.ofKind(h) {
@@ -183,12 +188,15 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 		}
 		all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: p.Gbps})
 	}
-	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Or(cmp.Compare(a.nic, b.nic), cmp.Compare(b.gbps, a.gbps)) })
+	slices.SortStableFunc(all, func(a, b measuredPair) int {
+		return cmp.Or(cmp.Compare(a.nic, b.nic), cmp.Compare(b.gbps, a.gbps))
+	})
 	return all
 }
 
-// pairs returns the bandwidths between GPUs and a NIC that a study measured: of a factor lab.nodes.NODE.gpus (or lab.defaults.gpus), whose levels are GPUs, in Gb/s. The NIC
-// is the one that the lab's nodes name; the other factors are at their first levels.
+// pairs returns the bandwidths between GPUs and a NIC that a study measured: of a factor
+// lab.nodes.NODE.gpus (or lab.defaults.gpus), whose levels are GPUs, in Gb/s. The NIC is the one
+// that the lab's nodes name; the other factors are at their first levels.
 func (s *Study) pairs(h *topology.Host) []measuredPair {
 	spec := s.Data.Spec
 	factor := -1
@@ -208,7 +216,8 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 			continue
 		}
 		for _, v := range o.Values {
-			if v.Unit == "Gb/s" && v.Metric == "bw_average" && (test == "" || v.Test == test) && v.Value > 0 && !math.IsInf(v.Value, 0) {
+			if v.Unit == "Gb/s" && v.Metric == "bw_average" && (test == "" || v.Test == test) && v.Value > 0 &&
+				!math.IsInf(v.Value, 0) {
 				test = v.Test
 				level := o.Cell[spec.Factors[factor].Name]
 				values[level] = append(values[level], v.Value)
@@ -238,7 +247,8 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	for i := 1; i < len(all); i++ {
 		a, b := level[all[i-1].gpu], level[all[i].gpu]
 		all[i].tied = !slices.ContainsFunc(found, func(c study.Comparison) bool {
-			return c.Test == test && c.Metric == "bw_average" && c.Where == where && (c.A == a && c.B == b || c.A == b && c.B == a) && apart(&c)
+			return c.Test == test && c.Metric == "bw_average" && c.Where == where && (c.A == a && c.B == b ||
+				c.A == b && c.B == a) && apart(&c)
 		})
 	}
 	return all
@@ -246,7 +256,8 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 
 // apart reports whether a comparison tells its levels apart, whether or not the difference matters.
 func apart(c *study.Comparison) bool {
-	return c.Judged != nil && len(c.Confounded) == 0 && c.Judged.P <= 1-c.Effect.Confidence && c.Effect.Interval.Bounded() && !c.Effect.Interval.Contains(c.Effect.NoEffect())
+	return c.Judged != nil && len(c.Confounded) == 0 && c.Judged.P <= 1-c.Effect.Confidence &&
+		c.Effect.Interval.Bounded() && !c.Effect.Interval.Contains(c.Effect.NoEffect())
 }
 
 // firstElsewhere reports whether all factors but one are at their first level.
@@ -284,7 +295,8 @@ func middle(values []float64) float64 {
 // round keeps a hundredth: perftest prints no more.
 func round(v float64) float64 { return math.Round(v*100) / 100 }
 
-// model turns measured pairs into those of the planner's model. The loss of a pair is against the best of the file, so pairs of one kind of source are taken, the best.
+// model turns measured pairs into those of the planner's model. The loss of a pair is against the
+// best of the file, so pairs of one kind of source are taken, the best.
 func model(sources []pairSource) (pairs []plan.MeasuredPair, from string) {
 	for _, s := range sources {
 		if s.carry.rank() != sources[0].carry.rank() {

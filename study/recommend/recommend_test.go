@@ -57,10 +57,12 @@ func parseStudy(t testing.TB, text string) *study.Spec {
 // pairLab is two lab nodes with a GPU and a NIC each.
 func pairLab(t testing.TB, w lab.Workload) *lab.Lab {
 	t.Helper()
-	return parseLab(t, fmt.Sprintf("name: pair\nworkload: %s\nnodes:\n  vm: {count: 2, cpus: 16, memory: 16GiB, gpus: 1, nics: 1}\n", w))
+	return parseLab(t, fmt.Sprintf("name: pair\nworkload: %s\nnodes:\n  vm: {count: 2, cpus: 16, memory: 16GiB, "+
+		"gpus: 1, nics: 1}\n", w))
 }
 
-// noise is the standard deviation of each simulated run, as a share; drift moves all runs of a block together, which a comparison within blocks must not see.
+// noise is the standard deviation of each simulated run, as a share; drift moves all runs of a
+// block together, which a comparison within blocks must not see.
 const (
 	noise = 0.02
 	drift = 0.05
@@ -77,11 +79,13 @@ func simulate(s *study.Spec, seed uint64, sigma float64, of truth) *study.Data {
 	for b := 1; b <= s.Blocks; b++ {
 		common := math.Exp(drift * rng.NormFloat64())
 		for _, r := range s.Block(b) {
-			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1, Cell: s.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 1}
+			o := study.Observation{Run: int64(len(d.Runs) + 1), Block: b, Place: r.Place, Attempt: 1,
+				Cell: s.Settings(r.Cell), Status: study.StatusDone, Started: at, Seconds: 1}
 			for _, m := range s.Measure {
 				for _, metric := range m.Metrics {
 					v, unit := of(o.Cell, m.Test, metric)
-					o.Values = append(o.Values, study.Value{Test: m.Test, Metric: metric, Bytes: m.Bytes, Value: v * common * math.Exp(sigma*rng.NormFloat64()), Unit: unit})
+					o.Values = append(o.Values, study.Value{Test: m.Test, Metric: metric, Bytes: m.Bytes,
+						Value: v * common * math.Exp(sigma*rng.NormFloat64()), Unit: unit})
 				}
 			}
 			d.Runs = append(d.Runs, o)
@@ -93,7 +97,9 @@ func simulate(s *study.Spec, seed uint64, sigma float64, of truth) *study.Data {
 
 // facts are the environment of a study that was made on a host.
 func facts(h *topology.Host) []study.Fact {
-	return []study.Fact{{Name: "host CPU", Value: h.System.CPUModel}, {Name: "host CPUs", Value: h.CPUs.Online.String()}, {Name: "host kernel", Value: h.Kernel.Release}, {Name: "accelerator", Value: "kvm"}}
+	return []study.Fact{{Name: "host CPU", Value: h.System.CPUModel},
+		{Name: "host CPUs", Value: h.CPUs.Online.String()}, {Name: "host kernel", Value: h.Kernel.Release},
+		{Name: "accelerator", Value: "kvm"}}
 }
 
 func recommendFor(t testing.TB, h *topology.Host, l *lab.Lab, studies ...recommend.Study) *recommend.Recommendation {
@@ -121,19 +127,24 @@ func choice(t testing.TB, r *recommend.Recommendation, s recommend.Setting) reco
 }
 
 // wantChoice checks a level, where its confidence is from, and a part of the reasons.
-func wantChoice(t *testing.T, r *recommend.Recommendation, s recommend.Setting, level string, from recommend.Carry, why string) {
+func wantChoice(t *testing.T, r *recommend.Recommendation, s recommend.Setting, level string, from recommend.Carry,
+	why string) {
 	t.Helper()
 	c := choice(t, r, s)
 	if c.Level != level || c.Confidence != from || !strings.Contains(strings.Join(c.Why, "\n"), why) {
-		t.Errorf("%s for %s = %s, %s:\n  %s\nwant %s, %s: %s", s, r.Workload, c.Level, c.Confidence, strings.Join(c.Why, "\n  "), level, from, why)
+		t.Errorf("%s for %s = %s, %s:\n  %s\nwant %s, %s: %s", s, r.Workload, c.Level, c.Confidence,
+			strings.Join(c.Why, "\n  "), level, from, why)
 	}
 }
 
-// The table of ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, optimised, on the wrong NUMA nodes, and with 64 busy processes without isolation.
-var epycLatency = map[string][3]float64{"latency_typical": {1.44, 1.62, 1.50}, "latency_p99": {1.53, 1.97, 1.71}, "latency_p99.9": {5.22, 7.99, 7.59}}
+// The table of ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, optimised, on the wrong
+// NUMA nodes, and with 64 busy processes without isolation.
+var epycLatency = map[string][3]float64{"latency_typical": {1.44, 1.62, 1.50}, "latency_p99": {1.53, 1.97, 1.71},
+	"latency_p99.9": {5.22, 7.99, 7.59}}
 
 func epycPlacement(t testing.TB, h *topology.Host) recommend.Study {
-	s := parseStudy(t, "name: epyc-placement\nfactors:\n  placement: [pin, wrong-numa]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99, latency_p99.9]}]\nblocks: 12\n")
+	s := parseStudy(t, "name: epyc-placement\nfactors:\n  placement: [pin, wrong-numa]\nmeasure: [{test: "+
+		"ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99, latency_p99.9]}]\nblocks: 12\n")
 	d := simulate(s, 1, noise, func(cell map[string]string, _, metric string) (float64, string) {
 		if cell["placement"] == "wrong-numa" {
 			return epycLatency[metric][1], "us"
@@ -149,7 +160,8 @@ func TestEPYCLatencyByPlacement(t *testing.T) {
 	h := readHost(t, hostEPYC)
 	r := recommendFor(t, h, pairLab(t, lab.WorkloadRDMALatency), epycPlacement(t, h))
 	c := choice(t, r, recommend.Placement)
-	if c.Level != "pin" || !strings.Contains(strings.Join(c.Why, "\n"), "on the devices' NUMA nodes, and not on others: latency p99.9 of ib_write_lat") {
+	if c.Level != "pin" || !strings.Contains(strings.Join(c.Why, "\n"),
+		"on the devices' NUMA nodes, and not on others: latency p99.9 of ib_write_lat") {
 		t.Errorf("got %s: %q", c.Level, c.Why)
 	}
 	n := 0
@@ -158,7 +170,8 @@ func TestEPYCLatencyByPlacement(t *testing.T) {
 			n++
 			want := epycLatency[e.Metric][1] / epycLatency[e.Metric][0]
 			if e.Verdict != stats.Worse || e.Low > want || e.High < want || e.To != "wrong-numa" {
-				t.Errorf("%s: %s %s in [%.3f, %.3f]; want worse by %.3f", e.Metric, e.To, e.Verdict, e.Low, e.High, want)
+				t.Errorf("%s: %s %s in [%.3f, %.3f]; want worse by %.3f", e.Metric, e.To, e.Verdict, e.Low, e.High,
+					want)
 			}
 		}
 	}
@@ -167,7 +180,8 @@ func TestEPYCLatencyByPlacement(t *testing.T) {
 	}
 }
 
-// The published weights of RDMA latency were derived from this table: fitted to data like it they come out the same within the noise.
+// The published weights of RDMA latency were derived from this table: fitted to data like it they
+// come out the same within the noise.
 func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -180,14 +194,18 @@ func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 		t.Fatalf("fitted %v; want device_nearest and device_distance", got)
 	}
 	for weight, published := range map[string]int64{plan.TermDeviceNearest: 480, plan.TermDeviceDistance: 216} {
-		if d := got[weight] - published; d < -25 || d > 25 { // 2 % noise in 24 runs a level is 0.6 % of the ratio, which is 10 units; 25 is 2.5 times that
+		if d := got[weight] - published; d < -25 || d > 25 {
+			// 2 % noise in 24 runs a level is 0.6 % of the ratio, which is 10 units; 25 is 2.5
+			// times that
 			t.Errorf("%s = %d; want %d within 25", weight, got[weight], published)
 		}
 		if r.Model.Weights[weight] != got[weight] {
 			t.Errorf("the model has %s = %d, fitted is %d", weight, r.Model.Weights[weight], got[weight])
 		}
 	}
-	if !slices.ContainsFunc(r.Kept, func(s string) bool { return strings.HasPrefix(s, "numa_span_hidden: no study of this host") }) {
+	if !slices.ContainsFunc(r.Kept, func(s string) bool {
+		return strings.HasPrefix(s, "numa_span_hidden: no study of this host")
+	}) {
 		t.Errorf("kept %q: nothing of guest NUMA was measured", r.Kept)
 	}
 	if !strings.Contains(r.Model.Source, "study epyc-placement") {
@@ -195,19 +213,24 @@ func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	}
 }
 
-// Conclusion of the author: with an idle host isolation does nothing, with a busy one p99 rises by 12 % and p99.9 by 45 % without it.
+// Conclusion of the author: with an idle host isolation does nothing, with a busy one p99 rises by
+// 12 % and p99.9 by 45 % without it.
 func TestEPYCLatencyByIsolation(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
-	s := parseStudy(t, "name: epyc-isolation\nfactors:\n  isolation: [none, isolcpus]\n  contention: [idle, \"cpu:64\"]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99, latency_p99.9]}]\nblocks: 12\n")
+	s := parseStudy(t, "name: epyc-isolation\nfactors:\n  isolation: [none, isolcpus]\n  contention: [idle, "+
+		"\"cpu:64\"]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99, "+
+		"latency_p99.9]}]\nblocks: 12\n")
 	d := simulate(s, 2, noise, func(cell map[string]string, _, metric string) (float64, string) {
 		if cell["isolation"] == "none" && cell["contention"] != "idle" {
 			return epycLatency[metric][2], "us"
 		}
 		return epycLatency[metric][0], "us"
 	})
-	r := recommendFor(t, h, pairLab(t, lab.WorkloadRDMALatency), recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
-	wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.MeasuredHere, "isolcpus is better than none: latency p99.9 of ib_write_lat, contention=cpu:64")
+	r := recommendFor(t, h, pairLab(t, lab.WorkloadRDMALatency), recommend.Study{Name: s.Name, Data: d,
+		Environment: facts(h)})
+	wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.MeasuredHere,
+		"isolcpus is better than none: latency p99.9 of ib_write_lat, contention=cpu:64")
 	for _, e := range choice(t, r, recommend.Isolation).Evidence {
 		if e.Carry == recommend.MeasuredHere && e.Where == "contention=idle" && e.Verdict != stats.Equivalent {
 			t.Errorf("on an idle host %s: %s %s; want equivalent", e.Metric, e.Verdict, e.Effect)
@@ -219,7 +242,9 @@ func TestEPYCLatencyByIsolation(t *testing.T) {
 func TestIperf3UnderContention(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
-	s := parseStudy(t, "name: epyc-iperf3\nfactors:\n  isolation: [none, isolcpus]\n  contention: [idle, \"cpu:64\"]\nmeasure:\n  - {test: iperf3, metrics: [throughput]}\n  - {test: ib_write_bw, bytes: 65536, metrics: [bw_average]}\nblocks: 12\n")
+	s := parseStudy(t, "name: epyc-iperf3\nfactors:\n  isolation: [none, isolcpus]\n  contention: [idle, "+
+		"\"cpu:64\"]\nmeasure:\n  - {test: iperf3, metrics: [throughput]}\n  - {test: ib_write_bw, bytes: 65536, "+
+		"metrics: [bw_average]}\nblocks: 12\n")
 	d := simulate(s, 3, noise, func(cell map[string]string, test, _ string) (float64, string) {
 		switch {
 		case test == "ib_write_bw":
@@ -231,8 +256,11 @@ func TestIperf3UnderContention(t *testing.T) {
 		}
 		return 24.1, "Gb/s"
 	})
-	r := recommendFor(t, h, pairLab(t, lab.WorkloadRDMABandwidth), recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
-	wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.MeasuredHere, "throughput of iperf3, contention=cpu:64: +2") // 24.1 / 7.9 is +205 %
+	r := recommendFor(t, h, pairLab(t, lab.WorkloadRDMABandwidth), recommend.Study{Name: s.Name, Data: d,
+		Environment: facts(h)})
+	// 24.1 / 7.9 is +205 %
+	wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.MeasuredHere,
+		"throughput of iperf3, contention=cpu:64: +2")
 	for _, e := range choice(t, r, recommend.Isolation).Evidence {
 		if e.Carry == recommend.MeasuredHere && e.Test == "ib_write_bw" && e.Verdict != stats.Equivalent {
 			t.Errorf("RDMA bandwidth, %s: %s; want equivalent: the NIC moves the data", e.Where, e.Verdict)
@@ -240,13 +268,17 @@ func TestIperf3UnderContention(t *testing.T) {
 	}
 }
 
-// Conclusion of the author: an MTU of 4200 gives RDMA its largest packets, 1500 a quarter of them, and 9000 no larger ones. The figures are what 25 Gb/s carry of 64 KiB with
-// the headers of RoCE v2 counted, 82 bytes a packet and 16 more for a message: 24.50 Gb/s in packets of 4096, which is what the author measured, and 23.14 in packets of 1024.
-// TCP, which does have larger packets at 9000, is left to the workload that is about RDMA: it is not among its tests.
+// Conclusion of the author: an MTU of 4200 gives RDMA its largest packets, 1500 a quarter of them,
+// and 9000 no larger ones. The figures are what 25 Gb/s carry of 64 KiB with the headers of RoCE v2
+// counted, 82 bytes a packet and 16 more for a message: 24.50 Gb/s in packets of 4096, which is
+// what the author measured, and 23.14 in packets of 1024. TCP, which does have larger packets at
+// 9000, is left to the workload that is about RDMA: it is not among its tests.
 func TestEPYCBandwidthByMTU(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
-	s := parseStudy(t, "name: epyc-mtu\nfactors:\n  lab.fabric.mtu: [1500, 4200, 9000]\nmeasure:\n  - {test: ib_write_bw, bytes: 65536, metrics: [bw_average]}\n  - {test: ib_write_lat, bytes: 2, metrics: [latency_p99]}\nblocks: 12\n")
+	s := parseStudy(t, "name: epyc-mtu\nfactors:\n  lab.fabric.mtu: [1500, 4200, 9000]\nmeasure:\n  - {test: "+
+		"ib_write_bw, bytes: 65536, metrics: [bw_average]}\n  - {test: ib_write_lat, bytes: 2, metrics: "+
+		"[latency_p99]}\nblocks: 12\n")
 	d := simulate(s, 10, 0.005, func(cell map[string]string, test, _ string) (float64, string) {
 		switch {
 		case test == "ib_write_lat":
@@ -258,24 +290,31 @@ func TestEPYCBandwidthByMTU(t *testing.T) {
 	})
 	for _, w := range []lab.Workload{lab.WorkloadRDMABandwidth, lab.WorkloadMixed} {
 		r := recommendFor(t, h, pairLab(t, w), recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
-		wantChoice(t, r, recommend.MTU, "4200", recommend.MeasuredHere, "4200 is better than 1500: bw average of ib_write_bw")
+		wantChoice(t, r, recommend.MTU, "4200", recommend.MeasuredHere,
+			"4200 is better than 1500: bw average of ib_write_bw")
 		for _, e := range choice(t, r, recommend.MTU).Evidence {
-			if e.Carry == recommend.MeasuredHere && e.Test == "ib_write_bw" && e.From == "4200" && e.To == "9000" && e.Verdict != stats.Equivalent {
+			if e.Carry == recommend.MeasuredHere && e.Test == "ib_write_bw" && e.From == "4200" && e.To == "9000" &&
+				e.Verdict != stats.Equivalent {
 				t.Errorf("9000 against 4200: %s; want equivalent", e.Verdict)
 			}
 		}
 	}
 }
 
-// Expected bandwidths between GPU and NIC by the class of their path, in GB/s: the middles of the author's ranges, for PCIe Gen 4 and Gen 5 with 16 lanes. The author's order is that of
-// the classes, and so is the ranking, from figures as well as without any.
+// Expected bandwidths between GPU and NIC by the class of their path, in GB/s: the middles of the
+// author's ranges, for PCIe Gen 4 and Gen 5 with 16 lanes. The author's order is that of the
+// classes, and so is the ranking, from figures as well as without any.
 func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 	t.Parallel()
-	classes := []topology.PathClass{topology.PathSYS, topology.PathPXB, topology.PathNODE, topology.PathPIX, topology.PathPHB} // of GPU0 to GPU4
+	// of GPU0 to GPU4
+	classes := []topology.PathClass{topology.PathSYS, topology.PathPXB, topology.PathNODE, topology.PathPIX,
+		topology.PathPHB}
 	order := []string{"GPU3", "GPU1", "GPU4", "GPU2", "GPU0"}
 	for gen, expected := range map[string]map[topology.PathClass]float64{
-		"Gen 4": {topology.PathPIX: 28, topology.PathPXB: 26, topology.PathPHB: 24.5, topology.PathNODE: 21.5, topology.PathSYS: 17},
-		"Gen 5": {topology.PathPIX: 53, topology.PathPXB: 50, topology.PathPHB: 46, topology.PathNODE: 41.5, topology.PathSYS: 32.5},
+		"Gen 4": {topology.PathPIX: 28, topology.PathPXB: 26, topology.PathPHB: 24.5, topology.PathNODE: 21.5,
+			topology.PathSYS: 17},
+		"Gen 5": {topology.PathPIX: 53, topology.PathPXB: 50, topology.PathPHB: 46, topology.PathNODE: 41.5,
+			topology.PathSYS: 32.5},
 	} {
 		h := h20Host(t)
 		h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool { return p.A == "NIC0" || p.B == "NIC0" })
@@ -285,15 +324,19 @@ func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 			h.Reported = append(h.Reported, topology.Path{A: gpu, B: "NIC0", Class: c})
 			figures[gpu] = expected[c] * 8 // Gb/s
 		}
-		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
-		s := parseStudy(t, "name: classes\nfactors:\n  lab.defaults.gpus: [GPU0, GPU1, GPU2, GPU3, GPU4]\nmeasure: [{test: ib_write_bw/cuda0, bytes: 65536, metrics: [bw_average]}]\nblocks: 14\n")
+		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, "+
+			"nics: NIC0}\n")
+		s := parseStudy(t, "name: classes\nfactors:\n  lab.defaults.gpus: [GPU0, GPU1, GPU2, GPU3, GPU4]\nmeasure: "+
+			"[{test: ib_write_bw/cuda0, bytes: 65536, metrics: [bw_average]}]\nblocks: 14\n")
 		d := simulate(s, 11, 0.005, func(cell map[string]string, _, _ string) (float64, string) {
 			return figures[cell["lab.defaults.gpus"]], "Gb/s"
 		})
-		measured := ranking(t, recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h), Lab: parseLab(t, "name: x\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}), "NIC0")
+		measured := ranking(t, recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h),
+			Lab: parseLab(t, "name: x\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}), "NIC0")
 		for i, want := range order {
 			if g := measured.GPUs[i]; g.GPU != want || g.Tied || measured.Carry != recommend.MeasuredHere {
-				t.Errorf("%s, measured: place %d has %+v (%s), want %s, told from the one above", gen, i+1, g, measured.Carry, want)
+				t.Errorf("%s, measured: place %d has %+v (%s), want %s, told from the one above", gen, i+1, g,
+					measured.Carry, want)
 			}
 		}
 		var byClass []string
@@ -308,7 +351,8 @@ func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 	}
 }
 
-// Conclusion of the authors: virtual machines with 44 of 48 cores, the rest kept and latency sensitivity high, are within the 8.3 % that the cores are.
+// Conclusion of the authors: virtual machines with 44 of 48 cores, the rest kept and latency
+// sensitivity high, are within the 8.3 % that the cores are.
 func TestVSphereCoresKept(t *testing.T) {
 	t.Parallel()
 	h, err := topology.Synthetic("pack:2 numa:1 core:24 pu:1")
@@ -317,8 +361,11 @@ func TestVSphereCoresKept(t *testing.T) {
 	}
 	l := parseLab(t, "name: hpc\nworkload: cpu-bandwidth\nnodes:\n  vm: {cpus: 44, memory: 1GiB}\n")
 	// Worst loss of each, in percent; what 48 cores do is 100.
-	loss := map[string]float64{"app_openfoam": 6, "app_wrf": 4.2, "app_lammps": 8.9, "app_gromacs": 8.5, "app_namd": 8.5}
-	const form = "name: vsphere\nfactors:\n  lab.host.reserve.cores: [0, 4]\nmeasure: [{test: app_openfoam, metrics: [speed]}, {test: app_wrf, metrics: [speed]}, {test: app_lammps, metrics: [speed]}, {test: app_gromacs, metrics: [speed]}, {test: app_namd, metrics: [speed]}]\nblocks: 12\nmargin: 8.3%\n"
+	loss := map[string]float64{"app_openfoam": 6, "app_wrf": 4.2, "app_lammps": 8.9, "app_gromacs": 8.5,
+		"app_namd": 8.5}
+	const form = "name: vsphere\nfactors:\n  lab.host.reserve.cores: [0, 4]\nmeasure: [{test: app_openfoam, metrics: " +
+		"[speed]}, {test: app_wrf, metrics: [speed]}, {test: app_lammps, metrics: [speed]}, {test: app_gromacs, " +
+		"metrics: [speed]}, {test: app_namd, metrics: [speed]}]\nblocks: 12\nmargin: 8.3%\n"
 	for _, tt := range []struct {
 		name  string
 		times float64 // the loss is so many times that of the document
@@ -342,14 +389,16 @@ func TestVSphereCoresKept(t *testing.T) {
 		if got := len(c.Contradictions) > 0; got != tt.worse {
 			t.Errorf("%s: contradictions %q", tt.name, c.Contradictions)
 		}
-		if !tt.worse && !strings.Contains(strings.Join(c.Why, "\n"), "4 of 48 cores kept cost no more than their share, 8.3%: speed of app_wrf") {
+		if !tt.worse && !strings.Contains(strings.Join(c.Why, "\n"),
+			"4 of 48 cores kept cost no more than their share, 8.3%: speed of app_wrf") {
 			t.Errorf("%s: why %q", tt.name, c.Why)
 		}
 	}
 }
 
 // What NIC0 of the H20 machine and each GPU reach, in Gb/s.
-var h20 = map[string]float64{"GPU0": 195.06, "GPU1": 195.05, "GPU2": 178.81, "GPU3": 175.83, "GPU4": 124.38, "GPU5": 124.22, "GPU6": 124.27, "GPU7": 119.11}
+var h20 = map[string]float64{"GPU0": 195.06, "GPU1": 195.05, "GPU2": 178.81, "GPU3": 175.83, "GPU4": 124.38,
+	"GPU5": 124.22, "GPU6": 124.27, "GPU7": 119.11}
 
 // h20Order is the order of the table; ties are its differences of a thousandth and less.
 var (
@@ -358,11 +407,13 @@ var (
 )
 
 func h20Study(t testing.TB, h *topology.Host) recommend.Study {
-	s := parseStudy(t, "name: h20\nfactors:\n  lab.defaults.gpus: [GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, GPU7]\nmeasure: [{test: ib_write_bw/cuda0, bytes: 65536, metrics: [bw_average]}]\nblocks: 14\n")
+	s := parseStudy(t, "name: h20\nfactors:\n  lab.defaults.gpus: [GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, "+
+		"GPU7]\nmeasure: [{test: ib_write_bw/cuda0, bytes: 65536, metrics: [bw_average]}]\nblocks: 14\n")
 	d := simulate(s, 5, 0.005, func(cell map[string]string, _, _ string) (float64, string) {
 		return h20[cell["lab.defaults.gpus"]], "Gb/s"
 	})
-	return recommend.Study{Name: s.Name, Data: d, Environment: facts(h), Lab: parseLab(t, "name: h20\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}
+	return recommend.Study{Name: s.Name, Data: d, Environment: facts(h),
+		Lab: parseLab(t, "name: h20\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}
 }
 
 // h20Host is the machine of the matrix, with the facts that a live one has and nvidia-smi does not print.
@@ -389,7 +440,8 @@ func ranking(t testing.TB, r *recommend.Recommendation, nic string) recommend.Ra
 func TestNIC0sGPUsAreRankedAsPublished(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostH20)
-	r := recommendFor(t, h, parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n"))
+	r := recommendFor(t, h, parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: "+
+		"64GiB, gpus: 1, nics: NIC0}\n"))
 	k := ranking(t, r, "NIC0")
 	var got []string
 	for _, g := range k.GPUs {
@@ -411,7 +463,8 @@ func TestNIC0sGPUsAreRankedAsPublished(t *testing.T) {
 			p.Class = topology.PathSYS
 		}
 	}
-	if k := ranking(t, recommendFor(t, moved, pairLab(t, lab.WorkloadGPUCollective)), "NIC0"); k.Carry != recommend.NoEvidence {
+	if k := ranking(t, recommendFor(t, moved, pairLab(t, lab.WorkloadGPUCollective)),
+		"NIC0"); k.Carry != recommend.NoEvidence {
 		t.Errorf("another machine's figures were taken: %+v", k)
 	}
 }
@@ -419,7 +472,8 @@ func TestNIC0sGPUsAreRankedAsPublished(t *testing.T) {
 func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 	t.Parallel()
 	h := h20Host(t)
-	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
+	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, "+
+		"nics: NIC0}\n")
 	r := recommendFor(t, h, l, h20Study(t, h))
 	k := ranking(t, r, "NIC0")
 	if k.Carry != recommend.MeasuredHere || len(k.GPUs) != 8 {
@@ -438,7 +492,9 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 		}
 	}
 	// Steps and losses of the table: sum of steps x loss 6.455 over sum of steps^2 91 is 709 a step.
-	if i := slices.IndexFunc(r.Fitted, func(f recommend.Fitted) bool { return f.Weight == plan.TermGPUNICPath }); i < 0 || r.Fitted[i].Value < 690 || r.Fitted[i].Value > 730 {
+	if i := slices.IndexFunc(r.Fitted, func(f recommend.Fitted) bool {
+		return f.Weight == plan.TermGPUNICPath
+	}); i < 0 || r.Fitted[i].Value < 690 || r.Fitted[i].Value > 730 {
 		t.Errorf("fitted %+v; want gpu_nic_path about 709", r.Fitted)
 	}
 
@@ -450,7 +506,8 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 		{"1", []string{"GPU0", "GPU1"}},
 		{"GPU7", []string{"GPU7"}},
 	} {
-		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: "+tt.gpus+", nics: NIC0}\n")
+		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: "+tt.gpus+
+			", nics: NIC0}\n")
 		p, err := plan.New(h, l, plan.Options{HostName: "h20", Model: r.Model})
 		if err != nil {
 			t.Fatal(err)
@@ -464,7 +521,8 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 		}
 	}
 	// Of four nodes with two GPUs, NIC0's has GPU0 and GPU1; by classes alone GPU2 and GPU3 are as near as GPU0.
-	four := parseLab(t, "name: four\nworkload: gpu-collective\nnodes:\n  vm: {count: 4, cpus: 8, memory: 64GiB, gpus: 2, nics: 1}\n")
+	four := parseLab(t, "name: four\nworkload: gpu-collective\nnodes:\n  vm: {count: 4, cpus: 8, memory: 64GiB, "+
+		"gpus: 2, nics: 1}\n")
 	p, err := plan.New(h, four, plan.Options{HostName: "h20", Model: r.Model})
 	if err != nil {
 		t.Fatal(err)
@@ -487,38 +545,44 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 	}
 }
 
-// Conclusions of the manual: the module must be loaded, and GPU and NIC belong on one root complex. It gives 51.1 Gb/s (6388 MB/s) near, and 3.83 us; for what is far the
-// classes of the H20 notes stand in, SYS with 12-22 of PIX's 26-30 GB/s, and "very high" is taken as ten times.
+// Conclusions of the manual: the module must be loaded, and GPU and NIC belong on one root complex.
+// It gives 51.1 Gb/s (6388 MB/s) near, and 3.83 us; for what is far the classes of the H20 notes
+// stand in, SYS with 12-22 of PIX's 26-30 GB/s, and "very high" is taken as ten times.
 func TestGPUDirect(t *testing.T) {
 	t.Parallel()
 	h := h20Host(t)
-	s := parseStudy(t, "name: gpudirect\nfactors:\n  lab.defaults.peer_memory: [absent, loaded]\nmeasure: [{test: osu_latency/cuda, metrics: [latency_average]}]\nblocks: 12\n")
+	s := parseStudy(t, "name: gpudirect\nfactors:\n  lab.defaults.peer_memory: [absent, loaded]\nmeasure: [{test: "+
+		"osu_latency/cuda, metrics: [latency_average]}]\nblocks: 12\n")
 	d := simulate(s, 6, noise, func(cell map[string]string, _, _ string) (float64, string) {
 		if cell["lab.defaults.peer_memory"] == "absent" {
 			return 38.3, "us"
 		}
 		return 3.83, "us"
 	})
-	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, nics: NIC0}\n")
+	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, "+
+		"nics: NIC0}\n")
 	r := recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
 	wantChoice(t, r, recommend.PeerMemory, "loaded", recommend.MeasuredHere, "latency average of osu_latency/cuda: /9")
 
-	s = parseStudy(t, "name: root\nfactors:\n  lab.defaults.gpus: [GPU4, GPU1]\nmeasure: [{test: osu_bw/cuda, metrics: [bw_average]}]\nblocks: 12\n")
+	s = parseStudy(t, "name: root\nfactors:\n  lab.defaults.gpus: [GPU4, GPU1]\nmeasure: [{test: osu_bw/cuda, "+
+		"metrics: [bw_average]}]\nblocks: 12\n")
 	d = simulate(s, 7, noise, func(cell map[string]string, _, _ string) (float64, string) {
 		if cell["lab.defaults.gpus"] == "GPU4" {
 			return 51.1 * 17 / 28, "Gb/s"
 		}
 		return 51.1, "Gb/s"
 	})
-	r = recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h), Lab: parseLab(t, "name: x\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")})
+	r = recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h),
+		Lab: parseLab(t, "name: x\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")})
 	k := ranking(t, r, "NIC0")
 	if k.GPUs[0].GPU != "GPU1" || k.GPUs[1].GPU != "GPU4" || k.GPUs[1].Tied || k.GPUs[0].Path != "PIX" {
 		t.Errorf("got %+v; want GPU1, behind NIC0's switch, first", k.GPUs)
 	}
 }
 
-// vcpuTruth are the takeaways of the vCPU study as figures: STREAM 3 times as fast with guest NUMA (2 to 7 were found), CPU throughput 2.5 % up with siblings, latency 15 % down
-// with pinning, matmul unchanged, NCCL 40 % up with pinning and down by half with guest NUMA.
+// vcpuTruth are the takeaways of the vCPU study as figures: STREAM 3 times as fast with guest NUMA
+// (2 to 7 were found), CPU throughput 2.5 % up with siblings, latency 15 % down with pinning,
+// matmul unchanged, NCCL 40 % up with pinning and down by half with guest NUMA.
 func vcpuTruth(cell map[string]string, test, _ string) (float64, string) {
 	level := cell["placement"]
 	pinned, numa, smt := level != "default", strings.Contains(level, "numa"), strings.HasSuffix(level, "smt")
@@ -563,18 +627,27 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 		placement, numa, smt string
 		why                  map[recommend.Setting]string
 	}{
-		// "Guest NUMA exposure made a huge difference for memory bandwidth", "pinning alone did not unlock" it: pinned because guest NUMA takes it. Siblings: 2 to 3 %.
+		// "Guest NUMA exposure made a huge difference for memory bandwidth", "pinning alone did not
+		// unlock" it: pinned because guest NUMA takes it. Siblings: 2 to 3 %.
 		{lab.WorkloadCPUBandwidth, "pin", "on", "off", map[recommend.Setting]string{
-			recommend.Placement: "pinned all the same: guest_numa is on", recommend.GuestNUMA: "on is better than off: triad of stress_stream", recommend.SMT: "on makes no difference that matters beside off"}},
+			recommend.Placement: "pinned all the same: guest_numa is on",
+			recommend.GuestNUMA: "on is better than off: triad of stress_stream",
+			recommend.SMT:       "on makes no difference that matters beside off"}},
 		// "Plain pinning helped a lot, guest NUMA hurt badly."
 		{lab.WorkloadGPUCollective, "pin", "off", "off", map[recommend.Setting]string{
-			recommend.Placement: "pin is better than default: busbw of nccl_all_reduce", recommend.GuestNUMA: "off is better than on: busbw of nccl_all_reduce"}},
+			recommend.Placement: "pin is better than default: busbw of nccl_all_reduce",
+			recommend.GuestNUMA: "off is better than on: busbw of nccl_all_reduce"}},
 		// "FP16 matmul barely changed": nothing need be done for it.
-		{lab.WorkloadGPUCompute, "default", "off", "off", map[recommend.Setting]string{recommend.Placement: "pin makes no difference that matters beside default"}},
+		{lab.WorkloadGPUCompute, "default", "off", "off",
+			map[recommend.Setting]string{recommend.Placement: "pin makes no difference that matters beside default"}},
 		// "Pinning alone helped latency."
-		{lab.WorkloadRDMALatency, "pin", "off", "off", map[recommend.Setting]string{recommend.Placement: "pin is better than default: latency p99 of ib_write_lat"}},
+		{lab.WorkloadRDMALatency, "pin", "off", "off",
+			map[recommend.Setting]string{recommend.Placement: "pin is better than default: latency p99 of " +
+				"ib_write_lat"}},
 		// "I'd start with vcpu_pin and keep the guest single-NUMA."
-		{lab.WorkloadMixed, "pin", "off", "off", map[recommend.Setting]string{recommend.GuestNUMA: "on is better in one thing and worse in another than off"}},
+		{lab.WorkloadMixed, "pin", "off", "off",
+			map[recommend.Setting]string{recommend.GuestNUMA: "on is better in one thing and worse in another " +
+				"than off"}},
 	} {
 		t.Run(string(tt.workload), func(t *testing.T) {
 			t.Parallel()
@@ -594,13 +667,15 @@ func TestPublishedEvidence(t *testing.T) {
 		workload lab.Workload
 		numa     string
 	}{
-		{lab.WorkloadRDMALatency, "auto"}, {lab.WorkloadRDMABandwidth, "auto"}, {lab.WorkloadGPUCompute, "off"}, {lab.WorkloadGPUCollective, "off"}, {lab.WorkloadCPUBandwidth, "on"}, {lab.WorkloadMixed, "off"},
+		{lab.WorkloadRDMALatency, "auto"}, {lab.WorkloadRDMABandwidth, "auto"}, {lab.WorkloadGPUCompute, "off"},
+		{lab.WorkloadGPUCollective, "off"}, {lab.WorkloadCPUBandwidth, "on"}, {lab.WorkloadMixed, "off"},
 	} {
 		t.Run(string(tt.workload), func(t *testing.T) {
 			t.Parallel()
 			r := recommendFor(t, h, pairLab(t, tt.workload))
 			wantChoice(t, r, recommend.Placement, "pin", recommend.Published, "pin is better than default")
-			wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.PublishedForKind, "isolcpus is better than none")
+			wantChoice(t, r, recommend.Isolation, "isolcpus", recommend.PublishedForKind,
+				"isolcpus is better than none")
 			wantChoice(t, r, recommend.Hugepages, "auto", recommend.NoEvidence, "no evidence decides it")
 			if c := choice(t, r, recommend.GuestNUMA); c.Level != tt.numa {
 				t.Errorf("guest_numa = %s: %q; want %s", c.Level, c.Why, tt.numa)
@@ -619,7 +694,8 @@ func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {
 	l := pairLab(t, lab.WorkloadRDMALatency)
 	without := recommendFor(t, h, l)
 	// A study that would turn isolation around.
-	const form = "name: odd\nfactors:\n  isolation: [none, isolcpus]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_p99]}, {test: sysbench_cpu, control: true, metrics: [rate]}]\nblocks: %d\n"
+	const form = "name: odd\nfactors:\n  isolation: [none, isolcpus]\nmeasure: [{test: ib_write_lat, bytes: 2, " +
+		"metrics: [latency_p99]}, {test: sysbench_cpu, control: true, metrics: [rate]}]\nblocks: %d\n"
 	make := func(blocks int, sigma float64, control bool) recommend.Study {
 		s := parseStudy(t, fmt.Sprintf(form, blocks))
 		d := simulate(s, 9, sigma, func(cell map[string]string, test, _ string) (float64, string) {
@@ -631,9 +707,12 @@ func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {
 		return recommend.Study{Name: s.Name, Data: d, Environment: facts(h)}
 	}
 	good := make(12, noise, false)
-	if c := choice(t, recommendFor(t, h, l, good), recommend.Isolation); c.Level != "none" || c.Confidence != recommend.MeasuredHere ||
-		!strings.Contains(strings.Join(c.Contradictions, "\n"), "published for this kind of host says otherwise of none and isolcpus (isolcpus is better)") {
-		t.Fatalf("a good study is believed before a document, and the contradiction is named; got %s, %q", c.Level, c.Contradictions)
+	if c := choice(t, recommendFor(t, h, l, good), recommend.Isolation); c.Level != "none" ||
+		c.Confidence != recommend.MeasuredHere ||
+		!strings.Contains(strings.Join(c.Contradictions, "\n"),
+			"published for this kind of host says otherwise of none and isolcpus (isolcpus is better)") {
+		t.Fatalf("a good study is believed before a document, and the contradiction is named; got %s, %q", c.Level,
+			c.Contradictions)
 	}
 	emulated := good
 	emulated.Emulated = true
@@ -655,7 +734,8 @@ func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {
 			r := recommendFor(t, h, l, tt.s)
 			for i, c := range r.Settings {
 				if want := without.Settings[i]; c.Level != want.Level || c.Confidence != want.Confidence {
-					t.Errorf("%s = %s, %s; without the study %s, %s", c.Setting, c.Level, c.Confidence, want.Level, want.Confidence)
+					t.Errorf("%s = %s, %s; without the study %s, %s", c.Setting, c.Level, c.Confidence, want.Level,
+						want.Confidence)
 				}
 			}
 			shown := false
@@ -684,10 +764,15 @@ func TestAStudyOfALevelAgainstItselfNeverChangesTheRecommendation(t *testing.T) 
 	}
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		factor := []string{"placement: [default, default]", "placement: [pin+numa, pin+numa]", "isolation: [none, none]", "hugepages: [1GiB, 1GiB]", "lab.fabric.mtu: [9000, 9000]"}[rng.IntN(5)]
-		s := parseStudy(t, "name: aa\nfactors:\n  "+factor+"\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99]}]\nblocks: 10\n")
+		factor := []string{"placement: [default, default]", "placement: [pin+numa, pin+numa]",
+			"isolation: [none, none]", "hugepages: [1GiB, 1GiB]", "lab.fabric.mtu: [9000, 9000]"}[rng.IntN(5)]
+		s := parseStudy(t, "name: aa\nfactors:\n  "+factor+"\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: "+
+			"[latency_typical, latency_p99]}]\nblocks: 10\n")
 		sigma := []float64{0.001, 0.02, 0.3}[rng.IntN(3)]
-		of := recommend.Study{Name: s.Name, Data: simulate(s, seed, sigma, func(map[string]string, string, string) (float64, string) { return 2, "us" }), Environment: facts(h)}
+		of := recommend.Study{Name: s.Name, Data: simulate(s, seed, sigma, func(map[string]string, string,
+			string) (float64, string) {
+			return 2, "us"
+		}), Environment: facts(h)}
 		for w, want := range without {
 			got := recommendFor(t, h, pairLab(t, w), of)
 			if diff := cmp.Diff(levels(want), levels(got)); diff != "" || got.Model != nil {
@@ -705,8 +790,12 @@ func TestLevelsThatDoTheSameLeaveTheSimplerOneAtMost(t *testing.T) {
 	const studies = 60
 	simple, wrong := 0, 0
 	for seed := range uint64(studies) {
-		s := parseStudy(t, "name: same\nfactors:\n  hugepages: [\"off\", 1GiB]\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: [latency_typical, latency_p99]}]\nblocks: 10\n")
-		r := recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: simulate(s, seed, noise, func(map[string]string, string, string) (float64, string) { return 2, "us" }), Environment: facts(h)})
+		s := parseStudy(t, "name: same\nfactors:\n  hugepages: [\"off\", 1GiB]\nmeasure: [{test: ib_write_lat, "+
+			"bytes: 2, metrics: [latency_typical, latency_p99]}]\nblocks: 10\n")
+		r := recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: simulate(s, seed, noise,
+			func(map[string]string, string, string) (float64, string) {
+				return 2, "us"
+			}), Environment: facts(h)})
 		switch c := choice(t, r, recommend.Hugepages); c.Level {
 		case "2MiB", "off": // 1 GiB is out: it does nothing that off does not
 			simple++
@@ -748,13 +837,18 @@ func TestWhereAStudyIsFrom(t *testing.T) {
 		want   recommend.Carry
 		why    string
 	}{
-		{"all the same", func(*recommend.Study) {}, recommend.MeasuredHere, "model of the CPU, CPUs and kernel are the same"},
+		{"all the same", func(*recommend.Study) {}, recommend.MeasuredHere,
+			"model of the CPU, CPUs and kernel are the same"},
 		{"another kernel", fact("host kernel", "4.18.0"), recommend.MeasuredOnKind, "it ran kernel 4.18.0"},
 		{"no kernel", fact("host kernel", ""), recommend.MeasuredOnKind, "the kernel is not known"},
 		{"other CPUs", fact("host CPUs", "0-7"), recommend.MeasuredOnKind, "it had CPUs 0-7"},
-		{"CPUs that cannot be read", fact("host CPUs", "all of them"), recommend.MeasuredOnKind, "which CPUs there are is not known"},
-		{"another model", fact("host CPU", "Intel(R) Xeon(R) Gold 6240"), recommend.MeasuredElsewhere, "it was made on Intel(R) Xeon(R) Gold 6240"},
-		{"nothing is known", func(s *recommend.Study) { s.Environment = nil }, recommend.MeasuredUnknown, "it does not say on which CPU"},
+		{"CPUs that cannot be read", fact("host CPUs", "all of them"), recommend.MeasuredOnKind,
+			"which CPUs there are is not known"},
+		{"another model", fact("host CPU", "Intel(R) Xeon(R) Gold 6240"), recommend.MeasuredElsewhere,
+			"it was made on Intel(R) Xeon(R) Gold 6240"},
+		{"nothing is known", func(s *recommend.Study) {
+			s.Environment = nil
+		}, recommend.MeasuredUnknown, "it does not say on which CPU"},
 		{"emulated", func(s *recommend.Study) { s.Emulated = true }, recommend.Emulated, "emulated machines"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

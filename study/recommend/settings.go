@@ -59,8 +59,12 @@ func rules(h *topology.Host, l *lab.Lab) []rule {
 	}
 	all := []rule{
 		{setting: Placement, levels: []string{levelDefault, levelPin}, now: levelPin},
-		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string { return string(n.GuestNUMA) })},
-		{setting: SMT, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string { return string(n.SMT) })},
+		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string {
+			return string(n.GuestNUMA)
+		})},
+		{setting: SMT, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string {
+			return string(n.SMT)
+		})},
 		{setting: Isolation, levels: []string{"none", "cpuset", "isolcpus"}, now: "isolcpus"},
 		{setting: Hugepages, levels: []string{levelOff, "2MiB", "1GiB"}, now: string(l.Hugepages)},
 		{setting: MTU, levels: []string{"1500", "4200", "9000"}, now: strconv.Itoa(l.Fabric.MTU)},
@@ -81,7 +85,8 @@ func rules(h *topology.Host, l *lab.Lab) []rule {
 	return all
 }
 
-// shape returns how many NUMA nodes with CPUs a host has, and how many threads its cores have at most; 0 where it is not known.
+// shape returns how many NUMA nodes with CPUs a host has, and how many threads its cores have at
+// most; 0 where it is not known.
 func shape(h *topology.Host) (numa, threads int) {
 	for i := range h.NUMANodes {
 		if !h.NUMANodes[i].CPUs.IsEmpty() {
@@ -94,8 +99,8 @@ func shape(h *topology.Host) (numa, threads int) {
 	return numa, threads
 }
 
-// simpler orders levels of a setting: the one that changes less of the host is first. Numbers that the rule does not name, of an MTU, are ordered by size behind those that
-// it does.
+// simpler orders levels of a setting: the one that changes less of the host is first. Numbers that
+// the rule does not name, of an MTU, are ordered by size behind those that it does.
 func (r *rule) simpler(a, b string) int {
 	place := func(level string) int {
 		if i := slices.Index(r.levels, level); i >= 0 {
@@ -110,7 +115,8 @@ func (r *rule) simpler(a, b string) int {
 	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(number(a), number(b)), cmp.Compare(a, b))
 }
 
-// settingsOf says what a level of a study's factor means: placement is several settings in one. It is nil for factors that are no setting, as load and impairments are.
+// settingsOf says what a level of a study's factor means: placement is several settings in one. It
+// is nil for factors that are no setting, as load and impairments are.
 func settingsOf(factor, level string) map[Setting]string {
 	if factor == study.FactorPlacement {
 		m := map[Setting]string{Placement: levelPin, GuestNUMA: levelOff, SMT: levelOff}
@@ -133,7 +139,8 @@ func settingsOf(factor, level string) map[Setting]string {
 	}
 	path := strings.Split(key, ".")
 	switch last := Setting(path[len(path)-1]); {
-	case last == GuestNUMA || last == SMT || last == Hugepages || last == MTU || last == PeerMemory || last == gpuDevice:
+	case last == GuestNUMA || last == SMT || last == Hugepages || last == MTU || last == PeerMemory ||
+		last == gpuDevice:
 		return map[Setting]string{last: level}
 	case key == "host.reserve.cores":
 		return map[Setting]string{Reserve: level}
@@ -141,7 +148,8 @@ func settingsOf(factor, level string) map[Setting]string {
 	return nil
 }
 
-// workloadsOf says for which workloads the figure of a test is one that matters. Every figure matters to lab.WorkloadMixed.
+// workloadsOf says for which workloads the figure of a test is one that matters. Every figure
+// matters to lab.WorkloadMixed.
 func workloadsOf(test string) []lab.Workload {
 	name, variant, _ := strings.Cut(test, "/")
 	all := []lab.Workload{lab.WorkloadMixed}
@@ -154,7 +162,8 @@ func workloadsOf(test string) []lab.Workload {
 		return append(all, lab.WorkloadRDMALatency)
 	case strings.HasSuffix(name, "_bw"), name == "iperf3", name == "osu_bibw":
 		return append(all, lab.WorkloadRDMABandwidth)
-	case strings.Contains(name, "stream"), strings.HasPrefix(name, "sysbench_"), strings.HasPrefix(name, "app_"), strings.HasPrefix(name, "cpu_"), name == "mem_latency", name == "lat_mem_rd", name == "7zip":
+	case strings.Contains(name, "stream"), strings.HasPrefix(name, "sysbench_"), strings.HasPrefix(name, "app_"),
+		strings.HasPrefix(name, "cpu_"), name == "mem_latency", name == "lat_mem_rd", name == "7zip":
 		return append(all, lab.WorkloadCPUBandwidth)
 	}
 	return all

@@ -64,7 +64,9 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: faulty\nnodes:\n  vm: {count: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := study.Parse("study.yaml", []byte("name: faulty\nlab: lab.yaml\nblocks: 2\nmeasure: [{test: ib_write_lat, bytes: 2, iterations: 20}]\nfactors:\n  link.delay: [\"0\", 1ms]\n"))
+	spec, err := study.Parse("study.yaml",
+		[]byte("name: faulty\nlab: lab.yaml\nblocks: 2\nmeasure: [{test: ib_write_lat, bytes: 2, iterations: "+
+			"20}]\nfactors:\n  link.delay: [\"0\", 1ms]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,8 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	f := &faultyRig{Rig: r, t: t}
 	stand := func(script string) func(*faultyRig) { // in the tool's place, on the client
 		return func(f *faultyRig) {
-			f.sh("vm01", "cp "+program+" /tmp/real; printf '#!/bin/sh\\n"+script+"\\n' > /tmp/false; chmod +x /tmp/false; mount --bind /tmp/false "+program)
+			f.sh("vm01", "cp "+program+" /tmp/real; printf '#!/bin/sh\\n"+script+
+				"\\n' > /tmp/false; chmod +x /tmp/false; mount --bind /tmp/false "+program)
 		}
 	}
 	f.fault = map[int]func(*faultyRig){
@@ -144,7 +147,10 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 		t.Fatalf("%d runs failed, want 4: %q", len(failed), failed)
 	}
 	var outputs []string // of the runs that failed
-	err = db.Query(t.Context(), "SELECT coalesce(json_extract(raw, '$.output'), '') FROM invocation WHERE n < 0 ORDER BY run", func([]string) error { return nil }, func(values []any) error {
+	err = db.Query(t.Context(), "SELECT coalesce(json_extract(raw, '$.output'), '') FROM invocation WHERE n < 0 "+
+		"ORDER BY run", func([]string) error {
+		return nil
+	}, func(values []any) error {
 		outputs = append(outputs, fmt.Sprint(values...))
 		return nil
 	})
@@ -158,7 +164,8 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 		{"no result within 8s", "client on vm01, stdout:\nhalf a table\n"},
 	} {
 		if !strings.Contains(failed[i], want.reason) || !strings.Contains(outputs[i], want.output) {
-			t.Errorf("run %d failed for %s, and its output is\n%s\nwant %q and %q", i+1, failed[i], outputs[i], want.reason, want.output)
+			t.Errorf("run %d failed for %s, and its output is\n%s\nwant %q and %q", i+1, failed[i], outputs[i],
+				want.reason, want.output)
 		}
 	}
 }

@@ -20,7 +20,8 @@ func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	for i, l := range levels {
 		quoted[i] = fmt.Sprintf("%q", l)
 	}
-	text := "name: a\nlab: lab.yaml\nfactors: {placement: [" + strings.Join(quoted, ", ") + "]}\nmeasure: [{test: ping}]\n"
+	text := "name: a\nlab: lab.yaml\nfactors: {placement: [" + strings.Join(quoted, ", ") +
+		"]}\nmeasure: [{test: ping}]\n"
 	spec, err := study.Parse("a.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -29,12 +30,14 @@ func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 		t.Errorf("levels are %v, not %v", got, levels)
 	}
 	text = strings.Replace(text, `"default"`, `"somewhere"`, 1)
-	if _, err := study.Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), strings.Join(levels, ", ")) {
+	if _, err := study.Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(),
+		strings.Join(levels, ", ")) {
 		t.Errorf("a level that is none: %v", err)
 	}
 }
 
-// Load keeps off the protected CPUs at the level cpuset alone, and at the level none it gets to them wherever it stands.
+// Load keeps off the protected CPUs at the level cpuset alone, and at the level none it gets to
+// them wherever it stands.
 func TestCPUsOfLoad(t *testing.T) {
 	t.Parallel()
 	set := func(text string) topology.CPUSet {

@@ -24,7 +24,8 @@ const stressor = "stress-ng"
 func loadTool() error {
 	for _, name := range []string{stressor, "taskset"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return fmt.Errorf("%s is not in PATH: install it (Debian: %s) to make load", name, map[string]string{stressor: stressor, "taskset": "util-linux"}[name])
+			return fmt.Errorf("%s is not in PATH: install it (Debian: %s) to make load", name,
+				map[string]string{stressor: stressor, "taskset": "util-linux"}[name])
 		}
 	}
 	return nil
@@ -35,8 +36,9 @@ type load struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	ended  chan error
-	want   int             // workers
-	cpus   topology.CPUSet // those that it may use once it is outside of all slices; empty: those that it was started with
+	want   int // workers
+	// those that it may use once it is outside of all slices; empty: those that it was started with
+	cpus topology.CPUSet
 }
 
 // A program of systemd that starts another one in a cgroup outside all slices, which prepare keeps off the lab's CPUs.
@@ -74,7 +76,8 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	}
 	l := &load{cpus: reach, cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1), want: workers}
 	l.cmd.Stderr = &l.stderr
-	// A group of its own, so that it can be ended with its workers; and it ends with the thread that started it, so with rackless, however that ends.
+	// A group of its own, so that it can be ended with its workers; and it ends with the thread
+	// that started it, so with rackless, however that ends.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
@@ -91,7 +94,8 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	return l, nil
 }
 
-// settleTime is how long a load runs before anything is measured: its workers have started and the kernel's scheduler has spread them.
+// settleTime is how long a load runs before anything is measured: its workers have started and the
+// kernel's scheduler has spread them.
 const settleTime = time.Second
 
 // settle waits until the load is there. It fails where it has ended.
@@ -121,7 +125,8 @@ func (l *load) reaches(ctx context.Context) error {
 			break
 		}
 		if time.Since(began) > reachTime {
-			return fmt.Errorf("the load is to run on CPUs %s, and the kernel lets it use %s alone: a cgroup has the others for itself", l.cpus, have)
+			return fmt.Errorf("the load is to run on CPUs %s, and the kernel lets it use %s alone: a cgroup has the "+
+				"others for itself", l.cpus, have)
 		}
 		select {
 		case <-ctx.Done():
@@ -159,12 +164,14 @@ func (l *load) time(m machine) float64 {
 	return sum
 }
 
-// stop ends the load and returns how long it has used CPUs, in seconds. A load that had ended before is an error: what was measured meanwhile had none.
+// stop ends the load and returns how long it has used CPUs, in seconds. A load that had ended
+// before is an error: what was measured meanwhile had none.
 func (l *load) stop() (float64, error) {
 	var early error
 	select {
 	case err := <-l.ended:
-		early = fmt.Errorf("the load ended while it was needed: %w: %s", errOr(err), strings.TrimSpace(l.stderr.String()))
+		early = fmt.Errorf("the load ended while it was needed: %w: %s", errOr(err),
+			strings.TrimSpace(l.stderr.String()))
 	default:
 		// Workers in the group get it too; stress-ng itself waits for them, so that their time is in its own.
 		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGTERM)

@@ -35,7 +35,8 @@ func (m machine) text(name string) string {
 
 // state reads what may move a figure without any factor having a part in it.
 func (m machine) state() (*study.HostState, error) {
-	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id"), Kernel: m.text("proc/sys/kernel/osrelease")}
+	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id"),
+		Kernel: m.text("proc/sys/kernel/osrelease")}
 	up, _, _ := strings.Cut(m.text("proc/uptime"), " ")
 	if v, err := strconv.ParseFloat(up, 64); err == nil { // left out if it cannot be read
 		s.Uptime = v
@@ -77,7 +78,8 @@ func (m machine) state() (*study.HostState, error) {
 
 // turbo says whether CPUs may run faster than their nominal frequency; "" where the kernel does not.
 //
-// Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost File in sysfs"); amd-pstate.rst: with it each CPU has a file of its own.
+// Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost
+// File in sysfs"); amd-pstate.rst: with it each CPU has a file of its own.
 func (m machine) turbo(cpus []string) string {
 	const cpu = "sys/devices/system/cpu/"
 	said := map[string]string{"0": "off", "1": "on"}
@@ -150,8 +152,9 @@ func (r *Rig) readDevices(ctx context.Context) error {
 	return nil
 }
 
-// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1": GPUs and NICs that are real, or real to it. Where there is but one NUMA node
-// it does not matter whether the firmware names it.
+// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1":
+// GPUs and NICs that are real, or real to it. Where there is but one NUMA node it does not matter
+// whether the firmware names it.
 func devicesOf(node string, f *facts.Node) []string {
 	if len(f.NUMA) < 2 {
 		return nil
@@ -205,10 +208,12 @@ func (r *Rig) Environment() []study.Fact {
 	return all
 }
 
-// libvirtDaemons answer what the study asks of a lab that is placed on this host. What they do for others meanwhile is not told apart.
+// libvirtDaemons answer what the study asks of a lab that is placed on this host. What they do for
+// others meanwhile is not told apart.
 var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
 
-// helpers are the processes that work for the study beside those that it measures: of libvirt, and virsh, which is a child of this one.
+// helpers are the processes that work for the study beside those that it measures: of libvirt, and
+// virsh, which is a child of this one.
 func (m machine) helpers(parent int) []int {
 	entries, err := fs.ReadDir(m.root, "proc")
 	if err != nil {
@@ -235,7 +240,8 @@ func (m machine) helpers(parent int) []int {
 	return all
 }
 
-// own returns the CPU time that the study itself has used: nodes, switch, load, this process and what works for it, in seconds.
+// own returns the CPU time that the study itself has used: nodes, switch, load, this process and
+// what works for it, in seconds.
 func (r *Rig) own() float64 {
 	r.remember()
 	sum := r.spent
@@ -277,7 +283,8 @@ func (r *Rig) processes() []int {
 	return all
 }
 
-// place lets the threads of nodes and switch run on the protected CPUs alone, each node on one of them in turn; or everywhere.
+// place lets the threads of nodes and switch run on the protected CPUs alone, each node on one of
+// them in turn; or everywhere.
 func (r *Rig) place(pin bool) error {
 	if r.rack == nil {
 		return nil
@@ -358,8 +365,8 @@ func cpusOf(pid int) (topology.CPUSet, error) {
 	return topology.CPUs(cpus...), nil
 }
 
-// Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in milliseconds, the median of several. No factor can move it: nodes are idle and
-// no load runs.
+// Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in
+// milliseconds, the median of several. No factor can move it: nodes are idle and no load runs.
 func (r *Rig) Loop(ctx context.Context) (float64, error) {
 	const times = 9
 	var all []float64

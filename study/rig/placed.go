@@ -18,7 +18,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A lab that is placed on this host is led into a cell by another arrangement of its plan: domains that differ are ended and started anew.
+// A lab that is placed on this host is led into a cell by another arrangement of its plan: domains
+// that differ are ended and started anew.
 
 // placed reports whether the lab is on this host, as domains of libvirt.
 func (r *Rig) placed() bool { return r.options.Place != nil }
@@ -38,7 +39,8 @@ var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
 // A Planner plans a lab on the host as it was before it was prepared.
 type Planner func(*lab.Lab) (*plan.Plan, error)
 
-// planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so that another may have less of everything, and nothing else.
+// planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so
+// that another may have less of everything, and nothing else.
 func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
 	whole, err := r.labFor(nil)
 	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
@@ -74,7 +76,8 @@ func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
 // preparedFor says whether a host that is prepared for the whole lab can have another one as planned.
 func (r *Rig) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	if more := labCPUs(p).Difference(r.protected); !more.IsEmpty() {
-		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s", r.protected, more)
+		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s",
+			r.protected, more)
 	}
 	parts := false
 	for _, n := range p.Nodes {
@@ -85,12 +88,14 @@ func (r *Rig) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 				return (card.Kind != plan.KindVF || b.Name == n.Name) &&
 					slices.ContainsFunc(b.Cards, func(have plan.NodeDevice) bool { return sameCard(have, card) })
 			}) {
-				return fmt.Errorf("node %s is given %s (%s), which the host is not prepared to give it", n.Name, card.ID, card.Kind)
+				return fmt.Errorf("node %s is given %s (%s), which the host is not prepared to give it", n.Name,
+					card.ID, card.Kind)
 			}
 		}
 	}
 	if parts && l.Fabric.MTU > whole.Fabric.MTU {
-		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
+		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab "+
+			"file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
 	}
 	return nil
 }
@@ -137,19 +142,29 @@ func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
 		}
 		switch {
-		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == study.IsolationIsolcpus:
-			return fail("the kernel keeps the lab's CPUs to those who ask for them at level %s of %s, so that nodes that are not pinned would all run on the few others",
+		case factor == study.FactorPlacement && level == variant.Default &&
+			settings[study.FactorIsolation] == study.IsolationIsolcpus:
+			return fail("the kernel keeps the lab's CPUs to those who ask for them at level %s of %s, so that nodes "+
+				"that are not pinned would all run on the few others",
 				study.IsolationIsolcpus, study.FactorIsolation)
-		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == "" && r.isolated().Overlaps(r.protected):
-			return fail("the kernel keeps CPUs %s to those who ask for them (isolcpus), so that nodes that are not pinned would all run on the few others; "+
-				"rackless rollback, then rackless prepare --no-reboot, makes no such rule", r.isolated().Intersect(r.protected))
-		case factor == study.FactorIsolation && level == study.IsolationIsolcpus && !slices.ContainsFunc(r.options.Place.Plan.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "isolcpus=") }):
+		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == "" &&
+			r.isolated().Overlaps(r.protected):
+			return fail("the kernel keeps CPUs %s to those who ask for them (isolcpus), so that nodes that are not "+
+				"pinned would all run on the few others; "+
+				"rackless rollback, then rackless prepare --no-reboot, makes no such rule",
+				r.isolated().Intersect(r.protected))
+		case factor == study.FactorIsolation && level == study.IsolationIsolcpus &&
+			!slices.ContainsFunc(r.options.Place.Plan.KernelArgs, func(arg string) bool {
+				return strings.HasPrefix(arg, "isolcpus=")
+			}):
 			return fail("the plan of the lab has no isolcpus among its kernel arguments")
 		case factor == study.FactorIsolation && level == study.IsolationNone && r.confined():
 			if err := outsideTools(); err != nil {
-				return fail("as this host is prepared, nothing else runs on CPUs %s, and load is to: %w", r.protected.Difference(r.all), err)
+				return fail("as this host is prepared, nothing else runs on CPUs %s, and load is to: %w",
+					r.protected.Difference(r.all), err)
 			}
-		case factor == study.FactorIsolation && level == study.IsolationCpuset && r.all.Difference(r.protected).IsEmpty():
+		case factor == study.FactorIsolation && level == study.IsolationCpuset &&
+			r.all.Difference(r.protected).IsEmpty():
 			return fail("no CPU is left for the load: all of %s are the lab's", r.all)
 		}
 	}
@@ -163,8 +178,9 @@ func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 	return r.pagesThere(p)
 }
 
-// within says whether the kernel lets the nodes run on the CPUs that they are to be pinned to. The partition that prepare makes is of the CPUs of its plan, and nodes that change
-// places stay in it; one that has nobody to change places with is to go to CPUs of the host's, and does not get there.
+// within says whether the kernel lets the nodes run on the CPUs that they are to be pinned to. The
+// partition that prepare makes is of the CPUs of its plan, and nodes that change places stay in it;
+// one that has nobody to change places with is to go to CPUs of the host's, and does not get there.
 func (r *Rig) within(p *plan.Plan) error {
 	allowed, err := topology.ParseCPUSet(r.machine.text("sys/fs/cgroup/machine.slice/cpuset.cpus"))
 	if err != nil || allowed.IsEmpty() {
@@ -172,14 +188,17 @@ func (r *Rig) within(p *plan.Plan) error {
 	}
 	for _, n := range p.Nodes {
 		if outside := topology.CPUs(n.VCPUs...).Difference(allowed); !n.Unpinned && !outside.IsEmpty() {
-			return fmt.Errorf("node %s would be on CPUs %s, and machine.slice has CPUs %s alone: give the lab another node of this size on another NUMA node, with which it changes places, "+
-				"or have the host booted with isolcpus, which makes no slices (rackless rollback, then rackless prepare without --no-reboot)", n.Name, outside, allowed)
+			return fmt.Errorf("node %s would be on CPUs %s, and machine.slice has CPUs %s alone: give the lab "+
+				"another node of this size on another NUMA node, with which it changes places, "+
+				"or have the host booted with isolcpus, which makes no slices (rackless rollback, then rackless "+
+				"prepare without --no-reboot)", n.Name, outside, allowed)
 		}
 	}
 	return nil
 }
 
-// A BootError says that a run takes this host booted in another way: with the CPUs of the lab isolated, or with none of them isolated.
+// A BootError says that a run takes this host booted in another way: with the CPUs of the lab
+// isolated, or with none of them isolated.
 type BootError struct {
 	Isolated bool
 	CPUs     topology.CPUSet // of the lab
@@ -222,7 +241,8 @@ func (r *Rig) pagesThere(p *plan.Plan) error {
 			}
 		}
 		if need := uint64(want.Count + want.Held); total < need {
-			return fmt.Errorf("NUMA node %d has %d pages of %d KiB, and the lab needs %d in one of the cells: write the number to /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages",
+			return fmt.Errorf("NUMA node %d has %d pages of %d KiB, and the lab needs %d in one of the cells: write "+
+				"the number to /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages",
 				want.NUMANode, total, want.PageBytes>>10, need, want.NUMANode, want.PageBytes>>10)
 		}
 	}
@@ -244,7 +264,8 @@ func (r *Rig) survey() error {
 		return err
 	}
 	if u.Host != "" {
-		return fmt.Errorf("libvirt at %s is on another machine, and load is made and the host watched here: run the study there", r.options.Place.URI)
+		return fmt.Errorf("libvirt at %s is on another machine, and load is made and the host watched here: run the "+
+			"study there", r.options.Place.URI)
 	}
 	if r.host, err = inspect.Read(context.Background(), inspect.Live()); err != nil {
 		return err
@@ -275,8 +296,9 @@ func (r *Rig) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 	return r.upWith(ctx, l, o)
 }
 
-// pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe x8". GPUs slow theirs down when they are idle, so that of those only the
-// width counts. Virtual functions have the link of their physical function.
+// pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe
+// x8". GPUs slow theirs down when they are idle, so that of those only the width counts. Virtual
+// functions have the link of their physical function.
 func (r *Rig) pcieLinks() []string {
 	var all []string
 	for _, n := range r.options.Place.Plan.Nodes {

@@ -21,7 +21,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, nics: 0}\n"
+const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, " +
+	"nics: 0}\n"
 
 // solo is a plan for a lab of one node on CPU 1, and a host to go with it: what any machine with two CPUs can do.
 func solo() *rack.Placement {
@@ -30,8 +31,9 @@ func solo() *rack.Placement {
 		Plan: &plan.Plan{
 			Schema: plan.Schema, Lab: "solo", Housekeeping: plan.Housekeeping{CPUs: topology.CPUs(0), Cores: 1},
 			Nodes: []plan.Node{{
-				Name: "vm00", VCPUs: []int{1}, Cores: 1, Threads: 1, EmulatorCPUs: topology.CPUs(0), IOThreadCPUs: topology.CPUs(0),
-				MemoryBytes: 512 << 20, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 512 << 20}},
+				Name: "vm00", VCPUs: []int{1}, Cores: 1, Threads: 1, EmulatorCPUs: topology.CPUs(0),
+				IOThreadCPUs: topology.CPUs(0),
+				MemoryBytes:  512 << 20, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 512 << 20}},
 				Cells: []plan.Cell{{NUMANodes: []int{0}, VCPUs: 1, Bytes: 512 << 20, Distances: []int{10}}},
 			}},
 		},
@@ -45,7 +47,8 @@ func newPlaced(t *testing.T, dirs rack.Dirs, place *rack.Placement, factors stri
 	if err := os.WriteFile(file, []byte(soloLab), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: stress_stream, seconds: 6}]\nfactors:\n"+factors))
+	spec, err := study.Parse("study.yaml",
+		[]byte("name: s\nlab: lab.yaml\nmeasure: [{test: stress_stream, seconds: 6}]\nfactors:\n"+factors))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,18 +74,30 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, uri, factors, want string }{
 		{"another machine", "qemu+ssh://root@elsewhere/system", "  placement: [default, pin]\n", "run the study there"},
-		{"no siblings, or no such CPU", "qemu:///session", "  placement: [pin, pin+numa+smt]\n", "factor placement: level pin+numa+smt: node vm00: its cores have one thread each"},
-		{"nowhere wrong to go", "qemu:///session", "  placement: [pin, wrong-numa]\n", "factor placement: level wrong-numa: node vm00: no NUMA node is wrong for it"},
-		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n", "are no whole pages of 1073741824 bytes"},
-		{"a plan that isolates nothing", "qemu:///session", "  isolation: [cpuset, isolcpus]\n", "factor isolation: level isolcpus: the plan of the lab has no isolcpus among its kernel arguments"},
-		{"nodes that are not pinned, and CPUs that take it", "qemu:///session", "  placement: [pin, default]\n  isolation: [cpuset, isolcpus]\n", "factor placement: level default: the kernel keeps the lab's CPUs to those who ask for them"},
+		{"no siblings, or no such CPU", "qemu:///session", "  placement: [pin, pin+numa+smt]\n",
+			"factor placement: level pin+numa+smt: node vm00: its cores have one thread each"},
+		{"nowhere wrong to go", "qemu:///session", "  placement: [pin, wrong-numa]\n",
+			"factor placement: level wrong-numa: node vm00: no NUMA node is wrong for it"},
+		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n",
+			"are no whole pages of 1073741824 bytes"},
+		{"a plan that isolates nothing", "qemu:///session", "  isolation: [cpuset, isolcpus]\n",
+			"factor isolation: level isolcpus: the plan of the lab has no isolcpus among its kernel arguments"},
+		{"nodes that are not pinned, and CPUs that take it", "qemu:///session",
+			"  placement: [pin, default]\n  isolation: [cpuset, isolcpus]\n",
+			"factor placement: level default: the kernel keeps the lab's CPUs to those who ask for them"},
 		{"more CPUs than it is prepared for", "qemu:///session", "  lab.nodes.vm.cpus: [1, 2]\n",
-			"lab.nodes.vm.cpus=2: the host is prepared for a lab on CPUs 1, and the plan of this one has nodes on CPUs 2"},
-		{"a device that it is not prepared to give", "qemu:///session", "  lab.nodes.vm.gpus: [0, 1]\n", "node vm00 is given 0000:06:00.0 (gpu), which the host is not prepared to give it"},
-		{"a larger MTU than the port of its virtual functions has", "qemu:///session", "  lab.fabric.mtu: [1500, 9200]\n",
-			"lab.fabric.mtu=9200: the NICs whose virtual functions the lab has are prepared for an MTU of 4200: let the lab file have the largest, 9200"},
-		{"another lab", "qemu:///session", "  lab.name: [solo, other]\n", "lab.name=other: name and driver of the lab stay as they are in a study"},
-		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n", "there is no switch of rackless between them"},
+			"lab.nodes.vm.cpus=2: the host is prepared for a lab on CPUs 1, and the plan of this one has nodes " +
+				"on CPUs 2"},
+		{"a device that it is not prepared to give", "qemu:///session", "  lab.nodes.vm.gpus: [0, 1]\n",
+			"node vm00 is given 0000:06:00.0 (gpu), which the host is not prepared to give it"},
+		{"a larger MTU than the port of its virtual functions has", "qemu:///session",
+			"  lab.fabric.mtu: [1500, 9200]\n",
+			"lab.fabric.mtu=9200: the NICs whose virtual functions the lab has are prepared for an MTU of 4200: let " +
+				"the lab file have the largest, 9200"},
+		{"another lab", "qemu:///session", "  lab.name: [solo, other]\n",
+			"lab.name=other: name and driver of the lab stay as they are in a study"},
+		{"a switch that is not ours", "qemu:///session", "  link.loss: [\"0\", 1%]\n",
+			"there is no switch of rackless between them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +110,8 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 				place.Plan.Nodes[0].Cards = []plan.NodeDevice{{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(int)}}
 			}
 			dir := t.TempDir()
-			if _, err := newPlaced(t, rack.Dirs{Run: dir, Cache: dir, Data: dir}, place, tt.factors); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := newPlaced(t, rack.Dirs{Run: dir, Cache: dir, Data: dir}, place, tt.factors); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
@@ -140,7 +156,8 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	}
 }
 
-// The partition that prepare makes holds the CPUs of the plan: who is to be anywhere else is told before anything is measured, and not by QEMU in the middle of the study.
+// The partition that prepare makes holds the CPUs of the plan: who is to be anywhere else is told
+// before anything is measured, and not by QEMU in the middle of the study.
 func TestNodesStayWithinThePartition(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -149,7 +166,8 @@ func TestNodesStayWithinThePartition(t *testing.T) {
 		want       string // in the error; "" means that it can be
 	}{
 		{"as planned", "0-2", plan.Node{Name: "vm00", VCPUs: []int{1, 2}}, ""},
-		{"on a CPU of the host's", "0-2\n", plan.Node{Name: "vm00", VCPUs: []int{2, 6}}, "node vm00 would be on CPUs 6, and machine.slice has CPUs 0-2 alone: give the lab another node"},
+		{"on a CPU of the host's", "0-2\n", plan.Node{Name: "vm00", VCPUs: []int{2, 6}},
+			"node vm00 would be on CPUs 6, and machine.slice has CPUs 0-2 alone: give the lab another node"},
 		{"pinned nowhere", "0-2", plan.Node{Name: "vm00", VCPUs: []int{2, 6}, Unpinned: true}, ""},
 		{"the slice is not limited", "\n", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},
 		{"there is no slice", "", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},
@@ -172,19 +190,25 @@ func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 	const dir = "sys/bus/pci/devices/"
 	place := solo()
 	place.Plan.Nodes[0].Cards = []plan.NodeDevice{
-		{ID: "0000:06:00.0", Kind: plan.KindGPU}, {ID: "0000:41:00.0", Kind: plan.KindNIC}, {ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(1)}, {ID: "0000:61:00.0", Kind: plan.KindNIC},
+		{ID: "0000:06:00.0", Kind: plan.KindGPU}, {ID: "0000:41:00.0", Kind: plan.KindNIC},
+		{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(1)}, {ID: "0000:61:00.0", Kind: plan.KindNIC},
 	}
 	r := &Rig{options: rack.Options{Place: place}, machine: machine{root: fstest.MapFS{
-		dir + "0000:06:00.0/current_link_speed": file("2.5 GT/s PCIe\n"), dir + "0000:06:00.0/current_link_width": file("16\n"),
-		dir + "0000:41:00.0/current_link_speed": file("8.0 GT/s PCIe\n"), dir + "0000:41:00.0/current_link_width": file("8\n"),
-		dir + "0000:61:00.0/current_link_speed": file("Unknown\n"), dir + "0000:61:00.0/current_link_width": file("0\n"),
+		dir + "0000:06:00.0/current_link_speed": file("2.5 GT/s PCIe\n"),
+		dir + "0000:06:00.0/current_link_width": file("16\n"),
+		dir + "0000:41:00.0/current_link_speed": file("8.0 GT/s PCIe\n"),
+		dir + "0000:41:00.0/current_link_width": file("8\n"),
+		dir + "0000:61:00.0/current_link_speed": file("Unknown\n"),
+		dir + "0000:61:00.0/current_link_width": file("0\n"),
 	}}}
-	if got, want := r.pcieLinks(), []string{"0000:06:00.0 x16", "0000:41:00.0 8.0 GT/s PCIe x8"}; !slices.Equal(got, want) {
+	if got, want := r.pcieLinks(), []string{"0000:06:00.0 x16", "0000:41:00.0 8.0 GT/s PCIe x8"}; !slices.Equal(got,
+		want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// The levels of placement on a real libvirt: what the kernel says of the threads is what the level means, and the way back is to the plan.
+// The levels of placement on a real libvirt: what the kernel says of the threads is what the level
+// means, and the way back is to the plan.
 func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	t.Parallel()
 	dirs := nodeDirs(t)
@@ -261,7 +285,8 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 			t.Fatal(tt.level, err)
 		}
 		cpus, pid, xml := affinity()
-		if cpus != tt.cpus || strings.Contains(xml, "<vcpupin") != tt.pinned || strings.Contains(xml, "<numatune>") != tt.numa {
+		if cpus != tt.cpus || strings.Contains(xml, "<vcpupin") != tt.pinned ||
+			strings.Contains(xml, "<numatune>") != tt.numa {
 			t.Errorf("%s: on CPUs %s, want %s\n%s", tt.level, cpus, tt.cpus, xml)
 		}
 		samples, err := r.Measure(ctx, r.spec.Measure[0])
@@ -301,7 +326,8 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.rack = back
-	if cpus, _, xml := affinity(); cpus != "1" || !strings.Contains(xml, "<numatune>") || !strings.Contains(xml, ">524288</memory>") {
+	if cpus, _, xml := affinity(); cpus != "1" || !strings.Contains(xml, "<numatune>") ||
+		!strings.Contains(xml, ">524288</memory>") {
 		t.Errorf("after the study: on CPUs %s\n%s", cpus, xml)
 	}
 	if err := back.Close(); err != nil {

@@ -1,5 +1,6 @@
-// Package rig brings a lab, emulated or on this host, and the machine below it into a cell of a study, measures there, and says in which state the machine is. What it changes is
-// gone when it is closed: load ends, links are whole, threads may run everywhere again.
+// Package rig brings a lab, emulated or on this host, and the machine below it into a cell of a
+// study, measures there, and says in which state the machine is. What it changes is gone when it is
+// closed: load ends, links are whole, threads may run everywhere again.
 package rig
 
 import (
@@ -29,7 +30,8 @@ import (
 // A Rig is a lab and its machine, ready for a study.
 type Rig struct {
 	Progress func(string) // told of what takes long; may be nil
-	// Look is called once, when the first cell's lab is up, before its links are impaired and load begins; its error ends that run, and with it the study if it stays. May be nil.
+	// Look is called once, when the first cell's lab is up, before its links are impaired and load
+	// begins; its error ends that run, and with it the study if it stays. May be nil.
 	Look func(context.Context, *rack.Rack) error
 
 	dirs    rack.Dirs
@@ -57,10 +59,11 @@ type Rig struct {
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
 }
 
-// New reads the lab file and finds out what the machine has. Nothing is started. planner is asked for labs that are placed on this host, where the lab file is a factor; it may be
-// nil for others.
+// New reads the lab file and finds out what the machine has. Nothing is started. planner is asked
+// for labs that are placed on this host, where the lab file is a factor; it may be nil for others.
 func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
-	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, plans: map[string]*plan.Plan{}, machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
+	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, plans: map[string]*plan.Plan{},
+		machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
 	var err error
 	if r.text, err = os.ReadFile(labFile); err != nil {
 		return nil, err
@@ -115,7 +118,8 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 func (r *Rig) LabText() []byte { return r.text }
 
 // onHosts says why a level cannot be had on emulated nodes.
-const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that rackless prepare has prepared"
+const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
+	"rackless prepare has prepared"
 
 // check says whether the settings of a cell can be had here.
 func (r *Rig) check(settings map[string]string) error {
@@ -141,7 +145,8 @@ func (r *Rig) check(settings map[string]string) error {
 	}
 	client, server, err := r.pair(l)
 	if err == nil && settings[study.FactorContention] == study.ContentionNetwork && len(others(l, client, server)) < 2 {
-		return fmt.Errorf("factor %s: level %s: it takes two nodes with a NIC that are not measured, and lab %s has %s besides %s and %s: give nodes a count of 4", study.FactorContention,
+		return fmt.Errorf("factor %s: level %s: it takes two nodes with a NIC that are not measured, and lab %s has "+
+			"%s besides %s and %s: give nodes a count of 4", study.FactorContention,
 			study.ContentionNetwork, l.Name, count(len(others(l, client, server))), client, server)
 	}
 	return err
@@ -256,7 +261,8 @@ func (r *Rig) local() bool {
 	})
 }
 
-// pair returns the client and the server that are measured. Where only single nodes are measured, of a lab of one node, there is no server.
+// pair returns the client and the server that are measured. Where only single nodes are measured,
+// of a lab of one node, there is no server.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	var names []string
 	for _, n := range l.Nodes {
@@ -265,7 +271,8 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	if len(r.spec.Pair) == 2 {
 		for _, p := range r.spec.Pair {
 			if !slices.Contains(names, p) {
-				return "", "", fmt.Errorf("pair: lab %s has no node %s; it has %s", l.Name, p, strings.Join(names, ", "))
+				return "", "", fmt.Errorf("pair: lab %s has no node %s; it has %s", l.Name, p,
+					strings.Join(names, ", "))
 			}
 		}
 		return r.spec.Pair[0], r.spec.Pair[1], nil
@@ -341,7 +348,8 @@ func (r *Rig) Load(ctx context.Context, settings map[string]string) error {
 	return r.load.settle(ctx)
 }
 
-// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and whether it has to leave what prepare confined all slices of systemd to.
+// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and whether
+// it has to leave what prepare confined all slices of systemd to.
 func (r *Rig) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	switch {
 	case isolation == study.IsolationCpuset:
@@ -414,7 +422,8 @@ func (r *Rig) link(settings map[string]string) (l fabric.Link, any bool, err err
 	return l, true, l.Validate()
 }
 
-// links gives every port of the fabric the impairments of the cell, and no others. Where the study says nothing of them, they stay as they are.
+// links gives every port of the fabric the impairments of the cell, and no others. Where the study
+// says nothing of them, they stay as they are.
 func (r *Rig) links(ctx context.Context, settings map[string]string) error {
 	l, any, err := r.link(settings)
 	if err != nil || !any {
@@ -440,7 +449,8 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
-	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(), TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(),
+		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {
 		if n == "" {
@@ -463,14 +473,17 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 
 // options are those of a test of the study.
 func options(m study.Measure) bench.Options {
-	return bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true, CPU: m.CPU, NUMA: m.NUMA}
+	return bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true,
+		CPU: m.CPU, NUMA: m.NUMA}
 }
 
-// What a run takes beside its tests: on emulated nodes 0.7 to 1.3 s went to states, noise floor, placement and the nodes' answers, in the studies of docs/studies.
+// What a run takes beside its tests: on emulated nodes 0.7 to 1.3 s went to states, noise floor,
+// placement and the nodes' answers, in the studies of docs/studies.
 const runTime = time.Second
 
-// Takes is about how long a run of the study takes, by what its file says of the tests: the mean over its cells. Where a cell's lab is brought up anew it takes longer, which is not
-// known beforehand.
+// Takes is about how long a run of the study takes, by what its file says of the tests: the mean
+// over its cells. Where a cell's lab is brought up anew it takes longer, which is not known
+// beforehand.
 func (r *Rig) Takes() (time.Duration, error) {
 	accel := r.options.Accel
 	if accel != "kvm" && accel != "tcg" {
@@ -499,7 +512,8 @@ func (r *Rig) Takes() (time.Duration, error) {
 	return tests + settleTime*time.Duration(loaded)/time.Duration(len(cells)), nil
 }
 
-// Rest ends the load, so that the machine is idle but for the nodes, and keeps others off their CPUs again as prepare had it.
+// Rest ends the load, so that the machine is idle but for the nodes, and keeps others off their
+// CPUs again as prepare had it.
 func (r *Rig) Rest(ctx context.Context) error {
 	var err error
 	if r.load != nil {
@@ -531,7 +545,8 @@ func (r *Rig) Leave() error {
 	return errors.Join(err, r.rack.Close())
 }
 
-// Close takes back what was changed: the load ends, links are whole again, nodes run where they may, or as planned. The lab stays up.
+// Close takes back what was changed: the load ends, links are whole again, nodes run where they
+// may, or as planned. The lab stays up.
 func (r *Rig) Close() error {
 	ctx := context.Background()
 	err := r.Rest(ctx)

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nodeDirs returns where nodes of a test run, with images and templates from the user's cache. Without what nodes need the test is skipped, or failed where tests must be
-// complete.
+// nodeDirs returns where nodes of a test run, with images and templates from the user's cache.
+// Without what nodes need the test is skipped, or failed where tests must be complete.
 func nodeDirs(t *testing.T) rack.Dirs {
 	t.Helper()
 	if testing.Short() {
@@ -72,7 +72,8 @@ func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	if err := os.WriteFile(file, []byte(labText), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n"+factors))
+	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n"+
+		factors))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +84,13 @@ const pairLab = "# two nodes\nname: pair\nnodes:\n  vm00: {}\n  vm01:\n    cpus:
 
 func TestTheLabOfACellHasItsKeys(t *testing.T) {
 	t.Parallel()
-	r, err := newRig(t, pairLab, "  lab.fabric.mtu: [1500, 9000]\n  lab.nodes.vm01.cpus: [1, 4]\n  lab.nodes.vm00.memory: [512MiB, 1GiB]\n")
+	r, err := newRig(t, pairLab, "  lab.fabric.mtu: [1500, 9000]\n  lab.nodes.vm01.cpus: [1, 4]\n  "+
+		"lab.nodes.vm00.memory: [512MiB, 1GiB]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.labFor(map[string]string{"lab.fabric.mtu": "9000", "lab.nodes.vm01.cpus": "4", "lab.nodes.vm00.memory": "1GiB"})
+	l, err := r.labFor(map[string]string{"lab.fabric.mtu": "9000", "lab.nodes.vm01.cpus": "4",
+		"lab.nodes.vm00.memory": "1GiB"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +100,8 @@ func TestTheLabOfACellHasItsKeys(t *testing.T) {
 	if l.Fabric.MTU != 9000 || l.Nodes[1].CPUs != 4 || l.Nodes[0].Memory != 1<<30 || l.Nodes[0].CPUs != 1 {
 		t.Errorf("got MTU %d, nodes %+v", l.Fabric.MTU, l.Nodes)
 	}
-	if l, err = r.labFor(map[string]string{"lab.fabric.mtu": "1500"}); err != nil || l.Fabric.MTU != 1500 || l.Nodes[1].CPUs != 2 {
+	if l, err = r.labFor(map[string]string{"lab.fabric.mtu": "1500"}); err != nil || l.Fabric.MTU != 1500 ||
+		l.Nodes[1].CPUs != 2 {
 		t.Errorf("one cell changes another: %v, %+v", err, l)
 	}
 }
@@ -106,11 +110,13 @@ func TestCellsThatCannotBeHadAreRefusedBeforeAnythingIsMeasured(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, lab, factors, want string }{
 		{"no such key", pairLab, "  lab.fabric.mut: [1, 2]\n", "lab.yaml with fabric.mut: 1"},
-		{"a key below a value", pairLab, "  lab.name.first: [a, b]\n", "factor lab.name.first: name has no keys of its own"},
+		{"a key below a value", pairLab, "  lab.name.first: [a, b]\n",
+			"factor lab.name.first: name has no keys of its own"},
 		{"a value out of range", pairLab, "  lab.fabric.mtu: [1500, 99999999]\n", "with fabric.mtu: 99999999"},
 		{"an impairment that is none", pairLab, "  link.loss: [\"0\", many]\n", "factor link.loss: level many"},
 		{"impairments that do not fit together", pairLab, "  link.jitter: [\"0\", 1ms]\n", "jitter"},
-		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n", "it takes a lab with driver: libvirt"},
+		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n",
+			"it takes a lab with driver: libvirt"},
 		{"one node", "name: one\nnodes:\n  vm00: {}\n", "  link.loss: [\"0\", 1%]\n", "lab one has 1 node"},
 		{"a GPU", "name: gpu\nnodes:\n  vm00: {gpus: 1}\n  vm01: {}\n", "  link.loss: [\"0\", 1%]\n", "vm00"},
 	} {
@@ -167,13 +173,14 @@ func TestTheStateOfAMachine(t *testing.T) {
 		cpu + "cpu1/cpufreq/scaling_max_freq":             file("3500000\n"),
 		cpu + "cpu0/thermal_throttle/core_throttle_count": file("2\n"),
 		cpu + "cpu1/thermal_throttle/core_throttle_count": file("3\n"),
-		"proc/7/stat":                                     file("7 (a b) S 1 1 1 0 -1 4 1 0 0 0 150 50 0 0 20 0 1 0 5\n"),
-		"proc/8/cmdline":                                  file("gone"),
-		"proc/9/stat":                                     file("9 (virsh) S 40 9 9 0 -1\n"),
-		"proc/10/stat":                                    file("10 (virsh) S 41 9 9 0 -1\n"),
-		"proc/11/stat":                                    file("11 (libvirtd) S 1 9 9 0 -1\n"),
-		"proc/12/stat":                                    file("12 (a) (libvirtd) S 40 9 9 0 -1\n"),
-		"proc/13/stat":                                    file("13 (virsh"),
+		"proc/7/stat": file("7 (a b) S 1 1 1 0 -1 4 1 0 0 0 150 50 0 0 20 " +
+			"0 1 0 5\n"),
+		"proc/8/cmdline": file("gone"),
+		"proc/9/stat":    file("9 (virsh) S 40 9 9 0 -1\n"),
+		"proc/10/stat":   file("10 (virsh) S 41 9 9 0 -1\n"),
+		"proc/11/stat":   file("11 (libvirtd) S 1 9 9 0 -1\n"),
+		"proc/12/stat":   file("12 (a) (libvirtd) S 40 9 9 0 -1\n"),
+		"proc/13/stat":   file("13 (virsh"),
 	}}
 	if got := m.helpers(40); !slices.Equal(got, []int{9, 11}) && !slices.Equal(got, []int{11, 9}) {
 		t.Errorf("processes %v work for process 40, want 9 and 11", got)
@@ -182,7 +189,9 @@ func TestTheStateOfAMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"}, MaxMHz: 3500, MinMHz: 3000, Turbo: "off", Kernel: "6.1.0-53-amd64", Throttles: 5, Steal: 0.25, Busy: 1.5, CPUs: 2}
+	want := study.HostState{At: s.At, BootID: "abc", Uptime: 12.34, Governors: []string{"performance", "powersave"},
+		MaxMHz: 3500, MinMHz: 3000, Turbo: "off", Kernel: "6.1.0-53-amd64", Throttles: 5, Steal: 0.25, Busy: 1.5,
+		CPUs: 2}
 	if fmt.Sprintf("%+v", *s) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", *s, want)
 	}
@@ -206,8 +215,10 @@ func TestWhetherCPUsMayRunFaster(t *testing.T) {
 		{"intel_pstate keeps them from it", map[string]string{"intel_pstate/no_turbo": "1\n"}, "off"},
 		{"acpi-cpufreq lets them", map[string]string{"cpufreq/boost": "1\n"}, "on"},
 		{"acpi-cpufreq keeps them from it", map[string]string{"cpufreq/boost": "0\n"}, "off"},
-		{"amd-pstate keeps each from it", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "0\n"}, "off"},
-		{"amd-pstate lets one", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "1\n"}, "on some CPUs"},
+		{"amd-pstate keeps each from it", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "0\n"},
+			"off"},
+		{"amd-pstate lets one", map[string]string{"cpu0/cpufreq/boost": "0\n", "cpu1/cpufreq/boost": "1\n"},
+			"on some CPUs"},
 		{"the kernel says nothing", map[string]string{"online": "0-1\n"}, ""},
 		{"the kernel says something else", map[string]string{"cpufreq/boost": "perhaps\n"}, ""},
 	} {
@@ -362,8 +373,9 @@ func TestTheNoiseFloorIsMeasured(t *testing.T) {
 	}
 }
 
-// A guest with NUMA nodes whose GPU says -1 is what fooled a study: what binds by the device's node binds to node 0. Devices that QEMU makes up have no place, and in a guest with
-// one node there is nothing to get wrong.
+// A guest with NUMA nodes whose GPU says -1 is what fooled a study: what binds by the device's node
+// binds to node 0. Devices that QEMU makes up have no place, and in a guest with one node there is
+// nothing to get wrong.
 func TestDevicesWithoutAPlaceAreSeen(t *testing.T) {
 	t.Parallel()
 	const devices = "pci/0000:00:02.0/class 0x020000\npci/0000:00:02.0/vendor 0x1af4\npci/0000:00:02.0/numa_node -1\n" +
@@ -373,7 +385,8 @@ func TestDevicesWithoutAPlaceAreSeen(t *testing.T) {
 		name, nodes string
 		want        []string
 	}{
-		{"two NUMA nodes", "node/0/cpus 0,1\nnode/1/cpus 2,3\n", []string{"vm00 0000:01:00.0 -1", "vm00 0000:02:00.0 1"}},
+		{"two NUMA nodes", "node/0/cpus 0,1\nnode/1/cpus 2,3\n", []string{"vm00 0000:01:00.0 -1",
+			"vm00 0000:02:00.0 1"}},
 		{"one", "node/0/cpus 0,1\n", nil},
 	} {
 		f, err := facts.Parse([]byte("hostname vm00\n" + tt.nodes + devices))

@@ -20,7 +20,8 @@ type contender interface {
 	settle(ctx context.Context) error
 	// time returns how long the load has used CPUs of the host, in seconds, besides those of nodes and switch.
 	time(m machine) float64
-	// stop ends the load and returns how long it has used CPUs, as time does. A load that had ended before is an error: what was measured meanwhile had none.
+	// stop ends the load and returns how long it has used CPUs, as time does. A load that had ended
+	// before is an error: what was measured meanwhile had none.
 	stop() (float64, error)
 }
 
@@ -53,7 +54,8 @@ type traffic struct {
 
 // Of the streams.
 const (
-	// A stream is short, so that what a rackless that was killed leaves behind in the nodes ends by itself; another one follows.
+	// A stream is short, so that what a rackless that was killed leaves behind in the nodes ends by
+	// itself; another one follows.
 	streamTime = 60 * time.Second
 	// Ports of others than bench's, which go up to 27999.
 	firstStreamPort, streamPorts = 28000, 1000
@@ -105,7 +107,8 @@ func (t *traffic) once(ctx context.Context, from string, to lab.Node, port strin
 	deadline := time.Now().Add(connectTime)
 	for {
 		began := time.Now()
-		err := t.run(ctx, from, "iperf3", "-c", to.NICs[0].Addr.Addr().String(), "-p", port, "-t", fmt.Sprint(int(streamTime.Seconds())), "-i", "0")
+		err := t.run(ctx, from, "iperf3", "-c", to.NICs[0].Addr.Addr().String(), "-p", port, "-t",
+			fmt.Sprint(int(streamTime.Seconds())), "-i", "0")
 		if err == nil || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -125,17 +128,21 @@ func (t *traffic) run(ctx context.Context, node string, argv ...string) error {
 	res, err := t.nodes.Run(ctx, node, guest.Command{Argv: argv})
 	if err == nil && res.ExitCode != 0 {
 		out := bytes.TrimSpace(append(res.Stderr, res.Stdout...))
-		err = fmt.Errorf("%s: %s ended with %d: %s", node, strings.Join(argv, " "), res.ExitCode, out[max(0, len(out)-200):])
+		err = fmt.Errorf("%s: %s ended with %d: %s", node, strings.Join(argv, " "), res.ExitCode,
+			out[max(0, len(out)-200):])
 	}
 	return err
 }
 
-// leastTraffic is what has to have left a node before the load is there, in bytes: more than the opening of a connection.
+// leastTraffic is what has to have left a node before the load is there, in bytes: more than the
+// opening of a connection.
 const leastTraffic = 1 << 20
 
 // settle waits until the first node has sent.
 func (t *traffic) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*connectTime, fmt.Errorf("load between nodes that are not measured: %s has sent nothing in %v", t.among[0].Name, 2*connectTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*connectTime,
+		fmt.Errorf("load between nodes that are not measured: %s has sent nothing in %v", t.among[0].Name,
+			2*connectTime))
 	defer cancel()
 	first := int64(-1)
 	for {

@@ -18,8 +18,10 @@ func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {
 	if _, err := newRig(t, "name: four\nnodes:\n  vm: {count: 4}\n", factors); err != nil {
 		t.Error(err)
 	}
-	const want = "it takes two nodes with a NIC that are not measured, and lab three has one besides vm01 and vm00: give nodes a count of 4"
-	if _, err := newRig(t, "name: three\nnodes:\n  vm: {count: 3}\n", factors); err == nil || !strings.Contains(err.Error(), want) {
+	const want = "it takes two nodes with a NIC that are not measured, and lab three has one besides vm01 and vm00: " +
+		"give nodes a count of 4"
+	if _, err := newRig(t, "name: three\nnodes:\n  vm: {count: 3}\n", factors); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := newRig(t, pairLab, factors); err == nil || !strings.Contains(err.Error(), "has none besides") {
@@ -35,7 +37,8 @@ func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: crowd\nnodes:\n  vm: {count: 4}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n  contention: [idle, network]\n"))
+	spec, err := study.Parse("study.yaml",
+		[]byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n  contention: [idle, network]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,8 +73,9 @@ func BenchmarkDetectable12Blocks(b *testing.B) {
 	}
 }
 
-// BenchmarkReportOfAMillionSamples does all that a report needs: 1,040,000 latencies are recorded, encoded, decoded and merged, three quantiles and twelve metrics of 40 blocks
-// compared and judged, with trends, disturbances and what could have been shown.
+// BenchmarkReportOfAMillionSamples does all that a report needs: 1,040,000 latencies are recorded,
+// encoded, decoded and merged, three quantiles and twelve metrics of 40 blocks compared and judged,
+// with trends, disturbances and what could have been shown.
 func BenchmarkReportOfAMillionSamples(b *testing.B) {
 	for b.Loop() {
 		const blocks = 40

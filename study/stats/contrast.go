@@ -20,7 +20,8 @@ const (
 	MaxResamples = 1_000_000
 )
 
-// A Direction says which values of a metric are the good ones. It has no default: a latency taken for a bandwidth would turn every verdict around.
+// A Direction says which values of a metric are the good ones. It has no default: a latency taken
+// for a bandwidth would turn every verdict around.
 type Direction string
 
 // The directions.
@@ -34,15 +35,19 @@ type Scale string
 
 // The scales.
 const (
-	// Ratio compares by B/A, on logarithms. Most figures of a machine are positive and their noise grows with them (a host that is 5 % slower is so at 1 Gb/s and at
-	// 100), their logarithms are closer to symmetric, and a ratio needs no unit: 1.03 means the same for all metrics. All values must be positive.
+	// Ratio compares by B/A, on logarithms. Most figures of a machine are positive and their noise
+	// grows with them (a host that is 5 % slower is so at 1 Gb/s and at 100), their logarithms are
+	// closer to symmetric, and a ratio needs no unit: 1.03 means the same for all metrics. All
+	// values must be positive.
 	Ratio Scale = "ratio"
-	// Difference compares by B-A in the metric's unit. It is for metrics that can be 0 or negative, such as retransmits.
+	// Difference compares by B-A in the metric's unit. It is for metrics that can be 0 or negative,
+	// such as retransmits.
 	Difference Scale = "difference"
 )
 
-// ErrNotPositive is why values cannot be compared by Ratio: there is no logarithm of 0. The caller may ask again by Difference, with a margin in the metric's unit. Adding a
-// small number instead would let that number decide the result.
+// ErrNotPositive is why values cannot be compared by Ratio: there is no logarithm of 0. The caller
+// may ask again by Difference, with a margin in the metric's unit. Adding a small number instead
+// would let that number decide the result.
 var ErrNotPositive = errors.New("only positive values can be compared by ratio")
 
 // errNoValues is why a block cannot be compared.
@@ -59,10 +64,12 @@ type Question struct {
 	Direction Direction
 	// Scale is Ratio unless set.
 	Scale Scale
-	// Margin is the largest effect that does not matter. For Ratio it is relative: 0.02 takes all ratios from 1/1.02 to 1.02 for equivalent (the same whether A is compared
-	// with B or B with A). For Difference it is in the metric's unit. With 0 nothing is equivalent.
+	// Margin is the largest effect that does not matter. For Ratio it is relative: 0.02 takes all
+	// ratios from 1/1.02 to 1.02 for equivalent (the same whether A is compared with B or B with
+	// A). For Difference it is in the metric's unit. With 0 nothing is equivalent.
 	Margin float64
-	// Confidence of the interval; 0 means DefaultConfidence. What is left to 1 is the rate of false alarms that is accepted.
+	// Confidence of the interval; 0 means DefaultConfidence. What is left to 1 is the rate of false
+	// alarms that is accepted.
 	Confidence float64
 	// Seed of the random numbers.
 	Seed uint64
@@ -80,18 +87,23 @@ type Effect struct {
 	// Quantile is that of a QuantileContrast (0.99), else 0.
 	Quantile float64 `json:"quantile,omitempty"`
 	Blocks   int     `json:"blocks"`
-	// A and B are the levels themselves: means over blocks, for Ratio geometric ones; of a QuantileContrast the quantiles of all blocks merged.
+	// A and B are the levels themselves: means over blocks, for Ratio geometric ones; of a
+	// QuantileContrast the quantiles of all blocks merged.
 	A float64 `json:"a"`
 	B float64 `json:"b"`
 	// Estimate is B/A or B-A, by Scale.
 	Estimate float64 `json:"estimate"`
 	// Interval holds the true effect with at least Confidence. It has no limits where there are too few blocks for any.
 	Interval Interval `json:"interval"`
-	// Inner is the interval for equivalence: with alpha = 1 - Confidence it has confidence 1 - 2 alpha, since each of its limits is a test of its own (Schuirmann 1987,
-	// "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and Biopharmaceutics 15).
+	// Inner is the interval for equivalence: with alpha = 1 - Confidence it has confidence 1 - 2
+	// alpha, since each of its limits is a test of its own (Schuirmann 1987, "A comparison of the
+	// two one-sided tests procedure and the power approach", J. Pharmacokinetics and
+	// Biopharmaceutics 15).
 	Inner Interval `json:"inner"`
-	// Bootstrap is the interval that resampling whole blocks gives ("block bootstrap"), at the nominal Confidence: the one that readers know, for comparison. It decides nothing: with
-	// few blocks it holds the true effect less often than it says (docs/statistics.md has how often). It has no limits where Interval has none.
+	// Bootstrap is the interval that resampling whole blocks gives ("block bootstrap"), at the
+	// nominal Confidence: the one that readers know, for comparison. It decides nothing: with few
+	// blocks it holds the true effect less often than it says (docs/statistics.md has how often).
+	// It has no limits where Interval has none.
 	Bootstrap Interval `json:"bootstrap"`
 	// P is the two-sided p value against no effect, before any correction for the number of comparisons.
 	P float64 `json:"p"`
@@ -99,7 +111,8 @@ type Effect struct {
 	Exact bool `json:"exact"`
 	// SmallestP is the smallest value that P could have had with so many blocks and resamples.
 	SmallestP float64 `json:"smallest_p"`
-	// Spread is the standard deviation of the block differences, for Ratio on the scale of natural logarithms: the noise that Power asks for.
+	// Spread is the standard deviation of the block differences, for Ratio on the scale of natural
+	// logarithms: the noise that Power asks for.
 	Spread float64 `json:"spread"`
 	// Differences are the effects block by block, on the scale of Estimate.
 	Differences []float64 `json:"differences,omitempty"`
@@ -123,18 +136,24 @@ func (e Effect) Bounds() Interval {
 
 // Contrast compares two levels by the differences within blocks.
 //
-// The estimate is the mean over blocks of d, the difference between the means of B and of A in the block; for Ratio of logarithms, so that the estimate is the ratio of
-// geometric means.
+// The estimate is the mean over blocks of d, the difference between the means of B and of A in the
+// block; for Ratio of logarithms, so that the estimate is the ratio of geometric means.
 //
-// The p value is that of Fisher's randomisation test (Fisher 1935, The Design of Experiments, section 21; Ernst 2004, "Permutation methods: a basis for exact inference",
-// Statistical Science 19): if the levels do not differ, each d might as well have had the other sign, so the mean of d is compared with those of all 2^b ways to choose
-// signs. No form of noise is assumed. Up to 16 blocks all ways are tried; above, Question.Resamples random ones, counted as 2 (count+1)/(n+1) from the side where fewer lie
-// (Phipson and Smyth 2010, "Permutation p-values should never be zero", Statistical Applications in Genetics and Molecular Biology 9).
+// The p value is that of Fisher's randomisation test (Fisher 1935, The Design of Experiments,
+// section 21; Ernst 2004, "Permutation methods: a basis for exact inference", Statistical Science
+// 19): if the levels do not differ, each d might as well have had the other sign, so the mean of d
+// is compared with those of all 2^b ways to choose signs. No form of noise is assumed. Up to 16
+// blocks all ways are tried; above, Question.Resamples random ones, counted as 2 (count+1)/(n+1)
+// from the side where fewer lie (Phipson and Smyth 2010, "Permutation p-values should never be
+// zero", Statistical Applications in Genetics and Molecular Biology 9).
 //
-// The interval holds the effects that this test does not reject. Its limits are order statistics of the means of all subsets of blocks, or of random ones (Hartigan 1969,
-// "Using subsample values as typical values", JASA 64; Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 10), so the interval and the p value never
-// contradict each other. It holds the true effect as often as promised with any number of blocks, if the differences are independent and symmetric about it, however heavy their
-// tails. Usual bootstrap intervals hold it too rarely with few blocks; docs/statistics.md has the figures.
+// The interval holds the effects that this test does not reject. Its limits are order statistics of
+// the means of all subsets of blocks, or of random ones (Hartigan 1969, "Using subsample values as
+// typical values", JASA 64; Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans,
+// chapter 10), so the interval and the p value never contradict each other. It holds the true
+// effect as often as promised with any number of blocks, if the differences are independent and
+// symmetric about it, however heavy their tails. Usual bootstrap intervals hold it too rarely with
+// few blocks; docs/statistics.md has the figures.
 func Contrast(blocks []Block, q Question) (Effect, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {

@@ -27,11 +27,13 @@ func TestContrastOfKnownValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !near(e.Estimate, 1.1) || !near(e.Interval.Low, 1.1) || !near(e.Interval.High, 1.1) || e.P != 2.0/64 || e.SmallestP != 2.0/64 || !e.Exact || e.Scale != Ratio || e.Spread > 1e-9 {
+	if !near(e.Estimate, 1.1) || !near(e.Interval.Low, 1.1) || !near(e.Interval.High, 1.1) || e.P != 2.0/64 ||
+		e.SmallestP != 2.0/64 || !e.Exact || e.Scale != Ratio || e.Spread > 1e-9 {
 		t.Errorf("Contrast = %+v; want a ratio of 1.1 and p = 2/64", e)
 	}
 	if want := 1 - 2.0/64; e.Interval.Confidence != want {
-		t.Errorf("confidence of the interval = %v, want %v: with 6 blocks there is no other", e.Interval.Confidence, want)
+		t.Errorf("confidence of the interval = %v, want %v: with 6 blocks there is no other", e.Interval.Confidence,
+			want)
 	}
 	if !near(e.B/e.A, 1.1) || !near(e.Differences[3], 1.1) {
 		t.Errorf("A = %v, B = %v, Differences = %v; want ratios of 1.1", e.A, e.B, e.Differences)
@@ -41,10 +43,12 @@ func TestContrastOfKnownValues(t *testing.T) {
 func TestContrastByDifferenceTakesZeros(t *testing.T) {
 	blocks := []Block{
 		{A: []float64{0}, B: []float64{3}}, {A: []float64{0}, B: []float64{2}}, {A: []float64{1}, B: []float64{2}},
-		{A: []float64{0}, B: []float64{4}}, {A: []float64{0}, B: []float64{1}}, {A: []float64{-1}, B: []float64{5}}, {A: []float64{0}, B: []float64{0}},
+		{A: []float64{0}, B: []float64{4}}, {A: []float64{0}, B: []float64{1}}, {A: []float64{-1}, B: []float64{5}},
+		{A: []float64{0}, B: []float64{0}},
 	}
 	_, err := Contrast(blocks, Question{Direction: LowerIsBetter})
-	if !errors.Is(err, ErrNotPositive) || err.Error() != "block 1, level A: value 0: only positive values can be compared by ratio" {
+	if !errors.Is(err, ErrNotPositive) || err.Error() != "block 1, level A: value 0: only positive values can be "+
+		"compared by ratio" {
 		t.Errorf("Contrast by ratio: %v; want ErrNotPositive with its place", err)
 	}
 	e, err := Contrast(blocks, Question{Direction: LowerIsBetter, Scale: Difference, Margin: 0.5})
@@ -83,17 +87,25 @@ func TestContrastRefusesWhatCannotBeCompared(t *testing.T) {
 		want   string
 	}{
 		{"no direction", good, Question{}, `direction "": say "higher" or "lower"`},
-		{"no such scale", good, Question{Direction: HigherIsBetter, Scale: "log"}, `scale "log": say "ratio" or "difference"`},
+		{"no such scale", good, Question{Direction: HigherIsBetter, Scale: "log"},
+			`scale "log": say "ratio" or "difference"`},
 		{"a negative margin", good, Question{Direction: HigherIsBetter, Margin: -1}, "margin -1: must be 0 or more"},
-		{"a margin that is no number", good, Question{Direction: HigherIsBetter, Margin: math.NaN()}, "margin NaN: must be 0 or more"},
-		{"confidence in percent", good, Question{Direction: HigherIsBetter, Confidence: 95}, "confidence 95: must be at least 0.5 and below 1"},
-		{"too many resamples", good, Question{Direction: HigherIsBetter, Resamples: 1e7}, "resamples 10000000: must be 0 to 1000000"},
+		{"a margin that is no number", good, Question{Direction: HigherIsBetter, Margin: math.NaN()},
+			"margin NaN: must be 0 or more"},
+		{"confidence in percent", good, Question{Direction: HigherIsBetter, Confidence: 95},
+			"confidence 95: must be at least 0.5 and below 1"},
+		{"too many resamples", good, Question{Direction: HigherIsBetter, Resamples: 1e7},
+			"resamples 10000000: must be 0 to 1000000"},
 		{"no blocks", nil, Question{Direction: HigherIsBetter}, "no blocks"},
 		{"too many blocks", make([]Block, 1001), Question{Direction: HigherIsBetter}, "1001 blocks: at most 1000"},
-		{"a block without a run", []Block{{A: []float64{1}}}, Question{Direction: HigherIsBetter}, "block 1, level B: no values: leave the block out, or run it again"},
-		{"a value that is no number", []Block{{A: []float64{1}, B: []float64{math.NaN()}}}, Question{Direction: HigherIsBetter}, "block 1, level B: value NaN is not a number to compute with"},
-		{"an infinite value", []Block{{A: []float64{math.Inf(1)}, B: []float64{1}}}, Question{Direction: HigherIsBetter}, "block 1, level A: value +Inf is not a number to compute with"},
-		{"values beyond all numbers", []Block{{A: []float64{1e-300}, B: []float64{1e300}}}, Question{Direction: HigherIsBetter}, "the values are too far apart"},
+		{"a block without a run", []Block{{A: []float64{1}}}, Question{Direction: HigherIsBetter},
+			"block 1, level B: no values: leave the block out, or run it again"},
+		{"a value that is no number", []Block{{A: []float64{1}, B: []float64{math.NaN()}}},
+			Question{Direction: HigherIsBetter}, "block 1, level B: value NaN is not a number to compute with"},
+		{"an infinite value", []Block{{A: []float64{math.Inf(1)}, B: []float64{1}}},
+			Question{Direction: HigherIsBetter}, "block 1, level A: value +Inf is not a number to compute with"},
+		{"values beyond all numbers", []Block{{A: []float64{1e-300}, B: []float64{1e300}}},
+			Question{Direction: HigherIsBetter}, "the values are too far apart"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := Contrast(c.blocks, c.q); err == nil || !strings.HasPrefix(err.Error(), c.want) {
@@ -138,7 +150,8 @@ var mirrored = map[Verdict]Verdict{Better: Worse, Worse: Better, Equivalent: Equ
 func TestSwappingLevelsMirrorsEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		blocks := drawStudy(t, 1, 20)
-		q := Question{Direction: HigherIsBetter, Margin: 0.1, Seed: 3, Resamples: 200, Confidence: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "confidence")}
+		q := Question{Direction: HigherIsBetter, Margin: 0.1, Seed: 3, Resamples: 200,
+			Confidence: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "confidence")}
 		swapped := make([]Block, len(blocks))
 		for i, b := range blocks {
 			swapped[i] = Block{A: b.B, B: b.A}
@@ -154,7 +167,8 @@ func TestSwappingLevelsMirrorsEverything(t *testing.T) {
 		if !near(e.Estimate*s.Estimate, 1) || !near(e.P, s.P) {
 			t.Errorf("ratio %v and p %v became %v and %v", e.Estimate, e.P, s.Estimate, s.P)
 		}
-		if e.Interval.Bounded() != s.Interval.Bounded() || e.Interval.Bounded() && (!near(e.Interval.Low*s.Interval.High, 1) || !near(e.Inner.High*s.Inner.Low, 1)) {
+		if e.Interval.Bounded() != s.Interval.Bounded() || e.Interval.Bounded() &&
+			(!near(e.Interval.Low*s.Interval.High, 1) || !near(e.Inner.High*s.Inner.Low, 1)) {
 			t.Errorf("intervals %v, %v became %v, %v", e.Interval, e.Inner, s.Interval, s.Inner)
 		}
 		if v, w := Judge([]Effect{e})[0].Verdict, Judge([]Effect{s})[0].Verdict; mirrored[v] != w {
@@ -260,27 +274,32 @@ func TestIntervalAndPValueNeverContradictEachOther(t *testing.T) {
 	})
 }
 
-// The block bootstrap stands beside the interval: about as wide, round the same effect, and nowhere where there is no interval.
+// The block bootstrap stands beside the interval: about as wide, round the same effect, and nowhere
+// where there is no interval.
 func TestBootstrapStandsBesideTheInterval(t *testing.T) {
 	t.Parallel()
 	m := noiseModels[0]
 	for _, blocks := range []int{5, 6, 10, 20, 40} {
 		for _, scale := range []Scale{Ratio, Difference} {
-			e, err := Contrast(exponents(m.simulate(newRand(uint64(blocks)), blocks, 0.1)), Question{Direction: HigherIsBetter, Scale: scale})
+			e, err := Contrast(exponents(m.simulate(newRand(uint64(blocks)), blocks, 0.1)),
+				Question{Direction: HigherIsBetter, Scale: scale})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if blocks == 5 {
 				if e.Bootstrap != e.Interval || e.Bootstrap.Confidence != 0 {
-					t.Errorf("%s, %d blocks: %+v, want no limits, as %+v has none", scale, blocks, e.Bootstrap, e.Interval)
+					t.Errorf("%s, %d blocks: %+v, want no limits, as %+v has none", scale, blocks, e.Bootstrap,
+						e.Interval)
 				}
 				continue
 			}
 			if e.Bootstrap.Confidence != 0.95 || !e.Bootstrap.Contains(e.Estimate) {
 				t.Errorf("%s, %d blocks: %+v, the effect is %v", scale, blocks, e.Bootstrap, e.Estimate)
 			}
-			if ratio := (e.Bootstrap.High - e.Bootstrap.Low) / (e.Interval.High - e.Interval.Low); ratio < 0.5 || ratio > 2 {
-				t.Errorf("%s, %d blocks: %+v is %.2f times as wide as %+v", scale, blocks, e.Bootstrap, ratio, e.Interval)
+			if ratio := (e.Bootstrap.High - e.Bootstrap.Low) / (e.Interval.High - e.Interval.Low); ratio < 0.5 ||
+				ratio > 2 {
+				t.Errorf("%s, %d blocks: %+v is %.2f times as wide as %+v", scale, blocks, e.Bootstrap, ratio,
+					e.Interval)
 			}
 		}
 	}
@@ -338,7 +357,8 @@ func TestKthSmallest(t *testing.T) {
 func TestEffectSurvivesJSON(t *testing.T) {
 	for name, blocks := range map[string]int{"with limits": 8, "without limits": 3} {
 		t.Run(name, func(t *testing.T) {
-			e, err := Contrast(exponents(noiseModels[0].simulate(newRand(1), blocks, 0)), Question{Direction: HigherIsBetter, Scale: Difference})
+			e, err := Contrast(exponents(noiseModels[0].simulate(newRand(1), blocks, 0)),
+				Question{Direction: HigherIsBetter, Scale: Difference})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,7 +366,8 @@ func TestEffectSurvivesJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := blocks == 3; strings.Contains(string(data), `"interval":{"low":null,"high":null,"confidence":0}`) != want {
+			if want := blocks == 3; strings.Contains(string(data),
+				`"interval":{"low":null,"high":null,"confidence":0}`) != want {
 				t.Errorf("JSON %s; null limits want %v", data, want)
 			}
 			var back Effect

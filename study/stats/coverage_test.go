@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// rivals are the intervals that decide nothing: the block bootstrap's, which Contrast tells beside its own, and others for comparison.
+// rivals are the intervals that decide nothing: the block bootstrap's, which Contrast tells beside
+// its own, and others for comparison.
 var rivals = []string{"bootstrap t (told)", "percentile", "BCa", "Student's t"}
 
 // studentTable has the two-sided 95 % quantiles of Student's t by number of blocks, from the usual tables.
@@ -62,7 +63,8 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
 	rivalStudies := studies(200) // these are slow, and not what is promised
-	t.Logf("share of %d studies whose 95 %% interval holds the true effect, and in brackets its median width in standard deviations of block differences; others in %d studies", n, rivalStudies)
+	t.Logf("share of %d studies whose 95 %% interval holds the true effect, and in brackets its median width in "+
+		"standard deviations of block differences; others in %d studies", n, rivalStudies)
 	models := []struct {
 		name string
 		draw func(*rand.Rand) float64 // a block difference; its mean is 0
@@ -76,7 +78,9 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 		}, true},
 		{"student t3", func(r *rand.Rand) float64 { return student3(r) / 0.03 }, true},
 		// Only B has a tail, so the differences are not symmetric.
-		{"skewed differences", func(r *rand.Rand) float64 { return (r.ExpFloat64() - 1 + 0.3*r.NormFloat64()) / math.Sqrt(1.09) }, false},
+		{"skewed differences", func(r *rand.Rand) float64 {
+			return (r.ExpFloat64() - 1 + 0.3*r.NormFloat64()) / math.Sqrt(1.09)
+		}, false},
 	}
 	for _, m := range models {
 		for _, blocks := range []int{5, 6, 8, 12, 20, 40} {
@@ -100,13 +104,15 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 					widths[k] = append(widths[k], i.High-i.Low)
 				}
 			}
-			line := fmt.Sprintf("%-18s %2d blocks: used %5.1f %% (%.2f)", m.name, blocks, percent(held[0], n), median(widths[0]))
+			line := fmt.Sprintf("%-18s %2d blocks: used %5.1f %% (%.2f)", m.name, blocks, percent(held[0], n),
+				median(widths[0]))
 			for k, name := range rivals {
 				line += fmt.Sprintf(", %s %.1f %% (%.2f)", name, percent(held[k+1], rivalStudies), median(widths[k+1]))
 			}
 			t.Log(line)
 			if share := float64(held[0]) / float64(n); m.symmetric && share < 0.95-tolerance(0.05, n) {
-				t.Errorf("%s, %d blocks: the interval holds the truth in %.1f %% of studies, want 95 %%", m.name, blocks, 100*share)
+				t.Errorf("%s, %d blocks: the interval holds the truth in %.1f %% of studies, want 95 %%", m.name,
+					blocks, 100*share)
 			}
 		}
 	}
@@ -135,7 +141,8 @@ func TestIntervalsOfQuantilesHoldTheTruth(t *testing.T) {
 				alarms++
 			}
 		}
-		t.Logf("%2d blocks: the interval holds the truth in %.1f %% (block bootstrap: %.1f %%), false alarms without an effect %.1f %%", blocks, percent(held, n), percent(rival, n), percent(alarms, n))
+		t.Logf("%2d blocks: the interval holds the truth in %.1f %% (block bootstrap: %.1f %%), false alarms without "+
+			"an effect %.1f %%", blocks, percent(held, n), percent(rival, n), percent(alarms, n))
 		if share := float64(alarms) / float64(n); share > 0.05+tolerance(0.05, n) {
 			t.Errorf("%d blocks: %.1f %% false alarms, want at most 5 %%", blocks, 100*share)
 		}

@@ -43,25 +43,33 @@ type DisturbRule struct {
 	Scale Scale
 	// Score is the modified z score above which a run is an outlier; 0 means DefaultScore.
 	Score float64
-	// LeastValue and LeastNoise are deviations from the median that never count: of the value relative (0.01) for Ratio and in its unit for Difference, of the noise in its unit.
+	// LeastValue and LeastNoise are deviations from the median that never count: of the value
+	// relative (0.01) for Ratio and in its unit for Difference, of the noise in its unit.
 	LeastValue, LeastNoise float64
 }
 
 const (
-	// DefaultScore is more than the 3.5 that the literature advises: a run that is taken out wrongly costs more than a noisy one that stays.
+	// DefaultScore is more than the 3.5 that the literature advises: a run that is taken out
+	// wrongly costs more than a noisy one that stays.
 	DefaultScore = 5.0
 	// MinRuns is how many runs a level needs before any of them can be called an outlier.
 	MinRuns = 5
 )
 
-// Disturbed returns the runs whose noise floor is too high, or whose value is too far off, among the runs of the same level, in the order of the runs.
+// Disturbed returns the runs whose noise floor is too high, or whose value is too far off, among
+// the runs of the same level, in the order of the runs.
 //
-// Far off is a modified z score above the rule's: the distance from the median of the level, in units of 1.4826 times the median absolute deviation, which is the standard deviation of
-// normal noise (Iglewicz and Hoaglin 1993, How to Detect and Handle Outliers, ASQC, volume 16). If that is 0 because most runs are equal, the mean absolute deviation times 1.2533 is
-// taken, as there. The deviations of all levels are taken together: with a unit of its own a level that happens to look steady would lose more runs than the others.
+// Far off is a modified z score above the rule's: the distance from the median of the level, in
+// units of 1.4826 times the median absolute deviation, which is the standard deviation of normal
+// noise (Iglewicz and Hoaglin 1993, How to Detect and Handle Outliers, ASQC, volume 16). If that is
+// 0 because most runs are equal, the mean absolute deviation times 1.2533 is taken, as there. The
+// deviations of all levels are taken together: with a unit of its own a level that happens to look
+// steady would lose more runs than the others.
 //
-// The rule does not know which level is which. Even so, take runs out by their noise floor only: to choose by the result makes false alarms more frequent where the noise is skewed
-// (docs/statistics.md has the figures), and the test of Contrast needs no such help with heavy tails. Take the whole block out, or make it again, so that blocks stay complete.
+// The rule does not know which level is which. Even so, take runs out by their noise floor only: to
+// choose by the result makes false alarms more frequent where the noise is skewed
+// (docs/statistics.md has the figures), and the test of Contrast needs no such help with heavy
+// tails. Take the whole block out, or make it again, so that blocks stay complete.
 func Disturbed(runs []RunValue, rule DisturbRule) ([]Disturbance, error) {
 	if rule.Score == 0 {
 		rule.Score = DefaultScore
@@ -85,8 +93,10 @@ func Disturbed(runs []RunValue, rule DisturbRule) ([]Disturbance, error) {
 	var found []Disturbance
 	for _, s := range noises.scores(rule.LeastNoise) {
 		if s.score > rule.Score {
-			found = append(found, Disturbance{s.run, NoiseFloor, fmt.Sprintf("its noise floor of %.4g is too high: the median of %d runs of its level is %.4g (modified z score %.1f)",
-				runs[s.run].Noise, s.runs, s.median, s.score)})
+			found = append(found, Disturbance{s.run, NoiseFloor,
+				fmt.Sprintf("its noise floor of %.4g is too high: the median of %d runs of its level is %.4g "+
+					"(modified z score %.1f)",
+					runs[s.run].Noise, s.runs, s.median, s.score)})
 		}
 	}
 	for _, s := range values.scores(least) {
@@ -94,8 +104,10 @@ func Disturbed(runs []RunValue, rule DisturbRule) ([]Disturbance, error) {
 			if rule.Scale == Ratio {
 				s.median = math.Exp(s.median)
 			}
-			found = append(found, Disturbance{s.run, OwnValue, fmt.Sprintf("its value of %.4g is an outlier: the median of %d runs of its level is %.4g (modified z score %.1f)",
-				runs[s.run].Value, s.runs, s.median, s.score)})
+			found = append(found, Disturbance{s.run, OwnValue,
+				fmt.Sprintf("its value of %.4g is an outlier: the median of %d runs of its level is %.4g (modified z "+
+					"score %.1f)",
+					runs[s.run].Value, s.runs, s.median, s.score)})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Disturbance) int { return a.Run - b.Run })

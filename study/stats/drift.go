@@ -8,15 +8,18 @@ import (
 
 // A Trend says how values change over time.
 type Trend struct {
-	// Slope is the median change from one value to the next: that of all pairs (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau", JASA 63).
+	// Slope is the median change from one value to the next: that of all pairs (Sen 1968,
+	// "Estimates of the regression coefficient based on Kendall's tau", JASA 63).
 	Slope float64 `json:"slope"`
 	// Tau is Kendall's rank correlation with time, -1 to 1.
 	Tau float64 `json:"tau"`
-	// P is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945, "Nonparametric tests against trend", Econometrica 13).
+	// P is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945,
+	// "Nonparametric tests against trend", Econometrica 13).
 	P float64 `json:"p"`
 	// Lag1 is the correlation of each value with the one before.
 	Lag1 float64 `json:"lag1"`
-	// Lag1P is its p value against independence, by random orders; one-sided, since only neighbours that are alike make intervals too narrow.
+	// Lag1P is its p value against independence, by random orders; one-sided, since only neighbours
+	// that are alike make intervals too narrow.
 	Lag1P float64 `json:"lag1_p"`
 }
 
@@ -54,15 +57,18 @@ func Drifting(blocks []Block, q Question) (Drift, error) {
 	}
 	d := Drift{Level: trend(both, q.Seed), Effect: trend(differences, q.Seed)}
 	if d.Level.P <= driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("drift: both levels together moved by %s from the first block to the last (Mann-Kendall p = %.2g); blocks cancel this",
+		d.Remarks = append(d.Remarks, fmt.Sprintf("drift: both levels together moved by %s from the first block to "+
+			"the last (Mann-Kendall p = %.2g); blocks cancel this",
 			change(d.Level.Slope*float64(len(blocks)-1), e.Scale), d.Level.P))
 	}
 	if d.Effect.P <= driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("the effect itself changed by %s from the first block to the last (Mann-Kendall p = %.2g): the estimate is an average over the study",
+		d.Remarks = append(d.Remarks, fmt.Sprintf("the effect itself changed by %s from the first block to the last "+
+			"(Mann-Kendall p = %.2g): the estimate is an average over the study",
 			change(d.Effect.Slope*float64(len(blocks)-1), e.Scale), d.Effect.P))
 	}
 	if d.Effect.Lag1P <= driftAlpha && d.Effect.P > driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p = %.2g): the interval may be too narrow", d.Effect.Lag1, d.Effect.Lag1P))
+		d.Remarks = append(d.Remarks, fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p "+
+			"= %.2g): the interval may be too narrow", d.Effect.Lag1, d.Effect.Lag1P))
 	}
 	return d, nil
 }
@@ -102,8 +108,9 @@ func trend(values []float64, seed uint64) Trend {
 	return t
 }
 
-// kendallP is the two-sided p value of Kendall's S. Without ties and up to 60 values it is exact, from the number of orders with so many inversions; else normal, with the
-// correction for ties and continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
+// kendallP is the two-sided p value of Kendall's S. Without ties and up to 60 values it is exact,
+// from the number of orders with so many inversions; else normal, with the correction for ties and
+// continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
 func kendallP(s int, values []float64) float64 {
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))

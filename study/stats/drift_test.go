@@ -32,12 +32,14 @@ func TestExactAndNormalKendallAgree(t *testing.T) {
 	}
 	for _, s := range []int{0, 50, 150, 250} {
 		z := float64(max(0, s-1)) / math.Sqrt(40*39*85/18.0)
-		if got, want := kendallP(s, values), math.Erfc(z/math.Sqrt2); math.Abs(got-want) > 0.01 || got != kendallP(-s, values) {
+		if got, want := kendallP(s, values), math.Erfc(z/math.Sqrt2); math.Abs(got-want) > 0.01 ||
+			got != kendallP(-s, values) {
 			t.Errorf("p of S = %d: %v, normal %v", s, got, want)
 		}
 	}
 	// With ties, S = 8 of 5 values with one pair alike has the normal p value of the books' formula.
-	if got, want := kendallP(8, []float64{1, 2, 2, 3, 4}), math.Erfc(7/math.Sqrt((5*4*15-2*1*9)/18.0)/math.Sqrt2); !near(got, want) {
+	if got, want := kendallP(8, []float64{1, 2, 2, 3, 4}),
+		math.Erfc(7/math.Sqrt((5*4*15-2*1*9)/18.0)/math.Sqrt2); !near(got, want) {
 		t.Errorf("p with ties = %v, want %v", got, want)
 	}
 }
@@ -95,7 +97,8 @@ func TestDriftIsRemarkedAndNoiseIsNot(t *testing.T) {
 		{"an effect that grows by 10 %", noiseModels[0], 0.1, 0, 100, 100, 80},
 	} {
 		level, effect := share(c.model, c.change)
-		t.Logf("20 blocks, %-28s remarked: drift of the level in %5.1f %%, of the effect in %5.1f %% of %d studies", c.name, level, effect, n)
+		t.Logf("20 blocks, %-28s remarked: drift of the level in %5.1f %%, of the effect in %5.1f %% of %d studies",
+			c.name, level, effect, n)
 		if level < c.minLevel || level > c.maxLevel || effect < c.minEf || effect > c.maxEf {
 			t.Errorf("%s: remarks on level %.1f %%, effect %.1f %%", c.name, level, effect)
 		}
@@ -113,10 +116,12 @@ func TestAlikeNeighboursAreRemarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Both level and effect swing; the level's trend is none.
-	if len(d.Remarks) != 1 || !strings.HasPrefix(d.Remarks[0], "the effects of neighbouring blocks are alike (correlation 0.87, p = ") {
+	if len(d.Remarks) != 1 || !strings.HasPrefix(d.Remarks[0],
+		"the effects of neighbouring blocks are alike (correlation 0.87, p = ") {
 		t.Errorf("remarks = %q", d.Remarks)
 	}
-	if _, err := Drifting([]Block{{A: []float64{1}, B: []float64{0}}}, Question{Direction: HigherIsBetter}); err == nil {
+	if _, err := Drifting([]Block{{A: []float64{1}, B: []float64{0}}},
+		Question{Direction: HigherIsBetter}); err == nil {
 		t.Error("a value of 0 is compared by ratio")
 	}
 }
@@ -144,11 +149,15 @@ func TestDisturbed(t *testing.T) {
 		{"a slow run", runs("a", 10, 10.1, 9.9, 10.2, 5), DisturbRule{}, []int{4}},
 		{"a fast one is no less wrong", runs("a", 10, 10.1, 20, 10.2, 9.9), DisturbRule{}, []int{2}},
 		{"four runs are too few to tell", runs("a", 10, 10.1, 9.9, 1), DisturbRule{}, nil},
-		{"levels are judged apart", append(runs("a", 10, 10.1, 9.9, 10.2, 9.8), runs("b", 20, 20.2, 19.8, 20.1, 19.9)...), DisturbRule{}, nil},
+		{"levels are judged apart", append(runs("a", 10, 10.1, 9.9, 10.2, 9.8), runs("b", 20, 20.2, 19.8, 20.1,
+			19.9)...), DisturbRule{}, nil},
 		{"a high noise floor", noisy, DisturbRule{}, []int{2}},
-		{"a small deviation of steady values does not count", runs("a", 10, 10.0001, 9.9999, 10, 10.01), DisturbRule{LeastValue: 0.01}, nil},
-		{"one retransmit among none", runs("a", 0, 0, 0, 0, 0, 0, 0, 0, 1), DisturbRule{Scale: Difference, LeastValue: 5}, nil},
-		{"many retransmits among none", runs("a", 0, 0, 0, 0, 0, 0, 0, 0, 900), DisturbRule{Scale: Difference, LeastValue: 5}, []int{8}},
+		{"a small deviation of steady values does not count", runs("a", 10, 10.0001, 9.9999, 10, 10.01),
+			DisturbRule{LeastValue: 0.01}, nil},
+		{"one retransmit among none", runs("a", 0, 0, 0, 0, 0, 0, 0, 0, 1), DisturbRule{Scale: Difference,
+			LeastValue: 5}, nil},
+		{"many retransmits among none", runs("a", 0, 0, 0, 0, 0, 0, 0, 0, 900), DisturbRule{Scale: Difference,
+			LeastValue: 5}, []int{8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Disturbed(c.runs, c.rule)
@@ -165,7 +174,8 @@ func TestDisturbed(t *testing.T) {
 		})
 	}
 	got, err := Disturbed(noisy, DisturbRule{})
-	if err != nil || len(got) != 1 || got[0].Reason != "its noise floor of 3 is too high: the median of 6 runs of its level is 0.135 (modified z score 96.6)" {
+	if err != nil || len(got) != 1 || got[0].Reason != "its noise floor of 3 is too high: the median of 6 runs of "+
+		"its level is 0.135 (modified z score 96.6)" {
 		t.Errorf("Disturbed = %v, %v", got, err)
 	}
 	if _, err := Disturbed(runs("a", 0), DisturbRule{}); err == nil {
@@ -177,7 +187,8 @@ func TestDisturbedIsBlindToTheNamesOfLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var runs, renamed []RunValue
 		for range rapid.IntRange(0, 30).Draw(t, "runs") {
-			r := RunValue{Level: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "level"), Value: rapid.Float64Range(1, 3).Draw(t, "value"), Noise: rapid.Float64Range(0, 1).Draw(t, "noise")}
+			r := RunValue{Level: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "level"), Value: rapid.Float64Range(1,
+				3).Draw(t, "value"), Noise: rapid.Float64Range(0, 1).Draw(t, "noise")}
 			runs = append(runs, r)
 			r.Level = map[string]string{"a": "pin", "b": "default"}[r.Level]
 			renamed = append(renamed, r)
@@ -200,13 +211,16 @@ func TestTakingDisturbedBlocksOutRaisesNoFalseAlarms(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
 	const blocks = 10
-	// What is taken out, and whether no more false alarms than usual are promised. The others are why the advice is what it is.
+	// What is taken out, and whether no more false alarms than usual are promised. The others are
+	// why the advice is what it is.
 	ways := []struct {
 		name     string
 		promised bool
 		of       func(a, b []RunValue) ([]Disturbance, error)
 	}{
-		{"noise floor", true, func(a, b []RunValue) ([]Disturbance, error) { return by(NoiseFloor, slices.Concat(a, b)) }},
+		{"noise floor", true, func(a, b []RunValue) ([]Disturbance, error) {
+			return by(NoiseFloor, slices.Concat(a, b))
+		}},
 		{"value", false, func(a, b []RunValue) ([]Disturbance, error) { return by(OwnValue, slices.Concat(a, b)) }},
 		{"value, each level by its own unit", false, func(a, b []RunValue) ([]Disturbance, error) {
 			found, err := by(OwnValue, a)
@@ -255,7 +269,8 @@ func TestTakingDisturbedBlocksOutRaisesNoFalseAlarms(t *testing.T) {
 			}
 		}
 		for w, way := range ways {
-			t.Logf("%d blocks, %-12s %4.1f %% of blocks taken out by %-34s false alarms %4.1f %% of %d studies", blocks, m.name, percent(out[w], blocks*n), way.name+":", percent(alarms[w], n), n)
+			t.Logf("%d blocks, %-12s %4.1f %% of blocks taken out by %-34s false alarms %4.1f %% of %d studies", blocks,
+				m.name, percent(out[w], blocks*n), way.name+":", percent(alarms[w], n), n)
 			if share := float64(alarms[w]) / float64(n); way.promised && share > 0.05+tolerance(0.05, n) {
 				t.Errorf("%s: %.1f %% false alarms, want at most 5 %%", m.name, 100*share)
 			}

@@ -108,7 +108,8 @@ func TestHistogramSurvivesEncoding(t *testing.T) {
 func encoded(digits int32, lowest, highest int64, payload []byte) []byte {
 	var raw bytes.Buffer
 	z := zlib.NewWriter(&raw)
-	for _, v := range []any{int32(hdrhistogram.V2EncodingCookieBase | 0x10), int32(len(payload)), int32(0), digits, lowest, highest, float64(1), payload} {
+	for _, v := range []any{int32(hdrhistogram.V2EncodingCookieBase | 0x10), int32(len(payload)), int32(0), digits,
+		lowest, highest, float64(1), payload} {
 		if err := binary.Write(z, binary.BigEndian, v); err != nil {
 			panic(err)
 		}
@@ -138,9 +139,11 @@ func TestDecodeHistogramRefusesHostileBytes(t *testing.T) {
 		{"no base64", []byte("!!!!"), "histogram: illegal base64"},
 		{"no zlib", []byte(base64.StdEncoding.EncodeToString(make([]byte, 20))), "histogram: zlib"},
 		{"cut off", good[:24], "histogram: "},
-		{"gigabytes of counts", encoded(5, 1, math.MaxInt64, nil), "histogram of 1 to 9223372036854775807 ns with 5 digits"},
+		{"gigabytes of counts", encoded(5, 1, math.MaxInt64, nil),
+			"histogram of 1 to 9223372036854775807 ns with 5 digits"},
 		{"another form", encoded(2, 1, highestNs, nil), "histogram of 1 to 100000000000 ns with 2 digits"},
-		{"zeros beyond the end", encoded(digits, lowestNs, highestNs, []byte{0xff, 0xff, 0xff, 0xff, 0x0f}), "histogram: corrupt"},
+		{"zeros beyond the end", encoded(digits, lowestNs, highestNs, []byte{0xff, 0xff, 0xff, 0xff, 0x0f}),
+			"histogram: corrupt"},
 		{"more bytes than said", encoded(digits, lowestNs, highestNs, make([]byte, 1<<20)), "histogram: "},
 		{"too long", bytes.Repeat([]byte("A"), maxEncoded+1), "histogram of 1048577 bytes"},
 	} {
@@ -196,7 +199,8 @@ func TestBucketsAreThoseOfTheLibrary(t *testing.T) {
 		}
 		index := slices.IndexFunc(h.h.Export().Counts, func(n int64) bool { return n > 0 })
 		if got, want := highestOfBucket(index), h.h.ValueAtPercentile(50); got != want || bucketOf(ns) != index {
-			t.Errorf("bucket of %d ns = %d, want %d; its highest value = %d, want %d", ns, bucketOf(ns), index, got, want)
+			t.Errorf("bucket of %d ns = %d, want %d; its highest value = %d, want %d", ns, bucketOf(ns), index, got,
+				want)
 		}
 	})
 }
@@ -207,8 +211,10 @@ func TestSupported(t *testing.T) {
 		q    float64
 		want bool
 	}{
-		{10_000, 0.999, true}, {9_999, 0.999, false}, {1_000, 0.99, true}, {990, 0.99, false}, {20, 0.5, true}, {19, 0.5, false},
-		{100_000, 0.9999, true}, {99_000, 0.9999, false}, {1_000, 0.01, true}, {500, 0.01, false}, {1_000_000, 1, false}, {1_000_000, 0, false}, {0, 0.5, false}, {100, math.NaN(), false},
+		{10_000, 0.999, true}, {9_999, 0.999, false}, {1_000, 0.99, true}, {990, 0.99, false}, {20, 0.5, true},
+		{19, 0.5, false},
+		{100_000, 0.9999, true}, {99_000, 0.9999, false}, {1_000, 0.01, true}, {500, 0.01, false},
+		{1_000_000, 1, false}, {1_000_000, 0, false}, {0, 0.5, false}, {100, math.NaN(), false},
 	} {
 		if got := Supported(c.n, c.q); got != c.want {
 			t.Errorf("Supported(%d, %v) = %v, want %v", c.n, c.q, got, c.want)
@@ -333,7 +339,8 @@ func TestQuantileContrastRefusesWhatItCannotCompare(t *testing.T) {
 		want     string
 	}{
 		{"a quantile in percent", block(many, many), 99, "quantile 99: must be between 0 and 1"},
-		{"too few values", block(many, many), 0.999, "quantile 0.999 of 5000 values of level A: at least 10 must lie beyond it"},
+		{"too few values", block(many, many), 0.999,
+			"quantile 0.999 of 5000 values of level A: at least 10 must lie beyond it"},
 		{"an empty histogram", block(many, NewHistogram()), 0.5, "block 1, level B: no values"},
 		{"no run", []HistogramBlock{{A: []*Histogram{many}}}, 0.5, "block 1, level B: no values"},
 		{"no histogram", block(many, nil), 0.5, "block 1, level B: a run without a histogram"},
@@ -341,7 +348,8 @@ func TestQuantileContrastRefusesWhatItCannotCompare(t *testing.T) {
 		{"no blocks", nil, 0.5, "no blocks"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := QuantileContrast(c.blocks, c.quantile, q); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			if _, err := QuantileContrast(c.blocks, c.quantile, q); err == nil || !strings.HasPrefix(err.Error(),
+				c.want) {
 				t.Errorf("QuantileContrast: %v; want %q", err, c.want)
 			}
 		})

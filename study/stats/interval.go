@@ -9,8 +9,9 @@ import (
 // An Interval from Low to High. For a difference, -Inf and +Inf stand for no limit; for a ratio, 0 and +Inf.
 type Interval struct {
 	Low, High float64
-	// Confidence that the interval has: at least what was asked for, since with few blocks there are only some steps to choose from. 0 where there are too few blocks for
-	// limits, and for intervals that are no estimates.
+	// Confidence that the interval has: at least what was asked for, since with few blocks there
+	// are only some steps to choose from. 0 where there are too few blocks for limits, and for
+	// intervals that are no estimates.
 	Confidence float64
 }
 

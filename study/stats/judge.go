@@ -26,9 +26,12 @@ type Judgement struct {
 	Reason string `json:"reason"`
 }
 
-// Holm corrects the p values of a family of comparisons, so that the probability of even one false alarm in the family stays below the level at which they are read (Holm 1979,
-// "A simple sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6). The smallest of m is multiplied by m, the next by m-1, and so on; none gets
-// smaller than one before it, and none larger than 1. It holds whatever the metrics of a run have to do with each other. A p value that is not a number counts as 1.
+// Holm corrects the p values of a family of comparisons, so that the probability of even one false
+// alarm in the family stays below the level at which they are read (Holm 1979, "A simple
+// sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6). The smallest
+// of m is multiplied by m, the next by m-1, and so on; none gets smaller than one before it, and
+// none larger than 1. It holds whatever the metrics of a run have to do with each other. A p value
+// that is not a number counts as 1.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	adjusted := make([]float64, len(p))
@@ -48,14 +51,16 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// Judge gives a verdict on every effect of a family: all comparisons whose verdicts are read together. The p values are corrected for their number by Holm.
+// Judge gives a verdict on every effect of a family: all comparisons whose verdicts are read
+// together. The p values are corrected for their number by Holm.
 //
 //  1. equivalent: the inner interval lies within the margin. This goes before the next rule: an effect that is surely there and surely too small to matter does not matter.
 //  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval does not hold "no effect". The effect may then still be smaller than the margin;
 //     the interval says how small.
 //  3. undecided: everything else. It is not "no effect": the reason says what would decide it.
 //
-// Equivalence is not corrected for the number of comparisons: to call a difference that matters equivalent has at most the probability 1 - Confidence, each time.
+// Equivalence is not corrected for the number of comparisons: to call a difference that matters
+// equivalent has at most the probability 1 - Confidence, each time.
 func Judge(family []Effect) []Judgement {
 	p := make([]float64, len(family))
 	for i, e := range family {
@@ -97,16 +102,19 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 func undecided(e Effect, adjusted float64, comparisons int) string {
 	alpha := 1 - e.Confidence
 	if least := MinBlocks(alpha, comparisons); e.Blocks < least {
-		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", plural(e.Blocks, "block"), plural(comparisons, "comparison"), least)
+		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", plural(e.Blocks, "block"),
+			plural(comparisons, "comparison"), least)
 	}
 	if e.SmallestP*float64(comparisons) > alpha {
-		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", plural(comparisons, "comparison"), 2*float64(comparisons)/alpha)
+		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", plural(comparisons, "comparison"),
+			2*float64(comparisons)/alpha)
 	}
 	if adjusted <= alpha {
 		return fmt.Sprintf("p = %.3g, but the interval holds no effect too: more blocks would decide it", adjusted)
 	}
 	if e.P <= alpha {
-		return fmt.Sprintf("p = %.3g alone, but %.3g after correction for %s: more blocks would decide it", e.P, adjusted, plural(comparisons, "comparison"))
+		return fmt.Sprintf("p = %.3g alone, but %.3g after correction for %s: more blocks would decide it", e.P,
+			adjusted, plural(comparisons, "comparison"))
 	}
 	if e.Margin > 0 {
 		return "the interval holds no effect and effects that matter: more blocks would narrow it"

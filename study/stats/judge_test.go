@@ -53,8 +53,9 @@ func TestHolmKeepsTheOrder(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	effect := func(low, estimate, high, p float64) Effect {
 		return Effect{
-			Direction: HigherIsBetter, Scale: Ratio, Margin: 0.02, Confidence: 0.95, Blocks: 12, P: p, SmallestP: 2.0 / 4096,
-			Estimate: estimate, Interval: Interval{low, high, 0.95}, Inner: Interval{low, high, 0.9},
+			Direction: HigherIsBetter, Scale: Ratio, Margin: 0.02, Confidence: 0.95, Blocks: 12, P: p,
+			SmallestP: 2.0 / 4096,
+			Estimate:  estimate, Interval: Interval{low, high, 0.95}, Inner: Interval{low, high, 0.9},
 		}
 	}
 	lower := effect(1.05, 1.1, 1.15, 0.001)
@@ -71,18 +72,30 @@ func TestVerdicts(t *testing.T) {
 		other int // comparisons beside it, each with p = 1
 		want  Judgement
 	}{
-		{"more bandwidth", effect(1.05, 1.1, 1.15, 0.001), 0, Judgement{Better, 0.001, "p = 0.001 after correction for 1 comparison"}},
-		{"less bandwidth", effect(0.8, 0.9, 0.95, 0.001), 2, Judgement{Worse, 0.003, "p = 0.003 after correction for 3 comparisons"}},
+		{"more bandwidth", effect(1.05, 1.1, 1.15, 0.001), 0,
+			Judgement{Better, 0.001, "p = 0.001 after correction for 1 comparison"}},
+		{"less bandwidth", effect(0.8, 0.9, 0.95, 0.001), 2,
+			Judgement{Worse, 0.003, "p = 0.003 after correction for 3 comparisons"}},
 		{"more latency", lower, 0, Judgement{Worse, 0.001, "p = 0.001 after correction for 1 comparison"}},
-		{"within the margin", effect(0.99, 1, 1.01, 0.7), 0, Judgement{Equivalent, 0.7, "the effect is smaller than what matters"}},
-		{"surely there and surely small", effect(1.002, 1.005, 1.01, 0.001), 0, Judgement{Equivalent, 0.001, "there is an effect, and it is smaller than what matters"}},
-		{"too wide", effect(0.97, 1, 1.05, 0.7), 0, Judgement{Undecided, 0.7, "the interval holds no effect and effects that matter: more blocks would narrow it"}},
-		{"without a margin", noMargin, 0, Judgement{Undecided, 0.6, "the interval holds no effect, and without a margin nothing is equivalent"}},
-		{"significant only alone", effect(1.05, 1.1, 1.15, 0.02), 9, Judgement{Undecided, 0.2, "p = 0.02 alone, but 0.2 after correction for 10 comparisons: more blocks would decide it"}},
-		{"too few blocks", few, 0, Judgement{Undecided, 0.0625, "5 blocks cannot show an effect in 1 comparison: at least 6 are needed"}},
+		{"within the margin", effect(0.99, 1, 1.01, 0.7), 0,
+			Judgement{Equivalent, 0.7, "the effect is smaller than what matters"}},
+		{"surely there and surely small", effect(1.002, 1.005, 1.01, 0.001), 0, Judgement{Equivalent, 0.001,
+			"there is an effect, and it is smaller than what matters"}},
+		{"too wide", effect(0.97, 1, 1.05, 0.7), 0,
+			Judgement{Undecided, 0.7, "the interval holds no effect and effects that matter: more blocks would " +
+				"narrow it"}},
+		{"without a margin", noMargin, 0, Judgement{Undecided, 0.6,
+			"the interval holds no effect, and without a margin nothing is equivalent"}},
+		{"significant only alone", effect(1.05, 1.1, 1.15, 0.02), 9,
+			Judgement{Undecided, 0.2, "p = 0.02 alone, but 0.2 after correction for 10 comparisons: more blocks " +
+				"would decide it"}},
+		{"too few blocks", few, 0, Judgement{Undecided, 0.0625,
+			"5 blocks cannot show an effect in 1 comparison: at least 6 are needed"}},
 		{"too few resamples", coarse, 0, Judgement{Better, 0.04, "p = 0.04 after correction for 1 comparison"}},
-		{"too few resamples for a family", coarse, 1, Judgement{Undecided, 0.08, "too few resamples for 2 comparisons: ask for at least 80"}},
-		{"p and interval disagree, as they may for quantiles", effect(0.99, 1.1, 1.2, 0.01), 0, Judgement{Undecided, 0.01, "p = 0.01, but the interval holds no effect too: more blocks would decide it"}},
+		{"too few resamples for a family", coarse, 1,
+			Judgement{Undecided, 0.08, "too few resamples for 2 comparisons: ask for at least 80"}},
+		{"p and interval disagree, as they may for quantiles", effect(0.99, 1.1, 1.2, 0.01), 0,
+			Judgement{Undecided, 0.01, "p = 0.01, but the interval holds no effect too: more blocks would decide it"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			family := []Effect{c.e}
@@ -103,7 +116,8 @@ func TestVerdicts(t *testing.T) {
 
 func TestControls(t *testing.T) {
 	effect := func(effect float64, blocks int) Effect {
-		e, err := Contrast(exponents(noiseModels[0].simulate(newRand(21), blocks, effect)), Question{Direction: HigherIsBetter, Margin: 0.02})
+		e, err := Contrast(exponents(noiseModels[0].simulate(newRand(21), blocks, effect)),
+			Question{Direction: HigherIsBetter, Margin: 0.02})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,14 +16,17 @@ const (
 type Power struct {
 	// Spread is the standard deviation of block differences, as Effect.Spread has it.
 	Spread float64
-	// SpreadBlocks is the number of blocks that Spread was estimated from; 0 means that Spread is known. From few blocks it may well be too small, so its upper 80 % confidence limit is
-	// taken instead (Browne 1995, "On the use of a pilot sample for sample size determination", Statistics in Medicine 14).
+	// SpreadBlocks is the number of blocks that Spread was estimated from; 0 means that Spread is
+	// known. From few blocks it may well be too small, so its upper 80 % confidence limit is taken
+	// instead (Browne 1995, "On the use of a pilot sample for sample size determination",
+	// Statistics in Medicine 14).
 	SpreadBlocks int
 	// Scale is Ratio unless set: Spread is then on the scale of logarithms, and effects are relative.
 	Scale Scale
 	// Alpha is the rate of false alarms in the family; 0 means DefaultAlpha.
 	Alpha float64
-	// Comparisons is the size of the family, for Holm; 0 means 1. Its strictest step is reckoned with, so the promise holds for each comparison, whatever becomes of the others.
+	// Comparisons is the size of the family, for Holm; 0 means 1. Its strictest step is reckoned
+	// with, so the promise holds for each comparison, whatever becomes of the others.
 	Comparisons int
 	// Power is the probability with which the effect is to be found; 0 means DefaultPower.
 	Power float64
@@ -31,8 +34,9 @@ type Power struct {
 	Seed uint64
 }
 
-// MinBlocks is the smallest number of blocks with which anything can be significant: of the 2^b ways to flip b blocks the observation and its mirror image are two, so no p value is
-// below 2/2^b. At 0.05 that takes 6 blocks for one comparison, and 9 for ten of them.
+// MinBlocks is the smallest number of blocks with which anything can be significant: of the 2^b
+// ways to flip b blocks the observation and its mirror image are two, so no p value is below 2/2^b.
+// At 0.05 that takes 6 blocks for one comparison, and 9 for ten of them.
 func MinBlocks(alpha float64, comparisons int) int {
 	if !(alpha > 0) {
 		return MaxBlocks + 1 // no p value is 0
@@ -45,17 +49,24 @@ func MinBlocks(alpha float64, comparisons int) int {
 	return MaxBlocks
 }
 
-// Detectable is the smallest effect that a study of so many blocks finds with the asked power: for Ratio relative (0.03: a ratio of 1.03 or of 1/1.03), for Difference in the metric's
-// unit. It is math.Inf(1) if no effect can be shown, because there are fewer than MinBlocks or the spread is not known.
+// Detectable is the smallest effect that a study of so many blocks finds with the asked power: for
+// Ratio relative (0.03: a ratio of 1.03 or of 1/1.03), for Difference in the metric's unit. It is
+// math.Inf(1) if no effect can be shown, because there are fewer than MinBlocks or the spread is
+// not known.
 //
-// It is that of the test that Contrast makes. Up to 12 blocks, and where the p value needed is among the smallest there are, 2000 studies with normal noise are simulated: for each
-// of them the lower limit of the interval says how large an effect it would have needed. With more blocks the test is close to Student's, whose power is approximated (Abramowitz and
-// Stegun 1964, Handbook of Mathematical Functions, 26.7.5 and 26.7.10). Both are rounded up by what simulation and approximation may be wrong. With tails heavier than normal at the same
-// standard deviation effects are found more often. Above 16 blocks Question.Resamples must be at least 10 Comparisons/Alpha; the default is enough for 50 comparisons.
+// It is that of the test that Contrast makes. Up to 12 blocks, and where the p value needed is
+// among the smallest there are, 2000 studies with normal noise are simulated: for each of them the
+// lower limit of the interval says how large an effect it would have needed. With more blocks the
+// test is close to Student's, whose power is approximated (Abramowitz and Stegun 1964, Handbook of
+// Mathematical Functions, 26.7.5 and 26.7.10). Both are rounded up by what simulation and
+// approximation may be wrong. With tails heavier than normal at the same standard deviation effects
+// are found more often. Above 16 blocks Question.Resamples must be at least 10 Comparisons/Alpha;
+// the default is enough for 50 comparisons.
 func (w Power) Detectable(blocks int) float64 {
 	alpha, comparisons, power := w.defaults()
 	spread := w.spread()
-	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || math.IsNaN(spread) || math.IsInf(spread, 0) || !(power < 1) {
+	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || math.IsNaN(spread) || math.IsInf(spread, 0) ||
+		!(power < 1) {
 		return math.Inf(1)
 	}
 	effect := spread * standardEffect(blocks, alpha/float64(comparisons), power, w.Seed)
@@ -65,7 +76,8 @@ func (w Power) Detectable(blocks int) float64 {
 	return math.Expm1(effect)
 }
 
-// BlocksFor is the number of blocks that it takes to find an effect of this size, given as Detectable gives it, with the asked power; false if MaxBlocks would not do.
+// BlocksFor is the number of blocks that it takes to find an effect of this size, given as
+// Detectable gives it, with the asked power; false if MaxBlocks would not do.
 func (w Power) BlocksFor(effect float64) (int, bool) {
 	alpha, comparisons, _ := w.defaults()
 	low := min(MinBlocks(alpha, comparisons), MaxBlocks)
@@ -99,7 +111,8 @@ func (w Power) defaults() (alpha float64, comparisons int, power float64) {
 	return alpha, comparisons, power
 }
 
-// spread is the standard deviation to reckon with: the upper 80 % confidence limit of an estimated one, by the distribution of chi-square.
+// spread is the standard deviation to reckon with: the upper 80 % confidence limit of an estimated
+// one, by the distribution of chi-square.
 func (w Power) spread() float64 {
 	switch {
 	case !(w.Spread >= 0) || w.SpreadBlocks == 1:
@@ -115,11 +128,13 @@ func (w Power) spread() float64 {
 const (
 	simulatedStudies = 2000
 	simulatedBlocks  = 12
-	// approximationError is how much the approximation for many blocks may be too small; the simulations of the tests show less.
+	// approximationError is how much the approximation for many blocks may be too small; the
+	// simulations of the tests show less.
 	approximationError = 1.03
 )
 
-// standardEffect is the smallest detectable effect in standard deviations of the block differences, at a level for a single comparison.
+// standardEffect is the smallest detectable effect in standard deviations of the block differences,
+// at a level for a single comparison.
 func standardEffect(blocks int, alpha, power float64, seed uint64) float64 {
 	// k is how many subsets' means may lie on the wrong side, as in resampled.interval.
 	k := int(math.Ldexp(alpha/2, min(blocks, 62)) + 1e-9)
@@ -160,7 +175,8 @@ func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 // normalQuantile of the standard normal distribution.
 func normalQuantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
 
-// studentQuantile of Student's t, by Abramowitz and Stegun 26.7.5; right to 0.1 % for p up to 0.9995 from 12 degrees of freedom on.
+// studentQuantile of Student's t, by Abramowitz and Stegun 26.7.5; right to 0.1 % for p up to
+// 0.9995 from 12 degrees of freedom on.
 func studentQuantile(p, freedom float64) float64 {
 	z := normalQuantile(p)
 	z2 := z * z
@@ -171,7 +187,8 @@ func studentQuantile(p, freedom float64) float64 {
 	return z + (g1+(g2+(g3+g4/freedom)/freedom)/freedom)/freedom
 }
 
-// chiSquareQuantile by Wilson and Hilferty 1931, "The distribution of chi-square", PNAS 17; right to 1 % at the 20 % that it is used for, from 2 degrees of freedom on.
+// chiSquareQuantile by Wilson and Hilferty 1931, "The distribution of chi-square", PNAS 17; right
+// to 1 % at the 20 % that it is used for, from 2 degrees of freedom on.
 func chiSquareQuantile(p, freedom float64) float64 {
 	c := 2 / (9 * freedom)
 	return freedom * math.Pow(1-c+normalQuantile(p)*math.Sqrt(c), 3)

@@ -26,7 +26,8 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 				rng := newRand(uint64(blocks))
 				found := 0
 				for range n {
-					e, err := Contrast(exponents(m.simulate(rng, blocks, math.Log1p(effect))), Question{Direction: HigherIsBetter, Resamples: 2000, Seed: rng.Uint64()})
+					e, err := Contrast(exponents(m.simulate(rng, blocks, math.Log1p(effect))),
+						Question{Direction: HigherIsBetter, Resamples: 2000, Seed: rng.Uint64()})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -35,7 +36,8 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 					}
 				}
 				share := float64(found) / float64(n)
-				t.Logf("%2d comparisons, %2d blocks, %-12s effect %.2f %%: found %.1f %%", comparisons, blocks, m.name, 100*effect, 100*share)
+				t.Logf("%2d comparisons, %2d blocks, %-12s effect %.2f %%: found %.1f %%", comparisons, blocks, m.name,
+					100*effect, 100*share)
 				if share < 0.8-tolerance(0.8, n) {
 					t.Errorf("%d blocks, %s: %.1f %% found, want 80 %%", blocks, m.name, 100*share)
 				}
@@ -43,12 +45,14 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 				shown++
 			}
 		}
-		tally.Logf(t, "with a power of 80 %% promised, an effect was found by %.1f %% of %d studies or more, in %d settings of blocks and noise, %d comparisons", 100*least, n, shown, comparisons)
+		tally.Logf(t, "with a power of 80 %% promised, an effect was found by %.1f %% of %d studies or more, in %d "+
+			"settings of blocks and noise, %d comparisons", 100*least, n, shown, comparisons)
 	}
 }
 
-// The promise is for noise of one form at both levels. Where only one level has a tail, block differences have it: away from "no effect" the effect is found nearly always, towards it
-// less often than promised. docs/statistics.md says so among the limits.
+// The promise is for noise of one form at both levels. Where only one level has a tail, block
+// differences have it: away from "no effect" the effect is found nearly always, towards it less
+// often than promised. docs/statistics.md says so among the limits.
 func TestATailOfOneLevelIsTheLimitOfThePromise(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
@@ -73,9 +77,11 @@ func TestATailOfOneLevelIsTheLimitOfThePromise(t *testing.T) {
 				}
 				shares[i] = float64(found) / float64(n)
 			}
-			t.Logf("%2d comparisons, %2d blocks: found %5.1f %% with the tail on the effect's side, %.1f %% with it on the other", comparisons, blocks, 100*shares[0], 100*shares[1])
+			t.Logf("%2d comparisons, %2d blocks: found %5.1f %% with the tail on the effect's side, %.1f %% with it "+
+				"on the other", comparisons, blocks, 100*shares[0], 100*shares[1])
 			if shares[0] < 0.8-tolerance(0.8, n) || shares[1] < 0.7-tolerance(0.7, n) {
-				t.Errorf("%d comparisons, %d blocks: %.1f and %.1f %% found, want at least 80 and 70 %%", comparisons, blocks, 100*shares[0], 100*shares[1])
+				t.Errorf("%d comparisons, %d blocks: %.1f and %.1f %% found, want at least 80 and 70 %%", comparisons,
+					blocks, 100*shares[0], 100*shares[1])
 			}
 		}
 	}
@@ -87,7 +93,8 @@ func TestMinBlocks(t *testing.T) {
 		comparisons int
 		want        int
 	}{
-		{0.05, 1, 6}, {0.05, 0, 6}, {0.05, 2, 7}, {0.05, 10, 9}, {0.05, 100, 12}, {0.0625, 1, 5}, {0.1, 1, 5}, {1, 1, 1}, {0, 1, MaxBlocks + 1}, {math.NaN(), 1, MaxBlocks + 1},
+		{0.05, 1, 6}, {0.05, 0, 6}, {0.05, 2, 7}, {0.05, 10, 9}, {0.05, 100, 12}, {0.0625, 1, 5}, {0.1, 1, 5},
+		{1, 1, 1}, {0, 1, MaxBlocks + 1}, {math.NaN(), 1, MaxBlocks + 1},
 	} {
 		if got := MinBlocks(c.alpha, c.comparisons); got != c.want {
 			t.Errorf("MinBlocks(%v, %d) = %d, want %d", c.alpha, c.comparisons, got, c.want)
@@ -104,7 +111,8 @@ func TestNothingIsDetectableWithFewerThanMinBlocks(t *testing.T) {
 			t.Errorf("Detectable(%d) of ten comparisons = %v", blocks, got)
 		}
 	}
-	for _, w := range []Power{{Spread: math.NaN()}, {Spread: -1}, {Spread: 0.01, SpreadBlocks: 1}, {Spread: math.Inf(1)}, {Spread: 1, Power: 1}, {Spread: 1, Power: math.NaN()}, {Spread: 1, Alpha: -1}} {
+	for _, w := range []Power{{Spread: math.NaN()}, {Spread: -1}, {Spread: 0.01, SpreadBlocks: 1},
+		{Spread: math.Inf(1)}, {Spread: 1, Power: 1}, {Spread: 1, Power: math.NaN()}, {Spread: 1, Alpha: -1}} {
 		if got := w.Detectable(20); !math.IsInf(got, 1) {
 			t.Errorf("%+v: Detectable = %v, want +Inf", w, got)
 		}
@@ -139,9 +147,11 @@ func TestBlocksForIsTheInverseOfDetectable(t *testing.T) {
 		for _, effect := range []float64{0.2, 0.05, 0.02, 0.01} {
 			blocks, ok := w.BlocksFor(effect)
 			if !ok || w.Detectable(blocks) > effect || w.Detectable(blocks-1) <= effect {
-				t.Errorf("BlocksFor(%v) = %d, %v; they detect %v, one fewer %v", effect, blocks, ok, w.Detectable(blocks), w.Detectable(blocks-1))
+				t.Errorf("BlocksFor(%v) = %d, %v; they detect %v, one fewer %v", effect, blocks, ok,
+					w.Detectable(blocks), w.Detectable(blocks-1))
 			}
-			t.Logf("standard deviation of block differences 3 %%, %2d comparisons: %3d blocks for an effect of %2.0f %%", comparisons, blocks, 100*effect)
+			t.Logf("standard deviation of block differences 3 %%, %2d comparisons: %3d blocks for an effect of "+
+				"%2.0f %%", comparisons, blocks, 100*effect)
 		}
 		if blocks, ok := w.BlocksFor(0.001); ok {
 			t.Errorf("BlocksFor(0.001) = %d, want more than there may be", blocks)
@@ -154,8 +164,10 @@ func TestScaleAndPilotOfPower(t *testing.T) {
 	if ratio := (Power{Spread: 3}).Detectable(12); !near(ratio, math.Expm1(known)) {
 		t.Errorf("Detectable by ratio = %v, by difference %v", ratio, known)
 	}
-	// The upper 80 % limit of a standard deviation from 6 blocks: chi-square with 5 degrees of freedom has its 20 % quantile at 2.343.
-	if got, want := (Power{Spread: 3, SpreadBlocks: 6, Scale: Difference}).Detectable(12), known*math.Sqrt(5/2.343); math.Abs(got/want-1) > 0.005 {
+	// The upper 80 % limit of a standard deviation from 6 blocks: chi-square with 5 degrees of
+	// freedom has its 20 % quantile at 2.343.
+	if got, want := (Power{Spread: 3, SpreadBlocks: 6, Scale: Difference}).Detectable(12),
+		known*math.Sqrt(5/2.343); math.Abs(got/want-1) > 0.005 {
 		t.Errorf("Detectable with a pilot of 6 blocks = %v, want %v", got, want)
 	}
 }
@@ -204,7 +216,8 @@ func TestSpreadOfAPilotIsEnoughForThePromise(t *testing.T) {
 				naive++
 			}
 		}
-		t.Logf("pilot of %2d blocks, study of %d: found %.1f %% (with the pilot's spread as it is %.1f %%) of %d studies", pilot, blocks, percent(found, n), percent(naive, n), n)
+		t.Logf("pilot of %2d blocks, study of %d: found %.1f %% (with the pilot's spread as it is %.1f %%) of "+
+			"%d studies", pilot, blocks, percent(found, n), percent(naive, n), n)
 		if share := float64(found) / float64(n); share < 0.8-tolerance(0.8, n) {
 			t.Errorf("pilot of %d blocks: %.1f %% found, want 80 %%", pilot, 100*share)
 		}

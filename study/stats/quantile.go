@@ -13,11 +13,13 @@ type HistogramBlock struct {
 	A, B []*Histogram
 }
 
-// QuantileContrast compares a quantile (0.99) of two levels. The levels' quantiles are those of the histograms of all blocks merged, never averages of the blocks' own.
+// QuantileContrast compares a quantile (0.99) of two levels. The levels' quantiles are those of the
+// histograms of all blocks merged, never averages of the blocks' own.
 //
-// It rests on the same subsets of blocks as Contrast. The p value swaps A and B in the blocks of a subset, merges, and compares the quantiles again: a randomisation test, exact
-// whatever the noise. The interval takes the quantiles of subsets of blocks, merged. A quantile is not a mean, so this holds approximately only, by simulation on the
-// safe side (docs/statistics.md).
+// It rests on the same subsets of blocks as Contrast. The p value swaps A and B in the blocks of a
+// subset, merges, and compares the quantiles again: a randomisation test, exact whatever the noise.
+// The interval takes the quantiles of subsets of blocks, merged. A quantile is not a mean, so this
+// holds approximately only, by simulation on the safe side (docs/statistics.md).
 //
 // A quantile that a level's values do not support (Supported) is refused.
 func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Effect, error) {
@@ -72,7 +74,8 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 		for _, i := range subset {
 			swappedA[i], swappedB[i] = c.a[i], c.b[i]
 		}
-		// From the side of the observation: swapping the other blocks gives the mirror image, so the other side has as many.
+		// From the side of the observation: swapping the other blocks gives the mirror image, so
+		// the other side has as many.
 		if estimate >= 0 && swapped >= estimate-tolerance || estimate < 0 && swapped <= estimate+tolerance {
 			extreme++
 		}
@@ -93,8 +96,9 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 	return r
 }
 
-// A merger finds quantiles of many combinations of the same histograms without merging them: of each block and level it keeps the running counts over the buckets that any of them uses, so
-// that a quantile is a binary search over sums of those.
+// A merger finds quantiles of many combinations of the same histograms without merging them: of
+// each block and level it keeps the running counts over the buckets that any of them uses, so that
+// a quantile is a binary search over sums of those.
 type merger struct {
 	quantile float64
 	ratio    bool
@@ -150,7 +154,8 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 	}
 	for side, n := range totals {
 		if !Supported(n, quantile) {
-			return nil, fmt.Errorf("quantile %v of %d values of level %c: at least %d must lie beyond it", quantile, n, 'A'+side, MinBeyond)
+			return nil, fmt.Errorf("quantile %v of %d values of level %c: at least %d must lie beyond it", quantile, n,
+				'A'+side, MinBeyond)
 		}
 	}
 	return mergerOf(sparse, quantile), nil
@@ -192,11 +197,13 @@ func (c *merger) effect(a, b []cumulative, subset []int) float64 {
 	if !c.ratio {
 		return vb - va
 	}
-	// A latency of 0 ns is one below the clock's resolution: half a nanosecond stands for it here, since the quantiles of all blocks are above 0.
+	// A latency of 0 ns is one below the clock's resolution: half a nanosecond stands for it here,
+	// since the quantiles of all blocks are above 0.
 	return math.Log(max(vb, 0.5/nsPerUs) / max(va, 0.5/nsPerUs))
 }
 
-// quantileOf returns the position in buckets at which the quantile of the merged blocks lies, by the rule of Histogram.Quantile.
+// quantileOf returns the position in buckets at which the quantile of the merged blocks lies, by
+// the rule of Histogram.Quantile.
 func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	if subset == nil {
 		subset = c.all
@@ -228,7 +235,8 @@ func (c *merger) value(position int) float64 {
 	return float64(highestOfBucket(c.buckets[position])) / nsPerUs
 }
 
-// The layout of HdrHistogram with three digits: 2048 buckets of 1 ns, then groups of 1024 buckets, those of each group twice as wide as those before.
+// The layout of HdrHistogram with three digits: 2048 buckets of 1 ns, then groups of 1024 buckets,
+// those of each group twice as wide as those before.
 const halfGroup = 1024
 
 // highestOfBucket is the highest value in nanoseconds that falls into the bucket at an index of the counts.

@@ -21,8 +21,9 @@ type resampled struct {
 
 // resample tests the mean of d against 0 by flipping signs, and collects the means of subsets.
 //
-// The two are the same thing: flipping the signs of the blocks in F turns the sum S into S - 2 sum(F), which is S or more if and only if the mean of F is 0 or less. So the share of
-// subsets with a mean of 0 or less, the empty one included, is the one-sided p value.
+// The two are the same thing: flipping the signs of the blocks in F turns the sum S into S - 2
+// sum(F), which is S or more if and only if the mean of F is 0 or less. So the share of subsets
+// with a mean of 0 or less, the empty one included, is the one-sided p value.
 func resample(d []float64, resamples int, seed uint64) resampled {
 	r := resampled{exact: len(d) <= exactBlocks}
 	// Sums that differ only in the order of their additions must count as equal.
@@ -61,14 +62,16 @@ func resample(d []float64, resamples int, seed uint64) resampled {
 	return r
 }
 
-// setP sets the p value from the number of subsets that are as extreme as the observation, on the side where fewer are. The observation itself, which is the empty subset, is one more.
+// setP sets the p value from the number of subsets that are as extreme as the observation, on the
+// side where fewer are. The observation itself, which is the empty subset, is one more.
 func (r *resampled) setP(extreme int) {
 	total := float64(len(r.values) + 1)
 	r.p = min(1, 2*float64(extreme+1)/total)
 	r.smallestP = min(1, 2/total)
 }
 
-// interval cuts a share of the values off at either end: with n values there are n+1 gaps, in each of which the true effect lies with the same probability.
+// interval cuts a share of the values off at either end: with n values there are n+1 gaps, in each
+// of which the true effect lies with the same probability.
 func (r *resampled) interval(tail float64) Interval {
 	n := len(r.values)
 	// The small term keeps 0.025 x 80 from coming out as 1.9999.
@@ -76,10 +79,12 @@ func (r *resampled) interval(tail float64) Interval {
 	if k < 1 {
 		return Interval{Low: math.Inf(-1), High: math.Inf(1)}
 	}
-	return Interval{Low: kthSmallest(r.values, k-1), High: kthSmallest(r.values, n-k), Confidence: 1 - 2*float64(k)/float64(n+1)}
+	return Interval{Low: kthSmallest(r.values, k-1), High: kthSmallest(r.values, n-k),
+		Confidence: 1 - 2*float64(k)/float64(n+1)}
 }
 
-// subsetSums returns the sums of all subsets of d, in the memory of sums if there is enough; bit i of the index says whether d[i] belongs to the subset.
+// subsetSums returns the sums of all subsets of d, in the memory of sums if there is enough; bit i
+// of the index says whether d[i] belongs to the subset.
 func subsetSums(sums, d []float64) []float64 {
 	sums = append(slices.Grow(sums[:0], 1<<len(d)), 0)
 	for _, v := range d {
@@ -90,7 +95,8 @@ func subsetSums(sums, d []float64) []float64 {
 	return sums
 }
 
-// eachSubset draws n random subsets of the indexes 0 to size-1, each index with probability 1/2. The empty subset, which stands for the observation, is drawn again.
+// eachSubset draws n random subsets of the indexes 0 to size-1, each index with probability 1/2.
+// The empty subset, which stands for the observation, is drawn again.
 func eachSubset(size, n int, seed uint64, f func(subset []int)) {
 	rng := newRand(seed)
 	subset := make([]int, 0, size)
@@ -111,7 +117,8 @@ func eachSubset(size, n int, seed uint64, f func(subset []int)) {
 	}
 }
 
-// kthSmallest returns the k-th smallest value, from 0, and reorders the values (Hoare 1961, "Algorithm 65: Find", CACM 4).
+// kthSmallest returns the k-th smallest value, from 0, and reorders the values (Hoare 1961,
+// "Algorithm 65: Find", CACM 4).
 func kthSmallest(values []float64, k int) float64 {
 	for low, high := 0, len(values)-1; low < high; {
 		pivot := values[(low+high)/2]

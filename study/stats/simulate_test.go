@@ -46,7 +46,8 @@ var noiseModels = []noiseModel{
 	}},
 }
 
-// simulate makes a study with two runs of each level a block, in the order A B B A or B A A B, and returns logarithms of values: what B has more than A is effect.
+// simulate makes a study with two runs of each level a block, in the order A B B A or B A A B, and
+// returns logarithms of values: what B has more than A is effect.
 func (m noiseModel) simulate(rng *rand.Rand, blocks int, effect float64) []Block {
 	machine := func(float64) float64 { return 0 }
 	if m.machine != nil {
@@ -80,7 +81,8 @@ func exponents(study []Block) []Block {
 }
 
 // blockSpread is the standard deviation of the block differences of simulate, without a machine's drift.
-func (m noiseModel) blockSpread() float64 { return m.spread } // of the mean of 2 runs less the mean of 2 others: sqrt(1/2 + 1/2)
+// of the mean of 2 runs less the mean of 2 others: sqrt(1/2 + 1/2)
+func (m noiseModel) blockSpread() float64 { return m.spread }
 
 // tolerance is how far a simulated share may be from the true one: 2.6 standard errors, which 1 of 200 exceeds.
 func tolerance(share float64, n int) float64 {
@@ -101,7 +103,8 @@ var question = Question{Direction: HigherIsBetter, Margin: 0.02, Resamples: 2000
 func TestSameAgainstSameRaisesFewFalseAlarms(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
-	t.Logf("%d simulated studies each, margin 2 %%; false alarms are \"better\" or \"worse\", and at most 5 %% + %.1f %% are allowed", n, 100*tolerance(0.05, n))
+	t.Logf("%d simulated studies each, margin 2 %%; false alarms are \"better\" or \"worse\", and at most 5 %% + "+
+		"%.1f %% are allowed", n, 100*tolerance(0.05, n))
 	for _, blocks := range []int{6, 12, 20} {
 		for _, m := range noiseModels {
 			rng := newRand(uint64(blocks))
@@ -114,8 +117,10 @@ func TestSameAgainstSameRaisesFewFalseAlarms(t *testing.T) {
 				counts[Judge([]Effect{e})[0].Verdict]++
 			}
 			alarms := float64(counts[Better]+counts[Worse]) / float64(n)
-			t.Logf("%2d blocks, %-22s false alarms %4.1f %% (better %.1f, worse %.1f), equivalent %4.1f %%, undecided %4.1f %%", blocks, m.name, 100*alarms,
-				percent(counts[Better], n), percent(counts[Worse], n), percent(counts[Equivalent], n), percent(counts[Undecided], n))
+			t.Logf("%2d blocks, %-22s false alarms %4.1f %% (better %.1f, worse %.1f), equivalent %4.1f %%, "+
+				"undecided %4.1f %%", blocks, m.name, 100*alarms,
+				percent(counts[Better], n), percent(counts[Worse], n), percent(counts[Equivalent], n),
+				percent(counts[Undecided], n))
 			if alarms > 0.05+tolerance(0.05, n) {
 				t.Errorf("%d blocks, %s: %.1f %% false alarms, want at most 5 %%", blocks, m.name, 100*alarms)
 			}
@@ -154,7 +159,8 @@ func TestFamilyOfComparisonsRaisesFewFalseAlarms(t *testing.T) {
 			uncorrected++
 		}
 	}
-	t.Logf("%d studies of %d blocks and %d metrics, %s: %.1f %% with a false alarm (without Holm's correction %.1f %%)", n, blocks, metrics, m.name, percent(alarmed, n), percent(uncorrected, n))
+	t.Logf("%d studies of %d blocks and %d metrics, %s: %.1f %% with a false alarm (without Holm's correction %.1f %%)",
+		n, blocks, metrics, m.name, percent(alarmed, n), percent(uncorrected, n))
 	if share := float64(alarmed) / float64(n); share > 0.05+tolerance(0.05, n) {
 		t.Errorf("%.1f %% of families with a false alarm, want at most 5 %%", 100*share)
 	}
@@ -176,7 +182,8 @@ func TestDifferenceThatMattersIsRarelyCalledEquivalent(t *testing.T) {
 				wrong++
 			}
 		}
-		t.Logf("12 blocks, %-22s a ratio of 1.02 with a margin of 2 %%: called equivalent %.1f %%", m.name, percent(wrong, n))
+		t.Logf("12 blocks, %-22s a ratio of 1.02 with a margin of 2 %%: called equivalent %.1f %%", m.name,
+			percent(wrong, n))
 		if share := float64(wrong) / float64(n); share > 0.05+tolerance(0.05, n) {
 			t.Errorf("%s: %.1f %% called equivalent, want at most 5 %%", m.name, 100*share)
 		}

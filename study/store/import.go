@@ -25,7 +25,8 @@ type MadeRun struct {
 	Histograms []Histogram
 }
 
-// AddAll adds studies with all their runs: all of them or none. A study whose name is taken is refused with [ErrTaken], or takes the place of the other one where replace is set.
+// AddAll adds studies with all their runs: all of them or none. A study whose name is taken is
+// refused with [ErrTaken], or takes the place of the other one where replace is set.
 func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
@@ -40,8 +41,10 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 				return err
 			}
 		}
-		r, err := tx.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless, environment) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
-			s.Name, string(s.Spec), s.Digest, s.Lab, s.Created.UTC().Format(time.RFC3339Nano), s.Rackless, text(s.Environment))
+		r, err := tx.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless, environment) "+
+			"VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+			s.Name, string(s.Spec), s.Digest, s.Lab, s.Created.UTC().Format(time.RFC3339Nano), s.Rackless,
+			text(s.Environment))
 		if err != nil {
 			return err
 		}
@@ -57,8 +60,10 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 			if err != nil {
 				return err
 			}
-			r, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-				run.Study, run.Block, run.Place, run.Attempt, string(cell), run.Status, run.Started.UTC().Format(time.RFC3339Nano), run.Seconds, nullable(run.Error))
+			r, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, "+
+				"seconds, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+				run.Study, run.Block, run.Place, run.Attempt, string(cell), run.Status,
+				run.Started.UTC().Format(time.RFC3339Nano), run.Seconds, nullable(run.Error))
 			if err != nil {
 				return err
 			}

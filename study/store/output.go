@@ -23,11 +23,13 @@ type Invocation struct {
 	Printed []Stream        // in the order of their names; none of one that failed, whose Raw has it
 }
 
-// maxPrinted bounds what is unpacked of one stream. What a node prints has to fit into an answer of its agent, which is less.
+// maxPrinted bounds what is unpacked of one stream. What a node prints has to fit into an answer of
+// its agent, which is less.
 const maxPrinted = 256 << 20
 
-// insertStreams enters what the programs of an invocation printed. Lists of latencies shrink to well below a half (BenchmarkOutputs), and the fastest level is nearly as good at that
-// as the slow ones. gzip, because whoever asks the file in SQL has something at hand that reads it.
+// insertStreams enters what the programs of an invocation printed. Lists of latencies shrink to
+// well below a half (BenchmarkOutputs), and the fastest level is nearly as good at that as the slow
+// ones. gzip, because whoever asks the file in SQL has something at hand that reads it.
 func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []Stream) error {
 	for _, s := range streams {
 		var packed bytes.Buffer
@@ -41,18 +43,21 @@ func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []
 		if err := w.Close(); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO output (run, n, stream, data) VALUES (?, ?, ?, ?)", run, n, s.Name, packed.Bytes()); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO output (run, n, stream, data) VALUES (?, ?, ?, ?)", run, n,
+			s.Name, packed.Bytes()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Invocations returns the starts of tools of a run with what they printed: those that gave figures in their order, then those that failed. Files of early releases, and runs that
-// were imported, have nothing of what was printed.
+// Invocations returns the starts of tools of a run with what they printed: those that gave figures
+// in their order, then those that failed. Files of early releases, and runs that were imported,
+// have nothing of what was printed.
 func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	var found bool
-	if err := d.sql.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM run WHERE id = ?)", run).Scan(&found); err != nil {
+	if err := d.sql.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM run WHERE id = ?)",
+		run).Scan(&found); err != nil {
 		return nil, err
 	}
 	if !found {
@@ -85,7 +90,8 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 }
 
 func (d *DB) streams(ctx context.Context, run, n int64) ([]Stream, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT stream, data FROM output WHERE run = ? AND n = ? ORDER BY stream", run, n)
+	rows, err := d.sql.QueryContext(ctx, "SELECT stream, data FROM output WHERE run = ? AND n = ? ORDER BY stream", run,
+		n)
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,11 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-func endedRun(t testing.TB, db *store.DB, s *store.Study, block int, samples []store.Sample, failed ...json.RawMessage) *store.Run {
+func endedRun(t testing.TB, db *store.DB, s *store.Study, block int, samples []store.Sample,
+	failed ...json.RawMessage) *store.Run {
 	t.Helper()
-	r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(int64(block), 0)}
+	r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
+		Started: time.Unix(int64(block), 0)}
 	if err := db.Begin(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +37,11 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	db := open(t, path)
 	s := newStudy(t, db)
-	one, two, bad := json.RawMessage(`{"test":"a"}`), json.RawMessage(`{"test":"b"}`), json.RawMessage(`{"test":"c","error":"no"}`)
-	printed := []store.Stream{{Name: "client stderr", Text: []byte("\xff\x00\r\n")}, {Name: "client stdout", Text: []byte(" a table \n\n")}, {Name: "server stdout", Text: bytes.Repeat([]byte("1.25\n"), 5000)}}
+	one, two, bad := json.RawMessage(`{"test":"a"}`), json.RawMessage(`{"test":"b"}`),
+		json.RawMessage(`{"test":"c","error":"no"}`)
+	printed := []store.Stream{{Name: "client stderr", Text: []byte("\xff\x00\r\n")},
+		{Name: "client stdout", Text: []byte(" a table \n\n")},
+		{Name: "server stdout", Text: bytes.Repeat([]byte("1.25\n"), 5000)}}
 	r := endedRun(t, db, s, 1, []store.Sample{
 		{Test: "a", Metric: "m", Value: 1, Unit: "us", Raw: one, Printed: printed},
 		{Test: "a", Metric: "n", Value: 1, Unit: "us"},
@@ -65,7 +70,9 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	if err := db.Remove(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Query(t.Context(), "SELECT count(*) FROM output", func([]string) error { return nil }, func(v []any) error {
+	if err := db.Query(t.Context(), "SELECT count(*) FROM output", func([]string) error {
+		return nil
+	}, func(v []any) error {
 		if v[0] != int64(0) {
 			t.Errorf("%v streams are left of a study that was removed", v[0])
 		}
@@ -106,7 +113,8 @@ func TestAFileWithoutOutputsIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkOutputs stores what a hundred latency tests print that list each of 20,000 latencies, and says what a stream takes.
+// BenchmarkOutputs stores what a hundred latency tests print that list each of 20,000 latencies,
+// and says what a stream takes.
 func BenchmarkOutputs(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var text bytes.Buffer
@@ -119,7 +127,8 @@ func BenchmarkOutputs(b *testing.B) {
 		db := open(b, path)
 		s := newStudy(b, db)
 		for i := range 100 {
-			endedRun(b, db, s, i+1, []store.Sample{{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1, Unit: "us", Raw: json.RawMessage(`{}`),
+			endedRun(b, db, s, i+1, []store.Sample{{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1,
+				Unit: "us", Raw: json.RawMessage(`{}`),
 				Printed: []store.Stream{{Name: "client stdout", Text: text.Bytes()}}}})
 		}
 		info, err := os.Stat(path)

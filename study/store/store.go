@@ -1,5 +1,6 @@
-// Package store keeps studies in one SQLite file: what was asked, every run with the state of the host around it, every figure, every latency histogram, raw. What it all
-// comes to is computed anew from there. docs/study.md documents the tables for whoever reads them with SQL.
+// Package store keeps studies in one SQLite file: what was asked, every run with the state of the
+// host around it, every figure, every latency histogram, raw. What it all comes to is computed anew
+// from there. docs/study.md documents the tables for whoever reads them with SQL.
 //
 // One process writes, any number read while it does (write-ahead log).
 package store
@@ -46,7 +47,8 @@ type DB struct {
 // ErrNoStudy is returned where the file has no study of a name.
 var ErrNoStudy = errors.New("there is no such study")
 
-// migrations lead a file from each version of the schema to the next. They are never changed, only added to: files of any age are out there.
+// migrations lead a file from each version of the schema to the next. They are never changed, only
+// added to: files of any age are out there.
 var migrations = []string{
 	`CREATE TABLE study (
 		id       INTEGER PRIMARY KEY,
@@ -106,7 +108,8 @@ var migrations = []string{
 	) STRICT;
 	CREATE INDEX histogram_run ON histogram (run);`,
 
-	// References of values are looked at when a transaction ends. Looked at with each statement, they have SQLite keep what every page was before it.
+	// References of values are looked at when a transaction ends. Looked at with each statement,
+	// they have SQLite keep what every page was before it.
 	`CREATE TABLE later (
 		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
 		n      INTEGER NOT NULL, -- in the run, from 0
@@ -135,13 +138,15 @@ var migrations = []string{
 	) STRICT;`,
 }
 
-// readable is the oldest version of the schema that can be asked without being brought up to date: what came later are tables that files without them have nothing for.
+// readable is the oldest version of the schema that can be asked without being brought up to date:
+// what came later are tables that files without them have nothing for.
 const readable = 3
 
 // outputSince is the version with which the table output came.
 const outputSince = 4
 
-// Open opens the file at a path, and makes it if need be. Files of older versions of rackless are brought up to date; one of a newer version is an error.
+// Open opens the file at a path, and makes it if need be. Files of older versions of rackless are
+// brought up to date; one of a newer version is an error.
 func Open(ctx context.Context, path string) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -165,7 +170,8 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	d, err := open(ctx, path, reader)
 	var coded *sqlite.Error
 	if errors.As(err, &coded) && coded.Code()&0xff == sqlite3.SQLITE_CANTOPEN {
-		// SQLite reads a file with a write-ahead log beside it, even an empty one, which a file system that is mounted read-only does not take.
+		// SQLite reads a file with a write-ahead log beside it, even an empty one, which a file
+		// system that is mounted read-only does not take.
 		if _, e := os.Lstat(path + "-wal"); errors.Is(e, os.ErrNotExist) {
 			return open(ctx, path, immutable)
 		}
@@ -190,7 +196,8 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	}
 	u := url.URL{Scheme: "file", Path: full}
 	d := &DB{path: path, url: u.String(), how: how, series: map[series]int64{}}
-	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
+	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"},
+		"_txlock": {"immediate"}}
 	if how == writer {
 		q.Add("_pragma", "journal_mode(WAL)")
 	} else {
@@ -221,14 +228,16 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	}
 	switch {
 	case have > len(migrations):
-		return fmt.Errorf("its schema has version %d, and this rackless knows %d: it was written by a newer one", have, len(migrations))
+		return fmt.Errorf("its schema has version %d, and this rackless knows %d: it was written by a newer one", have,
+			len(migrations))
 	case have == len(migrations):
 		return nil
 	case readOnly && have >= readable:
 		d.old = have < outputSince
 		return nil
 	case readOnly:
-		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date", have, len(migrations))
+		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date",
+			have, len(migrations))
 	}
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
@@ -258,8 +267,9 @@ func (d *DB) Close() error {
 	}
 	err = errors.Join(err, d.sql.Close())
 	if log, e := os.Lstat(d.path + "-wal"); d.how == reader && e == nil && log.Size() == 0 {
-		// SQLite leaves the empty log that it makes for readers, and takes it away where the last one to close the file may write it. Where that cannot be done it stays, which
-		// harms nobody.
+		// SQLite leaves the empty log that it makes for readers, and takes it away where the last
+		// one to close the file may write it. Where that cannot be done it stays, which harms
+		// nobody.
 		if w, err := sql.Open("sqlite", d.url); err == nil {
 			w.Exec("PRAGMA schema_version")
 			w.Close()
@@ -279,13 +289,15 @@ type Study struct {
 	Rackless string
 	// Environment is what the first run was made on; nil before it.
 	Environment json.RawMessage
-	// Survey are nodes, machine and checks of the lab as the first run found them; nil before it, and of studies that were made elsewhere or by early releases.
+	// Survey are nodes, machine and checks of the lab as the first run found them; nil before it,
+	// and of studies that were made elsewhere or by early releases.
 	Survey json.RawMessage
 }
 
 // Create adds a study.
 func (d *DB) Create(ctx context.Context, s *Study) error {
-	r, err := d.sql.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless) VALUES (?, ?, ?, ?, ?, ?)",
+	r, err := d.sql.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless) VALUES (?, ?, "+
+		"?, ?, ?, ?)",
 		s.Name, string(s.Spec), s.Digest, s.Lab, s.Created.UTC().Format(time.RFC3339Nano), s.Rackless)
 	if err != nil {
 		return err
@@ -320,7 +332,8 @@ func (d *DB) Remove(ctx context.Context, name string) error {
 
 // Studies returns all studies, the oldest first.
 func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey FROM study ORDER BY id")
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey "+
+		"FROM study ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +343,8 @@ func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
 		var s Study
 		var spec, created string
 		var environment, survey sql.NullString
-		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment, &survey); err != nil {
+		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment,
+			&survey); err != nil {
 			return nil, err
 		}
 		if environment.Valid {
@@ -381,7 +395,8 @@ type Run struct {
 	Error   string
 	Before  json.RawMessage
 	After   json.RawMessage
-	// Failed are the starts of tools that gave no figure, each a sample as bench writes it. They are written by End, and not read back.
+	// Failed are the starts of tools that gave no figure, each a sample as bench writes it. They
+	// are written by End, and not read back.
 	Failed []json.RawMessage
 }
 
@@ -394,7 +409,8 @@ type Sample struct {
 	Value  float64
 	Unit   string
 	Raw    json.RawMessage // nil on all but the first of an invocation
-	// Printed is what the programs of the invocation printed, where Raw is set. It is written by End, and read back by Invocations.
+	// Printed is what the programs of the invocation printed, where Raw is set. It is written by
+	// End, and read back by Invocations.
 	Printed []Stream
 }
 
@@ -414,8 +430,10 @@ func (d *DB) Begin(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Status = Running
-	res, err := d.sql.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, r.Started.UTC().Format(time.RFC3339Nano), text(r.Before))
+	res, err := d.sql.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, "+
+		"before) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, r.Started.UTC().Format(time.RFC3339Nano),
+		text(r.Before))
 	if err != nil {
 		return err
 	}
@@ -435,8 +453,10 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 		return err
 	}
 	defer tx.Rollback() // after a commit it has nothing to do
-	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? WHERE id = ?",
-		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.Before), text(r.After), r.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
+		"WHERE id = ?",
+		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.Before), text(r.After),
+		r.ID); err != nil {
 		return err
 	}
 	ids, err := d.seriesIDs(ctx, tx, samples)
@@ -447,7 +467,8 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 		return err
 	}
 	for i, raw := range r.Failed {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", r.ID, -1-i, string(raw)); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", r.ID, -1-i,
+			string(raw)); err != nil {
 			return err
 		}
 	}
@@ -465,14 +486,16 @@ func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []His
 
 func insertHistograms(ctx context.Context, tx *sql.Tx, run int64, all []Histogram) error {
 	for _, h := range all {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, ?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, "+
+			"?, ?, ?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks for each argument among all of them.
+// rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks
+// for each argument among all of them.
 const rowsAtOnce = 100
 
 // A series is what values of many runs have in common.
@@ -498,7 +521,8 @@ func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[s
 		id, ok := known[k]
 		if !ok {
 			// DO UPDATE and not DO NOTHING: that would return no row.
-			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = bytes RETURNING id",
+			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON "+
+				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id",
 				k.test, k.metric, k.bytes, k.unit).Scan(&id)
 			if err != nil {
 				return nil, err
@@ -512,7 +536,8 @@ func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[s
 func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
 		if x.Raw != nil {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i, string(x.Raw)); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i,
+				string(x.Raw)); err != nil {
 				return err
 			}
 			if err := insertStreams(ctx, tx, run, i, x.Printed); err != nil {
@@ -547,11 +572,13 @@ func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples [
 	return errors.Join(enter(rest, from, len(samples)-from), rest.Close())
 }
 
-// insertValues returns the statement that enters n values: the run, the number of the first, then series and value of each. With ROLLBACK a value that is there already ends the
-// transaction; the usual way, which ends the statement alone, would have SQLite keep what every page was before it.
+// insertValues returns the statement that enters n values: the run, the number of the first, then
+// series and value of each. With ROLLBACK a value that is there already ends the transaction; the
+// usual way, which ends the statement alone, would have SQLite keep what every page was before it.
 func insertValues(n int) string {
 	var b strings.Builder
-	b.WriteString("WITH first(run, n) AS (SELECT ?, ?) INSERT OR ROLLBACK INTO value SELECT run, n + column1, column2, column3 FROM (VALUES (0, ?, ?)")
+	b.WriteString("WITH first(run, n) AS (SELECT ?, ?) INSERT OR ROLLBACK INTO value SELECT run, n + column1, " +
+		"column2, column3 FROM (VALUES (0, ?, ?)")
 	for i := 1; i < n; i++ {
 		fmt.Fprintf(&b, ", (%d, ?, ?)", i)
 	}
@@ -561,7 +588,8 @@ func insertValues(n int) string {
 
 // Runs returns the runs of a study in the order in which they were made.
 func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, block, place, attempt, cell, status, started, seconds, error, before, after FROM run WHERE study = ? ORDER BY id", study)
+	rows, err := d.sql.QueryContext(ctx, "SELECT id, block, place, attempt, cell, status, started, seconds, error, "+
+		"before, after FROM run WHERE study = ? ORDER BY id", study)
 	if err != nil {
 		return nil, err
 	}
@@ -572,7 +600,8 @@ func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
 		var cell, started string
 		var seconds sql.NullFloat64
 		var message, before, after sql.NullString
-		if err := rows.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, &cell, &r.Status, &started, &seconds, &message, &before, &after); err != nil {
+		if err := rows.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, &cell, &r.Status, &started, &seconds, &message,
+			&before, &after); err != nil {
 			return nil, err
 		}
 		if err := json.Unmarshal([]byte(cell), &r.Cell); err != nil {
@@ -595,7 +624,8 @@ func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
 
 // Samples returns the figures of a study, run by run.
 func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, series, value FROM value WHERE run IN (SELECT id FROM run WHERE study = ?) ORDER BY run, n", study)
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, series, value FROM value WHERE run IN (SELECT id FROM run "+
+		"WHERE study = ?) ORDER BY run, n", study)
 	if err != nil {
 		return nil, err
 	}
@@ -615,7 +645,8 @@ func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	// Names and invocations are put in here, because joined they cost more than the values; and after the values, so that those of a run that ends meanwhile are there, too.
+	// Names and invocations are put in here, because joined they cost more than the values; and
+	// after the values, so that those of a run that ends meanwhile are there, too.
 	known, err := d.allSeries(ctx)
 	if err != nil {
 		return nil, err
@@ -627,7 +658,8 @@ func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	all := make([]Sample, len(values))
 	for i, at := range places {
 		of := known[ids[i]]
-		all[i] = Sample{Run: at.run, Test: of.test, Metric: of.metric, Bytes: of.bytes, Value: values[i], Unit: of.unit, Raw: raws[at]}
+		all[i] = Sample{Run: at.run, Test: of.test, Metric: of.metric, Bytes: of.bytes, Value: values[i], Unit: of.unit,
+			Raw: raws[at]}
 	}
 	return all, nil
 }
@@ -656,7 +688,8 @@ func (d *DB) allSeries(ctx context.Context) (map[int64]series, error) {
 
 // invocations returns the starts of tools of a study, by their first figures.
 func (d *DB) invocations(ctx context.Context, study int64) (map[figure]json.RawMessage, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, raw FROM invocation WHERE run IN (SELECT id FROM run WHERE study = ?)", study)
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, raw FROM invocation WHERE run IN (SELECT id FROM run WHERE "+
+		"study = ?)", study)
 	if err != nil {
 		return nil, err
 	}
@@ -675,7 +708,8 @@ func (d *DB) invocations(ctx context.Context, study int64) (map[figure]json.RawM
 
 // Histograms returns the latencies of a study, run by run.
 func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) ORDER BY histogram.rowid", study)
+	rows, err := d.sql.QueryContext(ctx, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT "+
+		"id FROM run WHERE study = ?) ORDER BY histogram.rowid", study)
 	if err != nil {
 		return nil, err
 	}
@@ -691,8 +725,10 @@ func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
 	return all, rows.Err()
 }
 
-// Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On a DB of [OpenReader] no statement can change anything.
-func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error, row func(values []any) error) error {
+// Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On
+// a DB of [OpenReader] no statement can change anything.
+func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error,
+	row func(values []any) error) error {
 	rows, err := d.sql.QueryContext(ctx, question)
 	if err != nil {
 		return err

@@ -34,7 +34,8 @@ func open(t testing.TB, path string) *store.DB {
 
 func newStudy(t testing.TB, db *store.DB) *store.Study {
 	t.Helper()
-	s := &store.Study{Name: "one", Spec: json.RawMessage(`{"name":"one"}`), Digest: "00", Lab: "name: pair\n", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Rackless: "test"}
+	s := &store.Study{Name: "one", Spec: json.RawMessage(`{"name":"one"}`), Digest: "00", Lab: "name: pair\n",
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Rackless: "test"}
 	if err := db.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -47,15 +48,18 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a?b%20 c", "studies.db")
 	db := open(t, path)
 	s := newStudy(t, db)
-	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{"placement": "pin"}, Started: time.Date(2026, 1, 2, 3, 4, 6, 7, time.UTC), Before: json.RawMessage(`{"a":1}`)}
+	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{"placement": "pin"},
+		Started: time.Date(2026, 1, 2, 3, 4, 6, 7, time.UTC), Before: json.RawMessage(`{"a":1}`)}
 	if err := db.Begin(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	samples := []store.Sample{
-		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 12.5, Unit: "us", Raw: json.RawMessage(`{"tool":"perftest"}`)},
+		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 12.5, Unit: "us",
+			Raw: json.RawMessage(`{"tool":"perftest"}`)},
 		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_min", Bytes: 2, Value: 1e-300, Unit: "us"},
 	}
-	histograms := []store.Histogram{{Run: r.ID, Test: "ib_write_lat", Metric: "latency", Bytes: 2, Data: []byte{0, 1, 0xff}}}
+	histograms := []store.Histogram{{Run: r.ID, Test: "ib_write_lat", Metric: "latency", Bytes: 2,
+		Data: []byte{0, 1, 0xff}}}
 	r.Status, r.Seconds, r.After = store.Done, 1.5, json.RawMessage(`{"a":2}`)
 	if err := db.End(t.Context(), r, samples, histograms); err != nil {
 		t.Fatal(err)
@@ -81,7 +85,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]*store.Run{r}, gotRuns), cmp.Diff(samples, gotSamples), cmp.Diff(histograms, gotHistograms)} {
+	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]*store.Run{r}, gotRuns),
+		cmp.Diff(samples, gotSamples), cmp.Diff(histograms, gotHistograms)} {
 		if diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -89,7 +94,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if _, err := again.Find(t.Context(), "two"); !errors.Is(err, store.ErrNoStudy) || !strings.Contains(err.Error(), "has one") {
+	if _, err := again.Find(t.Context(), "two"); !errors.Is(err, store.ErrNoStudy) || !strings.Contains(err.Error(),
+		"has one") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -110,7 +116,8 @@ func TestAQuestionCannotChangeAnything(t *testing.T) {
 		})
 		return rows, err
 	}
-	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7", "INSERT INTO study DEFAULT VALUES", "PRAGMA query_only = 0; DELETE FROM study"} {
+	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7",
+		"INSERT INTO study DEFAULT VALUES", "PRAGMA query_only = 0; DELETE FROM study"} {
 		if _, err := ask(q); err == nil {
 			t.Errorf("%s: no error", q)
 		}
@@ -193,7 +200,8 @@ func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 
 // A file on a file system that is mounted read-only is read: nothing can be written beside it.
 func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
-	const inside = "RACKLESS_TEST_READ_ONLY" // a file on such a file system: the test, run in a mount namespace of its own
+	// a file on such a file system: the test, run in a mount namespace of its own
+	const inside = "RACKLESS_TEST_READ_ONLY"
 	if path := os.Getenv(inside); path != "" {
 		r, err := store.OpenReader(t.Context(), path)
 		if err != nil {
@@ -210,7 +218,9 @@ func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
 	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
 		t.Skipf("no mount namespaces for this user: %v: %s", err, out)
 	}
-	cmd := exec.Command("unshare", "-rm", "sh", "-c", `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run="^$3\$"`, "sh", filepath.Dir(path), os.Args[0], t.Name())
+	cmd := exec.Command("unshare", "-rm", "sh", "-c",
+		`mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run="^$3\$"`, "sh",
+		filepath.Dir(path), os.Args[0], t.Name())
 	cmd.Env = append(os.Environ(), inside+"="+path)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -226,10 +236,12 @@ func TestReadersReadWhileOneWrites(t *testing.T) {
 	go func() {
 		var err error
 		for i := 1; i <= 50 && err == nil; i++ {
-			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(int64(i), 0)}
+			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{},
+				Started: time.Unix(int64(i), 0)}
 			if err = db.Begin(context.Background(), r); err == nil {
 				r.Status = store.Done
-				err = db.End(context.Background(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"}, {Test: "t", Metric: "n", Value: 1, Unit: "us"}}, nil)
+				err = db.End(context.Background(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"},
+					{Test: "t", Metric: "n", Value: 1, Unit: "us"}}, nil)
 			}
 		}
 		done <- err
@@ -273,10 +285,13 @@ func TestAFileOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
 	db := open(t, path)
-	if err := db.Query(t.Context(), "PRAGMA user_version = 99", func([]string) error { return nil }, func([]any) error { return nil }); err != nil {
+	if err := db.Query(t.Context(), "PRAGMA user_version = 99", func([]string) error {
+		return nil
+	}, func([]any) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "its schema has version 99") {
+	if _, err := store.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(),
+		"its schema has version 99") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -300,7 +315,8 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 	if err := db.Begin(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Begin(t.Context(), &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{}}); err == nil {
+	if err := db.Begin(t.Context(), &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1,
+		Cell: map[string]string{}}); err == nil {
 		t.Error("one attempt was entered twice")
 	}
 	r.Status = store.Done
@@ -314,7 +330,9 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, table := range []string{"study", "run", "sample"} {
-		if err := db.Query(t.Context(), "SELECT 1 FROM "+table, func([]string) error { return nil }, func([]any) error { t.Errorf("%s has rows left", table); return nil }); err != nil {
+		if err := db.Query(t.Context(), "SELECT 1 FROM "+table, func([]string) error {
+			return nil
+		}, func([]any) error { t.Errorf("%s has rows left", table); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -324,13 +342,15 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 func BenchmarkSamples(b *testing.B) {
 	samples := make([]store.Sample, 1000)
 	for i := range samples {
-		samples[i] = store.Sample{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 1 << (i % 20), Value: float64(i) + 0.25, Unit: "us"}
+		samples[i] = store.Sample{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 1 << (i % 20), Value: float64(i) +
+			0.25, Unit: "us"}
 	}
 	for b.Loop() {
 		db := open(b, filepath.Join(b.TempDir(), "s.db"))
 		s := newStudy(b, db)
 		for i := range 1000 {
-			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{"a": "b"}, Started: time.Unix(int64(i), 0)}
+			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{"a": "b"},
+				Started: time.Unix(int64(i), 0)}
 			if err := db.Begin(b.Context(), r); err != nil {
 				b.Fatal(err)
 			}
@@ -367,7 +387,8 @@ func TestTheSchemaIsAsDocumented(t *testing.T) {
 	}
 	db := open(t, filepath.Join(t.TempDir(), "studies.db"))
 	real := make(map[string][]string)
-	const question = "SELECT o.name, c.name FROM sqlite_schema o, pragma_table_info(o.name) c WHERE o.type IN ('table', 'view') AND o.name NOT LIKE 'sqlite%' ORDER BY o.name, c.cid"
+	const question = "SELECT o.name, c.name FROM sqlite_schema o, pragma_table_info(o.name) c WHERE o.type IN " +
+		"('table', 'view') AND o.name NOT LIKE 'sqlite%' ORDER BY o.name, c.cid"
 	err = db.Query(t.Context(), question, func([]string) error { return nil }, func(values []any) error {
 		table, column := fmt.Sprint(values[0]), fmt.Sprint(values[1])
 		real[table] = append(real[table], column)
