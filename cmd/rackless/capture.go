@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -235,7 +236,7 @@ func (d *captureDisplay) start() {
 }
 
 func (d *captureDisplay) text(packets, bytes uint64) string {
-	return fmt.Sprintf("%d frames, %s, %s", packets, bytesText(bytes), seconds(time.Since(d.began)))
+	return fmt.Sprintf("%d frames, %s, %s", packets, words.Bytes(bytes), seconds(time.Since(d.began)))
 }
 
 // stop prints the sum, if the capture had begun.

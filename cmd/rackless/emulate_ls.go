@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // hostsOutput is what emulate ls prints as JSON, see docs/json.md.
@@ -117,8 +118,8 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		if h.Keep {
 			kept = "yes"
 		}
-		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), bytesText(h.Memory),
-			bytesText(h.DiskBytes), h.Accel, since, made, kept)
+		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
+			words.Bytes(h.DiskBytes), h.Accel, since, made, kept)
 	}
 	_, err = fmt.Fprint(a.out, g)
 	return err
@@ -151,7 +152,7 @@ real machine, and which is a good start for a file of your own.`,
 			}
 			g := newGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
 			for _, p := range emulate.Builtin() {
-				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), bytesText(int64(p.Memory())),
+				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
 					fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
 			}
 			_, err := fmt.Fprint(a.out, g)

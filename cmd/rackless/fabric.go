@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -187,16 +188,16 @@ func fabricGrid(out *fabricOutput) *grid {
 		if r == nil {
 			return ""
 		}
-		return rateText(*r)
+		return words.Rate(*r)
 	}
 	for _, p := range out.Ports {
 		link := "down"
 		if p.Connected {
 			link = "up"
 		}
-		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), bytesText(p.RxBytes),
-			strconv.FormatUint(p.TxFrames, 10), bytesText(p.TxBytes),
-			strconv.FormatUint(p.RxDrops+p.TxDrops, 10), bytesText(p.QueueBytes)}
+		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), words.Bytes(p.RxBytes),
+			strconv.FormatUint(p.TxFrames, 10), words.Bytes(p.TxBytes),
+			strconv.FormatUint(p.RxDrops+p.TxDrops, 10), words.Bytes(p.QueueBytes)}
 		if rates {
 			row = append(row, rate(p.RxRate), rate(p.TxRate))
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -179,17 +180,17 @@ func imageGrid(out imageOutput, now time.Time) *grid {
 	template := func(t imageTemplate) {
 		shape := ""
 		if t.CPUs > 0 {
-			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), bytesText(t.Memory), count(t.NICs, "NIC"),
+			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), words.Bytes(t.Memory), count(t.NICs, "NIC"),
 				t.Accelerator)
 		}
-		g.add("  "+t.Key, "template", t.State, "", shape, bytesText(t.Bytes), age(t.Made))
+		g.add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
 	for _, i := range out.Images {
 		mark := " "
 		if i.Current {
 			mark = "*"
 		}
-		g.add(mark+" "+i.Key, "image", i.State, i.Kernel, i.Release, bytesText(i.Bytes), age(i.Built))
+		g.add(mark+" "+i.Key, "image", i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
 		for _, t := range i.Templates {
 			template(t)
 		}

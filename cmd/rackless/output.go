@@ -184,38 +184,3 @@ func ago(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
-
-// bytesText prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
-func bytesText[T int | int64 | uint64](n T) string {
-	v, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if v < 999.5 { // what would round to four digits goes on
-			break
-		}
-		v, unit = v/1024, u
-	}
-	return threeDigits(v, unit == "B") + " " + unit
-}
-
-// rateText prints a rate in bits a second with three digits and a decimal unit, as network rates
-// are given: "0 b/s", "1.23 Gb/s".
-func rateText(bitsPerSecond float64) string {
-	v, unit := bitsPerSecond, "b/s"
-	for _, u := range []string{"kb/s", "Mb/s", "Gb/s"} {
-		if v < 999.5 {
-			break
-		}
-		v, unit = v/1000, u
-	}
-	return threeDigits(v, unit == "b/s") + " " + unit
-}
-
-func threeDigits(v float64, whole bool) string {
-	switch {
-	case whole || v >= 99.95:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 9.995:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
@@ -548,7 +549,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, usage(err)
 	}
 	if int64(len(data)) > limit {
-		return nil, usage(fmt.Errorf("%s: more than %s, which is the most that is read", path, bytesText(limit)))
+		return nil, usage(fmt.Errorf("%s: more than %s, which is the most that is read", path, words.Bytes(limit)))
 	}
 	return data, nil
 }

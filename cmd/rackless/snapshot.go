@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
 )
 
 func newSnapshotCmd(a *app) *cobra.Command {
@@ -72,7 +73,7 @@ func (a *app) writeFile(name string, force bool, write func(io.Writer) error) (e
 	}
 	st, err := os.Stat(name)
 	if err == nil {
-		fmt.Fprintf(a.err, "wrote %s, %s\n", name, bytesText(st.Size()))
+		fmt.Fprintf(a.err, "wrote %s, %s\n", name, words.Bytes(st.Size()))
 	}
 	return err
 }

@@ -1,4 +1,9 @@
-package main
+// Package cgroup reads what the control groups of this process allow it.
+//
+// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group
+// from the process's own up to the root of the hierarchy counts. Version 2 has one hierarchy,
+// version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
+package cgroup
 
 import (
 	"errors"
@@ -8,16 +13,12 @@ import (
 	"strings"
 )
 
-// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group
-// from the process's own up to the root of the hierarchy counts. Version 2 has one hierarchy,
-// version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
-
 // noLimit is above any limit that means something: version 1 says "no limit" for memory with a number near 2^63.
 const noLimit = 1 << 60
 
-// cgroupDirs returns the directories of this process's groups for a controller, its own first, and
+// groups returns the directories of this process's groups for a controller, its own first, and
 // which version they are.
-func cgroupDirs(root fs.FS, controller string) (dirs []string, v2 bool) {
+func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return nil, false
@@ -52,10 +53,11 @@ func cgroupDirs(root fs.FS, controller string) (dirs []string, v2 bool) {
 	}
 }
 
-// cgroupLimit returns the least limit of a controller over this process's groups, by the files of
-// the two versions, and which group has it.
-func cgroupLimit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
-	dirs, v2 := cgroupDirs(root, controller)
+// Limit returns the least limit of a controller over this process's groups, and which group has it.
+// The files are those that hold the limit in the two versions. root is "/", which tests replace. ok
+// is false where no group has a limit.
+func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
+	dirs, v2 := groups(root, controller)
 	file := fileV1
 	if v2 {
 		file = fileV2
@@ -69,9 +71,10 @@ func cgroupLimit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, wh
 	return limit, where, ok
 }
 
-// cgroupMemory returns the least memory limit and what of it is in use, in bytes.
-func cgroupMemory(root fs.FS) (limit, used int64, where string, ok bool) {
-	limit, where, ok = cgroupLimit(root, "memory", "memory.limit_in_bytes", "memory.max")
+// Memory returns the least memory limit over this process's groups, what of it is in use without the
+// page cache, both in bytes, and which group has it. ok is false where no group has a limit.
+func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
+	limit, where, ok = Limit(root, "memory", "memory.limit_in_bytes", "memory.max")
 	if !ok {
 		return 0, 0, "", false
 	}

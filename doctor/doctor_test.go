@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/rack"
+)
+
+// files is a machine's root with these files.
+func files(pairs ...string) fstest.MapFS {
+	m := fstest.MapFS{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = &fstest.MapFile{Data: []byte(pairs[i+1])}
+	}
+	return m
+}
+
+// found returns the status and the evidence of a check that a doctor has made.
+func found(t *testing.T, d *doctor, id string) Item {
+	t.Helper()
+	for _, i := range d.items {
+		if i.ID == id {
+			if (i.Status == OK) != (i.Fix == "") {
+				t.Errorf("%s is %s, and its fix is %q", id, i.Status, i.Fix)
+			}
+			return i
+		}
+	}
+	t.Fatalf("no check %s in %v", id, d.items)
+	return Item{}
+}
+
+func TestDoctorOnPackages(t *testing.T) {
+	all := func(string) (string, error) { return "/usr/bin/x", nil }
+	none := func(string) (string, error) { return "", errors.New("not found") }
+	lists := files("var/lib/apt/lists/deb.example_main_Packages.lz4", "")
+	tests := []struct {
+		name       string
+		look       func(string) (string, error)
+		root       fstest.MapFS
+		image      *guest.Image
+		apt, lists string
+	}{
+		{"all is there", all, lists, nil, OK, OK},
+		{"nothing is there, and no image", none, files(), nil, Lack, Lack},
+		{"nothing is there, but an image", none, files(), &guest.Image{}, Warn, Warn},
+		{"apt-get update was never run", all, files(), nil, OK, Lack},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &doctor{look: tt.look, root: tt.root, image: tt.image}
+			d.checkPackages()
+			if got := found(t, d, "apt").Status; got != tt.apt {
+				t.Errorf("apt: got %s, want %s", got, tt.apt)
+			}
+			if got := found(t, d, "apt-lists").Status; got != tt.lists {
+				t.Errorf("lists: got %s, want %s", got, tt.lists)
+			}
+		})
+	}
+}
+
+func TestDoctorOnKVM(t *testing.T) {
+	d := &doctor{root: files()}
+	d.checkKVM(t.Context())
+	if i := found(t, d, "kvm"); i.Status != Warn || !strings.Contains(i.Evidence,
+		"no /dev/kvm; nodes are emulated") {
+		t.Errorf("without the device: %+v", i)
+	}
+	d = &doctor{root: files("dev/kvm", "")}
+	d.checkKVM(t.Context())
+	if i := found(t, d, "kvm"); i.Status != Warn || !strings.Contains(i.Fix, "rackless image build") {
+		t.Errorf("without an image: %+v", i)
+	}
+}
+
+func TestDoctorOnMemory(t *testing.T) {
+	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n",
+		"sys/fs/cgroup/a/memory.current", "0\n")}
+	d.checkMachine()
+	if i := found(t, d, "memory"); i.Status != Lack || !strings.Contains(i.Evidence,
+		"100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
+		t.Errorf("a control group of 100 MiB: %+v", i)
+	}
+	if out := d.report(); out.Ready {
+		t.Error("ready, although memory is lacking")
+	}
+}
+
+func TestDoctorOnDirectories(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "file")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := "/tmp/rl-doctor-test" // not made by anybody
+	d := &doctor{dirs: rack.Dirs{Run: short, Cache: filepath.Join(dir, "a/b"), Data: filepath.Join(plain, "x")},
+		root: files()}
+	d.checkDirs()
+	for id, want := range map[string]string{"run": OK, "cache": OK, "data": Warn,
+		"run-path": OK} {
+		if got := found(t, d, id); got.Status != want {
+			t.Errorf("%s: got %+v, want %s", id, got, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/" + strings.Repeat("a", 49): OK, "/" + strings.Repeat("a", 60): Warn,
+		"/" + strings.Repeat("a", 95): Lack, plain: Lack,
+	} {
+		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
+		d.checkDirs()
+		if got := found(t, d, "run-path"); got.Status != want {
+			t.Errorf("path of %d bytes: got %+v, want %s", len(path), got, want)
+		}
+	}
+	for _, made := range []string{short, filepath.Join(dir, "a")} {
+		if _, err := os.Stat(made); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("doctor made %s", made)
+		}
+	}
+}
+
+func TestDoctorOnLimits(t *testing.T) {
+	d := &doctor{root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/pids.max", "100\n")}
+	d.checkLimits()
+	if i := found(t, d, "cgroup-pids"); i.Status != Warn || !strings.HasPrefix(i.Evidence,
+		"100; a lab of 64 nodes takes up to ") {
+		t.Errorf("got %+v", i)
+	}
+	d = &doctor{}
+	d.limit("x", "x", noLimitAtAll, 5, "")
+	if i := found(t, d, "x"); i.Status != OK || i.Evidence != "no limit, enough for 64 nodes" {
+		t.Errorf("got %+v", i)
+	}
+}

@@ -1,0 +1,40 @@
+// Package words turns numbers into words for people.
+package words
+
+import "fmt"
+
+// Count prints "1 node", "2 nodes".
+func Count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
+func Bytes[T int | int64 | uint64](n T) string {
+	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB")
+}
+
+// Rate prints a rate in bits a second with three digits and a decimal unit, as network rates are
+// given: "0 b/s", "1.23 Gb/s".
+func Rate(bitsPerSecond float64) string {
+	return scaled(bitsPerSecond, 1000, "b/s", "kb/s", "Mb/s", "Gb/s")
+}
+
+// scaled prints three digits of v in the largest unit that it reaches. In the first unit there are
+// no decimals.
+func scaled(v, step float64, units ...string) string {
+	at := 0
+	for at < len(units)-1 && v >= 999.5 { // 999.5 would round to four digits
+		v, at = v/step, at+1
+	}
+	decimals := 2
+	switch {
+	case at == 0 || v >= 99.95:
+		decimals = 0
+	case v >= 9.995:
+		decimals = 1
+	}
+	return fmt.Sprintf("%.*f %s", decimals, v, units[at])
+}

@@ -1,0 +1,33 @@
+package words_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/rackless/rackless/internal/words"
+)
+
+func TestNumbersForPeople(t *testing.T) {
+	tests := []struct{ name, got, want string }{
+		{"no bytes", words.Bytes(0), "0 B"},
+		{"bytes stay whole", words.Bytes(999), "999 B"},
+		{"what would need four digits takes the next unit", words.Bytes(1000), "0.98 KiB"},
+		{"two decimals below ten", words.Bytes(1536), "1.50 KiB"},
+		{"one below a hundred", words.Bytes(50 << 20), "50.0 MiB"},
+		{"none above", words.Bytes(int64(200 << 20)), "200 MiB"},
+		{"rounding up to ten loses a decimal", words.Bytes(uint64(10234)), "9.99 KiB"},
+		{"terabytes are the last", words.Bytes(int64(5000) << 40), "5000 TiB"},
+		{"the largest number", words.Bytes(uint64(math.MaxUint64)), "16777216 TiB"},
+		{"no rate", words.Rate(0), "0 b/s"},
+		{"rates are decimal", words.Rate(1500), "1.50 kb/s"},
+		{"gigabits", words.Rate(1.234e9), "1.23 Gb/s"},
+		{"beyond gigabits", words.Rate(4e12), "4000 Gb/s"},
+		{"one", words.Count(1, "node"), "1 node"},
+		{"none is many", words.Count(0, "node"), "0 nodes"},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, tt.got, tt.want)
+		}
+	}
+}
