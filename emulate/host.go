@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // A Host is an emulated host, running or not, as this process uses it.
@@ -119,7 +119,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, err := driver.FindProcess(os.Getpid())
+	owner, err := vm.FindProcess(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
@@ -527,7 +527,7 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 	if err != nil {
 		return err
 	}
-	daemons, err := driver.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	daemons, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // testDirs are short, since sockets lie below them.
@@ -29,7 +29,7 @@ func testDirs(t *testing.T) rack.Dirs {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		left, err := driver.ProcessesUsing("", dir)
+		left, err := vm.ProcessesUsing("", dir)
 		if err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ nics: [{address: "41:00.0", numa_node: 1, vfs: 7}]
 // put writes the state of a host that is not running.
 func put(t *testing.T, d rack.Dirs, name string, change func(*State)) {
 	t.Helper()
-	self, err := driver.FindProcess(os.Getpid())
+	self, err := vm.FindProcess(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

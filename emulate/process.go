@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // maxSocketPath is the longest path of a unix socket: sun_path of unix(7) less its final zero.
@@ -37,7 +37,7 @@ const (
 
 // A child is a QEMU that this process has started.
 type child struct {
-	proc   driver.Process
+	proc   vm.Process
 	state  *os.ProcessState // valid once exited is closed
 	exited chan struct{}    // closed when it has ended and was waited for
 	log    string
@@ -99,7 +99,7 @@ func startQEMU(binary, dir string, m machine, state *os.File, dieWithUs bool) (*
 			return
 		}
 		var err error
-		c.proc, err = driver.FindProcess(cmd.Process.Pid)
+		c.proc, err = vm.FindProcess(cmd.Process.Pid)
 		started <- err
 		// The status says less than the log, and Wait's error is the status.
 		_ = cmd.Wait()

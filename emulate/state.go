@@ -14,31 +14,31 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // A State is what is recorded of a host in its directory, in state.json. It is written before anything is started.
 type State struct {
-	Version     int            `json:"version"` // of this format
-	Name        string         `json:"name"`
-	Profile     *Profile       `json:"profile"` // as it was scaled
-	Keep        bool           `json:"keep"`
-	Owner       driver.Process `json:"owner"` // who made it; a host that is not kept goes with its owner
-	Boot        string         `json:"boot"`  // key of what it boots
-	QEMU        string         `json:"qemu"`  // version
-	Accel       string         `json:"accelerator"`
-	AccelReason string         `json:"accelerator_reason,omitempty"` // why it is not kvm
-	Made        time.Time      `json:"made"`
+	Version     int        `json:"version"` // of this format
+	Name        string     `json:"name"`
+	Profile     *Profile   `json:"profile"` // as it was scaled
+	Keep        bool       `json:"keep"`
+	Owner       vm.Process `json:"owner"` // who made it; a host that is not kept goes with its owner
+	Boot        string     `json:"boot"`  // key of what it boots
+	QEMU        string     `json:"qemu"`  // version
+	Accel       string     `json:"accelerator"`
+	AccelReason string     `json:"accelerator_reason,omitempty"` // why it is not kvm
+	Made        time.Time  `json:"made"`
 	// Ready is set once the host's agent has answered: false while it is made, and of one whose making was broken off.
 	Ready bool `json:"ready"`
 
 	// Of the last boot.
-	Process    driver.Process `json:"process"`
-	Booted     time.Time      `json:"booted"`
-	Cloned     bool           `json:"cloned"`                // resumed from a template
-	Template   string         `json:"template,omitempty"`    // key of the one that its disk lies on
-	ColdReason string         `json:"cold_reason,omitempty"` // why not
+	Process    vm.Process `json:"process"`
+	Booted     time.Time  `json:"booted"`
+	Cloned     bool       `json:"cloned"`                // resumed from a template
+	Template   string     `json:"template,omitempty"`    // key of the one that its disk lies on
+	ColdReason string     `json:"cold_reason,omitempty"` // why not
 	// Tools is the image of the second disk, with the program that is on it; "" for none.
 	Tools   string    `json:"tools,omitempty"`
 	Program fileStamp `json:"program,omitzero"`

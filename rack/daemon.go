@@ -17,10 +17,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // DaemonCommand is the hidden command of the rackless binary that runs RunDaemon; its one argument
@@ -189,7 +189,7 @@ const envDaemon = "RACKLESS_DAEMON"
 
 // startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The
 // state must have been saved.
-func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
+func startDaemon(ctx context.Context, dir string) (*vm.Process, error) {
 	if os.Getenv(envDaemon) != "" {
 		// A program that uses this package and has no command for the daemon would start itself again and again.
 		return nil, fmt.Errorf("start the lab's daemon: this process was started as one: %s takes no %q", os.Args[0],
@@ -216,7 +216,7 @@ func startDaemon(ctx context.Context, dir string) (*driver.Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the lab's daemon: %w", err)
 	}
-	p, err := driver.FindProcess(cmd.Process.Pid)
+	p, err := vm.FindProcess(cmd.Process.Pid)
 	if err != nil {
 		return nil, fmt.Errorf("start the lab's daemon: it ended at once: %w; see %s", err, logFile.Name())
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/vm"
 )
 
 // downLimit bounds the end of a lab. Ending 16 nodes takes a fraction of a second.
@@ -80,7 +80,7 @@ func (d Dirs) remove(ctx context.Context, name string) error {
 
 // killDaemons ends the daemons of a lab, of which a killed rackless may have left one that no state knows.
 func killDaemons(ctx context.Context, dir string) error {
-	procs, err := driver.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	procs, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
 	if err != nil {
 		return err
 	}

@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
 )
 
 // TestMain lets the test binary be a rackless of its own: the daemon, which Up starts from the
@@ -192,9 +192,9 @@ func (p *place) usable(l *lab.Lab) {
 }
 
 // processes returns what runs below the directory of running labs, or of one lab if its name is given.
-func (p *place) processes(name string) []driver.Process {
+func (p *place) processes(name string) []vm.Process {
 	p.t.Helper()
-	procs, err := driver.ProcessesUsing("", filepath.Join(p.Run, name)+"/")
+	procs, err := vm.ProcessesUsing("", filepath.Join(p.Run, name)+"/")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func (p *place) processes(name string) []driver.Process {
 	if name != "" {
 		daemon += name + "\x00"
 	}
-	daemons, err := driver.ProcessesUsing("", daemon)
+	daemons, err := vm.ProcessesUsing("", daemon)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 )
@@ -223,7 +223,7 @@ func (u *upper) closeSetups() error {
 }
 
 // watch calls f, and breaks it off at once if the node's process ends meanwhile.
-func watch(ctx context.Context, n *driver.Node, f func(context.Context) error) error {
+func watch(ctx context.Context, n *qemu.Node, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
@@ -20,6 +19,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
 )
 
 // DefaultURI is the libvirt of this machine.
@@ -347,7 +347,7 @@ func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) 
 		placedLimit))
 	defer cancel()
 	name := render.DomainName(u.lab.Name, n.Name)
-	node := &Node{MachineID: guest.NewMachineID(), Node: driver.Node{Name: n.Name, Accelerator: u.state.Accel,
+	node := &Node{MachineID: guest.NewMachineID(), Node: qemu.Node{Name: n.Name, Accelerator: u.state.Accel,
 		Started: time.Now().UTC(), ColdReason: "nodes on a host boot"}}
 	ports, err := render.Ports(u.input, n.Name)
 	if err != nil {
@@ -377,7 +377,7 @@ func (u *placer) bring(ctx context.Context, r *Rack, n lab.Node) (*Node, error) 
 		return nil, err
 	}
 	if threads, err := u.conn.Threads(ctx, name); err == nil && threads.PID > 0 {
-		if proc, err := driver.FindProcess(threads.PID); err == nil {
+		if proc, err := vm.FindProcess(threads.PID); err == nil {
 			node.Process = proc
 		}
 	}
@@ -476,17 +476,17 @@ func (d Dirs) removeImages(ctx context.Context, c *libvirt.Conn) error {
 }
 
 // placedState is what a domain of libvirt is doing, in this package's words.
-func placedState(ctx context.Context, c *libvirt.Conn, name string) (driver.State, error) {
+func placedState(ctx context.Context, c *libvirt.Conn, name string) (vm.State, error) {
 	d, err := c.Get(ctx, name)
 	switch {
 	case errors.Is(err, libvirt.ErrNoDomain):
-		return driver.Dead, nil
+		return vm.Dead, nil
 	case err != nil:
 		return "", err
 	case !d.State.Active():
-		return driver.Dead, nil
+		return vm.Dead, nil
 	case d.State == libvirt.Paused || d.State == libvirt.PMSuspended:
-		return driver.Paused, nil
+		return vm.Paused, nil
 	}
-	return driver.Running, nil
+	return vm.Running, nil
 }

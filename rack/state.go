@@ -13,9 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
 )
 
 // State is what is recorded of a lab in its directory, in state.json.
@@ -27,22 +28,22 @@ type State struct {
 	Accel   string   `json:"accelerator"`
 	Emulate string   `json:"accelerator_reason"` // why not kvm
 	// EmulatedHost is set where this machine is emulated itself (rackless emulate): its KVM is no hardware either.
-	EmulatedHost bool            `json:"emulated_host,omitempty"`
-	QEMU         string          `json:"qemu"`
-	Image        string          `json:"image"`  // key
-	Kernel       string          `json:"kernel"` // of the guests
-	Package      []string        `json:"packages"`
-	Daemon       *driver.Process `json:"daemon,omitempty"`
-	Nodes        []*Node         `json:"nodes"`
-	Created      time.Time       `json:"created"`
-	Ready        bool            `json:"ready"` // false while up works, and after one that was killed
+	EmulatedHost bool        `json:"emulated_host,omitempty"`
+	QEMU         string      `json:"qemu"`
+	Image        string      `json:"image"`  // key
+	Kernel       string      `json:"kernel"` // of the guests
+	Package      []string    `json:"packages"`
+	Daemon       *vm.Process `json:"daemon,omitempty"`
+	Nodes        []*Node     `json:"nodes"`
+	Created      time.Time   `json:"created"`
+	Ready        bool        `json:"ready"` // false while up works, and after one that was killed
 }
 
 const stateVersion = 1
 
 // A Node is one node as it was made.
 type Node struct {
-	driver.Node
+	qemu.Node
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"` // configured
 	Facts     *facts.Node `json:"facts,omitempty"`

@@ -7,21 +7,21 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/vm"
 )
 
 // Starting is the state of a node that up has not finished: not yet started, or not yet configured.
-// The others are package driver's.
-const Starting driver.State = "starting"
+// The others are those of package vm.
+const Starting vm.State = "starting"
 
 // A NodeStatus is one node of the lab file and what it is now.
 type NodeStatus struct {
 	Lab   lab.Node
 	Node  *Node // nil if it was not yet started
-	State driver.State
+	State vm.State
 	Err   error // why State is empty: the node could not be asked
 }
 
@@ -33,10 +33,10 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		all[i].Lab, index[i] = n, i
 		all[i].Node, _ = r.State.node(n.Name)
 	}
-	state := func(ctx context.Context, n *Node) (driver.State, error) { return (&qemu.Driver{}).State(ctx, &n.Node) }
+	state := func(ctx context.Context, n *Node) (vm.State, error) { return (&qemu.Driver{}).State(ctx, &n.Node) }
 	if r.State.Placed() {
 		c, err := r.Libvirt(ctx)
-		state = func(ctx context.Context, n *Node) (driver.State, error) {
+		state = func(ctx context.Context, n *Node) (vm.State, error) {
 			if err != nil {
 				return "", err
 			}
@@ -52,7 +52,7 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 			s.State = Starting
 		default:
 			s.State, s.Err = state(ctx, s.Node)
-			if s.Err == nil && s.State != driver.Dead && !s.Node.Ready {
+			if s.Err == nil && s.State != vm.Dead && !s.Node.Ready {
 				s.State = Starting
 			}
 		}

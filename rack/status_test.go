@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
 )
 
 // record writes the state of a lab with the nodes, of which none has a process.
@@ -28,13 +29,13 @@ func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
 
 func TestStatusWithoutProcesses(t *testing.T) {
 	d := Dirs{Run: t.TempDir()}
-	record(t, d, "x", &Node{Node: driver.Node{Name: "a"}, Ready: true})
+	record(t, d, "x", &Node{Node: qemu.Node{Name: "a"}, Ready: true})
 	r, err := Open(d, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := r.Status(t.Context())
-	if len(got) != 2 || got[0].State != driver.Dead || got[1].State != Starting || got[1].Node != nil ||
+	if len(got) != 2 || got[0].State != vm.Dead || got[1].State != Starting || got[1].Node != nil ||
 		got[0].Lab.Name != "a" {
 		t.Errorf("got %+v", got)
 	}

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
@@ -132,7 +131,7 @@ type upper struct {
 	state  *State
 
 	mu      sync.Mutex
-	started []*driver.Node          // by this Up
+	started []*qemu.Node            // by this Up
 	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
 }
 
@@ -180,11 +179,11 @@ func (u *upper) prepare(ctx context.Context, old *State) error {
 }
 
 // spec is the machine that a node of the lab becomes.
-func (u *upper) spec(n lab.Node) driver.Spec {
+func (u *upper) spec(n lab.Node) qemu.Spec {
 	dir := u.dirs.lab(u.lab.Name)
-	s := driver.Spec{Lab: u.lab.Name, Name: n.Name, Dir: nodeDir(dir, n.Name), CPUs: n.CPUs, Memory: int64(n.Memory)}
+	s := qemu.Spec{Lab: u.lab.Name, Name: n.Name, Dir: nodeDir(dir, n.Name), CPUs: n.CPUs, Memory: int64(n.Memory)}
 	for i, nic := range n.NICs {
-		s.NICs = append(s.NICs, driver.NIC{MAC: nic.MAC, Socket: portPath(dir, n.Name, i).Path})
+		s.NICs = append(s.NICs, qemu.NIC{MAC: nic.MAC, Socket: portPath(dir, n.Name, i).Path})
 	}
 	return s
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // newLabCmd holds the commands that work on lab files.
@@ -178,7 +178,7 @@ func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 		switch {
 		case st.Err != nil:
 			return out, fmt.Errorf("node %s: %w", st.Lab.Name, st.Err)
-		case st.State == driver.Dead || st.State == rack.Starting:
+		case st.State == vm.Dead || st.State == rack.Starting:
 			out.Repairs = append(out.Repairs, fmt.Sprintf("%s: %s", st.Lab.Name, st.State))
 		}
 	}

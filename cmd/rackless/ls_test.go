@@ -8,10 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // twoNICs is a node of a lab file.
@@ -28,7 +29,7 @@ func TestDescribeNode(t *testing.T) {
 	n := twoNICs(t)
 	began := time.Unix(1000, 0)
 	running := &rack.Node{
-		Node: driver.Node{Process: driver.Process{PID: 7}, Cloned: true, Started: began},
+		Node: qemu.Node{Process: vm.Process{PID: 7}, Cloned: true, Started: began},
 		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
 			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
 			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
@@ -48,12 +49,12 @@ func TestDescribeNode(t *testing.T) {
 		in   rack.NodeStatus
 		want lsNode
 	}{
-		{"one that runs", rack.NodeStatus{Lab: n, Node: running, State: driver.Running},
+		{"one that runs", rack.NodeStatus{Lab: n, Node: running, State: vm.Running},
 			lsNode{Name: "a", State: "running", PID: 7, CPUs: 1, Memory: 256 << 20, Cloned: true, Started: &began,
 				NICs: nics}},
 		{"one that was not started yet", rack.NodeStatus{Lab: n, State: rack.Starting},
 			lsNode{Name: "a", State: "starting", CPUs: 1, Memory: 256 << 20, NICs: bare}},
-		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Node: driver.Node{Started: began}},
+		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Node: qemu.Node{Started: began}},
 			Err: errors.New("refused")},
 			lsNode{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began,
 				NICs: bare}},

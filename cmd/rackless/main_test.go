@@ -15,9 +15,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // TestMain makes this test binary the program too: scripts call it by the name rackless, and so
@@ -87,7 +87,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 
 // nothingLeft fails if a lab or a host outlived its script, and ends it.
 func nothingLeft(t *testing.T, run string) {
-	left, err := driver.ProcessesUsing("", run)
+	left, err := vm.ProcessesUsing("", run)
 	if err != nil {
 		t.Error(err)
 	}

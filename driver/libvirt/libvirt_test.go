@@ -17,9 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 func TestLifeOfALab(t *testing.T) {
@@ -453,7 +453,7 @@ func TestVirshThatIsKilledCostsOneCommand(t *testing.T) {
 		if !busy {
 			continue
 		}
-		all, err := driver.ProcessesUsing("virsh", d.URI)
+		all, err := vm.ProcessesUsing("virsh", d.URI)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -502,7 +502,7 @@ func TestVirshThatIsKilledCostsOneCommand(t *testing.T) {
 	if _, err := c.List(ctx); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	if left, err := driver.ProcessesUsing("virsh", d.URI); err != nil || len(left) != 0 {
+	if left, err := vm.ProcessesUsing("virsh", d.URI); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

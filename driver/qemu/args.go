@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 )
 
@@ -21,7 +20,7 @@ const maxNICMTU = 9216
 
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
-	spec  driver.Spec
+	spec  Spec
 	accel string       // "kvm" or "tcg"
 	image *guest.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory

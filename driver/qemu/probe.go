@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
@@ -64,7 +64,7 @@ func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reaso
 	}
 	f.Close()
 
-	boot, err := driver.BootID()
+	boot, err := vm.BootID()
 	if err != nil {
 		return false, "", err
 	}
@@ -111,7 +111,7 @@ func (d *Driver) bootKVM(ctx context.Context, cache string) (bool, string) {
 		return false, fmt.Sprintf("the trial boot could not be made: %v", err)
 	}
 	defer os.RemoveAll(work)
-	s := driver.Spec{Lab: "probe", Name: "kvm", Dir: work, CPUs: 1, Memory: 256 << 20}
+	s := Spec{Lab: "probe", Name: "kvm", Dir: work, CPUs: 1, Memory: 256 << 20}
 	c, err := d.start(machine{spec: s, accel: "kvm", image: d.Image}, nil, true)
 	if err != nil {
 		return false, fmt.Sprintf("the trial boot could not be made: %v", err)

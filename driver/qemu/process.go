@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
+	"github.com/rackless/rackless/vm"
 )
 
 // maxSocketPath is the longest path of a unix socket: sun_path of unix(7) less its final zero.
@@ -24,7 +24,7 @@ const stateFD = 7
 // A child is a QEMU that this process has started.
 type child struct {
 	cmd    *exec.Cmd
-	proc   driver.Process
+	proc   vm.Process
 	exited chan struct{} // closed when it has ended and was waited for
 	stderr string        // file
 }
@@ -88,7 +88,7 @@ func (d *Driver) start(m machine, state *os.File, dieWithUs bool) (*child, error
 		return nil, fmt.Errorf("start %s: %w", d.Binary, err)
 	}
 	c := &child{cmd: cmd, exited: make(chan struct{}), stderr: errFile.Name()}
-	c.proc, err = driver.FindProcess(cmd.Process.Pid)
+	c.proc, err = vm.FindProcess(cmd.Process.Pid)
 	go func() {
 		// The status says less than the log, and Wait's error is the status.
 		_ = cmd.Wait()

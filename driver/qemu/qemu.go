@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // Driver is the driver "qemu". Fill in the exported fields, then use it; they are not changed after that.
@@ -45,13 +45,11 @@ type Driver struct {
 	reason    map[string]string    // by key: why there is none
 }
 
-var _ driver.Driver = (*Driver)(nil)
-
 // Name returns "qemu".
 func (d *Driver) Name() string { return "qemu" }
 
 // Start makes a node run: from the template that Prepare has opened for its shape, else by booting it.
-func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error) {
+func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -97,7 +95,7 @@ func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error)
 		}
 		return nil, err
 	}
-	n := &driver.Node{
+	n := &Node{
 		Setup: setup,
 		Name:  s.Name, Process: c.proc, Accelerator: d.Accel, Cloned: t != nil, Started: time.Now().UTC(),
 		Agent: socketPath(s.Dir, "ga"), Console: socketPath(s.Dir, "console"), Log: filepath.Join(s.Dir, "console.log"),
@@ -112,7 +110,7 @@ func (d *Driver) Start(ctx context.Context, s driver.Spec) (*driver.Node, error)
 const resumeLimit = 60 * time.Second
 
 // resume makes a QEMU that was started with -incoming defer take the state that waits in its pipe; it then runs.
-func resume(ctx context.Context, c *child, s driver.Spec) error {
+func resume(ctx context.Context, c *child, s Spec) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit, fmt.Errorf("QEMU for %s did not resume within %v", s.Name,
 		resumeLimit))
 	defer cancel()
@@ -168,25 +166,25 @@ var ignoreShared = map[string]any{"capabilities": []map[string]any{
 }}
 
 // Stop ends the node's QEMU. Nothing in a node outlives it, so there is nothing to shut down cleanly.
-func (d *Driver) Stop(ctx context.Context, n *driver.Node) error {
+func (d *Driver) Stop(ctx context.Context, n *Node) error {
 	return n.Process.Kill(ctx)
 }
 
 // State asks QEMU itself. A QEMU that lives but does not answer within a second is taken to be
 // running: it is busy, not dead.
-func (d *Driver) State(ctx context.Context, n *driver.Node) (driver.State, error) {
+func (d *Driver) State(ctx context.Context, n *Node) (vm.State, error) {
 	if !n.Process.Alive() {
-		return driver.Dead, nil
+		return vm.Dead, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	q, err := qapi.DialQMP(ctx, socketPath(filepath.Dir(n.Agent), "qmp"))
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return driver.Running, nil
+			return vm.Running, nil
 		}
 		if !n.Process.Alive() {
-			return driver.Dead, nil
+			return vm.Dead, nil
 		}
 		return "", err
 	}
@@ -198,16 +196,16 @@ func (d *Driver) State(ctx context.Context, n *driver.Node) (driver.State, error
 		return "", err
 	}
 	if st.Status == "running" || st.Status == "inmigrate" {
-		return driver.Running, nil
+		return vm.Running, nil
 	}
-	return driver.Paused, nil
+	return vm.Paused, nil
 }
 
 // Strays returns every QEMU that names a path below dir in its arguments.
-func (d *Driver) Strays(dir string) ([]driver.Process, error) {
+func (d *Driver) Strays(dir string) ([]vm.Process, error) {
 	// Every node logs its console into its directory. The option's name before the path keeps out a
 	// directory that ends like this one.
-	return driver.ProcessesUsing("qemu-system", ",logfile="+escape(dir)+"/")
+	return vm.ProcessesUsing("qemu-system", ",logfile="+escape(dir)+"/")
 }
 
 // Find returns the path of the emulator and its version, e.g. "10.0.2", or an error that says how to get one.

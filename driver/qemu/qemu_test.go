@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/vm"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -58,9 +58,9 @@ func shortDir(t *testing.T) string {
 }
 
 // shape is a small machine in dir with one NIC that is plugged into nothing.
-func shape(dir string) driver.Spec {
-	return driver.Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20,
-		NICs: []driver.NIC{{MAC: "52:54:00:00:00:07"}}}
+func shape(dir string) Spec {
+	return Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20,
+		NICs: []NIC{{MAC: "52:54:00:00:00:07"}}}
 }
 
 // findQEMU returns the emulator, without which the test is skipped, or failed where tests must be complete.
@@ -79,15 +79,15 @@ func findQEMU(t *testing.T) (path, version string) {
 
 func TestArguments(t *testing.T) {
 	image := &guest.Image{Dir: "/c/images/0123456789abcdef", Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
-	one := driver.Spec{Lab: "pair", Name: "vm00", Dir: "/r/pair/vm00", CPUs: 1, Memory: 256 << 20,
-		NICs: []driver.NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r/pair/p-vm00.sock"}}}
+	one := Spec{Lab: "pair", Name: "vm00", Dir: "/r/pair/vm00", CPUs: 1, Memory: 256 << 20,
+		NICs: []NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r/pair/p-vm00.sock"}}}
 	two := one
 	two.CPUs, two.Memory = 4, 2<<30
-	two.NICs = append(slices.Clone(one.NICs), driver.NIC{MAC: "52:54:00:aa:00:02", Socket: "/r/pair/p-vm00.1.sock"})
+	two.NICs = append(slices.Clone(one.NICs), NIC{MAC: "52:54:00:aa:00:02", Socket: "/r/pair/p-vm00.1.sock"})
 	unplugged := one
-	unplugged.NICs = []driver.NIC{{MAC: "52:54:00:00:00:01"}}
+	unplugged.NICs = []NIC{{MAC: "52:54:00:00:00:01"}}
 	comma := one
-	comma.Dir, comma.NICs = "/r,x/pair/vm00", []driver.NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r,x/pair/p,,.sock"}}
+	comma.Dir, comma.NICs = "/r,x/pair/vm00", []NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r,x/pair/p,,.sock"}}
 
 	for name, m := range map[string]machine{
 		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
@@ -127,23 +127,23 @@ func TestTemplateKey(t *testing.T) {
 	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &guest.Image{Key: "k"}} }
 	base := d().templateKey(shape("/r"))
 	for name, tt := range map[string]struct {
-		change func(*Driver, *driver.Spec)
+		change func(*Driver, *Spec)
 		same   bool
 	}{
-		"the lab and the node": {func(_ *Driver, s *driver.Spec) { s.Lab, s.Name, s.Dir = "other", "x", "/y" }, true},
-		"MAC and switch port": {func(_ *Driver, s *driver.Spec) {
-			s.NICs[0] = driver.NIC{MAC: "52:54:00:00:00:99", Socket: "/p"}
+		"the lab and the node": {func(_ *Driver, s *Spec) { s.Lab, s.Name, s.Dir = "other", "x", "/y" }, true},
+		"MAC and switch port": {func(_ *Driver, s *Spec) {
+			s.NICs[0] = NIC{MAC: "52:54:00:00:00:99", Socket: "/p"}
 		}, true},
-		"the place of things": {func(d *Driver, _ *driver.Spec) {
+		"the place of things": {func(d *Driver, _ *Spec) {
 			d.Cache, d.Binary, d.Image.Dir = "/a", "/b", "/c"
 		}, true},
-		"CPUs":         {func(_ *Driver, s *driver.Spec) { s.CPUs++ }, false},
-		"memory":       {func(_ *Driver, s *driver.Spec) { s.Memory *= 2 }, false},
-		"one NIC more": {func(_ *Driver, s *driver.Spec) { s.NICs = append(s.NICs, driver.NIC{}) }, false},
-		"QEMU":         {func(d *Driver, _ *driver.Spec) { d.Version = "10.0.3" }, false},
-		"image":        {func(d *Driver, _ *driver.Spec) { d.Image.Key = "l" }, false},
-		"accelerator":  {func(d *Driver, _ *driver.Spec) { d.Accel = "kvm" }, false},
-		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *driver.Spec) { s.Memory++ }, false},
+		"CPUs":         {func(_ *Driver, s *Spec) { s.CPUs++ }, false},
+		"memory":       {func(_ *Driver, s *Spec) { s.Memory *= 2 }, false},
+		"one NIC more": {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
+		"QEMU":         {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
+		"image":        {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
+		"accelerator":  {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
+		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, s := d(), shape("/r")
@@ -301,10 +301,10 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		if n.Cloned || !strings.HasPrefix(n.ColdReason, "the template did not boot within 1s") {
 			t.Errorf("cloned %v, reason %q", n.Cloned, n.ColdReason)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+		if st, err := d.State(limited(t), n); err != nil || st != vm.Running {
 			t.Errorf("state %v, %v", st, err)
 		}
-		if p, err := d.Strays(dir); err != nil || !slices.Equal(p, []driver.Process{n.Process}) {
+		if p, err := d.Strays(dir); err != nil || !slices.Equal(p, []vm.Process{n.Process}) {
 			t.Errorf("processes of %s: %v, %v, want %v", dir, p, err, n.Process)
 		}
 		if p, err := d.Strays(dir[:len(dir)-1]); err != nil || len(p) != 0 {
@@ -313,13 +313,13 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		if err := n.Process.Signal(19 /* SIGSTOP */); err != nil {
 			t.Error(err)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+		if st, err := d.State(limited(t), n); err != nil || st != vm.Running {
 			t.Errorf("state of one that does not answer: %v, %v", st, err)
 		}
 		if err := d.Stop(limited(t), n); err != nil {
 			t.Error(err)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != driver.Dead {
+		if st, err := d.State(limited(t), n); err != nil || st != vm.Dead {
 			t.Errorf("state after: %v, %v", st, err)
 		}
 		if err := d.Stop(limited(t), n); err != nil {

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
 )
@@ -54,9 +53,9 @@ type templateInfo struct {
 func (t *template) ramPath() string { return filepath.Join(t.dir, "ram") }
 
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
-func (d *Driver) templateKey(s driver.Spec) string {
+func (d *Driver) templateKey(s Spec) string {
 	version := d.Version
-	m := machine{spec: driver.Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]driver.NIC, len(s.NICs))},
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs))},
 		accel: d.Accel, ram: "ram"}
 	sum := sha256.Sum256([]byte(strings.Join(append(m.args(),
 		fmt.Sprint(templateFormat), d.Image.Key, guest.KernelArgs, version, hostCPU(), fmt.Sprint(d.trustTSC())),
@@ -86,7 +85,7 @@ func hostCPU() string {
 
 // Prepare opens the template for the shape of s, making it if the cache has none or a damaged one.
 // Where none can be made, nodes are booted instead and say why: that is not an error here.
-func (d *Driver) Prepare(ctx context.Context, s driver.Spec, progress func(string)) error {
+func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) error {
 	key := d.templateKey(s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +116,7 @@ func (d *Driver) Prepare(ctx context.Context, s driver.Spec, progress func(strin
 }
 
 // template opens or makes the template with the key. Two processes that want the same one at once make it once.
-func (d *Driver) template(ctx context.Context, key string, s driver.Spec, progress func(string)) (*template, error) {
+func (d *Driver) template(ctx context.Context, key string, s Spec, progress func(string)) (*template, error) {
 	dir := filepath.Join(d.Cache, key)
 	t, err := openTemplate(dir, key)
 	if err == nil {
@@ -220,7 +219,7 @@ func blocks(fi os.FileInfo) int64 {
 // makeTemplate boots a machine of the shape, stops it once its agent answers, and keeps it in dir.
 // With trustTSC its kernel does not doubt its TSC, and errClock says that it should have. The
 // caller holds the lock.
-func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spec, trustTSC bool) (_ *template,
+func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s Spec, trustTSC bool) (_ *template,
 	err error) {
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
@@ -237,9 +236,9 @@ func (d *Driver) makeTemplate(ctx context.Context, dir, key string, s driver.Spe
 	defer os.RemoveAll(work)
 
 	began := time.Now()
-	shape := driver.Spec{Lab: "template", Name: key, Dir: work, CPUs: s.CPUs, Memory: s.Memory}
+	shape := Spec{Lab: "template", Name: key, Dir: work, CPUs: s.CPUs, Memory: s.Memory}
 	for i := range s.NICs {
-		shape.NICs = append(shape.NICs, driver.NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
+		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
 	}
 	ram := filepath.Join(work, "ram")
 	c, err := d.start(machine{spec: shape, accel: d.Accel, image: d.Image, ram: ram, share: true, trustTSC: trustTSC,

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // realImage returns the built-in image from the user's cache, where it is built if need be: nothing
@@ -90,7 +90,7 @@ func TestTemplate(t *testing.T) {
 	dir := filepath.Join(cache, key)
 
 	t.Run("clones are machines of their own that run", func(t *testing.T) {
-		var nodes []*driver.Node
+		var nodes []*Node
 		for range 2 {
 			n, err := d.Start(limited(t), shape(filepath.Join(shortDir(t), "vm00")))
 			if err != nil {
@@ -108,7 +108,7 @@ func TestTemplate(t *testing.T) {
 			if !n.Cloned || n.ColdReason != "" {
 				t.Errorf("cloned %v: %s", n.Cloned, n.ColdReason)
 			}
-			if st, err := d.State(limited(t), n); err != nil || st != driver.Running {
+			if st, err := d.State(limited(t), n); err != nil || st != vm.Running {
 				t.Errorf("state %v, %v", st, err)
 			}
 			c, err := qapi.DialAgent(limited(t), n.Agent)

@@ -96,16 +96,17 @@ var rules = map[string]rule{
 
 	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost,
-		"bench": whyHost, "emulate": whyHost}},
+		"bench": whyHost, "emulate": whyHost, "vm": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
 	"host/tune": {may: []string{"host/change", "inspect", "internal/cmdline", "lab", "plan", "render", "topology"},
 		why: whyHost},
 
-	"qapi":   {why: "a protocol client: what it is used for is its caller's business"},
-	"driver": {may: []string{"lab", "qapi"}, why: "the interface must not lean on any one implementation"},
+	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
+	"vm": {may: []string{"guest", "qapi"},
+		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
-		may: []string{"driver", "guest", "lab", "qapi"},
+		may: []string{"guest", "lab", "qapi", "vm"},
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
 	},
 	"driver/libvirt": {

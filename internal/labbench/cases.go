@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // A bench holds what the cases share.
@@ -121,7 +121,7 @@ func (b *bench) cold(ctx context.Context) (time.Duration, error) {
 
 // weigh notes how much memory each node of a running lab takes, shared pages divided by those who share them.
 func (b *bench) weigh(lab string) error {
-	procs, err := driver.ProcessesUsing("qemu-system", filepath.Join(b.run, lab)+"/")
+	procs, err := vm.ProcessesUsing("qemu-system", filepath.Join(b.run, lab)+"/")
 	if err != nil {
 		return err
 	}
@@ -164,15 +164,15 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 			return 0, err
 		}
 		defer os.RemoveAll(dir)
-		spec := func(i int) driver.Spec {
-			return driver.Spec{Lab: "floor", Name: fmt.Sprintf("vm%02d", i), Dir: filepath.Join(dir, strconv.Itoa(i)),
+		spec := func(i int) qemu.Spec {
+			return qemu.Spec{Lab: "floor", Name: fmt.Sprintf("vm%02d", i), Dir: filepath.Join(dir, strconv.Itoa(i)),
 				CPUs: 1, Memory: 256 << 20,
-				NICs: []driver.NIC{{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)}}}
+				NICs: []qemu.NIC{{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)}}}
 		}
 		if err := d.Prepare(ctx, spec(0), func(string) {}); err != nil {
 			return 0, err
 		}
-		nodes := make([]*driver.Node, n)
+		nodes := make([]*qemu.Node, n)
 		errs := make([]error, n)
 		began := time.Now()
 		var wg sync.WaitGroup
@@ -191,7 +191,7 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 }
 
 // resume starts one clone and waits until it has run code of its own.
-func resume(ctx context.Context, d *qemu.Driver, s driver.Spec, i int, configure bool) (*driver.Node, error) {
+func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure bool) (*qemu.Node, error) {
 	node, err := d.Start(ctx, s)
 	if err != nil {
 		return nil, err

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/driver"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
 )
 
 // A machine is what the kernel shows of the host.
@@ -290,7 +290,7 @@ func (r *Rig) place(pin bool) error {
 		return nil
 	}
 	cpus := slices.Collect(r.protected.All())
-	set := func(p driver.Process, to topology.CPUSet) error {
+	set := func(p vm.Process, to topology.CPUSet) error {
 		if !p.Alive() {
 			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, r.lab.Name)
 		}

@@ -1,4 +1,4 @@
-package driver
+package vm
 
 import (
 	"bytes"
@@ -195,11 +195,14 @@ const startLimit = time.Second
 // the processes of a rackless that was killed right then would miss one, so it waits until they are
 // there.
 func commandLine(dir string) []byte {
+	starting := true
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || len(b) > 0 || !isStarting(dir) || time.Since(began) > startLimit {
+		if err != nil || len(b) > 0 || !starting || time.Since(began) > startLimit {
 			return b
 		}
+		// The start may have ended between the two reads: then the arguments are read once more.
+		starting = isStarting(dir)
 	}
 }
 
