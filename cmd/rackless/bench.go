@@ -155,9 +155,9 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	if bad := failed(findings); len(bad) > 0 && !f.anyway {
+	if bad := check.NotOK(findings); len(bad) > 0 && !f.anyway {
 		ui.close()
-		printFindings(a.out, bad, a.color())
+		report.Findings(a.out, bad, a.color())
 		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+
 			"it seems; --anyway measures all the same", name, len(bad))}
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"github.com/rackless/rackless/check"
 )
 
 // Formats of a listing.
@@ -51,17 +49,6 @@ func (a *app) width() int {
 	}
 	w, _ := columns(f)
 	return w
-}
-
-// failed returns the findings that are not OK.
-func failed(all []check.Finding) []check.Finding {
-	var bad []check.Finding
-	for _, f := range all {
-		if f.Status != check.OK {
-			bad = append(bad, f)
-		}
-	}
-	return bad
 }
 
 // writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is

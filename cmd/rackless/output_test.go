@@ -7,7 +7,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,13 +201,5 @@ func TestJSONIsNotEscapedForWebPages(t *testing.T) {
 	var b bytes.Buffer
 	if err := writeJSONLine(&b, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {
 		t.Errorf("got %q, %v", &b, err)
-	}
-}
-
-func TestFailedKeepsWhatIsNotOK(t *testing.T) {
-	all := []check.Finding{{ID: "a", Status: check.OK}, {ID: "b", Status: check.Failed},
-		{ID: "c", Status: check.Unknown}}
-	if got := failed(all); !slices.Equal(got, all[1:]) {
-		t.Errorf("got %v", got)
 	}
 }

@@ -225,8 +225,8 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	if err != nil {
 		return err
 	}
-	if bad := failed(findings); len(bad) > 0 && !o.anyway {
-		printFindings(a.out, bad, a.color())
+	if bad := check.NotOK(findings); len(bad) > 0 && !o.anyway {
+		report.Findings(a.out, bad, a.color())
 		return &conduct.StopError{Err: &exitError{exitFaults,
 			fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all "+
 				"the same",

@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/store"
+	"github.com/rackless/rackless/verify"
 )
 
 // A uiSource reads for the pages of rackless ui what the other verbs print.
@@ -46,7 +47,7 @@ func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
 			labs[i] = liveLab(describeLab(ctx, r))
 			labs[i].Emulated = r.State.Emulated()
 			// What was found in an earlier lab of the name says nothing of this one.
-			if k, err := readFindings(u.dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
+			if k, err := verify.Last(u.dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings
 			}
 		})

@@ -5,21 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/verify"
 )
 
 // verifyOptions are the flags of verify.
@@ -63,11 +60,11 @@ each. Ends with status 3 if a check failed, or could not be made.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			v, err := a.verification(cmd.Context(), &o, args)
+			v, end, err := a.verification(cmd.Context(), &o, args)
 			if err != nil {
 				return err
 			}
-			defer v.close()
+			defer end()
 			if o.watch {
 				return a.watchVerify(cmd.Context(), &o, v)
 			}
@@ -126,82 +123,52 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// A verification is what is looked at. Parts that are nil are left out.
-type verification struct {
-	plan   *plan.Plan
-	unseen string // what is left out though the lab has it, and why; "" if nothing is
-
-	host    func(context.Context) (*topology.Host, error)
-	running func(context.Context) (*facts.Running, error) // what runs on host
-	domains func(context.Context) ([]check.Domain, error) // virtual machines of the plan
-	lab     *lab.Lab                                      // whose nodes are looked at by nodes
-	nodes   check.Reader
-	close   func()
-}
-
-// applies returns the identifiers of the checks that can be made.
-func (v *verification) applies() []string {
-	labIDs := check.LabIDs()
-	return slices.DeleteFunc(check.IDs(), func(id string) bool {
-		code := check.Code(id)
-		switch {
-		case slices.Contains(labIDs, id):
-			return v.lab == nil
-		case strings.HasPrefix(code, "RL2"):
-			return v.plan == nil || v.host == nil
-		case strings.HasPrefix(code, "RL3"):
-			return v.domains == nil
-		}
-		return v.plan == nil || v.lab == nil
-	})
-}
-
-// verification says what there is to verify.
-func (a *app) verification(ctx context.Context, o *verifyOptions, args []string) (*verification, error) {
-	v := &verification{close: func() {}}
-	if o.plan != "" {
-		p, err := readPlan(o.plan)
-		if err != nil {
-			return nil, err
-		}
-		v.plan = p
-		host := hostLocal
-		if o.snapshot != "" {
-			host = o.snapshot
-		} else {
-			v.running = func(ctx context.Context) (*facts.Running, error) {
-				return facts.ReadRunning(ctx, os.DirFS("/"))
-			}
-		}
-		v.host = func(ctx context.Context) (*topology.Host, error) {
-			h, _, err := a.planHost(ctx, host)
-			return h, err
-		}
-	} else {
-		r, err := a.openVerified(args[0])
-		if err != nil {
-			return nil, err
-		}
-		v.lab, v.nodes, v.close = r.Lab, r, func() { r.Close() }
-		if r.State.Placed() {
-			if err := v.place(ctx, r); err != nil {
-				v.close()
-				return nil, err
-			}
-		}
+// verification says what there is to verify. The function that it returns ends it.
+func (a *app) verification(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
+	t, end, err := a.verifyTarget(ctx, o, args)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, id := range o.only {
-		if !slices.Contains(v.applies(), id) {
-			v.close()
+		if all := t.Applies(); !slices.Contains(all, id) {
+			end()
 			what := "a running lab"
-			if v.plan != nil {
+			if t.Plan != nil {
 				what = "a host and its plan"
 			}
-			return nil, usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
-				strings.Join(v.applies(), ", ")))
+			return nil, nil, usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
+				strings.Join(all, ", ")))
 		}
 	}
-	return v, nil
+	return t, end, nil
+}
+
+func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
+	if o.plan == "" {
+		r, err := a.openVerified(args[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		end := func() { r.Close() }
+		t, err := verify.OfLab(ctx, r)
+		if err != nil {
+			end()
+		}
+		return t, end, err
+	}
+	p, err := readPlan(o.plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := verify.OfHost(p)
+	if o.snapshot != "" {
+		t.Running = nil
+		t.Host = func(ctx context.Context) (*topology.Host, error) {
+			h, _, err := a.planHost(ctx, o.snapshot)
+			return h, err
+		}
+	}
+	return t, func() {}, nil
 }
 
 // openVerified opens the running lab that is named.
@@ -238,107 +205,18 @@ func readPlan(path string) (*plan.Plan, error) {
 	return &p, nil
 }
 
-// findings makes all checks of what is there to verify: of the host, of the virtual machines, and
-// of the nodes from inside.
-func (v *verification) findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding,
-	error) {
-	var all []check.Finding
-	var h *topology.Host
-	wanted := func(prefixes ...string) bool {
-		return len(only) == 0 || slices.ContainsFunc(only, func(id string) bool {
-			return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(check.Code(id), p) })
-		})
-	}
-	var domains []check.Domain
-	var err error
-	if v.domains != nil && wanted("RL2", "RL3") {
-		progress("read the virtual machines")
-		if domains, err = v.domains(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if v.host != nil {
-		progress("read the host")
-		if h, err = v.host(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if v.host != nil && wanted("RL2") {
-		var run *facts.Running
-		if v.running != nil {
-			progress("read what runs on the host")
-			if run, err = v.running(ctx); err != nil {
-				return nil, err
-			}
-		}
-		var own []int
-		for _, d := range domains {
-			if d.PID > 0 {
-				own = append(own, d.PID)
-			}
-		}
-		all = append(all, check.Host(v.plan, h, run, own...)...)
-	}
-	if v.domains != nil {
-		all = append(all, check.Domains(v.plan, h, domains)...)
-	}
-	if v.nodes != nil {
-		ofLab := func(id string) bool { return slices.Contains(check.LabIDs(), id) }
-		inLab := slices.DeleteFunc(slices.Clone(only), func(id string) bool { return !ofLab(id) })
-		if len(only) == 0 || len(inLab) > 0 {
-			found, err := check.Lab(ctx, v.lab, v.nodes, inLab, progress)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-		ofGuests := func(id string) bool { return strings.HasPrefix(check.Code(id), "RL4") && !ofLab(id) }
-		if v.plan != nil && (len(only) == 0 || slices.ContainsFunc(only, ofGuests)) {
-			progress("compare the nodes with the plan")
-			all = append(all, check.Guests(v.plan, h, readNodes(ctx, v.lab, v.nodes))...)
-		}
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	// That a node does not answer is no check of its own, and must not be lost.
-	return slices.DeleteFunc(all, func(f check.Finding) bool {
-		return len(only) > 0 && !slices.Contains(only, f.ID) && !check.Silent(f)
-	}), nil
-}
-
-// readNodes asks every node of itself. One that does not answer is left out.
-func readNodes(ctx context.Context, l *lab.Lab, r check.Reader) map[string]*facts.Node {
-	nodes := make(map[string]*facts.Node)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, n := range l.Nodes {
-		wg.Go(func() {
-			f, err := r.Facts(ctx, n.Name)
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			nodes[n.Name] = f
-		})
-	}
-	wg.Wait()
-	return nodes
-}
-
 // verifyOnce makes the checks and prints what they found.
-func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verification) error {
+func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target) error {
 	ui := newUI(a.err, a.env)
 	p := &rack.Progress{Report: ui.event}
-	findings, err := v.findings(ctx, o.only, p.Begin)
+	findings, err := v.Findings(ctx, o.only, p.Begin)
 	p.End(err)
 	ui.close()
 	if err != nil {
 		return err
 	}
-	if v.unseen != "" {
-		fmt.Fprintf(a.err, "not checked: %s\n", v.unseen)
+	if v.Unseen != "" {
+		fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 	}
 	a.keep(o, v, findings)
 	switch o.form {
@@ -348,60 +226,27 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verification)
 		}
 		err = a.printJSON(findings)
 	case formJUnit:
-		err = writeJUnit(a.out, findings)
+		err = report.JUnit(a.out, findings)
 	default:
-		printFindings(a.out, findings, a.color())
-		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(failed(findings)))
+		report.Findings(a.out, findings, a.color())
+		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(check.NotOK(findings)))
 	}
-	if err == nil && len(failed(findings)) > 0 {
+	if err == nil && len(check.NotOK(findings)) > 0 {
 		return &exitError{exitFaults, nil} // all has been said
 	}
 	return err
 }
 
 // keep leaves the findings of a whole verify for rackless ui to show. That it cannot is no fault of the lab.
-func (a *app) keep(o *verifyOptions, v *verification, findings []check.Finding) {
-	if v.lab == nil || len(o.only) > 0 {
+func (a *app) keep(o *verifyOptions, v *verify.Target, findings []check.Finding) {
+	if v.Lab == nil || len(o.only) > 0 {
 		return
 	}
 	d, err := a.dirs()
 	if err == nil {
-		err = keepFindings(d, v.lab.Name, keptFindings{At: time.Now().UTC(), Findings: findings})
+		err = verify.Keep(d, v.Lab.Name, verify.Kept{At: time.Now().UTC(), Findings: findings})
 	}
 	if err != nil {
 		fmt.Fprintf(a.err, "rackless ui will not show these findings: %v\n", err)
-	}
-}
-
-// painter returns the function that colours text, where color is set.
-func painter(color bool) func(code, s string) string {
-	return func(code, s string) string {
-		if !color {
-			return s
-		}
-		return "\x1b[" + code + "m" + s + "\x1b[0m"
-	}
-}
-
-// printFindings prints one line a finding, and below what is not OK what was wanted and the fix.
-func printFindings(w io.Writer, all []check.Finding, color bool) {
-	paint := painter(color)
-	subject, title := 0, 0
-	for _, f := range all {
-		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
-	}
-	for _, f := range all {
-		status := map[check.Status]string{check.OK: paint("32", "ok     "), check.Failed: paint("31", "FAILED "),
-			check.Unknown: paint("33", "unknown")}[f.Status]
-		fmt.Fprintf(w, "%s %-*s  %-*s  %s\n", status, subject, f.Subject, title, f.Title, f.Have)
-		if f.Status == check.OK {
-			continue
-		}
-		for _, line := range []struct{ what, text string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix},
-			{"more", "rackless explain " + f.Code}} {
-			if line.text != "" {
-				fmt.Fprintf(w, "        %-4s  %s\n", line.what, line.text)
-			}
-		}
 	}
 }

@@ -168,6 +168,8 @@ var rules = map[string]rule{
 	"emulate/image": {may: []string{"guest", "internal/imagecache", "qapi"},
 		why: "a disk is built from packages, and does not depend on what boots it"},
 	"rack": {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
+		"report/...": "what was found is shown later: report reads findings"}},
 	"doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what is missing is found first and shown later"}},
 	"cmd/rackless":         {any: true},

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"encoding/json"
@@ -11,19 +11,20 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// keptFindings are those of the last verify of a lab, for others to show: rackless ui and its metrics.
-type keptFindings struct {
+// Kept are the findings of the last verify of a lab, for others to show: rackless ui and its metrics.
+type Kept struct {
 	At       time.Time       `json:"at"` // when the checks had been made
 	Findings []check.Finding `json:"findings"`
 }
 
-func findingsFile(d rack.Dirs, lab string) string {
+// keptFile is where the findings of a lab are kept.
+func keptFile(d rack.Dirs, lab string) string {
 	return filepath.Join(d.Data, "checks", lab+".json")
 }
 
-// keepFindings replaces those that were kept of a lab.
-func keepFindings(d rack.Dirs, lab string, k keptFindings) error {
-	path := findingsFile(d, lab)
+// Keep replaces what was kept of a lab. The file is complete or not there.
+func Keep(d rack.Dirs, lab string, k Kept) error {
+	path := keptFile(d, lab)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -45,10 +46,10 @@ func keepFindings(d rack.Dirs, lab string, k keptFindings) error {
 	return nil
 }
 
-// readFindings returns what is kept of a lab; nothing where it was never verified.
-func readFindings(d rack.Dirs, lab string) (keptFindings, error) {
-	var k keptFindings
-	text, err := os.ReadFile(findingsFile(d, lab))
+// Last returns what is kept of a lab; the zero value where it was never verified.
+func Last(d rack.Dirs, lab string) (Kept, error) {
+	var k Kept
+	text, err := os.ReadFile(keptFile(d, lab))
 	if errors.Is(err, os.ErrNotExist) {
 		return k, nil
 	}

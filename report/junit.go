@@ -1,10 +1,9 @@
-package main
+package report
 
 import (
 	"encoding/xml"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/rackless/rackless/check"
 )
@@ -42,14 +41,12 @@ type (
 	}
 )
 
-// writeJUnit prints findings as a JUnit report. Characters that XML cannot hold are replaced.
-func writeJUnit(w io.Writer, all []check.Finding) error {
+// JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
+func JUnit(w io.Writer, all []check.Finding) error {
 	report := junitSuites{Name: "rackless verify"}
-	for _, kind := range []struct{ prefix, name string }{{"RL2", "host"}, {"RL3", "virtual machines"},
-		{"RL4", "nodes"}} {
-		suite := junitSuite{Name: kind.name}
+	for _, suite := range []junitSuite{{Name: "host"}, {Name: "virtual machines"}, {Name: "nodes"}} {
 		for _, f := range all {
-			if strings.HasPrefix(f.Code, kind.prefix) {
+			if suiteOf(f) == suite.Name {
 				suite.add(f)
 			}
 		}
@@ -67,6 +64,17 @@ func writeJUnit(w io.Writer, all []check.Finding) error {
 	}
 	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, b)
 	return err
+}
+
+// suiteOf returns the name of the suite that a finding is in.
+func suiteOf(f check.Finding) string {
+	switch check.GroupOf(f.ID) {
+	case check.HostGroup:
+		return "host"
+	case check.DomainGroup:
+		return "virtual machines"
+	}
+	return "nodes"
 }
 
 func (s *junitSuite) add(f check.Finding) {

@@ -1,0 +1,27 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/check"
+)
+
+func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {
+	all := []check.Finding{
+		{Code: "RL401", Subject: "vm00", Title: "link", Status: check.OK, Have: "up", Want: "up"},
+		{Code: "RL402", Subject: "vm01 eth0", Title: "MTU", Status: check.Failed, Have: "1500", Want: "4200",
+			Fix: "set it"},
+	}
+	want := "ok      vm00       link  up\n" +
+		"FAILED  vm01 eth0  MTU   1500\n        want  4200\n        fix   set it\n        more  rackless " +
+		"explain RL402\n"
+	var b strings.Builder
+	if Findings(&b, all, false); b.String() != want {
+		t.Errorf("got\n%swant\n%s", &b, want)
+	}
+	b.Reset()
+	if Findings(&b, all, true); !strings.Contains(b.String(), "\x1b[31mFAILED \x1b[0m") {
+		t.Errorf("without colour: %q", &b)
+	}
+}

@@ -1,0 +1,152 @@
+// Package verify decides what is checked of a lab or of a host, and in which order. It compares the
+// findings of one round with those of the next, and keeps the last ones for others to show.
+//
+// The checks themselves are in package check, which compares values. This package reads the values.
+package verify
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Target is what is checked. Parts that are nil are left out.
+type Target struct {
+	Plan   *plan.Plan
+	Unseen string // what the lab has but cannot be seen from here, and why; "" if there is nothing
+
+	Host    func(context.Context) (*topology.Host, error)
+	Running func(context.Context) (*facts.Running, error) // what runs on Host
+	Domains func(context.Context) ([]check.Domain, error) // virtual machines of the plan
+	Lab     *lab.Lab                                      // whose nodes are read through Nodes
+	Nodes   check.Reader
+}
+
+// OfHost is this machine, compared with a plan.
+func OfHost(p *plan.Plan) *Target {
+	return &Target{
+		Plan:    p,
+		Host:    func(ctx context.Context) (*topology.Host, error) { return inspect.Read(ctx, inspect.Live()) },
+		Running: func(ctx context.Context) (*facts.Running, error) { return facts.ReadRunning(ctx, os.DirFS("/")) },
+	}
+}
+
+// Applies returns the identifiers of the checks that can be made.
+func (t *Target) Applies() []string {
+	return slices.DeleteFunc(check.IDs(), func(id string) bool {
+		switch check.GroupOf(id) {
+		case check.LabGroup:
+			return t.Lab == nil
+		case check.HostGroup:
+			return t.Plan == nil || t.Host == nil
+		case check.DomainGroup:
+			return t.Domains == nil
+		}
+		return t.Plan == nil || t.Lab == nil
+	})
+}
+
+// Findings makes the checks: of the host, of the virtual machines, and of the nodes from inside.
+// With only, it makes those with these identifiers, and reads no more than they need. progress is
+// told what is being done. An error means that something could not be read at all; what one node
+// does not tell is a finding.
+func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding, error) {
+	wanted := func(groups ...check.Group) bool {
+		return len(only) == 0 || slices.ContainsFunc(only, func(id string) bool {
+			return slices.Contains(groups, check.GroupOf(id))
+		})
+	}
+	s := step{ctx: ctx, progress: progress}
+	var domains []check.Domain
+	var run *facts.Running
+	if wanted(check.HostGroup, check.DomainGroup) {
+		domains = read(&s, "read the virtual machines", t.Domains)
+	}
+	h := read(&s, "read the host", t.Host)
+	if wanted(check.HostGroup) {
+		run = read(&s, "read what runs on the host", t.Running)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+
+	var all []check.Finding
+	if t.Host != nil && wanted(check.HostGroup) {
+		var own []int // processes that may be where nothing else may
+		for _, d := range domains {
+			if d.PID > 0 {
+				own = append(own, d.PID)
+			}
+		}
+		all = check.Host(t.Plan, h, run, own...)
+	}
+	if t.Domains != nil && wanted(check.DomainGroup) {
+		all = append(all, check.Domains(t.Plan, h, domains)...)
+	}
+	if t.Nodes != nil && wanted(check.LabGroup) {
+		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
+			return check.GroupOf(id) != check.LabGroup
+		})
+		found, err := check.Lab(ctx, t.Lab, t.Nodes, ids, progress)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	if t.Nodes != nil && t.Plan != nil && wanted(check.GuestGroup) {
+		progress("compare the nodes with the plan")
+		all = append(all, check.Guests(t.Plan, h, t.readNodes(ctx))...)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	// That a node does not answer is no check of its own, and must not be lost.
+	return slices.DeleteFunc(all, func(f check.Finding) bool {
+		return len(only) > 0 && !slices.Contains(only, f.ID) && !check.Silent(f)
+	}), nil
+}
+
+// A step reads the parts of a target one after another, until one fails.
+type step struct {
+	ctx      context.Context
+	progress func(what string)
+	err      error // of the part that failed
+}
+
+// read returns a part of a target; its zero value where the target does not have it, or after an error.
+func read[T any](s *step, what string, from func(context.Context) (T, error)) (v T) {
+	if from == nil || s.err != nil {
+		return v
+	}
+	s.progress(what)
+	v, s.err = from(s.ctx)
+	return v
+}
+
+// readNodes reads the facts of every node. A node that does not answer is left out.
+func (t *Target) readNodes(ctx context.Context) map[string]*facts.Node {
+	nodes := make(map[string]*facts.Node)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, n := range t.Lab.Nodes {
+		wg.Go(func() {
+			f, err := t.Nodes.Facts(ctx, n.Name)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			nodes[n.Name] = f
+		})
+	}
+	wg.Wait()
+	return nodes
+}

@@ -1,0 +1,124 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A fakeHost is a verification of a host that changes from round to round: its governors are those
+// given, the last one for ever.
+func fakeHost(governors ...string) *Target {
+	round := 0
+	return &Target{
+		Plan: &plan.Plan{Lab: "pair", Nodes: []plan.Node{{Name: "vm00", VCPUs: []int{1}}}},
+		Host: func(ctx context.Context) (*topology.Host, error) {
+			h := &topology.Host{Cores: []topology.Core{{CPUs: topology.CPUs(1),
+				Governor: governors[min(round, len(governors)-1)]}}}
+			round++
+			return h, ctx.Err()
+		}}
+}
+
+// A silentReader is a lab whose nodes do not answer.
+type silentReader struct{}
+
+var errNoAnswer = errors.New("no answer")
+
+func (silentReader) Facts(context.Context, string) (*facts.Node, error) { return nil, errNoAnswer }
+func (silentReader) Exec(context.Context, string, []string) (bench.Output, error) {
+	return bench.Output{}, errNoAnswer
+}
+
+func TestFindingsOfAllKindsStandTogether(t *testing.T) {
+	l, err := lab.Parse("pair.yaml", []byte("name: pair\nnodes:\n  vm: {count: 1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := fakeHost("performance")
+	v.Domains = func(context.Context) ([]check.Domain, error) {
+		return []check.Domain{{Node: "vm00", Name: "pair.vm00", State: "shut off"}}, nil
+	}
+	v.Running = func(context.Context) (*facts.Running, error) {
+		return &facts.Running{Threads: []facts.Thread{{PID: 9, TID: 9, Name: "x", Allowed: topology.CPUs(1),
+			LastCPU: 1}}}, nil
+	}
+	v.Lab, v.Nodes = l, silentReader{}
+	kinds := func(only ...string) (text string, ids []string) {
+		t.Helper()
+		all, err := v.Findings(t.Context(), only, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for _, f := range all {
+			ids = append(ids, f.ID)
+			if k := f.Code[:3]; !seen[k] {
+				seen[k] = true
+				text += k + " "
+			}
+		}
+		return text, ids
+	}
+	if got, _ := kinds(); got != "RL2 RL3 RL4 " {
+		t.Errorf("all: %s", got)
+	}
+	if got, ids := kinds(check.IDDomain); got != "RL3 " || len(ids) != 1 {
+		t.Errorf("virtual machines alone: %s %q", got, ids)
+	}
+	// That a node is silent is said, whatever was asked of it, and once for each kind of question.
+	if got, ids := kinds(check.IDMTU); got != "RL4 " || len(ids) != 1 || ids[0] != check.IDLink {
+		t.Errorf("nodes alone: %s %q", got, ids)
+	}
+	if got, ids := kinds(check.IDGuestNUMA); got != "RL4 " || len(ids) != 1 || ids[0] != check.IDGuestCPUs {
+		t.Errorf("guests alone: %s %q", got, ids)
+	}
+	broken := errors.New("libvirt has gone")
+	v.Domains = func(context.Context) ([]check.Domain, error) { return nil, broken }
+	if _, err := v.Findings(t.Context(), nil, func(string) {}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := v.Findings(t.Context(), []string{check.IDReach}, func(string) {}); err != nil {
+		t.Errorf("of the nodes alone: %v", err)
+	}
+}
+
+func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
+	lab := &lab.Lab{Name: "pair"}
+	placed := fakeHost("performance")
+	placed.Lab, placed.Nodes = lab, silentReader{}
+	placed.Domains = func(context.Context) ([]check.Domain, error) { return nil, nil }
+	remote := &Target{Plan: placed.Plan, Lab: lab, Nodes: silentReader{}}
+	const host, domain, inLab, guest = check.HostGroup, check.DomainGroup, check.LabGroup, check.GuestGroup
+	tests := []struct {
+		name   string
+		target *Target
+		want   []check.Group
+	}{
+		{"an emulated lab", &Target{Lab: lab, Nodes: silentReader{}}, []check.Group{inLab}},
+		{"a host and its plan", fakeHost("performance"), []check.Group{host}},
+		{"a lab on this host", placed, []check.Group{host, domain, inLab, guest}},
+		{"a lab on another host", remote, []check.Group{inLab, guest}},
+	}
+	for _, tt := range tests {
+		var want []string
+		for _, id := range check.IDs() {
+			if slices.Contains(tt.want, check.GroupOf(id)) {
+				want = append(want, id)
+			}
+		}
+		if diff := cmp.Diff(want, tt.target.Applies()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
