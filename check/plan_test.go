@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -55,7 +56,7 @@ func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Pla
 	if err != nil {
 		t.Fatal(err)
 	}
-	problem, err := plan.New(h, l, plan.Options{HostName: "host"})
+	problem, err := build.Problem(h, l, build.Options{HostName: "host"})
 	if err != nil {
 		return nil, false
 	}

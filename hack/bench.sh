@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan ./plan/search
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan/...
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.

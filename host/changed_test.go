@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -37,7 +38,7 @@ func epyc(t testing.TB) *host.Prepared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(h, l, plan.Options{HostName: "epyc-7551p"})
+	p, err := build.Problem(h, l, build.Options{HostName: "epyc-7551p"})
 	if err != nil {
 		t.Fatal(err)
 	}

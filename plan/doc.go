@@ -1,10 +1,11 @@
-// Package plan says where the nodes of a lab go on a host, and why.
+// Package plan holds the planner's values: what is asked for, what a placement costs, and the plan.
 //
-// The way through it: [New] makes a [Problem] of a host and a lab: everything that a placement may
-// depend on, in plain values that can be printed and given to another solver. Package plan/search
-// finds the [Placement] of least cost and proves it. [Evaluate] says what a placement costs, term
-// by term. [Assemble] makes a [Plan] of it: CPUs, pages, addresses, kernel arguments. [Check]
-// judges a Plan by the rules alone; it shares no code with the search.
+// Package plan/build makes a [Problem] of a host and a lab: everything that a placement may depend
+// on, in plain values that can be printed and given to another solver. Package plan/search finds the
+// [Placement] of least cost and proves it. [Evaluate] says what a placement costs, term by term.
+// [Assemble] makes a [Plan] of it: CPUs, pages, addresses, kernel arguments. Package plan/verify
+// judges a Plan by the rules alone; it shares no code with the search. Where no placement exists,
+// package plan/conflict says why, in an [Infeasible].
 //
 // Everything here is pure: no I/O, no clock, no randomness. The same input gives the same bytes.
 //

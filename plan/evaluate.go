@@ -27,7 +27,7 @@ func Cost(terms []Term) int64 {
 
 // Evaluate returns what a placement costs: the terms of each lab node in the order of the problem,
 // then those of several. Terms of value 0 are there too, so that nothing is left to guess. The
-// placement has to be one that keeps the rules; [Check] says whether it does.
+// placement has to be one that keeps the rules; package plan/verify says whether it does.
 //
 // docs/planner.md defines each term; the comments here repeat it in a line.
 func Evaluate(p *Problem, pl *Placement) []Term {

@@ -5,7 +5,7 @@ const InfeasibleSchema = "rackless/infeasible/v1"
 
 // Infeasible is the error that says why a lab cannot be placed: a smallest set of what is asked for
 // that conflicts, the facts of the host that it conflicts with, and the nearest that would fit.
-// [Conflict] makes it.
+// Package plan/conflict makes it.
 type Infeasible struct {
 	Schema string `json:"schema"`
 	// Requests are what conflicts: leave any lab node of them out and the others can be placed. In

@@ -18,8 +18,11 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/plan/conflict"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/plan/verify"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/report/planview"
 	"github.com/rackless/rackless/topology"
@@ -179,7 +182,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	q := planQuery{o: o, file: labFile, options: plan.Options{HostName: name}}
+	q := planQuery{o: o, file: labFile, options: build.Options{HostName: name}}
 	if q.options.Model, err = readModel(o.model); err != nil {
 		return err
 	}
@@ -250,7 +253,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 // doesNotFit reports whether an error of solve says that host and lab do not go together.
 func doesNotFit(err error) bool {
 	var together *plan.Infeasible
-	var alone plan.RequestErrors
+	var alone build.RequestErrors
 	return errors.As(err, &together) || errors.As(err, &alone)
 }
 
@@ -258,14 +261,14 @@ func doesNotFit(err error) bool {
 type planQuery struct {
 	o       planOptions
 	file    string
-	options plan.Options
+	options build.Options
 }
 
 // problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
 // package plan knows no files, that is added here.
 func (q *planQuery) problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
-	p, err := plan.New(h, l, q.options)
-	all, ok := errors.AsType[plan.RequestErrors](err)
+	p, err := build.Problem(h, l, q.options)
+	all, ok := errors.AsType[build.RequestErrors](err)
 	switch {
 	case err == nil:
 		return p, nil
@@ -303,7 +306,7 @@ func (a *app) solve(ctx context.Context, q *planQuery, h *topology.Host, l *lab.
 	case errors.Is(err, search.ErrInfeasible):
 		within, cancel := limit() // as below
 		defer cancel()
-		return nil, conflict(within, q, p)
+		return nil, infeasible(within, q, p)
 	case errors.Is(err, search.ErrStopped):
 		return nil, fmt.Errorf("no plan found in %v, and none ruled out: give it longer with --time-limit, or ask "+
 			"for less", q.o.limit)
@@ -316,7 +319,7 @@ func (a *app) solve(ctx context.Context, q *planQuery, h *topology.Host, l *lab.
 	out := &planned{host: h, lab: l}
 	out.plan = plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
 		Stopped: r.Stopped})
-	if err := plan.Check(h, l, p, out.plan); err != nil {
+	if err := verify.Plan(h, l, p, out.plan); err != nil {
 		return nil, fmt.Errorf("the plan breaks its own rules, which is a fault of rackless: %w", err)
 	}
 	if q.o.explain {
@@ -344,9 +347,9 @@ func (a *app) solve(ctx context.Context, q *planQuery, h *topology.Host, l *lab.
 // explainSteps bounds each of the searches for runners-up, of which there are a few for each lab node.
 const explainSteps = 1_000_000
 
-// conflict returns why a lab cannot be placed.
-func conflict(ctx context.Context, q *planQuery, p *plan.Problem) error {
-	reason, err := plan.Conflict(ctx, p, func(ctx context.Context, p *plan.Problem) (bool, error) {
+// infeasible returns why a lab cannot be placed.
+func infeasible(ctx context.Context, q *planQuery, p *plan.Problem) error {
+	reason, err := conflict.Find(ctx, p, func(ctx context.Context, p *plan.Problem) (bool, error) {
 		_, err := search.Solve(ctx, p, search.Options{Steps: explainSteps})
 		if errors.Is(err, search.ErrInfeasible) {
 			return false, nil
@@ -468,7 +471,7 @@ func (a *app) planHost(ctx context.Context, host string) (h *topology.Host, name
 const maxSideFile = 16 << 20
 
 // readModel reads the file of --model.
-func readModel(path string) (*plan.Model, error) {
+func readModel(path string) (*build.Model, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -476,7 +479,7 @@ func readModel(path string) (*plan.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := plan.ParseModel(path, data)
+	m, err := build.ParseModel(path, data)
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -370,7 +370,7 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planned,
 	error) {
 	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file,
-		options: plan.Options{HostName: name}}
+		options: build.Options{HostName: name}}
 	var err error
 	if q.options.Model, err = readModel(model); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -105,7 +105,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
-	q := planQuery{o: planOptions{limit: defaultPlanTime}, file: labFile, options: plan.Options{HostName: name}}
+	q := planQuery{o: planOptions{limit: defaultPlanTime}, file: labFile, options: build.Options{HostName: name}}
 	if q.options.Tenants, err = readTenants(l.Tenants); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.S
 }
 
 // writeModel writes the model, whole or not at all.
-func (a *app) writeModel(path string, m *plan.Model) error {
+func (a *app) writeModel(path string, m *build.Model) error {
 	if m == nil {
 		return fmt.Errorf("no model is written to %s: nothing that the planner's model takes was measured on this host",
 			path)

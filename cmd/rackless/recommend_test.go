@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -125,7 +125,7 @@ func TestRecommendFromStudies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := plan.ParseModel(model, text)
+	m, err := build.ParseModel(model, text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -33,7 +34,7 @@ func solve(ctx context.Context, h *topology.Host, file string) (*problem, error)
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.New(h, l, plan.Options{})
+	p, err := build.Problem(h, l, build.Options{})
 	if err != nil {
 		return nil, err
 	}

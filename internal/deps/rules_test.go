@@ -19,6 +19,7 @@ const (
 	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
 		"take the value as an argument, or as an io.Reader, from the caller"
 	whyPlan   = "a plan follows from a lab and a host alone"
+	whyApart  = "search and checker share no code, so that a mistake of one does not hide in the other"
 	whyImport = "an importer makes a Host of one tool's output, from bytes: opening files is inspect's business"
 	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes " +
 		"come to be"
@@ -40,6 +41,12 @@ func pure() map[string]string {
 		"golang.org/x/sys/unix": whyPure, "syscall": whyPure,
 		"time": whyPure,
 	}
+}
+
+// with adds an import that is wrong, and the reason, to m.
+func with(m map[string]string, path, why string) map[string]string {
+	m[path] = why
+	return m
 }
 
 // seeded is pure for packages that draw random numbers: from a generator that starts at a seed of
@@ -78,15 +85,21 @@ var rules = map[string]rule{
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
 
-	"lab":  {why: "the lab file is read by everybody and knows nobody", never: pure()},
-	"plan": {may: []string{"lab", "topology"}, why: whyPlan, never: pure()},
+	"lab":        {why: "the lab file is read by everybody and knows nobody", never: pure()},
+	"plan":       {may: []string{"lab", "topology"}, why: whyPlan, never: pure()},
+	"plan/build": {may: []string{"lab", "plan", "topology"}, why: whyPlan, never: pure()},
+	"plan/verify": {may: []string{"lab", "plan", "topology"},
+		why: "the checker shares no code with what it judges", never: with(pure(), "plan/search", whyApart)},
 	"plan/search": {may: []string{"lab", "plan", "topology"}, why: "the search sees the problem and nothing else",
-		never: pure()},
+		never: with(pure(), "plan/verify", whyApart)},
+	"plan/conflict": {may: []string{"lab", "plan", "topology"},
+		why: "the reason for a conflict follows from a solver's answers, whichever solver it is", never: pure()},
 	"plan/rivals": {may: []string{"lab", "plan", "topology"},
 		why: "others' rules are given the same problem, and must not know our answer", never: pure()},
-	"plan/advise":  {may: []string{"lab", "plan", "plan/search", "topology"}, why: whyPlan, never: pure()},
+	"plan/advise": {may: []string{"lab", "plan", "plan/build", "plan/search", "topology"}, why: whyPlan,
+		never: pure()},
 	"plan/variant": {may: []string{"lab", "plan", "topology"}, why: whyPlan, never: pure()},
-	"plan/fleet": {may: []string{"lab", "plan", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
+	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
 		never: pure()},
 	"render": {
 		may: []string{"internal/cmdline", "lab", "plan", "render/libvirtxml", "topology"},
@@ -140,7 +153,7 @@ var rules = map[string]rule{
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
 	},
 	"study/recommend": {
-		may: []string{"lab", "plan", "study", "study/stats", "topology"},
+		may: []string{"lab", "plan", "plan/build", "study", "study/stats", "topology"},
 		why: "a recommendation follows from a host, a lab and what was measured; reading studies and planning are " +
 			"its callers' business", never: pure(),
 	},

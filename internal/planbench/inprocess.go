@@ -13,7 +13,9 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/plan/verify"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -35,7 +37,7 @@ func timePlan(ctx context.Context, h *topology.Host, labText string, limit time.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
-	p, err := plan.New(h, l, plan.Options{HostName: "host"})
+	p, err := build.Problem(h, l, build.Options{HostName: "host"})
 	if err != nil {
 		return planTime{}, err
 	}
@@ -48,7 +50,7 @@ func timePlan(ctx context.Context, h *topology.Host, labText string, limit time.
 	}
 	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
 		Stopped: r.Stopped})
-	if err := plan.Check(h, l, p, pl); err != nil {
+	if err := verify.Plan(h, l, p, pl); err != nil {
 		return planTime{}, fmt.Errorf("a plan breaks its rules: %w", err)
 	}
 	return planTime{time.Since(start), r.Cost, r.Bound, r.Stopped, true}, nil
@@ -75,7 +77,7 @@ func (b *bench) everyMachine(ctx context.Context) error {
 					continue
 				}
 				t, err := timePlan(ctx, h, text, 10*time.Second)
-				if _, refused := errors.AsType[plan.RequestErrors](err); refused {
+				if _, refused := errors.AsType[build.RequestErrors](err); refused {
 					continue // more than the machine has: no search
 				}
 				if err != nil {

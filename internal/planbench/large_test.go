@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 )
 
@@ -19,7 +19,7 @@ func TestTheLargeHostIsWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(h, l, plan.Options{HostName: "large"})
+	p, err := build.Problem(h, l, build.Options{HostName: "large"})
 	if err != nil {
 		t.Fatal(err)
 	}

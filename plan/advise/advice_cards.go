@@ -202,7 +202,7 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 	return q, true
 }
 
-// classOf is the class of a path and its steps, as plan.New counts them.
+// classOf is the class of a path and its steps, as build.Problem counts them.
 func classOf(p topology.Path, x, y *plan.Device) (string, int) {
 	switch p.Class {
 	case topology.PathNVLink, topology.PathPIX:

@@ -13,7 +13,7 @@ import (
 )
 
 // Apply returns host and lab with the edit made. Both are copies that share nothing with h and l,
-// which stay as they are. Whether the changed lab still fits is for [plan.New] and the search to
+// which stay as they are. Whether the changed lab still fits is for build.Problem and the search to
 // say. An error is an [*EditError].
 func (e Edit) Apply(h *topology.Host, l *lab.Lab) (*topology.Host, *lab.Lab, error) {
 	h, l = deepCopy(h), deepCopy(l)

@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -72,7 +73,7 @@ type solution struct {
 
 func planned(t testing.TB, h *topology.Host, l *lab.Lab) *solution {
 	t.Helper()
-	p, err := plan.New(h, l, plan.Options{HostName: "host"})
+	p, err := build.Problem(h, l, build.Options{HostName: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
@@ -146,7 +147,7 @@ func (f *Fleet) Add(name string, h *topology.Host) error {
 
 // newShape reads what there is of an empty host off the problem of a small lab.
 func newShape(key, name string, h *topology.Host) (*shape, error) {
-	p, err := plan.New(h, smallestLab(), plan.Options{HostName: name})
+	p, err := build.Problem(h, smallestLab(), build.Options{HostName: name})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -298,7 +299,7 @@ func (q *query) template(ctx context.Context, s *shape) (*template, error) {
 		return t, nil
 	}
 	t := &template{lab: q.lab}
-	p, err := plan.New(s.topo, q.lab, plan.Options{HostName: "an empty host"})
+	p, err := build.Problem(s.topo, q.lab, build.Options{HostName: "an empty host"})
 	if err != nil {
 		t.why = err
 		s.templates[q.kind] = t

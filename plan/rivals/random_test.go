@@ -235,7 +235,7 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzCompare gives the rivals problems that no New would make: two numbers of a random one are
+// FuzzCompare gives the rivals problems that build.Problem would not make: two numbers of a random one are
 // changed, to some that are twice there, less than none or far too large. Changing the numbers of a
 // whole problem gets much further than changing its text.
 func FuzzCompare(f *testing.F) {

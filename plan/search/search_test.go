@@ -226,7 +226,7 @@ func TestMoreIsNeverWorse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := small(t)
-		// The host keeps a core, as plan.New sees to: where none is left there is no housekeeping
+		// The host keeps a core, as build.Problem sees to: where none is left there is no housekeeping
 		// to be far from, and a core more would make some.
 		p.ReserveCores = max(1, p.ReserveCores)
 		before, ok := quick(t, p)

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -28,7 +29,7 @@ func planned(t *testing.T, host, text string) (*plan.Plan, *topology.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(h, l, plan.Options{})
+	p, err := build.Problem(h, l, build.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

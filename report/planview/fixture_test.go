@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
 )
@@ -97,7 +98,7 @@ func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 func planOf(t *testing.T, h *topology.Host, l *lab.Lab) *planned {
 	t.Helper()
 	ctx := context.Background()
-	p, err := plan.New(h, l, plan.Options{HostName: h.Provenance.Name})
+	p, err := build.Problem(h, l, build.Options{HostName: h.Provenance.Name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/topology"
 )
@@ -20,7 +21,7 @@ type Recommendation struct {
 	Workload lab.Workload `json:"workload"`
 	Settings []Choice     `json:"settings"`
 	Rankings []Ranking    `json:"gpu_nic"` // of each NIC, where there are GPUs
-	Model    *plan.Model  `json:"model"`   // for plan --model; null where nothing was measured that it takes
+	Model    *build.Model `json:"model"`   // for plan --model; null where nothing was measured that it takes
 	Fitted   []Fitted     `json:"fitted"`
 	// Kept says why weights are left as published.
 	Kept    []string `json:"kept"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/stats"
@@ -208,7 +209,7 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := plan.New(tt.host, tt.lab, plan.Options{HostName: "host"})
+			p, err := build.Problem(tt.host, tt.lab, build.Options{HostName: "host"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -57,7 +58,7 @@ func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pa
 	if len(sources) == 0 {
 		return
 	}
-	r.Model = &plan.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
+	r.Model = &build.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
 	for _, x := range r.Fitted {
 		if r.Model.Weights == nil {
 			r.Model.Weights = map[string]int64{}
@@ -76,7 +77,7 @@ type fitter struct {
 }
 
 func (f *fitter) set(weight string, value float64, published int64, source, how string) {
-	v := int64(math.Round(min(max(value, 0), plan.MaxWeight)))
+	v := int64(math.Round(min(max(value, 0), build.MaxWeight)))
 	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
 	if !slices.Contains(f.used, source) {
 		f.used = append(f.used, source)

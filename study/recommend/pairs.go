@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -297,14 +297,14 @@ func round(v float64) float64 { return math.Round(v*100) / 100 }
 
 // model turns measured pairs into those of the planner's model. The loss of a pair is against the
 // best of the file, so pairs of one kind of source are taken, the best.
-func model(sources []pairSource) (pairs []plan.MeasuredPair, from string) {
+func model(sources []pairSource) (pairs []build.MeasuredPair, from string) {
 	for _, s := range sources {
 		if s.carry.rank() != sources[0].carry.rank() {
 			continue
 		}
 		for _, p := range s.pairs {
 			if p.gbps > 0 {
-				pairs = append(pairs, plan.MeasuredPair{GPU: p.gpu, NIC: p.nic, Gbps: p.gbps})
+				pairs = append(pairs, build.MeasuredPair{GPU: p.gpu, NIC: p.nic, Gbps: p.gbps})
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
@@ -104,7 +105,7 @@ func facts(h *topology.Host) []study.Fact {
 
 func recommendFor(t testing.TB, h *topology.Host, l *lab.Lab, studies ...recommend.Study) *recommend.Recommendation {
 	t.Helper()
-	p, err := plan.New(h, l, plan.Options{HostName: "host"})
+	p, err := build.Problem(h, l, build.Options{HostName: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +509,7 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 	} {
 		l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: "+tt.gpus+
 			", nics: NIC0}\n")
-		p, err := plan.New(h, l, plan.Options{HostName: "h20", Model: r.Model})
+		p, err := build.Problem(h, l, build.Options{HostName: "h20", Model: r.Model})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -523,7 +524,7 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 	// Of four nodes with two GPUs, NIC0's has GPU0 and GPU1; by classes alone GPU2 and GPU3 are as near as GPU0.
 	four := parseLab(t, "name: four\nworkload: gpu-collective\nnodes:\n  vm: {count: 4, cpus: 8, memory: 64GiB, "+
 		"gpus: 2, nics: 1}\n")
-	p, err := plan.New(h, four, plan.Options{HostName: "h20", Model: r.Model})
+	p, err := build.Problem(h, four, build.Options{HostName: "h20", Model: r.Model})
 	if err != nil {
 		t.Fatal(err)
 	}

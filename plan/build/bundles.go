@@ -1,0 +1,296 @@
+package build
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// maxBundle bounds what goes together with a device. A group of more functions holds most of a machine.
+const maxBundle = 256
+
+// functionSets joins PCI functions that can only go together.
+type functionSets map[topology.PCIAddr]topology.PCIAddr
+
+// root returns what stands for the set of a, and shortens the way to it.
+func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
+	for {
+		up, ok := s[a]
+		if !ok || up == a {
+			return a
+		}
+		if next, ok := s[up]; ok {
+			s[a] = next
+		}
+		a = up
+	}
+}
+
+// join puts a and c into one set. The lower address stands for it, so that the order of calls does not matter.
+func (s functionSets) join(a, c topology.PCIAddr) {
+	a, c = s.root(a), s.root(c)
+	if c.Compare(a) < 0 {
+		a, c = c, a
+	}
+	s[a], s[c] = a, a
+}
+
+// bundle joins devices that can only go together, and decides which of them may be given away.
+//
+// The functions of a GPU's card go together, because they share its reset and power; the functions
+// of a NIC are NICs of their own. Functions of one IOMMU group go together, because the IOMMU
+// cannot tell them apart: vfio wants each of them bound to it or without driver, and takes no part
+// of a group (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do virtual
+// functions: they are gone when their physical function is given away.
+func (b *problemBuilder) bundle() {
+	sets := functionSets{}
+	for i := range b.facts {
+		for _, a := range b.facts[i].card {
+			sets.join(b.facts[i].card[0], a)
+		}
+	}
+	groups := b.iommuGroups()
+	for _, g := range groups {
+		for _, a := range g.functions {
+			sets.join(g.functions[0], a)
+		}
+	}
+	members := map[topology.PCIAddr][]topology.PCIAddr{}
+	var all []topology.PCIAddr
+	for a := range sets {
+		all = append(all, a)
+	}
+	slices.SortFunc(all, topology.PCIAddr.Compare)
+	for _, a := range all {
+		root := sets.root(a)
+		members[root] = append(members[root], a)
+	}
+	groupOf := map[topology.PCIAddr]int{}
+	held := map[topology.PCIAddr]string{}
+	for _, g := range groups {
+		for _, a := range g.functions {
+			groupOf[a] = g.id
+			held[a] = g.held
+		}
+	}
+
+	numbers := map[topology.PCIAddr]int{}
+	next := 0
+	for i := range b.p.Devices {
+		d, f := &b.p.Devices[i], &b.facts[i]
+		if f.addr == nil {
+			d.Bundle = next
+			next++
+			d.Whole, d.Refused = f.refused == "", f.refused
+			continue
+		}
+		root := sets.root(*f.addr)
+		if _, known := numbers[root]; !known {
+			numbers[root] = next
+			next++
+		}
+		d.Bundle = numbers[root]
+		all := members[root]
+		if len(all) == 0 {
+			all = f.card
+		}
+		d.Refused = cmp.Or(b.refusal(f, all, groupOf), held[*f.addr])
+		if len(all) > maxBundle {
+			all = f.card
+		}
+		d.Functions = functionNames(f, all)
+		if id, ok := groupOf[*f.addr]; ok && len(all) > len(f.card) {
+			d.Group = fmt.Sprintf("IOMMU group %d", id)
+		}
+		d.Tenant = b.holder(slices.Concat(f.card, all))
+		d.Whole = d.Refused == ""
+		if d.Whole {
+			b.noteCompany(d, f, all, groupOf)
+		}
+	}
+}
+
+// functionNames lists the functions that go with a device: its own first, then those of its card, then the others.
+func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
+	var names []string
+	for _, list := range [][]topology.PCIAddr{f.card, all} {
+		for _, a := range list {
+			if name := a.String(); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// refusal returns why the device cannot be given away, or "". What ties it to a function that must
+// stay is named as well.
+func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
+	if f.refused != "" {
+		return f.refused
+	}
+	if len(all) > maxBundle {
+		return fmt.Sprintf("it goes together with %d functions of its IOMMU group", len(all))
+	}
+	if why, ok := b.uses[*f.addr]; ok {
+		return why
+	}
+	if why, ok := b.virtualUses[*f.addr]; ok {
+		return why
+	}
+	for _, a := range slices.Concat(f.card, all) {
+		why := cmp.Or(b.uses[a], b.virtualUses[a])
+		if why == "" {
+			continue
+		}
+		tie := "it goes together with function " + a.String()
+		if own, ok := groupOf[*f.addr]; ok {
+			if other, ok := groupOf[a]; ok && own == other && !a.SameDevice(*f.addr) {
+				tie = fmt.Sprintf("IOMMU group %d ties it to %s", own, a)
+			}
+		}
+		return tie + ", of which: " + why
+	}
+	return ""
+}
+
+// holder returns the tenant that holds one of the functions, or a virtual function of one; empty where none does.
+func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
+	for _, a := range functions {
+		if name := b.holders[a]; name != "" {
+			return name
+		}
+		for _, vf := range b.virtual[a] {
+			if name := b.holders[vf.addr]; name != "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// noteCompany says what goes along with a device because of its IOMMU group.
+func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
+	groupOf map[topology.PCIAddr]int) {
+	if !b.wantsDevices(d.Kind) {
+		return
+	}
+	var others []string
+	for _, a := range all {
+		if !slices.Contains(f.card, a) {
+			others = append(others, a.String()+b.whatIs(a))
+		}
+	}
+	if group, ok := groupOf[*f.addr]; ok && len(others) > 0 {
+		b.note("IOMMU group %d: with %s go %s", group, d.ID, listText(others))
+	}
+	if f.member != "" && d.Kind == plan.KindNIC {
+		b.note("NIC %s is a part of %s: the host loses it there when it is given away", d.ID, plainText(f.member))
+	}
+}
+
+// whatIs returns the name of a function's class in parentheses, or "".
+func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
+	if p := b.tree.Device(a); p != nil && p.ClassName != "" {
+		return " (" + plainText(p.ClassName) + ")"
+	}
+	return ""
+}
+
+// An endpointGroup is an IOMMU group without its bridges and virtual functions.
+type endpointGroup struct {
+	id        int
+	functions []topology.PCIAddr // by address, at least one
+	// why none of them can be given away: a bridge among them does more than forward; empty where
+	// there is none
+	held string
+}
+
+// heldBy returns why a bridge keeps its IOMMU group with the host, or "". The kernel gives away no
+// group of which a driver drives a function, but for the driver of PCIe ports and those that never
+// touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
+func heldBy(p *topology.PCIDevice) string {
+	switch p.Driver {
+	case "", "vfio-pci", "pci-stub":
+		return ""
+	}
+	if p.Driver == "pcieport" && p.IsBridge() {
+		return ""
+	}
+	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a "+
+		"group away; another slot may help", p.Address, plainText(p.Driver))
+}
+
+// iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there
+// are none, and a note says what that means.
+func (b *problemBuilder) iommuGroups() []endpointGroup {
+	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)
+	io := &b.host.IOMMU
+	if io.Enabled != nil && !*io.Enabled {
+		if wanted {
+			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only "+
+				"then: now the functions of a card are "+
+				"taken to go together, and nothing else", b.iommuFix())
+		}
+		return nil
+	}
+	functions := map[int][]topology.PCIAddr{}
+	grouped := map[topology.PCIAddr]bool{}
+	held := map[int]string{}
+	add := func(id int, a topology.PCIAddr) {
+		if grouped[a] {
+			return
+		}
+		grouped[a] = true
+		p := b.tree.Device(a)
+		if p != nil && (p.IsBridge() || p.Class != nil && p.Class.Base() == topology.ClassBridge) {
+			held[id] = cmp.Or(held[id], heldBy(p))
+			return
+		}
+		if p != nil && p.PF != nil {
+			return
+		}
+		functions[id] = append(functions[id], a)
+	}
+	for i := range b.host.PCI {
+		if d := &b.host.PCI[i]; d.IOMMUGroup != nil {
+			add(*d.IOMMUGroup, d.Address)
+		}
+	}
+	for _, g := range io.Groups {
+		for _, a := range g.Devices {
+			add(g.ID, a)
+		}
+	}
+	if len(grouped) == 0 && wanted && len(b.p.Devices) > 0 {
+		b.note("the host does not tell its IOMMU groups: the functions of a card are taken to go together, and " +
+			"nothing else")
+	}
+	var groups []endpointGroup
+	for id, list := range functions {
+		slices.SortFunc(list, topology.PCIAddr.Compare)
+		groups = append(groups, endpointGroup{id, list, held[id]})
+	}
+	slices.SortFunc(groups, func(a, c endpointGroup) int { return cmp.Compare(a.id, c.id) })
+	return groups
+}
+
+// iommuFix returns what turns the IOMMU on. The kernel uses AMD's where the firmware shows it, and
+// Intel's only when it is asked to (Documentation/admin-guide/kernel-parameters.txt: intel_iommu,
+// amd_iommu).
+func (b *problemBuilder) iommuFix() string {
+	model := strings.ToLower(b.host.System.CPUModel)
+	switch {
+	case strings.Contains(model, "intel"):
+		return "turn on VT-d in the firmware and boot with intel_iommu=on"
+	case strings.Contains(model, "amd"):
+		return "turn on the IOMMU (AMD-Vi) in the firmware"
+	case b.host.System.Arch == "aarch64":
+		return "turn on the SMMU in the firmware"
+	}
+	return "turn it on in the firmware (VT-d, AMD-Vi), and on Intel's processors boot with intel_iommu=on"
+}

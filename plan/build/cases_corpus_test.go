@@ -1,0 +1,221 @@
+package build_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/topology"
+)
+
+// A corpusShape is a lab that is cut to a machine's measure.
+type corpusShape struct {
+	name      string
+	nodes     int
+	fill      int // percent of the cores that can be given, of all lab nodes together
+	devices   bool
+	unequal   bool
+	workload  lab.Workload
+	hugepages lab.Hugepages
+}
+
+// corpusShapes go from one lab node on nearly all of a machine to sixteen small ones.
+var corpusShapes = []corpusShape{
+	{"one-nearly-all", 1, 95, true, false, lab.WorkloadRDMALatency, lab.HugepagesAuto},
+	{"two-equal", 2, 80, true, false, lab.WorkloadGPUCollective, lab.HugepagesAuto},
+	{"three-unequal", 3, 70, false, true, lab.WorkloadCPUBandwidth, lab.Hugepages2MiB},
+	{"four-equal", 4, 90, true, false, lab.WorkloadMixed, lab.HugepagesOff},
+	{"eight-unequal", 8, 60, true, true, lab.WorkloadRDMABandwidth, lab.HugepagesAuto},
+	{"sixteen-equal", 16, 90, false, false, lab.WorkloadGPUCompute, lab.HugepagesAuto},
+}
+
+// cut makes the lab for a machine, or reports that the machine is too small for it.
+func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
+	// What a single lab node could have says what there is.
+	probe := labOf(1, cpus(1), memory(256*lab.MiB))
+	probe.Hugepages = lab.HugepagesOff
+	p, err := build.Problem(h, probe, build.Options{})
+	if err != nil {
+		return nil, false
+	}
+	free, pages, memoryKnown := -p.ReserveCores, int64(0), true
+	for _, k := range p.Cores {
+		if k.Tenant == "" {
+			free++
+		}
+	}
+	for _, n := range p.NUMANodes {
+		if n.Pages == nil {
+			memoryKnown = false
+			continue
+		}
+		pages += *n.Pages
+	}
+	give := max(s.nodes, free*s.fill/100)
+	if free < s.nodes {
+		return nil, false
+	}
+	perNode := lab.GiB
+	if memoryKnown {
+		perNode = lab.Bytes(pages) * lab.Bytes(p.PageBytes) / lab.Bytes(3*s.nodes) * 2 // two thirds of all
+		perNode -= perNode % (16 * lab.MiB)
+		if s.hugepages == lab.HugepagesAuto && perNode > 4*lab.GiB {
+			perNode -= perNode % lab.GiB
+		}
+	}
+	if perNode < lab.MinMemory {
+		return nil, false
+	}
+	gpuCount, nicCount, vfCount := 0, 0, 0
+	for _, d := range p.Devices {
+		switch {
+		case d.Kind == plan.KindGPU && d.Whole:
+			gpuCount++
+		case d.Kind == plan.KindNIC && d.Whole:
+			nicCount++
+		}
+		vfCount += d.VFs
+	}
+	l := &lab.Lab{Name: s.name, Workload: s.workload, Hugepages: s.hugepages, Tenants: lab.TenantsRead}
+	for i := range s.nodes {
+		cores := give / (s.nodes - i)
+		if s.unequal && i+1 < s.nodes {
+			cores = max(1, cores*(3+i%4)/5) // from three fifths to six fifths of an equal share
+		}
+		cores = min(cores, give-(s.nodes-i-1))
+		give -= cores
+		n := lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: cores, Memory: perNode, SMT: lab.Off, GuestNUMA: lab.Auto}
+		if s.devices {
+			// Equal shares of what there is, at most two of a kind.
+			if k := min(2, gpuCount/s.nodes); k > 0 {
+				gpus(some(k))(&n)
+			}
+			switch {
+			case nicCount >= s.nodes:
+				nics(some(1))(&n)
+			case vfCount >= 2*s.nodes:
+				vfs(some(1))(&n)
+			}
+		}
+		l.Nodes = append(l.Nodes, n)
+	}
+	return l, true
+}
+
+// machinesToPlan reads the machines that are kept here, and those of a larger collection where
+// RACKLESS_CORPUS names its directory.
+func machinesToPlan(t *testing.T) map[string]*topology.Host {
+	t.Helper()
+	hosts := corpus(t)
+	hosts[hostR740] = readHost(t, hostR740)
+	root := os.Getenv("RACKLESS_CORPUS")
+	if root == "" {
+		return hosts
+	}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		if h, err := inspect.ReadFile(t.Context(), path); err == nil {
+			hosts[strings.TrimPrefix(path, root)] = h
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hosts
+}
+
+// Every real machine, with labs of 1 to 16 lab nodes: a plan that passes its checker, the same
+// twice, or a reason why there is none. With RACKLESS_CORPUS the search has its full limit;
+// without, it stops early, because this is run often.
+func TestEveryMachineIsPlanned(t *testing.T) {
+	t.Parallel()
+	hosts := machinesToPlan(t)
+	// A fifth of a second for the hardest; and what has to be proved of all.
+	limits, want := search.Options{Steps: 1_000_000}, int64(90)
+	if os.Getenv("RACKLESS_CORPUS") != "" {
+		limits.Steps, want = 0, 95
+	}
+	var planned, provedOnes, infeasible, refused, stopped atomic.Int64
+	var slow atomic.Int64
+	names := make([]string, 0, len(hosts))
+	for name := range hosts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	t.Run("machines", func(t *testing.T) {
+		for _, name := range names {
+			t.Run(strings.TrimPrefix(filepath.ToSlash(name), "../../"), func(t *testing.T) {
+				t.Parallel()
+				for _, s := range corpusShapes {
+					l, ok := s.cut(hosts[name])
+					if !ok {
+						continue
+					}
+					began := time.Now()
+					c, err := solve(t, hosts[name], l, build.Options{}, limits)
+					if took := time.Since(began); took > 2*time.Second {
+						slow.Add(1)
+						t.Logf("%s: %v", s.name, took)
+					}
+					var request build.RequestErrors
+					switch {
+					case errors.As(err, &request):
+						refused.Add(1)
+						checkErrors(t, err)
+						continue
+					case errors.Is(err, search.ErrInfeasible):
+						infeasible.Add(1)
+						continue
+					case errors.Is(err, search.ErrStopped):
+						stopped.Add(1)
+						t.Logf("%s: %v", s.name, err)
+						continue
+					case err != nil:
+						t.Errorf("%s: %v", s.name, err)
+						continue
+					}
+					planned.Add(1)
+					if c.pl.Optimal {
+						provedOnes.Add(1)
+					} else {
+						t.Logf("%s: cost %d, bound %d, %s", s.name, c.pl.Cost, c.pl.Bound, c.pl.Stopped)
+					}
+					again, err := solve(t, hosts[name], l, build.Options{}, limits)
+					if err != nil {
+						t.Errorf("%s: a plan, and then %v", s.name, err)
+						continue
+					}
+					if diff := cmp.Diff(string(planJSON(t, c.pl)), string(planJSON(t, again.pl))); diff != "" {
+						t.Errorf("%s: one plan now and another then (-first +second):\n%s", s.name, diff)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d machines: %d plans, %d of them proved, %d took over 2 s; %d labs cannot be placed, %d are refused, %d "+
+		"undecided", len(hosts), planned.Load(),
+		provedOnes.Load(), slow.Load(), infeasible.Load(), refused.Load(), stopped.Load())
+	if planned.Load() < int64(len(hosts)) {
+		t.Errorf("%d plans for %d machines", planned.Load(), len(hosts))
+	}
+	if 100*provedOnes.Load() < want*planned.Load() {
+		t.Errorf("%d of %d plans are proved; want %d in 100", provedOnes.Load(), planned.Load(), want)
+	}
+}

@@ -1,0 +1,174 @@
+package build_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/topology"
+)
+
+// hostOf makes the host that a problem could be of, so that the checker can read it: what the problem
+// knows is there, what it does not know is not.
+func hostOf(p *plan.Problem) *topology.Host {
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: p.Host}}
+	tenants := map[string]topology.CPUSet{}
+	caches := map[int]topology.CPUSet{}
+	nodes := map[int]topology.CPUSet{}
+	for i := range p.Cores {
+		k := &p.Cores[i]
+		c := topology.Core{ID: k.ID, NUMANode: &k.NUMANode, CPUs: topology.CPUs(k.CPUs...)}
+		if k.Package >= 0 {
+			c.Package = &k.Package
+		}
+		if k.L3 >= 0 {
+			c.L3 = &k.L3
+			caches[k.L3] = caches[k.L3].Union(c.CPUs)
+		}
+		if k.Efficiency {
+			c.Kind = topology.KindEfficiency
+		}
+		if k.Tenant != "" {
+			tenants[k.Tenant] = tenants[k.Tenant].Union(c.CPUs)
+		}
+		nodes[k.NUMANode] = nodes[k.NUMANode].Union(c.CPUs)
+		h.CPUs.Online = h.CPUs.Online.Union(c.CPUs)
+		h.Cores = append(h.Cores, c)
+	}
+	for name, cpus := range tenants { // one at most
+		h.Tenants = append(h.Tenants, topology.Tenant{Name: name, VCPUs: 1, Pins: []topology.Pin{{CPUs: cpus}}})
+	}
+	for i := range p.Packages {
+		h.Packages = append(h.Packages, topology.Package{ID: p.Packages[i].ID})
+	}
+	for i := range p.NUMANodes {
+		n := &p.NUMANodes[i]
+		m := topology.NUMANode{ID: n.ID, CPUs: nodes[n.ID], Distances: n.Distances}
+		if n.Pages != nil {
+			m.MemoryBytes = new(uint64(*n.Pages) * p.PageBytes)
+		}
+		h.NUMANodes = append(h.NUMANodes, m)
+	}
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		if d.Kind == plan.KindGPU {
+			h.GPUs = append(h.GPUs, topology.GPU{Name: d.ID, NUMANode: d.NUMANode, Kind: topology.GPUDiscrete})
+			continue
+		}
+		h.NICs = append(h.NICs, topology.NIC{Name: d.ID, NUMANode: d.NUMANode, Netdevs: []string{}, RDMA: []string{}})
+	}
+	return h
+}
+
+// labOfProblem makes the lab that a problem could be of.
+func labOfProblem(p *plan.Problem) *lab.Lab {
+	l := &lab.Lab{Name: p.Lab, Workload: p.Workload, Hugepages: lab.Hugepages1GiB, Tenants: lab.TenantsRead}
+	l.Reserve.Cores, l.Reserve.Memory = &p.ReserveCores, new(lab.Bytes(0))
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		n := lab.Node{Name: r.Name, CPUs: r.VCPUs, Memory: lab.Bytes(r.Pages) * lab.Bytes(p.PageBytes), SMT: lab.Auto,
+			GuestNUMA: lab.Setting(r.GuestNUMA)}
+		for _, w := range r.GPUs {
+			n.GPUs += w.Count
+		}
+		for _, w := range r.NICs {
+			n.NICs = append(n.NICs, make([]lab.NIC, w.Count)...)
+		}
+		for _, w := range r.VFs {
+			n.NICs = append(n.NICs, make([]lab.NIC, w.Count)...)
+			n.VFs += w.Count
+		}
+		l.Nodes = append(l.Nodes, n)
+	}
+	for _, a := range p.Affinity {
+		var names []string
+		for _, i := range a.Requests {
+			names = append(names, p.Requests[i].Name)
+		}
+		l.Affinity = append(l.Affinity, lab.Affinity{Nodes: names, NUMA: lab.Togetherness(a.NUMA),
+			NIC: lab.Togetherness(a.NIC)})
+	}
+	return l
+}
+
+// fillIn adds what the search does not look at and a plan needs, the indexes of virtual functions,
+// and takes back what no problem of build.Problem has: a node that is away from itself. It reports whether
+// the problem could be one of a lab, which has no lab node without memory.
+func fillIn(p *plan.Problem) bool {
+	for i := range p.NUMANodes {
+		p.NUMANodes[i].Distances[i] = 10
+	}
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		for v := len(d.FreeVFs); v < d.VFs; v++ {
+			d.FreeVFs = append(d.FreeVFs, v)
+		}
+	}
+	for i := range p.Requests {
+		if p.Requests[i].Pages == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Thousands of random problems, as odd as they come: whatever the search finds makes a plan in
+// which the checker, which shares no code with it, finds no fault.
+func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
+	t.Parallel()
+	const small, mixed = 8000, 300
+	problems := map[string]func(seed uint64) *plan.Problem{
+		"small": planfixture.Small,
+		"mixed": func(seed uint64) *plan.Problem { _, p := planfixture.Mix(seed); return p },
+	}
+	for name, count := range map[string]int{"small": small, "mixed": mixed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			planned, none, proved := 0, 0, 0
+			for seed := range uint64(count) {
+				p := problems[name](seed)
+				if !fillIn(p) {
+					continue
+				}
+				r, err := search.Solve(t.Context(), p, search.Options{Steps: 200_000})
+				if errors.Is(err, search.ErrInfeasible) || errors.Is(err, search.ErrStopped) {
+					none++
+					continue
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				h, l := hostOf(p), labOfProblem(p)
+				c := &solved{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound,
+					Optimal: r.Optimal, Stopped: r.Stopped})}
+				c.judge(prefixed{t, fmt.Sprintf("seed %d: ", seed)})
+				planned++
+				if r.Optimal {
+					proved++
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			t.Logf("%d plans, %d of them proved; %d have none", planned, proved, none)
+			if planned < count/5 {
+				t.Errorf("%d plans of %d problems: most say nothing", planned, count)
+			}
+		})
+	}
+}
+
+// prefixed says in each failure which of many it is.
+type prefixed struct {
+	*testing.T
+	text string
+}
+
+func (p prefixed) Errorf(format string, args ...any) {
+	p.T.Helper()
+	p.T.Errorf(p.text+format, args...)
+}

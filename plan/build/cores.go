@@ -1,0 +1,223 @@
+package build
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// addCores takes the cores of the host with their online CPUs. Where the host lists none, it makes
+// them of the CPUs that the nodes have.
+func (b *problemBuilder) addCores() {
+	if len(b.host.Cores) > 0 {
+		b.takeCores()
+	} else {
+		b.makeCores()
+	}
+	slices.SortFunc(b.p.Cores, func(a, c plan.Core) int { return cmp.Compare(a.ID, c.ID) })
+	ids, cpus := map[int]bool{}, map[int]bool{}
+	for i := range b.p.Cores {
+		c := &b.p.Cores[i]
+		if ids[c.ID] {
+			b.fail("", "", "%s: two cores have the number %d", b.name, c.ID)
+			return
+		}
+		ids[c.ID] = true
+		for _, cpu := range c.CPUs {
+			if cpus[cpu] {
+				b.fail("", "", "%s: CPU %d is in two cores", b.name, cpu)
+				return
+			}
+			cpus[cpu] = true
+		}
+	}
+	if len(b.p.Cores) == 0 && len(b.errs) == 0 {
+		b.fail("", "", "%s: its CPUs are not known: read the machine itself, or a snapshot of it (rackless snapshot)",
+			b.name)
+	}
+}
+
+// online returns those of cpus that are online, as far as the host tells.
+func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
+	if !b.host.CPUs.Online.IsEmpty() {
+		cpus = cpus.Intersect(b.host.CPUs.Online)
+	}
+	if b.host.CPUs.Offline != nil {
+		cpus = cpus.Difference(*b.host.CPUs.Offline)
+	}
+	return cpus
+}
+
+// takeCores takes the cores that the host lists.
+func (b *problemBuilder) takeCores() {
+	var lost topology.CPUSet
+	for i := range b.host.Cores {
+		c := &b.host.Cores[i]
+		cpus := b.online(c.CPUs)
+		if cpus.IsEmpty() {
+			continue
+		}
+		node, ok := b.nodeOfCore(c)
+		if !ok {
+			lost = lost.Union(cpus)
+			continue
+		}
+		b.p.Cores = append(b.p.Cores, plan.Core{
+			ID: c.ID, CPUs: slices.Collect(cpus.All()), NUMANode: node,
+			Package: numberOr(c.Package, -1), L3: numberOr(c.L3, -1),
+			Efficiency: c.Kind == topology.KindEfficiency,
+		})
+	}
+	if !lost.IsEmpty() {
+		b.note("CPUs %s are on none of the host's NUMA nodes: left out", lost)
+	}
+}
+
+// numberOr returns what p points to. Negative numbers, which no reader gives, count as unknown as nil does.
+func numberOr(p *int, unknown int) int {
+	if p == nil || *p < 0 {
+		return unknown
+	}
+	return *p
+}
+
+// nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else the only one.
+func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
+	if c.NUMANode != nil {
+		if _, ok := b.nodeOf[*c.NUMANode]; ok {
+			return *c.NUMANode, true
+		}
+	}
+	for i := range b.host.NUMANodes {
+		if n := &b.host.NUMANodes[i]; n.CPUs.Overlaps(c.CPUs) {
+			return n.ID, true
+		}
+	}
+	if len(b.p.NUMANodes) == 1 {
+		return b.p.NUMANodes[0].ID, true
+	}
+	return 0, false
+}
+
+// makeCores makes cores of the CPUs of the nodes, or of the machine where it has no nodes.
+//
+// Machines that are known by their GPU matrix alone list CPUs as x86 servers number them: first one
+// thread of every core, then all second ones, so that each node has two equally long ranges
+// ("0-47,96-143"). Only where every node has that form with the same distance between the ranges,
+// siblings are assumed; a core too few is less harm than two lab nodes on one core, but half a
+// machine without need is harm too, so the note says what was assumed.
+func (b *problemBuilder) makeCores() {
+	type place struct {
+		node int
+		cpus topology.CPUSet
+	}
+	var places []place
+	for at := range b.p.NUMANodes {
+		p := place{node: b.p.NUMANodes[at].ID}
+		if n := b.hostNode(at); n != nil && !n.CPUs.IsEmpty() {
+			p.cpus = b.online(n.CPUs)
+		} else if len(b.p.NUMANodes) == 1 {
+			p.cpus = b.online(b.host.CPUs.Online)
+		}
+		if !p.cpus.IsEmpty() {
+			places = append(places, p)
+		}
+	}
+	total := 0
+	for _, p := range places {
+		total += min(p.cpus.Len(), 2*MaxHostCores+1)
+	}
+	if total == 0 {
+		return
+	}
+	if total > 2*MaxHostCores {
+		b.fail("", "", "%s: %d CPUs, and at most %d can be planned with", b.name, total, 2*MaxHostCores)
+		return
+	}
+	offset := 0
+	for i, p := range places {
+		o := siblingOffset(p.cpus)
+		if i > 0 && o != offset || noSMT(b.host.CPUs.SMT) {
+			o = 0
+		}
+		if offset = o; offset == 0 {
+			break
+		}
+	}
+	if offset > 0 {
+		b.note("the host does not tell its cores: CPU c and CPU c+%d are assumed to be threads of one core, as the "+
+			"CPU lists of the NUMA nodes suggest", offset)
+	} else {
+		b.note("the host does not tell its cores: each CPU is taken as a core of its own")
+	}
+	var taken, twice topology.CPUSet
+	for _, p := range places {
+		half := p.cpus.Len() / 2
+		n := 0
+		for cpu := range p.cpus.All() {
+			c := plan.Core{CPUs: []int{cpu}, NUMANode: p.node, Package: -1, L3: -1}
+			if offset > 0 {
+				if n == half {
+					break
+				}
+				c.CPUs = append(c.CPUs, cpu+offset)
+			}
+			n++
+			if own := topology.CPUs(c.CPUs...); own.Overlaps(taken) {
+				twice = twice.Union(own)
+				continue
+			}
+			b.p.Cores = append(b.p.Cores, c)
+		}
+		taken = taken.Union(p.cpus)
+	}
+	if !twice.IsEmpty() { // a virtual machine whose CPUs are on no node in particular
+		b.note("CPUs %s are said to be on several NUMA nodes: taken as on the first", twice)
+	}
+	// Numbers are by lowest CPU, as those of a host are.
+	slices.SortStableFunc(b.p.Cores, func(a, c plan.Core) int { return cmp.Compare(a.CPUs[0], c.CPUs[0]) })
+	for i := range b.p.Cores {
+		b.p.Cores[i].ID = i
+	}
+	if len(b.p.Cores) > MaxHostCores {
+		b.fail("", "", "%s: %d cores, and at most %d can be planned with", b.name, len(b.p.Cores), MaxHostCores)
+	}
+}
+
+// noSMT reports whether the kernel says that no core has a second thread online (/sys/devices/system/cpu/smt/control).
+func noSMT(control string) bool {
+	return control == "off" || control == "forceoff" || control == "notsupported"
+}
+
+// siblingOffset returns how far the second of two equally long ranges of CPUs is behind the first,
+// or 0 where the set is anything else.
+func siblingOffset(cpus topology.CPUSet) int {
+	list := slices.Collect(cpus.All())
+	half := len(list) / 2
+	if half == 0 || len(list)%2 != 0 {
+		return 0
+	}
+	offset := list[half] - list[0]
+	for i := range half {
+		if list[i] != list[0]+i || list[half+i] != list[i]+offset {
+			return 0
+		}
+	}
+	if offset == half { // one range, not two
+		return 0
+	}
+	return offset
+}
+
+// freeCores returns the cores that no tenant holds.
+func (b *problemBuilder) freeCores() []*plan.Core {
+	var free []*plan.Core
+	for i := range b.p.Cores {
+		if c := &b.p.Cores[i]; c.Tenant == "" {
+			free = append(free, c)
+		}
+	}
+	return free
+}

@@ -1,0 +1,183 @@
+package build_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/topology"
+)
+
+// corpus reads the machines that inspect is tested with.
+func corpus(t testing.TB) map[string]*topology.Host {
+	t.Helper()
+	hosts := map[string]*topology.Host{}
+	for _, root := range []string{"../../inspect/testdata", "../../inspect/hwlocxml/testdata",
+		"../../inspect/nccl/testdata",
+		"../../inspect/smi/testdata",
+		"../../inspect/lspci/testdata", "../../examples/hosts"} {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() || filepath.Ext(path) == ".tsv" {
+				return err
+			}
+			if h, err := inspect.ReadFile(t.Context(), path); err == nil {
+				hosts[filepath.ToSlash(path)] = h
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return hosts
+}
+
+// corpusLabs are asked of every machine: one that most can give, one that takes what there is, and
+// one that asks for devices.
+func corpusLabs() []*lab.Lab {
+	small := labOf(2, cpus(1), memory(256*lab.MiB))
+	small.Reserve.Cores = new(1)
+	auto := labOf(2, autoCPUs(), autoMemory())
+	auto.Workload = lab.WorkloadCPUBandwidth
+	devices := labOf(1, autoCPUs(), memory(lab.GiB), gpus(some(1)), nics(some(1)))
+	devices.Workload = lab.WorkloadGPUCollective
+	return []*lab.Lab{small, auto, devices, labOf(1, cpus(1), memory(lab.GiB), vfs(some(2)))}
+}
+
+// Every machine gives a Problem that keeps the promises of its types, or errors that say why not.
+// The same machine gives the same bytes, and stays as it was.
+func TestEveryMachineGivesAProblem(t *testing.T) {
+	t.Parallel()
+	hosts := corpus(t)
+	if len(hosts) < 100 {
+		t.Fatalf("%d machines found", len(hosts))
+	}
+	planned := 0
+	for name, h := range hosts {
+		before, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range corpusLabs() {
+			p, err := build.Problem(h, l, build.Options{})
+			again, errAgain := build.Problem(h, l, build.Options{})
+			if fmt.Sprint(err) != fmt.Sprint(errAgain) || jsonText(t, p) != jsonText(t, again) {
+				t.Errorf("%s: lab %d gives one thing now and another then", name, i)
+			}
+			if err != nil {
+				checkErrors(t, err)
+				continue
+			}
+			planned++
+			t.Run(fmt.Sprintf("%s-%d", strings.TrimPrefix(name, "../../"), i), func(t *testing.T) {
+				checkWellFormed(t, p)
+			})
+		}
+		if after, err := json.Marshal(h); err != nil || string(after) != string(before) {
+			t.Errorf("%s: Problem has changed the host", name)
+		}
+	}
+	t.Logf("%d machines, %d problems", len(hosts), planned)
+	if planned < len(hosts) {
+		t.Errorf("%d problems of %d machines: Problem refuses too much", planned, len(hosts))
+	}
+}
+
+func jsonText(t testing.TB, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// checkErrors fails unless an error of Problem is one that people can read.
+func checkErrors(t tester, err error) {
+	t.Helper()
+	var all build.RequestErrors
+	if !errors.As(err, &all) || len(all) == 0 {
+		t.Fatalf("%T %v", err, err)
+	}
+	for _, e := range all {
+		if e.What == "" || strings.ContainsFunc(e.Error(), func(r rune) bool { return r < ' ' }) {
+			t.Errorf("error %q", e)
+		}
+	}
+}
+
+// The lab files that are shown as examples fit the machines that they are named after.
+func TestExamplesFitTheirMachines(t *testing.T) {
+	t.Parallel()
+	for prefix, host := range map[string]func(testing.TB) *topology.Host{"epyc-": epyc, "h20-": h20} {
+		files, err := filepath.Glob("../../examples/" + prefix + "*.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				t.Parallel()
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, err := lab.Parse(file, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := problem(t, host(t), l, build.Options{HostName: strings.TrimSuffix(prefix, "-")})
+				checkWellFormed(t, p)
+				if !slices.ContainsFunc(p.Requests, func(r plan.Request) bool {
+					return len(r.GPUs)+len(r.NICs)+len(r.VFs) > 0
+				}) {
+					t.Error("no lab node asks for a device")
+				}
+			})
+		}
+	}
+}
+
+// Domains of libvirt as another tool's users have them, on machines that they fit.
+func TestDomainsOfLibvirtAsTenants(t *testing.T) {
+	t.Parallel()
+	node := func(list string) *topology.CPUSet { return new(set(t, list)) }
+	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs,
+	// memory bound to both nodes.
+	rhosp := topology.Tenant{Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-50151536fa69", State: "running",
+		VCPUs:        4,
+		EmulatorCPUs: node("1-2,13-14"), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: node("0-1"),
+		MemoryMode: "strict"}
+	for i, c := range []int{1, 2, 13, 14} {
+		rhosp.Pins = append(rhosp.Pins, topology.Pin{VCPU: i, CPUs: topology.CPUs(c)})
+	}
+	h := nodesOnly(t, "0-5,12-17", "6-11,18-23")
+	for i := range h.NUMANodes {
+		h.NUMANodes[i].MemoryBytes = new(64 * gib)
+	}
+	h.Tenants = []topology.Tenant{rhosp}
+	p := problem(t, h, labOf(1, cpus(1)), build.Options{})
+	checkWellFormed(t, p)
+	var held []string
+	for _, line := range coreLines(p) {
+		if strings.Contains(line, " of ") {
+			held = append(held, line)
+		}
+	}
+	want := []string{"1: 1,13 node 0 package -1 of instance-000008d6", "2: 2,14 node 0 package -1 of instance-000008d6"}
+	if !slices.Equal(held, want) {
+		t.Errorf("cores held %q, want %q", held, want)
+	}
+	if got := pagesText(p); got != "56 56" { // 64 GiB less 4 for the host and half of 7.9 GiB
+		t.Errorf("pages %s", got)
+	}
+}

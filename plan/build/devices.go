@@ -1,0 +1,299 @@
+package build
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// deviceFacts is what Problem knows of a device beyond what a Problem needs.
+type deviceFacts struct {
+	addr    *topology.PCIAddr
+	names   []string // others that it goes by: GPU0, mlx5_0, enp65s0f0np0
+	number  string   // of its vendor, "0x10de"; empty where it is not known
+	card    []topology.PCIAddr
+	member  string // the bond or bridge that one of its ports is in
+	refused string // why it cannot be given away by itself
+	held    string // why it gives no virtual functions either
+	vfs     []vfFunction
+	sriov   *topology.SRIOV
+}
+
+// A vfFunction is a virtual function that exists, or where one would be.
+type vfFunction struct {
+	index int
+	addr  topology.PCIAddr
+}
+
+// addDevices lists the GPUs and NICs that a lab node may get.
+func (b *problemBuilder) addDevices() {
+	type entry struct {
+		d plan.Device
+		f deviceFacts
+	}
+	var entries []entry
+	add := func(d plan.Device, f deviceFacts) {
+		if d.ID == "" {
+			b.note("a %s has neither an address nor a name, and is left out", kindWord(d.Kind))
+			return
+		}
+		entries = append(entries, entry{d, f})
+	}
+	for i := range b.host.GPUs {
+		if g := &b.host.GPUs[i]; g.Kind != topology.GPUDisplay {
+			add(b.gpu(g))
+		}
+	}
+	b.noteStandIns()
+	for i := range b.host.NICs {
+		if n := &b.host.NICs[i]; n.PF == nil {
+			add(b.nic(n))
+		}
+	}
+	slices.SortStableFunc(entries, func(x, y entry) int {
+		return cmp.Or(cmp.Compare(x.d.Kind, y.d.Kind), compareIDs(&x.d, &x.f, &y.d, &y.f))
+	})
+	for i, e := range entries {
+		if i > 0 && e.d.ID == entries[i-1].d.ID && e.d.Kind == entries[i-1].d.Kind {
+			b.fail("", "", "%s: two %ss are called %s", b.name, kindWord(e.d.Kind), plainText(e.d.ID))
+			continue
+		}
+		b.p.Devices = append(b.p.Devices, e.d)
+		b.facts = append(b.facts, e.f)
+	}
+	b.bundle()
+	b.countVFs()
+}
+
+// noteStandIns says which GPUs are none, if lab nodes want any.
+func (b *problemBuilder) noteStandIns() {
+	var ids []string
+	for i := range b.host.GPUs {
+		if g := &b.host.GPUs[i]; g.Kind == topology.GPUStandIn {
+			ids = append(ids, g.ID())
+		}
+	}
+	if len(ids) > 0 && b.wantsDevices(plan.KindGPU) {
+		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing",
+			strings.Join(ids, ", "))
+	}
+}
+
+// compareIDs orders devices by address, those without one behind them by name, with numbers in
+// names as numbers: GPU2 before GPU10.
+func compareIDs(x *plan.Device, fx *deviceFacts, y *plan.Device, fy *deviceFacts) int {
+	switch {
+	case fx.addr != nil && fy.addr != nil:
+		return fx.addr.Compare(*fy.addr)
+	case fx.addr != nil:
+		return -1
+	case fy.addr != nil:
+		return 1
+	}
+	textX, numberX := trailingNumber(x.ID)
+	textY, numberY := trailingNumber(y.ID)
+	return cmp.Or(cmp.Compare(textX, textY), cmp.Compare(numberX, numberY), cmp.Compare(x.ID, y.ID))
+}
+
+// trailingNumber splits "GPU10" into "GPU" and 10. A name without a number has -1.
+func trailingNumber(s string) (text string, n int) {
+	text = strings.TrimRight(s, "0123456789")
+	if n, err := strconv.Atoi(s[len(text):]); err == nil {
+		return text, n
+	}
+	return s, -1
+}
+
+// kindWord returns what messages call a kind of device.
+func kindWord(kind string) string {
+	switch kind {
+	case plan.KindGPU:
+		return "GPU"
+	case plan.KindVF:
+		return "virtual function"
+	}
+	return "NIC"
+}
+
+// gpu makes a Device of a GPU.
+func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
+	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
+	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
+	node := g.NUMANode
+	if g.Address != nil {
+		f.card = []topology.PCIAddr{*g.Address}
+		for _, a := range g.Functions {
+			if !slices.Contains(f.card, a) {
+				f.card = append(f.card, a)
+			}
+		}
+		if p := b.tree.Device(*g.Address); p != nil {
+			node = cmp.Or(node, p.NUMANode)
+			b.describe(&d, &f, p)
+			if p.SRIOV != nil && len(p.SRIOV.VFs) > 0 {
+				f.refused = fmt.Sprintf("it has virtual functions (%d), which go instead of it", len(p.SRIOV.VFs))
+			}
+		}
+	}
+	d.NUMANode = b.knownNode(node, "GPU "+plainText(d.ID))
+	return d, f
+}
+
+// nonEmpty returns those of names that are not empty.
+func nonEmpty(names ...string) []string {
+	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
+}
+
+// describe fills in what a PCI function says of a device.
+func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
+	d.Vendor = cmp.Or(d.Vendor, p.VendorName)
+	d.Model = cmp.Or(d.Model, p.DeviceName)
+	if p.Vendor != nil {
+		f.number = p.Vendor.String()
+		d.Vendor = cmp.Or(d.Vendor, f.number)
+	}
+}
+
+// nic makes a Device of a NIC.
+func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
+	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
+	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
+	node := n.NUMANode
+	var p *topology.PCIDevice
+	if n.Address != nil {
+		f.card = []topology.PCIAddr{*n.Address}
+		if p = b.tree.Device(*n.Address); p != nil {
+			node = cmp.Or(node, p.NUMANode)
+			b.describe(&d, &f, p)
+		}
+	}
+	d.NUMANode = b.knownNode(node, "NIC "+plainText(d.ID))
+	if f.sriov = n.SRIOV; f.sriov == nil && p != nil {
+		f.sriov = p.SRIOV
+	}
+	d.RateMbps = linkRate(n)
+	d.RateUnknown = d.RateMbps == 0 && !linkDown(n)
+	d.RDMA = couldRDMA(n, p)
+	for i := range n.Ports {
+		if f.member == "" {
+			f.member = n.Ports[i].Master
+		}
+	}
+	for _, bond := range b.host.Bonds {
+		if f.member == "" && slices.ContainsFunc(bond.Members, func(m string) bool {
+			return slices.Contains(n.Netdevs, m)
+		}) {
+			f.member = bond.Name
+		}
+	}
+	return d, f
+}
+
+// linkRate returns the rate of a NIC's link in Mb/s, 0 where none is told: of the network device,
+// else of an RDMA port that is up.
+func linkRate(n *topology.NIC) int64 {
+	rate := int64(0)
+	if n.SpeedMbps != nil {
+		rate = *n.SpeedMbps
+	}
+	for i := range n.Ports {
+		if s := n.Ports[i].SpeedMbps; s != nil {
+			rate = max(rate, *s)
+		}
+	}
+	if rate > 0 {
+		return rate
+	}
+	for i := range n.Devices {
+		for _, port := range n.Devices[i].Ports {
+			// A rate beyond any link, or none at all, is not one.
+			if r := port.RateGbps; r != nil && port.State == "ACTIVE" && *r > 0 && *r < 1e6 {
+				rate = max(rate, int64(*r*1000))
+			}
+		}
+	}
+	return max(rate, 0)
+}
+
+// linkDown reports whether a NIC without a rate says that its link is down. One that is bound to vfio-pci says nothing.
+func linkDown(n *topology.NIC) bool {
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		if p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown" {
+			// operstates: RFC 2863, Documentation/networking/operstates.rst
+			return true
+		}
+	}
+	for i := range n.Devices {
+		for _, port := range n.Devices[i].Ports {
+			if port.State != "" && port.State != "ACTIVE" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out
+// are drivers most of whose NICs have none (i40e, be2net, cxgb4): those are known by the RDMA
+// devices that they show.
+//
+// Source: drivers/infiniband/hw of Linux, the auxiliary devices that each driver there binds to.
+var rdmaDrivers = []string{
+	"mlx4_core", "mlx5_core", // mlx4_ib, mlx5_ib
+	"ice", "irdma", // irdma
+	"bnxt_en", "bnxt_re", // bnxt_re
+	"qede", "qedr", // qedr
+	"hns_roce", "hns_roce_hw_v2", // the PCI driver is hns3, also of NICs without: see couldRDMA
+	"ionic", "ionic_rdma", // ionic_rdma
+	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // themselves
+}
+
+// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits
+// for a guest is bound to vfio-pci, and shows neither.
+func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
+	if len(n.RDMA) > 0 || len(n.Devices) > 0 {
+		return true
+	}
+	driver := n.Driver
+	var class *topology.ID24
+	var vendor, device *topology.ID16
+	if p != nil {
+		driver, class, vendor, device = cmp.Or(driver, p.Driver), p.Class, p.Vendor, p.Device
+	}
+	if slices.Contains(rdmaDrivers, driver) {
+		return true
+	}
+	if class != nil && (class.Sub() == topology.SubInfiniBand || class.Sub() == topology.SubFabric) {
+		return true
+	}
+	switch {
+	case vendor == nil:
+		return false
+	case *vendor == topology.VendorMellanox:
+		return true
+	case *vendor == 0x19e5 && device != nil:
+		// Huawei HNS: source drivers/net/ethernet/hisilicon/hns3/hnae3.h, HNAE3_DEV_ID_*_RDMA*
+		return *device >= 0xa222 && *device <= 0xa228 && *device != 0xa227
+	}
+	return false
+}
+
+// wantsDevices reports whether a lab node asks for devices of a kind.
+func (b *problemBuilder) wantsDevices(kind string) bool {
+	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool {
+		switch kind {
+		case plan.KindGPU:
+			return n.GPUs > 0 || len(n.GPURequests) > 0
+		case plan.KindVF:
+			return n.VFs > 0 || len(n.VFRequests) > 0
+		}
+		return len(n.NICs) > n.VFs || len(n.NICRequests) > 0
+	})
+}

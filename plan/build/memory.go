@@ -1,0 +1,299 @@
+package build
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
+
+// What the host keeps of its memory where the lab does not say: a share of it, for page cache, QEMU
+// itself and daemons. The bounds are for the whole host: a small one needs half a GiB whatever its
+// size, and a host of 1 TiB needs no more than one of 128 GiB.
+const (
+	reserveShare    = 16
+	minReserveBytes = 512 << 20
+	maxReserveBytes = 8 << 30
+)
+
+// The sizes of pages that a Problem counts in.
+const (
+	pageBytes1GiB = 1 << 30
+	pageBytes2MiB = 2 << 20
+)
+
+// A memoryUse is the memory of the NUMA nodes, in bytes, by index of Problem.NUMANodes.
+type memoryUse struct {
+	bytes    []*uint64 // of the node; nil where it is not known
+	unusable []bool    // memory that must not back guests
+	reserve  []uint64  // what the host keeps
+	held     []uint64  // what tenants hold
+}
+
+// memory adds up what the nodes have and who has it.
+func (b *problemBuilder) memory() *memoryUse {
+	n := len(b.p.NUMANodes)
+	m := &memoryUse{bytes: make([]*uint64, n), unusable: make([]bool, n), reserve: make([]uint64, n),
+		held: make([]uint64, n)}
+	var unknown topology.CPUSet
+	for at := range m.bytes {
+		node := b.hostNode(at)
+		if node != nil {
+			m.bytes[at] = node.MemoryBytes
+			// A GPU's own memory is taken from the guest that the GPU is given to, and persistent
+			// memory keeps what its files are.
+			m.unusable[at] = node.Kind == "gpu" || node.GPU != nil || node.Kind == "nvdimm"
+		}
+		if m.bytes[at] == nil && n == 1 {
+			m.bytes[at] = b.host.Memory.TotalBytes
+		}
+		if m.unusable[at] {
+			if node.MemoryBytes == nil || *node.MemoryBytes > 0 {
+				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, cmp.Or(node.Kind, "gpu"))
+			}
+		} else if m.bytes[at] == nil {
+			unknown = unknown.Union(b.nodeSet(at))
+		}
+	}
+	if !unknown.IsEmpty() {
+		b.note("the host does not tell the memory of its NUMA nodes (%s): the plan cannot say whether it is enough",
+			unknown)
+	}
+	b.reserveMemory(m)
+	b.holdMemory(m)
+	return m
+}
+
+// total is the known memory that may back guests.
+func (m *memoryUse) total() uint64 {
+	sum := uint64(0) // at most MaxHostMemory, see checkLimits
+	for at, v := range m.bytes {
+		if v != nil && !m.unusable[at] {
+			sum += *v
+		}
+	}
+	return sum
+}
+
+// spread divides an amount among the nodes in proportion to their memory, rounded up. among says
+// which nodes take part; those of unknown memory get nothing.
+func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
+	parts := make([]uint64, len(m.bytes))
+	sum := uint64(0)
+	for at, v := range m.bytes {
+		if v != nil && among(at) {
+			sum += *v
+		}
+	}
+	amount = min(amount, MaxHostMemory)
+	for at, v := range m.bytes {
+		if v == nil || sum == 0 || !among(at) {
+			continue
+		}
+		// amount * *v / sum over 128 bits; *v is at most sum, so that the quotient fits.
+		high, low := bits.Mul64(amount, *v)
+		quotient, rest := bits.Div64(high, low, sum)
+		if rest > 0 {
+			quotient++
+		}
+		parts[at] = quotient
+	}
+	return parts
+}
+
+// reserveMemory takes off what the host keeps: the whole spread by size, and what the lab says of
+// single nodes in place of their share.
+func (b *problemBuilder) reserveMemory(m *memoryUse) {
+	usable := func(at int) bool { return !m.unusable[at] }
+	keep := uint64(0)
+	if r := b.lab.Reserve.Memory; r == nil {
+		keep = min(max(m.total()/reserveShare, minReserveBytes), maxReserveBytes)
+	} else if *r < 0 {
+		b.fail("", "host.reserve.memory", "%d bytes: want 0 or more", int64(*r))
+	} else {
+		keep = uint64(*r)
+	}
+	m.reserve = m.spread(keep, usable)
+	for _, r := range b.lab.Reserve.NUMA {
+		at, ok := b.nodeOf[r.Node]
+		switch {
+		case !ok || r.Memory == nil: // an unknown node is told of where cores are reserved
+		case *r.Memory < 0:
+			b.fail("", "host.reserve.numa_nodes", "node %d: %d bytes of memory: want 0 or more", r.Node,
+				int64(*r.Memory))
+		default:
+			m.reserve[at] = uint64(*r.Memory)
+		}
+	}
+}
+
+// holdMemory takes off what tenants hold: what they say, and of hugepages what is in use, if that is more.
+func (b *problemBuilder) holdMemory(m *memoryUse) {
+	huge := make([]uint64, len(m.bytes))
+	for i := range b.tenants {
+		t := &b.tenants[i]
+		name := tenantName(t)
+		if t.MemoryBytes == nil {
+			b.note("tenant %s: its memory is not known and not taken off", name)
+			continue
+		}
+		among := func(at int) bool { return !m.unusable[at] }
+		where := 0
+		if t.MemoryNodes != nil {
+			onto := *t.MemoryNodes
+			among = func(at int) bool { return b.nodeSet(at).Overlaps(onto) }
+			for at := range m.bytes {
+				if among(at) {
+					where++
+				}
+			}
+		}
+		switch {
+		case t.MemoryNodes != nil && where == 0:
+			b.note("tenant %s: its memory is on NUMA nodes %s, which are none of the host's; it is not taken off", name,
+				*t.MemoryNodes)
+		case t.MemoryNodes == nil && len(m.bytes) > 1:
+			b.note("tenant %s: its memory is not bound to a NUMA node; taken as spread over all by their size", name)
+		case where > 1:
+			b.note("tenant %s: its memory is bound to NUMA nodes %s together; taken as spread over them by their size",
+				name, *t.MemoryNodes)
+		}
+		for at, part := range m.spread(*t.MemoryBytes, among) {
+			if t.Hugepages != nil {
+				huge[at] = addUpTo(huge[at], part)
+			} else {
+				m.held[at] = addUpTo(m.held[at], part)
+			}
+		}
+	}
+	for at, used := range b.hugepagesInUse(m) {
+		m.held[at] = addUpTo(m.held[at], max(huge[at], used))
+	}
+}
+
+// addUpTo adds, and stops at what no host has.
+func addUpTo(a, b uint64) uint64 {
+	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
+}
+
+// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. Where tenants are
+// ignored, so are the pages that they use.
+func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
+	used := make([]uint64, len(m.bytes))
+	perNode := false
+	for at := range used {
+		if node := b.hostNode(at); node != nil {
+			perNode = perNode || len(node.Hugepages) > 0
+			used[at] = poolsInUse(node.Hugepages)
+		}
+	}
+	if !perNode {
+		used = m.spread(poolsInUse(b.host.Memory.Hugepages), func(at int) bool { return !m.unusable[at] })
+	}
+	if b.lab.Tenants == lab.TenantsIgnore && slices.Max(used) > 0 {
+		b.note("hugepages that are in use are not taken off: tenants are ignored")
+		return make([]uint64, len(m.bytes))
+	}
+	return used
+}
+
+// poolsInUse adds up the pages that are not free, where the pool says which are.
+func poolsInUse(pools []topology.HugepagePool) uint64 {
+	sum := uint64(0)
+	for _, p := range pools {
+		if p.Free == nil || *p.Free >= p.Total {
+			continue
+		}
+		high, low := bits.Mul64(p.Total-*p.Free, p.SizeBytes)
+		if high > 0 {
+			low = MaxHostMemory
+		}
+		sum = addUpTo(sum, low)
+	}
+	return sum
+}
+
+// pages returns how many pages of a size are left on each node; nil where its memory is not known.
+func (m *memoryUse) pages(pageBytes uint64) []*int64 {
+	pages := make([]*int64, len(m.bytes))
+	for at, v := range m.bytes {
+		switch {
+		case m.unusable[at]:
+			pages[at] = new(int64(0))
+		case v != nil:
+			taken := addUpTo(m.reserve[at], m.held[at])
+			pages[at] = new(int64((*v - min(*v, taken)) / pageBytes))
+		}
+	}
+	return pages
+}
+
+// choosePages decides the size of pages: what the lab asks for, or the largest that it and the host allow.
+func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
+	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
+	can2MiB, why2MiB := b.canPages(pageBytes2MiB)
+	switch b.lab.Hugepages {
+	case lab.HugepagesOff:
+		return pageBytes2MiB, false
+	case lab.Hugepages1GiB:
+		if !can1GiB {
+			b.fail("", "hugepages", "1GiB: %s: ask for hugepages: %s, or leave it to the planner with auto", why1GiB,
+				lab.Hugepages2MiB)
+		}
+		return pageBytes1GiB, true
+	case lab.Hugepages2MiB:
+		if !can2MiB {
+			b.fail("", "hugepages", "2MiB: %s: leave it to the planner with hugepages: auto, or turn them off", why2MiB)
+		}
+		return pageBytes2MiB, true
+	case lab.HugepagesAuto, "":
+	default: // a Lab that no parser made
+		b.fail("", "hugepages", "%q: want auto, 1GiB, 2MiB or off", string(b.lab.Hugepages))
+	}
+	whole := true
+	for i := range b.lab.Nodes {
+		n := &b.lab.Nodes[i]
+		whole = whole && (n.AutoMemory || n.Memory%lab.GiB == 0)
+	}
+	if can1GiB && whole {
+		return pageBytes1GiB, true
+	}
+	if !can2MiB {
+		b.note("no hugepages: %s", why2MiB)
+	}
+	return pageBytes2MiB, can2MiB
+}
+
+// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, and why not. Pools that
+// the kernel shows settle it: it shows one for each size that the processor has. Without any the
+// architecture decides: x86-64 and arm64 with pages of 4 KiB have both sizes.
+func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
+	pools := slices.Clone(b.host.Memory.Hugepages)
+	for i := range b.host.NUMANodes {
+		pools = append(pools, b.host.NUMANodes[i].Hugepages...)
+	}
+	if len(pools) > 0 {
+		var sizes []uint64
+		for _, p := range pools {
+			sizes = append(sizes, p.SizeBytes)
+		}
+		slices.Sort(sizes)
+		sizes = slices.Compact(sizes)
+		if slices.Contains(sizes, size) {
+			return true, ""
+		}
+		var has []string
+		for _, s := range sizes {
+			has = append(has, lab.Bytes(min(s, MaxHostMemory)).String())
+		}
+		return false, b.name + " has hugepages of " + listText(has) + " only"
+	}
+	switch arch := b.host.System.Arch; arch {
+	case "", "x86_64", "aarch64":
+		return true, ""
+	default:
+		return false, b.name + " is " + plainText(arch) + ", and shows no hugepages of this size"
+	}
+}

@@ -1,0 +1,171 @@
+package build
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/plan"
+)
+
+func TestParseModel(t *testing.T) {
+	t.Parallel()
+	want := &Model{Weights: map[string]int64{"gpu_nic_path": 700}, Pairs: []MeasuredPair{{"0000:06:00.0", "NIC0", 392},
+		{"GPU1", "mlx5_0", 350.5}}, Source: "our own"}
+	for name, text := range map[string]string{
+		"YAML": "# measured today\nsource: our own\nweights:\n  gpu_nic_path: 700\npairs:\n- {gpu: 0000:06:00.0, " +
+			"nic: NIC0, gbps: 392}\n" +
+			"- gpu: GPU1\n  nic: mlx5_0\n  gbps: 350.5\n",
+		"JSON": `{"weights": {"gpu_nic_path": 700}, "pairs": [{"gpu": "0000:06:00.0", "nic": "NIC0", "gbps": 3.92e2},
+{"gpu": "GPU1", "nic": "mlx5_0", "gbps": 350.5}], "source": "our own"}`,
+		"JSON with tabs": "{\n\t\"weights\": {\n\t\t\"gpu_nic_path\": 700\n\t},\n\t\"pairs\": [{\"gpu\": " +
+			"\"0000:06:00.0\", \"nic\": \"NIC0\", \"gbps\": 392}, {\"gpu\": \"GPU1\", \"nic\": \"mlx5_0\", \"gbps\": " +
+			"350.5}],\n\t\"source\": \"our own\"\n}\n",
+		"with a byte order": "\ufeffsource: our own\nweights: {gpu_nic_path: 700}\npairs: [{gpu: 0000:06:00.0, " +
+			"nic: NIC0, gbps: 392}, {gpu: GPU1, nic: mlx5_0, gbps: 350.5}]",
+		"between empty texts": "---\nsource: our own\nweights: {gpu_nic_path: 700}\npairs: [{gpu: 0000:06:00.0, nic: " +
+			"NIC0, gbps: 392}, {gpu: GPU1, nic: mlx5_0, gbps: 350.5}]\n---\n",
+	} {
+		got, err := ParseModel("m", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestParseModelErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, text, want string }{
+		{"nothing", "", "m: empty: want weights, pairs or both"},
+		{"only a comment", "# later\n", "m: empty: want weights, pairs or both"},
+		{"only a source", "source: me", "m:1:7: neither weights nor pairs: want weights, pairs or both"},
+		{"empty lists", "weights: {}\npairs: []", "m:1:8: neither weights nor pairs: want weights, pairs or both"},
+		{"a list", "- 1", "m:1:1: the model: want keys and values"},
+		{"an unknown key", "weights: {a: 1}\nwieghts: {a: 1}",
+			`m:2:1: "wieghts": no such key: a model has weights, pairs and source`},
+		{"weights that are no mapping", "weights: 5", "m:1:10: weights: want keys and values"},
+		{"half a weight", "weights:\n  a: 1.5", `m:2:6: weights: a: "1.5": want a whole number of basis points`},
+		{"a weight in words", "weights:\n  a: high", `m:2:6: weights: a: "high": want a whole number of basis points`},
+		{"no weight", "weights:\n  a:\n", `m:2:6: weights: a: "null": want a whole number of basis points`},
+		{"a weight in another base", "weights:\n  a: 0x10",
+			`m:2:6: weights: a: "0x10": want a whole number from 0 to 1000000`},
+		{"a weight twice", "weights: {a: 1, a: 2}",
+			`m:1:17: not valid YAML: mapping key "a" already defined at [1:11]`},
+		{"pairs that are no list", "pairs: {gpu: a}", "m:1:8: pairs: want a list of {gpu: GPU0, nic: NIC0, gbps: 392}"},
+		{"a pair that is none", "pairs: [5]", "m:1:9: pairs: want keys and values"},
+		{"a pair without a figure", "pairs:\n- gpu: a\n  nic: b\n",
+			"m:2:6: pairs: gbps is missing: a pair has gpu, nic and gbps"},
+		{"a pair with too much", "pairs:\n- gpu: a\n  nic: b\n  gbps: 1\n  gb: 2",
+			`m:5:3: pairs: "gb": no such key: a pair has gpu, nic and gbps`},
+		{"a number for a name", "pairs:\n- gpu: 5\n  nic: b\n  gbps: 1",
+			`m:2:8: gpu: "5": want text: put it in quotes`},
+		{"a figure in quotes", "pairs:\n- gpu: a\n  nic: b\n  gbps: \"5\"", `m:4:9: gbps: "5": want a number of Gb/s`},
+		{"not a number", "pairs:\n- gpu: a\n  nic: b\n  gbps: .nan", `m:4:9: gbps: ".nan": want a number of Gb/s`},
+		{"NaN in Go's words", "pairs:\n- gpu: a\n  nic: b\n  gbps: NaN", `m:4:9: gbps: "NaN": want a number of Gb/s`},
+		{"two models", "weights: {a: 1}\n---\nweights: {b: 1}",
+			"m:3:8: more than one document: put each model in a file of its own"},
+		{"an anchor", "weights: &w {a: 1}", `m:1:10: "&": a model has plain keys and values only`},
+		{"a tag", "weights: !!map {a: 1}", `m:1:10: "!!map": a model has plain keys and values only`},
+		{"an open bracket", "weights: {a: 1", "m:1:10: not valid YAML: could not find flow mapping end token '}'"},
+		{"deep nesting", strings.Repeat("[", 5000), "m:1:9: nested too deeply"},
+		{"deep nesting by dashes", strings.Repeat("- ", 5000), "m:1:17: nested too deeply"},
+		{"not text", "weights: \xff", "m: not UTF-8 text"},
+		{"NUL", "weights: \x00", "m: not UTF-8 text"},
+		{"too large", strings.Repeat("#", MaxModelSize+1), "m: 1048577 bytes, and a model has at most 1048576"},
+		{"too many", "pairs: [" + strings.Repeat("1,", 40_000) + "]",
+			"m: 80004 keys and values, brackets counted, and a model has at most 60000"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m, err := ParseModel("m", []byte(test.text))
+			if err == nil {
+				t.Fatalf("no error, but %+v", m)
+			}
+			if _, ok := err.(*ModelError); !ok || err.Error() != test.want {
+				t.Errorf("%T %q\nwant %q", err, err, test.want)
+			}
+		})
+	}
+}
+
+// Every weight can be overridden by the name that it has in JSON.
+func TestWeightsHaveTheirJSONNames(t *testing.T) {
+	t.Parallel()
+	var w plan.Weights
+	names, values := weights(&w)
+	for i, name := range names {
+		*values[name] = int64(i + 1)
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(names) || len(values) != len(names) {
+		t.Errorf("%d names for %d weights", len(names), len(got))
+	}
+	for i, name := range names {
+		if name == "" || got[name] != int64(i+1) {
+			t.Errorf("weight %q is not that of its JSON name", name)
+		}
+	}
+}
+
+func TestLossIsRoundedUp(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		best, gbps float64
+		want       int
+	}{
+		{400, 400, 0}, {400, 399.999999, 1}, {400, 396, 1}, {400, 395.9, 2}, {400, 1e-300, 100}, {392, 350, 11},
+		{1e300, 1, 100}, {39.4, 39.006, 1}, {10, 9, 10}, {0.7, 0.63, 10},
+	} {
+		if got := lossPercent(test.best, test.gbps); got != test.want {
+			t.Errorf("lossPercent(%v, %v) = %d, want %d", test.best, test.gbps, got, test.want)
+		}
+	}
+}
+
+// What ParseModel takes, JSON says again, and ParseModel takes that too.
+func FuzzParseModel(f *testing.F) {
+	for _, s := range []string{
+		"weights: {gpu_nic_path: 700}\nsource: x\n", "pairs:\n- gpu: GPU0\n  nic: NIC0\n  gbps: 39.2\n",
+		`{"pairs":[{"gpu":"a","nic":"b","gbps":3e2}]}`,
+		"weights: &a {b: 1}", "pairs: [[", "weights:\n  ? a\n  : 1", "source: |\n  two\n  lines\nweights: {a: -1}",
+		"- - - -", "a: b: c", "weights: {a: 1}\n---\n...\n",
+		"source: 'it''s'\nweights: {\"b c\": 0}", "\t", "weights: {? : 1}", "pairs:\n-\n",
+		"source: \"\\x1b\"\nweights: {a: 1}",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := ParseModel("m", data)
+		if err != nil {
+			if m != nil || !strings.HasPrefix(err.Error(), "m:") {
+				t.Fatalf("%v, %v", m, err)
+			}
+			return
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseModel("m", text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(m, again); diff != "" {
+			t.Errorf("%s (-first +again):\n%s", text, diff)
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package build
+
+import (
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// classSteps are the path classes as numbers. Their order is that of nvidia-smi's legend; NVLink
+// and one switch cost nothing, because nothing is nearer.
+var classSteps = map[topology.PathClass]int{
+	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
+	topology.PathSYS: 4,
+}
+
+// maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than
+// ten; a hostile dump may have a chain of hundreds, and every pair of devices below it would walk
+// it again.
+const maxBridges = 32
+
+// addPaths lists what lies between GPUs and NICs, and between GPUs.
+func (b *problemBuilder) addPaths() {
+	deep := make([]bool, len(b.p.Devices))
+	for i := range b.facts {
+		if a := b.facts[i].addr; a != nil {
+			deep[i] = len(b.tree.Ancestors(*a)) > maxBridges
+		}
+	}
+	unknown := 0
+	for i := range b.p.Devices {
+		if b.p.Devices[i].Kind != plan.KindGPU {
+			break
+		}
+		for j := i + 1; j < len(b.p.Devices); j++ {
+			class := topology.PathUnknown
+			if !deep[i] && !deep[j] {
+				class = b.pathClass(i, j)
+			}
+			if _, known := classSteps[class]; !known {
+				unknown++
+				class = topology.PathSYS
+				x, y := b.p.Devices[i].NUMANode, b.p.Devices[j].NUMANode
+				if x != nil && y != nil && *x == *y {
+					class = topology.PathNODE
+				}
+			}
+			b.p.Paths = append(b.p.Paths, plan.PairPath{A: i, B: j, Class: class.String(), Steps: classSteps[class]})
+		}
+	}
+	if unknown > 0 {
+		b.note("the host does not tell %s between its GPUs and NICs: taken as NODE within a NUMA node, else as SYS",
+			plural(unknown, "path"))
+	}
+}
+
+// pathClass asks the host. NVLinks join GPUs only: where a source tells of one to a NIC, the way over PCIe counts.
+func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
+	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
+	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {
+		return path.PCIe
+	}
+	return path.Class
+}

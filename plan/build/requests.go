@@ -1,0 +1,400 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+)
+
+// addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
+// what is left is shared among those that ask for "auto".
+func (b *problemBuilder) addRequests() {
+	for i := range b.lab.Nodes {
+		n := &b.lab.Nodes[i]
+		r := plan.Request{Name: n.Name, GuestNUMA: string(b.setting(n.Name, "guest_numa", n.GuestNUMA))}
+		r.GPUs = b.wants(n.Name, "gpus", plan.KindGPU, n.GPURequests, n.GPUs)
+		r.NICs = b.wants(n.Name, "nics", plan.KindNIC, n.NICRequests, len(n.NICs)-n.VFs)
+		r.VFs = b.wants(n.Name, "vfs", plan.KindVF, n.VFRequests, n.VFs)
+		b.p.Requests = append(b.p.Requests, r)
+	}
+	b.addCPUs()
+	b.addMemory()
+}
+
+// setting checks a Setting; the zero value is auto.
+func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
+	switch s {
+	case lab.Auto, lab.On, lab.Off:
+		return s
+	case "":
+		return lab.Auto
+	}
+	b.fail(node, key, "%q: want auto, on or off", string(s))
+	return lab.Auto
+}
+
+// A coreSupply is the cores that no tenant holds.
+type coreSupply struct {
+	free int   // all of them
+	wide []int // how many have at least so many threads, by threads
+}
+
+// widest returns the threads of the widest core, as a power of two.
+func (s *coreSupply) widest() int { return powerBelow(len(s.wide) - 1) }
+
+// with returns how many cores have at least so many threads.
+func (s *coreSupply) with(threads int) int {
+	if threads >= len(s.wide) {
+		return 0
+	}
+	return s.wide[threads]
+}
+
+// powerBelow returns the largest power of two that is at most n, and 1 below that.
+func powerBelow(n int) int {
+	p := 1
+	for p*2 <= n {
+		p *= 2
+	}
+	return p
+}
+
+// supply counts the cores that no tenant holds.
+func (b *problemBuilder) supply() *coreSupply {
+	s := &coreSupply{}
+	for _, c := range b.freeCores() {
+		s.free++
+		for len(s.wide) <= len(c.CPUs) {
+			s.wide = append(s.wide, 0)
+		}
+		for t := range len(c.CPUs) + 1 {
+			s.wide[t]++
+		}
+	}
+	return s
+}
+
+// addCPUs decides how many virtual CPUs and cores each lab node gets.
+//
+// Threads of a core go to one lab node, so two virtual CPUs share a core where the count allows it;
+// "smt: off" gives each a core of its own, whose other thread stays idle. On a host with cores of
+// different widths, wide ones are taken only where there are enough of them.
+//
+// Nodes with "cpus: auto" get equally many cores of what the others and the host leave, rounded
+// down; what is lost by rounding stays with the host. Where the cores are of different widths, each
+// such core counts as one virtual CPU, unless the node asks for "smt: on".
+func (b *problemBuilder) addCPUs() {
+	s := b.supply()
+	left := s.free - b.p.ReserveCores
+	var autos []int
+	for i := range b.lab.Nodes {
+		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
+		smt := b.setting(n.Name, "smt", n.SMT)
+		if smt == lab.On && s.widest() < 2 {
+			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and %s has cores of one thread "+
+				"only: %s", b.name, b.threadsFix())
+			continue
+		}
+		if n.AutoCPUs {
+			autos = append(autos, i)
+			continue
+		}
+		if n.CPUs < 1 {
+			b.fail(n.Name, "cpus", "%d: want at least 1", n.CPUs)
+			continue
+		}
+		if smt == lab.On && n.CPUs%2 != 0 {
+			b.fail(n.Name, "smt", "on gives the lab node two threads of each core, and cpus is %d, which is odd: ask "+
+				"for %d, or for smt: auto", n.CPUs, n.CPUs+1)
+			continue
+		}
+		r.VCPUs, r.Threads = n.CPUs, 1
+		if smt != lab.Off {
+			r.Threads = threadsFor(s, n.CPUs, smt == lab.On, s.free-b.p.ReserveCores)
+		}
+		r.Cores = r.VCPUs / r.Threads
+		if most := min(s.with(r.Threads), s.free-b.p.ReserveCores); r.Cores > most {
+			b.fail(n.Name, "cpus", "%s", b.tooManyCPUs(s, r, most))
+			continue
+		}
+		left -= r.Cores
+	}
+	b.shareCores(s, left, autos)
+}
+
+// threadsFor returns how many virtual CPUs are to share a core: the largest power of two that
+// divides their number and that the widest cores have, or less where there are not enough such
+// cores and narrower ones would do.
+func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
+	widest := 1
+	for t := s.widest(); t > 1; t /= 2 {
+		if vcpus%t != 0 {
+			continue
+		}
+		if vcpus/t <= min(s.with(t), most) {
+			return t
+		}
+		widest = max(widest, t)
+	}
+	if !atLeastTwo && vcpus <= min(s.with(1), most) {
+		return 1
+	}
+	return widest
+}
+
+// tooManyCPUs says that a lab node alone asks for more cores than there are.
+func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) string {
+	text := fmt.Sprintf("%d need %s", r.VCPUs, plural(r.Cores, "core"))
+	if r.Threads > 1 {
+		text += fmt.Sprintf(" with %d threads each", r.Threads)
+	}
+	text += fmt.Sprintf(", and %s can give %d: it has %s", b.name, max(most, 0), b.coresThere(s.free))
+	if wide := s.with(r.Threads); wide < s.free {
+		text += fmt.Sprintf(", %d of them so wide", wide)
+	}
+	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
+}
+
+// threadsFix says what to do about cores of one thread.
+func (b *problemBuilder) threadsFix() string {
+	if c := b.host.CPUs.SMT; c == "off" || c == "forceoff" {
+		return "SMT is off on the host: turn it on (/sys/devices/system/cpu/smt/control, the firmware, or without " +
+			"nosmt), or ask for smt: off"
+	}
+	return "ask for smt: auto or off"
+}
+
+// shareCores gives equally many of the cores that are left to the nodes that leave it to the planner.
+func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
+	if len(autos) == 0 {
+		return
+	}
+	for _, i := range autos {
+		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
+		r.Threads = s.widest()
+		same := s.with(r.Threads) == s.free
+		on := n.SMT == lab.On
+		if n.SMT == lab.Off || !same && !on {
+			r.Threads = 1
+		}
+		// Nodes that ask for wide cores share those; the others would leave them none.
+		r.Cores = min(left, s.with(r.Threads)) / len(autos)
+		r.VCPUs = r.Cores * r.Threads
+		if r.Cores < 1 {
+			b.fail(n.Name, "cpus", "auto: no core is left: %s has %s, keeps %d for itself, the other lab nodes ask "+
+				"for %d, and %s share the rest",
+				b.name, b.coresThere(s.free), b.p.ReserveCores, s.free-b.p.ReserveCores-left,
+				plural(len(autos), "lab node")+" with cpus: auto")
+			r.Cores, r.VCPUs = 0, 0
+		}
+	}
+}
+
+// addMemory decides the size of pages and how many of them each lab node gets. Nodes with "memory:
+// auto" get equally many of those that are left, in whole GiB where that is at least one.
+func (b *problemBuilder) addMemory() {
+	m := b.memory()
+	size, huge := b.choosePages()
+	if size == pageBytes1GiB && b.lab.Hugepages != lab.Hugepages1GiB && b.autoPages(m, size) < 1 {
+		size = pageBytes2MiB // a share of less than 1 GiB is better than none
+		if ok, why := b.canPages(size); !ok {
+			huge = false
+			b.note("no hugepages: %s", why)
+		}
+	}
+	if huge {
+		b.p.HugepageBytes = size
+	}
+	page := size
+	for size = b.stepOf(page); size > page && b.sharesMemory() && b.autoPages(m, size) < stepsOfRequest; {
+		size /= 2
+	}
+	b.p.PageBytes = size
+	for at, pages := range m.pages(size) {
+		b.p.NUMANodes[at].Pages = pages
+	}
+	there, known, all := totalPages(m.pages(size))
+	auto := b.autoPages(m, size)
+	rounded := map[lab.Bytes][]string{}
+	var sizes []lab.Bytes
+	for i := range b.lab.Nodes {
+		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
+		switch {
+		case n.AutoMemory && !known:
+			b.fail(n.Name, "memory", "auto needs to know the memory of the host, and %s does not tell it: give a size",
+				b.name)
+		case n.AutoMemory && auto < 1:
+			b.fail(n.Name, "memory", "auto: nothing is left: %s, and the other lab nodes ask for %s",
+				b.memoryThere(m, there), bytesText(b.explicitBytes(size)))
+		case n.AutoMemory:
+			r.Pages = auto
+		case n.Memory < 1 || n.Memory > MaxHostMemory:
+			b.fail(n.Name, "memory", "%d bytes: want at least 1 and at most %s", int64(n.Memory),
+				lab.Bytes(MaxHostMemory))
+		default:
+			r.Pages = pagesFor(n.Memory, page) * int64(page) / int64(size)
+			if r.Pages > there && all {
+				b.fail(n.Name, "memory", "asks for %s: %s", n.Memory, b.memoryThere(m, there))
+			}
+			if uint64(n.Memory)%page != 0 {
+				if rounded[n.Memory] == nil {
+					sizes = append(sizes, n.Memory)
+				}
+				rounded[n.Memory] = append(rounded[n.Memory], n.Name)
+			}
+		}
+	}
+	for _, s := range sizes {
+		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s,
+			bytesText(uint64(pagesFor(s, page))*page))
+	}
+}
+
+// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB,
+// that divides what each lab node asks for and is small beside it. Large steps keep the weight of
+// one a whole number that means something, and the search short; the rest of a NUMA node that is
+// less than a step is left to the host. It follows from the requests alone: if it grew with the
+// host, more memory could make a plan worse.
+func (b *problemBuilder) stepOf(page uint64) uint64 {
+	fits := func(step uint64) bool {
+		for i := range b.lab.Nodes {
+			n := &b.lab.Nodes[i]
+			if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
+				continue
+			}
+			if asked := uint64(pagesFor(n.Memory, page)) * page; asked%step != 0 || asked < stepsOfRequest*step {
+				return false
+			}
+		}
+		return true
+	}
+	step := page
+	for step < pageBytes1GiB && fits(2*step) {
+		step *= 2
+	}
+	return step
+}
+
+// stepsOfRequest is in how many steps the memory of a lab node comes at least, where steps are larger than pages.
+const stepsOfRequest = 16
+
+// pagesFor returns how many pages hold an amount of memory.
+func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }
+
+// bytesText prints an amount of memory.
+func bytesText(n uint64) string { return lab.Bytes(min(n, 1<<62)).String() }
+
+// explicitBytes adds up the memory that lab nodes ask for by size, in whole pages.
+func (b *problemBuilder) explicitBytes(size uint64) uint64 {
+	sum := uint64(0)
+	for i := range b.lab.Nodes {
+		if n := &b.lab.Nodes[i]; !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory {
+			sum += uint64(pagesFor(n.Memory, size)) * size // at most 500 times 2^52
+		}
+	}
+	return sum
+}
+
+// sharesMemory reports whether any lab node leaves its memory to the planner.
+func (b *problemBuilder) sharesMemory() bool {
+	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory })
+}
+
+// autoPages returns how many pages each lab node with "memory: auto" gets; 1 where there is no such node.
+func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
+	autos := int64(0)
+	for i := range b.lab.Nodes {
+		if b.lab.Nodes[i].AutoMemory {
+			autos++
+		}
+	}
+	if autos == 0 {
+		return 1
+	}
+	there, _, _ := totalPages(m.pages(size))
+	share := (there - int64(b.explicitBytes(size)/size)) / autos
+	if whole := int64(pageBytes1GiB / size); share >= whole {
+		share -= share % whole
+	}
+	return share
+}
+
+// totalPages adds up pages; known is set where those of any node are, all where those of each are.
+func totalPages(pages []*int64) (sum int64, known, all bool) {
+	all = true
+	for _, p := range pages {
+		if p == nil {
+			all = false
+			continue
+		}
+		known = true
+		sum += *p
+	}
+	return sum, known, all
+}
+
+// memoryThere says how much memory the lab may have, and where the rest is.
+func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
+	keep, held := uint64(0), uint64(0)
+	for at, v := range m.bytes {
+		if v != nil && !m.unusable[at] {
+			keep += min(m.reserve[at], *v)
+			held += min(m.held[at], *v)
+		}
+	}
+	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes),
+		roundText(m.total()), roundText(keep))
+	if held > 0 {
+		text += ", tenants hold " + roundText(held)
+	}
+	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
+}
+
+// roundText prints an amount of memory in GiB, or in MiB below one.
+func roundText(n uint64) string {
+	if n < pageBytes1GiB {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/pageBytes1GiB)
+}
+
+// numberClasses gives the same number to lab nodes that ask for the same and are in no affinity:
+// those can be swapped without anything changing.
+func (b *problemBuilder) numberClasses() {
+	tied := map[int]bool{}
+	for _, a := range b.p.Affinity {
+		for _, i := range a.Requests {
+			tied[i] = true
+		}
+	}
+	classes := map[string]int{}
+	next := 0
+	for i := range b.p.Requests {
+		r := &b.p.Requests[i]
+		same := *r
+		same.Name, same.Class = "", 0
+		same.GPUs, same.NICs, same.VFs = withoutText(r.GPUs), withoutText(r.NICs), withoutText(r.VFs)
+		key, err := json.Marshal(same)
+		number, known := classes[string(key)]
+		if err != nil || tied[i] || !known {
+			number = next
+			next++
+		}
+		if !tied[i] && err == nil {
+			classes[string(key)] = number
+		}
+		r.Class = number
+	}
+}
+
+// withoutText drops how wants were worded: the same devices are the same whether a count or a vendor chose them.
+func withoutText(wants []plan.Want) []plan.Want {
+	wants = slices.Clone(wants)
+	for i := range wants {
+		wants[i].Text = ""
+	}
+	return wants
+}

@@ -1,0 +1,139 @@
+package build
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// addPackages lists the packages of the cores, and says of each why the host needs a core there:
+// interrupts of a disk or of the NIC that the host is reached by are best served beside them.
+func (b *problemBuilder) addPackages() {
+	packagesOn := map[int]map[int]bool{} // packages of the cores of a node
+	free := map[int]bool{}
+	var ids []int
+	for i := range b.p.Cores {
+		c := &b.p.Cores[i]
+		if c.Package < 0 {
+			continue
+		}
+		ids = append(ids, c.Package)
+		free[c.Package] = free[c.Package] || c.Tenant == ""
+		if packagesOn[c.NUMANode] == nil {
+			packagesOn[c.NUMANode] = map[int]bool{}
+		}
+		packagesOn[c.NUMANode][c.Package] = true
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if len(ids) == 0 {
+		b.note("the host does not tell which package its cores are in")
+	}
+	busy := map[int]string{}
+	for _, u := range b.hostUses {
+		node := b.knownNode(u.node, u.id)
+		if node == nil {
+			continue
+		}
+		on := slices.Sorted(maps.Keys(packagesOn[*node]))
+		if len(on) != 1 {
+			// a node without cores, or one that covers several packages: where the device hangs is
+			// not known
+			continue
+		}
+		if _, known := busy[on[0]]; !known {
+			busy[on[0]] = u.text
+		}
+	}
+	b.p.Packages = make([]plan.Package, 0, len(ids))
+	for _, id := range ids {
+		why := busy[id]
+		if why != "" && !free[id] {
+			b.note("package %d: the host needs it for %s, but tenants hold all its cores", id, why)
+			why = ""
+		}
+		b.p.Packages = append(b.p.Packages, plan.Package{ID: id, Busy: why})
+	}
+}
+
+// Cores that the host keeps where the lab does not say: one of each package, and two in all on
+// machines that can spare them, but no more than a quarter.
+const (
+	spareCores      = 8 // from so many cores on
+	spareReserve    = 2
+	smallestReserve = 1
+	largestReserve  = 4 // a core in so many
+)
+
+// reserveCores decides how many cores the host keeps.
+func (b *problemBuilder) reserveCores() {
+	free := map[int]int{} // by NUMA node
+	packages := map[int]bool{}
+	cores := b.freeCores()
+	for _, c := range cores {
+		free[c.NUMANode]++
+		packages[c.Package] = true
+	}
+	sum, seen := 0, map[int]bool{}
+	for _, r := range b.lab.Reserve.NUMA {
+		at, ok := b.nodeOf[r.Node]
+		switch {
+		case !ok:
+			b.fail("", "host.reserve.numa_nodes", "%s has no NUMA node %d: %s", b.name, r.Node, b.nodesThere())
+			continue
+		case seen[r.Node]:
+			b.fail("", "host.reserve.numa_nodes", "NUMA node %d is there twice: say all of it at one place", r.Node)
+			continue
+		case r.Cores < 0:
+			b.fail("", "host.reserve.numa_nodes", "node %d: %d cores: want 0 or more", r.Node, r.Cores)
+			continue
+		case r.Cores > free[r.Node]:
+			b.fail("", "host.reserve.numa_nodes",
+				"node %d: %d cores for the host, and the node has %d that no tenant holds: ask for fewer",
+				r.Node, r.Cores, free[r.Node])
+			continue
+		}
+		seen[r.Node] = true
+		b.p.NUMANodes[at].ReserveCores = r.Cores
+		sum += r.Cores
+	}
+	keep := max(len(packages), smallestReserve)
+	if len(b.p.Cores) >= spareCores {
+		keep = max(keep, spareReserve)
+	}
+	keep = min(keep, max(smallestReserve, len(b.p.Cores)/largestReserve))
+	if r := b.lab.Reserve.Cores; r != nil {
+		if keep = *r; keep < smallestReserve {
+			b.fail("", "host.reserve.cores", "%d: the host needs at least 1 core: interrupts, QEMU's own "+
+				"threads and you", keep)
+			return
+		}
+		if keep > len(cores) {
+			b.fail("", "host.reserve.cores", "%d: %s has %s: ask for fewer", keep, b.name, b.coresThere(len(cores)))
+			keep = smallestReserve // so that no lab node is told of what is not its fault
+		}
+	}
+	b.p.ReserveCores = max(keep, sum)
+}
+
+// coresThere says how many cores no tenant holds.
+func (b *problemBuilder) coresThere(free int) string {
+	if held := len(b.p.Cores) - free; held > 0 {
+		return plural(free, "core") + " that no tenant holds, of " + plural(len(b.p.Cores), "core")
+	}
+	return plural(free, "core")
+}
+
+// nodesThere lists the NUMA nodes of the host.
+func (b *problemBuilder) nodesThere() string {
+	var ids topology.CPUSet
+	for at := range b.p.NUMANodes {
+		ids = ids.Union(b.nodeSet(at))
+	}
+	if len(b.p.NUMANodes) == 1 {
+		return "its only one is " + ids.String()
+	}
+	return "they are " + ids.String()
+}

@@ -1,0 +1,142 @@
+package build
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// stateOff is libvirt's word for a domain that does not run.
+const stateOff = "shut off"
+
+// chooseTenants returns the tenants that the lab wants to be respected, sorted, so that their order
+// in a file does not matter.
+func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenant {
+	var tenants []topology.Tenant
+	switch b.lab.Tenants {
+	case lab.TenantsIgnore:
+		if len(b.host.Tenants) > 0 {
+			b.note("%s ignored, as the lab asks: what they hold counts as free", plural(len(b.host.Tenants), "tenant"))
+		}
+		return nil
+	case lab.TenantsRead, "":
+		tenants = slices.Clone(b.host.Tenants)
+	default:
+		tenants = slices.Clone(given)
+	}
+	slices.SortStableFunc(tenants, func(a, c topology.Tenant) int {
+		return cmp.Or(cmp.Compare(a.Name, c.Name), cmp.Compare(a.UUID, c.UUID))
+	})
+	for i := range tenants {
+		if slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.Name == tenants[i].Name }) {
+			b.note("tenant %s has the name of a lab node; it counts as a tenant: where it is an earlier run of this "+
+				"lab, remove it first, or plan with "+
+				"tenants: ignore", tenantName(&tenants[i]))
+		}
+	}
+	return tenants
+}
+
+// tenantName returns what messages call a tenant.
+func tenantName(t *topology.Tenant) string {
+	return plainText(cmp.Or(t.Name, t.UUID, "without a name"))
+}
+
+// holdCores marks the cores that tenants hold. One that is shut off holds them as well: it may be started at any time.
+func (b *problemBuilder) holdCores() {
+	if len(b.tenants) == 0 {
+		return
+	}
+	var all topology.CPUSet
+	coreOf := map[int]*plan.Core{}
+	for i := range b.p.Cores {
+		c := &b.p.Cores[i]
+		for _, cpu := range c.CPUs {
+			coreOf[cpu] = c
+		}
+	}
+	// CPUs that are offline, or that no core has, are in many a cpuset; "all" means all that there are.
+	for i := range b.p.Cores {
+		all = all.Union(topology.CPUs(b.p.Cores[i].CPUs...))
+	}
+	floating, off := []string{}, []string{}
+	for i := range b.tenants {
+		t := &b.tenants[i]
+		name := tenantName(t)
+		held, floats := tenantCPUs(t, all)
+		shared := map[string]bool{}
+		holds := false
+		for cpu := range held.All() {
+			c := coreOf[cpu]
+			switch {
+			case c == nil:
+			case c.Tenant == "":
+				c.Tenant, holds = name, true
+			case c.Tenant != name:
+				shared[c.Tenant], holds = true, true
+			}
+		}
+		for _, other := range sortedNames(shared) {
+			b.note("tenants %s and %s may run on the same cores", other, name)
+		}
+		if t.State == stateOff && (holds || t.MemoryBytes != nil || len(t.Devices) > 0) {
+			off = append(off, name)
+		}
+		if floats {
+			floating = append(floating, name)
+		}
+	}
+	if len(off) > 0 {
+		b.note("tenants that are shut off hold what they are given, because they may be started: %s", listText(off))
+	}
+	if len(floating) > 0 {
+		b.note("tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin "+
+			"them, or isolate the lab's cores",
+			listText(floating))
+	}
+}
+
+// tenantCPUs returns the CPUs that a tenant is pinned to, and whether it has virtual CPUs that may
+// run anywhere. A pin to all CPUs of the host is none: libvirt writes such pins too. Threads of the
+// emulator and for I/O count like virtual CPUs where they are pinned; where they float, they are
+// few and the kernel moves them out of the way.
+func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, floats bool) {
+	pin := func(cpus topology.CPUSet) bool {
+		if all.IsSubsetOf(cpus) {
+			return false
+		}
+		held = held.Union(cpus)
+		return true
+	}
+	pinned := map[int]bool{}
+	for _, p := range t.Pins {
+		pinned[p.VCPU] = true
+		if !pin(p.CPUs) {
+			floats = true
+		}
+	}
+	if t.VCPUs > len(pinned) { // the others run where <vcpu cpuset> lets them
+		if t.Floating == nil || !pin(*t.Floating) {
+			floats = true
+		}
+	}
+	for _, cpus := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {
+		if cpus != nil {
+			pin(*cpus)
+		}
+	}
+	return held, floats
+}
+
+// sortedNames returns the names of a set in order.
+func sortedNames(set map[string]bool) []string {
+	var names []string
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

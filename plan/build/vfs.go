@@ -1,0 +1,137 @@
+package build
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// assumedVFs is how many virtual functions a ConnectX is taken to have where nothing but its name
+// is known. The number is a setting of its firmware (NUM_OF_VFS), and 8 is what NVIDIA's guides
+// set.
+const assumedVFs = 8
+
+// countVFs decides how many virtual functions each NIC can give, and which.
+func (b *problemBuilder) countVFs() {
+	wanted := b.wantsDevices(plan.KindVF)
+	mates := b.groupMates()
+	var assumed []string
+	for i := range b.p.Devices {
+		d, f := &b.p.Devices[i], &b.facts[i]
+		if d.Kind != plan.KindNIC {
+			continue
+		}
+		total := totalVFs(f.sriov)
+		if f.addr != nil {
+			f.vfs = b.virtual[*f.addr]
+		} else if f.sriov == nil && slices.ContainsFunc(f.names, func(s string) bool {
+			return strings.HasPrefix(s, "mlx5_")
+		}) {
+			total = assumedVFs
+			assumed = append(assumed, plainText(d.ID))
+		}
+		if f.addr != nil {
+			// A tenant that has the NIC whole leaves no virtual functions, and one that does not answer has none.
+			if why, ok := b.blocked[*f.addr]; ok {
+				f.held = why
+				continue
+			}
+		}
+		taken := map[int]bool{}
+		for _, vf := range f.vfs {
+			total = max(total, vf.index+1) // it exists, whatever the firmware says
+			if _, used := b.uses[vf.addr]; used {
+				taken[vf.index] = true
+			}
+			// A virtual function that shares its group cannot go alone.
+			if group, shared := mates[vf.addr]; shared && wanted {
+				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to "+
+					"different lab nodes",
+					d.ID, group)
+			}
+		}
+		for index := range total {
+			if !taken[index] {
+				d.FreeVFs = append(d.FreeVFs, index)
+			}
+		}
+		d.VFs = len(d.FreeVFs)
+	}
+	if wanted && len(assumed) > 0 {
+		b.note("the host does not tell how many virtual functions its NICs have: %d assumed for each whose RDMA "+
+			"device is one of mlx5 (%s); "+
+			"the number is a setting of the firmware (NUM_OF_VFS)", assumedVFs, listText(assumed))
+	}
+}
+
+// totalVFs returns how many virtual functions there can be: what the firmware offers, or those that
+// exist where it does not tell.
+func totalVFs(s *topology.SRIOV) int {
+	if s == nil {
+		return 0
+	}
+	total := len(s.VFs)
+	if s.Total != nil {
+		total = max(total, *s.Total)
+	}
+	return min(max(total, 0), MaxNICVFs)
+}
+
+// virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and
+// where the others would be. A tenant that is shut off may hold one that does not exist now. Offset
+// and stride are those of the SR-IOV capability (PCI Express Base Specification, 9.2.1.2): function
+// n is at the routing ID of its physical function plus offset plus n times stride.
+func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
+	if s == nil {
+		return nil
+	}
+	var out []vfFunction
+	known := map[int]bool{}
+	for _, vf := range s.VFs {
+		if vf.Address != nil && vf.Index >= 0 && vf.Index < MaxNICVFs && !known[vf.Index] {
+			known[vf.Index] = true
+			out = append(out, vfFunction{vf.Index, *vf.Address})
+		}
+	}
+	if s.Offset == nil || s.Stride == nil || *s.Offset <= 0 || *s.Stride <= 0 {
+		return out
+	}
+	const routingIDs = 1 << 16 // bus, device and function
+	first := int(pf.Bus)<<8 | int(pf.Device)<<3 | int(pf.Function)
+	for index := range totalVFs(s) {
+		if *s.Offset >= routingIDs || *s.Stride >= routingIDs {
+			break
+		}
+		id := first + *s.Offset + index**s.Stride
+		if id >= routingIDs {
+			break
+		}
+		if !known[index] {
+			out = append(out, vfFunction{index, topology.PCIAddr{
+				Domain: pf.Domain, Bus: uint8(id >> 8), Device: uint8(id >> 3 & 0x1f), Function: uint8(id & 7)}})
+		}
+	}
+	return out
+}
+
+// groupMates returns the IOMMU groups of the functions that share theirs with others, bridges left out.
+func (b *problemBuilder) groupMates() map[topology.PCIAddr]int {
+	first := map[int]topology.PCIAddr{}
+	mates := map[topology.PCIAddr]int{}
+	for i := range b.host.PCI {
+		d := &b.host.PCI[i]
+		if d.IOMMUGroup == nil || d.IsBridge() {
+			continue
+		}
+		group := *d.IOMMUGroup
+		other, shared := first[group]
+		if !shared {
+			first[group] = d.Address
+			continue
+		}
+		mates[d.Address], mates[other] = group, group
+	}
+	return mates
+}

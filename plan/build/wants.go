@@ -1,0 +1,400 @@
+package build
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// wants turns what a lab node asks of one kind of devices into Wants. key is the key of the lab
+// file; count is how many there are to be, for a Lab whose requests are not written out.
+func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequest, count int) []plan.Want {
+	if len(requests) == 0 && count > 0 {
+		requests = []lab.DeviceRequest{{Count: count}}
+	}
+	total := 0
+	for _, r := range requests {
+		if r.Count < 1 || r.Count > MaxNodeDevices || total+r.Count > MaxNodeDevices {
+			b.fail(node, key, "asks for %d: want 1 to %d in all", r.Count, MaxNodeDevices)
+			return nil
+		}
+		total += r.Count
+	}
+	var wants []plan.Want
+	before := len(b.errs)
+	for _, r := range requests {
+		w := plan.Want{Count: r.Count, Text: requestText(r)}
+		if r.Address != "" {
+			w.Any = b.byAddress(node, key, kind, r)
+		} else {
+			w.Any = b.bySelector(node, key, kind, r)
+		}
+		if w.Any == nil {
+			continue
+		}
+		if n := b.offer(kind, w.Any); n < w.Count {
+			b.fail(node, key, "asks for %s and %s can give %s%s", w.Text, b.name, b.offerText(kind, n, w.Any),
+				b.othersRefused(kind, r))
+			continue
+		}
+		wants = append(wants, w)
+	}
+	if len(b.errs) > before {
+		return nil
+	}
+	b.checkTogether(node, key, kind, wants, total)
+	return wants
+}
+
+// checkTogether finds requests of one lab node that leave each other too few. What lab nodes leave
+// each other is for the search.
+func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want, total int) {
+	var all []int
+	for i, w := range wants {
+		for _, other := range wants[:i] {
+			if kind != plan.KindVF && len(w.Any) == 1 && slices.Equal(w.Any, other.Any) {
+				b.fail(node, key, "asks for %s twice: one %s is one device", b.p.Devices[w.Any[0]].ID, kindWord(kind))
+				return
+			}
+		}
+		all = append(all, w.Any...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if n := b.offer(kind, all); n < total {
+		b.fail(node, key, "asks for %d in all and %s can give %s", total, b.name, b.offerText(kind, n, all))
+	}
+}
+
+// requestText says what a request asks for, as the lab file does.
+func requestText(r lab.DeviceRequest) string {
+	if r.Address != "" {
+		return r.Address
+	}
+	var parts []string
+	if r.Vendor != "" {
+		parts = append(parts, "vendor "+plainText(r.Vendor))
+	}
+	if r.Model != "" {
+		parts = append(parts, "model "+plainText(r.Model))
+	}
+	if r.NUMANode != nil {
+		parts = append(parts, fmt.Sprintf("NUMA node %d", *r.NUMANode))
+	}
+	if r.RateMbps > 0 {
+		parts = append(parts, "at least "+rateText(r.RateMbps))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprint(r.Count)
+	}
+	return fmt.Sprintf("%d of %s", r.Count, joinComma(parts))
+}
+
+// rateText prints a rate of a link: 25 Gb/s.
+func rateText(mbps int64) string {
+	if mbps >= 1000 && mbps%100 == 0 {
+		return fmt.Sprintf("%g Gb/s", float64(mbps)/1000)
+	}
+	return fmt.Sprintf("%d Mb/s", mbps)
+}
+
+func joinComma(parts []string) string { return strings.Join(parts, ", ") }
+
+// offer counts what devices can give: themselves, or their virtual functions.
+func (b *problemBuilder) offer(kind string, devices []int) int {
+	if kind != plan.KindVF {
+		return len(devices)
+	}
+	n := 0
+	for _, d := range devices {
+		n += b.p.Devices[d].VFs
+	}
+	return n
+}
+
+// offerText says how many there are, and on which devices.
+func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
+	var ids []string
+	for _, d := range devices {
+		ids = append(ids, plainText(b.p.Devices[d].ID))
+	}
+	if len(ids) == 0 {
+		return fmt.Sprint(n)
+	}
+	if kind == plan.KindVF {
+		return fmt.Sprintf("%d (of %s)", n, listText(ids))
+	}
+	return fmt.Sprintf("%d (%s)", n, listText(ids))
+}
+
+// othersRefused says why other devices, that the request would have liked as well, are not given.
+func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
+	var reasons []string
+	devices := map[string][]string{}
+	for i := range b.p.Devices {
+		d := &b.p.Devices[i]
+		if why := b.notGiven(kind, d, &b.facts[i]); why != "" && d.Kind == deviceKind(kind) && b.mismatch(i, r) == "" {
+			if devices[why] == nil {
+				reasons = append(reasons, why)
+			}
+			devices[why] = append(devices[why], plainText(d.ID))
+		}
+	}
+	text := ""
+	for i, why := range reasons {
+		if i == maxListed {
+			return text + fmt.Sprintf("; and others for %d more reasons", len(reasons)-maxListed)
+		}
+		text += "; not " + listText(devices[why]) + ": " + why
+	}
+	return text
+}
+
+// deviceKind returns the kind of the devices that give what is asked for.
+func deviceKind(kind string) string {
+	if kind == plan.KindVF {
+		return plan.KindNIC
+	}
+	return kind
+}
+
+// notGiven returns why a device does not give what is asked for, or "".
+func (b *problemBuilder) notGiven(kind string, d *plan.Device, f *deviceFacts) string {
+	if kind != plan.KindVF {
+		return d.Refused
+	}
+	switch {
+	case d.VFs > 0:
+		return ""
+	case f.held != "":
+		return f.held
+	case totalVFs(f.sriov) > 0:
+		return "all its virtual functions are held by tenants"
+	case f.number == topology.VendorMellanox.String():
+		return "it offers no virtual functions; for a ConnectX, turn them on in its firmware (mlxconfig set " +
+			"SRIOV_EN=1 NUM_OF_VFS=8), then restart"
+	}
+	return "it offers no virtual functions"
+}
+
+// bySelector returns the devices that a request without an address may get. Where there are none it
+// explains which condition ruled out which devices, and returns nil.
+func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
+	if r.NUMANode != nil {
+		if _, ok := b.nodeOf[*r.NUMANode]; !ok {
+			b.fail(node, key, "%s has no NUMA node %d: %s", b.name, *r.NUMANode, b.nodesThere())
+			return nil
+		}
+	}
+	any := []int{}
+	var order []string
+	excluded := map[string][]string{}
+	there := 0
+	for i := range b.p.Devices {
+		d := &b.p.Devices[i]
+		if d.Kind != deviceKind(kind) {
+			continue
+		}
+		there++
+		why := b.mismatch(i, r)
+		if why == "" {
+			if b.notGiven(kind, d, &b.facts[i]) == "" {
+				any = append(any, i)
+			}
+			continue
+		}
+		if excluded[why] == nil {
+			order = append(order, why)
+		}
+		excluded[why] = append(excluded[why], plainText(d.ID))
+	}
+	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(order) == 0 {
+		return any // too few, perhaps: the caller says so
+	}
+	var parts []string
+	for _, why := range order {
+		parts = append(parts, listText(excluded[why])+" "+why)
+	}
+	text := strings.Join(parts, "; ")
+	if there == 0 {
+		text = "it has no " + kindWord(deviceKind(kind)) + " at all"
+	}
+	b.fail(node, key, "nothing on %s is %s: %s%s", b.name, requestText(r), text, b.othersRefused(kind, r))
+	return nil
+}
+
+// mismatch returns the first condition of a request that device i does not meet, as words that follow its ID, or "".
+func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
+	d, f := &b.p.Devices[i], &b.facts[i]
+	switch {
+	case r.Vendor != "" && !containsFold(d.Vendor, r.Vendor) && !sameNumber(f.number, r.Vendor):
+		return "by " + orUnknown(d.Vendor, "an unknown vendor")
+	case r.Model != "" && !containsFold(d.Model, r.Model):
+		return "of " + orUnknown(d.Model, "an unknown model")
+	case r.NUMANode != nil && d.NUMANode == nil:
+		return "on an unknown NUMA node"
+	case r.NUMANode != nil && *d.NUMANode != *r.NUMANode:
+		return fmt.Sprintf("on NUMA node %d", *d.NUMANode)
+	case r.RateMbps > 0 && d.RateUnknown:
+		return "with a link whose rate is not known"
+	case r.RateMbps > d.RateMbps && d.RateMbps == 0:
+		return "with a link that is down"
+	case r.RateMbps > d.RateMbps:
+		return "with " + rateText(d.RateMbps)
+	}
+	return ""
+}
+
+func orUnknown(name, unknown string) string {
+	if name == "" {
+		return unknown
+	}
+	return plainText(name)
+}
+
+func containsFold(s, part string) bool {
+	return strings.Contains(strings.ToLower(s), strings.ToLower(part))
+}
+
+// sameNumber reports whether a vendor's number is the one asked for: 0x10de, 10DE.
+func sameNumber(number, asked string) bool {
+	id, err := topology.ParseID16(asked)
+	return err == nil && len(asked) >= 4 && number == id.String()
+}
+
+// byAddress returns the device that a request names, or nil after an error.
+func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) []int {
+	fail := func(format string, args ...any) []int {
+		b.fail(node, key, format, args...)
+		return nil
+	}
+	shown := plainText(r.Address)
+	found := b.lookUp(r.Address, deviceKind(kind))
+	if len(found) > 1 {
+		return fail("%s may be %s: give the address", shown, b.idList(found))
+	}
+	if len(found) == 0 {
+		if why := b.elsewhere(kind, r.Address); why != "" {
+			return fail("%s", why)
+		}
+		addr, err := topology.ParsePCIAddr(r.Address)
+		if i := b.cardOf(addr, deviceKind(kind)); err == nil && i >= 0 {
+			b.note("%s: %s: %s is a function of %s, which goes as a whole", node, key, addr, b.p.Devices[i].ID)
+			found = []int{i}
+		} else {
+			return fail("no device %s on %s: %s", shown, b.name, b.devicesThere(kind))
+		}
+	}
+	d := &b.p.Devices[found[0]]
+	if why := b.notGiven(kind, d, &b.facts[found[0]]); why != "" {
+		if kind == plan.KindVF {
+			return fail("%s gives no virtual functions: %s", plainText(d.ID), why)
+		}
+		return fail("%s cannot be given away: %s", plainText(d.ID), why)
+	}
+	if why := b.mismatch(found[0], r); why != "" {
+		return fail("%s is %s", plainText(d.ID), why)
+	}
+	return found
+}
+
+// lookUp returns the devices of a kind that go by a name: one by address, else those with the name.
+func (b *problemBuilder) lookUp(name, kind string) []int {
+	var found []int
+	if a, err := topology.ParsePCIAddr(name); err == nil {
+		for i := range b.facts {
+			if f := &b.facts[i]; f.addr != nil && *f.addr == a && b.p.Devices[i].Kind == kind {
+				return []int{i}
+			}
+		}
+	}
+	for i := range b.facts {
+		if b.p.Devices[i].Kind == kind && (b.p.Devices[i].ID == name || slices.Contains(b.facts[i].names, name)) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// cardOf returns the device of a kind whose card has the function, or -1.
+func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
+	for i := range b.facts {
+		if b.p.Devices[i].Kind == kind && slices.Contains(b.facts[i].card, a) {
+			return i
+		}
+	}
+	return -1
+}
+
+// elsewhere says what an address is that is no device of the kind, or "": a device of another kind,
+// a screen, a virtual function.
+func (b *problemBuilder) elsewhere(kind, name string) string {
+	other := plan.KindNIC
+	if deviceKind(kind) == plan.KindNIC {
+		other = plan.KindGPU
+	}
+	if found := b.lookUp(name, other); len(found) > 0 {
+		return fmt.Sprintf("%s is a %s: ask for it under %ss", plainText(name), kindWord(other), other)
+	}
+	a, err := topology.ParsePCIAddr(name)
+	if err != nil {
+		return ""
+	}
+	for i := range b.host.GPUs {
+		if g := &b.host.GPUs[i]; g.Address != nil && *g.Address == a && g.Kind == topology.GPUDisplay {
+			return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a,
+				plainText(cmp.Or(g.Model, "no model known")))
+		}
+	}
+	p := b.tree.Device(a)
+	for i := range b.facts {
+		for _, vf := range b.facts[i].vfs {
+			if vf.addr == a && (p != nil || kind == plan.KindVF) {
+				return fmt.Sprintf("%s is virtual function %d of %s: ask for vfs: %s", a, vf.index, b.p.Devices[i].ID,
+					b.p.Devices[i].ID)
+			}
+		}
+	}
+	if p == nil || b.cardOf(a, deviceKind(kind)) >= 0 {
+		return ""
+	}
+	if p.ClassName != "" {
+		return fmt.Sprintf("%s is no %s but: %s", a, kindWord(deviceKind(kind)), plainText(p.ClassName))
+	}
+	return fmt.Sprintf("%s is no %s", a, kindWord(deviceKind(kind)))
+}
+
+// devicesThere lists the devices that could have been meant.
+func (b *problemBuilder) devicesThere(kind string) string {
+	var ids []int
+	for i := range b.p.Devices {
+		if b.p.Devices[i].Kind == deviceKind(kind) && (kind != plan.KindVF || b.p.Devices[i].VFs > 0) {
+			ids = append(ids, i)
+		}
+	}
+	what := kindWord(deviceKind(kind)) + "s"
+	if kind == plan.KindVF {
+		what += " with virtual functions"
+	}
+	if len(ids) == 0 {
+		return "it has no " + what
+	}
+	return what + " are " + b.idList(ids)
+}
+
+// idList lists devices by their IDs.
+func (b *problemBuilder) idList(devices []int) string {
+	var ids []string
+	for _, d := range devices {
+		ids = append(ids, plainText(b.p.Devices[d].ID))
+	}
+	if len(ids) > maxListed {
+		return strings.Join(ids[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(ids)-maxListed)
+	}
+	return joinComma(ids)
+}

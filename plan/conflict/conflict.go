@@ -1,0 +1,289 @@
+// Package conflict says why a lab cannot be placed: which of its requests conflict with which facts
+// of the host, and what would fit instead.
+//
+// It asks a solver, given as a function, about parts of the problem, and needs to know nothing of
+// how that solver works.
+package conflict
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// Find finds out why a problem is infeasible. p has to be: the caller has proved it, and
+// Find does not ask again. feasible says of other problems, all of them parts of p or p with
+// less asked for, whether they can be met; its error means that it could not tell, by which the
+// answer may be larger than need be, never wrong.
+//
+// The set of lab nodes is irreducible: without any one of them the rest can be met. It is looked
+// for where the counts of cores, pages and devices alone do not go up first, then one lab node at a
+// time, one of each class, and last by leaving lab nodes out one by one. Irreducible is not always
+// the fewest: to try all sets would take a call for each of them. The parts of what is asked for
+// and the facts of the host are found by the same leaving out.
+//
+// It calls feasible at most 256 + 4 times the number of requests. When that, or ctx, comes to an
+// end it answers with what it has. The same problem and the same answers of feasible give the same
+// Infeasible. An error is only ever that of ctx, when it was over before anything was known.
+func Find(ctx context.Context, p *plan.Problem, feasible func(context.Context, *plan.Problem) (bool,
+	error)) (*plan.Infeasible,
+	error) {
+	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
+	counted := countedClash(p)
+	if counted == nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	c.findRequests(counted)
+	c.findParts(counted)
+	c.findFacts()
+	return &plan.Infeasible{
+		Schema: plan.InfeasibleSchema, Requests: c.demands(), Facts: append([]plan.Fact{}, c.facts...),
+		Message: c.message(), Nearest: c.nearest(), Minimal: c.minimal,
+	}, nil
+}
+
+// A conflict is one being looked for.
+type conflict struct {
+	ctx      context.Context
+	p        *plan.Problem
+	feasible func(context.Context, *plan.Problem) (bool, error)
+	left     int // calls of feasible
+
+	set     []int  // the requests of the conflict, ascending
+	minimal bool   // no request of set can be left out
+	drops   []edit // what has been found to play no part
+	parts   parts
+	facts   []plan.Fact
+}
+
+// parts are the parts of the requests that play a part in the conflict.
+type parts struct {
+	all      map[string]bool    // Demand constants
+	not      map[[2]string]bool // lab node and Demand constant: not of this one
+	affinity []int              // indexes of Problem.Affinity
+	busy     bool               // packages that keep a core
+}
+
+// ask reports whether the requests in keep can be met after edits, and whether that is known.
+func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
+	if len(keep) == 0 {
+		return reserveFits(derive(c.p, keep, edits...)), true
+	}
+	if c.left <= 0 || c.ctx.Err() != nil {
+		return false, false
+	}
+	c.left--
+	ok, err := c.feasible(c.ctx, derive(c.p, keep, edits...))
+	return ok, err == nil
+}
+
+// can reports that it is known that they can be met, cannot that it is known that they cannot.
+func (c *conflict) can(keep []int, edits ...edit) bool {
+	ok, known := c.ask(keep, edits...)
+	return known && ok
+}
+
+func (c *conflict) cannot(keep []int, edits ...edit) bool {
+	ok, known := c.ask(keep, edits...)
+	return known && !ok
+}
+
+// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no
+// search: a busy package keeps a core only if it has one.
+func reserveFits(p *plan.Problem) bool {
+	free, onNode := 0, map[int]int{}
+	for i := range p.Cores {
+		if k := &p.Cores[i]; k.Tenant == "" {
+			free++
+			onNode[k.NUMANode]++
+		}
+	}
+	for _, n := range p.NUMANodes {
+		if onNode[n.ID] < n.ReserveCores {
+			return false
+		}
+	}
+	return free >= p.ReserveCores
+}
+
+// findRequests finds a set of requests that cannot be met together, and none of which can be left out.
+func (c *conflict) findRequests(counted *clash) {
+	all := make([]int, len(c.p.Requests))
+	for i := range all {
+		all[i] = i
+	}
+	switch {
+	case !reserveFits(c.p):
+		c.set = nil
+		return
+	case counted != nil:
+		c.set = counted.requests
+	default:
+		if c.set = c.single(); c.set != nil {
+			return
+		}
+		c.set = c.prefix(all)
+	}
+	// The last are tried first, so that those stay that come first in the lab.
+	needed := map[int]bool{} // classes of which a member was needed: then the others are, because they can be swapped
+	for k := len(c.set) - 1; k >= 0 && len(c.set) > 1; k-- {
+		class := c.p.Requests[c.set[k]].Class
+		if needed[class] {
+			continue
+		}
+		rest := slices.Delete(slices.Clone(c.set), k, k+1)
+		switch ok, known := c.ask(rest); {
+		case !known:
+			c.minimal = false
+		case ok:
+			needed[class] = true
+		default:
+			c.set = rest
+		}
+	}
+}
+
+// single returns a request that cannot be met even alone.
+func (c *conflict) single() []int {
+	tried := map[int]bool{}
+	for i := range c.p.Requests {
+		if class := c.p.Requests[i].Class; !tried[class] && len(tried) < 64 {
+			tried[class] = true
+			if c.cannot([]int{i}) {
+				return []int{i}
+			}
+		}
+	}
+	return nil
+}
+
+// prefix returns the shortest beginning of the requests that cannot be met. To ask for less is
+// never harder, so that halving finds it.
+func (c *conflict) prefix(all []int) []int {
+	low, high := 1, len(all) // all[:high] cannot be met
+	for low < high {
+		middle := (low + high) / 2
+		if c.cannot(all[:middle]) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return all[:high]
+}
+
+// fewParts bounds the lab nodes of which the parts are tried one by one.
+const fewParts = 8
+
+// findParts finds out what of the requests plays a part. What a count has proved is kept if
+// anything is: it is the simplest reason.
+func (c *conflict) findParts(counted *clash) {
+	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
+	for k, a := range c.p.Affinity {
+		inside := 0
+		for _, i := range a.Requests {
+			if slices.Contains(c.set, i) {
+				inside++
+			}
+		}
+		if inside < 2 {
+			continue
+		}
+		if without := withoutAffinity(k); c.cannot(c.set, append(slices.Clone(c.drops), without)...) {
+			c.drops = append(c.drops, without)
+		} else {
+			c.parts.affinity = append(c.parts.affinity, k)
+		}
+	}
+	if c.drop(withoutBusy) {
+		c.parts.busy = false
+	}
+	order := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
+		plan.DemandReserve, plan.DemandCores}
+	if counted != nil {
+		slices.SortStableFunc(order, func(a, b string) int {
+			x, y := slices.Contains(counted.parts, a), slices.Contains(counted.parts, b)
+			switch {
+			case x == y:
+				return 0
+			case x:
+				return 1
+			}
+			return -1
+		})
+	}
+	for _, what := range order {
+		if c.asked(what) && !c.drop(without(what, nil)) {
+			c.parts.all[what] = true
+		}
+	}
+	if len(c.set) < 2 || len(c.set) > fewParts {
+		return
+	}
+	for _, i := range c.set {
+		r := &c.p.Requests[i]
+		playing := 0
+		for _, what := range order {
+			if c.plays(r, what) {
+				playing++
+			}
+		}
+		for _, what := range order {
+			// The last part stays, so that the message can say what the lab node is in the set for.
+			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
+				c.parts.not[[2]string{r.Name, what}] = true
+				playing--
+			}
+		}
+	}
+}
+
+// drop leaves something out for good where the conflict is there without it.
+func (c *conflict) drop(e edit) bool {
+	if c.cannot(c.set, append(slices.Clone(c.drops), e)...) {
+		c.drops = append(c.drops, e)
+		return true
+	}
+	return false
+}
+
+// asked reports whether any request of the conflict, or the host, asks for something.
+func (c *conflict) asked(what string) bool {
+	if what == plan.DemandReserve {
+		return c.p.ReserveCores > 0 || slices.ContainsFunc(c.p.NUMANodes, func(n plan.NUMANode) bool {
+			return n.ReserveCores > 0
+		})
+	}
+	return slices.ContainsFunc(c.set, func(i int) bool { return amount(c.p, &c.p.Requests[i], what) > 0 })
+}
+
+// amount returns how much of something a request asks for, in the unit of the Demand constant. Only
+// threads beyond the first count.
+func amount(p *plan.Problem, r *plan.Request, what string) int64 {
+	switch what {
+	case plan.DemandCores:
+		return int64(r.Cores)
+	case plan.DemandMemory:
+		return r.Pages * int64(p.PageBytes)
+	case plan.DemandGPUs:
+		return countOf(r.GPUs)
+	case plan.DemandNICs:
+		return countOf(r.NICs)
+	case plan.DemandVFs:
+		return countOf(r.VFs)
+	case plan.DemandSMT:
+		if r.Threads > 1 {
+			return int64(r.Threads)
+		}
+	}
+	return 0
+}
+
+func countOf(wants []plan.Want) int64 {
+	var n int64
+	for _, w := range wants {
+		n += int64(w.Count)
+	}
+	return n
+}

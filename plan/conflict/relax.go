@@ -1,0 +1,303 @@
+package conflict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// An edit asks for less, or takes something out of the way. It is given a copy of a problem whose
+// lists it may change, but not what their elements point to.
+type edit func(*plan.Problem)
+
+// derive returns a problem with only some requests, in their order, and edits applied. The classes
+// are made anew: what could be swapped may not be any more.
+func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
+	q := *p
+	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
+	q.Devices, q.Requests, q.Affinity = slices.Clone(p.Devices), slices.Clone(p.Requests), slices.Clone(p.Affinity)
+	for _, e := range edits {
+		e(&q)
+	}
+	place := map[int]int{}
+	requests := make([]plan.Request, 0, len(keep))
+	for _, i := range keep {
+		place[i] = len(requests)
+		requests = append(requests, q.Requests[i])
+	}
+	q.Requests = requests
+	var affinity []plan.Affinity
+	for _, a := range q.Affinity {
+		var members []int
+		for _, i := range a.Requests {
+			if k, ok := place[i]; ok {
+				members = append(members, k)
+			}
+		}
+		if a.Requests = members; len(members) > 1 {
+			affinity = append(affinity, a)
+		}
+	}
+	q.Affinity = affinity
+	classes := map[string]int{}
+	for i := range q.Requests {
+		r := q.Requests[i]
+		r.Name = ""
+		key := fmt.Sprintf("%+v", r) // the old class is in it
+		if _, known := classes[key]; !known {
+			classes[key] = len(classes)
+		}
+		q.Requests[i].Class = classes[key]
+	}
+	return &q
+}
+
+// without returns the edit that asks for as little of something as can be, for the named lab nodes
+// or, where names is nil, for all.
+func without(what string, names []string) edit {
+	return func(p *plan.Problem) {
+		if what == plan.DemandReserve {
+			p.ReserveCores = 0
+			for i := range p.NUMANodes {
+				p.NUMANodes[i].ReserveCores = 0
+			}
+			return
+		}
+		for i := range p.Requests {
+			r := &p.Requests[i]
+			if names != nil && !slices.Contains(names, r.Name) {
+				continue
+			}
+			switch what {
+			case plan.DemandCores:
+				r.Cores, r.VCPUs = 1, r.Threads
+			case plan.DemandMemory:
+				r.Pages = 0
+			case plan.DemandGPUs:
+				r.GPUs = nil
+			case plan.DemandNICs:
+				r.NICs = nil
+			case plan.DemandVFs:
+				r.VFs = nil
+			case plan.DemandSMT:
+				r.Threads, r.VCPUs = 1, r.Cores
+			}
+		}
+		if what == plan.DemandCores && names == nil {
+			moreCores(p)
+		}
+	}
+}
+
+// ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.
+func ownCores(names []string) edit {
+	return func(p *plan.Problem) {
+		for i := range p.Requests {
+			if r := &p.Requests[i]; slices.Contains(names, r.Name) {
+				r.Threads, r.Cores = 1, r.VCPUs
+			}
+		}
+	}
+}
+
+// moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has
+// any. Where every request asks for one core, it is the only way to see whether cores play a part.
+func moreCores(p *plan.Problem) {
+	threads, next := 1, 0
+	on := map[int]bool{}
+	var nodes []int
+	for i := range p.Cores {
+		threads = max(threads, len(p.Cores[i].CPUs))
+		next = max(next, p.Cores[i].ID+1)
+		if node := p.Cores[i].NUMANode; !on[node] {
+			on[node] = true
+			nodes = append(nodes, node)
+		}
+	}
+	cpu := 1 << 20 // beyond any that a host has
+	for _, node := range nodes {
+		for range len(p.Requests) + p.ReserveCores {
+			k := plan.Core{ID: next, NUMANode: node, Package: -1, L3: -1}
+			for range threads {
+				k.CPUs = append(k.CPUs, cpu)
+				cpu++
+			}
+			p.Cores = append(p.Cores, k)
+			next++
+		}
+	}
+}
+
+// withoutAffinity drops an affinity, by its place in the whole problem.
+func withoutAffinity(k int) edit {
+	return func(p *plan.Problem) { p.Affinity[k] = plan.Affinity{} }
+}
+
+// withoutBusy lets the lab have all cores of a package.
+func withoutBusy(p *plan.Problem) {
+	for i := range p.Packages {
+		p.Packages[i].Busy = ""
+	}
+}
+
+// atMost returns the edit that cuts what some requests ask for.
+func atMost(what string, names []string, most int64) edit {
+	return func(p *plan.Problem) {
+		for i := range p.Requests {
+			r := &p.Requests[i]
+			if !slices.Contains(names, r.Name) {
+				continue
+			}
+			switch what {
+			case plan.DemandCores:
+				r.Cores = min(r.Cores, int(most))
+				r.VCPUs = r.Cores * r.Threads
+			case plan.DemandMemory:
+				r.Pages = min(r.Pages, most)
+			case plan.DemandGPUs:
+				r.GPUs = cutWants(r.GPUs, most)
+			case plan.DemandNICs:
+				r.NICs = cutWants(r.NICs, most)
+			case plan.DemandVFs:
+				r.VFs = cutWants(r.VFs, most)
+			}
+		}
+	}
+}
+
+// cutWants leaves wants that add up to at most so many, cutting from the end.
+func cutWants(wants []plan.Want, most int64) []plan.Want {
+	var out []plan.Want
+	for _, w := range wants {
+		w.Count = int(min(int64(w.Count), most))
+		if most -= int64(w.Count); w.Count > 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// reserveOf returns the edit that has the host keep so many cores, on no NUMA node more than that.
+func reserveOf(cores int) edit {
+	return func(p *plan.Problem) {
+		p.ReserveCores = min(p.ReserveCores, cores)
+		for i := range p.NUMANodes {
+			p.NUMANodes[i].ReserveCores = min(p.NUMANodes[i].ReserveCores, cores)
+		}
+	}
+}
+
+// withoutTenant frees what a tenant holds.
+func withoutTenant(name string) edit {
+	return func(p *plan.Problem) {
+		for i := range p.Cores {
+			if p.Cores[i].Tenant == name {
+				p.Cores[i].Tenant = ""
+			}
+		}
+		for d := range p.Devices {
+			if p.Devices[d].Tenant == name {
+				give(p, d)
+			}
+		}
+	}
+}
+
+// givable returns the edit that gives a device that was refused.
+func givable(d int) edit {
+	return func(p *plan.Problem) { give(p, d) }
+}
+
+// give makes a device one that may be given, to whoever would have taken it.
+func give(p *plan.Problem, d int) {
+	dev := &p.Devices[d]
+	if dev.Whole {
+		return
+	}
+	dev.Whole, dev.Refused = true, ""
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		if dev.Kind == plan.KindGPU {
+			r.GPUs = widen(p, r.GPUs, d)
+		} else {
+			r.NICs = widen(p, r.NICs, d)
+		}
+	}
+}
+
+// widen adds a device to the wants that would have listed it, had it not been refused.
+func widen(p *plan.Problem, wants []plan.Want, d int) []plan.Want {
+	wants = slices.Clone(wants)
+	for k := range wants {
+		if wouldTake(p, &wants[k], d) {
+			any := append(slices.Clone(wants[k].Any), d)
+			slices.Sort(any)
+			wants[k].Any = any
+		}
+	}
+	return wants
+}
+
+// wouldTake guesses whether a want would list a device that is not given: it lists all others of
+// the kind, or one of the same make. A problem does not say more.
+func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
+	dev := &p.Devices[d]
+	if w.Text == dev.ID {
+		return true
+	}
+	all := true
+	for o := range p.Devices {
+		other := &p.Devices[o]
+		if o == d || other.Kind != dev.Kind || !other.Whole {
+			continue
+		}
+		listed := slices.Contains(w.Any, o)
+		if listed && other.Vendor == dev.Vendor && other.Model == dev.Model {
+			return true
+		}
+		all = all && listed
+	}
+	return all && len(w.Any) > 0
+}
+
+// unbundle returns the edit that lets the devices of a bundle go to different lab nodes.
+func unbundle(bundle int) edit {
+	return func(p *plan.Problem) {
+		next := 0
+		for d := range p.Devices {
+			next = max(next, p.Devices[d].Bundle+1)
+		}
+		for d := range p.Devices {
+			if dev := &p.Devices[d]; dev.Bundle == bundle {
+				dev.Bundle, dev.Functions = next, []string{dev.ID}
+				next++
+			}
+		}
+	}
+}
+
+// manyVFs returns the edit that gives a NIC virtual functions without end.
+func manyVFs(d int) edit {
+	return func(p *plan.Problem) {
+		dev := &p.Devices[d]
+		dev.FreeVFs = nil
+		dev.VFs = 0
+		for i := range p.Requests {
+			dev.VFs += int(countOf(p.Requests[i].VFs))
+		}
+		for v := range dev.VFs {
+			dev.FreeVFs = append(dev.FreeVFs, v)
+		}
+	}
+}
+
+// unlimitedMemory returns the edit that lets a NUMA node give any amount.
+func unlimitedMemory(k int) edit {
+	return func(p *plan.Problem) { p.NUMANodes[k].Pages = nil }
+}
+
+// notBusy returns the edit that frees the core that a package keeps.
+func notBusy(k int) edit {
+	return func(p *plan.Problem) { p.Packages[k].Busy = "" }
+}

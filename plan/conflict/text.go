@@ -1,0 +1,404 @@
+package conflict
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// demandOrder is the order in which messages name what is asked for.
+var demandOrder = []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandCores, plan.DemandSMT,
+	plan.DemandMemory}
+
+// demands lists the parts of the requests that play a part.
+func (c *conflict) demands() []plan.Demand {
+	out := []plan.Demand{}
+	for _, i := range c.set {
+		r := &c.p.Requests[i]
+		any := false
+		for _, what := range demandOrder {
+			if c.plays(r, what) {
+				out = append(out, plan.Demand{Node: r.Name, What: what, Count: amount(c.p, r, what),
+					Text: c.demandText(r, what)})
+				any = true
+			}
+		}
+		if !any { // that it is there at all is enough: a core is the least that it takes
+			out = append(out, plan.Demand{Node: r.Name, What: plan.DemandCores, Count: int64(r.Cores),
+				Text: c.demandText(r, plan.DemandCores)})
+		}
+	}
+	for _, k := range c.parts.affinity {
+		out = append(out, plan.Demand{Among: c.members(k), What: plan.DemandAffinity, Text: c.affinityText(k)})
+	}
+	if c.reserved() {
+		out = append(out, plan.Demand{What: plan.DemandReserve, Count: int64(c.p.ReserveCores), Text: c.reserveText()})
+	}
+	return out
+}
+
+// plays reports whether something that a request asks for plays a part in the conflict.
+func (c *conflict) plays(r *plan.Request, what string) bool {
+	return c.parts.all[what] && !c.parts.not[[2]string{r.Name, what}] && amount(c.p, r, what) > 0
+}
+
+func (c *conflict) reserved() bool { return c.parts.all[plan.DemandReserve] || len(c.set) == 0 }
+
+// demandText says what a request asks for: "2 GPUs", "14 cores (28 vCPUs)".
+func (c *conflict) demandText(r *plan.Request, what string) string {
+	n := amount(c.p, r, what)
+	switch what {
+	case plan.DemandCores:
+		if r.Threads > 1 {
+			return fmt.Sprintf("%s (%d vCPUs)", counted(n, "core"), r.VCPUs)
+		}
+		return counted(n, "core")
+	case plan.DemandSMT:
+		return fmt.Sprintf("cores with %d threads", n)
+	case plan.DemandMemory:
+		return c.bytes(r.Pages) + " of memory"
+	}
+	return counted(n, deviceWord(what)) + wantText(wantsOf(r, what))
+}
+
+// wantText repeats how the lab names the devices, where it says more than a number.
+func wantText(wants []plan.Want) string {
+	var texts []string
+	for _, w := range wants {
+		if strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' }) {
+			texts = append(texts, printable(w.Text))
+		}
+	}
+	if texts = slices.Compact(texts); len(texts) == 0 {
+		return ""
+	}
+	return " (" + andList(texts) + ")"
+}
+
+func deviceWord(what string) string {
+	return map[string]string{plan.DemandGPUs: "GPU", plan.DemandNICs: "NIC", plan.DemandVFs: "virtual function"}[what]
+}
+
+// memberIndexes returns the requests of the conflict that an affinity is of.
+func (c *conflict) memberIndexes(k int) []int {
+	var members []int
+	for _, i := range c.p.Affinity[k].Requests {
+		if slices.Contains(c.set, i) {
+			members = append(members, i)
+		}
+	}
+	return members
+}
+
+func (c *conflict) members(k int) []string {
+	var names []string
+	for _, i := range c.memberIndexes(k) {
+		names = append(names, c.p.Requests[i].Name)
+	}
+	return names
+}
+
+func (c *conflict) affinityText(k int) string {
+	a := c.p.Affinity[k]
+	words := map[string]string{plan.Same: "the same", plan.Different: "different"}
+	var parts []string
+	if a.NUMA != "" {
+		parts = append(parts, words[a.NUMA]+" NUMA nodes")
+	}
+	if a.NIC != "" {
+		parts = append(parts, words[a.NIC]+" NICs")
+	}
+	who := c.nodeList(c.memberIndexes(k))
+	if len(c.memberIndexes(k)) == len(c.set) {
+		who = "they"
+	}
+	return who + " must be on " + strings.Join(parts, " and ")
+}
+
+func (c *conflict) reserveText() string {
+	text := "the host keeps " + counted(int64(c.p.ReserveCores), "core")
+	var on []string
+	for _, n := range c.p.NUMANodes {
+		if n.ReserveCores > 0 {
+			on = append(on, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
+		}
+	}
+	if len(on) > 0 {
+		text += ", " + andList(on)
+	}
+	return text
+}
+
+// manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
+const manyInRow = 4
+
+// nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07".
+func (c *conflict) nodeList(requests []int) string {
+	var names []string
+	for k := 0; k < len(requests); {
+		last := k
+		for last+1 < len(requests) && requests[last+1] == requests[last]+1 {
+			last++
+		}
+		if last-k+1 < manyInRow {
+			last = k
+			names = append(names, printable(c.p.Requests[requests[k]].Name))
+		} else {
+			names = append(names, printable(c.p.Requests[requests[k]].Name)+" to "+
+				printable(c.p.Requests[requests[last]].Name))
+		}
+		k = last + 1
+	}
+	return andList(names)
+}
+
+// message says what conflicts: who, what they need, what there is for it, and what stands in the way.
+func (c *conflict) message() string {
+	head := c.nodeList(c.set)
+	switch len(c.set) {
+	case 0:
+		return c.reserveMessage()
+	case 1:
+		head += " cannot be placed: "
+	case 2:
+		head += " cannot both be placed: "
+	default:
+		head += " cannot all be placed: "
+	}
+	var clauses []string
+	if needs := c.needs(); needs != "" {
+		clauses = append(clauses, needs)
+	}
+	for _, k := range c.parts.affinity {
+		clauses = append(clauses, c.affinityText(k))
+	}
+	text := strings.Join(clauses, ", and ")
+	if there := c.there(); there != "" {
+		text += ", and " + there
+	}
+	var facts []string
+	for _, f := range c.facts {
+		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // they are in what there is
+			facts = append(facts, f.Text)
+		}
+	}
+	if c.parts.all[plan.DemandVFs] && (c.parts.all[plan.DemandNICs] || slices.ContainsFunc(c.facts,
+		func(f plan.Fact) bool {
+			return f.Kind == plan.FactBundle
+		})) {
+		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
+			"functions")
+	}
+	if len(facts) > 0 {
+		text += ": " + strings.Join(facts, "; ")
+	}
+	return head + text
+}
+
+// reserveMessage says that the host is too small for its own reserve.
+func (c *conflict) reserveMessage() string {
+	on := map[int]int{}
+	free := 0
+	for i := range c.p.Cores {
+		if k := &c.p.Cores[i]; k.Tenant == "" {
+			free++
+			on[k.NUMANode]++
+		}
+	}
+	text := fmt.Sprintf("of %s %d are no tenant's", counted(int64(len(c.p.Cores)), "core"), free)
+	for _, n := range c.p.NUMANodes {
+		if on[n.ID] < n.ReserveCores {
+			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
+		}
+	}
+	for k, f := range c.facts {
+		text += map[bool]string{true: ": ", false: "; "}[k == 0] + f.Text
+	}
+	return "no lab node can be placed: " + c.reserveText() + ", and " + text
+}
+
+// needs says what each lab node asks for: "each needs 2 GPUs", or by lab nodes of equal needs.
+func (c *conflict) needs() string {
+	byNeed := map[string][]int{}
+	var order []string
+	for _, i := range c.set {
+		need := c.need(&c.p.Requests[i])
+		if need == "" {
+			continue
+		}
+		if byNeed[need] == nil {
+			order = append(order, need)
+		}
+		byNeed[need] = append(byNeed[need], i)
+	}
+	if len(order) == 1 && len(byNeed[order[0]]) == len(c.set) {
+		if len(c.set) == 1 {
+			return "it needs " + order[0]
+		}
+		return "each needs " + order[0]
+	}
+	var parts []string
+	for _, need := range order {
+		if who := byNeed[need]; len(who) == 1 {
+			parts = append(parts, c.nodeList(who)+" needs "+need)
+		} else {
+			parts = append(parts, c.nodeList(who)+" need "+need+" each")
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// need says what plays a part of what a request asks for.
+func (c *conflict) need(r *plan.Request) string {
+	var what []string
+	for _, d := range demandOrder {
+		switch {
+		case !c.plays(r, d):
+		case d == plan.DemandCores && c.plays(r, plan.DemandSMT):
+			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", counted(int64(r.Cores), "core"),
+				r.Threads, r.VCPUs))
+		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // said with the cores
+		default:
+			what = append(what, c.demandText(r, d))
+		}
+	}
+	return andList(what)
+}
+
+// there says what there is of what plays a part.
+func (c *conflict) there() string {
+	var parts []string
+	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {
+		if c.parts.all[what] {
+			parts = append(parts, c.devicesThere(what))
+		}
+	}
+	if c.parts.all[plan.DemandVFs] {
+		parts = append(parts, c.vfsThere())
+	}
+	if c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] || c.parts.all[plan.DemandReserve] {
+		parts = append(parts, c.coresThere(c.parts.all[plan.DemandSMT]))
+	}
+	if c.parts.all[plan.DemandMemory] {
+		parts = append(parts, c.memoryThere())
+	}
+	if slices.ContainsFunc(c.parts.affinity, func(k int) bool { return c.p.Affinity[k].NUMA != "" }) {
+		on := map[int]bool{}
+		for i := range c.p.Cores {
+			if c.p.Cores[i].Tenant == "" {
+				on[c.p.Cores[i].NUMANode] = true
+			}
+		}
+		parts = append(parts, counted(int64(len(on)), "NUMA node")+map[bool]string{true: " has",
+			false: " have"}[len(on) == 1]+" cores to give")
+	}
+	return strings.Join(parts, ", and ")
+}
+
+// vfsThere says how many virtual functions the lab nodes can get, and of which NICs.
+func (c *conflict) vfsThere() string {
+	var of []string
+	var sum int64
+	for _, d := range anyOf(c.p, c.set, plan.DemandVFs) {
+		dev := &c.p.Devices[d]
+		sum += int64(dev.VFs)
+		of = append(of, fmt.Sprintf("%d of %s", dev.VFs, printable(dev.ID)))
+	}
+	return thereAre(sum, "virtual function") + " to give (" + andList(of) + ")"
+}
+
+// memoryThere says how much memory the NUMA nodes can give. Memory plays no part where that of a node is not known.
+func (c *conflict) memoryThere() string {
+	var on []string
+	var sum int64
+	for _, n := range c.p.NUMANodes {
+		if n.Pages != nil {
+			sum += *n.Pages
+			on = append(on, fmt.Sprintf("%s on NUMA node %d", c.bytes(*n.Pages), n.ID))
+		}
+	}
+	if len(on) == 1 {
+		return "there is " + c.bytes(sum) + " to give"
+	}
+	return "there is " + c.bytes(sum) + " to give (" + andList(on) + ")"
+}
+
+func thereAre(n int64, one string) string {
+	if n == 1 {
+		return "there is 1 " + one
+	}
+	return "there are " + counted(n, one)
+}
+
+// devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
+func (c *conflict) devicesThere(what string) string {
+	all := int64(0)
+	for d := range c.p.Devices {
+		if demandOf(c.p.Devices[d].Kind) == what {
+			all++
+		}
+	}
+	can := anyOf(c.p, c.set, what)
+	if int64(len(can)) == all {
+		return thereAre(all, deviceWord(what))
+	}
+	text := fmt.Sprintf("of %s %d will do", counted(all, deviceWord(what)), len(can))
+	if len(can) == 0 || len(can) > 4 {
+		return text
+	}
+	var names []string
+	for _, d := range can {
+		names = append(names, printable(c.p.Devices[d].ID))
+	}
+	return text + " (" + strings.Join(names, ", ") + ")"
+}
+
+// coresThere says how many cores can be given, and who has the others.
+func (c *conflict) coresThere(threads bool) string {
+	held := map[string]int64{}
+	var free, wide int64
+	for i := range c.p.Cores {
+		k := &c.p.Cores[i]
+		if k.Tenant != "" {
+			held[k.Tenant]++
+			continue
+		}
+		free++
+		if len(k.CPUs) > 1 {
+			wide++
+		}
+	}
+	if c.parts.all[plan.DemandReserve] {
+		free -= int64(c.p.ReserveCores)
+	}
+	text := fmt.Sprintf("of %s %d can be given", counted(int64(len(c.p.Cores)), "core"), max(0, free))
+	if threads {
+		text += fmt.Sprintf(", %d of them with several threads", wide)
+	}
+	var why []string
+	if c.parts.all[plan.DemandReserve] {
+		why = append(why, c.reserveText())
+	}
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		if !slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Tenant == name }) {
+			why = append(why, fmt.Sprintf("tenant %s holds %d", printable(name), held[name]))
+		}
+	}
+	if len(why) > 0 {
+		text += " (" + strings.Join(why, ", ") + ")"
+	}
+	return text
+}
+
+// printable returns a name from outside as messages show it: as it is, but quoted where a character
+// of it could steer a terminal or forge a line.
+func printable(s string) string {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return strconv.Quote(s)
+	}
+	return s
+}

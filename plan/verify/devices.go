@@ -1,0 +1,312 @@
+package verify
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// devices checks who gets which: as asked, from those that may be given, each to one lab node, with
+// all that cannot be taken apart.
+func (c *checker) devices() {
+	index := map[[2]string]int{}
+	for d := range c.p.Devices {
+		index[[2]string{c.p.Devices[d].Kind, c.p.Devices[d].ID}] = d
+	}
+	for i, n := range c.nodes {
+		if n == nil {
+			continue
+		}
+		c.cards(i, n, index)
+		r, f := &c.p.Requests[i], &c.found[i]
+		c.answer(i, "gpus", f.gpus, r.GPUs)
+		c.answer(i, "nics", f.nics, r.NICs)
+		c.answer(i, "vfs", f.vfs, r.VFs)
+		c.functions(i, n)
+		want := c.l.Nodes[i].NICs
+		if !slices.Equal(n.NICs, want) {
+			c.of(i, "nics: have %v, want %v as in the lab", n.NICs, want)
+		}
+		if ports := len(f.nics) + len(f.vfs); ports != len(n.NICs) {
+			c.of(i, "nics: have names and addresses for %d ports, and %d cards", len(n.NICs), ports)
+		}
+	}
+	c.exclusive()
+	c.groups()
+	c.virtual()
+}
+
+// cards reads the devices of a lab node, and checks each by itself.
+func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
+	f := &c.found[i]
+	order := []string{plan.KindGPU, plan.KindNIC, plan.KindVF}
+	last := 0
+	for _, card := range n.Cards {
+		rank := slices.Index(order, card.Kind)
+		if rank < 0 {
+			c.of(i, "cards: %q is a %q; want gpu, nic or vf", card.ID, card.Kind)
+			continue
+		}
+		if rank < last {
+			c.of(i, "cards: %s comes after a %s; want GPUs, NICs, then VFs", printable(card.ID), order[last])
+		}
+		last = max(last, rank)
+		kind := card.Kind
+		if kind == plan.KindVF {
+			kind = plan.KindNIC
+		}
+		d, ok := index[[2]string{kind, card.ID}]
+		if !ok {
+			c.of(i, "cards: the problem has no %s %q", kind, card.ID)
+			continue
+		}
+		dev := &c.p.Devices[d]
+		c.onHost(i, dev)
+		if card.Kind != plan.KindVF && !dev.Whole {
+			c.of(i, "cards: %s may not be given away: %s", dev.ID, dev.Refused)
+		}
+		if card.Kind != plan.KindVF && card.VF != nil {
+			c.of(i, "cards: %s is a %s and names virtual function %d", dev.ID, card.Kind, *card.VF)
+		}
+		if card.Kind == plan.KindVF && card.VF == nil {
+			c.of(i, "cards: a virtual function of %s has no index", dev.ID)
+		}
+		switch card.Kind {
+		case plan.KindGPU:
+			f.gpus = append(f.gpus, d)
+		case plan.KindNIC:
+			f.nics = append(f.nics, d)
+		case plan.KindVF:
+			f.vfs = append(f.vfs, d)
+		}
+		c.place(i, n, &card, dev)
+	}
+	slices.Sort(f.gpus)
+	slices.Sort(f.nics)
+	slices.Sort(f.vfs)
+}
+
+// onHost checks that a device is on the host still, where the problem has it, and that the host does not live on it.
+func (c *checker) onHost(i int, dev *plan.Device) {
+	found := false
+	var node *int
+	for k := range c.h.GPUs {
+		if g := &c.h.GPUs[k]; dev.Kind == plan.KindGPU && g.ID() == dev.ID {
+			found, node = true, g.NUMANode
+		}
+	}
+	for k := range c.h.NICs {
+		if g := &c.h.NICs[k]; dev.Kind == plan.KindNIC && g.ID() == dev.ID {
+			found, node = true, g.NUMANode
+		}
+	}
+	if !found {
+		c.of(i, "cards: the host has no %s %s", dev.Kind, dev.ID)
+	}
+	if node != nil && len(c.m.nodes) > 1 && slices.Contains(c.m.nodes, *node) && (dev.NUMANode == nil ||
+		*dev.NUMANode != *node) {
+		c.fault("problem: %s is on NUMA node %s, the host says %d", dev.ID, known(dev.NUMANode), *node)
+	}
+}
+
+// place checks the NUMA nodes of a card, of the host and of the guest.
+func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.Device) {
+	if known(card.NUMANode) != known(dev.NUMANode) {
+		c.of(i, "cards: %s: have NUMA node %s, want %s", card.ID, known(card.NUMANode), known(dev.NUMANode))
+	}
+	if dev.NUMANode == nil {
+		if card.Cell != nil {
+			c.of(i, "cards: %s: have cell %d, want none: its NUMA node is not known", card.ID, *card.Cell)
+		}
+		return
+	}
+	if card.Cell == nil || *card.Cell < 0 || *card.Cell >= len(n.Cells) {
+		c.of(i, "cards: %s: have cell %s, want one of %d", card.ID, known(card.Cell), len(n.Cells))
+		return
+	}
+	best := 0
+	far := func(k int) int64 {
+		d, ok := c.m.nearest(n.Cells[k].NUMANodes, *dev.NUMANode)
+		if !ok {
+			return 1 << 30
+		}
+		return d
+	}
+	for k := range n.Cells {
+		if far(k) < far(best) {
+			best = k
+		}
+	}
+	if far(*card.Cell) > far(best) {
+		c.of(i, "cards: %s is on NUMA node %d: have cell %d, want cell %d, which is nearer", card.ID, *dev.NUMANode,
+			*card.Cell, best)
+	}
+}
+
+func known(n *int) string {
+	if n == nil {
+		return "none"
+	}
+	return strconv.Itoa(*n)
+}
+
+// answer checks that devices are those that were asked for: as many, and each want with its own.
+func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
+	var units []*plan.Want // a want for each device
+	for k := range wants {
+		for range min(wants[k].Count, len(have)+1) {
+			units = append(units, &wants[k])
+		}
+	}
+	if len(units) != len(have) {
+		asked := 0
+		for k := range wants {
+			asked += wants[k].Count
+		}
+		c.of(i, "%s: have %d, want %d", what, len(have), asked)
+		return
+	}
+	// Kuhn's matching: a device that is in the way moves on to another want where it can.
+	taker := make([]int, len(units))
+	for k := range taker {
+		taker[k] = -1
+	}
+	for d := range have {
+		if !augment(d, have, units, taker, make([]bool, len(units))) {
+			var texts []string
+			for k := range wants {
+				texts = append(texts, strconv.Quote(wants[k].Text))
+			}
+			c.of(i, "%s: %s is not among what was asked for: %s", what, c.p.Devices[have[d]].ID,
+				strings.Join(texts, ", "))
+			return
+		}
+	}
+}
+
+func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) bool {
+	for k, w := range units {
+		if tried[k] || !slices.Contains(w.Any, have[d]) {
+			continue
+		}
+		tried[k] = true
+		if taker[k] < 0 || augment(taker[k], have, units, taker, tried) {
+			taker[k] = d
+			return true
+		}
+	}
+	return false
+}
+
+// functionsOf returns the names of all that go to a lab node with a device.
+func functionsOf(dev *plan.Device) []string {
+	if len(dev.Functions) == 0 {
+		return []string{dev.ID}
+	}
+	return dev.Functions
+}
+
+// functions checks that Devices and Cards name the same functions: all of the bundles, none twice.
+func (c *checker) functions(i int, n *plan.Node) {
+	want := map[string]string{} // function to the card that it is of
+	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
+		for _, fn := range functionsOf(&c.p.Devices[d]) {
+			want[fn] = c.p.Devices[d].ID
+		}
+		want[c.p.Devices[d].ID] = c.p.Devices[d].ID
+	}
+	ofCards := map[string]bool{}
+	for _, card := range n.Cards {
+		if card.Kind == plan.KindVF && card.VF != nil {
+			want[c.vfName(card.ID, *card.VF)] = card.ID
+		}
+		name := card.ID
+		if card.Kind == plan.KindVF && card.VF != nil {
+			name = c.vfName(card.ID, *card.VF)
+		}
+		if len(card.Functions) > 0 && card.Functions[0] != name {
+			c.of(i, "cards: %s: the first function is %s, want %s itself", printable(card.ID),
+				printable(card.Functions[0]), printable(name))
+		}
+		ofCards[name] = true
+		for _, fn := range card.Functions {
+			ofCards[fn] = true
+		}
+	}
+	have := map[string]bool{}
+	for _, fn := range n.Devices {
+		if have[fn] {
+			c.of(i, "devices: %s is there twice", printable(fn))
+		}
+		have[fn] = true
+		if _, ok := want[fn]; !ok {
+			c.of(i, "devices: %s is of none of its cards", printable(fn))
+		}
+	}
+	for _, fn := range slices.Sorted(maps.Keys(want)) {
+		switch {
+		case !have[fn]:
+			c.of(i, "devices: %s is missing; it goes with %s", printable(fn), printable(want[fn]))
+		case !ofCards[fn]:
+			c.of(i, "cards: none has function %s, which goes with %s", printable(fn), printable(want[fn]))
+		}
+	}
+	for _, fn := range slices.Sorted(maps.Keys(ofCards)) {
+		if !have[fn] {
+			c.of(i, "devices: %s of its cards is missing", printable(fn))
+		}
+	}
+	c.inOrder(i, n)
+}
+
+// inOrder checks that the devices themselves come in the order of the cards.
+func (c *checker) inOrder(i int, n *plan.Node) {
+	at := -1
+	for _, card := range n.Cards {
+		name := card.ID
+		if card.Kind == plan.KindVF && card.VF != nil {
+			name = c.vfName(card.ID, *card.VF)
+		}
+		k := slices.Index(n.Devices, name)
+		if k >= 0 && k < at {
+			c.of(i, "devices: %s does not come in the order of its cards", printable(name))
+			return
+		}
+		at = max(at, k)
+	}
+}
+
+// exclusive checks that nothing goes to two lab nodes: functions, devices and bundles.
+func (c *checker) exclusive() {
+	owner := map[string]int{}
+	bundle := map[int]int{}  // lab node
+	through := map[int]int{} // device by which it has the bundle
+	for i, n := range c.nodes {
+		if n == nil {
+			continue
+		}
+		for _, fn := range n.Devices {
+			if other, taken := owner[fn]; taken && other != i {
+				c.of(i, "devices: %s goes to %s already", printable(fn), c.name(other))
+			} else {
+				owner[fn] = i
+			}
+		}
+		whole := slices.Concat(c.found[i].gpus, c.found[i].nics)
+		for k, d := range whole {
+			if slices.Contains(whole[:k], d) {
+				c.of(i, "cards: %s is there twice", c.p.Devices[d].ID)
+			}
+			b := c.p.Devices[d].Bundle
+			if other, taken := bundle[b]; taken && other != i {
+				c.of(i, "cards: %s can only go together with %s, which %s has", c.p.Devices[d].ID,
+					c.p.Devices[through[b]].ID, c.name(other))
+			} else {
+				bundle[b], through[b] = i, d
+			}
+		}
+	}
+}

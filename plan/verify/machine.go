@@ -1,0 +1,252 @@
+package verify
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// A machineView is the host as the checker sees it: read from the host itself, and from the problem
+// only where the host does not tell.
+type machineView struct {
+	cores  []*coreView       // by ID
+	byCPU  map[int]*coreView // of online CPUs
+	online topology.CPUSet
+	nodes  []int // numbers of NUMA nodes, ascending
+	slit   map[[2]int]int
+	hybrid bool
+}
+
+// A coreView is a physical core.
+type coreView struct {
+	id      int
+	cpus    []int
+	node    int
+	pkg, l3 int // -1: not known
+	small   bool
+	tenant  string
+	owner   int // request, -1: none
+}
+
+// SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to
+// another where the host does not tell, and the most that fits the table's bytes.
+const (
+	localDistance  = 10
+	remoteDistance = 20
+	maxDistance    = 255
+)
+
+// distance returns the SLIT distance from one NUMA node to another, 10 to itself.
+func (m *machineView) distance(from, to int) int {
+	if from == to {
+		return localDistance
+	}
+	if d, ok := m.slit[[2]int{from, to}]; ok {
+		return d
+	}
+	return remoteDistance
+}
+
+// nearest returns the least distance beyond local from one of the nodes to another one; false where there are no nodes.
+func (m *machineView) nearest(from []int, to int) (int64, bool) {
+	least, any := int64(0), false
+	for _, node := range from {
+		if d := int64(m.distance(node, to)) - localDistance; !any || d < least {
+			least, any = d, true
+		}
+	}
+	return least, any
+}
+
+func (c *checker) readMachine() {
+	m := &c.m
+	m.byCPU, m.slit = map[int]*coreView{}, map[[2]int]int{}
+	c.readNodes()
+	c.readCores()
+	m.online = c.h.CPUs.Online
+	if m.online.IsEmpty() {
+		for _, k := range m.cores {
+			m.online = m.online.Union(cpusWithin(k.cpus))
+		}
+	}
+	for _, k := range m.cores {
+		for _, cpu := range k.cpus {
+			m.byCPU[cpu] = k
+		}
+	}
+	c.readTenants()
+}
+
+func (c *checker) readNodes() {
+	m := &c.m
+	known := map[int]bool{}
+	for i := range c.h.NUMANodes {
+		n := &c.h.NUMANodes[i]
+		known[n.ID] = true
+		m.nodes = append(m.nodes, n.ID)
+		if len(n.Distances) != len(c.h.NUMANodes) {
+			continue // a row that does not fit says nothing
+		}
+		for k, d := range n.Distances {
+			if d < localDistance { // reserved by ACPI: no distance
+				d = remoteDistance
+			}
+			m.slit[[2]int{n.ID, c.h.NUMANodes[k].ID}] = min(d, maxDistance)
+		}
+	}
+	for i := range c.p.NUMANodes {
+		n := &c.p.NUMANodes[i]
+		if !known[n.ID] && len(c.h.NUMANodes) > 0 {
+			c.fault("problem: NUMA node %d is not on the host", n.ID)
+		}
+		if len(c.h.NUMANodes) > 0 {
+			continue
+		}
+		m.nodes = append(m.nodes, n.ID)
+		for k, d := range n.Distances {
+			if k < len(c.p.NUMANodes) {
+				m.slit[[2]int{n.ID, c.p.NUMANodes[k].ID}] = d
+			}
+		}
+	}
+	slices.Sort(m.nodes)
+}
+
+// readCores takes the cores from the host, and from the problem what the host leaves open.
+func (c *checker) readCores() {
+	m := &c.m
+	stated := make(map[int]*plan.Core, len(c.p.Cores))
+	for i := range c.p.Cores {
+		stated[c.p.Cores[i].ID] = &c.p.Cores[i]
+	}
+	if len(c.h.Cores) == 0 {
+		for i := range c.p.Cores {
+			k := &c.p.Cores[i]
+			m.cores = append(m.cores, &coreView{k.ID, k.CPUs, k.NUMANode, k.Package, k.L3, k.Efficiency, "", -1})
+		}
+		stated = nil
+	}
+	for i := range c.h.Cores {
+		hc := &c.h.Cores[i]
+		s := stated[hc.ID]
+		delete(stated, hc.ID)
+		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1, small: hc.Kind == topology.KindEfficiency,
+			owner: -1}
+		if hc.Package != nil {
+			k.pkg = max(-1, *hc.Package)
+		}
+		if hc.L3 != nil {
+			k.l3 = max(-1, *hc.L3)
+		}
+		onNode := hc.NUMANode != nil && slices.Contains(m.nodes, *hc.NUMANode)
+		switch {
+		case onNode:
+			k.node = *hc.NUMANode
+		case s != nil:
+			k.node = s.NUMANode
+		}
+		if s == nil {
+			if onNode && len(k.cpus) > 0 {
+				c.fault("problem: core %d of the host (CPUs %s) is missing", k.id, hc.CPUs)
+			}
+			continue // a core that is on no NUMA node is nobody's business
+		}
+		m.cores = append(m.cores, k)
+		switch {
+		case !slices.Equal(s.CPUs, k.cpus):
+			c.fault("problem: core %d has CPUs %v, the host says %v", k.id, s.CPUs, k.cpus)
+		case s.NUMANode != k.node:
+			c.fault("problem: core %d is on NUMA node %d, the host says %d", k.id, s.NUMANode, k.node)
+		case s.L3 != k.l3:
+			c.fault("problem: core %d has L3 cache %d, the host says %d", k.id, s.L3, k.l3)
+		case s.Package != k.pkg:
+			c.fault("problem: core %d is in package %d, the host says %d", k.id, s.Package, k.pkg)
+		case s.Efficiency != k.small:
+			c.fault("problem: core %d is a small one: %t, the host says %t", k.id, s.Efficiency, k.small)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(stated)) {
+		c.fault("problem: core %d (CPUs %v) is not on the host", id, stated[id].CPUs)
+	}
+	slices.SortFunc(m.cores, func(a, b *coreView) int { return cmp.Compare(a.id, b.id) })
+	for _, k := range m.cores {
+		m.hybrid = m.hybrid || k.small
+	}
+}
+
+// onlineOf returns those of cpus that are online, as far as the host tells.
+func (c *checker) onlineOf(cpus topology.CPUSet) []int {
+	if !c.h.CPUs.Online.IsEmpty() {
+		cpus = cpus.Intersect(c.h.CPUs.Online)
+	}
+	if c.h.CPUs.Offline != nil {
+		cpus = cpus.Difference(*c.h.CPUs.Offline)
+	}
+	return slices.Collect(cpus.All())
+}
+
+// believesTenants reports whether the host's own tenants count: not where the lab ignores them or
+// names a file of others, which only the problem knows.
+func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
+
+// readTenants marks the cores that tenants hold: as the problem has it, and as the host has it now.
+func (c *checker) readTenants() {
+	m := &c.m
+	for i := range c.p.Cores {
+		for _, cpu := range c.p.Cores[i].CPUs {
+			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
+				k.tenant = c.p.Cores[i].Tenant
+			}
+		}
+	}
+	if !c.believesTenants() {
+		return
+	}
+	for i := range c.h.Tenants {
+		t := &c.h.Tenants[i]
+		for cpu := range c.heldBy(t).All() {
+			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
+				k.tenant = cmp.Or(t.Name, t.UUID, "without a name")
+			}
+		}
+	}
+}
+
+// heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all
+// CPUs of the host is to be pinned to none.
+func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
+	var all, held topology.CPUSet
+	for _, k := range c.m.cores {
+		all = all.Union(cpusWithin(k.cpus))
+	}
+	sets := []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs}
+	pinned := map[int]bool{}
+	for i := range t.Pins {
+		pinned[t.Pins[i].VCPU] = true
+		sets = append(sets, &t.Pins[i].CPUs)
+	}
+	if t.VCPUs > len(pinned) {
+		sets = append(sets, t.Floating) // where virtual CPUs without a pin of their own may run
+	}
+	for _, set := range sets {
+		if set != nil && !all.IsSubsetOf(*set) {
+			held = held.Union(*set)
+		}
+	}
+	return held
+}
+
+// cpusWithin makes a set of numbers from outside: those that no CPU can have are left out.
+func cpusWithin(cpus []int) topology.CPUSet {
+	var ok []int
+	for _, cpu := range cpus {
+		if cpu >= 0 && cpu < topology.MaxCPUs {
+			ok = append(ok, cpu)
+		}
+	}
+	return topology.CPUs(ok...)
+}

@@ -1,0 +1,291 @@
+package verify
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+)
+
+// memory checks how much of it there is, in which pages and where.
+func (c *checker) memory() {
+	page := c.p.PageBytes
+	backing := c.p.HugepageBytes // what a lab node's memory says of its pages
+	if backing > 0 && page%backing != 0 {
+		c.fault("problem: memory in steps of %d bytes, which are not whole hugepages of %d", page, backing)
+	}
+	asked := map[lab.Hugepages]uint64{lab.Hugepages1GiB: 1 << 30, lab.Hugepages2MiB: 2 << 20, lab.HugepagesOff: 0}
+	if want, ok := asked[c.l.Hugepages]; ok && want != backing {
+		c.fault("hugepages: the problem has pages of %d bytes, the lab asks for %q", backing, c.l.Hugepages)
+	}
+	used := map[int]uint64{}
+	for i, n := range c.nodes {
+		if n == nil {
+			continue
+		}
+		want := uint64(c.p.Requests[i].Pages) * page
+		if n.MemoryBytes != want {
+			c.of(i, "memory_bytes: have %d, want %d", n.MemoryBytes, want)
+		}
+		// Memory that is not whole pages is rounded up to them; without hugepages a step is the page.
+		whole := backing
+		if whole == 0 {
+			whole = page
+		}
+		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) ||
+			want-uint64(node.Memory) >= whole) {
+			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory),
+				whole)
+		}
+		var sum uint64
+		last := -1
+		for _, m := range n.Memory {
+			if !slices.Contains(c.m.nodes, m.NUMANode) {
+				c.of(i, "memory: NUMA node %d is not on the host", m.NUMANode)
+			}
+			if m.NUMANode <= last {
+				c.of(i, "memory: NUMA node %d comes after %d; want each once, in their order", m.NUMANode, last)
+			}
+			last = max(last, m.NUMANode)
+			if m.PageBytes != backing {
+				c.of(i, "memory on NUMA node %d: pages of %d bytes, want %d", m.NUMANode, m.PageBytes, backing)
+			}
+			if m.Bytes == 0 || m.Bytes%page != 0 {
+				c.of(i, "memory on NUMA node %d: %d bytes are not whole pages of %d", m.NUMANode, m.Bytes, page)
+			}
+			sum += m.Bytes
+			used[m.NUMANode] += m.Bytes
+		}
+		if sum != n.MemoryBytes {
+			c.of(i, "memory: its NUMA nodes add up to %d bytes, want %d", sum, n.MemoryBytes)
+		}
+	}
+	c.capacity(used)
+	c.hugepages(used)
+}
+
+// capacity checks that no NUMA node gives more memory than it may, and than it has.
+func (c *checker) capacity(used map[int]uint64) {
+	for _, n := range c.p.NUMANodes {
+		if n.Pages != nil && used[n.ID]/c.p.PageBytes > uint64(max(0, *n.Pages)) {
+			c.fault("memory: lab nodes have %d pages of NUMA node %d, which can give %d", used[n.ID]/c.p.PageBytes,
+				n.ID, *n.Pages)
+		}
+	}
+	for i := range c.h.NUMANodes {
+		if n := &c.h.NUMANodes[i]; n.MemoryBytes != nil && used[n.ID] > *n.MemoryBytes {
+			c.fault("memory: lab nodes have %d bytes of NUMA node %d, the host has %d there", used[n.ID], n.ID,
+				*n.MemoryBytes)
+		}
+	}
+}
+
+// hugepages checks that the host's pools are the sum of what lab nodes have, and keep what is in use.
+func (c *checker) hugepages(used map[int]uint64) {
+	have := map[int]int64{}
+	last := -1
+	for _, pool := range c.pl.Hugepages {
+		if pool.PageBytes != c.p.HugepageBytes {
+			c.fault("hugepages: pages of %d bytes on NUMA node %d, want %d", pool.PageBytes, pool.NUMANode,
+				c.p.HugepageBytes)
+		}
+		if pool.NUMANode <= last || pool.Count < 0 || pool.Held < 0 {
+			c.fault("hugepages: NUMA node %d: want each node once, in their order, with counts of 0 and up",
+				pool.NUMANode)
+		}
+		last = max(last, pool.NUMANode)
+		have[pool.NUMANode] += pool.Count
+		if held := c.heldPages(pool.NUMANode); pool.Held < held {
+			c.fault("hugepages: NUMA node %d keeps %d that are in use, the host has %d in use", pool.NUMANode,
+				pool.Held, held)
+		}
+	}
+	want := map[int]int64{}
+	if c.p.HugepageBytes > 0 {
+		for node, bytes := range used {
+			want[node] = int64(bytes / c.p.HugepageBytes)
+		}
+	}
+	for node := range have {
+		want[node] += 0 // so that it is compared
+	}
+	for _, node := range slices.Sorted(maps.Keys(want)) {
+		if have[node] != want[node] {
+			c.fault("hugepages: NUMA node %d: have %d, the lab nodes have %d", node, have[node], want[node])
+		}
+	}
+}
+
+// heldPages returns how many hugepages of the lab's size are in use on a NUMA node.
+func (c *checker) heldPages(node int) int64 {
+	for i := range c.h.NUMANodes {
+		if c.h.NUMANodes[i].ID != node {
+			continue
+		}
+		for _, pool := range c.h.NUMANodes[i].Hugepages {
+			if pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
+				return int64(pool.Total - *pool.Free)
+			}
+		}
+	}
+	return 0
+}
+
+// cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is outside of them.
+func (c *checker) cells() {
+	for i, n := range c.nodes {
+		if n == nil {
+			continue
+		}
+		setting := c.l.Nodes[i].GuestNUMA
+		if n.GuestNUMA && setting == lab.Off {
+			c.of(i, "guest_numa: have true, the lab asks for %q", setting)
+		}
+		if !n.GuestNUMA && len(n.Cells) != 1 {
+			c.of(i, "cells: have %d, want 1 where guest_numa is false", len(n.Cells))
+		}
+		homes := c.cellNodes(i, n)
+		c.cellContents(i, n, homes)
+		if n.GuestNUMA {
+			c.cellHomes(i, n, homes)
+		}
+		c.cellDistances(i, n)
+		if !n.GuestNUMA && setting == lab.On && c.memoryNodes(n) > 1 {
+			c.of(i, "guest_numa: have false with memory on %d NUMA nodes, the lab asks for %q", c.memoryNodes(n),
+				setting)
+		}
+	}
+}
+
+func (c *checker) memoryNodes(n *plan.Node) int {
+	return len(numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode }))
+}
+
+// cellNodes returns the cell of each NUMA node of the host, and checks that they are those with
+// cores or memory of the lab node, each once.
+func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
+	homes := map[int]int{}
+	for k, cell := range n.Cells {
+		if cell.Cell != k {
+			c.of(i, "cell %d: it is numbered %d", k, cell.Cell)
+		}
+		if len(cell.NUMANodes) == 0 {
+			c.of(i, "cell %d: it stands for no NUMA node of the host", k)
+		}
+		for _, node := range cell.NUMANodes {
+			if other, taken := homes[node]; taken {
+				c.of(i, "cell %d: NUMA node %d is that of cell %d already", k, node, other)
+			}
+			homes[node] = k
+		}
+	}
+	used := c.nodesOfCores(c.found[i].cores)
+	for _, m := range n.Memory {
+		used = append(used, m.NUMANode)
+	}
+	used = numbersOf(used, func(node int) int { return node })
+	for _, node := range used {
+		if _, ok := homes[node]; !ok {
+			c.of(i, "cells: none stands for NUMA node %d, where it has cores or memory", node)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(homes)) {
+		if !slices.Contains(used, node) {
+			c.of(i, "cell %d: NUMA node %d has neither cores nor memory of it", homes[node], node)
+		}
+	}
+	return homes
+}
+
+// cellContents checks that virtual CPUs and memory of each cell are of its NUMA nodes and that all are in one.
+func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
+	bytes := make([]uint64, len(n.Cells))
+	for _, m := range n.Memory {
+		if k, ok := homes[m.NUMANode]; ok {
+			bytes[k] += m.Bytes
+		}
+	}
+	next := 0
+	for k, cell := range n.Cells {
+		if cell.Bytes != bytes[k] {
+			c.of(i, "cell %d: have %d bytes, want %d as on its NUMA nodes", k, cell.Bytes, bytes[k])
+		}
+		if cell.VCPUs == 0 {
+			continue // of a cell of memory alone, FirstVCPU means nothing
+		}
+		if cell.FirstVCPU != next || cell.VCPUs < 0 || cell.VCPUs > len(n.VCPUs)-next {
+			c.of(i, "cell %d: have %d vcpus from %d on, want them to follow those before, from %d, of %d", k,
+				cell.VCPUs, cell.FirstVCPU, next, len(n.VCPUs))
+			return
+		}
+		for v := next; v < next+cell.VCPUs; v++ {
+			core := c.m.byCPU[n.VCPUs[v]]
+			if core != nil && !slices.Contains(cell.NUMANodes, core.node) {
+				c.of(i, "cell %d: vcpu %d is on NUMA node %d, the cell stands for %v", k, v, core.node, cell.NUMANodes)
+				break
+			}
+		}
+		next += cell.VCPUs
+	}
+	if next != len(n.VCPUs) {
+		c.of(i, "cells: they have %d of %d vcpus", next, len(n.VCPUs))
+	}
+}
+
+// cellHomes checks which of the host's NUMA nodes share a cell although the guest sees its nodes:
+// only one without memory of the lab node joins another's, the nearest with memory. Such a cell is
+// named by the node with memory, which stands first.
+func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
+	memory := numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
+	if len(memory) == 0 {
+		return
+	}
+	for k, cell := range n.Cells {
+		for at, node := range cell.NUMANodes {
+			has := slices.Contains(memory, node)
+			switch {
+			case at == 0 && !has:
+				c.of(i, "cell %d: NUMA node %d has none of its memory; a cell stands for a node with memory first", k,
+					node)
+			case at > 0 && has:
+				c.of(i, "cell %d: NUMA nodes %d and %d both have memory; want a cell for each", k, cell.NUMANodes[0],
+					node)
+			case at > 0:
+				best := memory[0]
+				for _, other := range memory {
+					if c.m.distance(node, other) < c.m.distance(node, best) {
+						best = other
+					}
+				}
+				if c.m.distance(node, cell.NUMANodes[0]) > c.m.distance(node, best) {
+					c.of(i, "cell %d: the CPUs of NUMA node %d are in it, the nearest node with memory is %d, cell %d",
+						k, node, best, homes[best])
+				}
+			}
+		}
+	}
+}
+
+// cellDistances checks that the guest sees the distances of the host: between the first NUMA nodes
+// that cells stand for.
+func (c *checker) cellDistances(i int, n *plan.Node) {
+	for k, cell := range n.Cells {
+		if len(cell.Distances) != len(n.Cells) {
+			c.of(i, "cell %d: have %d distances, want %d", k, len(cell.Distances), len(n.Cells))
+			continue
+		}
+		for o, have := range cell.Distances {
+			if len(cell.NUMANodes) == 0 || len(n.Cells[o].NUMANodes) == 0 {
+				continue
+			}
+			want := localDistance
+			if o != k {
+				want = c.m.distance(cell.NUMANodes[0], n.Cells[o].NUMANodes[0])
+			}
+			if have != want {
+				c.of(i, "cell %d: distance to cell %d: have %d, want %d", k, o, have, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package verify
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// terms computes every term of the cost from the plan's CPUs, memory and devices, as
+// docs/planner.md defines them, and compares each and their sum.
+func (c *checker) terms() {
+	var sum int64
+	for _, t := range c.pl.Terms {
+		sum += t.Cost
+		if t.Cost != t.Value*t.Weight {
+			c.fault("term %s: cost %d, want %d times %d, which is %d", termName(t), t.Cost, t.Value, t.Weight,
+				t.Value*t.Weight)
+		}
+	}
+	if sum != c.pl.Cost {
+		c.fault("cost: have %d, the terms add up to %d", c.pl.Cost, sum)
+	}
+	if slices.Contains(c.nodes, nil) {
+		return // the terms of the others depend on the one that is missing
+	}
+	want := c.recompute()
+	have := map[string]plan.Term{}
+	for _, t := range c.pl.Terms {
+		name := termName(t)
+		if _, twice := have[name]; twice {
+			c.fault("term %s: it is there twice", name)
+		}
+		have[name] = t
+	}
+	for _, w := range want {
+		name := termName(w)
+		t, ok := have[name]
+		delete(have, name)
+		switch {
+		case !ok:
+			c.fault("term %s: it is missing, want %d times %d", name, w.Value, w.Weight)
+		case t.Value != w.Value || t.Weight != w.Weight:
+			c.fault("term %s: have %d times %d, want %d times %d", name, t.Value, t.Weight, w.Value, w.Weight)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		c.fault("term %s: want none", name)
+	}
+}
+
+// termName names a term by what it is of.
+func termName(t plan.Term) string {
+	if t.Node == "" {
+		return printable(t.Term) + " of [" + printable(strings.Join(t.Among, " ")) + "]"
+	}
+	return printable(t.Term) + " of " + printable(t.Node)
+}
+
+// A footprint is what the terms of a lab node are computed from.
+type footprint struct {
+	cores map[int]int64 // by NUMA node
+	nodes []int         // those with cores
+	small int64
+	l3    []int
+	pages map[int]int64 // by NUMA node
+	ports []int
+}
+
+func (c *checker) footprint(i int) footprint {
+	f := footprint{cores: map[int]int64{}, pages: map[int]int64{}, ports: c.found[i].ports()}
+	for _, k := range c.found[i].cores {
+		f.cores[k.node]++
+		if k.small {
+			f.small++
+		}
+		if k.l3 >= 0 {
+			f.l3 = append(f.l3, k.l3)
+		}
+	}
+	f.nodes = slices.Sorted(maps.Keys(f.cores))
+	slices.Sort(f.l3)
+	f.l3 = slices.Compact(f.l3)
+	for _, m := range c.nodes[i].Memory {
+		f.pages[m.NUMANode] += int64(m.Bytes / c.p.PageBytes)
+	}
+	return f
+}
+
+func (c *checker) recompute() []plan.Term {
+	var all []plan.Term
+	prints := make([]footprint, len(c.nodes))
+	for i := range c.nodes {
+		prints[i] = c.footprint(i)
+	}
+	paths := make(map[[2]int]*plan.PairPath, 2*len(c.p.Paths))
+	for k := range c.p.Paths {
+		q := &c.p.Paths[k]
+		paths[[2]int{q.A, q.B}], paths[[2]int{q.B, q.A}] = q, q
+	}
+	own := make([]int64, len(c.nodes))
+	w := &c.p.Weights
+	for i := range c.nodes {
+		r, f := &c.p.Requests[i], &prints[i]
+		add := func(name string, value, weight int64) {
+			all = append(all, plan.Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
+		}
+		first := len(all)
+		c.pathTerms(i, f, paths, add)
+		asked := int64(0)
+		for _, want := range slices.Concat(r.GPUs, r.NICs, r.VFs) {
+			asked += int64(want.Count)
+		}
+		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
+			nearest, mean := c.deviceDistances(f, devices)
+			add(plan.TermDeviceNearest, nearest, w.DeviceNearest)
+			add(plan.TermDeviceDistance, mean, part(w.DeviceDistance, int64(r.Cores)*asked))
+		}
+		span := w.NUMASpan
+		if r.GuestNUMA == "off" {
+			span = w.NUMASpanHidden
+		}
+		add(plan.TermNUMASpan, int64(len(f.nodes)-1), span)
+		if c.m.hybrid {
+			add(plan.TermEfficiencyCores, f.small, part(w.EfficiencyCores, int64(r.Cores)))
+		}
+		if len(f.ports) > 0 {
+			var slow, plain int64
+			for _, d := range f.ports {
+				if !c.p.Devices[d].RateUnknown {
+					slow += slowness(c.p.Devices[d].RateMbps)
+				}
+				if !c.p.Devices[d].RDMA {
+					plain++
+				}
+			}
+			add(plan.TermNICRate, slow, w.NICRate)
+			add(plan.TermNICRDMA, plain, w.NICRDMA)
+		}
+		for _, t := range all[first:] {
+			own[i] += t.Cost
+		}
+		if len(c.found[i].vfs) > 0 {
+			add(plan.TermNICShared, c.sharers(i, prints), w.NICShared)
+		}
+		far, off := c.memoryTerms(i, f)
+		add(plan.TermMemoryDistance, far, part(w.MemoryDistance, r.Pages))
+		add(plan.TermMemoryBalance, off, part(w.MemoryBalance, r.Pages))
+		add(plan.TermL3Shared, c.l3Sharers(i, prints), w.L3Shared)
+		add(plan.TermEmulatorDistance, c.emulatorTerm(f), w.EmulatorDistance)
+	}
+	return append(all, c.inequality(own)...)
+}
+
+// part is the weight of one of n equal parts of a whole: to the nearest, half up, and 1 at least
+// where the whole weighs anything.
+func part(whole, n int64) int64 {
+	if whole == 0 || n <= 0 {
+		return 0
+	}
+	q, rest := whole/n, whole%n
+	if rest >= n-rest {
+		q++
+	}
+	return max(q, 1)
+}
+
+// slowness counts how many of 100, 25, 10 and 1 Gb/s a link does not reach.
+func slowness(mbps int64) int64 {
+	var n int64
+	for _, gbps := range []int64{100, 25, 10, 1} {
+		if mbps < gbps*1000 {
+			n++
+		}
+	}
+	return n
+}
+
+// pathTerms adds the terms of PCIe paths.
+func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath, add func(string, int64, int64)) {
+	gpus, w := c.found[i].gpus, &c.p.Weights
+	if len(gpus) > 0 && len(f.ports) > 0 {
+		many, few := gpus, f.ports
+		if len(few) > len(many) {
+			many, few = few, many
+		}
+		var steps, percent int64
+		measured := false
+		for _, a := range many {
+			var best *plan.PairPath
+			var least int64
+			for _, b := range few {
+				q := paths[[2]int{a, b}]
+				if q == nil {
+					c.fault("problem: no path between %s and %s", c.p.Devices[a].ID, c.p.Devices[b].ID)
+					continue
+				}
+				cost := int64(q.Steps) * w.GPUNICPath
+				if q.LossPercent != nil {
+					cost = int64(*q.LossPercent) * w.GPUNICMeasured
+				}
+				if best == nil || cost < least {
+					best, least = q, cost
+				}
+			}
+			switch {
+			case best == nil:
+			case best.LossPercent != nil:
+				measured = true
+				percent += int64(*best.LossPercent)
+			default:
+				steps += int64(best.Steps)
+			}
+		}
+		add(plan.TermGPUNICPath, steps, w.GPUNICPath)
+		if measured {
+			add(plan.TermGPUNICMeasured, percent, w.GPUNICMeasured)
+		}
+	}
+	if len(gpus) < 2 {
+		return
+	}
+	var steps int64
+	for k, a := range gpus {
+		for _, b := range gpus[:k] {
+			if q := paths[[2]int{a, b}]; q != nil {
+				steps += int64(q.Steps)
+			} else if a != b {
+				c.fault("problem: no path between %s and %s", c.p.Devices[b].ID, c.p.Devices[a].ID)
+			}
+		}
+	}
+	add(plan.TermGPUGPUPath, steps, w.GPUGPUPath)
+}
+
+// deviceDistances adds up how far devices are from the nearest core and from all cores. One whose
+// NUMA node is not known counts 0.
+func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int64) {
+	for _, d := range devices {
+		home := c.p.Devices[d].NUMANode
+		if home == nil {
+			continue
+		}
+		least, _ := c.m.nearest(f.nodes, *home)
+		nearest += least
+		for _, node := range f.nodes {
+			all += f.cores[node] * int64(c.m.distance(node, *home)-localDistance)
+		}
+	}
+	return nearest, all
+}
+
+// sharers counts over the NICs that serve lab node i the other lab nodes that each serves.
+func (c *checker) sharers(i int, prints []footprint) int64 {
+	var n int64
+	for _, d := range numbersOf(prints[i].ports, func(d int) int { return d }) {
+		for j := range prints {
+			if j != i && slices.Contains(prints[j].ports, d) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// memoryTerms returns how far pages are from the nearest core, added up, and how many are not where
+// they are the share of.
+func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
+	for node, pages := range f.pages {
+		least, _ := c.m.nearest(f.nodes, node)
+		far += least * pages
+	}
+	return far, c.misplaced(c.p.Requests[i].Pages, f)
+}
+
+// misplaced shares pages out in proportion to cores, rounded down, and counts those that a node has
+// less than its share.
+func (c *checker) misplaced(pages int64, f *footprint) int64 {
+	var cores int64
+	for _, n := range f.cores {
+		cores += n
+	}
+	if cores == 0 {
+		return 0
+	}
+	var off int64
+	for _, node := range f.nodes {
+		// pages*n/cores without a product that could overflow: pages = q*cores + r.
+		q, r := pages/cores, pages%cores
+		if share := q*f.cores[node] + r*f.cores[node]/cores; f.pages[node] < share {
+			off += share - f.pages[node]
+		}
+	}
+	return off
+}
+
+// l3Sharers counts the L3 caches of which lab node i and another lab node, or a tenant, have cores.
+func (c *checker) l3Sharers(i int, prints []footprint) int64 {
+	var n int64
+	for _, l3 := range prints[i].l3 {
+		shared := slices.ContainsFunc(c.m.cores, func(k *coreView) bool {
+			return k.l3 == l3 && k.owner != i && (k.owner >= 0 || k.tenant != "")
+		})
+		if shared {
+			n++
+		}
+	}
+	return n
+}
+
+// emulatorTerm returns the distance from the lab node to the nearest core that nobody holds; 0 where there is none.
+func (c *checker) emulatorTerm(f *footprint) int64 {
+	best, any := int64(0), false
+	for _, k := range c.m.cores {
+		if k.owner >= 0 || k.tenant != "" {
+			continue
+		}
+		if d, ok := c.m.nearest(f.nodes, k.node); ok && (!any || d < best) {
+			best, any = d, true
+		}
+	}
+	return best
+}
+
+// inequality compares the lab nodes of each class.
+func (c *checker) inequality(own []int64) []plan.Term {
+	classes := numbersOf(c.p.Requests, func(r plan.Request) int { return r.Class })
+	var terms []plan.Term
+	for _, class := range classes {
+		var names []string
+		var costs []int64
+		for i := range c.p.Requests {
+			if c.p.Requests[i].Class == class {
+				names, costs = append(names, c.p.Requests[i].Name), append(costs, own[i])
+			}
+		}
+		if len(names) > 1 {
+			t := plan.Term{Among: names, Term: plan.TermUnequal, Value: (slices.Max(costs) - slices.Min(costs)) / 100,
+				Weight: c.p.Weights.Unequal}
+			t.Cost = t.Value * t.Weight
+			terms = append(terms, t)
+		}
+	}
+	return terms
+}

@@ -1,0 +1,275 @@
+// Package verify is the independent checker of plans.
+//
+// It reads the rules of docs/planner.md a second time, from the host and not from the search: a
+// mistake in the search, in plan.Evaluate or in plan.Assemble does not hide itself. For that it
+// shares no code with them; it knows their types only. The tests of the whole planner end here.
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// Plan judges a plan by the rules of docs/planner.md alone. It returns nil where they all hold,
+// else every fault at once (errors.Join), a line each, that names the lab node, what is wrong, what
+// is there and what should be.
+//
+// It shares no code with Evaluate, the search or Assemble: cores, NUMA nodes, distances, L3 caches,
+// tenants and IOMMU groups are read from the host again, and only where the host does not tell are
+// they those of the problem. The problem is believed in what was asked for, which devices answer
+// it, capacities, paths and weights. Where host and problem tell of a different machine, that is a
+// fault too.
+//
+// A plan may be old, or from a file: Plan takes whatever a Plan can hold. Against a newer host it
+// names the tenants that have moved onto its CPUs or devices.
+func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
+	switch {
+	case h == nil:
+		return errors.New("plan: check: no host")
+	case l == nil:
+		return errors.New("plan: check: no lab")
+	case p == nil:
+		return errors.New("plan: check: no problem")
+	case pl == nil:
+		return errors.New("plan: check: no plan")
+	case p.PageBytes == 0:
+		return errors.New("plan: check: the problem has pages of 0 bytes")
+	case len(p.Requests) != len(l.Nodes):
+		return fmt.Errorf("plan: check: the problem has %d requests, the lab %d nodes", len(p.Requests), len(l.Nodes))
+	}
+	for i := range p.Requests {
+		if p.Requests[i].Name != l.Nodes[i].Name {
+			return fmt.Errorf("plan: check: request %d of the problem is of %q, the lab has %q there", i,
+				p.Requests[i].Name, l.Nodes[i].Name)
+		}
+	}
+	c := &checker{h: h, l: l, p: p, pl: pl}
+	c.readMachine()
+	c.header()
+	c.align()
+	c.vcpus()
+	c.housekeeping()
+	c.memory()
+	c.cells()
+	c.devices()
+	c.affinity()
+	c.kernelArgs()
+	c.proof()
+	c.terms()
+	return c.err()
+}
+
+// A checker is a plan under judgement.
+type checker struct {
+	h  *topology.Host
+	l  *lab.Lab
+	p  *plan.Problem
+	pl *plan.Plan
+	m  machineView
+
+	// Of each request, in their order: its node in the plan, nil where the plan has none, and what was found there.
+	nodes []*plan.Node
+	found []finding
+
+	faults []error
+	more   int // faults beyond maxFaults
+}
+
+// A finding is where a lab node turned out to be.
+type finding struct {
+	cores []*coreView
+	gpus  []int // indexes of Problem.Devices, ascending
+	nics  []int // likewise
+	vfs   []int // the NIC of each virtual function, ascending
+}
+
+// ports returns the NIC of each port: whole ones, then once for each virtual function.
+func (f *finding) ports() []int { return append(slices.Clone(f.nics), f.vfs...) }
+
+// maxFaults bounds what a hostile plan can make of an error message.
+const maxFaults = 200
+
+func (c *checker) fault(format string, args ...any) {
+	if len(c.faults) >= maxFaults {
+		c.more++
+		return
+	}
+	c.faults = append(c.faults, fmt.Errorf(format, args...))
+}
+
+// of is a fault of a lab node.
+func (c *checker) of(i int, format string, args ...any) {
+	c.fault("lab node %q: %s", c.p.Requests[i].Name, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) err() error {
+	if c.more > 0 {
+		c.faults = append(c.faults, fmt.Errorf("and %d faults more", c.more))
+	}
+	return errors.Join(c.faults...)
+}
+
+// printable returns a name from outside as messages show it: as it is, but quoted where a character
+// of it could steer a terminal or forge a line.
+func printable(s string) string {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// name names request i, and what is nobody's.
+func (c *checker) name(i int) string {
+	if i < 0 {
+		return "nobody"
+	}
+	return fmt.Sprintf("lab node %q", c.p.Requests[i].Name)
+}
+
+// header checks what the plan says that it is of.
+func (c *checker) header() {
+	if c.pl.Schema != plan.Schema {
+		c.fault("schema: have %q, want %q", c.pl.Schema, plan.Schema)
+	}
+	if c.pl.Lab != c.l.Name {
+		c.fault("lab: have %q, want %q", c.pl.Lab, c.l.Name)
+	}
+	if c.pl.Workload != c.l.Workload {
+		c.fault("workload: have %q, want %q", c.pl.Workload, c.l.Workload)
+	}
+}
+
+// align finds the node of each request.
+func (c *checker) align() {
+	c.nodes = make([]*plan.Node, len(c.p.Requests))
+	c.found = make([]finding, len(c.p.Requests))
+	index := make(map[string]int, len(c.p.Requests))
+	for i := range c.p.Requests {
+		index[c.p.Requests[i].Name] = i
+	}
+	last := -1
+	for k := range c.pl.Nodes {
+		n := &c.pl.Nodes[k]
+		i, ok := index[n.Name]
+		switch {
+		case !ok:
+			c.fault("nodes: %q is not a node of the lab", n.Name)
+		case c.nodes[i] != nil:
+			c.of(i, "it is in the plan twice")
+		default:
+			if i < last {
+				c.of(i, "it stands after %q; lab nodes come in the order of the lab", c.p.Requests[last].Name)
+			}
+			c.nodes[i], last = n, max(last, i)
+		}
+	}
+	for i, n := range c.nodes {
+		if n == nil {
+			c.of(i, "it is not in the plan")
+		}
+	}
+}
+
+// affinity checks who is held together and apart: by the lab's own words, and by the problem's.
+func (c *checker) affinity() {
+	index := make(map[string]int, len(c.p.Requests))
+	for i := range c.p.Requests {
+		index[c.p.Requests[i].Name] = i
+	}
+	seen := map[string]bool{}
+	each := func(requests []int, numa, nic string) {
+		for k, i := range requests {
+			for _, j := range requests[k+1:] {
+				key := fmt.Sprint(min(i, j), max(i, j), numa, nic)
+				if i == j || seen[key] || min(i, j) < 0 || max(i, j) >= len(c.nodes) || c.nodes[i] == nil ||
+					c.nodes[j] == nil {
+					continue
+				}
+				seen[key] = true
+				c.together(i, j, "NUMA nodes", numa, c.nodesOf(i), c.nodesOf(j))
+				c.together(i, j, "NICs", nic, c.nicsOf(i), c.nicsOf(j))
+			}
+		}
+	}
+	for _, a := range c.l.Affinity {
+		var requests []int
+		for _, name := range a.Nodes {
+			if i, ok := index[name]; ok {
+				requests = append(requests, i)
+			}
+		}
+		each(requests, string(a.NUMA), string(a.NIC))
+	}
+	for _, a := range c.p.Affinity {
+		each(a.Requests, a.NUMA, a.NIC)
+	}
+}
+
+// together compares two sorted lists of names as an affinity asks.
+func (c *checker) together(i, j int, what, asked string, a, b []string) {
+	both := fmt.Sprintf("affinity: %s of %q and %q", what, c.p.Requests[i].Name, c.p.Requests[j].Name)
+	switch asked {
+	case plan.Same:
+		if !slices.Equal(a, b) {
+			c.fault("%s: have [%s] and [%s], want the same", both, strings.Join(a, " "), strings.Join(b, " "))
+		}
+	case plan.Different:
+		for _, x := range a {
+			if slices.Contains(b, x) {
+				c.fault("%s: both have %s, want none in common", both, x)
+			}
+		}
+	}
+}
+
+func (c *checker) nodesOf(i int) []string {
+	var names []string
+	for _, node := range numbersOf(c.found[i].cores, func(k *coreView) int { return k.node }) {
+		names = append(names, fmt.Sprint(node))
+	}
+	return names
+}
+
+func (c *checker) nicsOf(i int) []string {
+	var names []string
+	for _, d := range numbersOf(c.found[i].ports(), func(d int) int { return d }) {
+		names = append(names, c.p.Devices[d].ID)
+	}
+	return names
+}
+
+// numbersOf returns the different numbers of a list, ascending.
+func numbersOf[T any](list []T, number func(T) int) []int {
+	var out []int
+	for _, x := range list {
+		out = append(out, number(x))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// proof checks what the plan claims of its own optimality.
+func (c *checker) proof() {
+	pl := c.pl
+	if pl.Bound > pl.Cost {
+		c.fault("bound: have %d, above the cost of %d; a bound is never more than a cost that was reached", pl.Bound,
+			pl.Cost)
+	}
+	switch {
+	case pl.Optimal && pl.Bound != pl.Cost:
+		c.fault("optimal: it is claimed with a bound of %d and a cost of %d; want them equal", pl.Bound, pl.Cost)
+	case pl.Optimal && pl.Stopped != "":
+		c.fault("optimal: it is claimed although the search was stopped: %q", pl.Stopped)
+	case !pl.Optimal && pl.Stopped == "" && pl.Bound == pl.Cost:
+		c.fault("optimal: have false, although the bound is the cost and nothing stopped the search; want true")
+	case !pl.Optimal && pl.Stopped == "":
+		c.fault("stopped: have nothing; a plan that is not proved optimal says what ended the search")
+	}
+}
