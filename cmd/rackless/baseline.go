@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/results"
 )
 
 func newBaselineCmd(a *app) *cobra.Command {
@@ -31,23 +29,18 @@ rackless bench, which are stored.`,
 	return cmd
 }
 
-// baselineFile is where the baseline of a lab is kept, unless somebody says otherwise.
-func baselineFile(d rack.Dirs, lab string) string {
-	return filepath.Join(d.Data, "baselines", lab+".json")
-}
-
 // storedResult reads the measurement that the arguments of report mean.
-func (a *app) storedResult(args []string) (rack.Dirs, report.Data, error) {
-	d, err := a.dirs()
+func (a *app) storedResult(args []string) (results.Store, report.Data, error) {
+	kept, err := a.results()
 	if err != nil {
-		return d, report.Data{}, err
+		return kept, report.Data{}, err
 	}
-	dir, err := findResult(d, args)
+	dir, err := findResult(kept, args)
 	if err != nil {
-		return d, report.Data{}, err
+		return kept, report.Data{}, err
 	}
-	data, err := loadResult(dir)
-	return d, data, err
+	data, err := results.Load(dir)
+	return kept, data, err
 }
 
 func newBaselineSaveCmd(a *app) *cobra.Command {
@@ -66,11 +59,11 @@ is none.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, byMetric, err := parseTolerances(tolerances)
+			all, byMetric, err := bench.ParseTolerances(tolerances)
 			if err != nil {
 				return usagef(cmd, "--tolerance %v", err)
 			}
-			d, data, err := a.storedResult(args)
+			kept, data, err := a.storedResult(args)
 			if err != nil {
 				return err
 			}
@@ -79,22 +72,8 @@ is none.`,
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
 			b.Lab, b.Made, b.Rackless = data.Lab, data.Generated.UTC().Format(time.RFC3339), data.Rackless
-			path := out
-			if path == "" {
-				path = baselineFile(d, data.Lab)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					return err
-				}
-			}
-			text, err := json.MarshalIndent(b, "", "  ")
+			path, err := kept.SaveBaseline(out, b)
 			if err != nil {
-				return err
-			}
-			// Whole or not at all: a baseline that is cut off would stop every check.
-			if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
-				return err
-			}
-			if err := os.Rename(path+".new", path); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"),
@@ -106,44 +85,6 @@ is none.`,
 	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)},
 		"how far figures may be on the bad side, and those of a metric")
 	return cmd
-}
-
-// parseTolerances reads 10%, and of metrics latency_p99=20% and bw_average=2%:5%.
-func parseTolerances(words []string) (all bench.Tolerance, byMetric map[string]bench.Tolerance, err error) {
-	all.Bad, byMetric = bench.DefaultTolerance, map[string]bench.Tolerance{}
-	for _, word := range words {
-		metric, shares, own := strings.Cut(word, "=")
-		if !own {
-			if all.Bad, err = parseShare(word); err != nil {
-				return all, nil, err
-			}
-			continue
-		}
-		var t bench.Tolerance
-		if lower, upper, both := strings.Cut(shares, ":"); !both {
-			t.Bad, err = parseShare(shares)
-		} else if t.Lower, err = parseShare(lower); err == nil {
-			t.Upper, err = parseShare(upper)
-		}
-		if err != nil {
-			return all, nil, fmt.Errorf("%s: %w", metric, err)
-		}
-		byMetric[metric] = t
-	}
-	return all, byMetric, nil
-}
-
-// parseShare reads 10% or 0.1.
-func parseShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || math.IsNaN(v) || v <= 0 || v >= 1 {
-		return 0, fmt.Errorf("%q: want more than 0%% and less than 100%%, as 10%% or 0.1", text)
-	}
-	return v, nil
 }
 
 // baselineOutput is what baseline check prints as JSON, see docs/json.md.
@@ -168,14 +109,11 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, data, err := a.storedResult(args)
+			kept, data, err := a.storedResult(args)
 			if err != nil {
 				return err
 			}
-			path := file
-			if path == "" {
-				path = baselineFile(d, data.Lab)
-			}
+			path := cmp.Or(file, kept.BaselineFile(data.Lab))
 			f, err := os.Open(path)
 			if errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err,

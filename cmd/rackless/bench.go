@@ -4,39 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/results"
 )
 
 // benchFlags are the options of the verb bench.
 type benchFlags struct {
-	pairs string
-	tests []string
-	suite string
-	quick bool
-	opts  bench.Options
-	warm  int
-	// serverCPU and serverNUMA are where the server's tool runs; "" is where opts have both.
-	serverCPU, serverNUMA string
-	cool                  time.Duration
-	anyway                bool
-	all                   bool
-	output                string
+	measure.Request
+	pairs  string
+	tests  []string
+	anyway bool
+	all    bool
+	output string
 }
 
 func newBenchCmd(a *app) *cobra.Command {
@@ -87,18 +75,18 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
 	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+
 		")")
-	fs.StringVar(&f.suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
-	fs.BoolVar(&f.quick, "quick", false, "one size and about a second a test")
-	fs.Int64Var(&f.opts.Bytes, "bytes", 0, "one message size instead of all")
-	fs.IntVar(&f.opts.Iterations, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
-	fs.IntVar(&f.opts.Seconds, "seconds", 0, "how long the tests run that run for a time (default 5, 2 with --quick)")
-	fs.StringVar(&f.opts.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
-	fs.StringVar(&f.opts.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
-	fs.StringVar(&f.serverCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")
-	fs.StringVar(&f.serverNUMA, "server-numa", "",
+	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
+	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second a test")
+	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
+	fs.IntVar(&f.Options.Iterations, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
+	fs.IntVar(&f.Options.Seconds, "seconds", 0, "how long the tests run that run for a time (default 5, 2 with --quick)")
+	fs.StringVar(&f.Options.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
+	fs.StringVar(&f.Options.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
+	fs.StringVar(&f.ServerCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")
+	fs.StringVar(&f.ServerNUMA, "server-numa", "",
 		"NUMA nodes of the server's node to take memory from (default: as --numa)")
-	fs.IntVar(&f.warm, "warm-ups", 0, "measurements before each one, whose figures are dropped")
-	fs.DurationVar(&f.cool, "cool-down", 0, "wait before each measurement")
+	fs.IntVar(&f.WarmUps, "warm-ups", 0, "measurements before each one, whose figures are dropped")
+	fs.DurationVar(&f.CoolDown, "cool-down", 0, "wait before each measurement")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
@@ -120,8 +108,8 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return usage(err)
 	}
-	if f.warm < 0 || f.cool < 0 {
-		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.warm, f.cool))
+	if f.WarmUps < 0 || f.CoolDown < 0 {
+		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.WarmUps, f.CoolDown))
 	}
 	if by, err := a.studyHolder(); err != nil {
 		return err
@@ -161,22 +149,18 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+
 			"it seems; --anyway measures all the same", name, len(bad))}
 	}
-	known := newWays(r, r.State.Emulated(), f.opts, findings)
-	samples, err := measure(ctx, r, engines, pairs, f, p, known)
-	p.End(err)
+	f.Engines, f.Pairs = engines, pairs
+	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
 	ui.close()
 	if err != nil {
 		return err
 	}
-	data := reportData(ctx, r, findings, samples)
-	data.Judgements, data.Beside = bench.Judge(samples, known.way), bench.BesidePublished(samples)
-	data.Distributions = report.Distributions(samples)
-	return a.show(d, data, f)
+	return a.show(results.Store{Data: d.Data}, data, f)
 }
 
 // show keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
-func (a *app) show(d rack.Dirs, data report.Data, f benchFlags) error {
-	dir, unsaved := saveResults(d, data)
+func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
+	dir, unsaved := kept.Save(data)
 	if unsaved != nil {
 		unsaved = fmt.Errorf("the figures above are not kept: %w", unsaved)
 	}
@@ -190,7 +174,7 @@ func (a *app) show(d rack.Dirs, data report.Data, f benchFlags) error {
 	if unsaved != nil {
 		return errors.Join(unsaved, faults(data.Samples))
 	}
-	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile), filepath.Join(dir, pageFile))
+	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile), filepath.Join(dir, results.PageFile))
 	return faults(data.Samples)
 }
 
@@ -210,10 +194,10 @@ func faults(samples []bench.Sample) error {
 
 func pickEngines(f benchFlags) ([]bench.Engine, error) {
 	switch {
-	case f.suite != "" && len(f.tests) > 0:
+	case f.Suite != "" && len(f.tests) > 0:
 		return nil, errors.New("--suite and --tests exclude each other")
-	case f.suite != "":
-		return bench.Suite(f.suite)
+	case f.Suite != "":
+		return bench.Suite(f.Suite)
 	case len(f.tests) == 0:
 		return bench.Engines(), nil
 	}
@@ -226,191 +210,4 @@ func pickEngines(f benchFlags) ([]bench.Engine, error) {
 		out = append(out, e)
 	}
 	return out, nil
-}
-
-// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
-// a node prints has to fit into one answer of its agent.
-const mostRaw = 200_000
-
-// measure runs every engine between every pair or on every node, one at a time: two at once would measure each other.
-func measure(ctx context.Context, r *rack.Rack, engines []bench.Engine, pairs []bench.Pair, f benchFlags,
-	p *rack.Progress, known *ways) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: f.warm,
-		CoolDown: f.cool}
-	runner.Progress = func(e bench.Progress) {
-		switch {
-		case e.Err == nil:
-		case e.Server == "":
-			p.Note("%s on %s: attempt %d failed: %v", e.Engine, e.Client, e.Attempt, e.Err)
-		default:
-			p.Note("%s from %s to %s: attempt %d failed: %v", e.Engine, e.Client, e.Server, e.Attempt, e.Err)
-		}
-	}
-	var nodes []bench.Endpoint
-	endpoints := make(map[string]bench.Endpoint)
-	for _, n := range r.Lab.Nodes {
-		ep, err := r.Endpoint(n.Name)
-		if err != nil {
-			return nil, err
-		}
-		endpoints[n.Name] = ep
-		nodes = append(nodes, ep)
-	}
-	opts := f.opts
-	opts.Quick = f.quick
-	opts.Raw = opts.Iterations <= mostRaw
-	if r.State.EmulatedHost {
-		opts.Accelerator = bench.Nested
-	}
-	if f.suite != "" && opts.CPU == "" && opts.NUMA == "" {
-		var err error
-		if engines, err = byNUMANode(ctx, r, engines); err != nil {
-			return nil, err
-		}
-	}
-	// A suite is what can be had; a test that was named fails where it cannot be.
-	if f.suite != "" {
-		var err error
-		if engines, err = fitting(ctx, runner, engines, opts, nodes, p); err != nil {
-			return nil, err
-		}
-	}
-	var all []bench.Sample
-	for _, e := range engines {
-		p.Begin(e.Name)
-		var failed error // the reason has been said when the last attempt ended
-		count := len(pairs)
-		if e.Local {
-			count = len(nodes)
-		}
-		for i := range count {
-			if count > 1 {
-				p.Count(i, count)
-			}
-			client, server := bench.Endpoint{}, bench.Endpoint{}
-			if e.Local {
-				client = nodes[i]
-			} else {
-				client, server = endpoints[pairs[i].Client], endpoints[pairs[i].Server]
-				server.Place = opts.ServerPlace(f.serverCPU, f.serverNUMA)
-			}
-			samples, err := known.watch(ctx, e, client, server, func() ([]bench.Sample, error) {
-				return runner.Run(ctx, e, client, server, opts)
-			})
-			all = append(all, samples...)
-			if err != nil {
-				return nil, err
-			}
-			if slices.ContainsFunc(samples, func(s bench.Sample) bool { return s.Error != "" }) {
-				failed = fmt.Errorf("%s failed", e.Name)
-			}
-		}
-		p.End(failed)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", f.suite, r.Lab.Name)
-	}
-	return all, nil
-}
-
-// fitting returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
-func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
-	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
-	var fit []bench.Engine
-	var reasons []string
-	out := map[string][]string{} // names, by reason
-	for _, e := range engines {
-		err := runner.Fits(ctx, e, opts, nodes...)
-		unfit, ok := errors.AsType[*bench.UnfitError](err)
-		switch {
-		case err == nil:
-			fit = append(fit, e)
-		case !ok:
-			return nil, err
-		default:
-			why := unfit.Error()
-			if out[why] == nil {
-				reasons = append(reasons, why)
-			}
-			out[why] = append(out[why], e.Name)
-		}
-	}
-	for _, why := range reasons {
-		verb := "is"
-		if len(out[why]) > 1 {
-			verb = "are"
-		}
-		p.Note("%s %s left out: %s", strings.Join(out[why], ", "), verb, why)
-	}
-	return fit, nil
-}
-
-// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab
-// have, where those are several.
-func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
-	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
-		return engines, nil
-	}
-	var nodes []*facts.Node
-	for _, n := range r.State.Nodes {
-		f, err := r.Facts(ctx, n.Name)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, f)
-	}
-	var out []bench.Engine
-	for _, e := range engines {
-		out = append(out, bench.ByNUMANode(e, numaNodes(nodes))...)
-	}
-	return out, nil
-}
-
-// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have.
-func numaNodes(nodes []*facts.Node) []int {
-	have := map[int]int{}
-	for _, n := range nodes {
-		for id, numa := range n.NUMA {
-			if !numa.CPUs.IsEmpty() {
-				have[id]++
-			}
-		}
-	}
-	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
-	return slices.Sorted(maps.Keys(have))
-}
-
-// reportData gathers what a report shows.
-func reportData(ctx context.Context, r *rack.Rack, findings []check.Finding, samples []bench.Sample) report.Data {
-	s := r.State
-	data := report.Data{
-		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: version,
-		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: s.Emulated(),
-		EmulatedHost: s.EmulatedHost,
-	}
-	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture
-		var svg strings.Builder
-		if hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&svg) == nil {
-			data.HostPicture = svg.String()
-		}
-	}
-	for i, n := range r.Lab.Nodes {
-		node := reportNode(r.Lab, n)
-		node.Accelerator, node.Driver = s.Nodes[i].Accelerator, s.Driver
-		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" {
-			// else the node is shown without an RDMA device, and a finding says why
-			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
-		}
-		data.Nodes = append(data.Nodes, node)
-	}
-	return data
-}
-
-// reportNode is a node as its lab has it, known by its first NIC. One on a real host may have none.
-func reportNode(l *lab.Lab, n lab.Node) report.Node {
-	node := report.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
-	if len(n.NICs) > 0 {
-		node.Address, node.MAC, node.MTU = n.NICs[0].Addr.String(), n.NICs[0].MAC, l.Fabric.MTU
-	}
-	return node
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/results"
 )
 
 // pages returns the repository's pages for readers, by path from its root.
@@ -332,9 +333,9 @@ func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 }
 
 func TestThePageOnMeasuringHasEveryMemberOfALine(t *testing.T) {
-	_, table, ok := strings.Cut(pages(t)["docs/measuring.md"], "## A line of "+samplesFile)
+	_, table, ok := strings.Cut(pages(t)["docs/measuring.md"], "## A line of "+results.SamplesFile)
 	if !ok {
-		t.Fatalf("no section on %s", samplesFile)
+		t.Fatalf("no section on %s", results.SamplesFile)
 	}
 	var shown, want []string
 	for line := range strings.Lines(table) {

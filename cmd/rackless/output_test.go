@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/results"
 )
 
 // shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
@@ -37,7 +38,7 @@ func shapes() map[string]func() any {
 		"prepare":        func() any { return new(prepareOutput) },
 		"rollback":       func() any { return new(rollbackOutput) },
 		"verify":         func() any { return new([]check.Finding) },
-		"report-list":    func() any { return new([]result) },
+		"report-list":    func() any { return new([]results.Result) },
 		"report-compare": func() any { return new(report.Comparison) },
 
 		"plan":               func() any { return new(planDocument) },

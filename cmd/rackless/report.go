@@ -7,12 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/results"
 )
 
 func newReportCmd(a *app) *cobra.Command {
@@ -35,7 +34,7 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.dirs()
+			kept, err := a.results()
 			if err != nil {
 				return err
 			}
@@ -49,15 +48,15 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 			case list && len(args) > 1:
 				return usagef(cmd, "--list takes one lab at most")
 			case list:
-				return a.listResults(d, args, output)
+				return a.listResults(kept, args, output)
 			case len(args) == 2:
-				return a.compareResults(d, args, html, output, all)
+				return a.compareResults(kept, args, html, output, all)
 			}
-			dir, err := findResult(d, args)
+			dir, err := findResult(kept, args)
 			if err != nil {
 				return err
 			}
-			data, err := loadResult(dir)
+			data, err := results.Load(dir)
 			if err != nil {
 				return err
 			}
@@ -77,8 +76,8 @@ ratio and difference. Two single runs have no interval and give no verdict: that
 				AllSizes: all}); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, samplesFile),
-				filepath.Join(dir, pageFile))
+			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
+				filepath.Join(dir, results.PageFile))
 			return nil
 		},
 	}
@@ -100,15 +99,15 @@ func writePage(path string, write func(io.Writer) error) error {
 }
 
 // compareResults shows two results side by side.
-func (a *app) compareResults(d rack.Dirs, args []string, html, output string, all bool) error {
+func (a *app) compareResults(kept results.Store, args []string, html, output string, all bool) error {
 	var data [2]report.Data
 	var dirs [2]string
 	for i, arg := range args {
 		var err error
-		if dirs[i], err = findResult(d, []string{arg}); err != nil {
+		if dirs[i], err = findResult(kept, []string{arg}); err != nil {
 			return err
 		}
-		if data[i], err = loadResult(dirs[i]); err != nil {
+		if data[i], err = results.Load(dirs[i]); err != nil {
 			return err
 		}
 	}
@@ -127,38 +126,27 @@ func (a *app) compareResults(d rack.Dirs, args []string, html, output string, al
 }
 
 // findResult returns the directory that the arguments of report mean.
-func findResult(d rack.Dirs, args []string) (string, error) {
-	name := ""
-	if len(args) == 1 {
-		if _, err := os.Stat(filepath.Join(args[0], reportFile)); err == nil {
-			return args[0], nil
-		}
-		if lab, time, ok := strings.Cut(args[0], "/"); ok && filepath.IsLocal(args[0]) { // as --list has it
-			dir := filepath.Join(resultsDir(d), lab, time)
-			if _, err := os.Stat(filepath.Join(dir, reportFile)); err == nil {
-				return dir, nil
-			}
-		}
-		var err error
-		if name, err = labName(args[0]); err != nil {
-			return "", err
-		}
+func findResult(kept results.Store, args []string) (string, error) {
+	if len(args) == 0 {
+		return kept.Last("")
 	}
-	all, err := listResults(d, name)
+	if dir := kept.Find(args[0]); dir != "" {
+		return dir, nil
+	}
+	name, err := labName(args[0])
 	if err != nil {
 		return "", err
 	}
-	if len(all) == 0 {
-		what := "no measurement is stored"
-		if name != "" {
-			what += " of lab " + name
-		}
-		return "", fmt.Errorf("%s in %s; make one with: rackless bench NAME", what, resultsDir(d))
-	}
-	return all[len(all)-1].Dir, nil
+	return kept.Last(name)
 }
 
-func (a *app) listResults(d rack.Dirs, args []string, output string) error {
+// results is where the measurements of this user are kept.
+func (a *app) results() (results.Store, error) {
+	d, err := a.dirs()
+	return results.Store{Data: d.Data}, err
+}
+
+func (a *app) listResults(kept results.Store, args []string, output string) error {
 	name := ""
 	if len(args) == 1 {
 		var err error
@@ -166,13 +154,13 @@ func (a *app) listResults(d rack.Dirs, args []string, output string) error {
 			return err
 		}
 	}
-	all, err := listResults(d, name)
+	all, err := kept.List(name)
 	if err != nil {
 		return err
 	}
 	if output == "json" {
 		if all == nil {
-			all = []result{}
+			all = []results.Result{}
 		}
 		return json.NewEncoder(a.out).Encode(all)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/results"
 )
 
 // A disk that is full before a result is written, or becomes so in any of its files: the figures
@@ -44,12 +44,12 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 			Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
 			Unit: bench.UnitGbps, Tool: "perftest", Version: "6.06", Started: data.Generated})
 	}
-	whole, err := saveResults(rack.Dirs{Data: t.TempDir()}, data)
+	whole, err := results.Store{Data: t.TempDir()}.Save(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	length := map[string]int64{}
-	for _, name := range []string{samplesFile, reportFile, pageFile} {
+	for _, name := range []string{results.SamplesFile, "report.json", results.PageFile} {
 		info, err := os.Stat(filepath.Join(whole, name))
 		if err != nil {
 			t.Fatal(err)
@@ -61,9 +61,9 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		free int64  // bytes
 		file string // that the disk ends in
 	}{
-		{0, samplesFile}, {length[samplesFile] / 2, samplesFile}, {length[samplesFile] + length[reportFile]/2,
-			reportFile},
-		{length[samplesFile] + length[reportFile] + length[pageFile]/2, pageFile},
+		{0, results.SamplesFile}, {length[results.SamplesFile] / 2, results.SamplesFile}, {length[results.SamplesFile] + length["report.json"]/2,
+			"report.json"},
+		{length[results.SamplesFile] + length["report.json"] + length[results.PageFile]/2, results.PageFile},
 	} {
 		if err := os.WriteFile(ballast, make([]byte, size-tt.free), 0o600); err != nil &&
 			!errors.Is(err, syscall.ENOSPC) {
@@ -71,7 +71,7 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		}
 		for format, figure := range map[string]string{"": "ib_write_bw 24.5 Gb/s", "json": `"value":24.5,`} {
 			a, out, _ := testApp(t)
-			err := a.show(rack.Dirs{Data: dir}, data, benchFlags{output: format})
+			err := a.show(results.Store{Data: dir}, data, benchFlags{output: format})
 			if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(),
 				"the figures above are not kept: results: ") || !strings.Contains(err.Error(),
 				tt.file+": no space left on device") ||
@@ -93,11 +93,11 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		}
 	}
 	a, out, _ := testApp(t)
-	if err := a.show(rack.Dirs{Data: dir}, data, benchFlags{}); err != nil || !strings.Contains(out.String(),
+	if err := a.show(results.Store{Data: dir}, data, benchFlags{}); err != nil || !strings.Contains(out.String(),
 		"results: "+dir) {
 		t.Errorf("with space again: %v\n%s", err, out)
 	}
-	if all, err := listResults(rack.Dirs{Data: dir}, "pair"); err != nil || len(all) != 1 {
+	if all, err := (results.Store{Data: dir}).List("pair"); err != nil || len(all) != 1 {
 		t.Errorf("results %v, error %v", all, err)
 	}
 }

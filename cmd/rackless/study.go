@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -235,7 +236,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	if s.Survey != nil {
 		return nil
 	}
-	if s.Survey, err = json.Marshal(reportData(ctx, lab, findings, nil)); err != nil {
+	if s.Survey, err = json.Marshal(measure.Describe(ctx, lab, findings, nil, version)); err != nil {
 		return err
 	}
 	return db.SetSurvey(ctx, s)

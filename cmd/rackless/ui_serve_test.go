@@ -189,8 +189,8 @@ func TestUISource(t *testing.T) {
 		t.Errorf("a file as a study: %v", err)
 	}
 
-	dir := filepath.Join(resultsDir(d), "pair", "20260102T030405Z")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, reportFile), []byte("{"),
+	dir := filepath.Join(u.results().Dir(), "pair", "20260102T030405Z")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "report.json"), []byte("{"),
 		0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestUISource(t *testing.T) {
 		t.Errorf("a torn result: %+v, %v", results, err)
 	}
 	text := `{"lab":"pair","generated":"2026-01-02T03:04:05Z","findings":[{"id":"link","status":"ok"}],"samples":[{"test":"iperf3","value":1,"emulated":true},{"test":"iperf3","value":2},{"test":"ping","error":"x"}]}`
-	if err := os.WriteFile(filepath.Join(dir, reportFile), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "report.json"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	want := []live.Result{{Lab: "pair", Time: "20260102T030405Z", Detailed: true, Generated: time.Date(2026, 1, 2, 3, 4,

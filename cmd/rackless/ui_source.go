@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/store"
@@ -335,9 +336,11 @@ func (u *uiSource) Study(ctx context.Context, name string) (*studyview.Document,
 	return u.app.studyDocument(ctx, u.db, name)
 }
 
+func (u *uiSource) results() results.Store { return results.Store{Data: u.dirs.Data} }
+
 // Results implements live.Source.
 func (u *uiSource) Results(ctx context.Context) ([]live.Result, error) {
-	stored, err := listResults(u.dirs, "")
+	stored, err := u.results().List("")
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +358,7 @@ func (u *uiSource) Results(ctx context.Context) ([]live.Result, error) {
 }
 
 // detail reads a result for a list, once.
-func (u *uiSource) detail(r result) live.Result {
+func (u *uiSource) detail(r results.Result) live.Result {
 	u.mu.Lock()
 	have, ok := u.details[r.Dir]
 	u.mu.Unlock()
@@ -363,7 +366,7 @@ func (u *uiSource) detail(r result) live.Result {
 		return have
 	}
 	out := live.Result{Lab: r.Lab, Time: r.Time, Detailed: true}
-	data, err := loadResult(r.Dir)
+	data, err := results.Load(r.Dir)
 	if err != nil {
 		out.Error = err.Error() // and not kept: it may be mended
 		return out
@@ -391,5 +394,5 @@ func (u *uiSource) detail(r result) live.Result {
 
 // Result implements live.Source.
 func (u *uiSource) Result(_ context.Context, r live.Result) (report.Data, error) {
-	return loadResult(filepath.Join(resultsDir(u.dirs), r.Lab, r.Time))
+	return results.Load(filepath.Join(u.results().Dir(), r.Lab, r.Time))
 }

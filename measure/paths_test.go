@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -55,7 +55,7 @@ pci/0000:c1:00.0/max_link_width 16
 `))
 }
 
-func TestWhatIsKnownOfAWay(t *testing.T) {
+func TestWhatIsKnownOfAPath(t *testing.T) {
 	e, err := bench.EngineByName("ib_write_bw/cuda4")
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,11 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 		{ID: check.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}
-	w := newWays(lab, false, bench.Options{CPU: "2-3"}, findings)
-	if _, err := w.watch(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
+	w := newPaths(lab, false, bench.Options{CPU: "2-3"}, findings)
+	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
 		t.Fatal(err)
 	}
-	got := w.way("vm01", "vm00", "r")
+	got := w.path("vm01", "vm00", "r")
 	c := got.Client
 	if c.IBMTU != 1024 || got.Server.IBMTU != 0 || c.MTU != 4200 || c.PCI.String() != "5 GT/s x8 (Gen 2)" ||
 		*c.NUMANode != 0 || len(c.CPUNodes) != 1 || c.CPUNodes[0] != 1 {
@@ -85,22 +85,22 @@ func TestWhatIsKnownOfAWay(t *testing.T) {
 		t.Errorf("GPU: %+v", c.GPU)
 	}
 	// What does not answer is not known, and stops nothing.
-	w = newWays(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
-	if _, err := w.watch(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
+	w = newPaths(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
+	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
 		t.Fatal(err)
 	}
-	if c := w.way("", "", "r").Client; c.Rate != 100 || c.Steal != nil || c.GPU != nil || c.NUMANode != nil {
+	if c := w.path("", "", "r").Client; c.Rate != 100 || c.Steal != nil || c.GPU != nil || c.NUMANode != nil {
 		t.Errorf("a node that does not answer: %+v", c)
 	}
 	// An emulated lab is not asked anything: it would cost time, and its figures are held against nothing.
 	lab = &aLab{looks: map[string]int{}}
-	w = newWays(lab, true, bench.Options{}, findings)
-	if _, err := w.watch(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
+	w = newPaths(lab, true, bench.Options{}, findings)
+	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
 		len(w.runs) > 0 {
 		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
 	}
 	failed := errors.New("ended")
-	if _, err := newWays(lab, false, bench.Options{}, nil).watch(t.Context(), e, at("vm01"), at("vm00"),
+	if _, err := newPaths(lab, false, bench.Options{}, nil).observe(t.Context(), e, at("vm01"), at("vm00"),
 		func() ([]bench.Sample, error) {
 			return nil, failed
 		}); !errors.Is(err, failed) {
@@ -118,12 +118,12 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 	}
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}
-	w := newWays(lab, false, bench.Options{CPU: "2-3"}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_h2d"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+	w := newPaths(lab, false, bench.Options{CPU: "2-3"}, nil)
+	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_h2d"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
 		measured); err != nil {
 		t.Fatal(err)
 	}
-	way := w.way("vm01", "", "r")
+	way := w.path("vm01", "", "r")
 	if c := way.Client; len(c.GPUs) != 1 || c.GPUs[0].String() != "2.5 GT/s x16 (Gen 1)" || len(c.MemoryNodes) != 1 ||
 		c.MemoryNodes[0] != 1 || c.Steal == nil || *c.Steal != 0.25 || way.HostCPUs == 0 {
 		t.Errorf("%+v", way)
@@ -135,15 +135,15 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 	}
 	// Copies within a GPU are held against nothing, and nothing is asked for them.
 	lab = &aLab{looks: map[string]int{}}
-	w = newWays(lab, false, bench.Options{}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+	w = newPaths(lab, false, bench.Options{}, nil)
+	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
 		measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
 		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
 	}
 	// A node that does not answer stops nothing.
-	w = newWays(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
-	if _, err := w.watch(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
-		measured); err != nil || w.way("vm01", "", "r").Client.GPUs != nil {
+	w = newPaths(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
+	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
+		measured); err != nil || w.path("vm01", "", "r").Client.GPUs != nil {
 		t.Errorf("%v; knows %+v", err, w.runs)
 	}
 }

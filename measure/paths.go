@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/facts"
 )
 
-// A factReader is the lab as ways needs it: *rack.Rack.
+// A factReader is the lab as paths needs it: *rack.Rack.
 type factReader interface {
 	bench.Executor
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// ways gathers what is known of the ways between nodes while they are measured. Whatever cannot be
+// paths gathers what is known of the paths between nodes while they are measured. Whatever cannot be
 // read is not known, and stops nothing. Of emulated labs nothing is read: their figures are held
 // against nothing.
-type ways struct {
+type paths struct {
 	lab      factReader
 	emulated bool
 	opts     bench.Options
@@ -30,8 +30,8 @@ type ways struct {
 	runs     map[string]bench.Way   // by run
 }
 
-func newWays(lab factReader, emulated bool, opts bench.Options, findings []check.Finding) *ways {
-	w := &ways{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
+func newPaths(lab factReader, emulated bool, opts bench.Options, findings []check.Finding) *paths {
+	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]bench.Way{}}
 	for _, f := range findings {
 		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == check.IDIBMTU {
@@ -41,8 +41,8 @@ func newWays(lab factReader, emulated bool, opts bench.Options, findings []check
 	return w
 }
 
-// watch measures by run, and keeps what there was to know of the way meanwhile.
-func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
+// observe measures by run, and keeps what there was to know of the path meanwhile.
+func (w *paths) observe(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
 	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if w.emulated || e.Local && !e.Copies() {
 		return run()
@@ -79,11 +79,11 @@ func (w *ways) watch(ctx context.Context, e bench.Engine, client, server bench.E
 	return samples, nil
 }
 
-// way is what bench.Judge asks.
-func (w *ways) way(_, _, run string) bench.Way { return w.runs[run] }
+// path is what bench.Judge asks.
+func (w *paths) path(_, _, run string) bench.Way { return w.runs[run] }
 
 // cpuTime is what the CPUs of a node have done; nil where it does not say.
-func (w *ways) cpuTime(ctx context.Context, node string) *facts.CPUTime {
+func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	out, err := w.lab.Exec(ctx, node, []string{"cat", "/proc/stat"})
 	if err != nil || out.ExitCode != 0 {
 		return nil
@@ -95,7 +95,7 @@ func (w *ways) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	return &t
 }
 
-func (w *ways) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) bench.Side {
+func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) bench.Side {
 	node, ok := w.nodes[ep.Node]
 	if !ok {
 		node, _ = w.lab.Facts(ctx, ep.Node) // nil: nothing is known
@@ -110,7 +110,7 @@ func (w *ways) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) benc
 }
 
 // place is where the tool ran on a node.
-func (w *ways) place(ep bench.Endpoint) bench.Place {
+func (w *paths) place(ep bench.Endpoint) bench.Place {
 	if ep.Place != (bench.Place{}) {
 		return ep.Place
 	}
@@ -119,7 +119,7 @@ func (w *ways) place(ep bench.Endpoint) bench.Place {
 
 // copySide is what is known of a node that has just copied to or from its GPUs. Links are read
 // anew: a driver lowers the speed of one that is idle.
-func (w *ways) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
+func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 	var ids string
 	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})
 	if err == nil && out.ExitCode == 0 {
@@ -130,7 +130,7 @@ func (w *ways) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 }
 
 // gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.
-func (w *ways) gpu(ctx context.Context, node *facts.Node, name, gpu string) *bench.GPUMemory {
+func (w *paths) gpu(ctx context.Context, node *facts.Node, name, gpu string) *bench.GPUMemory {
 	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i",
 		gpu})
 	if err != nil || out.ExitCode != 0 {

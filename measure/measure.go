@@ -1,0 +1,204 @@
+// Package measure runs the engines of package bench on a running lab, and gathers what a report on it
+// shows: its nodes, its environment, and what is known of the paths that the figures took.
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report"
+)
+
+// A Request says what to measure.
+type Request struct {
+	Engines []bench.Engine
+	// Suite is the name of the suite that Engines are; "" where the tests were named one by one. Of a
+	// suite, the tests that the nodes have no tool for are left out; a test that was named fails.
+	Suite   string
+	Pairs   []bench.Pair // of nodes, for engines that run between two
+	Options bench.Options
+	// ServerCPU and ServerNUMA are where the server's tool runs, as bench.Options has CPU and NUMA;
+	// "" is where Options have both.
+	ServerCPU, ServerNUMA string
+	WarmUps               int           // measurements before each one, whose figures are dropped
+	CoolDown              time.Duration // before each measurement
+}
+
+// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
+// a node prints has to fit into one answer of its agent.
+const mostRaw = 200_000
+
+// Run measures a lab, and returns the report on it. findings are those of a verification that has
+// just been made. A measurement that failed is a sample with its reason; an error means that there
+// is nothing to report. by is the version of rackless.
+func Run(ctx context.Context, r *rack.Rack, q Request, findings []check.Finding, p *rack.Progress,
+	by string) (data report.Data, err error) {
+	defer func() { p.End(err) }()
+	known := newPaths(r, r.State.Emulated(), q.Options, findings)
+	samples, err := run(ctx, r, q, p, known)
+	if err != nil {
+		return data, err
+	}
+	data = Describe(ctx, r, findings, samples, by)
+	data.Judgements, data.Beside = bench.Judge(samples, known.path), bench.BesidePublished(samples)
+	data.Distributions = report.Distributions(samples)
+	return data, nil
+}
+
+// run runs every engine between every pair or on every node, one at a time: two at once would
+// measure each other.
+func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: q.WarmUps,
+		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
+	var nodes []bench.Endpoint
+	endpoints := make(map[string]bench.Endpoint)
+	for _, n := range r.Lab.Nodes {
+		ep, err := r.Endpoint(n.Name)
+		if err != nil {
+			return nil, err
+		}
+		endpoints[n.Name] = ep
+		nodes = append(nodes, ep)
+	}
+	opts := q.Options
+	opts.Raw = opts.Iterations <= mostRaw
+	if r.State.EmulatedHost {
+		opts.Accelerator = bench.Nested
+	}
+	engines := q.Engines
+	if q.Suite != "" {
+		var err error
+		if opts.CPU == "" && opts.NUMA == "" {
+			if engines, err = byNUMANode(ctx, r, engines); err != nil {
+				return nil, err
+			}
+		}
+		if engines, err = fitting(ctx, runner, engines, opts, nodes, p); err != nil {
+			return nil, err
+		}
+	}
+	var all []bench.Sample
+	for _, e := range engines {
+		p.Begin(e.Name)
+		var failed error // the reason has been said when the last attempt ended
+		count := len(q.Pairs)
+		if e.Local {
+			count = len(nodes)
+		}
+		for i := range count {
+			if count > 1 {
+				p.Count(i, count)
+			}
+			client, server := bench.Endpoint{}, bench.Endpoint{}
+			if e.Local {
+				client = nodes[i]
+			} else {
+				client, server = endpoints[q.Pairs[i].Client], endpoints[q.Pairs[i].Server]
+				server.Place = opts.ServerPlace(q.ServerCPU, q.ServerNUMA)
+			}
+			samples, err := known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
+				return runner.Run(ctx, e, client, server, opts)
+			})
+			all = append(all, samples...)
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(samples, func(s bench.Sample) bool { return s.Error != "" }) {
+				failed = fmt.Errorf("%s failed", e.Name)
+			}
+		}
+		p.End(failed)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
+	}
+	return all, nil
+}
+
+// noteFailure tells of an attempt that failed.
+func noteFailure(p *rack.Progress, e bench.Progress) {
+	if e.Err == nil {
+		return
+	}
+	where := fmt.Sprintf("on %s", e.Client)
+	if e.Server != "" {
+		where = fmt.Sprintf("from %s to %s", e.Client, e.Server)
+	}
+	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
+}
+
+// fitting returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
+func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
+	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
+	var fit []bench.Engine
+	var reasons []string
+	out := map[string][]string{} // names, by reason
+	for _, e := range engines {
+		err := runner.Fits(ctx, e, opts, nodes...)
+		unfit, ok := errors.AsType[*bench.UnfitError](err)
+		switch {
+		case err == nil:
+			fit = append(fit, e)
+		case !ok:
+			return nil, err
+		default:
+			why := unfit.Error()
+			if out[why] == nil {
+				reasons = append(reasons, why)
+			}
+			out[why] = append(out[why], e.Name)
+		}
+	}
+	for _, why := range reasons {
+		verb := "is"
+		if len(out[why]) > 1 {
+			verb = "are"
+		}
+		p.Note("%s %s left out: %s", strings.Join(out[why], ", "), verb, why)
+	}
+	return fit, nil
+}
+
+// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab
+// have, where those are several.
+func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
+	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
+		return engines, nil
+	}
+	var nodes []*facts.Node
+	for _, n := range r.State.Nodes {
+		f, err := r.Facts(ctx, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, f)
+	}
+	var out []bench.Engine
+	for _, e := range engines {
+		out = append(out, bench.ByNUMANode(e, numaNodes(nodes))...)
+	}
+	return out, nil
+}
+
+// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have.
+func numaNodes(nodes []*facts.Node) []int {
+	have := map[int]int{}
+	for _, n := range nodes {
+		for id, numa := range n.NUMA {
+			if !numa.CPUs.IsEmpty() {
+				have[id]++
+			}
+		}
+	}
+	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
+	return slices.Sorted(maps.Keys(have))
+}
