@@ -19,6 +19,7 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/internal/imagecache"
+	"github.com/rackless/rackless/internal/userfile"
 )
 
 // builtinName is the name of the image that rackless makes itself.
@@ -127,7 +128,7 @@ func currentRecipe(ctx context.Context, o Options) (Recipe, error) {
 	if o.Kernel == "" {
 		return builtin(release, "linux-image-amd64", ""), nil
 	}
-	b, err := os.ReadFile(o.Kernel)
+	b, err := userfile.Read(o.Kernel, userfile.Kernel)
 	if err != nil {
 		return Recipe{}, err
 	}
@@ -205,7 +206,7 @@ func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	bz, err := os.ReadFile(kernel)
+	bz, err := userfile.Read(kernel, userfile.Kernel)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report"
 )
 
@@ -155,7 +156,7 @@ func (s Store) Last(lab string) (string, error) {
 func Load(dir string) (report.Data, error) {
 	var data report.Data
 	path := filepath.Join(dir, reportFile)
-	b, err := os.ReadFile(path)
+	b, err := userfile.Read(path, userfile.Document)
 	if err != nil {
 		return data, err
 	}

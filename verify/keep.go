@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -49,7 +50,7 @@ func Keep(d rack.Dirs, lab string, k Kept) error {
 // Last returns what is kept of a lab; the zero value where it was never verified.
 func Last(d rack.Dirs, lab string) (Kept, error) {
 	var k Kept
-	text, err := os.ReadFile(keptFile(d, lab))
+	text, err := userfile.Read(keptFile(d, lab), userfile.Document)
 	if errors.Is(err, os.ErrNotExist) {
 		return k, nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 )
@@ -22,9 +23,6 @@ const (
 	planFile = "plan.json"
 	sumsFile = "SHA256SUMS"
 )
-
-// maxPlanFile bounds what is read of a file to see whether it is a plan, in bytes.
-const maxPlanFile = 256 << 20
 
 // withSums adds the file with the checksums of the others, in the form of sha256sum, which passes
 // over lines that begin with #.
@@ -193,7 +191,7 @@ func replaceable(dir string) (fs.FileInfo, error) {
 			return fmt.Errorf("%s: %q is not of the plan that was written there: move it away, or name a new directory",
 				dir, name)
 		}
-		data, err := readLimited(path, maxPlanFile)
+		data, err := userfile.Read(path, userfile.Document)
 		if err != nil {
 			return err
 		}
@@ -211,7 +209,7 @@ func readSums(dir string) (map[string]string, error) {
 	var marker struct {
 		Schema string `json:"schema"`
 	}
-	data, err := readLimited(filepath.Join(dir, planFile), maxPlanFile)
+	data, err := userfile.Read(filepath.Join(dir, planFile), userfile.Document)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +219,7 @@ func readSums(dir string) (map[string]string, error) {
 	if marker.Schema != plan.Schema {
 		return nil, fmt.Errorf("schema %q", marker.Schema)
 	}
-	if data, err = readLimited(filepath.Join(dir, sumsFile), maxPlanFile); err != nil {
+	if data, err = userfile.Read(filepath.Join(dir, sumsFile), userfile.Document); err != nil {
 		return nil, err
 	}
 	sums := map[string]string{}

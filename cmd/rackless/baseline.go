@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
 )
@@ -114,7 +116,7 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 				return err
 			}
 			path := cmp.Or(file, kept.BaselineFile(data.Lab))
-			f, err := os.Open(path)
+			text, err := userfile.Read(path, userfile.Data)
 			if errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err,
 					data.Lab)
@@ -122,8 +124,8 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 			if err != nil {
 				return err
 			}
-			b, err := bench.ReadBaseline(f)
-			if err := errors.Join(err, f.Close()); err != nil {
+			b, err := bench.ReadBaseline(bytes.NewReader(text))
+			if err != nil {
 				return usage(fmt.Errorf("%s: %w", path, err))
 			}
 			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -105,7 +106,7 @@ func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile,
 // findProfile returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.
 func findProfile(arg string) (*emulate.Profile, error) {
 	if strings.ContainsAny(arg, "./") {
-		b, err := os.ReadFile(arg)
+		b, err := userfile.Read(arg, userfile.Text)
 		if err != nil {
 			return nil, err
 		}

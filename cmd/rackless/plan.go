@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
@@ -467,17 +466,14 @@ func (a *app) planHost(ctx context.Context, host string) (h *topology.Host, name
 	return h, host, err
 }
 
-// maxSideFile bounds files of measurements and of tenants, in bytes.
-const maxSideFile = 16 << 20
-
 // readModel reads the file of --model.
 func readModel(path string) (*build.Model, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := readLimited(path, maxSideFile)
+	data, err := userfile.Read(path, userfile.Text)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	m, err := build.ParseModel(path, data)
 	if err != nil {
@@ -492,9 +488,9 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
 		return nil, nil
 	}
-	data, err := readLimited(from, maxSideFile)
+	data, err := userfile.Read(from, userfile.Data)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	tenants, err := parseTenants(data)
 	if err != nil {
@@ -538,21 +534,4 @@ func jsonLine(data []byte, err error) string {
 		return ""
 	}
 	return fmt.Sprintf("line %d: ", 1+bytes.Count(data[:offset-1], []byte("\n")))
-}
-
-// readLimited reads a file that has no business being larger.
-func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, usage(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, usage(err)
-	}
-	if int64(len(data)) > limit {
-		return nil, usage(fmt.Errorf("%s: more than %s, which is the most that is read", path, words.Bytes(limit)))
-	}
-	return data, nil
 }

@@ -190,21 +190,6 @@ func FuzzTenants(f *testing.F) {
 	})
 }
 
-func TestFilesThatHaveNoBusinessBeingLargerAreNotRead(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "file")
-	mustWrite(t, path, "12345678")
-	for limit, ok := range map[int64]bool{7: false, 8: true, 9: true} {
-		b, err := readLimited(path, limit)
-		if (err == nil) != ok || ok && string(b) != "12345678" {
-			t.Errorf("limit %d: got %q, %v", limit, b, err)
-		}
-	}
-	if _, err := readLimited("/dev/zero", 1<<10); err == nil {
-		t.Error("a file without end was read")
-	}
-}
-
 // fleetDir is a directory with a few equal hosts.
 func fleetDir(t *testing.T) string {
 	t.Helper()

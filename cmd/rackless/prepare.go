@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -535,7 +536,8 @@ func (a *app) confirm(ctx context.Context, question string) (bool, error) {
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of input is no
+		// The end of input is no, and so is a line that is longer than any answer.
+		line, _ := bufio.NewReader(io.LimitReader(a.in, 1<<10)).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

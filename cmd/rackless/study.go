@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
@@ -101,7 +102,7 @@ it anew and goes on by itself (rackless-study-NAME.service), until the study end
 }
 
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
-	text, err := os.ReadFile(file)
+	text, err := userfile.Read(file, userfile.Text)
 	if err != nil {
 		return usage(err)
 	}
@@ -456,7 +457,7 @@ while the study runs. The same runs give the same report.
 func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.Document, error) {
 	repeat := ""
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
-		text, err := os.ReadFile(name)
+		text, err := userfile.Read(name, userfile.Text)
 		if err != nil {
 			return nil, usage(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -185,7 +185,7 @@ func accelText(accel string) string {
 
 // loadLab reads and checks a lab file.
 func loadLab(path string) (*lab.Lab, error) {
-	b, err := os.ReadFile(path)
+	b, err := userfile.Read(path, userfile.Text)
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -184,14 +185,11 @@ func (a *app) openVerified(arg string) (*rack.Rack, error) {
 	return rack.Open(d, name)
 }
 
-// maxPlan bounds the file of a plan, in bytes: 500 lab nodes of 256 virtual CPUs each take a tenth.
-const maxPlan = 64 << 20
-
 // readPlan reads what plan -o json printed.
 func readPlan(path string) (*plan.Plan, error) {
-	data, err := readLimited(path, maxPlan)
+	data, err := userfile.Read(path, userfile.Document)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	var p plan.Plan
 	if err := json.Unmarshal(data, &p); err != nil {

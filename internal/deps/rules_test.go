@@ -185,7 +185,7 @@ var rules = map[string]rule{
 		"report/...": "what was found is shown later: report reads findings"}},
 	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"study/rig": "a study measures by its own design: this measures a lab once"}},
-	"results": {may: []string{"bench", "report"},
+	"results": {may: []string{"bench", "internal/userfile", "report"},
 		why: "results on disk; how they were measured, and where users keep them, is their callers' business"},
 	"doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what is missing is found first and shown later"}},
@@ -208,6 +208,7 @@ var rules = map[string]rule{
 		why: "it makes problems for tests and benchmarks; who solves them is not its business"},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
+	"internal/userfile":    {why: "bounded reads: what is in a file is its reader's business"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }

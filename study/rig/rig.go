@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
@@ -65,7 +66,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, planner: planner, plans: map[string]*plan.Plan{},
 		machine: machine{root: os.DirFS("/")}, seen: map[int]float64{}}
 	var err error
-	if r.text, err = os.ReadFile(labFile); err != nil {
+	if r.text, err = userfile.Read(labFile, userfile.Text); err != nil {
 		return nil, err
 	}
 	if r.all, err = ownCPUs(); err != nil {

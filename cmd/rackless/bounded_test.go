@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// What stands in readsFiles for files that no endless one is given for.
+const (
+	onlyWritten   = "only written"
+	asStudyReport = "opened by the same function as for study report" // and later, by a server or beside a lab
+)
+
+// readsFiles says for each command and each flag that takes a file how a file without end gets there: /dev/zero, or a
+// link to it. "-" as the first argument gives it as standard input.
+var readsFiles = map[string]string{
+	"baseline check":            "baseline check endless",
+	"baseline check --baseline": "baseline check measured --baseline /dev/zero",
+	"baseline save":             "baseline save endless",
+	"baseline save --out":       onlyWritten,
+	"bench":                     "bench /dev/zero",
+	"capture":                   "capture /dev/zero",
+	"capture --output":          onlyWritten,
+	"down":                      "down /dev/zero",
+	"emulate":                   "emulate /dev/zero",
+	"fabric":                    "fabric /dev/zero",
+	"fabric set":                "fabric set /dev/zero --delay 1ms",
+	"image build --kernel":      "image build --kernel /dev/zero",
+	"inspect":                   "- inspect -",
+	"inspect --root":            "inspect --root endless",
+	"inspect --snapshot":        "inspect --snapshot endless/report.json",
+	"lab check":                 "lab check /dev/zero",
+	"lab defaults":              "lab defaults /dev/zero",
+	"lab diff":                  "lab diff /dev/zero",
+	"plan":                      "plan /dev/zero",
+	"plan --fleet":              "plan --fleet fleet requests.jsonl",
+	"plan --host":               "plan lab.yaml --host /dev/zero",
+	"plan --model":              "plan lab.yaml --snapshot host.ttar --model /dev/zero",
+	"plan --out":                "plan lab.yaml --snapshot host.ttar --out written",
+	"plan --snapshot":           "plan lab.yaml --snapshot /dev/zero",
+	"prepare":                   "prepare /dev/zero",
+	"prepare --model":           "prepare lab.yaml --model /dev/zero",
+	"recommend":                 "recommend /dev/zero",
+	"recommend --db":            "recommend lab.yaml --snapshot host.ttar --db /dev/zero",
+	"recommend --host":          "recommend lab.yaml --host /dev/zero",
+	"recommend --model-out":     onlyWritten,
+	"recommend --snapshot":      "recommend lab.yaml --snapshot /dev/zero",
+	"report":                    "report endless",
+	"report --html":             onlyWritten,
+	"results import":            "results import /dev/zero",
+	"results import --db":       "results import lab.yaml --db /dev/zero",
+	"results query --db":        "results query --db /dev/zero SELECT",
+	"results raw --db":          "results raw --db /dev/zero 1",
+	"snapshot":                  onlyWritten,
+	"snapshot --output":         onlyWritten,
+	"study ls --db":             "study ls --db /dev/zero",
+	"study report":              "study report endless.yaml",
+	"study report --db":         "study report x --db /dev/zero",
+	"study report --out":        onlyWritten,
+	"study rm --db":             "study rm x --db /dev/zero",
+	"study run":                 "study run /dev/zero",
+	"study run --db":            asStudyReport,
+	"ui --db":                   asStudyReport,
+	"ui --token-file":           onlyWritten,
+	"up":                        "up /dev/zero",
+	"up --host":                 "up placed.yaml --host /dev/zero",
+	"up --kernel":               "up lab.yaml --kernel /dev/zero",
+	"verify":                    "verify /dev/zero",
+	"verify --plan":             "verify --plan /dev/zero",
+	"verify --snapshot":         "verify --plan plan.json --snapshot /dev/zero",
+}
+
+// Files among the arguments and values of flags, LAB.yaml or [LEVEL=]PATH, and in the texts of
+// flags without such a name.
+var (
+	namesFile = regexp.MustCompile(`\b(FILE|DIR|DIRECTORY|PATH|HOST|RESULT)\b|\w\.yaml\b`)
+	saysFile  = regexp.MustCompile(`\bthis file\b|^file to\b|\bimage to use\b`)
+)
+
+// TestEveryVerbReadsAFileWithoutEndUpToALimit gives /dev/zero to whatever takes a file, with little memory. A new
+// command or flag that takes one must be in the table.
+func TestEveryVerbReadsAFileWithoutEndUpToALimit(t *testing.T) {
+	a, _, _ := testApp(t)
+	takes := map[string]bool{}
+	walk(newRootCmd(a), func(c *cobra.Command) {
+		path := strings.TrimPrefix(c.CommandPath(), "rackless ")
+		if _, args, ok := strings.Cut(c.Use, " "); ok && namesFile.MatchString(args) {
+			takes[path] = true
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name, text := pflag.UnquoteUsage(f)
+			switch f.Value.Type() {
+			case "string", "stringArray", "stringSlice":
+				if namesFile.MatchString(name) || saysFile.MatchString(text) {
+					takes[path+" --"+f.Name] = true
+				}
+			}
+		})
+	})
+	for what := range takes {
+		if readsFiles[what] == "" {
+			t.Errorf("%s takes a file: say in readsFiles how it gets one without end", what)
+		}
+	}
+	dir := filesWithoutEnd(t)
+	for what, line := range readsFiles {
+		if !takes[what] {
+			t.Errorf("%s takes no file, and stands in readsFiles", what)
+		}
+		if line != onlyWritten && line != asStudyReport {
+			t.Run(what, func(t *testing.T) { runInLittleMemory(t, dir, strings.Fields(line)) })
+		}
+	}
+}
+
+// filesWithoutEnd makes a directory with links to /dev/zero where files are, and with good files beside them.
+func filesWithoutEnd(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"endless/sys", "endless/proc", "fleet", "written", "measured"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		"endless/report.json": "/dev/zero", "endless/proc/cpuinfo": "/dev/zero", "endless.yaml": "/dev/zero",
+		"fleet/host.json": "/dev/zero", "written/plan.json": "/dev/zero", "requests.jsonl": "/dev/zero",
+		"lab.yaml": filepath.Join(examples, "pair.yaml"), "host.ttar": filepath.Join(examples, "hosts/epyc-7551p.ttar"),
+		"placed.yaml": filepath.Join(examples, "epyc-pair.yaml"),
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
+	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
+	return dir
+}
+
+// runInLittleMemory expects a call of rackless to fail soon, and neither of want of memory nor with much of it.
+func runInLittleMemory(t *testing.T, dir string, args []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	input := os.DevNull
+	if args[0] == "-" {
+		input, args = "/dev/zero", args[1:]
+	}
+	// The address space is larger than the memory: the Go runtime sets aside what it never touches.
+	script := `ulimit -v 6000000; exec rackless "$@" <"$0"`
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, input}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "RACKLESS_RUN="+filepath.Join(dir, "run"),
+		"RACKLESS_DATA="+filepath.Join(dir, "data"), "RACKLESS_CACHE="+filepath.Join(dir, "cache"),
+		"RACKLESS_STATE="+filepath.Join(dir, "state"), lockVariable+"="+filepath.Base(dir))
+	out, err := cmd.CombinedOutput()
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() < 1 || e.ExitCode() > exitFaults {
+		t.Errorf("rackless %s: %v\n%.2000s", strings.Join(args, " "), err, out)
+	}
+	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if usage.Maxrss > 1<<20 { // KiB
+		t.Errorf("rackless %s took %d MiB of memory", strings.Join(args, " "), usage.Maxrss>>10)
+	}
+	t.Logf("%d MiB: %s", usage.Maxrss>>10, out)
+}
