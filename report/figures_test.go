@@ -214,7 +214,7 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those test " +
 				"the way, not the hardware."},
 		"software RoCE on KVM": {Data{Samples: []bench.Sample{kvm}},
-			"Emulated: software RoCE (rxe) on KVM. These figures test the way, not the hardware."},
+			"Emulated: software RoCE (rxe) on KVM. These figures check the setup, not the hardware."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.data.banner(collect(c.data)); got != c.want {

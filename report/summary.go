@@ -10,7 +10,7 @@ import (
 )
 
 // emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
-const emulatedBanner = "Emulated: software RoCE (rxe) on TCG. These figures test the way, not the hardware."
+const emulatedBanner = "Emulated: software RoCE (rxe) on TCG. These figures check the setup, not the hardware."
 
 // banner says how far the figures are emulated; it is empty when none is.
 func (d Data) banner(r *results) string {

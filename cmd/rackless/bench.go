@@ -34,7 +34,7 @@ func newBenchCmd(a *app) *cobra.Command {
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
 		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes, ib_write_lat, ib_send_lat,
 ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one measurement at a time. Figures go to a result directory as JSON
-lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they test the way, not the hardware.
+lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they check the setup, not the hardware.
 
 Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of the wire", or the likely causes of
 a shortfall with their evidence and fix (PCIe link, IB MTU, one flow on a bond, NUMA node, contention), or that none was found.

@@ -229,7 +229,7 @@ func TestEveryMakeTargetThatThePagesShowExists(t *testing.T) {
 
 func TestTheREADMEShowsTheLabFileThatItNames(t *testing.T) {
 	readme := pages(t)["README.md"]
-	_, rest, ok := strings.Cut(readme, "`examples/pair.yaml` is all there is")
+	_, rest, ok := strings.Cut(readme, "This is all of `examples/pair.yaml`")
 	if !ok {
 		t.Fatal("README.md no longer shows examples/pair.yaml")
 	}
