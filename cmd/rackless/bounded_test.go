@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/study/lock"
 )
 
 // What stands in readsFiles for files that no endless one is given for.
@@ -169,7 +170,7 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "RACKLESS_RUN="+filepath.Join(dir, "run"),
 		"RACKLESS_DATA="+filepath.Join(dir, "data"), "RACKLESS_CACHE="+filepath.Join(dir, "cache"),
-		"RACKLESS_STATE="+filepath.Join(dir, "state"), lockVariable+"="+filepath.Base(dir))
+		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
 	out, err := cmd.CombinedOutput()
 	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() < 1 || e.ExitCode() > exitFaults {
 		t.Errorf("rackless %s: %v\n%.2000s", strings.Join(args, " "), err, out)

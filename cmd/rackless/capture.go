@@ -51,9 +51,9 @@ An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; W
 				return usagef(cmd, "--duration %v: want more than 0", f.duration)
 			case f.snaplen < 0:
 				return usagef(cmd, "--snaplen %d: want 0 (whole frames) or more", f.snaplen)
-			case f.node != "" && f.snaplen > 0 && f.snaplen < macPair:
+			case f.node != "" && f.snaplen > 0 && f.snaplen < fabric.MACPair:
 				return usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes",
-					f.snaplen, macPair)
+					f.snaplen, fabric.MACPair)
 			}
 			return nil
 		},
@@ -103,7 +103,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err er
 		if err != nil {
 			return err
 		}
-		keep = framesOf(macs)
+		keep = fabric.FramesOf(macs)
 	}
 	c, err := r.Switch()
 	if err != nil {
@@ -116,7 +116,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err er
 
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	filter := &packetFilter{w: w, keep: keep, limit: f.count, full: end}
+	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
 	shown := a.showCapture(where)
 	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
 	opts.Started = func() {
@@ -126,7 +126,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err er
 		}
 	}
 	err = c.Capture(ctx, opts, io.MultiWriter(filter, shown.counter(filter)))
-	err = errors.Join(err, closeFile(filter.packets == 0 && err != nil))
+	err = errors.Join(err, closeFile(filter.Packets == 0 && err != nil))
 	shown.stop(filter)
 	return err
 }
@@ -199,10 +199,10 @@ func (a *app) showCapture(where string) *captureDisplay {
 }
 
 // counter notes what the filter has counted. It is written to after the filter, in the same goroutine.
-func (d *captureDisplay) counter(f *packetFilter) io.Writer {
+func (d *captureDisplay) counter(f *fabric.PacketFilter) io.Writer {
 	return writerFunc(func(b []byte) (int, error) {
-		d.packets.Store(f.packets)
-		d.bytes.Store(f.bytes)
+		d.packets.Store(f.Packets)
+		d.bytes.Store(f.Bytes)
 		return len(b), nil
 	})
 }
@@ -240,7 +240,7 @@ func (d *captureDisplay) text(packets, bytes uint64) string {
 }
 
 // stop prints the sum, if the capture had begun.
-func (d *captureDisplay) stop(f *packetFilter) {
+func (d *captureDisplay) stop(f *fabric.PacketFilter) {
 	if d.began.IsZero() {
 		return
 	}
@@ -248,5 +248,5 @@ func (d *captureDisplay) stop(f *packetFilter) {
 		close(d.done)
 		<-d.ended
 	}
-	fmt.Fprintf(d.a.err, "captured %s\n", d.text(f.packets, f.bytes))
+	fmt.Fprintf(d.a.err, "captured %s\n", d.text(f.Packets, f.Bytes))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -76,7 +77,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 			env.Defer(func() { nothingLeft(t, run) })
 			env.Setenv("RACKLESS_RUN", run)
 			// scripts run studies at once, and beside those of other packages
-			env.Setenv(lockVariable, filepath.Base(run))
+			env.Setenv(lock.Variable, filepath.Base(run))
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
@@ -120,7 +121,7 @@ func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	out, err = new(bytes.Buffer), new(bytes.Buffer)
 	env := map[string]string{
 		"HOME": home, "RACKLESS_RUN": filepath.Join(home, "run"), "RACKLESS_CACHE": filepath.Join(home, "cache"),
-		lockVariable: fmt.Sprintf("rackless-test-%d-%d", os.Getpid(), apps.Add(1)),
+		lock.Variable: fmt.Sprintf("rackless-test-%d-%d", os.Getpid(), apps.Add(1)),
 	}
 	return &app{in: in, out: out, err: err, env: func(k string) string { return env[k] }, uid: os.Getuid()}, out, err
 }

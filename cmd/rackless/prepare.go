@@ -519,7 +519,7 @@ func (a *app) machine() host.Machine {
 
 // system is this machine.
 func (a *app) system() *change.System {
-	return &change.System{Root: "/", Fault: faultFrom(a.env("RACKLESS_FAULT"))}
+	return &change.System{Root: "/", Fault: change.FaultFrom(a.env("RACKLESS_FAULT"))}
 }
 
 // binary is the path of this program, for the unit that goes on at boot; "" where it is not known.

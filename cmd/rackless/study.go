@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/rig"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
@@ -125,7 +126,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		a.printOrder(spec)
 		return nil
 	}
-	unlock, err := a.lockStudies(d)
+	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		return err
 	}
@@ -140,6 +141,24 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		}
 		return a.conductStudy(ctx, o, spec, text, r)
 	})
+}
+
+// studyHolder returns who runs a study on this machine; nil where nobody does.
+func (a *app) studyHolder() (*lock.Holder, error) {
+	l, err := lock.FromEnv(a.env)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return l.Holder()
+}
+
+// lockStudies keeps other studies from running on this machine.
+func (a *app) lockStudies(run string) (unlock func(), err error) {
+	l, err := lock.FromEnv(a.env)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return l.Take(run)
 }
 
 // studyRig makes what a study is measured on. Nothing is started.

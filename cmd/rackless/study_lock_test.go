@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/study/lock"
 )
 
 // others is the program as another user has it: the same machine, and other directories.
 func others(t *testing.T, a *app, dir string) (*app, *strings.Builder) {
 	t.Helper()
 	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_DATA_HOME": dir,
-		lockVariable: a.env(lockVariable)}
+		lock.Variable: a.env(lock.Variable)}
 	var said strings.Builder
 	return &app{in: a.in, out: &said, err: &said, env: func(k string) string { return env[k] }, uid: 1000}, &said
 }
@@ -46,7 +47,7 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	if by, err := b.studyHolder(); by != nil || err != nil {
 		t.Fatalf("before any study %v holds the lock, %v", by, err)
 	}
-	unlock, err := a.lockStudies(d)
+	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	if err := os.MkdirAll(e.Run, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Create(studyLock(e))
+	f, err := os.Create(filepath.Join(e.Run, "study.lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,26 +89,14 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.lockStudies(e); err == nil {
+	if _, err := b.lockStudies(e.Run); err == nil {
 		t.Error("a directory whose lock is held was locked")
 	}
 	for _, d := range []rack.Dirs{d, d} {
-		unlock, err := a.lockStudies(d)
+		unlock, err := a.lockStudies(d.Run)
 		if err != nil {
 			t.Fatal(err)
 		}
 		unlock()
-	}
-}
-
-func TestTheLockOfTheMachineHasAName(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{"": "@rackless-study", "rl123": "@rl123", "a/b": "", "@": "",
-		strings.Repeat("a", 101): ""} {
-		a := &app{env: func(k string) string { return map[string]string{lockVariable: name}[k] }}
-		at, err := a.studyLockAddress()
-		if (err != nil) != (want == "") || at != nil && at.Name != want {
-			t.Errorf("%q: %v, %v; want %q", name, at, err, want)
-		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -159,60 +158,4 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 		return err
 	}
 	return server.Close()
-}
-
-// holdsLock reports whether a process of this user holds a file locked exclusively. It only looks:
-// to try the lock would be to take it from whoever wants it just now. proc is the directory of the
-// process file system.
-func holdsLock(proc, path string) (bool, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return false, fmt.Errorf("%s: its inode is not known", path)
-	}
-	locks, err := os.ReadFile(filepath.Join(proc, "locks"))
-	if err != nil {
-		return false, err
-	}
-	for line := range strings.Lines(string(locks)) {
-		pid, inode, ok := parseLock(line)
-		if !ok || inode != fmt.Sprint(st.Ino) {
-			continue
-		}
-		// The device in the line is not that of stat on some file systems, as btrfs and overlayfs:
-		// whether the process has this very file open is certain.
-		fds, err := os.ReadDir(filepath.Join(proc, pid, "fd"))
-		if err != nil {
-			continue // it has ended, or is somebody else's
-		}
-		for _, fd := range fds {
-			open, err := os.Stat(filepath.Join(proc, pid, "fd", fd.Name()))
-			if err == nil && os.SameFile(open, info) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
-// parseLock reads a line of /proc/locks, as "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"; ok is
-// set for exclusive locks of flock. Lines with "->" are of those that wait.
-//
-// Source: proc_locks(5).
-func parseLock(line string) (pid, inode string, ok bool) {
-	f := strings.Fields(line)
-	if len(f) != 8 || f[1] != "FLOCK" || f[3] != "WRITE" {
-		return "", "", false
-	}
-	device := strings.Split(f[5], ":")
-	if len(device) != 3 {
-		return "", "", false
-	}
-	return f[4], device[2], true
 }

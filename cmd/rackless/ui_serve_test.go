@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -97,52 +96,6 @@ func TestReadToken(t *testing.T) {
 	}
 	if _, err := readToken(made, fresh, os.Getuid()+1); err == nil {
 		t.Error("a file of somebody else's was taken")
-	}
-}
-
-func TestALockIsSeenWithoutTakingIt(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "study.lock")
-	holds := func(want bool) {
-		t.Helper()
-		if got, err := holdsLock("/proc", path); err != nil || got != want {
-			t.Errorf("got %v, %v; want %v", got, err, want)
-		}
-	}
-	holds(false)
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	holds(false)
-	lock := func(how int) {
-		t.Helper()
-		if err := syscall.Flock(int(f.Fd()), how); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lock(syscall.LOCK_SH)
-	holds(false)
-	lock(syscall.LOCK_EX)
-	holds(true)
-	lock(syscall.LOCK_UN)
-	holds(false)
-}
-
-func TestParseLock(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF\n": "1234 5678 true",
-		"12: FLOCK  ADVISORY  READ  1234 08:01:5678 0 EOF":  "  false",
-		"3: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF":         "  false",
-		"1: -> FLOCK  ADVISORY  WRITE 99 08:01:5678 0 EOF":  "  false", "": "  false",
-		"1: FLOCK ADVISORY WRITE 1 5678 0 EOF": "  false",
-	} {
-		pid, inode, ok := parseLock(line)
-		if got := fmt.Sprint(pid, " ", inode, " ", ok); got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
-		}
 	}
 }
 
@@ -317,7 +270,7 @@ func TestProgressOfStudies(t *testing.T) {
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("none runs (-want +got):\n%s", diff)
 	}
-	unlock, err := a.lockStudies(d)
+	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

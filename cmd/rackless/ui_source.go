@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/store"
 	"github.com/rackless/rackless/verify"
 )
@@ -183,7 +184,7 @@ func (u *uiSource) Studies(ctx context.Context) ([]live.Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	measuring, err := holdsLock("/proc", studyLock(u.dirs))
+	measuring, err := lock.HeldIn(u.dirs.Run)
 	if err != nil {
 		return nil, err
 	}

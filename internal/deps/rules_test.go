@@ -144,6 +144,7 @@ var rules = map[string]rule{
 	"study": {may: []string{"study/stats"},
 		why:   "what a study shows follows from its runs and a seed; how they were made is not its business",
 		never: timed()},
+	"study/lock":  {why: "one study at a time on a machine; what it measures is not the lock's business"},
 	"study/store": {why: "what was measured, on disk; what it means is its readers' business"},
 	"study/importer": {may: []string{"bench", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +

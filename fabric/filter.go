@@ -1,4 +1,4 @@
-package main
+package fabric
 
 import (
 	"bytes"
@@ -11,31 +11,35 @@ import (
 // packetBlock is the type of an Enhanced Packet Block of pcapng (draft-ietf-opsawg-pcapng, section 4.3).
 const packetBlock = 6
 
+// MACPair is the length in bytes of both addresses at the start of an Ethernet frame.
+const MACPair = 12
+
 // Sizes of a block's parts in bytes.
 const (
 	blockHead   = 8       // type and length
 	blockLeast  = 12      // head, and the length again
 	packetHead  = 28      // of a packet block up to the frame
-	macPair     = 12      // both addresses at the start of an Ethernet frame
 	blockLimit  = 1 << 20 // longer than any frame and any description of an interface
 	lengthAfter = 4
 )
 
-// A packetFilter copies the pcapng stream of the switch, whole block by whole block, so that what
-// has been written is a valid file at any time. It leaves out packets that keep refuses and those
+// A PacketFilter copies the pcapng stream of the switch, whole block by whole block, so that what
+// has been written is a valid file at any time. It leaves out packets that Keep refuses and those
 // past the limit.
-type packetFilter struct {
-	w     io.Writer
-	keep  func(frame []byte) bool // nil: all
-	limit uint64                  // packets; 0: all
-	full  func()                  // called once when the limit is reached
+type PacketFilter struct {
+	W     io.Writer
+	Keep  func(frame []byte) bool // nil: all
+	Limit uint64                  // packets; 0: all
+	Full  func()                  // called once when the limit is reached; may be nil
 
-	part    []byte // of a block that has not come whole
-	packets uint64
-	bytes   uint64 // of frames, as they were on the wire
+	Packets uint64 // that were written
+	Bytes   uint64 // of their frames, as they were on the wire
+
+	part []byte // of a block that has not come whole
 }
 
-func (p *packetFilter) Write(b []byte) (int, error) {
+// Write takes the next bytes of the stream. It fails where they are not pcapng.
+func (p *PacketFilter) Write(b []byte) (int, error) {
 	p.part = append(p.part, b...)
 	rest := p.part
 	for len(rest) >= blockHead {
@@ -56,7 +60,7 @@ func (p *packetFilter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (p *packetFilter) block(kind uint32, block []byte) error {
+func (p *PacketFilter) block(kind uint32, block []byte) error {
 	if kind == packetBlock {
 		if len(block) < packetHead+lengthAfter {
 			return fmt.Errorf("capture: the switch sent a packet block of %d bytes: not pcapng", len(block))
@@ -66,26 +70,26 @@ func (p *packetFilter) block(kind uint32, block []byte) error {
 			return fmt.Errorf("capture: the switch sent a packet of %d bytes in a block of %d: not pcapng", captured,
 				len(block))
 		}
-		if p.limit > 0 && p.packets >= p.limit || p.keep != nil && !p.keep(block[packetHead:packetHead+captured]) {
+		if p.Limit > 0 && p.Packets >= p.Limit || p.Keep != nil && !p.Keep(block[packetHead:packetHead+captured]) {
 			return nil
 		}
-		p.packets++
-		p.bytes += uint64(binary.LittleEndian.Uint32(block[24:]))
+		p.Packets++
+		p.Bytes += uint64(binary.LittleEndian.Uint32(block[24:]))
 	}
-	if _, err := p.w.Write(block); err != nil {
+	if _, err := p.W.Write(block); err != nil {
 		return err
 	}
-	if kind == packetBlock && p.packets == p.limit && p.full != nil {
-		p.full()
+	if kind == packetBlock && p.Packets == p.Limit && p.Full != nil {
+		p.Full()
 	}
 	return nil
 }
 
-// framesOf keeps frames from or to one of the addresses, and those to all or to a group, which the
+// FramesOf keeps frames from or to one of the addresses, and those to all or to a group, which the
 // switch sends everywhere.
-func framesOf(macs []net.HardwareAddr) func(frame []byte) bool {
+func FramesOf(macs []net.HardwareAddr) func(frame []byte) bool {
 	return func(frame []byte) bool {
-		if len(frame) < macPair {
+		if len(frame) < MACPair {
 			return false
 		}
 		if frame[0]&1 != 0 { // the group bit of the receiver's address (IEEE 802.3, section 3.2.3)

@@ -1,4 +1,4 @@
-package main
+package change
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// faultFrom makes the faults that tests of prepare and rollback ask for by RACKLESS_FAULT, so that
+// FaultFrom makes the faults that tests of prepare and rollback ask for by RACKLESS_FAULT, so that
 // what is tested is this program and not one built for tests: "kill:12" ends the process with
 // SIGKILL before the 12th single change, "reset:12" resets the machine there without writing
 // anything to its disks, which is what a power cut does, and "count" prints how many changes there
-// are.
+// are. It is nil for "".
 //
 // "kill:12:begun" counts steps in place of changes, and ends the process where the 12th is in the
 // journal and nothing of it has been made; "kill:12:made" where all of it has been made, and the
 // journal does not say so yet. "kill:module vfio_pci:made" takes the step of this kind and subject,
 // wherever it comes.
-func faultFrom(text string) func(what string) {
+func FaultFrom(text string) func(what string) {
 	if text == "" {
 		return nil
 	}

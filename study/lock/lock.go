@@ -1,0 +1,223 @@
+// Package lock keeps two studies on one machine from measuring each other.
+package lock
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
+)
+
+// The lock of the machine is a socket in Linux's abstract namespace, see unix(7), on which a study
+// listens while it runs. All users see it, whatever directories they have; it has no file that
+// another user could put a link in the place of, make unreadable or leave behind; it is gone with
+// the process, however that ends; and the kernel tells whoever connects whose it is. Each network
+// namespace has its own, so that a study in a container does not see one outside, as it would not
+// with a file either, unless both had the directory. Any user can hold the name without a study, as
+// any user can start a study: the refusal says who does.
+const machineName = "rackless-study"
+
+// Variable is the environment variable that names another lock. It is for tests, which would refuse
+// each other.
+const Variable = "RACKLESS_STUDY_LOCK"
+
+// goodName is what a name of the lock looks like: a socket's takes 107 bytes.
+var goodName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
+
+// A Holder is the process of a study that runs.
+type Holder struct {
+	pid int // 0 where this process cannot see it
+	uid uint32
+}
+
+// String names the process, its user and its command line.
+func (h *Holder) String() string {
+	who := "user " + strconv.FormatUint(uint64(h.uid), 10)
+	if u, err := user.LookupId(strconv.FormatUint(uint64(h.uid), 10)); err == nil {
+		who = "user " + u.Username
+	}
+	if h.pid == 0 { // of another PID namespace
+		return "a process of " + who
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", h.pid))
+	if err != nil || len(line) == 0 {
+		return fmt.Sprintf("process %d of %s", h.pid, who)
+	}
+	// It is somebody else's text: what a terminal would obey is quoted.
+	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who,
+		strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " "))
+}
+
+// A Lock is the lock of this machine.
+type Lock struct{ addr net.UnixAddr }
+
+// FromEnv returns the lock of this machine, or the one that Variable names. An error is the caller's:
+// the name is not one.
+func FromEnv(getenv func(string) string) (Lock, error) {
+	name := cmp.Or(getenv(Variable), machineName)
+	if !goodName.MatchString(name) {
+		return Lock{}, fmt.Errorf("%s %q: want letters, digits, dots and dashes, 100 at most", Variable, name)
+	}
+	return Lock{net.UnixAddr{Net: "unix", Name: "@" + name}}, nil
+}
+
+// Holder returns who runs a study on this machine; nil where nobody does.
+func (l Lock) Holder() (*Holder, error) {
+	c, err := net.DialUnix("unix", nil, &l.addr)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("see whether a study runs: %w", err)
+	}
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	if credErr != nil {
+		return nil, fmt.Errorf("see who runs a study: %w", credErr)
+	}
+	return &Holder{pid: int(cred.Pid), uid: cred.Uid}, nil
+}
+
+// takeMachine takes the lock of the machine, or says who has it.
+func (l Lock) takeMachine() (unlock func(), err error) {
+	for range 3 { // its holder may end between the two looks
+		var listener *net.UnixListener
+		if listener, err = net.ListenUnix("unix", &l.addr); err == nil {
+			go func() { // who asks is not left waiting
+				for {
+					c, err := listener.Accept()
+					if errors.Is(err, net.ErrClosed) {
+						return
+					}
+					if err == nil {
+						c.Close()
+					}
+				}
+			}()
+			return func() { listener.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("lock this machine for a study: %w", err)
+		}
+		by, lookErr := l.Holder()
+		if lookErr != nil {
+			return nil, lookErr
+		}
+		if by != nil {
+			return nil, fmt.Errorf("another study runs on this machine (%v), and two would measure each other; wait "+
+				"for it, or end it", by)
+		}
+	}
+	return nil, fmt.Errorf("lock this machine for a study: %w", err)
+}
+
+// Take takes the lock for a study of labs in the directory run, or says who has it. A file in that
+// directory is locked too: rackless ui sees by it that the study is one of these labs.
+func (l Lock) Take(run string) (unlock func(), err error) {
+	free, err := l.takeMachine()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			free()
+		}
+	}()
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		return nil, err
+	}
+	f := flock.New(file(run))
+	held, err := f.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	if !held {
+		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for "+
+			"it, or end it", f.Path())
+	}
+	return func() { // the kernel takes both away in any case
+		_ = f.Close()
+		free()
+	}, nil
+}
+
+// file is locked while a study of labs in the directory run runs.
+func file(run string) string { return filepath.Join(run, "study.lock") }
+
+// HeldIn reports whether a study of labs in the directory run runs.
+func HeldIn(run string) (bool, error) { return holdsLock(file(run)) }
+
+// holdsLock reports whether a process of this user holds a file locked exclusively. It only looks:
+// to try the lock would be to take it from whoever wants it just now.
+func holdsLock(path string) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false, fmt.Errorf("%s: its inode is not known", path)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(locks)) {
+		pid, inode, ok := parseLock(line)
+		if !ok || inode != fmt.Sprint(st.Ino) {
+			continue
+		}
+		// The device in the line is not that of stat on some file systems, as btrfs and overlayfs:
+		// whether the process has this very file open is certain.
+		fds, err := os.ReadDir(filepath.Join("/proc", pid, "fd"))
+		if err != nil {
+			continue // it has ended, or is somebody else's
+		}
+		for _, fd := range fds {
+			open, err := os.Stat(filepath.Join("/proc", pid, "fd", fd.Name()))
+			if err == nil && os.SameFile(open, info) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// parseLock reads a line of /proc/locks, as "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"; ok is
+// set for exclusive locks of flock. Lines with "->" are of those that wait.
+//
+// Source: proc_locks(5).
+func parseLock(line string) (pid, inode string, ok bool) {
+	f := strings.Fields(line)
+	if len(f) != 8 || f[1] != "FLOCK" || f[3] != "WRITE" {
+		return "", "", false
+	}
+	device := strings.Split(f[5], ":")
+	if len(device) != 3 {
+		return "", "", false
+	}
+	return f[4], device[2], true
+}
