@@ -14,7 +14,7 @@ const (
 	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
 
 	// NICs and virtual functions of a node count together; a node on a real host may have neither.
-	// The upper limits catch slips; what a driver can give is less (rack.Supported), and what a
+	// The upper limits catch slips; what a driver can give is less (rack/emulated.Supported), and what a
 	// host has is the planner's business.
 	MinCPUs, MaxCPUs = 1, 4096
 	MinNICs, MaxNICs = 0, 16

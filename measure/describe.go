@@ -21,7 +21,7 @@ func Describe(ctx context.Context, r *rack.Rack, findings []check.Finding, sampl
 	s := r.State
 	data := report.Data{
 		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: by,
-		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: s.Emulated(),
+		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: r.Emulated(),
 		EmulatedHost: s.EmulatedHost,
 	}
 	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture

@@ -43,7 +43,7 @@ const mostRaw = 200_000
 func Run(ctx context.Context, r *rack.Rack, q Request, findings []check.Finding, p *rack.Progress,
 	by string) (data report.Data, err error) {
 	defer func() { p.End(err) }()
-	known := newPaths(r, r.State.Emulated(), q.Options, findings)
+	known := newPaths(r, r.Emulated(), q.Options, findings)
 	samples, err := run(ctx, r, q, p, known)
 	if err != nil {
 		return data, err
@@ -57,7 +57,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, findings []check.Finding,
 // run runs every engine between every pair or on every node, one at a time: two at once would
 // measure each other.
 func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.State.Emulated(), WarmUps: q.WarmUps,
+	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.Emulated(), WarmUps: q.WarmUps,
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
 	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)

@@ -1,9 +1,14 @@
-// Package rack is a lab as it runs: it brings the lab file, the driver, the switch and the guests
-// together, records on disk what it made, and finds it again from any later process.
+// Package rack is a lab as it runs: it brings a lab up, records on disk what was made, finds it
+// again from any later process and ends it.
 //
 // One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes
-// it whole. One daemon a lab carries the switch and holds the connections to the guest agents; the
-// nodes are processes of the driver.
+// it whole. A file lock beside the directory lets one process at a time change a lab. There is no
+// process that watches over labs: Up compares what is with what should be, and does the difference.
+//
+// What makes the nodes is behind the interface Runtime. Its implementations are packages below
+// this one, which register a Driver when they are imported: emulated runs nodes as processes on a
+// switch of their own, placed runs them as domains of libvirt on the devices of a host. This
+// package knows neither.
 package rack
 
 import (
@@ -59,12 +64,11 @@ func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 	return d, nil
 }
 
-// images and templates are the parts of the cache.
-func (d Dirs) images() string    { return filepath.Join(d.Cache, "images") }
-func (d Dirs) templates() string { return filepath.Join(d.Cache, "templates") }
-
 // Images returns the directory of the image cache.
-func (d Dirs) Images() string { return d.images() }
+func (d Dirs) Images() string { return filepath.Join(d.Cache, "images") }
+
+// Templates returns the directory of the template cache.
+func (d Dirs) Templates() string { return filepath.Join(d.Cache, "templates") }
 
 // lab returns the directory of a lab.
 func (d Dirs) lab(name string) string { return filepath.Join(d.Run, name) }

@@ -7,19 +7,14 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/lab"
 )
-
-// downLimit bounds the end of a lab. Ending 16 nodes takes a fraction of a second.
-const downLimit = 30 * time.Second
 
 // Down ends a lab and removes everything of it but results. A lab that is not there is not an
 // error; it returns whether one was.
 func Down(ctx context.Context, d Dirs, name string) (bool, error) {
-	unlock, err := d.lock(ctx, name, nil)
+	unlock, err := d.Lock(ctx, name, nil)
 	if err != nil {
 		return false, err
 	}
@@ -27,68 +22,29 @@ func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	if _, err := os.Stat(d.lab(name)); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	limit := downLimit
-	if s, err := d.loadState(name); err == nil && s.Placed() {
-		limit = placedDownLimit
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
-	defer cancel()
 	return true, d.remove(ctx, name)
 }
 
-// remove ends every process of a lab, known to its state or not, and deletes its directory. The caller holds the lock.
+// remove ends what belongs to a lab and deletes its directory. The caller holds the lock.
 //
-// The processes are found by the lab's directory in their arguments and not only in the state,
-// which a killed rackless may have left incomplete; an identity holds the start time, so that none
-// that only has the number of one is ever signalled.
+// A state that cannot be read is one that a killed rackless did not write, or that is damaged. Then
+// what there may be are processes of the default driver, which finds them without a state.
 func (d Dirs) remove(ctx context.Context, name string) error {
-	dir := d.lab(name)
-	procs, err := (&qemu.Driver{}).Strays(dir)
+	s, err := d.loadState(name)
+	if err != nil {
+		s = &State{Lab: &lab.Lab{Name: name}, Driver: string(lab.DriverQEMU)}
+	}
+	r, err := newRack(d, s)
 	if err != nil {
 		return err
 	}
-	if s, err := d.loadState(name); err == nil { // else what there is was found above
-		if s.Placed() {
-			if err := d.removePlaced(ctx, s); err != nil {
-				return err
-			}
-			return os.RemoveAll(dir)
-		}
-		for _, n := range s.Nodes {
-			procs = append(procs, n.Process)
-		}
-		if s.Daemon != nil {
-			procs = append(procs, *s.Daemon)
-		}
-	}
-	// All are told before any is waited for.
-	var errs []error
-	for _, p := range procs {
-		if err := p.Signal(sigKill); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			errs = append(errs, fmt.Errorf("end process %d: %w", p.PID, err))
-		}
-	}
-	errs = append(errs, killDaemons(ctx, dir))
-	for _, p := range procs {
-		errs = append(errs, p.Wait(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
+	limit := r.driver.DownLimit
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
+	defer cancel()
+	if err := errors.Join(r.runtime.Down(ctx), r.Close()); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
-}
-
-// killDaemons ends the daemons of a lab, of which a killed rackless may have left one that no state knows.
-func killDaemons(ctx context.Context, dir string) error {
-	procs, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, p := range procs {
-		errs = append(errs, p.Kill(ctx))
-	}
-	return errors.Join(errs...)
+	return os.RemoveAll(r.Dir)
 }
 
 // DownAll ends every lab, and returns the names of those that were there.

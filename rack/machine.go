@@ -3,53 +3,36 @@ package rack
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
 )
 
-const sigKill = syscall.SIGKILL
-
-// nodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB
+// NodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB
 // a clone under TCG, translated code included.
-const nodeOverhead = 40 * lab.MiB
+const NodeOverhead = 40 * lab.MiB
 
-// fits checks that the memory of the nodes that are to be started is there, in the worst case that
-// every guest touches all of its own.
-func fits(name string, start []lab.Node) error {
+// Room is what this machine has for nodes.
+type Room struct {
+	Available lab.Bytes // memory that can be used without swapping, by the kernel's estimate
+	PerNode   lab.Bytes // what a node with the default memory is counted as
+}
+
+// Nodes is how many nodes with the default memory Up would start without Overcommit.
+func (r Room) Nodes() int { return int(r.Available / r.PerNode) }
+
+// ReadRoom reads the machine's memory.
+func ReadRoom() (Room, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return err
+		return Room{}, fmt.Errorf("memory available: %w", err)
 	}
 	available, err := memAvailable(b)
-	if err != nil {
-		return err
-	}
-	return fitsIn(name, start, available)
+	return Room{Available: available, PerNode: lab.DefaultMemory + NodeOverhead}, err
 }
-
-func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
-	var want lab.Bytes
-	for _, n := range start {
-		want += n.Memory + nodeOverhead
-	}
-	if want <= available {
-		return nil
-	}
-	each := want / lab.Bytes(len(start))
-	return fmt.Errorf("lab %s: %d nodes of %v on average (their memory and %v each for QEMU) need %.1f GiB; this "+
-		"machine has %.1f GiB available, room for %d: "+
-		"have fewer nodes, lower memory:, or say --overcommit (idle nodes touch far less than their memory)",
-		name, len(start), each, nodeOverhead, gib(want), gib(available), int(available/each))
-}
-
-func gib(b lab.Bytes) float64 { return float64(b) / float64(lab.GiB) }
 
 // memAvailable reads MemAvailable of /proc/meminfo: what can be used without swapping, by the kernel's own estimate.
 func memAvailable(meminfo []byte) (lab.Bytes, error) {
@@ -66,9 +49,10 @@ func memAvailable(meminfo []byte) (lab.Bytes, error) {
 	return 0, fmt.Errorf("/proc/meminfo: no MemAvailable")
 }
 
-// accelerator decides what executes the guests' instructions, and says why it is not KVM. What a
-// trial boot found is kept in dir.
-func accelerator(ctx context.Context, d *qemu.Driver, want, dir string) (accel, reason string, err error) {
+// Accelerator decides what executes the guests' instructions by what was asked for: "kvm", "tcg", or
+// "auto" or "" for KVM where it works. reason says why it is not KVM. probe tells whether KVM works,
+// and why not.
+func Accelerator(want string, probe func() (usable bool, reason string, err error)) (accel, reason string, err error) {
 	switch want {
 	case "tcg":
 		return "tcg", "asked for", nil
@@ -76,14 +60,13 @@ func accelerator(ctx context.Context, d *qemu.Driver, want, dir string) (accel, 
 	default:
 		return "", "", fmt.Errorf("accelerator %q: want auto, kvm or tcg", want)
 	}
-	usable, reason, err := d.ProbeKVM(ctx, dir)
-	if err != nil {
+	usable, reason, err := probe()
+	switch {
+	case err != nil:
 		return "", "", err
-	}
-	if usable {
+	case usable:
 		return "kvm", "", nil
-	}
-	if want == "kvm" {
+	case want == "kvm":
 		return "", "", fmt.Errorf("KVM was asked for but cannot be used: %s", reason)
 	}
 	return "tcg", reason, nil

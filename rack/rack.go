@@ -2,33 +2,33 @@ package rack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/qapi"
-	"github.com/rackless/rackless/render"
 )
 
 // A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.
 type Rack struct {
-	Lab   *lab.Lab
+	Lab   *lab.Lab // with the addresses that the nodes have
 	State *State
+	Dirs  Dirs
 	Dir   string // of the lab
 
+	driver  *Driver
+	runtime Runtime
+
 	mu     sync.Mutex
-	agents map[string]*guest.Agent
-	virt   *libvirt.Conn // of a lab that is placed on a host, once it is needed
+	agents map[string]*guest.Agent // connections that are open, by node
 }
 
 // Open finds a running lab. Close it after use.
@@ -44,11 +44,20 @@ func Open(d Dirs, name string) (*Rack, error) {
 		}
 		return nil, err
 	}
-	return newRack(d, s), nil
+	return newRack(d, s)
 }
 
-func newRack(d Dirs, s *State) *Rack {
-	return &Rack{Lab: s.seen(), State: s, Dir: d.lab(s.Lab.Name), agents: make(map[string]*guest.Agent)}
+// newRack chooses what makes the nodes, by the driver of the state. It neither connects to anything
+// nor starts anything.
+func newRack(d Dirs, s *State) (*Rack, error) {
+	driver, err := driverNamed(s.Lab.Name, s.Driver)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rack{Lab: s.seen(), State: s, Dirs: d, Dir: d.lab(s.Lab.Name), driver: driver,
+		agents: make(map[string]*guest.Agent)}
+	r.runtime = driver.New(r)
+	return r, nil
 }
 
 // OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs
@@ -59,7 +68,7 @@ func OpenNode(d Dirs, node string) (*Rack, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		if _, ok := r.State.node(n); !ok {
+		if _, ok := r.State.Node(n); !ok {
 			return nil, "", fmt.Errorf("lab %s has no node %s: it has %s", labName, n, strings.Join(r.names(), ", "))
 		}
 		return r, n, nil
@@ -78,12 +87,14 @@ func OpenNode(d Dirs, node string) (*Rack, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		if _, ok := s.node(node); ok {
+		if _, ok := s.Node(node); ok {
 			if found != nil {
 				return nil, "", fmt.Errorf("node %s is in labs %s and %s: say %s/%s or %s/%s", node, found.Lab.Name,
 					name, found.Lab.Name, node, name, node)
 			}
-			found = newRack(d, s)
+			if found, err = newRack(d, s); err != nil {
+				return nil, "", err
+			}
 		}
 		for _, n := range s.Nodes {
 			all = append(all, n.Name)
@@ -119,29 +130,46 @@ func (r *Rack) Close() error {
 		errs = append(errs, a.Close())
 	}
 	clear(r.agents)
-	if r.virt != nil {
-		errs = append(errs, r.virt.Close())
-		r.virt = nil
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.runtime.Close())...)
 }
 
-// Switch connects to the control of the lab's switch.
-func (r *Rack) Switch() (*fabric.Client, error) {
-	if r.State.Placed() {
-		return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them",
-			r.Lab.Name)
+// Hosted returns the runtime of a lab whose nodes are placed on a host; false for others.
+func (r *Rack) Hosted() (Hosted, bool) {
+	h, ok := r.runtime.(Hosted)
+	return h, ok
+}
+
+// Switch connects to the control of the switch between the nodes.
+func (r *Rack) Switch() (*fabric.Client, error) { return r.runtime.Switch() }
+
+// SwitchState returns what the switch between the nodes is doing.
+func (r *Rack) SwitchState() SwitchState { return r.runtime.SwitchState() }
+
+// Logs returns the files with the output of a node.
+func (r *Rack) Logs(node string) Logs { return r.runtime.Logs(node) }
+
+// Console connects to the serial console of a node.
+func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
+	n, ok := r.State.Node(node)
+	if !ok {
+		return nil, fmt.Errorf("node %s has not been started yet", node)
 	}
-	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
-	if err != nil {
-		return nil, fmt.Errorf("the switch of lab %s does not answer: %w; rackless up starts it again", r.Lab.Name, err)
-	}
-	return c, nil
+	return r.runtime.Console(ctx, n)
+}
+
+// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs,
+// or RDMA that the kernel computes in place of a card.
+func (r *Rack) Emulated() bool {
+	s := r.State
+	return r.driver.Emulated || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
+		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)),
+			(*facts.RDMADevice).Soft)
+	})
 }
 
 // Run executes a command on a node.
 func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Result, error) {
-	a, err := r.agent(ctx, node)
+	a, err := r.Agent(ctx, node)
 	if err != nil {
 		return guest.Result{}, err
 	}
@@ -155,7 +183,7 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 // Stream executes a command on a node, writes its output as it comes and returns its exit status.
 func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int,
 	err error) {
-	a, err := r.agent(ctx, node)
+	a, err := r.Agent(ctx, node)
 	if err != nil {
 		return 0, err
 	}
@@ -168,8 +196,9 @@ func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout,
 	return exit, nil
 }
 
-// agent returns a connection to a node's agent through the lab's daemon, opening it at the first call.
-func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
+// Agent returns a connection to a node's agent, which is made at the first call and shared among all
+// who use this Rack. Close ends it.
+func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.agents[node]; a != nil {
@@ -184,49 +213,16 @@ func (r *Rack) agent(ctx context.Context, node string) (*guest.Agent, error) {
 	if !slices.ContainsFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node }) {
 		return nil, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 	}
-	if r.State.Placed() {
-		c, err := r.libvirt(ctx)
-		if err != nil {
-			return nil, err
-		}
-		a, err := c.Agent(ctx, render.DomainName(r.Lab.Name, node))
-		if err != nil {
-			return nil, err
-		}
-		r.agents[node] = a
-		return a, nil
-	}
-	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
-		return selectNode(ctx, nc, node)
-	})
+	a, err := r.runtime.Agent(ctx, node)
 	if err != nil {
-		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it again", r.Lab.Name, err)
+		return nil, err
 	}
-	a := guest.NewAgent(conn)
 	r.agents[node] = a
 	return a, nil
 }
 
-// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be
-// reached now is not an error: commands will say so.
-func selectNode(ctx context.Context, nc net.Conn, node string) error {
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	defer stop()
-	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
-		return err
-	}
-	// Byte by byte, so that nothing of what follows is taken.
-	var b [1]byte
-	for b[0] != '\n' {
-		if _, err := nc.Read(b[:]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// forget drops the connection to a node's agent, when the node is no longer the one it was.
-func (r *Rack) forget(node string) {
+// Forget drops the connection to a node's agent, when the node is no longer the one it was.
+func (r *Rack) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.agents[node]; a != nil {

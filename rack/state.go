@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
@@ -21,9 +19,9 @@ import (
 
 // State is what is recorded of a lab in its directory, in state.json.
 type State struct {
-	Version int      `json:"version"` // of this format
-	Lab     *lab.Lab `json:"lab"`     // as it was last brought up
-	Driver  string   `json:"driver"`
+	Version int      `json:"version"`       // of this format
+	Lab     *lab.Lab `json:"lab"`           // as it was last brought up
+	Driver  string   `json:"driver"`        // name of a Driver
 	URI     string   `json:"uri,omitempty"` // of the libvirt that has the nodes
 	Accel   string   `json:"accelerator"`
 	Emulate string   `json:"accelerator_reason"` // why not kvm
@@ -39,23 +37,26 @@ type State struct {
 	Ready        bool        `json:"ready"` // false while up works, and after one that was killed
 }
 
-const stateVersion = 1
+const (
+	stateVersion = 1
+	stateFile    = "state.json"
+)
 
 // A Node is one node as it was made.
 type Node struct {
-	qemu.Node
+	Name        string     `json:"name"`
+	Process     vm.Process `json:"process"`               // that executes its CPUs, if it is on this machine
+	Accelerator string     `json:"accelerator"`           // "kvm" or "tcg"
+	Cloned      bool       `json:"cloned"`                // resumed from a template, not booted
+	ColdReason  string     `json:"cold_reason,omitempty"` // why it was booted
+	Started     time.Time  `json:"started"`
+	Agent       string     `json:"agent"`   // unix socket of the guest agent; "" if its driver has it
+	Console     string     `json:"console"` // unix socket of the serial console; likewise
+	Log         string     `json:"log"`     // file with what the console printed; likewise
+
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"` // configured
 	Facts     *facts.Node `json:"facts,omitempty"`
-}
-
-// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs,
-// or RDMA that the kernel computes in place of a card.
-func (s *State) Emulated() bool {
-	return !s.Placed() || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
-		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)),
-			(*facts.RDMADevice).Soft)
-	})
 }
 
 // ErrNotRunning is returned for a lab that has no state.
@@ -65,7 +66,7 @@ func (d Dirs) loadState(name string) (*State, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(d.lab(name), "state.json")
+	path := filepath.Join(d.lab(name), stateFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("lab %s: %w", name, ErrNotRunning)
@@ -84,13 +85,13 @@ func (d Dirs) loadState(name string) (*State, error) {
 	return &s, nil
 }
 
-// save writes the state so that a reader sees the old one or the new one, whatever happens in between.
-func (d Dirs) save(s *State) error {
-	b, err := json.MarshalIndent(s, "", "  ")
+// Save writes the state so that a reader sees the old one or the new one, whatever happens in between.
+func (r *Rack) Save() error {
+	b, err := json.MarshalIndent(r.State, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(d.lab(s.Lab.Name), "state.json")
+	path := filepath.Join(r.Dir, stateFile)
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err
 	}
@@ -109,9 +110,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// lock takes the lock of a lab: one process at a time changes it. waiting is called once if another holds it.
-// The lock is a file beside the lab's directory, so that the directory can go.
-func (d Dirs) lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
+// Lock takes the lock of a lab: one process at a time changes it. waiting, if not nil, is called once
+// if another holds it. The lock is a file beside the lab's directory, so that the directory can go.
+func (d Dirs) Lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -166,8 +167,8 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// node returns the state of a node.
-func (s *State) node(name string) (*Node, bool) {
+// Node returns the state of a node; false if it was not yet started.
+func (s *State) Node(name string) (*Node, bool) {
 	for _, n := range s.Nodes {
 		if n.Name == name {
 			return n, true
@@ -194,4 +195,25 @@ func (s *State) order() {
 		place[n.Name] = i
 	}
 	slices.SortFunc(s.Nodes, func(a, b *Node) int { return place[a.Name] - place[b.Name] })
+}
+
+// seen returns the lab with the addresses that its NICs have: those of cards that are passed
+// through are burned in, and no file says them.
+func (s *State) seen() *lab.Lab {
+	l := *s.Lab
+	l.Nodes = slices.Clone(l.Nodes)
+	for i := range l.Nodes {
+		n := &l.Nodes[i]
+		node, ok := s.Node(n.Name)
+		if !ok || node.Facts == nil {
+			continue
+		}
+		n.NICs = slices.Clone(n.NICs)
+		for k := range n.NICs {
+			if dev := node.Facts.Net[n.NICs[k].Name]; dev != nil && dev.MAC != "" {
+				n.NICs[k].MAC = dev.MAC
+			}
+		}
+	}
+	return &l
 }

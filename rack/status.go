@@ -7,14 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/vm"
 )
 
 // Starting is the state of a node that up has not finished: not yet started, or not yet configured.
-// The others are those of package vm.
+// The others are package driver's.
 const Starting vm.State = "starting"
 
 // A NodeStatus is one node of the lab file and what it is now.
@@ -31,27 +29,17 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	index := make([]int, len(all))
 	for i, n := range r.Lab.Nodes {
 		all[i].Lab, index[i] = n, i
-		all[i].Node, _ = r.State.node(n.Name)
-	}
-	state := func(ctx context.Context, n *Node) (vm.State, error) { return (&qemu.Driver{}).State(ctx, &n.Node) }
-	if r.State.Placed() {
-		c, err := r.Libvirt(ctx)
-		state = func(ctx context.Context, n *Node) (vm.State, error) {
-			if err != nil {
-				return "", err
-			}
-			return placedState(ctx, c, render.DomainName(r.Lab.Name, n.Name))
-		}
+		all[i].Node, _ = r.State.Node(n.Name)
 	}
 	// Asking is waiting: the limit is only there so that 500 nodes do not take 500 descriptors at once. f never fails.
 	const limit = 32
-	err := each(ctx, index, limit, func(ctx context.Context, i int) error {
+	err := Each(ctx, index, limit, func(ctx context.Context, i int) error {
 		s := &all[i]
 		switch {
 		case s.Node == nil:
 			s.State = Starting
 		default:
-			s.State, s.Err = state(ctx, s.Node)
+			s.State, s.Err = r.runtime.NodeState(ctx, s.Node)
 			if s.Err == nil && s.State != vm.Dead && !s.Node.Ready {
 				s.State = Starting
 			}
@@ -66,22 +54,28 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	return all
 }
 
-// SwitchAlive reports whether the lab's daemon, and with it the switch, runs.
-func (r *Rack) SwitchAlive() bool { return r.State.Daemon != nil && r.State.Daemon.Alive() }
-
 // DaemonLog is the file to which the lab's daemon writes.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, "daemon.log") }
 
-// QEMULog is the file to which a node's QEMU writes.
-func (r *Rack) QEMULog(node string) string { return filepath.Join(nodeDir(r.Dir, node), "qemu.log") }
+// NodeDir returns the directory of a node.
+func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 
-// Ports returns the names of the switch ports of a node.
+// PortName returns the name of the switch port of a NIC: the first NIC's port has the node's name,
+// others have ".1", ".2" ... after it.
+func PortName(node string, nic int) string {
+	if nic == 0 {
+		return node
+	}
+	return fmt.Sprintf("%s.%d", node, nic)
+}
+
+// Ports returns the names of the switch ports of a node, in the order of its NICs.
 func (r *Rack) Ports(node string) []string {
 	var names []string
 	for _, n := range r.Lab.Nodes {
 		if n.Name == node {
 			for i := range n.NICs {
-				names = append(names, portPath(r.Dir, node, i).Name)
+				names = append(names, PortName(node, i))
 			}
 		}
 	}
@@ -101,35 +95,18 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 		s, err := d.loadState(name)
 		switch {
 		case err == nil:
-			all = append(all, newRack(d, s))
+			r, err := newRack(d, s)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			all = append(all, r)
 		case !errors.Is(err, ErrNotRunning):
 			errs = append(errs, err)
 		}
 	}
 	return all, errors.Join(errs...)
 }
-
-// Room is what this machine has for nodes.
-type Room struct {
-	Available lab.Bytes // memory that can be used without swapping, by the kernel's estimate
-	PerNode   lab.Bytes // what a node with the default memory is counted as
-}
-
-// Nodes is how many nodes with the default memory Up would start without Overcommit.
-func (r Room) Nodes() int { return int(r.Available / r.PerNode) }
-
-// ReadRoom reads the machine's memory.
-func ReadRoom() (Room, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return Room{}, fmt.Errorf("memory available: %w", err)
-	}
-	available, err := memAvailable(b)
-	return Room{Available: available, PerNode: lab.DefaultMemory + nodeOverhead}, err
-}
-
-// Templates returns the directory of the template cache.
-func (d Dirs) Templates() string { return d.templates() }
 
 // CheckRun refuses a directory for running labs that Up would refuse, without making it, and
 // returns the number of bytes that are left in a socket's path for the names of a lab and of a node

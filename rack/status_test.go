@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -22,14 +21,14 @@ func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
 	if err := os.MkdirAll(d.lab(name), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.save(&State{Version: stateVersion, Lab: l, Nodes: nodes}); err != nil {
+	if err := (&Rack{Dir: d.lab(name), State: &State{Version: stateVersion, Lab: l, Driver: "fake", Nodes: nodes}}).Save(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestStatusWithoutProcesses(t *testing.T) {
 	d := Dirs{Run: t.TempDir()}
-	record(t, d, "x", &Node{Node: qemu.Node{Name: "a"}, Ready: true})
+	record(t, d, "x", &Node{Name: "a", Ready: true})
 	r, err := Open(d, "x")
 	if err != nil {
 		t.Fatal(err)
@@ -39,13 +38,10 @@ func TestStatusWithoutProcesses(t *testing.T) {
 		got[0].Lab.Name != "a" {
 		t.Errorf("got %+v", got)
 	}
-	if r.SwitchAlive() {
-		t.Error("the switch of a lab without a daemon is alive")
-	}
 	if got := r.Ports("a"); !slices.Equal(got, []string{"a", "a.1"}) {
 		t.Errorf("ports: %v", got)
 	}
-	if got, want := r.QEMULog("a"), filepath.Join(d.Run, "x/a/qemu.log"); got != want {
+	if got, want := r.DaemonLog(), filepath.Join(d.Run, "x/daemon.log"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -16,7 +16,7 @@ var _ check.Reader = (*Rack)(nil)
 
 // Facts returns what the kernel of a node says of it now.
 func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
-	a, err := r.agent(ctx, node)
+	a, err := r.Agent(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-
 
 // ReadFile returns what a file of a node holds now.
 func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) {
-	a, err := r.agent(ctx, node)
+	a, err := r.Agent(ctx, node)
 	if err != nil {
 		return nil, err
 	}

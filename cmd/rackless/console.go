@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,14 +8,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/render"
 )
 
 // escapeKey leaves the console: Ctrl-], as with telnet and virsh. It is the only key that the node never gets.
@@ -46,7 +43,7 @@ while after the end of the input. To run commands and get their output and statu
 				return err
 			}
 			defer r.Close()
-			conn, err := dialConsole(cmd.Context(), r, node)
+			conn, err := r.Console(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
@@ -60,62 +57,6 @@ while after the end of the input. To run commands and get their output and statu
 	}
 	cmd.Flags().DurationVar(&quiet, "quiet", quiet, "without a terminal: end after this much silence")
 	return cmd
-}
-
-// dialConsole connects to the console of a node. QEMU serves one client and leaves others waiting
-// without a word, so it is looked up whether there is one. (Two that connect in the same instant
-// both get through the look-up, and one of them waits; Ctrl-] helps it.)
-func dialConsole(ctx context.Context, r *rack.Rack, node string) (net.Conn, error) {
-	var n *rack.Node
-	for _, have := range r.State.Nodes {
-		if have.Name == node {
-			n = have
-		}
-	}
-	if n == nil {
-		return nil, fmt.Errorf("node %s has not been started yet", node)
-	}
-	if r.State.Placed() {
-		return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", node, r.State.URI,
-			render.DomainName(r.Lab.Name, node))
-	}
-	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", node,
-		n.Process.PID)
-	if !n.Process.Alive() {
-		return nil, dead
-	}
-	b, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return nil, err
-	}
-	if accepted(b, n.Console) {
-		return nil, fmt.Errorf("node %s: its console is open elsewhere: QEMU serves one at a time", node)
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", n.Console)
-	if err != nil && !n.Process.Alive() {
-		return nil, dead
-	}
-	return conn, err
-}
-
-// accepted reports whether a listening unix socket has a connection that its process has accepted, by /proc/net/unix:
-//
-//	Num       RefCount Protocol Flags    Type St Inode Path
-//	ffff8880: 00000003 00000000 00000000 0001 03 23456 /run/rackless/pair/vm00/console.sock
-//
-// The accepted end of a connection carries the listener's path. St is 01 for a listener and 03 for
-// a connection; a connection that waits to be accepted has the inode 0 (unix_seq_show in the
-// kernel's net/unix/af_unix.c).
-func accepted(procNetUnix []byte, path string) bool {
-	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
-	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		if len(f) == 8 && f[7] == path && f[5] == "03" && f[6] != "0" {
-			return true
-		}
-	}
-	return false
 }
 
 // errEscape ends the copying of keys.

@@ -5,21 +5,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 )
 
 // newDaemonCmd is what up starts for every lab; it is not for people.
 func newDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   rack.DaemonCommand + " DIR",
+		Use:   emulated.DaemonCommand + " DIR",
 		Short: "Run the switch of a lab and hold the connections to its agents",
 		Long: `Up starts this once a lab, in the background. It prints "ready" when the lab's sockets can be used, and logs to standard
 error, which is daemon.log in the directory of the lab.`,
-		Example: "  rackless " + rack.DaemonCommand + " /run/rackless/pair",
+		Example: "  rackless " + emulated.DaemonCommand + " /run/rackless/pair",
 		Hidden:  true,
 		Args:    exactArgs(1, "the directory of a lab"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return rack.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))
+			return emulated.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))
 		},
 	}
 }

@@ -222,12 +222,8 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 // hostShell connects the terminal with the console of a host, where root is logged in. Without a
 // terminal, what is read is typed there.
 func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
-	b, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
+	if err := rack.ConsoleFree("host "+h.Name, h.Console()); err != nil {
 		return err
-	}
-	if accepted(b, h.Console()) {
-		return fmt.Errorf("host %s: its console is open elsewhere: QEMU serves one at a time", h.Name)
 	}
 	conn, err := h.OpenConsole(ctx)
 	if err != nil {

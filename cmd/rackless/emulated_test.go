@@ -29,8 +29,8 @@ func needEmulation(t *testing.T) {
 	}
 }
 
-// An emulated is an emulated host of a test's own, driven by the program as a user drives it.
-type emulated struct {
+// An emulatedHost is an emulated host of a test's own, driven by the program as a user drives it.
+type emulatedHost struct {
 	name    string // of the host, which is its profile's
 	run0    string // RACKLESS_RUN
 	program string
@@ -40,7 +40,7 @@ type emulated struct {
 }
 
 // newEmulated makes ready for a host; it is removed when the test ends.
-func newEmulated(t *testing.T, name string) *emulated {
+func newEmulated(t *testing.T, name string) *emulatedHost {
 	t.Helper()
 	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
 	if err != nil {
@@ -55,7 +55,7 @@ func newEmulated(t *testing.T, name string) *emulated {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	e := &emulated{name: name, run0: run, program: program, onStart: func() {},
+	e := &emulatedHost{name: name, run0: run, program: program, onStart: func() {},
 		env: append(os.Environ(), "RACKLESS_RUN="+run)}
 	t.Cleanup(func() {
 		e.run(t, "emulate", "rm", name)
@@ -70,7 +70,7 @@ const commandLimit = 25 * time.Minute
 
 // run runs the program on this machine, and returns what it printed: standard output, and, where it
 // failed, what it said as well.
-func (e *emulated) run(t *testing.T, args ...string) (output string, status int) {
+func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
@@ -91,7 +91,7 @@ func (e *emulated) run(t *testing.T, args ...string) (output string, status int)
 }
 
 // host runs a command line in the host, with a shell, as root in its home.
-func (e *emulated) host(t *testing.T, command string) (output string, status int) {
+func (e *emulatedHost) host(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	argv := []string{"emulate", "-n", e.name, "--"}
 	if e.cpu != "" {
@@ -101,7 +101,7 @@ func (e *emulated) host(t *testing.T, command string) (output string, status int
 }
 
 // mustHost runs a command line in the host that has to succeed.
-func (e *emulated) mustHost(t *testing.T, command string) string {
+func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	t.Helper()
 	out, status := e.host(t, command)
 	if status != 0 {
@@ -111,7 +111,7 @@ func (e *emulated) mustHost(t *testing.T, command string) string {
 }
 
 // reboot restarts the host and waits until the next boot has come to its end.
-func (e *emulated) reboot(t *testing.T) {
+func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
 	old := e.mustHost(t, "cat /proc/sys/kernel/random/boot_id")
 	e.host(t, "systemctl reboot")
@@ -119,7 +119,7 @@ func (e *emulated) reboot(t *testing.T) {
 }
 
 // awaitBoot waits for a boot that is not the old one, and for its services.
-func (e *emulated) awaitBoot(t *testing.T, old string) {
+func (e *emulatedHost) awaitBoot(t *testing.T, old string) {
 	t.Helper()
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
 		if id, status := e.host(t, "cat /proc/sys/kernel/random/boot_id"); status == 0 && id != old {
@@ -172,7 +172,7 @@ func diffLines(want, got string) string {
 }
 
 // fingerprint returns what of the host prepare may change.
-func (e *emulated) fingerprint(t *testing.T) string {
+func (e *emulatedHost) fingerprint(t *testing.T) string {
 	t.Helper()
 	return e.mustHost(t, fingerprintScript)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -44,7 +45,7 @@ for the lab: rackless doctor tells how many nodes fit.`,
 			cpus, memory := totals(l)
 			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
 				count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
-			if err := rack.Supported(l); err != nil {
+			if err := emulated.Supported(l); err != nil {
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 			}
 			return nil
@@ -171,7 +172,7 @@ func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 	out.Running = true
 	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
-	if !r.State.Placed() && !r.SwitchAlive() {
+	if r.SwitchState() == rack.SwitchDead {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}
 	for _, st := range r.Status(ctx) {

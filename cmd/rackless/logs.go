@@ -91,27 +91,16 @@ func (a *app) logPath(arg string, f logsFlags) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if r.State.Placed() {
-		qemu, console := r.Logs(node)
-		if f.qemu {
-			return qemu, nil
-		}
-		return console, nil
-	}
+	logs := r.Logs(node)
 	if f.qemu {
-		return r.QEMULog(node), nil
+		return logs.QEMU, nil
 	}
-	for _, n := range r.State.Nodes {
-		if n.Name != node {
-			continue
-		}
-		if fi, err := os.Stat(n.Log); err == nil && fi.Size() == 0 && n.Cloned {
-			fmt.Fprintf(a.err, "%s was cloned and has printed nothing since; its kernel's messages: rackless exec "+
-				"%s/%s -- dmesg\n", node, r.Lab.Name, node)
-		}
-		return n.Log, nil
+	n, ok := r.State.Node(node)
+	if fi, err := os.Stat(logs.Console); ok && n.Cloned && err == nil && fi.Size() == 0 {
+		fmt.Fprintf(a.err, "%s was cloned and has printed nothing since; its kernel's messages: rackless exec "+
+			"%s/%s -- dmesg\n", node, r.Lab.Name, node)
 	}
-	return "", fmt.Errorf("node %s has not been started yet", node)
+	return logs.Console, nil
 }
 
 // followPause is between two looks at whether a log has grown.

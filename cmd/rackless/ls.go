@@ -110,15 +110,9 @@ func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 func describeLab(ctx context.Context, r *rack.Rack) lsLab {
 	s := r.State
 	l := lsLab{
-		Name: r.Lab.Name, Ready: s.Ready, Switch: "dead", Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate,
+		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate,
 		Emulated: s.Accel != "kvm",
 		Kernel:   s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
-	}
-	switch {
-	case s.Placed():
-		l.Switch = "none"
-	case r.SwitchAlive():
-		l.Switch = "running"
 	}
 	for _, st := range r.Status(ctx) {
 		l.Nodes = append(l.Nodes, describeNode(st))

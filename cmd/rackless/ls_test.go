@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -29,7 +28,7 @@ func TestDescribeNode(t *testing.T) {
 	n := twoNICs(t)
 	began := time.Unix(1000, 0)
 	running := &rack.Node{
-		Node: qemu.Node{Process: vm.Process{PID: 7}, Cloned: true, Started: began},
+		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
 		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
 			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
 			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
@@ -54,7 +53,7 @@ func TestDescribeNode(t *testing.T) {
 				NICs: nics}},
 		{"one that was not started yet", rack.NodeStatus{Lab: n, State: rack.Starting},
 			lsNode{Name: "a", State: "starting", CPUs: 1, Memory: 256 << 20, NICs: bare}},
-		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Node: qemu.Node{Started: began}},
+		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Started: began},
 			Err: errors.New("refused")},
 			lsNode{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began,
 				NICs: bare}},

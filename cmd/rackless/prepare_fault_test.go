@@ -105,7 +105,7 @@ func newCutHost(t *testing.T, name string, boots bool) *cutHost {
 }
 
 // A small is an emulated host with few CPUs and every kind of device.
-type small struct{ *emulated }
+type small struct{ *emulatedHost }
 
 // newSmall boots a host of testdata/faults.
 func newSmall(t *testing.T, name, profile string) *small {
@@ -413,13 +413,13 @@ func (h *cutHost) offAtReset(t *testing.T) {
 }
 
 // putText writes a file of the host.
-func (e *emulated) putText(t *testing.T, to, text string) {
+func (e *emulatedHost) putText(t *testing.T, to, text string) {
 	t.Helper()
 	e.mustHost(t, fmt.Sprintf("printf %%s '%s' > %s", strings.ReplaceAll(text, "'", `'\''`), to))
 }
 
 // putFile copies a file of the repository into the host.
-func (e *emulated) putFile(t *testing.T, to, from string) {
+func (e *emulatedHost) putFile(t *testing.T, to, from string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
@@ -171,8 +172,8 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	}
 	up := rack.Options{Accel: o.accel}
 	var planner rig.Planner
-	if placed(l) {
-		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: rack.DefaultURI}); err != nil {
+	if rack.NeedsPlace(l) {
+		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: placed.DefaultURI}); err != nil {
 			return nil, err
 		}
 		planner = func(l *lab.Lab) (*plan.Plan, error) {

@@ -226,7 +226,7 @@ func TestTutorial(t *testing.T) {
 }
 
 // tutorial runs a command of the tutorial where its prompt says, and returns what it printed, as a reader would see it.
-func (e *emulated) tutorial(t *testing.T, c *tutorialCommand) (output string, status int) {
+func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string, status int) {
 	t.Helper()
 	switch {
 	case c.prompt == "host#" && c.text == "systemctl reboot":

@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/store"
@@ -334,7 +335,7 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 	}
 	defer ready.Close()
 	go func() {
-		ended <- rack.RunDaemon(ctx, dir, told, slog.New(slog.DiscardHandler))
+		ended <- emulated.RunDaemon(ctx, dir, told, slog.New(slog.DiscardHandler))
 		told.Close()
 	}()
 	defer func() {

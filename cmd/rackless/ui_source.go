@@ -47,7 +47,7 @@ func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
 		wg.Go(func() {
 			defer r.Close()
 			labs[i] = liveLab(describeLab(ctx, r))
-			labs[i].Emulated = r.State.Emulated()
+			labs[i].Emulated = r.Emulated()
 			// What was found in an earlier lab of the name says nothing of this one.
 			if k, err := verify.Last(u.dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/placed"
 )
 
 func newUpCmd(a *app) *cobra.Command {
@@ -50,10 +50,10 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 			if err != nil {
 				return err
 			}
-			if !placed(l) && (cmd.Flags().Changed("connect") || at.host != "") {
+			if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 				return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, args[0])
 			}
-			if placed(l) {
+			if rack.NeedsPlace(l) {
 				if o.Place, err = a.placement(cmd.Context(), l, args[0], at); err != nil {
 					return err
 				}
@@ -67,7 +67,7 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 	cmd.Flags().BoolVar(&o.Cold, "cold", false, "boot every node instead of cloning a template")
 	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false,
 		"start even if the nodes' memory adds up to more than is available")
-	cmd.Flags().StringVar(&at.uri, "connect", rack.DefaultURI, "libvirt `URI` of the host")
+	cmd.Flags().StringVar(&at.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
 	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is "+
 		"another machine")
 	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "end domains that run and have changed, to start them anew")
@@ -76,17 +76,6 @@ a lab is up in seconds. Ctrl-C takes back what was begun.`,
 
 // placeOptions say where a lab is placed.
 type placeOptions struct{ uri, host string }
-
-// placed reports whether a lab is one for a host with its devices.
-func placed(l *lab.Lab) bool {
-	if l.Driver == lab.DriverLibvirt {
-		return true
-	}
-	return l.Driver == lab.DriverAuto && rack.Supported(l) != nil && slices.ContainsFunc(l.Nodes,
-		func(n lab.Node) bool {
-			return n.GPUs+n.VFs > 0
-		})
-}
 
 // placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {

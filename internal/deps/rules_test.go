@@ -27,7 +27,8 @@ const (
 	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
 	whyHost   = "what is done to a host follows from a plan; who starts machines on it, and measures them, is not " +
 		"its business"
-	whyCmd = "a command is wired up from packages, and never imported: move what is shared into the package whose " +
+	whyRack = "one driver of labs knows nothing of another, and package rack knows none of them"
+	whyCmd  = "a command is wired up from packages, and never imported: move what is shared into the package whose " +
 		"business it is"
 )
 
@@ -181,7 +182,14 @@ var rules = map[string]rule{
 		"host": "an emulated host is a machine like others; what is done in it is not its business"}},
 	"emulate/image": {may: []string{"guest", "internal/imagecache", "qapi"},
 		why: "a disk is built from packages, and does not depend on what boots it"},
-	"rack": {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"rack": {
+		may:   []string{"bench", "check", "fabric", "facts", "guest", "lab", "plan", "topology", "vm"},
+		why:   "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package of its own",
+		never: map[string]string{"driver/libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
+	},
+	"rack/emulated": {any: true, never: map[string]string{"cmd/...": whyCmd, "driver/libvirt": whyRack,
+		"rack/placed": whyRack}},
+	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
 	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,

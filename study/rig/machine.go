@@ -196,7 +196,7 @@ func (r *Rig) Environment() []study.Fact {
 	}
 	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
-	if s.Emulated() {
+	if r.rack.Emulated() {
 		how += " (emulated: not figures of hardware)"
 	}
 	add("accelerator", how)

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	_ "github.com/rackless/rackless/rack/placed" // the driver of labs on a host
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -250,13 +252,14 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
+	c, err := libvirt.Connect(ctx, d.URI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	// affinity returns where the virtual CPU's thread may run, the process, and the definition in force.
 	affinity := func() (cpus string, pid int, xml string) {
 		t.Helper()
-		c, err := r.rack.Libvirt(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
 		th, err := c.Threads(ctx, "solo.vm00")
 		if err != nil || len(th.VCPUs) != 1 {
 			t.Fatalf("threads %+v, %v", th, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -185,7 +186,7 @@ func (r *Rig) checkEmulated(l *lab.Lab, settings map[string]string) error {
 	if _, _, err := r.link(settings); err != nil {
 		return err
 	}
-	return rack.Supported(l)
+	return emulated.Supported(l)
 }
 
 // labFor returns the lab of a cell: the file with the keys that are factors.
@@ -450,7 +451,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
-	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.State.Emulated(),
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.Emulated(),
 		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
 	var ends [2]bench.Endpoint
 	for i, n := range []string{client, server} {

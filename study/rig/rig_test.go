@@ -19,15 +19,16 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
 
 // TestMain lets the test binary be the daemon of a lab, which Up starts from the running executable.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == rack.DaemonCommand {
+	if len(os.Args) == 3 && os.Args[1] == emulated.DaemonCommand {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		err := rack.RunDaemon(ctx, os.Args[2], os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		err := emulated.RunDaemon(ctx, os.Args[2], os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 		stop()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -1,4 +1,4 @@
-package rack
+package emulated
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -35,15 +36,9 @@ const (
 	agentsSocket = "agents.sock"
 )
 
-func nodeDir(labDir, node string) string { return filepath.Join(labDir, node) }
-
-// portPath is where a NIC's switch port listens. The first NIC's port has the node's name, others
-// have ".1", ".2" ... after it.
-func portPath(labDir, node string, nic int) fabric.Port {
-	name := node
-	if nic > 0 {
-		name = fmt.Sprintf("%s.%d", node, nic)
-	}
+// portOf is the switch port of a NIC, to which QEMU connects.
+func portOf(labDir, node string, nic int) fabric.Port {
+	name := rack.PortName(node, nic)
 	return fabric.Port{Name: name, Path: filepath.Join(labDir, "p-"+name+".sock")}
 }
 
@@ -52,7 +47,7 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	var all []fabric.Port
 	for _, n := range l.Nodes {
 		for i := range n.NICs {
-			all = append(all, portPath(labDir, n.Name, i))
+			all = append(all, portOf(labDir, n.Name, i))
 		}
 	}
 	return all
@@ -61,12 +56,8 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 // RunDaemon is what the daemon of a lab does until ctx ends: it is the switch, and it holds the
 // connections to the guest agents. It writes "ready" to w when both can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) (err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(dir)}, filepath.Base(dir))
 	if err != nil {
-		return err
-	}
-	var s State
-	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, agentsSocket)
@@ -87,7 +78,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) (
 	defer cancel()
 	wg.Go(func() {
 		defer cancel() // without its switch the lab is not one
-		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, s.Lab), Control: filepath.Join(dir, switchSocket),
+		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab), Control: filepath.Join(dir, switchSocket),
 			Log: log})
 	})
 	defer func() {
@@ -126,7 +117,7 @@ func serveAgents(ctx context.Context, l net.Listener, dir string) error {
 		defer mu.Unlock()
 		m := muxes[node]
 		if m == nil {
-			m = &qapi.Mux{Agent: filepath.Join(nodeDir(dir, node), "ga.sock")}
+			m = &qapi.Mux{Agent: filepath.Join(dir, node, "ga.sock")}
 			muxes[node] = m
 		}
 		return m

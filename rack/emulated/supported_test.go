@@ -1,4 +1,4 @@
-package rack
+package emulated
 
 import (
 	"os"
@@ -60,7 +60,7 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 
 // The examples are for the driver or for hosts, and none of them is for neither.
 func TestSupportedExamples(t *testing.T) {
-	files, err := filepath.Glob("../examples/*.yaml")
+	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %q, %v", files, err)
 	}

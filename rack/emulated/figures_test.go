@@ -1,4 +1,4 @@
-package rack
+package emulated
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/rack"
 )
 
 // TestFiguresAreThoseThatTheToolPrints runs perftest by hand beside the harness, in turn, on the
@@ -22,7 +23,7 @@ func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Minute, errors.New("the test's own limit"))
 	defer cancel()
 	l := parse(t, "figures", 2)
-	r, err := Up(ctx, p.Dirs, l, Options{})
+	r, err := rack.Up(ctx, p.Dirs, l, rack.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 // and ends when the client has its figures. So what a measurement takes beyond that is the
 // harness's doing. The clock has steps of 10 ms.
 type lifetimes struct {
-	*Rack
+	*rack.Rack
 	lived time.Duration // of all servers, as a measurement may take several
 }
 
@@ -106,7 +107,7 @@ func (l *lifetimes) Serve(ctx context.Context, node string, argv []string, await
 
 // latencyByHand runs ib_write_lat as a user would, and reads the median where perftest's
 // documentation says that it is: in the fifth column.
-func latencyByHand(ctx context.Context, t *testing.T, r *Rack, client, server bench.Endpoint, iterations,
+func latencyByHand(ctx context.Context, t *testing.T, r *rack.Rack, client, server bench.Endpoint, iterations,
 	port int) float64 {
 	t.Helper()
 	args := []string{"ib_write_lat", "-d", server.Device, "-x", strconv.Itoa(server.GIDIndex), "-F", "-n",

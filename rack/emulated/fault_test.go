@@ -1,4 +1,4 @@
-package rack
+package emulated
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -55,11 +56,11 @@ func upFile(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	d, err := DefaultDirs(os.Getenv, os.Getuid())
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 	if err != nil {
 		return err
 	}
-	r, err := Up(ctx, d, l, Options{Accel: "tcg", Progress: func(e Event) {
+	r, err := rack.Up(ctx, d, l, rack.Options{Accel: "tcg", Progress: func(e rack.Event) {
 		if e.Note == "" && !e.End && e.Total == 0 {
 			fmt.Println(e.Step)
 		}
@@ -72,7 +73,7 @@ func upFile(ctx context.Context, path string) error {
 
 // A place is where a test runs its labs: the user's cache, everything else its own.
 type place struct {
-	Dirs
+	rack.Dirs
 	t   *testing.T
 	tmp string // TMPDIR of the children
 }
@@ -89,7 +90,7 @@ func newPlace(t *testing.T) *place {
 		}
 		t.Skip(err)
 	}
-	d, err := DefaultDirs(os.Getenv, os.Getuid())
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +99,12 @@ func newPlace(t *testing.T) *place {
 		t.Fatal(err)
 	}
 	p := &place{t: t, tmp: filepath.Join(base, "tmp")}
-	p.Dirs = Dirs{Run: filepath.Join(base, "run"), Cache: d.Cache, Data: filepath.Join(base, "data")}
+	p.Dirs = rack.Dirs{Run: filepath.Join(base, "run"), Cache: d.Cache, Data: filepath.Join(base, "data")}
 	if err := os.Mkdir(p.tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := DownAll(context.Background(), p.Dirs); err != nil { // the test's own context has ended
+		if _, err := rack.DownAll(context.Background(), p.Dirs); err != nil { // the test's own context has ended
 			t.Error(err)
 		}
 		p.nothingLeft()
@@ -134,10 +135,10 @@ func text(name string, nodes int) string {
 }
 
 // up brings a lab up in this process.
-func (p *place) up(l *lab.Lab, o Options) error {
+func (p *place) up(l *lab.Lab, o rack.Options) error {
 	p.t.Helper()
 	o.Accel = "tcg"
-	r, err := Up(limited(p.t), p.Dirs, l, o)
+	r, err := rack.Up(limited(p.t), p.Dirs, l, o)
 	if err != nil {
 		return err
 	}
@@ -171,13 +172,13 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 // usable checks that a lab's nodes are what the lab says and reach each other.
 func (p *place) usable(l *lab.Lab) {
 	p.t.Helper()
-	r, err := Open(p.Dirs, l.Name)
+	r, err := rack.Open(p.Dirs, l.Name)
 	if err != nil {
 		p.t.Error(err)
 		return
 	}
 	defer r.Close()
-	if !r.State.Ready || !r.State.whole() || len(r.State.Nodes) != len(l.Nodes) {
+	if !r.State.Ready || !whole(r.State) || len(r.State.Nodes) != len(l.Nodes) {
 		p.t.Errorf("lab %s is up but not whole: %+v", l.Name, r.State)
 	}
 	for i, n := range l.Nodes {
@@ -239,7 +240,7 @@ func (p *place) nothingLeft() {
 
 func (p *place) down(name string) {
 	p.t.Helper()
-	if _, err := Down(limited(p.t), p.Dirs, name); err != nil {
+	if _, err := rack.Down(limited(p.t), p.Dirs, name); err != nil {
 		p.t.Errorf("down %s: %v", name, err)
 	}
 }
@@ -248,12 +249,12 @@ func (p *place) down(name string) {
 func TestKilledAtAnyMoment(t *testing.T) {
 	p := newPlace(t)
 	l := parse(t, "kill", 2)
-	if err := p.up(l, Options{}); err != nil { // makes image and template where they are missing
+	if err := p.up(l, rack.Options{}); err != nil { // makes image and template where they are missing
 		t.Fatal(err)
 	}
 	p.down(l.Name)
 	began := time.Now()
-	if err := p.up(l, Options{}); err != nil {
+	if err := p.up(l, rack.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	whole := time.Since(began)
@@ -272,7 +273,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		}
 		_ = cmd.Wait() // killed, or done before that
 		if i%2 == 0 {
-			if err := p.up(l, Options{}); err != nil {
+			if err := p.up(l, rack.Options{}); err != nil {
 				t.Errorf("%s: up again: %v", what, err)
 			}
 			p.usable(l)
@@ -374,7 +375,7 @@ func TestNodesThatFail(t *testing.T) {
 			p := newPlace(t)
 			p.wrap(tt.script)
 			began := time.Now()
-			err := p.up(parse(t, "fail", 2), Options{nodeLimit: tt.limit})
+			err := p.up(parse(t, "fail", 2), rack.Options{NodeLimit: tt.limit})
 			if err == nil {
 				t.Fatal("the lab is up")
 			}
@@ -394,10 +395,10 @@ func TestNodesThatFail(t *testing.T) {
 func TestNodeThatDiesLaterIsMadeAgain(t *testing.T) {
 	p := newPlace(t)
 	l := parse(t, "again", 2)
-	if err := p.up(l, Options{}); err != nil {
+	if err := p.up(l, rack.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Open(p.Dirs, l.Name)
+	r, err := rack.Open(p.Dirs, l.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,11 +410,11 @@ func TestNodeThatDiesLaterIsMadeAgain(t *testing.T) {
 	if err := r.State.Daemon.Kill(limited(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.up(l, Options{}); err != nil {
+	if err := p.up(l, rack.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	p.usable(l)
-	after, err := Open(p.Dirs, l.Name)
+	after, err := rack.Open(p.Dirs, l.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +450,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := parse(t, "full", 2)
-	err := p.up(l, Options{})
+	err := p.up(l, rack.Options{})
 	if err == nil || !strings.Contains(err.Error(), p.Run) || !strings.Contains(err.Error(),
 		"no space left on device; free space there, or set RACKLESS_RUN") {
 		t.Errorf("got %v", err)
@@ -460,7 +461,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.up(l, Options{}); err != nil {
+	if err := p.up(l, rack.Options{}); err != nil {
 		t.Errorf("with space again: %v", err)
 	}
 	p.down(l.Name)
@@ -474,7 +475,7 @@ func TestManyWorkOnOneLab(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				if err := p.up(l, Options{}); err != nil {
+				if err := p.up(l, rack.Options{}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -491,9 +492,9 @@ func TestManyWorkOnOneLab(t *testing.T) {
 		var downErr error
 		var wg sync.WaitGroup
 		var once sync.Once
-		err := p.up(l, Options{Progress: func(e Event) {
+		err := p.up(l, rack.Options{Progress: func(e rack.Event) {
 			if e.Step == "nodes" {
-				once.Do(func() { wg.Go(func() { was, downErr = Down(limited(t), p.Dirs, l.Name) }) })
+				once.Do(func() { wg.Go(func() { was, downErr = rack.Down(limited(t), p.Dirs, l.Name) }) })
 			}
 		}})
 		wg.Wait()
@@ -507,9 +508,9 @@ func TestManyWorkOnOneLab(t *testing.T) {
 		var downErr error
 		var wg sync.WaitGroup
 		var once sync.Once
-		err := p.up(l, Options{Progress: func(e Event) {
+		err := p.up(l, rack.Options{Progress: func(e rack.Event) {
 			if e.Step == "image" {
-				once.Do(func() { wg.Go(func() { gone, downErr = DownAll(limited(t), p.Dirs) }) })
+				once.Do(func() { wg.Go(func() { gone, downErr = rack.DownAll(limited(t), p.Dirs) }) })
 			}
 		}})
 		wg.Wait()
@@ -527,7 +528,7 @@ func TestLabsWithNamesLikeOthers(t *testing.T) {
 	p := newPlace(t)
 	short, long := parse(t, "a", 1), parse(t, "ab", 1)
 	for _, l := range []*lab.Lab{short, long} {
-		if err := p.up(l, Options{}); err != nil {
+		if err := p.up(l, rack.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -538,23 +539,23 @@ func TestLabsWithNamesLikeOthers(t *testing.T) {
 	p.usable(long)
 	// "" is what an unset variable makes of an argument
 	for _, name := range []string{"", ".", "..", "a/b", "../run/ab"} {
-		if _, err := Down(limited(t), p.Dirs, name); err == nil || !strings.Contains(err.Error(),
+		if _, err := rack.Down(limited(t), p.Dirs, name); err == nil || !strings.Contains(err.Error(),
 			"not a name of a lab") {
 			t.Errorf("down %q: %v", name, err)
 		}
-		if _, err := Open(p.Dirs, name); err == nil {
+		if _, err := rack.Open(p.Dirs, name); err == nil {
 			t.Errorf("open %q", name)
 		}
 	}
 	p.usable(long)
-	gone, err := DownAll(limited(t), p.Dirs)
+	gone, err := rack.DownAll(limited(t), p.Dirs)
 	if err != nil || !slices.Equal(gone, []string{"ab"}) {
 		t.Errorf("down of all: %v, %v", gone, err)
 	}
 	if _, err := os.Stat(p.Run); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", p.Run, err)
 	}
-	if gone, err := DownAll(limited(t), p.Dirs); err != nil || len(gone) != 0 {
+	if gone, err := rack.DownAll(limited(t), p.Dirs); err != nil || len(gone) != 0 {
 		t.Errorf("once more: %v, %v", gone, err)
 	}
 }

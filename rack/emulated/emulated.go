@@ -1,0 +1,163 @@
+// Package emulated runs labs without a host's devices: each node is a QEMU process that this user
+// starts, each NIC is an emulated one on a switch that rackless runs, and RDMA is computed by the
+// kernels of the nodes. It registers the driver "qemu" at package rack.
+//
+// One daemon a lab carries the switch and holds the connections to the guest agents. Nodes and
+// daemon are processes without a parent that watches over them: they are found again by what the
+// state records, and those that a killed rackless did not record by the lab's directory in their
+// arguments.
+package emulated
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+)
+
+func init() {
+	rack.Register(rack.Driver{
+		Name:      string(lab.DriverQEMU),
+		Where:     "emulated",
+		DownLimit: 30 * time.Second, // ending 16 nodes takes a fraction of a second
+		Emulated:  true,
+		Check:     Supported,
+		New:       func(r *rack.Rack) rack.Runtime { return &emulatedLab{r} },
+	})
+}
+
+// An emulatedLab is the life of one emulated lab.
+type emulatedLab struct{ *rack.Rack }
+
+// Close has nothing to do: connections to switch and agents are closed by whoever has them.
+func (r *emulatedLab) Close() error { return nil }
+
+// NodeState asks the node's QEMU.
+func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
+	return (&qemu.Driver{}).State(ctx, &qemu.Node{Process: n.Process, Agent: n.Agent})
+}
+
+// Logs are in the directory of the node.
+func (r *emulatedLab) Logs(node string) rack.Logs {
+	dir := r.NodeDir(node)
+	return rack.Logs{Console: filepath.Join(dir, "console.log"), QEMU: filepath.Join(dir, "qemu.log")}
+}
+
+// Switch connects to the lab's daemon.
+func (r *emulatedLab) Switch() (*fabric.Client, error) {
+	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
+	if err != nil {
+		return nil, fmt.Errorf("the switch of lab %s does not answer: %w; rackless up starts it again", r.Lab.Name, err)
+	}
+	return c, nil
+}
+
+// SwitchState is that of the lab's daemon, which carries the switch.
+func (r *emulatedLab) SwitchState() rack.SwitchState {
+	if d := r.State.Daemon; d != nil && d.Alive() {
+		return rack.SwitchRunning
+	}
+	return rack.SwitchDead
+}
+
+// Agent connects to a node's agent through the lab's daemon: the port of an agent serves one
+// connection at a time, and the daemon shares it.
+func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
+	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
+		return selectNode(ctx, nc, node)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it again", r.Lab.Name, err)
+	}
+	return guest.NewAgent(conn), nil
+}
+
+// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be
+// reached now is not an error: commands will say so.
+func selectNode(ctx context.Context, nc net.Conn, node string) error {
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	defer stop()
+	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
+		return err
+	}
+	// Byte by byte, so that nothing of what follows is taken.
+	var b [1]byte
+	for b[0] != '\n' {
+		if _, err := nc.Read(b[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Console connects to the console of a node.
+func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, error) {
+	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", n.Name,
+		n.Process.PID)
+	if !n.Process.Alive() {
+		return nil, dead
+	}
+	if err := rack.ConsoleFree("node "+n.Name, n.Console); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", n.Console)
+	if err != nil && !n.Process.Alive() {
+		return nil, dead
+	}
+	return conn, err
+}
+
+// Down ends every process of the lab. They are found by the lab's directory in their arguments and
+// not only in the state, which a killed rackless may have left incomplete; an identity holds the
+// start time, so that no other process that was given the same number is ever signalled.
+func (r *emulatedLab) Down(ctx context.Context) error {
+	procs, err := (&qemu.Driver{}).Strays(r.Dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range r.State.Nodes {
+		procs = append(procs, n.Process)
+	}
+	if r.State.Daemon != nil {
+		procs = append(procs, *r.State.Daemon)
+	}
+	// All are told before any is waited for.
+	var errs []error
+	for _, p := range procs {
+		if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, fmt.Errorf("end process %d: %w", p.PID, err))
+		}
+	}
+	errs = append(errs, killDaemons(ctx, r.Dir))
+	for _, p := range procs {
+		errs = append(errs, p.Wait(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// killDaemons ends the daemons of a lab, of which a killed rackless may have left one that no state knows.
+func killDaemons(ctx context.Context, dir string) error {
+	procs, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range procs {
+		errs = append(errs, p.Kill(ctx))
+	}
+	return errors.Join(errs...)
+}

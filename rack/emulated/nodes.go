@@ -1,0 +1,188 @@
+package emulated
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// startNodes starts the nodes that are missing and configures all that need it.
+func (u *upRun) startNodes(ctx context.Context) error {
+	live := slices.ContainsFunc(u.changes, func(c lab.Change) bool { return c.Effect == lab.Live })
+	running := make(map[string]*rack.Node)
+	var work []lab.Node
+	for _, n := range u.Lab.Nodes {
+		have, ok := u.State.Node(n.Name)
+		running[n.Name] = have
+		if !ok || !have.Ready || live {
+			work = append(work, n)
+		}
+	}
+	err := u.StartNodes(ctx, work, workers(), u.progress, func(ctx context.Context, n lab.Node) (*rack.Node, error) {
+		return u.startNode(ctx, n, running[n.Name])
+	})
+	if err != nil || len(work) == 0 {
+		return err
+	}
+	return u.reach(ctx)
+}
+
+// meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under
+// emulation a node that pings for the first time takes a quarter of a second of CPU time, so that
+// in larger labs one node pings all others, which on one switch shows every node's way in and out;
+// verify does the full mesh.
+const meshNodes = 16
+
+// reach checks that the nodes that were started and all others answer each other at the full MTU.
+// An answer shows both ways, so that of two nodes one pings.
+func (u *upRun) reach(ctx context.Context) error {
+	if len(u.Lab.Nodes) < 2 {
+		return nil
+	}
+	u.progress.Begin("reach")
+	var from []lab.Node
+	for _, n := range u.Lab.Nodes {
+		if u.setups[n.Name] != nil {
+			from = append(from, n)
+		}
+	}
+	if len(from) == 0 { // settings of running nodes have changed
+		if f := check.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != check.OK {
+			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
+		}
+		return nil
+	}
+	if len(u.Lab.Nodes) > meshNodes {
+		from = from[:1]
+	}
+	targets := make(map[string][]netip.Addr)
+	for i, n := range from {
+		targets[n.Name] = check.Peers(u.Lab, append(slices.Clone(from[:i]), n)...)
+	}
+	return rack.Each(ctx, from, workers(), func(ctx context.Context, n lab.Node) error {
+		peers := targets[n.Name]
+		if len(peers) == 0 {
+			return nil
+		}
+		answered, err := u.setup(n.Name).Reach(ctx, check.PingPayload(u.Lab), peers)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		if len(answered) < len(peers) {
+			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered),
+				len(peers), u.Lab.Fabric.MTU, u.Lab.Name)
+		}
+		return nil
+	})
+}
+
+// workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and
+// more of them than cores only wait for each other; a few more hide the waits.
+func workers() int { return 2 * runtime.NumCPU() }
+
+// nodeLimit bounds the time until a node that was started has been configured. By hand a clone
+// takes 0.5 s, a boot 5 s; the machine may be shared and slow.
+const nodeLimit = 240 * time.Second
+
+// startNode starts a node unless it runs, and configures it. have is the node as it runs, or nil.
+func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
+	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
+	defer cancel()
+	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
+	if have != nil {
+		copied := *have
+		node = &copied
+	} else {
+		u.Forget(n.Name)
+		spec := u.spec(n)
+		spec.Attached = func(ctx context.Context) error {
+			_, err := u.Agent(ctx, n.Name) // makes the daemon connect to the agent's port
+			return err
+		}
+		made, err := u.qemu.Start(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		u.mu.Lock()
+		u.started = append(u.started, made.Process)
+		u.setups[n.Name] = guest.NewSetup(made.Setup)
+		u.mu.Unlock()
+		node.Process, node.Started, node.Cloned, node.ColdReason = made.Process, made.Started, made.Cloned, made.ColdReason
+		node.Accelerator, node.Agent, node.Console, node.Log = made.Accelerator, made.Agent, made.Console, made.Log
+	}
+	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU}
+	for _, nic := range n.NICs {
+		id.NICs = append(id.NICs, guest.NIC{Device: nic.Name, MAC: nic.MAC, Addr: nic.Addr})
+	}
+	err := watch(ctx, node, func(ctx context.Context) (err error) {
+		if setup := u.setup(n.Name); setup != nil {
+			node.Facts, err = setup.Configure(ctx, id)
+			return err
+		}
+		agent, err := u.Agent(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		node.Facts, err = agent.Configure(ctx, id)
+		return err
+	})
+	for i := range n.NICs {
+		if d := fmt.Sprintf("rxe%d", i); err == nil && node.Facts.RDMA[d] == nil {
+			err = fmt.Errorf("node %s has no RDMA device %s", n.Name, d)
+		}
+	}
+	if err == nil {
+		err = u.AwaitGIDs(ctx, n, node, 100*time.Millisecond)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, rack.ConsoleTail(node.Log))
+	}
+	node.Ready = true
+	return node, nil
+}
+
+func (u *upRun) setup(node string) *guest.Setup {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.setups[node]
+}
+
+func (u *upRun) closeSetups() error {
+	var errs []error
+	for _, s := range u.setups {
+		if err := s.Close(); !errors.Is(err, net.ErrClosed) { // closed by the end of a context
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watch calls f, and breaks it off at once if the node's process ends meanwhile.
+func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if n.Process.Wait(ctx) == nil {
+			cancel(fmt.Errorf("node %s: its process %d has ended", n.Name, n.Process.PID))
+		}
+	}()
+	if err := f(ctx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package emulated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+)
+
+// Up implements rack.Runtime. Of a lab that was there a failed Up leaves the nodes that it had.
+func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
+	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
+	defer func() { err = errors.Join(err, u.closeSetups()) }()
+	if old != nil {
+		if err := settle(ctx, old); err != nil {
+			return err
+		}
+		u.changes = lab.Diff(old.Lab, r.Lab)
+		if len(u.changes) == 0 && old.Ready && whole(old) {
+			r.State = old
+			return nil
+		}
+		for _, c := range u.changes {
+			p.Note("%s", c)
+		}
+	}
+	if err := u.prepare(ctx, old); err != nil {
+		return err
+	}
+	err = u.reconcile(ctx, old)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w; free space there, or set RACKLESS_RUN to a directory with more", err)
+	}
+	if err != nil && old != nil {
+		// The caller may have been interrupted; cleaning up must go on all the same.
+		err = errors.Join(err, u.undo(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// settleLimit is far more than a process takes to end on any machine.
+const settleLimit = time.Minute
+
+// settle waits for the processes that are on their way out: until they are gone they count as
+// alive, and would be left as they are.
+func settle(ctx context.Context, s *rack.State) error {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	if s.Daemon != nil {
+		if err := s.Daemon.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Nodes {
+		if err := n.Process.Settle(ctx); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// whole reports whether every process of the lab is there.
+func whole(s *rack.State) bool {
+	if s.Daemon == nil || !s.Daemon.Alive() || len(s.Nodes) != len(s.Lab.Nodes) {
+		return false
+	}
+	return !slices.ContainsFunc(s.Nodes, func(n *rack.Node) bool { return !n.Ready || !n.Process.Alive() })
+}
+
+// An upRun is one run of Up. Rack.Lab is the lab that is asked for.
+type upRun struct {
+	*rack.Rack
+	opts     rack.Options
+	progress *rack.Progress
+	changes  []lab.Change // between the lab that ran and the one that is asked for
+
+	qemu *qemu.Driver
+
+	mu      sync.Mutex
+	started []vm.Process            // of nodes, by this Up
+	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
+}
+
+// prepare makes ready what can be made without touching the lab: image, accelerator, templates.
+func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
+	p := u.progress
+	binary, version, err := qemu.Find()
+	if err != nil {
+		return err
+	}
+	if err := qemu.CheckVersion(version); err != nil {
+		return err
+	}
+	if !u.opts.Overcommit {
+		keep, _ := u.sort(old)
+		start := slices.DeleteFunc(slices.Clone(u.Lab.Nodes), func(n lab.Node) bool {
+			return slices.ContainsFunc(keep, func(k *rack.Node) bool { return k.Name == n.Name })
+		})
+		if err := fits(u.Lab.Name, start); err != nil {
+			return err
+		}
+	}
+	p.Begin("image")
+	img, err := guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel,
+		Progress: func(s string) {
+			p.Note("%s", s)
+		}})
+	if err != nil {
+		return err
+	}
+	u.qemu = &qemu.Driver{Binary: binary, Version: version, Image: img, Cache: u.Dirs.Templates(), Cold: u.opts.Cold}
+	p.Begin("accelerator")
+	s := u.State
+	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
+		return u.qemu.ProbeKVM(ctx, u.Dirs.Cache)
+	})
+	if err != nil {
+		return err
+	}
+	u.qemu.Accel = s.Accel
+	s.QEMU, s.Image, s.Kernel, s.Package = version, img.Key, img.KernelVer, img.Packages
+	p.Begin("template")
+	for _, n := range u.Lab.Nodes {
+		if err := u.qemu.Prepare(ctx, u.spec(n), func(s string) { p.Note("%s", s) }); err != nil {
+			return err
+		}
+	}
+	p.End(nil)
+	return nil
+}
+
+// spec is the machine that a node of the lab becomes.
+func (u *upRun) spec(n lab.Node) qemu.Spec {
+	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory)}
+	for i, nic := range n.NICs {
+		s.NICs = append(s.NICs, qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path})
+	}
+	return s
+}
+
+// reconcile does the difference between the lab's old state, nil if there is none, and the one
+// that is asked for. The state is saved before anything is started and after each node, so that
+// whoever comes after a killed rackless knows what there may be.
+func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
+	p := u.progress
+	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
+		return err
+	}
+	keep, drop := u.sort(old)
+	u.State.Nodes = keep
+	if old != nil {
+		u.State.Daemon = old.Daemon
+	}
+	if err := u.Save(); err != nil {
+		return err
+	}
+	if len(drop) > 0 {
+		p.Begin("stop nodes")
+		for _, n := range drop {
+			if err := n.Process.Kill(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := u.stopStrays(ctx); err != nil {
+		return err
+	}
+	for _, n := range drop {
+		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
+			return err
+		}
+	}
+	p.Begin("switch")
+	if err := u.ensureDaemon(ctx); err != nil {
+		return err
+	}
+	if err := u.startNodes(ctx); err != nil {
+		return err
+	}
+	u.State.Ready = true
+	if err := u.Save(); err != nil {
+		return err
+	}
+	p.End(nil)
+	return nil
+}
+
+// sort decides which nodes of the old state stay and which must go: those that the lab no longer
+// has, that must be made anew, or that have died.
+func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
+	if old == nil {
+		return nil, nil
+	}
+	recreate := make(map[string]bool)
+	for _, c := range u.changes {
+		switch {
+		case c.Effect == lab.Rebuild:
+			return nil, old.Nodes
+		case c.Effect == lab.Recreate:
+			recreate[c.Node] = true
+		}
+	}
+	for _, n := range old.Nodes {
+		wanted := slices.ContainsFunc(u.Lab.Nodes, func(w lab.Node) bool { return w.Name == n.Name })
+		if wanted && !recreate[n.Name] && n.Process.Alive() {
+			keep = append(keep, n)
+		} else {
+			drop = append(drop, n)
+		}
+	}
+	return keep, drop
+}
+
+// stopStrays ends processes below the lab's directory that the state does not know: a rackless was
+// killed between starting and noting them.
+func (u *upRun) stopStrays(ctx context.Context) error {
+	all, err := u.qemu.Strays(u.Dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if slices.ContainsFunc(u.State.Nodes, func(n *rack.Node) bool { return n.Process == p }) {
+			continue
+		}
+		u.progress.Note("stopping process %d, left by a rackless that was killed", p.PID)
+		if err := p.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureDaemon starts the lab's daemon, or gives the running one the ports that it lacks.
+func (u *upRun) ensureDaemon(ctx context.Context) error {
+	want := ports(u.Dir, u.Lab)
+	if u.State.Daemon == nil || !u.State.Daemon.Alive() {
+		if err := killDaemons(ctx, u.Dir); err != nil {
+			return err
+		}
+		p, err := startDaemon(ctx, u.Dir)
+		if err != nil {
+			return err
+		}
+		u.State.Daemon = p
+		return u.Save()
+	}
+	sw, err := u.Switch()
+	if err != nil {
+		return err
+	}
+	have, err := sw.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(have.Ports, func(h fabric.PortCounters) bool { return h.Name == w.Name }) {
+			if err := sw.AddPort(ctx, w); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range have.Ports {
+		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return h.Name == w.Name }) {
+			if err := sw.RemovePort(ctx, h.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// undoLimit bounds the end of the nodes that a failed Up has started, which takes a fraction of a second.
+const undoLimit = 30 * time.Second
+
+// undo stops the nodes that this Up has started; the others run on.
+func (u *upRun) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, undoLimit)
+	defer cancel()
+	var errs []error
+	for _, n := range u.started {
+		errs = append(errs, n.Kill(ctx))
+	}
+	u.State.Nodes = slices.DeleteFunc(u.State.Nodes, func(n *rack.Node) bool {
+		return slices.Contains(u.started, n.Process)
+	})
+	return errors.Join(append(errs, u.Save())...)
+}

@@ -1,0 +1,266 @@
+package placed
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/driver/libvirt"
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
+)
+
+// An upRun is one run of Up.
+type upRun struct {
+	*rack.Rack
+	opts     rack.Options
+	progress *rack.Progress
+	conn     *libvirt.Conn
+	input    render.Input
+}
+
+// Up implements rack.Runtime: what the plan of the lab says is done by libvirt, which does the
+// difference to the domains that are there.
+func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, progress *rack.Progress) error {
+	progress.Begin("libvirt")
+	p.State.URI = o.Place.URI
+	conn, err := p.libvirt(ctx)
+	if err != nil {
+		return err
+	}
+	u := &upRun{Rack: p.Rack, opts: o, progress: progress, conn: conn}
+	changes, err := u.define(ctx, old)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		for _, line := range c.Diff {
+			progress.Note("%s: %s", c.Name, line)
+		}
+	}
+	progress.Count(len(changes), len(changes))
+	if err := u.startNodes(ctx, changes); err != nil {
+		return err
+	}
+	u.State.Ready = true
+	if err := u.Save(); err != nil {
+		return err
+	}
+	progress.End(nil)
+	return nil
+}
+
+// define makes the domains run. Meanwhile no other rackless may remove the image that they boot.
+func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, error) {
+	unlock, err := u.Dirs.Lock(ctx, imagesLock, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	specs, err := u.specs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.record(old); err != nil {
+		return nil, err
+	}
+	u.progress.Begin("domains")
+	u.progress.Count(0, len(specs))
+	return u.conn.Up(ctx, specs, libvirt.UpOptions{Recreate: u.opts.Recreate,
+		Progress: func(name string, a libvirt.Action) { u.progress.Note("%s: %s", name, a) }})
+}
+
+// specs makes the domains, and what they boot from.
+func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
+	s := u.State
+	s.QEMU, s.EmulatedHost = u.conn.Caps.QEMU, u.opts.Place.Host.System.Vendor == topology.VendorEmulated
+	img, err := u.image(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.accelerator(ctx, img); err != nil {
+		return nil, err
+	}
+	u.input = render.Input{
+		Plan: u.opts.Place.Plan, Lab: u.State.Lab, Host: u.opts.Place.Host, Emulated: u.State.Accel == "tcg",
+		Made: fmt.Sprintf("Made by rackless up for lab %s.", u.Lab.Name),
+	}
+	if u.conn.Local() && strings.HasSuffix(u.opts.Place.URI, "/system") {
+		u.input.ConsoleDir = libvirtLogs
+	}
+	if !u.ownImages() {
+		u.State.Image, u.State.Kernel, u.State.Package = img.Key, img.KernelVer, img.Packages
+		if u.input.Boot, err = u.conn.Install(ctx, img); err != nil {
+			return nil, err
+		}
+	}
+	artifacts, err := render.Domains(u.input)
+	if err != nil {
+		return nil, err
+	}
+	specs := make([]libvirt.Spec, len(artifacts))
+	for i, a := range artifacts {
+		specs[i] = libvirt.Spec{Name: render.DomainName(u.Lab.Name, u.State.Lab.Nodes[i].Name), XML: a.Data}
+	}
+	return specs, nil
+}
+
+// accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works,
+// of another machine's only libvirt.
+func (u *upRun) accelerator(ctx context.Context, img *guest.Image) (err error) {
+	s := u.State
+	if !u.conn.Local() {
+		s.Accel = "kvm"
+		if !u.conn.Caps.KVM || u.opts.Accel == "tcg" {
+			s.Accel, s.Emulate = "tcg", cmp.Or(map[bool]string{true: "asked for"}[u.opts.Accel == "tcg"],
+				"libvirt at "+u.opts.Place.URI+" offers no KVM")
+		}
+		return nil
+	}
+	u.progress.Begin("accelerator")
+	binary, version, err := qemu.Find()
+	if err != nil {
+		return err
+	}
+	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be
+	// written, and a boot forgets what was found in either.
+	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: s.EmulatedHost}
+	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
+		return d.ProbeKVM(ctx, u.Dirs.Run)
+	})
+	return err
+}
+
+// ownImages reports whether nodes boot disks of the user.
+func (u *upRun) ownImages() bool {
+	return slices.ContainsFunc(u.State.Lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage })
+}
+
+// image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
+func (u *upRun) image(ctx context.Context) (*guest.Image, error) {
+	if u.ownImages() && !u.conn.Local() {
+		return nil, nil
+	}
+	p := u.progress
+	p.Begin("image")
+	return guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: func(s string) {
+		p.Note("%s", s)
+	}})
+}
+
+// record writes what there is going to be before anything is started, so that down finds it whatever
+// happens. Nodes that the lab no longer has are forgotten.
+func (u *upRun) record(old *rack.State) error {
+	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
+		return err
+	}
+	data, err := json.Marshal(u.opts.Place)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(placementFile(u.Dir), data, 0o600); err != nil {
+		return err
+	}
+	if old != nil {
+		u.State.Nodes = slices.DeleteFunc(old.Nodes, func(n *rack.Node) bool {
+			return !slices.ContainsFunc(u.State.Lab.Nodes, func(w lab.Node) bool { return w.Name == n.Name })
+		})
+	}
+	return u.Save()
+}
+
+// startNodes waits for the guests that have been started, and tells each who it is.
+func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
+	var work []lab.Node
+	for i, n := range u.State.Lab.Nodes {
+		have, ok := u.State.Node(n.Name)
+		if changes[i].Action != libvirt.Keep || !ok || !have.Ready {
+			work = append(work, n)
+		}
+	}
+	return u.StartNodes(ctx, work, len(work), u.progress, u.configureNode)
+}
+
+// nodeLimit bounds the time until a node that was started has been configured: a large guest with
+// all of its memory in hugepages boots in a minute, and one that is emulated in an emulated host in
+// ten.
+const nodeLimit = 20 * time.Minute
+
+// restartAfter is when a guest of an emulated host that does not answer is started anew, once: five
+// times as long as guests there take on a machine that does nothing else.
+const restartAfter = 8 * time.Minute
+
+// awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an
+// emulated host, and a guest under that host's KVM was seen to stand still in its boot
+// (docs/performance.md): it is started anew.
+func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
+	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
+		return u.conn.AwaitAgent(ctx, domain)
+	}
+	patient, cancel := context.WithTimeout(ctx, restartAfter)
+	defer cancel()
+	agent, err := u.conn.AwaitAgent(patient, domain)
+	if err == nil || ctx.Err() != nil || patient.Err() == nil {
+		return agent, err
+	}
+	u.progress.Note("%s has not answered for %v: it is started anew (%v)", node, restartAfter, err)
+	if err := u.conn.Restart(ctx, domain); err != nil {
+		return nil, err
+	}
+	return u.conn.AwaitAgent(ctx, domain)
+}
+
+// configureNode waits for the guest of a node and tells it who it is.
+func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, error) {
+	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
+	defer cancel()
+	name := render.DomainName(u.Lab.Name, n.Name)
+	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID(), Accelerator: u.State.Accel,
+		Started: time.Now().UTC(), ColdReason: "nodes on a host boot"}
+	ports, err := render.Ports(u.input, n.Name)
+	if err != nil {
+		return nil, err
+	}
+	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU}
+	for _, port := range ports {
+		nic := guest.NIC{Device: port.Name, Path: port.Path, MAC: port.MAC, Addr: port.Addr}
+		if port.OwnMAC {
+			nic.MAC = ""
+		}
+		id.NICs = append(id.NICs, nic)
+	}
+	agent, err := u.awaitAgent(ctx, n.Name, name)
+	if err != nil {
+		tail := ""
+		if u.input.ConsoleDir != "" {
+			tail = rack.ConsoleTail(render.ConsolePath(u.input.ConsoleDir, u.Lab.Name, n.Name))
+		}
+		return nil, fmt.Errorf("node %s: %w%s", n.Name, err, tail)
+	}
+	node.Facts, err = agent.Configure(ctx, id)
+	if err = errors.Join(err, agent.Close()); err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	if err := u.AwaitGIDs(ctx, n, node, time.Second); err != nil {
+		return nil, err
+	}
+	if threads, err := u.conn.Threads(ctx, name); err == nil && threads.PID > 0 {
+		if proc, err := vm.FindProcess(threads.PID); err == nil {
+			node.Process = proc
+		}
+	}
+	node.Ready = true
+	return node, nil
+}
