@@ -22,6 +22,7 @@ require (
 	golang.org/x/crypto v0.58.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
+	libvirt.org/go/libvirtxml v1.12008.0
 	modernc.org/sqlite v1.48.2
 	pgregory.net/rapid v1.3.0
 )

@@ -2,12 +2,12 @@ package inspect
 
 import (
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
+
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
@@ -99,71 +99,11 @@ func isUUID(s string) bool {
 	return true
 }
 
-// The parts of libvirt's domain XML that say what a virtual machine holds of its host.
-//
-// Source: https://libvirt.org/formatdomain.html.
-type (
-	domainXML struct {
-		XMLName xml.Name   `xml:"domain"`
-		Name    string     `xml:"name"`
-		UUID    string     `xml:"uuid"`
-		Memory  *scaledXML `xml:"memory"`
-		VCPU    *struct {
-			Placement string `xml:"placement,attr"`
-			CPUSet    string `xml:"cpuset,attr"`
-			Count     string `xml:",chardata"`
-		} `xml:"vcpu"`
-		VCPUPins     []pinXML `xml:"cputune>vcpupin"`
-		EmulatorPins []pinXML `xml:"cputune>emulatorpin"`
-		IOThreadPins []pinXML `xml:"cputune>iothreadpin"`
-		Backing      struct {
-			Hugepages *struct {
-				Pages []scaledXML `xml:"page"`
-			} `xml:"hugepages"`
-		} `xml:"memoryBacking"`
-		NUMAMemory []nodesetXML `xml:"numatune>memory"`
-		MemNodes   []nodesetXML `xml:"numatune>memnode"`
-		Cells      []scaledXML  `xml:"cpu>numa>cell"`
-		HostDevs   []deviceXML  `xml:"devices>hostdev"`
-		Interfaces []deviceXML  `xml:"devices>interface"`
-		Disks      []deviceXML  `xml:"devices>disk"`
-	}
-	// scaledXML is an amount of memory with its unit: of <memory> as text, of <page> and <cell> in an attribute.
-	scaledXML struct {
-		Unit   string `xml:"unit,attr"`
-		Size   string `xml:"size,attr"`
-		Memory string `xml:"memory,attr"`
-		Text   string `xml:",chardata"`
-	}
-	pinXML struct {
-		VCPU   string `xml:"vcpu,attr"`
-		CPUSet string `xml:"cpuset,attr"`
-	}
-	nodesetXML struct {
-		Mode    string `xml:"mode,attr"`
-		Nodeset string `xml:"nodeset,attr"`
-	}
-	deviceXML struct {
-		Type    string `xml:"type,attr"`
-		Managed string `xml:"managed,attr"`
-		Source  struct {
-			Managed string         `xml:"managed,attr"` // of an NVMe disk
-			Address *pciAddressXML `xml:"address"`
-		} `xml:"source"`
-	}
-	pciAddressXML struct {
-		Domain   string `xml:"domain,attr"`
-		Bus      string `xml:"bus,attr"`
-		Slot     string `xml:"slot,attr"`
-		Function string `xml:"function,attr"`
-	}
-)
-
 // parseDomain reads the XML of a domain. It returns nil where there is none in b; what else could
 // not be understood is in problems, and is not set in the tenant.
 func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
-	var d domainXML
-	if err := xml.Unmarshal(b, &d); err != nil {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(string(b)); err != nil {
 		return nil, []error{fmt.Errorf("domain XML: %w", err)}
 	}
 	p := domainParser{t: &topology.Tenant{Name: strings.TrimSpace(d.Name), UUID: strings.TrimSpace(d.UUID)}}
@@ -173,7 +113,7 @@ func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	return p.t, p.problems
 }
 
-// A domainParser turns the XML's texts into the values of a tenant.
+// A domainParser turns libvirt's description (https://libvirt.org/formatdomain.html) into the values of a tenant.
 type domainParser struct {
 	t        *topology.Tenant
 	problems []error
@@ -184,46 +124,48 @@ func (p *domainParser) problem(element string, err error) {
 }
 
 // cpus reads how many virtual CPUs there are and where they may run.
-func (p *domainParser) cpus(d *domainXML) {
+func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	if v := d.VCPU; v != nil {
 		// The text is the most that the domain may have; "current" may be fewer now, and the others
 		// can be plugged in at any time.
-		n, err := strconv.ParseUint(strings.TrimSpace(v.Count), 10, 16)
-		if err != nil {
-			p.problem("<vcpu>", fmt.Errorf("%q is not a number of CPUs", where.Clip(v.Count)))
+		if v.Value > topology.MaxCPUs {
+			p.problem("<vcpu>", fmt.Errorf("%d are more than %d CPUs", v.Value, topology.MaxCPUs))
+		} else {
+			p.t.VCPUs = int(v.Value)
 		}
-		p.t.VCPUs = int(n)
 		if v.Placement != "auto" { // with auto, numad chooses at the start
 			p.t.Floating = p.set("<vcpu cpuset>", v.CPUSet)
 		}
 	}
-	for _, pin := range d.VCPUPins {
-		n, err := strconv.ParseUint(pin.VCPU, 10, 16)
-		if err != nil {
-			p.problem("<vcpupin>", fmt.Errorf("vcpu %q is not the number of a CPU", where.Clip(pin.VCPU)))
+	if d.CPUTune == nil {
+		return
+	}
+	for _, pin := range d.CPUTune.VCPUPin {
+		if pin.VCPU >= topology.MaxCPUs {
+			p.problem("<vcpupin>", fmt.Errorf("vcpu %d is not the number of a CPU", pin.VCPU))
 			continue
 		}
 		if cpus := p.set("<vcpupin>", pin.CPUSet); cpus != nil {
-			p.t.Pins = append(p.t.Pins, topology.Pin{VCPU: int(n), CPUs: *cpus})
+			p.t.Pins = append(p.t.Pins, topology.Pin{VCPU: int(pin.VCPU), CPUs: *cpus})
 		}
 	}
 	slices.SortStableFunc(p.t.Pins, func(a, b topology.Pin) int { return cmp.Compare(a.VCPU, b.VCPU) })
-	for _, pin := range d.EmulatorPins {
-		p.t.EmulatorCPUs = union(p.t.EmulatorCPUs, p.set("<emulatorpin>", pin.CPUSet))
+	if pin := d.CPUTune.EmulatorPin; pin != nil {
+		p.t.EmulatorCPUs = p.set("<emulatorpin>", pin.CPUSet)
 	}
-	for _, pin := range d.IOThreadPins {
+	for _, pin := range d.CPUTune.IOThreadPin {
 		p.t.IOThreadCPUs = union(p.t.IOThreadCPUs, p.set("<iothreadpin>", pin.CPUSet))
 	}
 }
 
 // memory reads how much memory there is, of which pages and on which nodes.
-func (p *domainParser) memory(d *domainXML) {
+func (p *domainParser) memory(d *libvirtxml.Domain) {
 	if d.Memory != nil {
-		p.t.MemoryBytes = p.bytes("<memory>", d.Memory.Text, d.Memory.Unit)
-	} else if len(d.Cells) > 0 {
+		p.t.MemoryBytes = p.bytes("<memory>", d.Memory.Value, d.Memory.Unit)
+	} else if d.CPU != nil && d.CPU.Numa != nil && len(d.CPU.Numa.Cell) > 0 {
 		// libvirt sums up the cells itself; only a description that it has not seen lacks the sum.
 		sum := uint64(0)
-		for _, c := range d.Cells {
+		for _, c := range d.CPU.Numa.Cell {
 			n := p.bytes("<cell>", c.Memory, c.Unit)
 			if n == nil || sum+*n < sum {
 				return
@@ -232,18 +174,27 @@ func (p *domainParser) memory(d *domainXML) {
 		}
 		p.t.MemoryBytes = &sum
 	}
-	if h := d.Backing.Hugepages; h != nil {
-		p.hugepages(h.Pages)
+	if b := d.MemoryBacking; b != nil && b.MemoryHugePages != nil {
+		p.hugepages(b.MemoryHugePages.Hugepages)
 	}
-	for _, m := range slices.Concat(d.NUMAMemory, d.MemNodes) {
-		p.t.MemoryMode = cmp.Or(p.t.MemoryMode, m.Mode)
-		p.t.MemoryNodes = union(p.t.MemoryNodes, p.set("<numatune>", m.Nodeset))
+	if d.NUMATune == nil {
+		return
+	}
+	place := func(mode, nodes string) {
+		p.t.MemoryMode = cmp.Or(p.t.MemoryMode, mode)
+		p.t.MemoryNodes = union(p.t.MemoryNodes, p.set("<numatune>", nodes))
+	}
+	if m := d.NUMATune.Memory; m != nil {
+		place(m.Mode, m.Nodeset)
+	}
+	for _, m := range d.NUMATune.MemNodes {
+		place(m.Mode, m.Nodeset)
 	}
 }
 
 // hugepages reads the size of the pages. Guest nodes may have different ones: the largest is told,
 // which is the hardest to find. A page of 4 KiB is no hugepage, though the element may name it.
-func (p *domainParser) hugepages(pages []scaledXML) {
+func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	if len(pages) == 0 {
 		p.t.Hugepages = new(uint64(0))
 		return
@@ -258,24 +209,36 @@ func (p *domainParser) hugepages(pages []scaledXML) {
 
 // devices reads which PCI functions of the host the domain holds: handed over as such, as a network
 // interface, or as an NVMe disk.
-func (p *domainParser) devices(d *domainXML) {
-	add := func(element, kind string, devices []deviceXML) {
-		for _, dev := range devices {
-			if dev.Type != kind || dev.Source.Address == nil {
-				continue
-			}
-			a, err := dev.Source.Address.parse()
-			if err != nil {
-				p.problem(element, err)
-				continue
-			}
-			managed := dev.Managed == "yes" || dev.Source.Managed == "yes"
-			p.t.Devices = append(p.t.Devices, topology.TenantDevice{PCI: a, Managed: managed})
+func (p *domainParser) devices(d *libvirtxml.Domain) {
+	if d.Devices == nil {
+		return
+	}
+	add := func(element, managed string, address *libvirtxml.DomainAddressPCI) {
+		if address == nil {
+			return
+		}
+		a, err := pciAddressOf(address)
+		if err != nil {
+			p.problem(element, err)
+			return
+		}
+		p.t.Devices = append(p.t.Devices, topology.TenantDevice{PCI: a, Managed: managed == "yes"})
+	}
+	for _, h := range d.Devices.Hostdevs {
+		if h.SubsysPCI != nil && h.SubsysPCI.Source != nil {
+			add("<hostdev>", h.Managed, h.SubsysPCI.Source.Address)
 		}
 	}
-	add("<hostdev>", "pci", d.HostDevs)
-	add("<interface>", "hostdev", d.Interfaces)
-	add("<disk>", "nvme", d.Disks)
+	for _, i := range d.Devices.Interfaces {
+		if i.Source != nil && i.Source.Hostdev != nil && i.Source.Hostdev.PCI != nil {
+			add("<interface>", i.Managed, i.Source.Hostdev.PCI.Address)
+		}
+	}
+	for _, k := range d.Devices.Disks {
+		if k.Source != nil && k.Source.NVME != nil && k.Source.NVME.PCI != nil {
+			add("<disk>", k.Source.NVME.PCI.Managed, k.Source.NVME.PCI.Address)
+		}
+	}
 	slices.SortStableFunc(p.t.Devices, func(a, b topology.TenantDevice) int { return a.PCI.Compare(b.PCI) })
 	p.t.Devices = slices.Compact(p.t.Devices)
 }
@@ -326,32 +289,30 @@ var units = map[string]uint64{
 }
 
 // bytes returns an amount of memory; nil where it is not one.
-func (p *domainParser) bytes(element, number, unit string) *uint64 {
-	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	factor, ok := units[unit]
-	high, low := bits.Mul64(n, factor)
-	if err != nil || !ok || high != 0 {
-		p.problem(element, fmt.Errorf("%q %q is not an amount of memory", where.Clip(number), where.Clip(unit)))
+	high, low := bits.Mul64(uint64(number), factor)
+	if !ok || high != 0 {
+		p.problem(element, fmt.Errorf("%d %q is not an amount of memory", number, where.Clip(unit)))
 		return nil
 	}
 	return &low
 }
 
-// parse returns the address. Its parts are numbers as C writes them: libvirt prints "0x06", and
-// takes "6" and "06" too. The domain may be left out.
-func (x *pciAddressXML) parse() (topology.PCIAddr, error) {
-	var parts [4]uint64
+// pciAddressOf returns the address of a PCI function of the host; its parts are 0 where they are left out.
+func pciAddressOf(x *libvirtxml.DomainAddressPCI) (topology.PCIAddr, error) {
+	var parts [4]uint
 	for i, f := range []struct {
-		name, text string
-		limit      uint64
-	}{{"domain", cmp.Or(x.Domain, "0"), 1<<32 - 1}, {"bus", x.Bus, 0xff}, {"slot", x.Slot, 0x1f},
-		{"function", cmp.Or(x.Function, "0"), 7}} {
-		v, err := strconv.ParseUint(f.text, 0, 64)
-		if err != nil || v > f.limit || strings.Contains(f.text, "_") {
-			return topology.PCIAddr{}, fmt.Errorf("%s %q is not a number from 0 to %d", f.name, where.Clip(f.text),
-				f.limit)
+		name  string
+		value *uint
+		limit uint
+	}{{"domain", x.Domain, 1<<32 - 1}, {"bus", x.Bus, 0xff}, {"slot", x.Slot, 0x1f}, {"function", x.Function, 7}} {
+		if f.value == nil {
+			continue
 		}
-		parts[i] = v
+		if parts[i] = *f.value; parts[i] > f.limit {
+			return topology.PCIAddr{}, fmt.Errorf("%s %#x is not a number from 0 to %d", f.name, parts[i], f.limit)
+		}
 	}
 	return topology.PCIAddr{
 		Domain: uint32(parts[0]), Bus: uint8(parts[1]), Device: uint8(parts[2]), Function: uint8(parts[3]),

@@ -156,23 +156,28 @@ func TestParseDomain(t *testing.T) {
 		},
 		{
 			name: "what cannot be understood is left out and told",
-			in: `<domain><name>a</name><memory unit='parsec'>3</memory><vcpu cpuset='5-2'>many</vcpu>
-				<memoryBacking><hugepages><page size='99999999999999999999'/></hugepages></memoryBacking>
-				<cputune><vcpupin vcpu='x' cpuset='1'/><vcpupin vcpu='1' cpuset='1,,2'/><emulatorpin cpuset='70000'/></cputune>
-				<devices><hostdev type='pci'><source><address bus='0x100' slot='0' function='0'/></source></hostdev>
-				<hostdev type='pci'><source><address bus='1' slot='0x20' function='0'/></source></hostdev></devices></domain>`,
+			in: `<domain><name>a</name><memory unit='parsec'>3</memory><vcpu cpuset='5-2'>70000</vcpu>
+				<memoryBacking><hugepages><page size='18446744073709551615'/></hugepages></memoryBacking>
+				<cputune><vcpupin vcpu='70000' cpuset='1'/><vcpupin vcpu='1' cpuset='1,,2'/><emulatorpin cpuset='70000'/></cputune>
+				<devices><hostdev mode='subsystem' type='pci'><source><address bus='0x100' slot='0' function='0'/></source></hostdev>
+				<hostdev mode='subsystem' type='pci'><source><address bus='1' slot='0x20' function='0'/></source></hostdev></devices></domain>`,
 			want: &topology.Tenant{Name: "a"},
 			problems: []string{
-				`<vcpu>: "many" is not a number of CPUs`,
+				`<vcpu>: 70000 are more than 65536 CPUs`,
 				`<vcpu cpuset>: CPU list "5-2": at byte 0: range 5-2 runs backwards`,
-				`<vcpupin>: vcpu "x" is not the number of a CPU`,
+				`<vcpupin>: vcpu 70000 is not the number of a CPU`,
 				`<vcpupin>: CPU list "1,,2": empty item between commas`,
 				`<emulatorpin>: CPU list "70000": at byte 0: "70000" is not a number from 0 to 65535`,
-				`<memory>: "3" "parsec" is not an amount of memory`,
-				`<page>: "99999999999999999999" "" is not an amount of memory`,
-				`<hostdev>: bus "0x100" is not a number from 0 to 255`,
-				`<hostdev>: slot "0x20" is not a number from 0 to 31`,
+				`<memory>: 3 "parsec" is not an amount of memory`,
+				`<page>: 18446744073709551615 "" is not an amount of memory`,
+				`<hostdev>: bus 0x100 is not a number from 0 to 255`,
+				`<hostdev>: slot 0x20 is not a number from 0 to 31`,
 			},
+		},
+		{
+			name:     "a number that is none: the whole description is in doubt",
+			in:       "<domain><name>a</name><vcpu>many</vcpu></domain>",
+			problems: []string{`domain XML: strconv.ParseUint: parsing "many": invalid syntax`},
 		},
 		{name: "no XML", in: "error: failed to get domain", problems: []string{"domain XML: EOF"}},
 		{name: "an entity", in: "<!DOCTYPE d [<!ENTITY e 'x'>]><domain><name>&e;</name></domain>",
@@ -374,22 +379,29 @@ func TestLibvirtSet(t *testing.T) {
 
 func TestLibvirtBytes(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[[2]string]uint64{
-		{"1", ""}: 1 << 10, {"1", "b"}: 1, {"1", "bytes"}: 1, {"1", "KB"}: 1000, {"1", "k"}: 1 << 10,
-		{"1", "MiB"}: 1 << 20, {"1", "MB"}: 1e6,
-		{"2", "G"}: 2 << 30, {"1", "TiB"}: 1 << 40, {" 7 ", "KiB"}: 7 << 10, {"15", "E"}: 15 << 60,
+	type amount struct {
+		number uint
+		unit   string
+	}
+	for in, want := range map[amount]uint64{
+		{1, ""}: 1 << 10, {1, "b"}: 1, {1, "bytes"}: 1, {1, "KB"}: 1000, {1, "k"}: 1 << 10, {1, "MiB"}: 1 << 20,
+		{1, "MB"}: 1e6, {2, "G"}: 2 << 30, {1, "TiB"}: 1 << 40, {7, "KiB"}: 7 << 10, {15, "E"}: 15 << 60,
 	} {
 		var p domainParser
-		got := p.bytes("x", in[0], in[1])
+		got := p.bytes("x", in.number, in.unit)
 		if got == nil || *got != want {
-			t.Errorf("bytes(%q, %q) = %v; want %d", in[0], in[1], got, want)
+			t.Errorf("bytes(%d, %q) = %v; want %d", in.number, in.unit, got, want)
 		}
 	}
-	for _, in := range [][2]string{{"", ""}, {"-1", ""}, {"1", "kib"}, {"16", "E"}, {"18446744073709551615", ""},
-		{"1.5", "GiB"}} {
+	for _, in := range []amount{{1, "kib"}, {16, "E"}, {1<<64 - 1, ""}} {
 		var p domainParser
-		if got := p.bytes("x", in[0], in[1]); got != nil || len(p.problems) != 1 {
-			t.Errorf("bytes(%q, %q) = %d with %d problems; want none with 1", in[0], in[1], *got, len(p.problems))
+		if got := p.bytes("x", in.number, in.unit); got != nil || len(p.problems) != 1 {
+			t.Errorf("bytes(%d, %q) = %d with %d problems; want none with 1", in.number, in.unit, *got, len(p.problems))
+		}
+	}
+	for _, text := range []string{"-1", "1.5"} {
+		if _, problems := parseDomain([]byte("<domain><memory>" + text + "</memory></domain>")); len(problems) != 1 {
+			t.Errorf("memory %q: %v; want one problem", text, problems)
 		}
 	}
 }

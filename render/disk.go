@@ -4,8 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 )
 
 // DiskPath returns where the disk of a lab node is expected on the host: in the directory of libvirt's pool "default".
@@ -22,37 +23,49 @@ const (
 )
 
 // devices returns all devices: the controllers of t, what is emulated, what is passed through.
-func (m *machine) devices(n *plan.Node, t *tree) libvirtxml.Devices {
-	d := libvirtxml.Devices{
+func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.DomainDeviceList {
+	pty := &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}
+	d := &libvirtxml.DomainDeviceList{
 		Controllers: append(t.controllers,
-			libvirtxml.Controller{Type: "virtio-serial", Index: new(0), Ports: 2, Address: behind(serialPort)},
-			libvirtxml.Controller{Why: "an emulated USB controller wakes QEMU's main loop many times a second",
-				Type: "usb", Model: "none"}),
-		Serials:  []libvirtxml.CharDev{{Why: "virsh console", Type: "pty", Log: m.consoleLog(n)}},
-		Consoles: []libvirtxml.CharDev{{Type: "pty"}},
-		Channels: []libvirtxml.CharDev{{
-			Why: "the guest agent, by which rackless looks into the node without a network", Type: "unix",
-			Target: &libvirtxml.CharDevTarget{Type: "virtio", Name: "org.qemu.guest_agent.0"},
+			libvirtxml.DomainController{Type: "virtio-serial", Index: new(uint(0)), Address: behind(serialPort),
+				VirtIOSerial: &libvirtxml.DomainControllerVirtIOSerial{Ports: new(uint(2))}},
+			libvirtxml.DomainController{Type: "usb", Model: "none"}),
+		Serials:  []libvirtxml.DomainSerial{{Source: pty, Log: m.consoleLog(n)}},
+		Consoles: []libvirtxml.DomainConsole{{Source: pty}},
+		Channels: []libvirtxml.DomainChannel{{
+			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
+			Target: &libvirtxml.DomainChannelTarget{
+				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
 		}},
-		RNGs: []libvirtxml.RNG{{
-			Model: "virtio", Backend: libvirtxml.RNGBackend{Model: "random", File: "/dev/urandom"},
+		RNGs: []libvirtxml.DomainRNG{{
+			Model:   "virtio",
+			Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
 			Address: behind(randomPort),
 		}},
-		MemBalloon: &libvirtxml.MemBalloon{Why: "pages that devices write to, and hugepages, cannot be given back",
-			Model: "none"},
-		IOMMU: iommu(n),
+		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "none"},
+	}
+	for i, reason := range t.why {
+		why.addAt("devices/controller", i, reason)
+	}
+	why.addAt("devices/controller", len(d.Controllers)-1, "an emulated USB controller wakes QEMU's main loop many "+
+		"times a second")
+	why.add("devices/serial", "virsh console")
+	why.add("devices/channel", "the guest agent, by which rackless looks into the node without a network")
+	why.add("devices/memballoon", "pages that devices write to, and hugepages, cannot be given back")
+	if v := iommu(n, why); v != nil {
+		d.IOMMUs = []libvirtxml.DomainIOMMU{*v}
 	}
 	if m.in.Boot == nil {
-		d.Disks = []libvirtxml.Disk{m.disk(n)}
-		d.Interfaces = []libvirtxml.Interface{m.management(n)}
+		d.Disks = []libvirtxml.DomainDisk{m.disk(n, why)}
+		d.Interfaces = []libvirtxml.DomainInterface{m.management(n, why)}
 	}
 	if m.arch == archX86 {
-		d.Panics = []libvirtxml.Panic{{Why: "a guest whose kernel has crashed is ended, and its devices come back",
-			Model: "isa"}}
+		d.Panics = []libvirtxml.DomainPanic{{Model: "isa"}}
+		why.add("devices/panic", "a guest whose kernel has crashed is ended, and its devices come back")
 	}
 	for _, p := range t.devices {
-		for i, f := range p.functions {
-			m.passThrough(&d, &p, i, &f)
+		for i := range p.functions {
+			passThrough(d, &p, i, why)
 		}
 	}
 	return d
@@ -63,39 +76,42 @@ func ConsolePath(dir, labName, node string) string {
 	return dir + "/" + DomainName(labName, node) + "-console.log"
 }
 
-func (m *machine) consoleLog(n *plan.Node) *libvirtxml.CharDevLog {
+func (m *machine) consoleLog(n *plan.Node) *libvirtxml.DomainChardevLog {
 	if m.in.ConsoleDir == "" {
 		return nil
 	}
-	return &libvirtxml.CharDevLog{File: ConsolePath(m.in.ConsoleDir, m.in.Plan.Lab, n.Name), Append: "off"}
+	return &libvirtxml.DomainChardevLog{File: ConsolePath(m.in.ConsoleDir, m.in.Plan.Lab, n.Name), Append: "off"}
 }
 
 // behind returns the address of an emulated device behind its root port.
-func behind(port int) *libvirtxml.PCIAddress {
-	return &libvirtxml.PCIAddress{Type: "pci", Bus: libvirtxml.Hex(port)}
+func behind(port int) *libvirtxml.DomainAddress {
+	return &libvirtxml.DomainAddress{PCI: pciAddress(0, port, 0, 0)}
 }
 
-func (m *machine) disk(n *plan.Node) libvirtxml.Disk {
-	return libvirtxml.Disk{
-		Why:  "bring your own image: this path, or another file here",
-		Type: "file", Device: "disk",
-		Driver: libvirtxml.DiskDriver{
-			Why:  "past the host's page cache, which would take memory of the host's side; freed blocks are given back",
-			Name: "qemu", Type: "qcow2", Cache: "none", IO: "native", Discard: "unmap", IOThread: 1,
+func (m *machine) disk(n *plan.Node, why reasons) libvirtxml.DomainDisk {
+	why.add("devices/disk", "bring your own image: this path, or another file here")
+	why.add("devices/disk/driver", "past the host's page cache, which would take memory of the host's side; freed "+
+		"blocks are given back")
+	return libvirtxml.DomainDisk{
+		Device: "disk",
+		Driver: &libvirtxml.DomainDiskDriver{
+			Name: "qemu", Type: "qcow2", Cache: "none", IO: "native", Discard: "unmap", IOThread: new(uint(1)),
 		},
-		Source:  &libvirtxml.DiskSource{File: DiskPath(m.in.Plan.Lab, n.Name)},
-		Target:  libvirtxml.DiskTarget{Dev: "vda", Bus: "virtio"},
+		Source: &libvirtxml.DomainDiskSource{
+			File: &libvirtxml.DomainDiskSourceFile{File: DiskPath(m.in.Plan.Lab, n.Name)}},
+		Target:  &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 		Address: behind(diskPort),
 	}
 }
 
-func (m *machine) management(n *plan.Node) libvirtxml.Interface {
-	return libvirtxml.Interface{
-		Why:     "for management only: libvirt's network \"default\"; the lab's traffic goes over the devices below",
-		Type:    "network",
-		MAC:     &libvirtxml.MAC{Address: m.managementMAC(n.Name)},
-		Source:  &libvirtxml.InterfaceSource{Network: "default"},
-		Model:   &libvirtxml.Model{Type: "virtio"},
+func (m *machine) management(n *plan.Node, why reasons) libvirtxml.DomainInterface {
+	why.add("devices/interface", "for management only: libvirt's network \"default\"; the lab's traffic goes over the "+
+		"devices below")
+	return libvirtxml.DomainInterface{
+		MAC: &libvirtxml.DomainInterfaceMAC{Address: m.managementMAC(n.Name)},
+		Source: &libvirtxml.DomainInterfaceSource{
+			Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: "default"}},
+		Model:   &libvirtxml.DomainInterfaceModel{Type: "virtio"},
 		Address: behind(networkPort),
 	}
 }
@@ -114,38 +130,37 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// passThrough adds function i of p.
-func (m *machine) passThrough(d *libvirtxml.Devices, p *placed, i int, f *function) {
-	source := libvirtxml.PCIAddress{
-		Domain: libvirtxml.Hex(f.host.Domain), Bus: libvirtxml.Hex(f.host.Bus), Slot: libvirtxml.Hex(f.host.Device),
-		Function: libvirtxml.Hex(f.host.Function),
-	}
-	guest := &libvirtxml.PCIAddress{Type: "pci", Bus: libvirtxml.Hex(p.bus), Function: libvirtxml.Hex(f.guest)}
-	if i == 0 && len(p.functions) > 1 {
-		guest.Multifunction = "on"
-	}
-	why := ""
+// passThrough adds function i of p. The first one says what they are.
+func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
+	f, reason := &p.functions[i], ""
 	if i == 0 {
-		why = libvirtxml.Comment(p.why)
+		reason = p.why
+	}
+	source := &libvirtxml.DomainHostdevSubsysPCISource{Address: pciAddress(int(f.host.Domain), int(f.host.Bus),
+		int(f.host.Device), int(f.host.Function))}
+	guest := pciAddress(0, p.bus, 0, int(f.guest))
+	if i == 0 && len(p.functions) > 1 {
+		guest.MultiFunction = "on"
 	}
 	if f.mac != "" {
-		source.Type = "pci"
-		d.Interfaces = append(d.Interfaces, libvirtxml.Interface{
-			Why: why + "; as an interface, so that libvirt sets the address of the plan before the guest's driver " +
-				"starts: a virtual function otherwise has " +
-				"a new one after every boot of the host, and without any its RDMA node GUID is 0",
-			Type: "hostdev", Managed: "yes",
-			MAC:     &libvirtxml.MAC{Address: f.mac},
-			Driver:  &libvirtxml.Driver{Name: "vfio"},
-			Source:  &libvirtxml.InterfaceSource{Address: &source},
-			Address: guest,
+		why.addAt("devices/interface", len(d.Interfaces), reason+"; as an interface, so that libvirt sets the address "+
+			"of the plan before the guest's driver starts: a virtual function otherwise has a new one after every "+
+			"boot of the host, and without any its RDMA node GUID is 0")
+		d.Interfaces = append(d.Interfaces, libvirtxml.DomainInterface{
+			Managed: "yes",
+			MAC:     &libvirtxml.DomainInterfaceMAC{Address: f.mac},
+			Driver:  &libvirtxml.DomainInterfaceDriver{Name: "vfio"},
+			Source: &libvirtxml.DomainInterfaceSource{
+				Hostdev: &libvirtxml.DomainInterfaceSourceHostdev{PCI: source}},
+			Address: &libvirtxml.DomainAddress{PCI: guest},
 		})
 		return
 	}
-	d.HostDevs = append(d.HostDevs, libvirtxml.HostDev{
-		Why: why, Mode: "subsystem", Type: "pci", Managed: "yes",
-		Driver:  &libvirtxml.Driver{Name: "vfio"},
-		Source:  libvirtxml.HostDevSource{Address: source},
-		Address: guest,
+	why.addAt("devices/hostdev", len(d.Hostdevs), reason)
+	d.Hostdevs = append(d.Hostdevs, libvirtxml.DomainHostdev{
+		Managed: "yes",
+		SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{
+			Driver: &libvirtxml.DomainHostdevSubsysPCIDriver{Name: "vfio"}, Source: source},
+		Address: &libvirtxml.DomainAddress{PCI: guest},
 	})
 }

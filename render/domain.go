@@ -2,13 +2,15 @@ package render
 
 import (
 	"crypto/sha1"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"strings"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -160,37 +162,43 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	mark, err := xml.Marshal(Mark{Lab: m.in.Plan.Lab, Name: n.Name, Plan: m.in.Plan.Schema,
+		Host: xmlComment(m.in.Plan.Host.Name)})
+	if err != nil {
+		return nil, err
+	}
+	why := reasons{}
+	why.add("", m.header(n))
+	why.add("iothreads", m.ioThreadWhy())
+	memory, unit := scaled(n.MemoryBytes)
 	d := &libvirtxml.Domain{
-		Why:  m.header(n),
 		Type: m.virtType(),
 		Name: DomainName(m.in.Plan.Lab, n.Name), UUID: uuid(m.in.Plan.Lab, n.Name),
-		Title: fmt.Sprintf("%s of rackless lab %s", n.Name, m.in.Plan.Lab),
-		Metadata: &libvirtxml.Metadata{Node: &libvirtxml.Node{
-			Lab: m.in.Plan.Lab, Name: n.Name, Plan: m.in.Plan.Schema, Host: libvirtxml.Comment(m.in.Plan.Host.Name),
-		}},
-		Memory: libvirtxml.SizeOf(n.MemoryBytes), CurrentMemory: new(libvirtxml.SizeOf(n.MemoryBytes)),
-		MemoryBacking: memoryBacking(n, len(slots) > 0),
-		VCPU:          libvirtxml.VCPU{Placement: "static", Count: len(n.VCPUs)},
-		IOThreads:     m.ioThreads(),
-		CPUTune:       m.cpuTune(n),
-		NUMATune:      numaTune(n),
-		OS:            m.os(),
-		Features:      m.features(n),
-		CPU:           m.cpu(n),
-		Clock:         m.clock(),
+		Title:         fmt.Sprintf("%s of rackless lab %s", n.Name, m.in.Plan.Lab),
+		Metadata:      &libvirtxml.DomainMetadata{XML: string(mark)},
+		Memory:        &libvirtxml.DomainMemory{Value: memory, Unit: unit},
+		CurrentMemory: &libvirtxml.DomainCurrentMemory{Value: memory, Unit: unit},
+		MemoryBacking: memoryBacking(n, len(slots) > 0, why),
+		VCPU:          &libvirtxml.DomainVCPU{Placement: "static", Value: uint(len(n.VCPUs))},
+		IOThreads:     1,
+		CPUTune:       m.cpuTune(n, why),
+		NUMATune:      numaTune(n, why),
+		OS:            m.os(why),
+		Features:      m.features(n, why),
+		CPU:           m.cpu(n, why),
+		Clock:         m.clock(why),
 		OnPoweroff:    "destroy", OnReboot: m.onReboot(), OnCrash: "destroy",
-		Devices: m.devices(n, tree),
+		Devices: m.devices(n, tree, why),
 	}
 	if len(slots) > 0 && m.arch == archX86 { // the virt machine of aarch64 has no such states
-		d.PM = &libvirtxml.PM{
-			Why:          "devices that are passed through do not outlive a guest that sleeps",
-			SuspendToMem: &libvirtxml.Enabled{Enabled: "no"}, SuspendToDisk: &libvirtxml.Enabled{Enabled: "no"},
-		}
+		no := &libvirtxml.DomainPMPolicy{Enabled: "no"}
+		d.PM = &libvirtxml.DomainPM{SuspendToMem: no, SuspendToDisk: no}
+		why.add("pm", "devices that are passed through do not outlive a guest that sleeps")
 	}
-	if d.OS.FirmwareType != "" {
-		m.window(d, slots)
+	if d.OS.Firmware != "" {
+		m.window(d, slots, why)
 	}
-	return libvirtxml.Marshal(d)
+	return explainedXML(d, why)
 }
 
 // tree returns the devices of a node and where in the guest they are.
@@ -211,13 +219,11 @@ func (m *machine) virtType() string {
 	return "kvm"
 }
 
-func (m *machine) ioThreads() *libvirtxml.IOThreads {
-	t := &libvirtxml.IOThreads{Why: "one thread of its own serves the disk, so that disk requests never wait for " +
-		"QEMU's main loop", Count: 1}
+func (m *machine) ioThreadWhy() string {
 	if m.in.Boot != nil {
-		t.Why = "for a disk, should one be attached: its requests would never wait for QEMU's main loop"
+		return "for a disk, should one be attached: its requests would never wait for QEMU's main loop"
 	}
-	return t
+	return "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop"
 }
 
 // onReboot says what becomes of a guest that boots again. One that has its root in memory would be
@@ -241,31 +247,30 @@ func (m *machine) header(n *plan.Node) string {
 	if m.guessedArch {
 		text += " What the host was read from does not tell its architecture: x86_64 was assumed."
 	}
-	return libvirtxml.Comment(text)
+	return text
 }
 
-func (m *machine) os() libvirtxml.OS {
-	os := libvirtxml.OS{Type: libvirtxml.OSType{Arch: m.arch, Machine: "q35", Value: "hvm"}}
+func (m *machine) os(why reasons) *libvirtxml.DomainOS {
+	os := &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: m.arch, Machine: "q35", Type: "hvm"}}
 	if m.arch == archARM {
 		os.Type.Machine = "virt"
 	}
 	if b := m.in.Boot; b != nil {
-		os.Kernel = &libvirtxml.Kernel{Why: "the node is in memory alone: this kernel, and a file system that " +
-			"it unpacks", Path: b.Kernel}
-		os.Initrd, os.Cmdline = b.Initramfs, b.Args
+		why.add("os/kernel", "the node is in memory alone: this kernel, and a file system that it unpacks")
+		os.Kernel, os.Initrd, os.Cmdline = b.Kernel, b.Initramfs, b.Args
 		return os
 	}
-	os.Boot = []libvirtxml.Boot{{Dev: "hd"}}
+	os.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
 	if m.in.Emulated && m.arch == archX86 { // which has a BIOS, the quicker start where instructions are translated
 		return os
 	}
-	os.FirmwareType = "efi"
-	os.Firmware = &libvirtxml.Firmware{
-		Why: "UEFI, because GPUs with large memories need more room for their addresses than a BIOS gives; without " +
-			"secure boot, under which " +
-			"the kernel would refuse the drivers of GPU and NIC vendors that are built on the node",
-		Features: []libvirtxml.FirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
+	os.Firmware = "efi"
+	os.FirmwareInfo = &libvirtxml.DomainOSFirmwareInfo{
+		Features: []libvirtxml.DomainOSFirmwareFeature{{Enabled: "no", Name: "secure-boot"}},
 	}
+	why.add("os/firmware", "UEFI, because GPUs with large memories need more room for their addresses than a BIOS "+
+		"gives; without secure boot, under which the kernel would refuse the drivers of GPU and NIC vendors that are "+
+		"built on the node")
 	return os
 }
 

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -14,29 +15,27 @@ import (
 //
 // Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the
 // kernel's own threads on its CPU, and alone on an isolated CPU it waits for nobody anyway.
-func (m *machine) cpuTune(n *plan.Node) *libvirtxml.CPUTune {
+func (m *machine) cpuTune(n *plan.Node, why reasons) *libvirtxml.DomainCPUTune {
 	if n.Unpinned {
 		return nil
 	}
-	t := &libvirtxml.CPUTune{}
+	t := &libvirtxml.DomainCPUTune{}
 	for _, c := range n.Cells {
 		for i := range c.VCPUs {
-			pin := libvirtxml.VCPUPin{VCPU: c.FirstVCPU + i, CPUSet: fmt.Sprint(n.VCPUs[c.FirstVCPU+i])}
 			if i == 0 {
-				pin.Why = pinWhy(n, &c)
+				why.addAt("cputune/vcpupin", len(t.VCPUPin), pinWhy(n, &c))
 			}
-			t.VCPUPins = append(t.VCPUPins, pin)
+			t.VCPUPin = append(t.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{
+				VCPU: uint(c.FirstVCPU + i), CPUSet: fmt.Sprint(n.VCPUs[c.FirstVCPU+i])})
 		}
 	}
 	if !n.EmulatorCPUs.IsEmpty() {
-		t.EmulatorPin = &libvirtxml.EmulatorPin{
-			Why: "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are " +
-				"the tail of every latency that it measures",
-			CPUSet: m.in.Plan.EmulatorPin(n, m.in.Host).String(),
-		}
+		t.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: m.in.Plan.EmulatorPin(n, m.in.Host).String()}
+		why.add("cputune/emulatorpin", "QEMU's own threads and vhost's stay off the CPUs of the guest: a few "+
+			"microseconds of theirs are the tail of every latency that it measures")
 	}
 	if !n.IOThreadCPUs.IsEmpty() {
-		t.IOThreadPins = []libvirtxml.IOThreadPin{{IOThread: 1, CPUSet: n.IOThreadCPUs.String()}}
+		t.IOThreadPin = []libvirtxml.DomainCPUTuneIOThreadPin{{IOThread: 1, CPUSet: n.IOThreadCPUs.String()}}
 	}
 	return t
 }
@@ -68,7 +67,7 @@ func topologyThreads(n *plan.Node) int {
 // cpuTopology makes a socket of each cell that has virtual CPUs, where all have as many: then
 // caches, cores and NUMA nodes nest in the guest as on the host. Sockets are all of one size, so
 // unequal cells share one socket, as with sub-NUMA clustering.
-func cpuTopology(n *plan.Node) *libvirtxml.Topology {
+func cpuTopology(n *plan.Node, why reasons) *libvirtxml.DomainCPUTopology {
 	sockets := 0
 	equal := true
 	size := 0
@@ -80,89 +79,75 @@ func cpuTopology(n *plan.Node) *libvirtxml.Topology {
 		equal = equal && (size == 0 || size == c.VCPUs)
 		size = c.VCPUs
 	}
-	t := &libvirtxml.Topology{Sockets: sockets, Threads: topologyThreads(n)}
+	t := &libvirtxml.DomainCPUTopology{Sockets: sockets, Threads: topologyThreads(n)}
 	if !equal {
 		t.Sockets = 1
-		t.Why = "one socket, because sockets are all of one size and the guest's NUMA nodes are not. Its kernel may " +
-			"say once at boot that siblings of a cache " +
-			"are on different nodes; it then goes by the nodes"
+		why.add("cpu/topology", "one socket, because sockets are all of one size and the guest's NUMA nodes are not. "+
+			"Its kernel may say once at boot that siblings of a cache are on different nodes; it then goes by "+
+			"the nodes")
 	}
 	t.Cores = len(n.VCPUs) / (t.Sockets * t.Threads)
 	return t
 }
 
-func (m *machine) cpu(n *plan.Node) *libvirtxml.CPU {
+func (m *machine) cpu(n *plan.Node, why reasons) *libvirtxml.DomainCPU {
+	c := &libvirtxml.DomainCPU{Topology: cpuTopology(n, why), Numa: numa(n, why)}
 	if m.in.Emulated {
-		return &libvirtxml.CPU{
-			Why:  "all that QEMU can translate, on whatever host",
-			Mode: "maximum", Topology: cpuTopology(n), NUMA: numa(n),
-		}
-	}
-	c := &libvirtxml.CPU{
-		Why: "the host's own processor with all that it can do, the invariant time stamp counter among it; nothing " +
-			"that a migration would need is " +
-			"held back, because devices that are passed through do not migrate",
-		Mode: "host-passthrough", Check: "none", Migratable: "off",
-		Topology: cpuTopology(n),
-		NUMA:     numa(n),
-	}
-	if m.arch != archX86 {
-		// libvirt knows migratable for x86 only
-		c.Why, c.Migratable = "the host's own processor with all that it can do", ""
+		c.Mode = "maximum"
+		why.add("cpu", "all that QEMU can translate, on whatever host")
 		return c
 	}
-	c.Cache = &libvirtxml.Cache{Why: "the guest sees the sizes of the host's caches; schedulers and MPI libraries " +
-		"plan by them", Mode: "passthrough"}
+	c.Mode, c.Check = "host-passthrough", "none"
+	if m.arch != archX86 { // libvirt knows migratable for x86 only
+		why.add("cpu", "the host's own processor with all that it can do")
+		return c
+	}
+	c.Migratable = "off"
+	why.add("cpu", "the host's own processor with all that it can do, the invariant time stamp counter among it; "+
+		"nothing that a migration would need is held back, because devices that are passed through do not migrate")
+	c.Cache = &libvirtxml.DomainCPUCache{Mode: "passthrough"}
+	why.add("cpu/cache", "the guest sees the sizes of the host's caches; schedulers and MPI libraries plan by them")
 	if m.amd {
-		c.Features = append(c.Features, libvirtxml.CPUFeature{
-			Why: "without it a guest on AMD sees neither siblings nor who shares a cache, and QEMU does not " +
-				"switch it on by itself",
-			Policy: "require", Name: "topoext",
-		})
+		c.Features = []libvirtxml.DomainCPUFeature{{Policy: "require", Name: "topoext"}}
+		why.add("cpu/feature", "without it a guest on AMD sees neither siblings nor who shares a cache, and QEMU does "+
+			"not switch it on by itself")
 	}
 	return c
 }
 
-func (m *machine) features(n *plan.Node) *libvirtxml.Features {
-	f := &libvirtxml.Features{ACPI: &libvirtxml.Empty{}}
+func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureList {
+	f := &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}}
 	if m.arch != archX86 {
 		return f
 	}
-	f.APIC = &libvirtxml.Empty{}
-	f.VMPort = &libvirtxml.State{Why: "VMware's backdoor port, which some guest software takes for a sign of VMware",
-		State: "off"}
+	on, off := &libvirtxml.DomainFeatureState{State: "on"}, &libvirtxml.DomainFeatureState{State: "off"}
+	f.APIC = &libvirtxml.DomainFeatureAPIC{}
+	f.VMPort = off
+	why.add("features/vmport", "VMware's backdoor port, which some guest software takes for a sign of VMware")
 	if m.in.Emulated { // the rest is KVM's
 		return f
 	}
 	if !n.Unpinned {
-		f.KVM = &libvirtxml.KVM{
-			Why: "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others that may not " +
-				"be running, and waits for work itself " +
-				"before it halts, which saves an exit and a wake-up",
-			HintDedicated: &libvirtxml.State{State: "on"},
-			PollControl: &libvirtxml.State{Why: "while the guest polls, the host does not poll once more",
-				State: "on"},
-		}
+		f.KVM = &libvirtxml.DomainFeatureKVM{HintDedicated: on, PollControl: on}
+		why.add("features/kvm", "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others "+
+			"that may not be running, and waits for work itself before it halts, which saves an exit and a wake-up")
+		why.add("features/kvm/poll-control", "while the guest polls, the host does not poll once more")
 	}
 	if m.hasGeForce(n) && f.KVM != nil {
-		f.KVM.Hidden = &libvirtxml.State{
-			Why: "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer ones do not mind. " +
-				"Hidden, the guest would lose its paravirtual " +
-				"clock and the two hints below. If an old driver has to be used: on",
-			State: "off",
-		}
+		f.KVM.Hidden = off
+		why.add("features/kvm/hidden", "GeForce drivers before 465 (2021) stop with code 43 when they see KVM; newer "+
+			"ones do not mind. Hidden, the guest would lose its paravirtual clock and the two hints below. If an old "+
+			"driver has to be used: on")
 	}
 	if m.lowLatency() {
-		f.PMU = &libvirtxml.State{
-			Why: "the guest's watchdog would take a performance counter and interrupt every CPU now and then; perf " +
-				"in the guest has only " +
-				"software events without it",
-			State: "off",
-		}
+		f.PMU = off
+		why.add("features/pmu", "the guest's watchdog would take a performance counter and interrupt every CPU "+
+			"now and "+
+			"then; perf in the guest has only software events without it")
 	}
 	if needsIOMMU(n) {
-		f.IOAPIC = &libvirtxml.IOAPIC{Why: "interrupts are remapped by the virtual IOMMU below, which is QEMU's",
-			Driver: "qemu"}
+		f.IOAPIC = &libvirtxml.DomainFeatureIOAPIC{Driver: "qemu"}
+		why.add("features/ioapic", "interrupts are remapped by the virtual IOMMU below, which is QEMU's")
 	}
 	return f
 }
@@ -174,8 +159,8 @@ func (m *machine) hasGeForce(n *plan.Node) bool {
 	})
 }
 
-func (m *machine) clock() *libvirtxml.Clock {
-	c := &libvirtxml.Clock{Offset: "utc"}
+func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
+	c := &libvirtxml.DomainClock{Offset: "utc"}
 	if m.arch != archX86 {
 		return c // the generic timer of the architecture is the only one
 	}
@@ -184,10 +169,10 @@ func (m *machine) clock() *libvirtxml.Clock {
 		// of an emulation, late as they are, look broken.
 		return c
 	}
-	c.Timers = []libvirtxml.Timer{
-		{Why: "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit on every " +
-			"reading is not there",
-			Name: "rtc", TickPolicy: "catchup"},
+	why.add("clock/timer", "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit "+
+		"on every reading is not there")
+	c.Timer = []libvirtxml.DomainTimer{
+		{Name: "rtc", TickPolicy: "catchup"},
 		{Name: "pit", TickPolicy: "delay"},
 		{Name: "hpet", Present: "no"},
 		{Name: "kvmclock", Present: "yes"},
@@ -202,16 +187,15 @@ const maxPlainVCPUs = 255
 // needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.
 func needsIOMMU(n *plan.Node) bool { return len(n.VCPUs) > maxPlainVCPUs }
 
-func iommu(n *plan.Node) *libvirtxml.IOMMU {
+func iommu(n *plan.Node, why reasons) *libvirtxml.DomainIOMMU {
 	if !needsIOMMU(n) {
 		return nil
 	}
-	return &libvirtxml.IOMMU{
-		Why: fmt.Sprintf("for interrupts to more than %d virtual CPUs, on any vendor's host; iommu=pt on the guest's "+
-			"command line keeps it out of the way "+
-			"of data. With it the memory of the guest counts once for each device against the limit of locked memory",
-			maxPlainVCPUs),
+	why.add("devices/iommu", fmt.Sprintf("for interrupts to more than %d virtual CPUs, on any vendor's host; iommu=pt "+
+		"on the guest's command line keeps it out of the way of data. With it the memory of the guest counts once for "+
+		"each device against the limit of locked memory", maxPlainVCPUs))
+	return &libvirtxml.DomainIOMMU{
 		Model:  "intel",
-		Driver: libvirtxml.IOMMUDriver{IntRemap: "on", CachingMode: "on", EIM: "on"},
+		Driver: &libvirtxml.DomainIOMMUDriver{IntRemap: "on", CachingMode: "on", EIM: "on"},
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -191,12 +191,9 @@ func TestNamesCannotLeaveComments(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPlacement(t, in, artefacts[0])
-	d, err := libvirtxml.Unmarshal(artefacts[0].Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d.Name != "a--b---c.vm--0" || len(d.Devices.HostDevs) != 2 {
-		t.Errorf("domain %q with %d devices", d.Name, len(d.Devices.HostDevs))
+	d := readDomain(t, artefacts[0].Data)
+	if d.Name != "a--b---c.vm--0" || len(d.Devices.Hostdevs) != 2 {
+		t.Errorf("domain %q with %d devices", d.Name, len(d.Devices.Hostdevs))
 	}
 }
 
@@ -269,7 +266,7 @@ func TestMACOfAVirtualFunctionIsSetWhereItCanBe(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkPlacement(t, in, artefacts[0])
-			d, _ := libvirtxml.Unmarshal(artefacts[0].Data)
+			d := readDomain(t, artefacts[0].Data)
 			if got := devicesOf(d)[0].MAC == c.mac && c.mac != ""; got != c.want {
 				t.Errorf("MAC set: %v, want %v", got, c.want)
 			}
@@ -295,7 +292,7 @@ func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPlacement(t, in, artefacts[0])
-	d, _ := libvirtxml.Unmarshal(artefacts[0].Data)
+	d := readDomain(t, artefacts[0].Data)
 	slots := map[int]int{}
 	var got []string
 	for _, f := range devicesOf(d) {
@@ -356,14 +353,14 @@ func TestEightCellsOfSixteenDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPlacement(t, largest(), artefacts[0])
-	d, _ := libvirtxml.Unmarshal(artefacts[0].Data)
-	ports := map[int]int{} // by index of their bus
-	var expanders []libvirtxml.Controller
+	d := readDomain(t, artefacts[0].Data)
+	ports := map[uint]uint{} // by index of their bus
+	var expanders []libvirtxml.DomainController
 	for _, c := range d.Devices.Controllers {
 		switch c.Model {
-		case libvirtxml.PCIeRootPort:
-			ports[int(c.Address.Bus)]++
-		case libvirtxml.PCIeExpanderBus:
+		case pcieRootPort:
+			ports[*c.Address.PCI.Bus]++
+		case pcieExpanderBus:
 			expanders = append(expanders, c)
 		}
 	}
@@ -372,11 +369,11 @@ func TestEightCellsOfSixteenDevices(t *testing.T) {
 	}
 	next := ports[0] + 1
 	for _, e := range expanders {
-		if *e.Target.BusNr < next {
-			t.Errorf("the expander of node %d begins at bus %d, and those before it need %d", *e.Target.Node,
-				*e.Target.BusNr, next)
+		if *e.PCI.Target.BusNr < next {
+			t.Errorf("the expander of node %d begins at bus %d, and those before it need %d", *e.PCI.Target.NUMANode,
+				*e.PCI.Target.BusNr, next)
 		}
-		next = *e.Target.BusNr + 1 + ports[*e.Index]
+		next = *e.PCI.Target.BusNr + 1 + ports[*e.Index]
 	}
 	if next > 256 {
 		t.Errorf("%d buses", next)

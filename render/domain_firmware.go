@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/rackless/rackless/render/libvirtxml"
+	"libvirt.org/go/libvirtxml"
 )
 
 // OVMF gives 64-bit BARs a window of 32 GiB, and leaves out what does not fit: the guest's driver
@@ -19,7 +19,7 @@ const (
 )
 
 // window widens the firmware's window where the devices need it.
-func (m *machine) window(d *libvirtxml.Domain, slots []slot) {
+func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
 	if m.arch != archX86 { // the virt machine of aarch64 has a window of 512 GiB by itself
 		return
 	}
@@ -29,16 +29,14 @@ func (m *machine) window(d *libvirtxml.Domain, slots []slot) {
 	}
 	// The window is placed below the highest address of the guest, so the guest has to have as many
 	// address bits as the host.
-	d.CPU.MaxPhysAddr = &libvirtxml.MaxPhysAddr{Why: "room for the window of the devices' memory: see the end of " +
-		"this file", Mode: "passthrough"}
-	d.QEMU = &libvirtxml.Commandline{
-		Why: fmt.Sprintf("the BARs of the devices need up to %d GiB of addresses, and the firmware's window may have "+
-			"only %d GiB: what does not fit would have size 0. "+
-			"libvirt's own element for this, sysinfo of type fwcfg, refuses names of the firmware", need>>30,
-			defaultWindow>>30),
-		Args: []libvirtxml.Arg{{Value: "-fw_cfg"}, {Value: fmt.Sprintf("name=opt/ovmf/X-PciMmio64Mb,string=%d",
-			need>>20)}},
-	}
+	d.CPU.MaxPhysAddr = &libvirtxml.DomainCPUMaxPhysAddr{Mode: "passthrough"}
+	why.add("cpu/maxphysaddr", "room for the window of the devices' memory: see the end of this file")
+	d.QEMUCommandline = &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
+		{Value: "-fw_cfg"}, {Value: fmt.Sprintf("name=opt/ovmf/X-PciMmio64Mb,string=%d", need>>20)},
+	}}
+	why.add("commandline", fmt.Sprintf("the BARs of the devices need up to %d GiB of addresses, and the firmware's "+
+		"window may have only %d GiB: what does not fit would have size 0. libvirt's own element for this, sysinfo "+
+		"of type fwcfg, refuses names of the firmware", need>>30, defaultWindow>>30))
 }
 
 // windowBytes returns what the 64-bit BARs of the slots may take, as a power of two: a root port's

@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/internal/libvirttest"
-	"github.com/rackless/rackless/render/libvirtxml"
 )
 
 // need returns the path of a program, without which the test is skipped, or failed where tests must be complete.
@@ -126,15 +125,8 @@ func TestLibvirtKeepsThePlacement(t *testing.T) {
 					data = emulated(data)
 				}
 				back := d.define(t, DomainName(in.Plan.Lab, node), data)
-				wrote, err := libvirtxml.Unmarshal(data)
-				if err != nil {
-					t.Fatal(err)
-				}
-				read, err := libvirtxml.Unmarshal(back)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(placementOf(t, wrote), placementOf(t, read)); diff != "" {
+				wrote, read := placementOf(t, readDomain(t, data)), placementOf(t, readDomain(t, back))
+				if diff := cmp.Diff(wrote, read); diff != "" {
 					t.Errorf("libvirt has another placement (-written +read back):\n%s", diff)
 				}
 				if missing := missing(treeOf(t, data), treeOf(t, back)); missing != "" {
@@ -212,11 +204,7 @@ func (n *xmlNode) sizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bytes, err := libvirtxml.Size{Unit: unit, Value: v}.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.attrs["bytes"] = strconv.FormatUint(bytes, 10)
+		n.attrs["bytes"] = strconv.FormatUint(inBytes(t, v, unit), 10)
 	}
 	delete(n.attrs, "unit")
 	delete(n.attrs, "memory")

@@ -3,8 +3,9 @@ package render
 import (
 	"fmt"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 )
 
 // The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place
@@ -41,9 +42,17 @@ const (
 
 // A tree is the controllers of a guest and where its devices are.
 type tree struct {
-	controllers []libvirtxml.Controller
-	devices     []placed // in the order of slots
+	controllers []libvirtxml.DomainController
+	devices     []placed       // in the order of slots
+	why         map[int]string // of controllers that have a reason, by their index
 }
+
+// Models of PCI controllers.
+const (
+	pcieRoot        = "pcie-root"         // bus 0, that the machine has by itself
+	pcieRootPort    = "pcie-root-port"    // a slot for one device
+	pcieExpanderBus = "pcie-expander-bus" // another root bus, with a NUMA node of its own
+)
 
 // placed is a slot with the index of the controller that it is behind.
 type placed struct {
@@ -54,10 +63,10 @@ type placed struct {
 // layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind
 // one before it, as libvirt demands.
 func layOut(n *plan.Node, slots []slot) (*tree, error) {
-	t := &tree{}
-	t.add(libvirtxml.PCIeRoot, nil, nil)
+	t := &tree{why: map[int]string{}}
+	t.add(pcieRoot, nil, nil)
 	for i := range emulatedPorts {
-		t.add(libvirtxml.PCIeRootPort, nil, portAddress(0, emulatedSlot, i, emulatedPorts))
+		t.add(pcieRootPort, nil, portAddress(0, emulatedSlot, i, emulatedPorts))
 	}
 	var plain []slot
 	byCell := make([][]slot, len(n.Cells))
@@ -106,10 +115,10 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 				"devices, or set guest_numa: off", len(slots), cell, most)
 		}
 		k := len(at)
-		at = append(at, t.add(libvirtxml.PCIeExpanderBus,
-			&libvirtxml.ControllerTarget{BusNr: new(first + k*share), Node: new(cell)},
-			&libvirtxml.PCIAddress{Type: "pci", Slot: libvirtxml.Hex(expanderSlot + k)}))
-		t.controllers[at[k]].Why = fmt.Sprintf("a root bus on the guest's NUMA node %d, so that the guest sees where "+
+		at = append(at, t.add(pcieExpanderBus,
+			&libvirtxml.DomainControllerPCITarget{BusNr: new(uint(first + k*share)), NUMANode: new(uint(cell))},
+			pciAddress(0, 0, expanderSlot+k, 0)))
+		t.why[at[k]] = fmt.Sprintf("a root bus on the guest's NUMA node %d, so that the guest sees where "+
 			"its devices are", cell)
 	}
 	k := 0
@@ -125,27 +134,35 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 }
 
 // add appends a controller and returns its index.
-func (t *tree) add(model string, target *libvirtxml.ControllerTarget, address *libvirtxml.PCIAddress) int {
+func (t *tree) add(model string, target *libvirtxml.DomainControllerPCITarget,
+	address *libvirtxml.DomainAddressPCI) int {
 	index := len(t.controllers)
-	t.controllers = append(t.controllers, libvirtxml.Controller{Type: "pci", Index: new(index), Model: model,
-		Target: target, Address: address})
+	c := libvirtxml.DomainController{Type: "pci", Index: new(uint(index)), Model: model,
+		PCI: &libvirtxml.DomainControllerPCI{Target: target}}
+	if address != nil {
+		c.Address = &libvirtxml.DomainAddress{PCI: address}
+	}
+	t.controllers = append(t.controllers, c)
 	return index
 }
 
 // port adds a root port for s: number i of count on the bus, from a slot on.
 func (t *tree) port(s slot, bus, from, i, count int) {
-	index := t.add(libvirtxml.PCIeRootPort, nil, portAddress(bus, from, i, count))
+	index := t.add(pcieRootPort, nil, portAddress(bus, from, i, count))
 	t.devices = append(t.devices, placed{s, index})
 }
 
 // portAddress packs root ports eight to a slot.
-func portAddress(bus, from, i, count int) *libvirtxml.PCIAddress {
-	a := &libvirtxml.PCIAddress{
-		Type: "pci", Bus: libvirtxml.Hex(bus), Slot: libvirtxml.Hex(from + i/portsPerSlot),
-		Function: libvirtxml.Hex(i % portsPerSlot),
-	}
+func portAddress(bus, from, i, count int) *libvirtxml.DomainAddressPCI {
+	a := pciAddress(0, bus, from+i/portsPerSlot, i%portsPerSlot)
 	if i%portsPerSlot == 0 && count-i > 1 {
-		a.Multifunction = "on"
+		a.MultiFunction = "on"
 	}
 	return a
+}
+
+// pciAddress is an address of the host in a source, else one in the guest, where bus is the index of a controller.
+func pciAddress(domain, bus, slot, function int) *libvirtxml.DomainAddressPCI {
+	return &libvirtxml.DomainAddressPCI{Domain: new(uint(domain)), Bus: new(uint(bus)), Slot: new(uint(slot)),
+		Function: new(uint(function))}
 }

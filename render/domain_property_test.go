@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -114,13 +114,13 @@ func FuzzPlan(f *testing.F) {
 			return
 		}
 		for i, a := range artefacts {
-			d, err := libvirtxml.Unmarshal(a.Data)
-			if err != nil {
+			var d libvirtxml.Domain
+			if err := d.Unmarshal(string(a.Data)); err != nil {
 				t.Fatalf("%v\n%s", err, a.Data)
 			}
 			pins := 0
 			if d.CPUTune != nil {
-				pins = len(d.CPUTune.VCPUPins)
+				pins = len(d.CPUTune.VCPUPin)
 			}
 			if want := len(p.Nodes[i].VCPUs); pins != want && !p.Nodes[i].Unpinned || pins > 0 && p.Nodes[i].Unpinned {
 				t.Errorf("%d pins of %d vcpus, unpinned is %t", pins, want, p.Nodes[i].Unpinned)

@@ -1,15 +1,16 @@
 package render
 
 import (
+	"encoding/xml"
 	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -74,15 +75,20 @@ type devicePlacement struct {
 	Function int
 }
 
+// inBytes reads an amount of memory in the units that are written here and those that libvirt prints.
+func inBytes(t *testing.T, value uint64, unit string) uint64 {
+	t.Helper()
+	shift, ok := map[string]int{"b": 0, "KiB": 10, "MiB": 20, "GiB": 30}[unit]
+	if !ok || value<<shift>>shift != value {
+		t.Fatalf("%d %q is no amount of memory", value, unit)
+	}
+	return value << shift
+}
+
 // placementOf reads a domain's placement.
 func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 	t.Helper()
-	bytes := func(n uint64, err error) uint64 {
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	bytes := func(value uint, unit string) uint64 { return inBytes(t, uint64(value), unit) }
 	set := func(s string) string {
 		c, err := topology.ParseCPUSet(s)
 		if err != nil {
@@ -93,37 +99,37 @@ func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 	p := placement{Pins: map[int]string{}, IOThread: map[int]string{}, MemNodes: map[int]string{},
 		Cells: map[int]cellPlacement{}, Pages: map[string]uint64{}}
 	if tune := d.CPUTune; tune != nil {
-		for _, pin := range tune.VCPUPins {
-			p.Pins[pin.VCPU] = set(pin.CPUSet)
+		for _, pin := range tune.VCPUPin {
+			p.Pins[int(pin.VCPU)] = set(pin.CPUSet)
 		}
 		if tune.EmulatorPin != nil {
 			p.Emulator = set(tune.EmulatorPin.CPUSet)
 		}
-		for _, pin := range tune.IOThreadPins {
-			p.IOThread[pin.IOThread] = set(pin.CPUSet)
+		for _, pin := range tune.IOThreadPin {
+			p.IOThread[int(pin.IOThread)] = set(pin.CPUSet)
 		}
 	}
-	p.Memory = bytes(d.Memory.Bytes())
+	p.Memory = bytes(d.Memory.Value, d.Memory.Unit)
 	if tune := d.NUMATune; tune != nil {
-		p.Nodes, p.Mode = set(tune.Memory.NodeSet), tune.Memory.Mode
+		p.Nodes, p.Mode = set(tune.Memory.Nodeset), tune.Memory.Mode
 		for _, m := range tune.MemNodes {
-			p.MemNodes[m.CellID] = set(m.NodeSet)
+			p.MemNodes[int(m.CellID)] = set(m.Nodeset)
 		}
 	}
-	if d.CPU.NUMA != nil {
-		for _, c := range d.CPU.NUMA.Cells {
-			cell := cellPlacement{CPUs: set(c.CPUs), Bytes: bytes(c.Bytes())}
+	if d.CPU.Numa != nil {
+		for _, c := range d.CPU.Numa.Cell {
+			cell := cellPlacement{CPUs: set(c.CPUs), Bytes: bytes(c.Memory, c.Unit)}
 			if c.Distances != nil {
 				for _, s := range c.Distances.Siblings {
-					cell.Distances = append(cell.Distances, s.Value)
+					cell.Distances = append(cell.Distances, int(s.Value))
 				}
 			}
-			p.Cells[c.ID] = cell
+			p.Cells[int(*c.ID)] = cell
 		}
 	}
-	if b := d.MemoryBacking; b != nil && b.HugePages != nil {
-		for _, page := range b.HugePages.Pages {
-			p.Pages[page.NodeSet] = bytes(page.Bytes())
+	if b := d.MemoryBacking; b != nil && b.MemoryHugePages != nil {
+		for _, page := range b.MemoryHugePages.Hugepages {
+			p.Pages[page.Nodeset] = bytes(page.Size, page.Unit)
 		}
 	}
 	p.Devices = devicesOf(d)
@@ -133,35 +139,35 @@ func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 
 // devicesOf follows each device that is passed through up to a root bus.
 func devicesOf(d *libvirtxml.Domain) []devicePlacement {
-	controllers := map[int]libvirtxml.Controller{}
+	controllers := map[uint]libvirtxml.DomainController{}
 	for _, c := range d.Devices.Controllers {
 		if c.Type == "pci" {
 			controllers[*c.Index] = c
 		}
 	}
-	cell := func(bus int) int {
+	cell := func(bus uint) int {
 		for bus != 0 {
 			c := controllers[bus]
-			if c.Target != nil && c.Target.Node != nil {
-				return *c.Target.Node
+			if c.PCI.Target != nil && c.PCI.Target.NUMANode != nil {
+				return int(*c.PCI.Target.NUMANode)
 			}
-			bus = int(c.Address.Bus)
+			bus = *c.Address.PCI.Bus
 		}
 		return -1
 	}
 	var list []devicePlacement
-	add := func(host, guest *libvirtxml.PCIAddress, mac string) {
-		a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot),
-			Function: uint8(host.Function)}
-		list = append(list, devicePlacement{Host: a.String(), MAC: mac, Cell: cell(int(guest.Bus)),
-			Slot: int(guest.Bus), Function: int(guest.Function)})
+	add := func(host, guest *libvirtxml.DomainAddressPCI, mac string) {
+		a := topology.PCIAddr{Domain: uint32(*host.Domain), Bus: uint8(*host.Bus), Device: uint8(*host.Slot),
+			Function: uint8(*host.Function)}
+		list = append(list, devicePlacement{Host: a.String(), MAC: mac, Cell: cell(*guest.Bus),
+			Slot: int(*guest.Bus), Function: int(*guest.Function)})
 	}
-	for i := range d.Devices.HostDevs {
-		add(&d.Devices.HostDevs[i].Source.Address, d.Devices.HostDevs[i].Address, "")
+	for _, h := range d.Devices.Hostdevs {
+		add(h.SubsysPCI.Source.Address, h.Address.PCI, "")
 	}
-	for i := range d.Devices.Interfaces {
-		if f := &d.Devices.Interfaces[i]; f.Type == "hostdev" {
-			add(f.Source.Address, f.Address, f.MAC.Address)
+	for _, f := range d.Devices.Interfaces {
+		if f.Source.Hostdev != nil {
+			add(f.Source.Hostdev.PCI.Address, f.Address.PCI, f.MAC.Address)
 		}
 	}
 	slices.SortFunc(list, func(a, b devicePlacement) int { return strings.Compare(a.Host, b.Host) })
@@ -171,10 +177,7 @@ func devicesOf(d *libvirtxml.Domain) []devicePlacement {
 // checkPlacement reads an artefact back and compares it with the plan's node, by the words of the plan alone.
 func checkPlacement(t *testing.T, in Input, a Artifact) {
 	t.Helper()
-	d, err := libvirtxml.Unmarshal(a.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := readDomain(t, a.Data)
 	var n *plan.Node
 	for i := range in.Plan.Nodes {
 		if DomainPath(in.Plan.Nodes[i].Name) == a.Path {
@@ -184,8 +187,10 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	if n == nil {
 		t.Fatalf("%s is of no node of the plan", a.Path)
 	}
-	if got := d.Metadata.Node; got == nil || got.Lab != in.Plan.Lab || got.Name != n.Name || got.Plan != plan.Schema {
-		t.Errorf("metadata is %+v", got)
+	var mark Mark
+	if err := xml.Unmarshal([]byte(d.Metadata.XML), &mark); err != nil || mark.Lab != in.Plan.Lab ||
+		mark.Name != n.Name || mark.Plan != plan.Schema {
+		t.Errorf("metadata is %+v, %v", mark, err)
 	}
 	got := placementOf(t, d)
 	want := placement{

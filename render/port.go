@@ -73,10 +73,10 @@ func (m *machine) ports(n *plan.Node) ([]Port, error) {
 // path returns the directory of a root port below /sys/devices. Root ports are on root buses, whose
 // numbers the domain says: 0, and those of the expander buses.
 func (t *tree) path(port int) string {
-	a := t.controllers[port].Address
-	root := 0
-	if target := t.controllers[a.Bus].Target; target != nil {
+	a := t.controllers[port].Address.PCI
+	root := uint(0)
+	if target := t.controllers[*a.Bus].PCI.Target; target != nil {
 		root = *target.BusNr
 	}
-	return fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d", root, root, uint32(a.Slot), uint32(a.Function))
+	return fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d", root, root, *a.Slot, *a.Function)
 }

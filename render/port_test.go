@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render/libvirtxml"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -75,6 +75,16 @@ func TestPortsAreWhereTheGuestFindsThem(t *testing.T) {
 	}
 }
 
+// readDomain reads a domain as libvirt's own types have it.
+func readDomain(t *testing.T, text []byte) *libvirtxml.Domain {
+	t.Helper()
+	d := &libvirtxml.Domain{}
+	if err := d.Unmarshal(string(text)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // The domain itself says where its devices are; what Ports says must be the same.
 func TestPortsAgreeWithTheDomain(t *testing.T) {
 	for _, c := range domainCases() {
@@ -84,34 +94,31 @@ func TestPortsAgreeWithTheDomain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, n := range in.Plan.Nodes {
-			d, err := libvirtxml.Unmarshal(artefacts[i].Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			controllers := map[libvirtxml.Hex]libvirtxml.Controller{}
+			d := readDomain(t, artefacts[i].Data)
+			controllers := map[uint]libvirtxml.DomainController{}
 			for _, k := range d.Devices.Controllers {
 				if k.Type == "pci" {
-					controllers[libvirtxml.Hex(*k.Index)] = k
+					controllers[*k.Index] = k
 				}
 			}
 			where := map[topology.PCIAddr]string{}
-			add := func(host, guest *libvirtxml.PCIAddress) {
-				port := controllers[guest.Bus].Address
-				root := 0
-				if target := controllers[port.Bus].Target; target != nil {
-					root = *target.BusNr
+			add := func(host, guest *libvirtxml.DomainAddressPCI) {
+				port := controllers[*guest.Bus].Address.PCI
+				root := uint(0)
+				if bus := controllers[*port.Bus].PCI; bus.Target != nil && bus.Target.BusNr != nil {
+					root = *bus.Target.BusNr
 				}
-				a := topology.PCIAddr{Domain: uint32(host.Domain), Bus: uint8(host.Bus), Device: uint8(host.Slot),
-					Function: uint8(host.Function)}
-				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, uint32(port.Slot),
-					uint32(port.Function), uint32(guest.Slot), uint32(guest.Function))
+				a := topology.PCIAddr{Domain: uint32(*host.Domain), Bus: uint8(*host.Bus), Device: uint8(*host.Slot),
+					Function: uint8(*host.Function)}
+				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, *port.Slot,
+					*port.Function, *guest.Slot, *guest.Function)
 			}
-			for k := range d.Devices.HostDevs {
-				add(&d.Devices.HostDevs[k].Source.Address, d.Devices.HostDevs[k].Address)
+			for _, h := range d.Devices.Hostdevs {
+				add(h.SubsysPCI.Source.Address, h.Address.PCI)
 			}
-			for k := range d.Devices.Interfaces {
-				if f := &d.Devices.Interfaces[k]; f.Type == "hostdev" {
-					add(f.Source.Address, f.Address)
+			for _, f := range d.Devices.Interfaces {
+				if f.Source.Hostdev != nil {
+					add(f.Source.Hostdev.PCI.Address, f.Address.PCI)
 				}
 			}
 			m, err := newMachine(in)
@@ -190,11 +197,7 @@ func TestEmulatedNodesHaveNothingOfKVM(t *testing.T) {
 					t.Errorf("%s: %q in a domain without KVM", c.name, word)
 				}
 			}
-			a, errA := libvirtxml.Unmarshal(real[i].Data)
-			b, errB := libvirtxml.Unmarshal(emulated[i].Data)
-			if errA != nil || errB != nil {
-				t.Fatal(errA, errB)
-			}
+			a, b := readDomain(t, real[i].Data), readDomain(t, emulated[i].Data)
 			if diff := cmp.Diff(placementOf(t, a), placementOf(t, b)); diff != "" {
 				t.Errorf("%s: another placement than under KVM:\n%s", c.name, diff)
 			}

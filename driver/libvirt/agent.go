@@ -12,9 +12,10 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
-	"github.com/rackless/rackless/render/libvirtxml"
 )
 
 // agentTimeout is how many seconds libvirt waits for the agent to answer. Agent commands return at
@@ -115,13 +116,13 @@ func (c *Conn) agentOpen(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, gone(id, err)
 	}
-	now, err := libvirtxml.Unmarshal(text)
-	if err != nil {
-		return false, err
+	now := libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}
+	if err := now.Unmarshal(string(text)); err != nil {
+		return false, fmt.Errorf("read domain XML: %w", err)
 	}
 	for _, channel := range now.Devices.Channels {
-		if t := channel.Target; t != nil && t.Name == agentChannel {
-			return t.State == "connected", nil
+		if t := channel.Target; t != nil && t.VirtIO != nil && t.VirtIO.Name == agentChannel {
+			return t.VirtIO.State == "connected", nil
 		}
 	}
 	return false, errors.New("the domain has no channel for a guest agent")

@@ -12,7 +12,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rackless/rackless/render/libvirtxml"
+	"github.com/rackless/rackless/render"
 )
 
 // A Mark is what rackless notes in the metadata of its domains.
@@ -29,14 +29,27 @@ type Mark struct {
 // maxDefined bounds a document that is read back from metadata, which anybody may have written.
 const maxDefined = 16 << 20
 
+// identity is what all domains have, and the mark of rackless.
+type identity struct {
+	XMLName  xml.Name `xml:"domain"`
+	Name     string   `xml:"name"`
+	UUID     string   `xml:"uuid"`
+	Metadata struct {
+		Mark render.Mark `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
+	} `xml:"metadata"`
+}
+
+// mark returns the mark of rackless, nil where there is none or it names no node.
+func (d *identity) mark() *render.Mark {
+	if m := &d.Metadata.Mark; m.Lab != "" && m.Name != "" {
+		return m
+	}
+	return nil
+}
+
 // parseDomain reads what all domains have, and the mark of rackless.
 func parseDomain(text []byte) (Domain, error) {
-	var d struct {
-		XMLName  xml.Name             `xml:"domain"`
-		Name     string               `xml:"name"`
-		UUID     string               `xml:"uuid"`
-		Metadata *libvirtxml.Metadata `xml:"metadata"`
-	}
+	var d identity
 	if err := xml.Unmarshal(text, &d); err != nil {
 		return Domain{}, fmt.Errorf("read its XML: %w", err)
 	}
@@ -44,10 +57,10 @@ func parseDomain(text []byte) (Domain, error) {
 		return Domain{}, errors.New("read its XML: no name or no UUID")
 	}
 	out := Domain{Name: d.Name, UUID: d.UUID}
-	if d.Metadata == nil || d.Metadata.Node == nil || d.Metadata.Node.Lab == "" || d.Metadata.Node.Name == "" {
+	n := d.mark()
+	if n == nil {
 		return out, nil
 	}
-	n := d.Metadata.Node
 	out.Node = &Mark{Lab: n.Lab, Node: n.Name}
 	if n.Defined != nil {
 		// What cannot be unpacked, or is not what its digest says, has been tampered with: then
@@ -68,30 +81,27 @@ func mark(name string, text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := libvirtxml.Unmarshal(plain)
-	if err != nil {
-		return nil, err
+	var d identity
+	if err := xml.Unmarshal(plain, &d); err != nil {
+		return nil, fmt.Errorf("read domain XML: %w", err)
 	}
 	if d.Name != name {
 		return nil, fmt.Errorf("its XML is of domain %q", d.Name)
 	}
-	if d.Metadata == nil || d.Metadata.Node == nil || d.Metadata.Node.Lab == "" || d.Metadata.Node.Name == "" {
+	n := d.mark()
+	if n == nil {
 		return nil, errors.New("its XML has no element of rackless in its metadata: it would be taken for " +
 			"somebody else's")
 	}
-	if d.Metadata.Node.Defined != nil {
+	if n.Defined != nil {
 		return nil, errors.New("its XML says what it was defined with, which is for rackless to add")
 	}
 	packed, err := packText(plain)
 	if err != nil {
 		return nil, err
 	}
-	n := *d.Metadata.Node
-	n.Defined = &libvirtxml.Defined{Digest: digest(plain), Packed: packed}
-	element, err := libvirtxml.Marshal(struct {
-		XMLName xml.Name `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
-		libvirtxml.Node
-	}{Node: n})
+	n.Defined = &render.Defined{Digest: digest(plain), Packed: packed}
+	element, err := render.XML(n)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +125,7 @@ func findNode(text []byte) (from, to int, err error) {
 		switch t := token.(type) {
 		case xml.StartElement:
 			depth++
-			if at < 0 && t.Name.Space == libvirtxml.RacklessNamespace && t.Name.Local == "node" {
+			if at < 0 && t.Name.Space == render.RacklessNamespace && t.Name.Local == "node" {
 				from, at = int(before), depth
 			}
 		case xml.EndElement:

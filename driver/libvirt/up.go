@@ -3,14 +3,15 @@ package libvirt
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/render/libvirtxml"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/rackless/rackless/render"
 )
 
 // A Spec is a domain as it is to be.
@@ -160,15 +161,11 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 func movedBy(now, wanted []byte) ([]string, error) {
 	var places [2][]byte
 	for i, text := range [][]byte{now, wanted} {
-		d, err := libvirtxml.Unmarshal(text)
-		if err != nil {
-			return nil, err
+		var d libvirtxml.Domain
+		err := d.Unmarshal(string(text))
+		if err == nil {
+			places[i], err = render.XML(&libvirtxml.Domain{CPUTune: d.CPUTune, NUMATune: d.NUMATune})
 		}
-		places[i], err = libvirtxml.Marshal(struct {
-			XMLName  xml.Name             `xml:"domain"`
-			CPUTune  *libvirtxml.CPUTune  `xml:"cputune"`
-			NUMATune *libvirtxml.NUMATune `xml:"numatune"`
-		}{CPUTune: d.CPUTune, NUMATune: d.NUMATune})
 		if err != nil {
 			return nil, err
 		}

@@ -103,10 +103,9 @@ var rules = map[string]rule{
 	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
 		never: pure()},
 	"render": {
-		may: []string{"internal/cmdline", "lab", "plan", "render/libvirtxml", "topology"},
+		may: []string{"internal/cmdline", "lab", "plan", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
 	},
-	"render/libvirtxml": {why: "libvirt's XML as types: what is put into it is its caller's business", never: pure()},
 
 	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost,
@@ -124,7 +123,7 @@ var rules = map[string]rule{
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
 	},
 	"driver/libvirt": {
-		may: []string{"guest", "qapi", "render", "render/libvirtxml"},
+		may: []string{"guest", "qapi", "render"},
 		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
 	},
 	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "fabric": whyGuest, "rack": whyGuest}},
