@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -230,10 +231,10 @@ func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
 // wellFormed fails the test where a finding breaks the rules that all must keep.
 func wellFormed(t interface{ Errorf(string, ...any) }, got []Finding) {
 	for _, g := range got {
-		if id, ok := Lookup(g.Code); !ok || id != g.ID {
+		if c, ok := finding.Find(g.Code); !ok || c.Name != g.ID {
 			t.Errorf("code %q is not that of %s", g.Code, g.ID)
 		}
-		if !slices.Contains(IDs(), g.ID) || g.Subject == "" || g.Title == "" || g.Have == "" {
+		if !slices.Contains(finding.Names(), g.ID) || g.Subject == "" || g.Title == "" || g.Have == "" {
 			t.Errorf("not filled in: %+v", g)
 		}
 		switch g.Status {

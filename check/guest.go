@@ -24,7 +24,7 @@ func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []Find
 		n := &p.Nodes[i]
 		f := nodes[n.Name]
 		if f == nil {
-			out = append(out, unread(IDGuestCPUs, n.Name, titleAnswers, "guest agent", "it does not answer",
+			out = append(out, silent(IDGuestCPUs, n.Name, "it does not answer",
 				"virsh list shows whether it runs, and whether its guest agent does"))
 			continue
 		}

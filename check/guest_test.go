@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -203,11 +204,11 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	nodes["vm00"].NVIDIA, nodes["vm00"].RDMA["mlx5_0"], nodes["vm00"].Modules = "x", &facts.RDMADevice{},
 		[]string{"nvidia_peermem"}
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
-	for _, id := range IDs() {
+	for _, id := range finding.Names() {
 		vf := id == IDVFs || id == IDPF // of the other example
 		if made := slices.ContainsFunc(all, func(f Finding) bool {
 			return f.ID == id
-		}); !made && !vf && !slices.Contains(LabIDs(), id) {
+		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab), id) {
 			t.Errorf("%s is not made", id)
 		}
 	}

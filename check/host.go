@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -284,8 +285,8 @@ func (c *hostCheck) iommu() {
 }
 
 // links returns what is wrong with the links of the host's devices, by address of the device.
-func (c *hostCheck) links() map[string]diagnose.Finding {
-	wrong := map[string]diagnose.Finding{}
+func (c *hostCheck) links() map[string]finding.Finding {
+	wrong := map[string]finding.Finding{}
 	for _, f := range diagnose.Host(c.h) {
 		if f.ID == "RL002" || f.ID == "RL003" {
 			if _, two := wrong[f.Subject]; !two {

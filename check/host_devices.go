@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -175,7 +175,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 }
 
 // link checks the PCI Express link of a card, by what diagnose says of it.
-func (c *hostCheck) link(subject, id string, wrong map[string]diagnose.Finding) {
+func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	a, err := topology.ParsePCIAddr(id)
 	d := c.pci[a]
 	if err != nil || d == nil {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -37,10 +38,10 @@ func TestAPreparedHostPassesEveryCheck(t *testing.T) {
 			for _, f := range got {
 				made[f.ID] = true
 			}
-			for _, k := range hostChecks() {
-				vf := k.Name == IDVFs || k.Name == IDPF
-				if made[k.Name] != (!vf || len(c.p.VFs) > 0) && k.Name != IDPCIeLink {
-					t.Errorf("%s made: %v", k.Name, made[k.Name])
+			for _, k := range finding.Names(finding.Host) {
+				vf := k == IDVFs || k == IDPF
+				if made[k] != (!vf || len(c.p.VFs) > 0) && k != IDPCIeLink {
+					t.Errorf("%s made: %v", k, made[k])
 				}
 			}
 			snapshot := Host(c.p, c.h, nil)

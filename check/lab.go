@@ -18,9 +18,6 @@ type Reader interface {
 	bench.Executor
 }
 
-// titleAnswers is the title of the one finding of a node that did not answer.
-const titleAnswers = "node answers"
-
 // atOnce is how many nodes are read at the same time: under emulation more of them only wait for each other.
 const atOnce = 4
 
@@ -55,7 +52,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		return nil, context.Cause(ctx)
 	}
 	// A node that does not answer has one finding, of IDLink, for all: whatever was asked for, it must not be lost.
-	return coded(slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && !Silent(f) })), nil
+	return coded(slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && !f.Silent })), nil
 }
 
 // addrsOf returns all addresses of a node.
@@ -93,4 +90,11 @@ func judge(id, subject, title, have, want, evidence, fix string) Finding {
 // unread returns a finding for what could not be read.
 func unread(id, subject, title, evidence, why, fix string) Finding {
 	return Finding{ID: id, Subject: subject, Title: title, Status: Unknown, Have: why, Evidence: evidence, Fix: fix}
+}
+
+// silent returns the one finding of a node that does not answer.
+func silent(id, node, why, fix string) Finding {
+	f := unread(id, node, "node answers", "guest agent", why, fix)
+	f.Silent = true
+	return f
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {
@@ -385,7 +386,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 			asked[id] = true
 		}
 	}
-	for _, id := range LabIDs() {
+	for _, id := range finding.Names(finding.Lab) {
 		if !asked[id] {
 			t.Errorf("nobody asked for %s alone", id)
 		}

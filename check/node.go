@@ -18,7 +18,7 @@ import (
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node, []Finding) {
 	f, err := settledFacts(ctx, n, r)
 	if err != nil {
-		return nil, []Finding{unread(IDLink, n.Name, titleAnswers, "guest agent", err.Error(),
+		return nil, []Finding{silent(IDLink, n.Name, err.Error(),
 			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
 	var out []Finding

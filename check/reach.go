@@ -60,7 +60,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	me := l.Nodes[from]
 	peers := Peers(l, me)
 	argv := reachCommand(l)
-	f := Finding{ID: IDReach, Code: codeReach, Subject: me.Name,
+	f := Finding{ID: IDReach, Subject: me.Name,
 		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
 	if len(peers) == 0 {

@@ -61,7 +61,7 @@ func TestReachFrom(t *testing.T) {
 				return prints(tt.code, read(tt.stdout), read(tt.stderr))
 			}
 			got := ReachFrom(t.Context(), f.lab, 0, f)
-			want := Finding{ID: IDReach, Code: codeReach, Subject: "vm00",
+			want := Finding{ID: IDReach, Subject: "vm00",
 				Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
 				Want: map[int]string{2: "1 of 1", 3: "2 of 2"}[tt.nodes], Evidence: command +
 					map[int]string{3: " ..."}[tt.nodes], Fix: tt.fix}

@@ -4,12 +4,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
 // acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per
 // switch the ports that redirect.
-func acsRedirect(v *view) []Finding {
+func acsRedirect(v *view) []finding.Finding {
 	if v.virtual {
 		return nil
 	}
@@ -49,7 +50,7 @@ func acsRedirect(v *view) []Finding {
 			}
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
@@ -57,7 +58,7 @@ func acsRedirect(v *view) []Finding {
 		for i, p := range f.ports {
 			facts[i] = at(pci(p)+"/config", "ACSCtl: ReqRedir+")
 		}
-		out = append(out, Finding{Severity: Warning, Subject: join(f.ports),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: join(f.ports),
 			Evidence: few(facts, 4, "; "),
 			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
 				" goes up to the root complex and back instead of across the " +

@@ -11,7 +11,6 @@
 //
 // # Rules
 //
-// A rule is a [Check], which explains it, and a function that finds it, side by side in one table
-// per theme (link.go, iommu.go, ...). docs/checks.md is made from the same tables, and from those
-// of package check, which adds to the catalogue.
+// A rule is a function and the ID of the check that explains it. The table is in rules.go, the
+// functions in one file per theme (link.go, iommu.go, ...), and the texts are in finding/catalogue/inspect.
 package diagnose

@@ -5,114 +5,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
-
-func linkRules() []rule {
-	return []rule{
-		{Check{
-			ID: "RL001", Title: "PCIe slot is smaller than the card",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "The port above a GPU, NIC or drive can do fewer lanes or a lower speed than the device itself. " +
-				"A warning when the slot cannot " +
-				"carry the NIC's rate, or gives a GPU less than half of its link.",
-			Reads: []string{"/sys/bus/pci/devices/*/max_link_speed, max_link_width (of the device and of the port " +
-				"above it)"},
-			Means: "A link runs at what the weaker end can do. Here the weaker end is the board: the slot has fewer " +
-				"lanes, is wired to fewer than it " +
-				"has room for, or is of an older PCIe generation. Nothing is broken, and no setting changes it.\n\n" +
-				"The other way round, a device that can do less than its slot, is normal and gives no finding.\n\n" +
-				"What a link carries one way: 8 GT/s (Gen3) about 0.98 GB/s a lane, 16 GT/s (Gen4) 1.97, 32 GT/s " +
-				"(Gen5) 3.94. A 100 Gb/s port needs " +
-				"12.5 GB/s: sixteen lanes of Gen3 or eight of Gen4.",
-			Fix: "Move the card to a slot with more lanes or of a newer generation: the board's manual has the " +
-				"table, and " +
-				"`rackless inspect` shows what each root port can do. Look in the firmware set-up for a slot that is " +
-				"split (bifurcation x4x4x4x4) " +
-				"or held at an older generation. A riser of an older generation also limits the port as the kernel " +
-				"sees it.",
-			Sources: []string{"tenstorrent/tt-smi#67", "nokyan/resources#512",
-				"pinning study (a host at Gen2 speed, found only by its bandwidth)"},
-		}, slotLimited},
-		{Check{
-			ID: "RL002", Title: "PCIe link width below what both ends can do",
-			Severity: Warning,
-			Summary: "A GPU, NIC, drive or switch runs with fewer lanes than both the device and the port above " +
-				"it can do.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_width, max_link_width (of the device and of the " +
-				"port above it)",
-				"/sys/bus/pci/devices/*/power_state"},
-			Means: "Width is agreed on once, when the link trains. It does not change to save power, so a narrow " +
-				"link is a fault or a wiring: a dirty " +
-				"or badly seated card, a damaged riser or cable, a slot that shares its lanes with another one that " +
-				"is in use, or bifurcation in the " +
-				"firmware.\n\nHalf the lanes are half the bandwidth in both directions.",
-			Fix: "Power off, take the card out, clean its contacts, seat it again. Try without a riser. Look in the " +
-				"board's manual for slots or M.2 " +
-				"sockets that take lanes from this slot, and in the firmware for bifurcation. If another card trains " +
-				"in full in the same slot, the " +
-				"card is at fault.",
-			Sources: []string{"tenstorrent/tt-smi#67", "nokyan/resources#512"},
-		}, narrowLink},
-		{Check{
-			ID: "RL003", Title: "PCIe link speed below what both ends can do",
-			Severity: Warning,
-			Summary: "A NIC, drive, switch, or a GPU that no driver manages, runs its link at a lower speed than " +
-				"both the device and the port above " +
-				"it can do.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, max_link_speed (of the device and of the " +
-				"port above it)",
-				"/sys/bus/pci/devices/*/driver", "/sys/bus/pci/devices/*/power_state"},
-			Means: "The link trained at a lower speed, or fell back after errors. Copies to a GPU whose link had " +
-				"come up low were published at about 5 GB/s instead of 22 to 26; at 2.5 GT/s sixteen lanes carry no " +
-				"more than 4.\n\n" +
-				"Four things look alike, and are told apart:\n\n" +
-				"1. The slot is the limit: the port's own maximum is the current speed. That is RL001.\n\n" +
-				"2. A GPU saves power: its driver (nvidia, nouveau, amdgpu, radeon, i915, xe) lowers the speed while " +
-				"it is idle, at full width. That is " +
-				"RL004, a note. NICs and drives do not do that.\n\n" +
-				"3. AMD's and Intel's cards have a switch of their own, and the GPU behind it always shows the " +
-				"switch's inner link. The true link is " +
-				"that of the card's upstream port: that one is judged, and the inner one is not.\n\n" +
-				"4. Nobody manages the link: a GPU without a driver, or on vfio-pci with no machine running. Some " +
-				"cards come out of reset slow and " +
-				"are raised by the driver in the guest; others stay slow. On some EPYC boards a reset by VFIO " +
-				"retrains the link at the lowest speed, and " +
-				"the guest runs with it. Look again while the tenant runs.",
-			Fix: "Seat the card again; try without a riser. In the firmware set the slot's speed to the generation " +
-				"that the card has, not to Auto. To " +
-				"train again without a reboot, with no driver and no tenant using the card: write the target speed " +
-				"into the Link Control 2 register " +
-				"of the port above, and set the retrain bit in its Link Control register:\n\n" +
-				"    setpci -s PORT CAP_EXP+30.w=4:f    # target: 1 2.5, 2 5, 3 8, 4 16, 5 32 GT/s\n    setpci -s " +
-				"PORT CAP_EXP+10.w=20:20  # train again\n\n" +
-				"Then read current_link_speed again. If it falls back, look at the error counters in " +
-				"`/sys/bus/pci/devices/*/aer_dev_correctable`: the signal is bad.",
-			Sources: []string{"6erun: its README and utils/qemu_hook.sh (EPYC; retrain at the root port before the " +
-				"guest's driver loads)", "open-mpi/hwloc#653",
-				"ilya-zlobintsev/LACT#334", "tinygrad/open-gpu-kernel-modules#6", "pinning study"},
-		}, slowLink},
-		{Check{
-			ID: "RL004", Title: "PCIe link speed is low, probably to save power",
-			Severity: Info,
-			Summary: "A GPU's link is slow at full width, and there is a reason for it: a driver that lowers the " +
-				"speed at idle, a tenant that runs " +
-				"with it, or a function that sleeps.",
-			Reads: []string{"/sys/bus/pci/devices/*/current_link_speed, current_link_width",
-				"/sys/bus/pci/devices/*/driver",
-				"/sys/bus/pci/devices/*/power_state", "virsh dumpxml DOMAIN"},
-			Means: "Drivers of GPUs lower the link to 2.5 GT/s within seconds of idleness and raise it when work " +
-				"arrives. A check that calls this a " +
-				"fault is wrong most of the time, so this is a note. It is not proof of health either: only the " +
-				"speed under load is.",
-			Fix: "Read the speed while the GPU copies, for instance during nvbandwidth or rocm-bandwidth-test:\n\n" +
-				"    cat /sys/bus/pci/devices/ADDRESS/current_link_speed\n    nvidia-smi " +
-				"--query-gpu=pcie.link.gen.gpucurrent,pcie.link.gen.gpumax --format=csv\n\n" +
-				"If it stays low under load, see RL003.",
-			Sources: []string{"open-mpi/hwloc#653", "ilya-zlobintsev/LACT#334", "tinygrad/open-gpu-kernel-modules#6"},
-		}, sleepyLink},
-	}
-}
 
 // A judged link is one that matters, with what it should reach.
 type judged struct {
@@ -329,13 +224,13 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver not known"
 }
 
-func slowLink(v *view) []Finding {
-	var out []Finding
+func slowLink(v *view) []finding.Finding {
+	var out []finding.Finding
 	for _, j := range v.links() {
 		if !j.slow() || v.excuse(&j) != "" {
 			continue
 		}
-		f := Finding{Severity: Warning, Subject: j.subject(),
+		f := finding.Finding{Severity: finding.Warning, Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
 				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), j.portSpeed()),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
@@ -362,8 +257,8 @@ func slowLink(v *view) []Finding {
 	return out
 }
 
-func sleepyLink(v *view) []Finding {
-	var out []Finding
+func sleepyLink(v *view) []finding.Finding {
+	var out []finding.Finding
 	for _, j := range v.links() {
 		if !j.slow() {
 			continue
@@ -376,7 +271,7 @@ func sleepyLink(v *view) []Finding {
 		if j.end.PowerState != "" {
 			facts = append(facts, "power_state="+j.end.PowerState)
 		}
-		out = append(out, Finding{Severity: Info, Subject: j.subject(),
+		out = append(out, finding.Finding{Severity: finding.Info, Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
 				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))),
 				j.portSpeed(), at(pci(j.end.Address), facts...)),
@@ -388,13 +283,13 @@ func sleepyLink(v *view) []Finding {
 	return out
 }
 
-func narrowLink(v *view) []Finding {
-	var out []Finding
+func narrowLink(v *view) []finding.Finding {
+	var out []finding.Finding
 	for _, j := range v.links() {
 		if !j.narrow() {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: j.subject(),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
 				widthFact("max_link_width", width(j.link.MaxWidth))),
 				j.portWidth()),
@@ -407,8 +302,8 @@ func narrowLink(v *view) []Finding {
 	return out
 }
 
-func slotLimited(v *view) []Finding {
-	var out []Finding
+func slotLimited(v *view) []finding.Finding {
+	var out []finding.Finding
 	for _, j := range v.links() {
 		devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
 		slower, narrower := j.hasPortSpeed && j.speed < devSpeed, j.hasPortWidth && j.width < devWidth
@@ -424,7 +319,7 @@ func slotLimited(v *view) []Finding {
 			device = append(device, widthFact("max_link_width", devWidth))
 			port = append(port, widthFact("max_link_width", j.width))
 		}
-		f := Finding{Severity: Info, Subject: j.subject(),
+		f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
 			Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
 			Consequence: carries(j.speed, j.width, devSpeed, devWidth),
 			Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer " +
@@ -435,10 +330,10 @@ func slotLimited(v *view) []Finding {
 			needs := v.portRates(e.Address) / 8000
 			switch {
 			case needs > 0 && carried > 0 && carried < needs:
-				f.Severity = Warning
+				f.Severity = finding.Warning
 				f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
 			case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
-				f.Severity = Warning
+				f.Severity = finding.Warning
 			}
 		}
 		out = append(out, f)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -213,7 +214,7 @@ func TestTheEvidenceOfASlowLinkHasTheFormOfTheFiles(t *testing.T) {
 	const want = "/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s max_link_speed=16.0 GT/s; " +
 		"/sys/bus/pci/devices/0000:20:03.1: max_link_speed=16.0 GT/s; /sys/bus/pci/devices/0000:21:00.0: " +
 		"driver=vfio-pci"
-	if got[0].Evidence != want || got[0].Subject != gpu1 || got[0].Severity != Warning {
+	if got[0].Evidence != want || got[0].Subject != gpu1 || got[0].Severity != finding.Warning {
 		t.Errorf("got %s %s %q, want warning %s %q", got[0].Severity, got[0].Subject, got[0].Evidence, gpu1, want)
 	}
 }
@@ -236,7 +237,7 @@ func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
 		retrain           = 0x20
 	)
 	found := 0
-	for _, c := range Catalogue() {
+	for _, c := range checks() {
 		trained := true
 		for _, m := range write.FindAllStringSubmatch(c.Fix, -1) {
 			if m[3] == "" {

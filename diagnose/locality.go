@@ -5,94 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
-func localityRules() []rule {
-	return []rule{
-		{Check{
-			ID: "RL010", Title: "NUMA node of a device is not known",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "On a machine with several NUMA nodes a GPU, NIC or NVMe drive does not say which one it is " +
-				"attached to. A note when the node " +
-				"could be taken from the bridge above or the local CPUs.",
-			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/bus/pci/devices/*/local_cpulist"},
-			Means: "The kernel has the node of a device from the firmware (ACPI _PXM of the host bridge). When the " +
-				"firmware does not say, numa_node is " +
-				"-1 and everything that places work near a device is guessing: libvirt, NCCL, MPI, interrupts.\n\n" +
-				"In a virtual machine it means that the devices stand on the root bus, which belongs to no node. " +
-				"Training was seen to be slower for it.",
-			Fix: "Update the firmware and report it to the maker of the board. Until then pin by hand: find the node " +
-				"by measuring bandwidth from each " +
-				"(`numactl -N N`), or by `nvidia-smi topo -m`. Writing to numa_node works and taints the kernel; " +
-				"rackless does not do it.\n\n" +
-				"For a virtual machine: one pcie-expander-bus per guest NUMA cell, with `<target><node>`, and each " +
-				"device behind a root port on the " +
-				"expander of its node.",
-			Sources: []string{"tensorflow/tensorflow#58428", "NVIDIA/cuCascade#119", "jaypipes/ghw#65",
-				"kubernetes-sigs/dra-driver-nvidia-gpu#1165",
-				"kubevirt/kubevirt#13926", "OpenNebula/one#7077"},
-		}, unknownNode},
-		{Check{
-			ID: "RL011", Title: "GPU and its nearest NIC are on different NUMA nodes",
-			Severity: Warning,
-			Summary:  "The nearest NIC for RDMA is attached to another NUMA node than the GPU (path class SYS).",
-			Reads: []string{"/sys/bus/pci/devices/*/numa_node", "/sys/devices/pci*/** (the tree of bridges)",
-				"/sys/bus/pci/devices/*/max_link_width",
-				"nvidia-smi topo -m (where the machine is known by it)"},
-			Means: "What the NIC sends from GPU memory crosses the interconnect between the NUMA nodes. With sixteen " +
-				"lanes of Gen4 that is usually 12 to " +
-				"22 GB/s and 8 to 15 us instead of 26 to 30 GB/s and 1 to 2 us below one switch. On a machine with " +
-				"eight H20, RDMA writes from GPUs " +
-				"of the NIC's own node reached 176 to 195 Gb/s, from those of the other node 119 to 124.\n\n" +
-				"GPUDirect RDMA asks for more: GPU and NIC below one root complex.",
-			Fix: "Move the NIC (or the GPU) to a slot of the other's node. The finding names a root port that is " +
-				"free there, or a card that could change " +
-				"places, as far as the PCI tree shows; whether a slot is soldered to it, the board's manual says.\n\n" +
-				"If cards cannot be moved, give GPU and NIC to different jobs, or let NCCL use NVLink within the " +
-				"machine and only the near NICs outside. " +
-				"In a virtual machine the tree is made up: build it like the host's (pcie-expander-bus per node), or " +
-				"give NCCL the host's tree with " +
-				"NCCL_TOPO_FILE.",
-			Sources: []string{"H20 guide (195 to 119 Gb/s, table of classes)",
-				"GPUDirect manual (one PCIe root complex)", "NVIDIA/nccl#1464"},
-		}, farNIC},
-		{Check{
-			ID: "RL012", Title: "GPU and its nearest NIC are below different root complexes",
-			Severity: Info,
-			Summary: "The nearest NIC for RDMA is on the GPU's NUMA node, but below another PCIe root complex (path " +
-				"class NODE).",
-			Reads: []string{"/sys/devices/pci*/** (the tree of bridges)", "/sys/bus/pci/devices/*/numa_node"},
-			Means: "Traffic between them crosses the processor from one host bridge to another. Usual figures for " +
-				"Gen4 x16 are 18 to 25 GB/s and 4 to 6 " +
-				"us, against 26 to 30 GB/s and 1 to 2 us below one switch. Measurements differ: on one H20 machine a " +
-				"GPU of class NODE was as fast " +
-				"as one of class PIX. So measure before moving cards.",
-			Fix: "Measure with `ib_write_bw --use_cuda=N`, N being each GPU in turn. If it is slow, move the NIC to " +
-				"a port of the GPU's root complex: the " +
-				"finding names one, if there is one.",
-			Sources: []string{"H20 guide (GPU0 is NODE and reaches 195 Gb/s)", "GPUDirect manual"},
-		}, otherRoot},
-		{Check{
-			ID: "RL013", Title: "NIC is slower than usual for the GPU",
-			Severity: Info,
-			Summary:  "The nearest NIC for RDMA runs at a lower rate than what machines with this GPU usually have.",
-			Reads: []string{"/sys/class/net/*/speed", "/sys/class/infiniband/*/ports/*/rate",
-				"the model of the GPU (pci.ids, nvidia-smi)"},
-			Means: "Usual pairings: RTX 4090 100 Gb/s, L40S and RTX 6000 Ada 200, A100 200, H20 200, H100 and GH200 " +
-				"400, H200 400 (or 800), B200 800. " +
-				"Ports of one card count together. Collectives across machines are then bound by the network sooner " +
-				"than on other machines of the " +
-				"kind; work inside one machine does not notice.",
-			Fix: "Nothing to do unless jobs span machines. First see whether the link runs at the NIC's full rate: " +
-				"`ethtool NETDEV`, the cable, the " +
-				"port of the switch.",
-			Sources: []string{"H20 guide (table of pairings)"},
-		}, slowNIC},
-	}
-}
-
-func unknownNode(v *view) []Finding {
+func unknownNode(v *view) []finding.Finding {
 	if !v.several {
 		return nil
 	}
@@ -127,16 +44,16 @@ func unknownNode(v *view) []Finding {
 			}
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	if len(inherited) > 0 {
-		out = append(out, Finding{Severity: Info, Subject: strings.Join(inherited, ","),
+		out = append(out, finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","),
 			Evidence: first + moreDevices(inherited),
 			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place " +
 				"work anywhere",
 			Fix: fix})
 	}
 	if len(lost) > 0 {
-		out = append(out, Finding{Severity: Warning, Subject: strings.Join(lost, ","),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: strings.Join(lost, ","),
 			Evidence: at("/sys/bus/pci/devices/"+lost[0], unknown) + moreDevices(lost) + "; " +
 				at("/sys/devices/system/node", fmt.Sprintf("%d nodes", len(v.NUMANodes))),
 			Consequence: "nothing can be placed near these devices: CPUs, memory and interrupts may be on the far node",
@@ -240,17 +157,17 @@ func placeOf(p pairing) place {
 	return at
 }
 
-func farNIC(v *view) []Finding {
+func farNIC(v *view) []finding.Finding {
 	var far []pairing
 	for _, p := range v.pairings() {
 		if p.via == topology.PathSYS {
 			far = append(far, p)
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, group := range by(far, placeOf) {
 		p := group[0]
-		out = append(out, Finding{Severity: Warning, Subject: gpuIDs(group),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: gpuIDs(group),
 			Evidence: v.pathEvidence(p),
 			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" +
 				v.usual(p, topology.PathSYS, topology.PathPIX),
@@ -259,17 +176,17 @@ func farNIC(v *view) []Finding {
 	return out
 }
 
-func otherRoot(v *view) []Finding {
+func otherRoot(v *view) []finding.Finding {
 	var other []pairing
 	for _, p := range v.pairings() {
 		if p.via == topology.PathNODE {
 			other = append(other, p)
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, group := range by(other, placeOf) {
 		p := group[0]
-		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
+		out = append(out, finding.Finding{Severity: finding.Info, Subject: gpuIDs(group),
 			Evidence: v.pathEvidence(p),
 			Consequence: "transfers between GPU and NIC cross from one host bridge to another" +
 				v.usual(p, topology.PathNODE, topology.PathPIX),
@@ -378,7 +295,7 @@ func alphanumeric(b byte) bool {
 	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
-func slowNIC(v *view) []Finding {
+func slowNIC(v *view) []finding.Finding {
 	type key struct {
 		model string
 		mbps  float64
@@ -398,7 +315,7 @@ func slowNIC(v *view) []Finding {
 			slow = append(slow, p)
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, group := range by(slow, func(p pairing) key { return rates[p.gpu] }) {
 		p := group[0]
 		k := rates[p.gpu]
@@ -407,7 +324,7 @@ func slowNIC(v *view) []Finding {
 		if len(p.nic.Netdevs) > 0 {
 			where = "/sys/class/net/" + p.nic.Netdevs[0]
 		}
-		out = append(out, Finding{Severity: Info, Subject: gpuIDs(group),
+		out = append(out, finding.Finding{Severity: finding.Info, Subject: gpuIDs(group),
 			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
 				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
 			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+

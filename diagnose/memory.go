@@ -6,124 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
-
-func memoryRules() []rule {
-	return []rule{
-		{Check{
-			ID: "RL040", Title: "fewer hugepages than asked for",
-			Severity: Warning,
-			Summary:  "A pool has fewer pages, on the machine or on a node, than the kernel command line asks for.",
-			Reads: []string{"/proc/cmdline (hugepagesz=, hugepages=, default_hugepagesz=)",
-				"/sys/kernel/mm/hugepages/hugepages-*kB/nr_hugepages",
-				"/sys/devices/system/node/node*/hugepages/hugepages-*kB/nr_hugepages"},
-			Means: "There was not enough free memory in one piece when the kernel set the pages aside, or a node has " +
-				"less memory than its share, or " +
-				"somebody changed nr_hugepages since. A number without nodes is spread evenly: what one node lacks, " +
-				"another gets, and a machine that " +
-				"is strict about its node does not start.\n\n1 GiB pages set aside after boot often come up short, " +
-				"because memory is fragmented by then.",
-			Fix: "Ask on the command line, per node, and reboot:\n\n    default_hugepagesz=1G hugepagesz=1G " +
-				"hugepages=0:16,1:16\n\n" +
-				"Leave the host some GiB on each node.",
-			Sources: []string{"projectacrn/acrn-hypervisor#400", "xmrig/xmrig#2896", "openshift/openshift-docs#22853",
-				"cloud-hypervisor/cloud-hypervisor#2579", "EPYC lab (64 pages asked for without nodes)"},
-		}, fewerPages},
-		{Check{
-			ID: "RL041", Title: "no hugepages of the size asked for",
-			Severity: Error,
-			Summary:  "The command line asks for hugepages of a size for which the kernel has no pool.",
-			Reads:    []string{"/proc/cmdline", "/sys/kernel/mm/hugepages"},
-			Means: "The processor does not have pages of that size (1 GiB on x86 needs the CPU flag pdpe1gb, which " +
-				"many virtual machines lack), or the " +
-				"kernel was built without them. A virtual machine that asks for such pages does not start.",
-			Fix: "In a virtual machine pass the flag on (host-passthrough CPU). On bare metal look for pdpe1gb in " +
-				"`/proc/cpuinfo`. Otherwise ask for a " +
-				"size that `/sys/kernel/mm/hugepages` lists.",
-			Sources: []string{"autotest/tp-libvirt#3159"},
-		}, noPool},
-		{Check{
-			ID: "RL042", Title: "all hugepages are on one NUMA node",
-			Severity: Warning,
-			Summary: "Several NUMA nodes have CPUs and memory, and only one has hugepages. Not found when the " +
-				"command line asks for it by node.",
-			Reads: []string{"/sys/devices/system/node/node*/hugepages/hugepages-*kB/nr_hugepages",
-				"/sys/devices/system/node/node*/meminfo"},
-			Means: "Virtual machines on the other nodes get memory from the far node, or, when they are strict about " +
-				"their node, do not start: `unable to " +
-				"map backing store for guest RAM: Cannot allocate memory`, although free pages are left in total.",
-			Fix: "Spread them, after boot:\n\n    echo 16 > " +
-				"/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages\n\n" +
-				"or on the command line with `hugepages=0:16,1:16`.",
-			Sources: []string{"kubevirt/kubevirt#14854", "kubernetes/kubernetes#132084", "autotest/tp-libvirt#2695"},
-		}, pagesOnOneNode},
-		{Check{
-			ID: "RL043", Title: "NUMA node with CPUs has no memory",
-			Severity: Warning,
-			Summary:  "A node has CPUs and no memory, while other nodes have memory.",
-			Reads:    []string{"/sys/devices/system/node/node*/meminfo", "/sys/devices/system/node/node*/cpulist"},
-			Means: "All memory of work on these CPUs is far. Mostly the memory slots of that node are empty, or a " +
-				"module has failed and the firmware " +
-				"took it out. On a few processors (Threadripper 2990WX) it is by design.",
-			Fix: "Fill the slots of all nodes alike (the board's manual says which go together), or keep virtual " +
-				"machines off these CPUs.",
-			Sources: []string{"EPYC lab (wrong NUMA nodes: latency +13%, p99 +29%, p99.9 +53%)"},
-		}, bareNode},
-		{Check{
-			ID: "RL044", Title: "swap is on",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "The kernel swaps to disk. A warning on a host that serves labs. Compressed memory (zram) does " +
-				"not count.",
-			Reads: []string{"/proc/swaps"},
-			Means: "Memory of virtual machines without hugepages or locking can be swapped out. Then a packet waits " +
-				"for a disk: microseconds become " +
-				"milliseconds, rarely and without a trace in the guest. Memory of guests with passed-through devices " +
-				"is locked and hugepages are never " +
-				"swapped, but QEMU's own memory is.",
-			Fix: "`swapoff -a`, and take the line out of `/etc/fstab` (or mask the swap unit). Leave it on if " +
-				"the host is short of memory: a killed virtual machine is worse.",
-			Sources: []string{"Documentation/admin-guide/sysctl/vm.rst"},
-		}, swapOn},
-		{Check{
-			ID: "RL045", Title: "automatic NUMA balancing is on",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "The kernel moves memory between NUMA nodes on its own. A warning on a host that serves labs.",
-			Reads:   []string{"/proc/sys/kernel/numa_balancing"},
-			Means: "To see who uses a page, the kernel takes its mapping away and waits for the fault; then it may " +
-				"move the page. For work that is already " +
-				"pinned to its memory this is cost without gain, and it shows as outliers in latency. Hugepages of " +
-				"hugetlbfs are not moved. " +
-				"Value 2 (memory tiering only) is not counted.",
-			Fix:     "`sysctl kernel.numa_balancing=0`, and a file in `/etc/sysctl.d` to keep it.",
-			Sources: []string{"Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)"},
-		}, balancing},
-		{Check{
-			ID: "RL046", Title: "transparent hugepages are always used",
-			Severity: Info,
-			Summary:  "transparent_hugepage/enabled is always, on a host that serves labs.",
-			Reads:    []string{"/sys/kernel/mm/transparent_hugepage/enabled"},
-			Means: "Good for bandwidth of virtual machines without hugepages of their own. The price is khugepaged, " +
-				"which compacts and copies memory in " +
-				"the background, and allocation that may wait for compaction: outliers in latency.",
-			Fix: "For latency, set it to madvise and give virtual machines hugepages of hugetlbfs. For " +
-				"throughput, leave it.",
-			Sources: []string{"Documentation/admin-guide/mm/transhuge.rst"},
-		}, alwaysTHP},
-		{Check{
-			ID: "RL047", Title: "memory of virtual machines is merged (KSM)",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "Kernel samepage merging runs. A warning on a host that serves labs.",
-			Reads:   []string{"/sys/kernel/mm/ksm/run"},
-			Means: "A thread scans memory and merges equal pages. It takes CPU time and cache, splits hugepages, " +
-				"merges across NUMA nodes (unless told " +
-				"not to), and lets one tenant find out by timing what another one has in memory.",
-			Fix: "`echo 2 > /sys/kernel/mm/ksm/run` (stops it and undoes the merging); disable ksmtuned or " +
-				"the like.",
-			Sources: []string{"Documentation/admin-guide/mm/ksm.rst"},
-		}, ksmOn},
-	}
-}
 
 // poolPath is the directory of a pool on the machine, or on a node where one is given.
 func poolPath(bytes uint64, nodeID ...int) string {
@@ -160,21 +45,21 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	return total, exists
 }
 
-func fewerPages(v *view) []Finding {
+func fewerPages(v *view) []finding.Finding {
 	bySize := map[uint64]hugeAsk{}
 	for _, a := range v.hugeAsks() {
 		if _, twice := bySize[a.size]; !twice { // the kernel ignores the second ("specified twice", mm/hugetlb.c)
 			bySize[a.size] = a
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, bytes := range slices.Sorted(maps.Keys(bySize)) {
 		ask := bySize[bytes]
 		total, exists := v.totalPages(bytes)
 		if !exists {
 			continue // RL041, or not known
 		}
-		f := Finding{Severity: Warning, Subject: "host",
+		f := finding.Finding{Severity: finding.Warning, Subject: "host",
 			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
 		if total < ask.total {
@@ -239,8 +124,8 @@ func (v *view) poolSizes() []uint64 {
 	return out
 }
 
-func noPool(v *view) []Finding {
-	var out []Finding
+func noPool(v *view) []finding.Finding {
+	var out []finding.Finding
 	var seen []uint64
 	for _, a := range v.hugeAsks() {
 		if _, exists := v.totalPages(a.size); exists || !v.poolsListed() || slices.Contains(seen, a.size) {
@@ -251,7 +136,7 @@ func noPool(v *view) []Finding {
 		for _, bytes := range v.poolSizes() {
 			sizes = append(sizes, fmt.Sprintf("hugepages-%dkB", bytes>>10))
 		}
-		out = append(out, Finding{Severity: Error, Subject: "host",
+		out = append(out, finding.Finding{Severity: finding.Error, Subject: "host",
 			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
 				fmt.Sprint(a.size>>10)+"kB", "only "+
 				strings.Join(sizes, " "))),
@@ -273,7 +158,7 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
-func pagesOnOneNode(v *view) []Finding {
+func pagesOnOneNode(v *view) []finding.Finding {
 	homes := v.homes()
 	if len(homes) < 2 {
 		return nil
@@ -312,23 +197,24 @@ func pagesOnOneNode(v *view) []Finding {
 		facts = append(facts, at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total)))
 	}
 	id := slices.Sorted(maps.Keys(with))[0]
-	return []Finding{{Severity: Warning, Subject: fmt.Sprintf("node %d", id), Evidence: few(facts, 4, "; "),
+	return []finding.Finding{{Severity: finding.Warning, Subject: fmt.Sprintf("node %d", id),
+		Evidence: few(facts, 4, "; "),
 		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about " +
 			"their node",
 		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"}}
 }
 
-func bareNode(v *view) []Finding {
+func bareNode(v *view) []finding.Finding {
 	if len(v.homes()) == 0 {
 		return nil
 	}
-	var out []Finding
+	var out []finding.Finding
 	for i := range v.NUMANodes {
 		n := &v.NUMANodes[i]
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: fmt.Sprintf("node %d", n.ID),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: fmt.Sprintf("node %d", n.ID),
 			Evidence: all(at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", n.ID), "MemTotal=0"),
 				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n.ID), n.CPUs.String())),
 			Consequence: "all memory is far for work on CPUs " + n.CPUs.String(),
@@ -337,7 +223,7 @@ func bareNode(v *view) []Finding {
 	return out
 }
 
-func swapOn(v *view) []Finding {
+func swapOn(v *view) []finding.Finding {
 	var facts []string
 	for _, s := range v.Memory.Swap {
 		if !strings.Contains(s.Path, "zram") {
@@ -347,37 +233,39 @@ func swapOn(v *view) []Finding {
 	if len(facts) == 0 {
 		return nil
 	}
-	return []Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/swaps", few(facts, 3, ", ")),
+	return []finding.Finding{{Severity: v.ifServing(), Subject: "host",
+		Evidence:    at("/proc/swaps", few(facts, 3, ", ")),
 		Consequence: "memory of virtual machines that is not locked may wait for a disk",
 		Fix:         "swapoff -a, and take swap out of /etc/fstab"}}
 }
 
-func balancing(v *view) []Finding {
+func balancing(v *view) []finding.Finding {
 	// A bit set: 1 is balancing, 2 is memory tiering. Source: Documentation/admin-guide/sysctl/kernel.rst.
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
 		return nil
 	}
-	return []Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
+	return []finding.Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
 		v.Memory.NUMABalancing),
 		Consequence: "the kernel unmaps and moves memory of work that is already placed: outliers in latency",
 		Fix:         "sysctl kernel.numa_balancing=0"}}
 }
 
-func alwaysTHP(v *view) []Finding {
+func alwaysTHP(v *view) []finding.Finding {
 	if v.Memory.THP != "always" || !v.serves || v.virtual {
 		return nil
 	}
-	return []Finding{{Severity: Info, Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled",
-		"[always]"),
+	return []finding.Finding{{Severity: finding.Info, Subject: "host",
+		Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled",
+			"[always]"),
 		Consequence: "khugepaged compacts and copies memory in the background: outliers in latency",
 		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"}}
 }
 
-func ksmOn(v *view) []Finding {
+func ksmOn(v *view) []finding.Finding {
 	if v.Memory.KSM != "1" {
 		return nil
 	}
-	return []Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1"),
+	return []finding.Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1"),
 		Consequence: "a thread scans and merges memory: noise for all, and a side channel between tenants",
 		Fix:         "echo 2 > /sys/kernel/mm/ksm/run, and disable ksmtuned"}}
 }

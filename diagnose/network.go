@@ -6,119 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
-
-func networkRules() []rule {
-	return []rule{
-		{Check{
-			ID: "RL080", Title: "bond limits one queue pair to one link",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "A bond of NICs for RDMA spreads by a hash (802.3ad, balance-xor). A warning when the hash " +
-				"looks at addresses only, so that all " +
-				"traffic between two hosts takes one link.",
-			Reads: []string{"/sys/class/net/BOND/bonding/mode, xmit_hash_policy, slaves"},
-			Means: "A flow stays on the link that its hash chose: packets must not overtake each other. One RDMA " +
-				"queue pair, or one TCP connection, " +
-				"has the rate of one member, never of the bond. On a machine with bonds of 2 x 200 Gb/s one queue " +
-				"pair reached 195 Gb/s.\n\n" +
-				"RoCE v2 varies its UDP source port from queue pair to queue pair, so with layer3+4 several queue " +
-				"pairs use all links. With layer2 or " +
-				"layer2+3 they all have the same hash between two hosts.\n\n" +
-				"Some NICs choose the link per queue pair themselves (queue affinity) and do not ask the bond's " +
-				"hash; the limit for one queue pair " +
-				"is the same.",
-			Fix: "Test with several queue pairs (`ib_write_bw -q 4`). For NCCL: NCCL_IB_QPS_PER_CONNECTION=4. Set " +
-				"the hash:\n\n" +
-				"    ip link set BOND type bond xmit_hash_policy layer3+4\n\nand the same on the switch, which " +
-				"decides for the other direction. For full rate " +
-				"per connection use the ports without a bond, as two rails.",
-			Sources: []string{"H20 guide (bonds of 2 x 200 Gb/s)", "Documentation/networking/bonding.rst"},
-		}, oneLink},
-		{Check{
-			ID: "RL081", Title: "members of a bond differ in speed",
-			Severity: Warning,
-			Summary:  "Members of a bond that are up have different speeds.",
-			Reads:    []string{"/sys/class/net/BOND/bonding/slaves", "/sys/class/net/*/speed"},
-			Means: "The hash spreads flows evenly, whatever the links can carry: half of them get the slow one. LACP " +
-				"takes only links of one speed into " +
-				"an aggregate, so the others stand by. Mostly one cable or one switch port came up at a lower rate.",
-			Fix: "Compare `ethtool NETDEV` of the members; change the cable or module, or set the speed on " +
-				"the switch.",
-			Sources: []string{"Documentation/networking/bonding.rst"},
-		}, unequalMembers},
-		{Check{
-			ID: "RL082", Title: "MTU cuts the RDMA MTU below 4096",
-			Severity: Warning,
-			Summary:  "The network device of an active RoCE port has an MTU below 4192.",
-			Reads:    []string{"/sys/class/net/*/mtu", "/sys/class/infiniband/*/ports/*/state, link_layer"},
-			Means: "RoCE uses the largest of 256, 512, 1024, 2048 and 4096 bytes that fits into the device's MTU " +
-				"together with up to 96 bytes of headers. " +
-				"So 1500 gives 1024, 2144 gives 2048, and 4192 gives 4096; 4200 is the usual choice. 9000 gives 4096 " +
-				"too and only makes buffers larger.\n\n" +
-				"At 1024 a message takes four times the packets. And when the two ends differ, large messages hang " +
-				"or fail with IBV_WC_LOC_LEN_ERR. " +
-				"Devices for iWARP are not concerned.",
-			Fix: "On both hosts and on every switch between them:\n\n    ip link set NETDEV mtu 4200\n\nand in the " +
-				"network configuration (nmcli: 802-3-ethernet.mtu 4200). " +
-				"Check with `ibv_devinfo` (active_mtu) and `ping -M do -s 4172`.",
-			Sources: []string{"EPYC lab (MTU 4200)", "NVIDIA/nccl#2135", "NVIDIA/dgx-spark-playbooks#103",
-				"tensorflow/tensorflow#9432", "esnet/iperf#955",
-				"iboe_get_mtu in include/rdma/ib_addr.h"},
-		}, smallMTU},
-		{Check{
-			ID: "RL083", Title: "all interrupts of a NIC are on one CPU",
-			Severity: Warning,
-			Summary:  "A NIC for RDMA has at least four interrupts in use, and all are served by the same CPU.",
-			Reads:    []string{"/proc/irq/*/effective_affinity_list", "/proc/interrupts"},
-			Means: "One CPU does the receive work of all queues, and the rate of small packets and of TCP stops at " +
-				"what it can do. irqbalance is not " +
-				"running or does not know the device, or it was told to keep off all other CPUs.",
-			Fix: "Start irqbalance, or spread the interrupts over CPUs of the NIC's node by hand " +
-				"(`set_irq_affinity_cpulist.sh`, `tuna`), after the driver is loaded. Look again after a reboot.",
-			Sources: []string{"Irqbalance/irqbalance#122", "Irqbalance/irqbalance#275",
-				"GoogleCloudPlatform/compute-image-packages#882"},
-		}, oneCPU},
-		{Check{
-			ID: "RL084", Title: "interrupts of a NIC are on the wrong NUMA node",
-			Severity: Warning,
-			Summary:  "All interrupts in use of a NIC for RDMA are served by CPUs of other nodes than its own.",
-			Reads:    []string{"/proc/irq/*/effective_affinity_list", "/sys/bus/pci/devices/*/numa_node"},
-			Means: "Each received packet is written to memory near the NIC and worked on far from it. Mostly a list " +
-				"of CPUs was given to irqbalance " +
-				"without a thought for nodes, or the near CPUs are all isolated.",
-			Fix: "Keep some CPUs of the NIC's node for the host, and bind the interrupts to them.",
-			Sources: []string{"Irqbalance/irqbalance#122", "Irqbalance/irqbalance#275",
-				"GoogleCloudPlatform/compute-image-packages#882"},
-		}, farInterrupts},
-		{Check{
-			ID: "RL085", Title: "the host lives on its only NIC for RDMA",
-			Severity: Info,
-			Summary:  "The default route goes over the only card that RDMA could use.",
-			Reads:    []string{"/proc/net/route", "/proc/net/ipv6_route", "/sys/class/net/*/device"},
-			Means: "The card cannot be given to a virtual machine as a whole, and experiments with its firmware, its " +
-				"MTU or its flow control can cut you " +
-				"off. Virtual functions of it can be given away.",
-			Fix:     "Use virtual functions, or give the host another NIC for its own traffic.",
-			Sources: []string{"EPYC lab (the host keeps a NIC of its own)"},
-		}, onlyNIC},
-		{Check{
-			ID: "RL086", Title: "RDMA does not follow the bond",
-			Severity: Info,
-			Summary: "Ports with RDMA devices are in a bond whose mode the NICs cannot follow, or whose members are " +
-				"on different cards.",
-			Reads: []string{"/sys/class/net/BOND/bonding/mode, slaves", "/sys/class/infiniband"},
-			Means: "RoCE bypasses the kernel's bond. NICs follow a bond only in the modes active-backup, balance-xor " +
-				"and 802.3ad, and only when its " +
-				"members are the ports of one card; then one RDMA device stands for both. Otherwise each port keeps " +
-				"its own RDMA device, on which a " +
-				"link that fails is not replaced, and addresses of the bond may be missing in the GID tables.",
-			Fix: "Bond the two ports of one card in one of those modes, or take RDMA ports out of the bond and " +
-				"use them as rails.",
-			Sources: []string{"RoCE LAG of mlx5 (one card, modes 1, 2 and 4)", "H20 guide (mlx5_bond devices)"},
-		}, rdmaOffBond},
-	}
-}
 
 // port returns the network device with the given name and its NIC; nil where there is none.
 func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
@@ -148,19 +38,19 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", append(facts, "slaves="+strings.Join(b.Members, " "))...)
 }
 
-func oneLink(v *view) []Finding {
-	var out []Finding
+func oneLink(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Bonds {
 		b := &v.Bonds[i]
 		if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
 			continue
 		}
-		f := Finding{Severity: Info, Subject: b.Name, Evidence: bondFact(b),
+		f := finding.Finding{Severity: finding.Info, Subject: b.Name, Evidence: bondFact(b),
 			Consequence: "one queue pair or connection has the rate of one member" + v.memberRate(b),
 			Fix:         "test with several queue pairs (ib_write_bw -q 4; NCCL_IB_QPS_PER_CONNECTION=4)"}
 		switch b.HashPolicy {
 		case "layer2", "layer2+3", "vlan+srcmac":
-			f.Severity = Warning
+			f.Severity = finding.Warning
 			f.Consequence = "all traffic between two hosts takes one member" + v.memberRate(b) +
 				", however many queue pairs there are, unless the NIC spreads them itself"
 			f.Fix = "ip link set " + b.Name + " type bond xmit_hash_policy layer3+4, and the same on the " +
@@ -185,8 +75,8 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return fmt.Sprintf(" (%g Gb/s)", float64(best)/1000)
 }
 
-func unequalMembers(v *view) []Finding {
-	var out []Finding
+func unequalMembers(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Bonds {
 		b := &v.Bonds[i]
 		var facts []string
@@ -200,15 +90,16 @@ func unequalMembers(v *view) []Finding {
 		if len(speeds) < 2 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: b.Name, Evidence: all(bondFact(b), few(facts, 4, "; ")),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: b.Name,
+			Evidence:    all(bondFact(b), few(facts, 4, "; ")),
 			Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
 			Fix:         "bring all members to one speed: cable, module, switch port"})
 	}
 	return out
 }
 
-func rdmaOffBond(v *view) []Finding {
-	var out []Finding
+func rdmaOffBond(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Bonds {
 		b := &v.Bonds[i]
 		if len(b.RDMA) > 0 || len(b.Members) < 2 {
@@ -245,7 +136,7 @@ func rdmaOffBond(v *view) []Finding {
 			continue
 		}
 		slices.Sort(devices)
-		out = append(out, Finding{Severity: Info, Subject: b.Name,
+		out = append(out, finding.Finding{Severity: finding.Info, Subject: b.Name,
 			Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
 			Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover",
 			Fix: "bond the two ports of one card with active-backup, balance-xor or 802.3ad, or use the " +
@@ -282,7 +173,7 @@ func (v *view) mtuOf(name string) *int {
 	return nil
 }
 
-func smallMTU(v *view) []Finding {
+func smallMTU(v *view) []finding.Finding {
 	type cut struct {
 		netdevs  []string
 		subjects []string
@@ -312,10 +203,10 @@ func smallMTU(v *view) []Finding {
 			}
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for mtu, c := range byMTU { // sorted by the caller: subjects differ
 		got := roceMTU(mtu)
-		f := Finding{Severity: Warning, Subject: strings.Join(c.subjects, ","),
+		f := finding.Finding{Severity: finding.Warning, Subject: strings.Join(c.subjects, ","),
 			Evidence: all(at("/sys/class/net/"+c.netdevs[0], fmt.Sprintf("mtu=%d", mtu))+moreDevices(c.netdevs),
 				at(c.rdma, "state=ACTIVE link_layer=Ethernet")),
 			Consequence: fmt.Sprintf("the RDMA MTU is %d, so a message takes %d times the packets; peers with "+
@@ -326,7 +217,7 @@ func smallMTU(v *view) []Finding {
 		}
 		out = append(out, f)
 	}
-	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Evidence, b.Evidence) })
+	slices.SortFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Evidence, b.Evidence) })
 	return out
 }
 
@@ -354,8 +245,8 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 // enoughInterrupts is from when on it is strange that all are on one CPU: drivers have some for commands and events.
 const enoughInterrupts = 4
 
-func oneCPU(v *view) []Finding {
-	var out []Finding
+func oneCPU(v *view) []finding.Finding {
+	var out []finding.Finding
 	for _, n := range v.fabric {
 		qs := v.interruptsOf(n)
 		if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
@@ -368,7 +259,7 @@ func oneCPU(v *view) []Finding {
 		if cpus.Len() != 1 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: n.ID(),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: n.ID(),
 			Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
 			Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
 				"at what it can do",
@@ -377,11 +268,11 @@ func oneCPU(v *view) []Finding {
 	return out
 }
 
-func farInterrupts(v *view) []Finding {
+func farInterrupts(v *view) []finding.Finding {
 	if !v.several {
 		return nil
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, n := range v.fabric {
 		if n.NUMANode == nil || v.nodes[*n.NUMANode] == nil || v.nodes[*n.NUMANode].CPUs.IsEmpty() {
 			continue
@@ -391,7 +282,7 @@ func farInterrupts(v *view) []Finding {
 		if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: n.ID(),
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: n.ID(),
 			Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
 				node(n.NUMANode)),
 				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
@@ -401,7 +292,7 @@ func farInterrupts(v *view) []Finding {
 	return out
 }
 
-func onlyNIC(v *view) []Finding {
+func onlyNIC(v *view) []finding.Finding {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
 		return nil
 	}
@@ -414,7 +305,7 @@ func onlyNIC(v *view) []Finding {
 	needed := v.needed()
 	for _, n := range v.fabric {
 		if need, ok := needed[*n.Address]; ok && need.what == "network" {
-			return []Finding{{Severity: Info, Subject: n.ID(), Evidence: at(pci(*n.Address), need.how),
+			return []finding.Finding{{Severity: finding.Info, Subject: n.ID(), Evidence: at(pci(*n.Address), need.how),
 				Consequence: "it cannot be given away as a whole, and experiments with it can cut you off",
 				Fix:         "use virtual functions, or give the host another NIC"}}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -21,9 +22,9 @@ func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 	if after, _ := json.Marshal(h); !bytes.Equal(before, after) {
 		t.Fatalf("the host was changed")
 	}
-	severities := map[string][]Severity{}
-	for _, c := range Catalogue() {
-		severities[c.ID] = append([]Severity{c.Severity}, c.Also...)
+	severities := map[string][]finding.Severity{}
+	for _, c := range checks() {
+		severities[c.ID] = c.Severities
 	}
 	for i, f := range list {
 		if !slices.Contains(severities[f.ID], f.Severity) {
@@ -32,7 +33,7 @@ func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 		if f.Title == "" || f.Evidence == "" || f.Consequence == "" || f.Fix == "" {
 			t.Fatalf("a field is empty: %+v", f)
 		}
-		if i > 0 && (list[i-1].Severity.rank() > f.Severity.rank() || list[i-1].Severity == f.Severity &&
+		if i > 0 && (list[i-1].Severity.Rank() > f.Severity.Rank() || list[i-1].Severity == f.Severity &&
 			list[i-1].ID > f.ID) {
 			t.Fatalf("%+v comes after %+v", f, list[i-1])
 		}

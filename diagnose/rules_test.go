@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -47,12 +48,12 @@ func allCases() []testCase {
 }
 
 // of returns the findings of one rule.
-func of(id string, list []Finding) []Finding {
-	return slices.DeleteFunc(list, func(f Finding) bool { return f.ID != id })
+func of(id string, list []finding.Finding) []finding.Finding {
+	return slices.DeleteFunc(list, func(f finding.Finding) bool { return f.ID != id })
 }
 
 // text writes findings for golden files.
-func text(list []Finding) string {
+func text(list []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range list {
 		fmt.Fprintf(&b, "%s %s %s: %s\n  evidence    %s\n  consequence %s\n  fix         %s\n",
@@ -129,7 +130,7 @@ func TestEveryRuleHasACaseThatTriggersItAndOneThatDoesNot(t *testing.T) {
 			names[key] = true
 		}
 	}
-	for _, c := range Catalogue() {
+	for _, c := range checks() {
 		if s := cases[c.ID]; !s.found || !s.missed {
 			t.Errorf("%s: triggered by a case: %v, missed by one: %v", c.ID, s.found, s.missed)
 		}
@@ -142,17 +143,17 @@ func TestEveryRuleHasACaseThatTriggersItAndOneThatDoesNot(t *testing.T) {
 
 func TestEverySeverityOfACheckHasACase(t *testing.T) {
 	t.Parallel()
-	have := map[string]map[Severity]bool{}
+	have := map[string]map[finding.Severity]bool{}
 	for _, c := range allCases() {
 		for _, f := range of(c.id, Host(c.host())) {
 			if have[f.ID] == nil {
-				have[f.ID] = map[Severity]bool{}
+				have[f.ID] = map[finding.Severity]bool{}
 			}
 			have[f.ID][f.Severity] = true
 		}
 	}
-	for _, c := range Catalogue() {
-		for _, s := range append([]Severity{c.Severity}, c.Also...) {
+	for _, c := range checks() {
+		for _, s := range c.Severities {
 			if !have[c.ID][s] {
 				t.Errorf("%s: no case gives a finding of severity %s", c.ID, s)
 			}
@@ -190,7 +191,7 @@ func TestFindingsAreInOrderAndComplete(t *testing.T) {
 				strings.Contains(f.Evidence, ": ;") {
 				t.Errorf("%s: %s: evidence has a gap: %q", c.id, c.name, f.Evidence)
 			}
-			if i > 0 && first[i-1].Severity.rank() > f.Severity.rank() {
+			if i > 0 && first[i-1].Severity.Rank() > f.Severity.Rank() {
 				t.Errorf("%s: %s: %s comes after %s", c.id, c.name, f.Severity, first[i-1].Severity)
 			}
 		}
@@ -233,4 +234,25 @@ func h20() *topology.Host {
 		}
 	}
 	return h
+}
+
+// checks returns the checks that rules of this package find.
+func checks() []finding.Check {
+	return slices.DeleteFunc(slices.Clone(finding.Catalogue()), func(c finding.Check) bool {
+		return c.Group != finding.Inspect
+	})
+}
+
+func TestEveryRuleIsInTheCatalogueAndEveryCheckHasARule(t *testing.T) {
+	t.Parallel()
+	var have, want []string
+	for _, r := range rules() {
+		have = append(have, r.id)
+	}
+	for _, c := range checks() {
+		want = append(want, c.ID)
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("rules (-catalogue +code):\n%s", diff)
+	}
 }

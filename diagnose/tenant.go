@@ -3,95 +3,9 @@ package diagnose
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
-
-func tenantRules() []rule {
-	return []rule{
-		{Check{
-			ID: "RL060", Title: "tenants are pinned to the same CPUs",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "Virtual CPUs of two tenants may run on the same CPUs. A note when one of the tenants does " +
-				"not run.",
-			Reads: []string{"virsh dumpxml DOMAIN (cputune, vcpupin)"},
-			Means: "Each of them waits while the other one works. Pinning makes it worse than not pinning would be: " +
-				"the scheduler cannot move either " +
-				"of them away. With 64 busy processes beside it, a VM's network fell from 24.2 to 7.9 Gb/s on " +
-				"one host.",
-			Fix:     "Give each tenant CPUs of its own. `virsh vcpupin DOMAIN VCPU LIST` changes one at run time.",
-			Sources: []string{"EPYC lab (iperf3 with and without contention; p99.9 latency +45%)"},
-		}, sharedCPUs},
-		{Check{
-			ID: "RL061", Title: "tenant floats over isolated CPUs",
-			Severity: Warning,
-			Summary:  "A virtual CPU, or the emulator of a tenant, may run on several isolated CPUs.",
-			Reads: []string{"virsh dumpxml DOMAIN (vcpu cpuset, vcpupin, emulatorpin)",
-				"/sys/devices/system/cpu/isolated"},
-			Means: "The scheduler does not balance load between isolated CPUs. Threads that may run on any of them " +
-				"stay where they were started: all " +
-				"virtual CPUs share the first CPU of the list, and the others are idle.",
-			Fix: "Pin each virtual CPU to one isolated CPU (`<vcpupin vcpu='N' cpuset='C'/>`), and the emulator " +
-				"to CPUs that are not isolated.",
-			Sources: []string{"seapath/ansible#908", "ayufan/pve-helpers#4"},
-		}, floatsIsolated},
-		{Check{
-			ID: "RL062", Title: "tenant is pinned to CPUs that are not online",
-			Severity: Error,
-			Summary:  "A virtual CPU or the emulator of a tenant is pinned to CPUs that are offline or do not exist.",
-			Reads:    []string{"virsh dumpxml DOMAIN (cputune)", "/sys/devices/system/cpu/online"},
-			Means: "The tenant does not start (`Unable to write to cpuset.cpus: Permission denied`, or affinity " +
-				"`Invalid argument`), or runs on the rest of its list. Mostly the " +
-				"machine lost CPUs since: SMT was switched off, or the definition is from another machine. The same " +
-				"message comes when the CPUs are " +
-				"outside the control group that the tenant starts in.",
-			Fix: "Bring the CPUs online (`echo 1 > /sys/devices/system/cpu/cpuN/online`), or plan the " +
-				"tenant again.",
-			Sources: []string{"autotest/tp-libvirt#4137", "spheenik/vfio-isolate#6", "spheenik/vfio-isolate#3"},
-		}, pinnedOffline},
-		{Check{
-			ID: "RL063", Title: "only some virtual CPUs are pinned",
-			Severity: Warning,
-			Summary:  "A tenant has more virtual CPUs than pins.",
-			Reads:    []string{"virsh dumpxml DOMAIN (vcpu, vcpupin)"},
-			Means: "The others float, over the CPUs of other tenants too. A parallel job is as slow as its slowest " +
-				"thread. When CPUs are added to a " +
-				"running machine, the missing pins can also fail it: `vcpuN/cpuset.cpus: Numerical result out " +
-				"of range`.",
-			Fix:     "Pin all that the machine can have, those not present yet as well.",
-			Sources: []string{"innogames/igvm#280"},
-		}, someUnpinned},
-		{Check{
-			ID: "RL064", Title: "emulator threads share CPUs with virtual CPUs",
-			Severity: Warning, Also: []Severity{Info},
-			Summary: "The emulator or an I/O thread of a tenant may run on CPUs that its own or another tenant's " +
-				"virtual CPUs are pinned to. A note when the emulator is not pinned at all.",
-			Reads: []string{"virsh dumpxml DOMAIN (vcpupin, emulatorpin, iothreadpin)"},
-			Means: "QEMU's main loop, its I/O and its monitor stop a virtual CPU whenever they have something to do. " +
-				"It is small for a machine with " +
-				"passed-through devices and shows in the tail of the latency. With real-time priorities it can stop " +
-				"the guest for good: a guest that " +
-				"never boots, with one thread at 100%.",
-			Fix: "`virsh emulatorpin DOMAIN LIST` with housekeeping CPUs of the same NUMA node. Reserve a whole core " +
-				"for it, or the count of CPUs " +
-				"becomes odd and alignment to cores fails.",
-			Sources: []string{"seapath/ansible#438", "kubevirt/kubevirt#10593",
-				"EPYC lab (emulatorpin on the VM's own CPUs)"},
-		}, emulatorShares},
-		{Check{
-			ID: "RL065", Title: "tenants share a core",
-			Severity: Warning,
-			Summary:  "The threads of one core are pinned to by different tenants.",
-			Reads: []string{"virsh dumpxml DOMAIN (vcpupin)",
-				"/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"},
-			Means: "The tenants have different CPUs and yet the same core: they slow each other down, and the known " +
-				"side channels between threads of a " +
-				"core (L1TF, MDS) lead from one tenant to the other.",
-			Fix: "Give each tenant both threads of its cores: the lists of vcpupin then hold whole lines of " +
-				"thread_siblings_list.",
-			Sources: []string{"kubevirt/kubevirt#11749", "Documentation/admin-guide/hw-vuln/l1tf.rst"},
-		}, sharedCores},
-	}
-}
 
 // domain is the evidence on a tenant.
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
@@ -105,8 +19,8 @@ func pinned(t *topology.Tenant) topology.CPUSet {
 	return s
 }
 
-func sharedCPUs(v *view) []Finding {
-	var out []Finding
+func sharedCPUs(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
 			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
@@ -114,12 +28,12 @@ func sharedCPUs(v *view) []Finding {
 			if both.IsEmpty() {
 				continue
 			}
-			f := Finding{Severity: Warning, Subject: a.Name + "," + b.Name,
+			f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
 				Evidence:    all(domain(a, "vcpupin "+pinned(a).String()), domain(b, "vcpupin "+pinned(b).String())),
 				Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
 				Fix:         "give each tenant CPUs of its own"}
 			if stopped(a) || stopped(b) {
-				f.Severity = Info
+				f.Severity = finding.Info
 				f.Consequence = "when both run, both may run on CPUs " + both.String()
 			}
 			out = append(out, f)
@@ -128,13 +42,13 @@ func sharedCPUs(v *view) []Finding {
 	return out
 }
 
-func floatsIsolated(v *view) []Finding {
+func floatsIsolated(v *view) []finding.Finding {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
 		return nil
 	}
 	many := func(s *topology.CPUSet) bool { return s != nil && s.Intersect(isolated).Len() > 1 }
-	var out []Finding
+	var out []finding.Finding
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		var facts []string
@@ -154,7 +68,7 @@ func floatsIsolated(v *view) []Finding {
 		if len(facts) == 0 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: t.Name,
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
 			Evidence:    all(domain(t, few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated", isolated.String())),
 			Consequence: "nothing balances load between isolated CPUs: its threads may all share the first one",
 			Fix:         "pin each virtual CPU to one CPU, and the emulator to CPUs that are not isolated"})
@@ -162,11 +76,11 @@ func floatsIsolated(v *view) []Finding {
 	return out
 }
 
-func pinnedOffline(v *view) []Finding {
+func pinnedOffline(v *view) []finding.Finding {
 	if v.CPUs.Online.IsEmpty() {
 		return nil
 	}
-	var out []Finding
+	var out []finding.Finding
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		want := pinned(t)
@@ -177,7 +91,7 @@ func pinnedOffline(v *view) []Finding {
 		if lost.IsEmpty() {
 			continue
 		}
-		out = append(out, Finding{Severity: Error, Subject: t.Name,
+		out = append(out, finding.Finding{Severity: finding.Error, Subject: t.Name,
 			Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
 				v.CPUs.Online.String())),
 			Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
@@ -187,8 +101,8 @@ func pinnedOffline(v *view) []Finding {
 	return out
 }
 
-func someUnpinned(v *view) []Finding {
-	var out []Finding
+func someUnpinned(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		own := map[int]bool{}
@@ -198,7 +112,7 @@ func someUnpinned(v *view) []Finding {
 		if len(own) == 0 || len(own) >= t.VCPUs {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Subject: t.Name,
+		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
 			Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
 			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
 				plural(t.VCPUs-len(own), "virtual CPU")),
@@ -207,22 +121,22 @@ func someUnpinned(v *view) []Finding {
 	return out
 }
 
-func emulatorShares(v *view) []Finding {
-	var out []Finding
+func emulatorShares(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		own := pinned(t)
 		if own.IsEmpty() {
 			continue
 		}
-		f := Finding{Severity: Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
+		f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
 			" with housekeeping CPUs of the same NUMA node"}
 		if t.EmulatorCPUs == nil {
 			// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
 			if t.Floating != nil && !t.Floating.Overlaps(own) {
 				continue
 			}
-			f.Severity = Info
+			f.Severity = finding.Info
 			f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
 			f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
 			out = append(out, f)
@@ -252,8 +166,8 @@ func emulatorShares(v *view) []Finding {
 	return out
 }
 
-func sharedCores(v *view) []Finding {
-	var out []Finding
+func sharedCores(v *view) []finding.Finding {
+	var out []finding.Finding
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
 			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
@@ -269,7 +183,7 @@ func sharedCores(v *view) []Finding {
 			if split.IsEmpty() {
 				continue
 			}
-			out = append(out, Finding{Severity: Warning, Subject: a.Name + "," + b.Name,
+			out = append(out, finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
 				Evidence: all(domain(a, "vcpupin "+onA.String()), domain(b, "vcpupin "+onB.String()),
 					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()),
 						"a core of both")),

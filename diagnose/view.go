@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -128,11 +129,11 @@ func (v *view) servesLabs() bool {
 }
 
 // ifServing is Warning on a host that serves labs and Info elsewhere.
-func (v *view) ifServing() Severity {
+func (v *view) ifServing() finding.Severity {
 	if v.serves {
-		return Warning
+		return finding.Warning
 	}
-	return Info
+	return finding.Info
 }
 
 // isVFIO reports whether a driver keeps a device for a virtual machine: vfio-pci, and the variants

@@ -19,7 +19,8 @@ func (d Data) clean(f func(string) string) Data {
 	d.Findings = slices.Clone(d.Findings)
 	for i := range d.Findings {
 		c := &d.Findings[i]
-		each((*string)(&c.Status), &c.ID, &c.Code, &c.Subject, &c.Title, &c.Have, &c.Want, &c.Evidence, &c.Fix)
+		each((*string)(&c.Severity), (*string)(&c.Status), &c.ID, &c.Code, &c.Subject, &c.Title, &c.Have, &c.Want,
+			&c.Evidence, &c.Consequence, &c.Fix)
 	}
 	d.Samples = slices.Clone(d.Samples)
 	for i := range d.Samples {

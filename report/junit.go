@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // The form of JUnit's reports that servers of continuous integration read: a suite for each kind of
@@ -68,10 +69,10 @@ func JUnit(w io.Writer, all []check.Finding) error {
 
 // suiteOf returns the name of the suite that a finding is in.
 func suiteOf(f check.Finding) string {
-	switch check.GroupOf(f.ID) {
-	case check.HostGroup:
+	switch finding.GroupOf(f.ID) {
+	case finding.Host:
 		return "host"
-	case check.DomainGroup:
+	case finding.Domain:
 		return "virtual machines"
 	}
 	return "nodes"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -41,17 +42,13 @@ func OfHost(p *plan.Plan) *Target {
 
 // Applies returns the identifiers of the checks that can be made.
 func (t *Target) Applies() []string {
-	return slices.DeleteFunc(check.IDs(), func(id string) bool {
-		switch check.GroupOf(id) {
-		case check.LabGroup:
-			return t.Lab == nil
-		case check.HostGroup:
-			return t.Plan == nil || t.Host == nil
-		case check.DomainGroup:
-			return t.Domains == nil
-		}
-		return t.Plan == nil || t.Lab == nil
-	})
+	made := map[finding.Group]bool{
+		finding.Host:   t.Plan != nil && t.Host != nil,
+		finding.Domain: t.Domains != nil,
+		finding.Lab:    t.Lab != nil,
+		finding.Guest:  t.Plan != nil && t.Lab != nil,
+	}
+	return slices.DeleteFunc(finding.Names(), func(id string) bool { return !made[finding.GroupOf(id)] })
 }
 
 // Findings makes the checks: of the host, of the virtual machines, and of the nodes from inside.
@@ -59,19 +56,19 @@ func (t *Target) Applies() []string {
 // told what is being done. An error means that something could not be read at all; what one node
 // does not tell is a finding.
 func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding, error) {
-	wanted := func(groups ...check.Group) bool {
+	wanted := func(groups ...finding.Group) bool {
 		return len(only) == 0 || slices.ContainsFunc(only, func(id string) bool {
-			return slices.Contains(groups, check.GroupOf(id))
+			return slices.Contains(groups, finding.GroupOf(id))
 		})
 	}
 	s := step{ctx: ctx, progress: progress}
 	var domains []check.Domain
 	var run *facts.Running
-	if wanted(check.HostGroup, check.DomainGroup) {
+	if wanted(finding.Host, finding.Domain) {
 		domains = read(&s, "read the virtual machines", t.Domains)
 	}
 	h := read(&s, "read the host", t.Host)
-	if wanted(check.HostGroup) {
+	if wanted(finding.Host) {
 		run = read(&s, "read what runs on the host", t.Running)
 	}
 	if s.err != nil {
@@ -79,7 +76,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	}
 
 	var all []check.Finding
-	if t.Host != nil && wanted(check.HostGroup) {
+	if t.Host != nil && wanted(finding.Host) {
 		var own []int // processes that may be where nothing else may
 		for _, d := range domains {
 			if d.PID > 0 {
@@ -88,12 +85,12 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 		}
 		all = check.Host(t.Plan, h, run, own...)
 	}
-	if t.Domains != nil && wanted(check.DomainGroup) {
+	if t.Domains != nil && wanted(finding.Domain) {
 		all = append(all, check.Domains(t.Plan, h, domains)...)
 	}
-	if t.Nodes != nil && wanted(check.LabGroup) {
+	if t.Nodes != nil && wanted(finding.Lab) {
 		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
-			return check.GroupOf(id) != check.LabGroup
+			return finding.GroupOf(id) != finding.Lab
 		})
 		found, err := check.Lab(ctx, t.Lab, t.Nodes, ids, progress)
 		if err != nil {
@@ -101,7 +98,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 		}
 		all = append(all, found...)
 	}
-	if t.Nodes != nil && t.Plan != nil && wanted(check.GuestGroup) {
+	if t.Nodes != nil && t.Plan != nil && wanted(finding.Guest) {
 		progress("compare the nodes with the plan")
 		all = append(all, check.Guests(t.Plan, h, t.readNodes(ctx))...)
 	}
@@ -110,7 +107,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	}
 	// That a node does not answer is no check of its own, and must not be lost.
 	return slices.DeleteFunc(all, func(f check.Finding) bool {
-		return len(only) > 0 && !slices.Contains(only, f.ID) && !check.Silent(f)
+		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil
 }
 

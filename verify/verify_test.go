@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -99,21 +100,21 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 	placed.Lab, placed.Nodes = lab, silentReader{}
 	placed.Domains = func(context.Context) ([]check.Domain, error) { return nil, nil }
 	remote := &Target{Plan: placed.Plan, Lab: lab, Nodes: silentReader{}}
-	const host, domain, inLab, guest = check.HostGroup, check.DomainGroup, check.LabGroup, check.GuestGroup
+	const host, domain, inLab, guest = finding.Host, finding.Domain, finding.Lab, finding.Guest
 	tests := []struct {
 		name   string
 		target *Target
-		want   []check.Group
+		want   []finding.Group
 	}{
-		{"an emulated lab", &Target{Lab: lab, Nodes: silentReader{}}, []check.Group{inLab}},
-		{"a host and its plan", fakeHost("performance"), []check.Group{host}},
-		{"a lab on this host", placed, []check.Group{host, domain, inLab, guest}},
-		{"a lab on another host", remote, []check.Group{inLab, guest}},
+		{"an emulated lab", &Target{Lab: lab, Nodes: silentReader{}}, []finding.Group{inLab}},
+		{"a host and its plan", fakeHost("performance"), []finding.Group{host}},
+		{"a lab on this host", placed, []finding.Group{host, domain, inLab, guest}},
+		{"a lab on another host", remote, []finding.Group{inLab, guest}},
 	}
 	for _, tt := range tests {
 		var want []string
-		for _, id := range check.IDs() {
-			if slices.Contains(tt.want, check.GroupOf(id)) {
+		for _, id := range finding.Names() {
+			if slices.Contains(tt.want, finding.GroupOf(id)) {
 				want = append(want, id)
 			}
 		}

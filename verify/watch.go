@@ -57,7 +57,7 @@ func (w *Watch) Changes(at time.Time, now []check.Finding) []Drift {
 	for key, was := range before {
 		switch {
 		case seen[key]:
-		case check.Silent(was): // it answers again: then the finding is not made at all
+		case was.Silent: // it answers again: then the finding is not made at all
 			again := was
 			again.Status, again.Have, again.Fix = check.OK, "it answers again", ""
 			answer = append(answer, Drift{at, was.Status, again})

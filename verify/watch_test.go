@@ -14,8 +14,9 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 	finding := func(id, subject string, s check.Status, have string) check.Finding {
 		return check.Finding{ID: id, Subject: subject, Title: id, Status: s, Have: have, Want: "w", Fix: "f"}
 	}
-	silent := check.Finding{ID: check.IDLink, Subject: "vm01", Title: "node answers", Status: check.Unknown,
-		Have: "silent"}
+	silent := check.Finding{Silent: true, ID: check.IDLink, Subject: "vm01", Title: "node answers",
+		Status: check.Unknown,
+		Have:   "silent"}
 	mtu := func(s check.Status) check.Finding { return finding("link-mtu", "vm01 eth0", s, string(s)) }
 	link := finding("link", "vm00 eth0", check.OK, "up")
 	tests := []struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -143,7 +144,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	if bad := check.NotOK(findings); len(bad) > 0 && !f.anyway {
+	if bad := finding.NotOK(findings); len(bad) > 0 && !f.anyway {
 		ui.close()
 		report.Findings(a.out, bad, a.color())
 		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+

@@ -3,9 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/spf13/cobra"
-
-	"github.com/rackless/rackless/check"
 )
 
 func newExplainCmd(a *app) *cobra.Command {
@@ -19,7 +18,7 @@ argument it lists all that there are. Checks of verify have a name beside their 
   rackless explain link-mtu`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
-			for _, c := range check.Catalogue() {
+			for _, c := range finding.Catalogue() {
 				ids = append(ids, c.ID+"\t"+c.Title)
 				if c.Name != "" {
 					ids = append(ids, c.Name+"\t"+c.Title)
@@ -30,21 +29,21 @@ argument it lists all that there are. Checks of verify have a name beside their 
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				g := newGrid("id", "severity", "name", "finding or check")
-				for _, c := range check.Catalogue() {
-					g.add(c.ID, string(c.Severity), c.Name, c.Title)
+				for _, c := range finding.Catalogue() {
+					g.add(c.ID, string(c.Severities[0]), c.Name, c.Title)
 				}
 				_, err := fmt.Fprint(a.out, g)
 				return err
 			}
 			for i, id := range args {
-				text, ok := check.Explain(id)
+				c, ok := finding.Find(id)
 				if !ok {
 					return usage(fmt.Errorf("%q is no finding; rackless explain lists them", id))
 				}
 				if i > 0 {
 					fmt.Fprintln(a.out)
 				}
-				fmt.Fprint(a.out, text)
+				fmt.Fprint(a.out, c.Text())
 			}
 			return nil
 		},

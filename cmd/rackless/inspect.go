@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/topology"
@@ -80,7 +81,7 @@ A finding does not make inspect fail, unless --fail-on names its severity or a l
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking "+
 		"what it is")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
-		failNever, string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error))
+		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd
 }
 
@@ -189,7 +190,7 @@ func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many b
 		return p
 	}
 	doc := hostview.NewDocument(h, diagnose.Host(h))
-	p.fault = slices.ContainsFunc(doc.Findings, func(f diagnose.Finding) bool { return atLeast(f.Severity, o.failOn) })
+	p.fault = slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return atLeast(f.Severity, o.failOn) })
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", j.name)
@@ -203,8 +204,8 @@ func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many b
 }
 
 // atLeast reports whether s is as bad as limit or worse.
-func atLeast(s diagnose.Severity, limit string) bool {
-	order := []string{string(diagnose.Info), string(diagnose.Warning), string(diagnose.Error)}
+func atLeast(s finding.Severity, limit string) bool {
+	order := []string{string(finding.Info), string(finding.Warning), string(finding.Error)}
 	at := slices.Index(order, limit)
 	return at >= 0 && slices.Index(order, string(s)) >= at
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/doctor"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
@@ -97,6 +98,9 @@ func keys(t reflect.Type) []string {
 	case reflect.Struct:
 		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, lists of CPUs
 			return nil
+		}
+		if t == reflect.TypeFor[finding.Finding]() { // of verify: inspect's are in docs/host.schema.json
+			return []string{"id", "code", "subject", "title", "status", "have", "want", "evidence", "fix"}
 		}
 		var all []string
 		for i := range t.NumField() {

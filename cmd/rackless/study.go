@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
@@ -247,7 +248,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	if err != nil {
 		return err
 	}
-	if bad := check.NotOK(findings); len(bad) > 0 && !o.anyway {
+	if bad := finding.NotOK(findings); len(bad) > 0 && !o.anyway {
 		report.Findings(a.out, bad, a.color())
 		return &conduct.StopError{Err: &exitError{exitFaults,
 			fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all "+

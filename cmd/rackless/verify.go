@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
@@ -81,8 +82,10 @@ each. Ends with status 3 if a check failed, or could not be made.`,
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
 	// They fail only for a flag that does not exist.
-	err := errors.Join(cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(check.IDs(),
-		cobra.ShellCompDirectiveNoFileComp)),
+	err := errors.Join(cmd.RegisterFlagCompletionFunc("only",
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return finding.Names(), cobra.ShellCompDirectiveNoFileComp
+		}),
 		cmd.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions))
 	if err != nil {
 		panic(err)
@@ -115,11 +118,11 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 		return usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
 	for i, name := range o.only {
-		id, ok := check.Lookup(name)
-		if !ok {
+		c, ok := finding.Find(name)
+		if !ok || c.Name == "" {
 			return usage(fmt.Errorf("--only %s: no such check; rackless explain lists them", name))
 		}
-		o.only[i] = id
+		o.only[i] = c.Name
 	}
 	return nil
 }
@@ -227,9 +230,9 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 		err = report.JUnit(a.out, findings)
 	default:
 		report.Findings(a.out, findings, a.color())
-		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(check.NotOK(findings)))
+		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings)))
 	}
-	if err == nil && len(check.NotOK(findings)) > 0 {
+	if err == nil && len(finding.NotOK(findings)) > 0 {
 		return &exitError{exitFaults, nil} // all has been said
 	}
 	return err

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -61,8 +61,8 @@ func (v *view) gpuPart(d *topology.PCIDevice) bool {
 
 // wrong reports whether a finding that is more than a note is about d.
 func (v *view) wrong(d *topology.PCIDevice) bool {
-	return slices.ContainsFunc(v.findings[d.Address.String()], func(f diagnose.Finding) bool {
-		return f.Severity != diagnose.Info
+	return slices.ContainsFunc(v.findings[d.Address.String()], func(f finding.Finding) bool {
+		return f.Severity != finding.Info
 	})
 }
 

@@ -6,11 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
 // cardOf returns the card of a device as text: kind, title and lines, with a star before those in bold.
-func cardOf(t *testing.T, h *topology.Host, id string, findings ...finding) string {
+func cardOf(t *testing.T, h *topology.Host, id string, findings ...finding.Finding) string {
 	t.Helper()
 	h.Complete()
 	out := ""
@@ -145,8 +146,8 @@ func TestACardSaysWhatIsKnownOfANIC(t *testing.T) {
 	}
 	// A finding may be about a NIC by its network or RDMA device.
 	h := base(topology.NIC{Ports: []topology.Netdev{{Name: "eth0"}}, Devices: []topology.RDMADevice{{Name: "mlx5_0"}}})
-	if got := cardOf(t, h, at, finding{ID: "RL091", Subject: "mlx5_0"},
-		finding{ID: "RL084", Subject: "eth0,eth1"}); !strings.HasSuffix(got, " !RL084 !RL091") {
+	if got := cardOf(t, h, at, finding.Finding{ID: "RL091", Subject: "mlx5_0"},
+		finding.Finding{ID: "RL084", Subject: "eth0,eth1"}); !strings.HasSuffix(got, " !RL084 !RL091") {
 		t.Errorf("got %s", got)
 	}
 }

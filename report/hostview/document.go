@@ -9,7 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -42,7 +42,7 @@ type Document struct {
 	// NodePaths are those from GPUs and NICs to the memory of NUMA nodes.
 	NodePaths []topology.NodePath `json:"node_paths,omitempty"`
 	// Findings are what is wrong with the machine, or worth knowing, the worst first.
-	Findings []diagnose.Finding `json:"findings"`
+	Findings []finding.Finding `json:"findings"`
 }
 
 // A Path is what lies between two devices.
@@ -58,7 +58,7 @@ type Path struct {
 }
 
 // NewDocument makes the document of h, which stays shared with it.
-func NewDocument(h *topology.Host, findings []diagnose.Finding) *Document {
+func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	d := &Document{
 		Schema: topology.Schema, Provenance: h.Provenance, System: h.System,
 		Packages: present(h.Packages), NUMANodes: present(h.NUMANodes), Cores: present(h.Cores),

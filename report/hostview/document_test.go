@@ -16,7 +16,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -52,9 +51,6 @@ func written(t testing.TB, write func(*bytes.Buffer) error) []byte {
 	}
 	return b.Bytes()
 }
-
-// finding is short for the tables of the tests.
-type finding = diagnose.Finding
 
 // fullHost has a value in every field of the model, and something in every list.
 func fullHost() *topology.Host {

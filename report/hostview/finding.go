@@ -5,31 +5,31 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
 // severityRank orders severities, the worst first. A word that is not known is taken for a warning, not for nothing.
-func severityRank(s diagnose.Severity) int {
+func severityRank(s finding.Severity) int {
 	switch s {
-	case diagnose.Error:
+	case finding.Error:
 		return 0
-	case diagnose.Info:
+	case finding.Info:
 		return 2
 	}
 	return 1
 }
 
 // worst returns the worst severity of findings, which are not none.
-func worst(all []diagnose.Finding) diagnose.Severity {
-	return slices.MinFunc(all, func(a, b diagnose.Finding) int {
+func worst(all []finding.Finding) finding.Severity {
+	return slices.MinFunc(all, func(a, b finding.Finding) int {
 		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
 	}).Severity
 }
 
 // subjects are what a finding is about, in the form in which a device or node is looked up: an
 // address as sysfs writes it, "node 1", or a name.
-func subjects(f diagnose.Finding) []string {
+func subjects(f finding.Finding) []string {
 	parts := strings.Split(f.Subject, ",")
 	for i, s := range parts {
 		s = strings.TrimSpace(s)
@@ -44,29 +44,29 @@ func subjects(f diagnose.Finding) []string {
 // A findingGroup is findings that differ only in their subject and evidence: one line says what is
 // wrong and how to mend it.
 type findingGroup struct {
-	diagnose.Finding // the first
-	Subjects         []string
-	Evidences        []string // beside Subjects
+	finding.Finding // the first
+	Subjects        []string
+	Evidences       []string // beside Subjects
 }
 
 // grouped joins findings that say the same of several subjects, the worst first. The order is that
 // of the first of each.
-func grouped(all []diagnose.Finding) []findingGroup {
-	return groupedBy(all, func(f diagnose.Finding) diagnose.Finding {
+func grouped(all []finding.Finding) []findingGroup {
+	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		f.Subject, f.Evidence = "", ""
 		return f
 	})
 }
 
 // families joins findings of one kind, whatever they advise.
-func families(all []diagnose.Finding) []findingGroup {
-	return groupedBy(all, func(f diagnose.Finding) diagnose.Finding {
-		return diagnose.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
+func families(all []finding.Finding) []findingGroup {
+	return groupedBy(all, func(f finding.Finding) finding.Finding {
+		return finding.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
 	})
 }
 
-func groupedBy(all []diagnose.Finding, key func(diagnose.Finding) diagnose.Finding) []findingGroup {
-	at := map[diagnose.Finding]int{}
+func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
+	at := map[finding.Finding]int{}
 	var out []findingGroup
 	for _, f := range all {
 		i, ok := at[key(f)]
@@ -85,7 +85,7 @@ func groupedBy(all []diagnose.Finding, key func(diagnose.Finding) diagnose.Findi
 }
 
 // findingsText counts the findings: "1 error, 2 warnings, 3 notes".
-func findingsText(all []diagnose.Finding) string {
+func findingsText(all []finding.Finding) string {
 	if len(all) == 0 {
 		return "no findings"
 	}

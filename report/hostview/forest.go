@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -413,7 +413,7 @@ func foldDisks(b *block) {
 	kept := 0
 	b.Branches = prune(b.Branches, func(c card) bool {
 		if c.Kind != cardDisk || c.Strong > 0 || slices.ContainsFunc(c.Marks, func(m mark) bool {
-			return m.Severity != diagnose.Info
+			return m.Severity != finding.Info
 		}) {
 			return true
 		}

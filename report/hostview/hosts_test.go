@@ -3,7 +3,7 @@ package hostview
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -14,7 +14,7 @@ import (
 type hostCase struct {
 	name     string
 	host     *topology.Host
-	findings []diagnose.Finding
+	findings []finding.Finding
 }
 
 func hostCases() []hostCase {
@@ -191,19 +191,19 @@ func epyc() *topology.Host {
 	return h
 }
 
-func epycFindings() []diagnose.Finding {
-	return []diagnose.Finding{
-		{ID: "RL003", Severity: diagnose.Warning, Subject: "0000:21:00.0", Title: "PCIe link below its maximum",
+func epycFindings() []finding.Finding {
+	return []finding.Finding{
+		{ID: "RL003", Severity: finding.Warning, Subject: "0000:21:00.0", Title: "PCIe link below its maximum",
 			Evidence: "/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s max_link_speed=16.0 GT/s; " +
 				"/sys/bus/pci/devices/0000:20:03.1: max_link_speed=8.0 GT/s",
 			Consequence: "Copies to and from the GPU run at a quarter of what the slot can do.",
 			Fix: "Put load on the GPU and look again: an idle GPU lowers its link to save power. If it " +
 				"stays, reseat the card."},
-		{ID: "RL010", Severity: diagnose.Info, Subject: "0000:06:00.0",
+		{ID: "RL010", Severity: finding.Info, Subject: "0000:06:00.0",
 			Title:       "GPU and nearest NIC are on different NUMA nodes",
 			Evidence:    "numa_node=0; 0000:41:00.0: numa_node=2",
 			Consequence: "RDMA from GPU memory crosses the interconnect.", Fix: "Move the NIC to a slot of node 0."},
-		{ID: "RL040", Severity: diagnose.Error, Subject: "node 3", Title: "Hugepages are missing",
+		{ID: "RL040", Severity: finding.Error, Subject: "node 3", Title: "Hugepages are missing",
 			Evidence: "nr_hugepages=16", Consequence: "A VM will not start.", Fix: "Reserve them at boot."},
 	}
 }
@@ -344,26 +344,30 @@ func dgx() *topology.Host {
 	return h
 }
 
-func dgxFindings() []diagnose.Finding {
-	out := []diagnose.Finding{{ID: "RL031", Severity: diagnose.Error, Subject: "host",
+func dgxFindings() []finding.Finding {
+	out := []finding.Finding{{ID: "RL031", Severity: finding.Error, Subject: "host",
 		Title: "The peer-memory module is not loaded", Evidence: "/proc/modules: no nvidia_peermem",
-		Fix: "modprobe nvidia_peermem"}}
+		Consequence: "Copies go through memory.",
+		Fix:         "modprobe nvidia_peermem"}}
 	for s := range 4 {
-		out = append(out, diagnose.Finding{ID: "RL023", Severity: diagnose.Warning,
+		out = append(out, finding.Finding{ID: "RL023", Severity: finding.Warning,
 			Subject: fmt.Sprintf("0000:%02x:00.0", 0x16+0x30*s), Title: "ACS redirects peer-to-peer traffic",
-			Evidence: "ACSCtl: ReqRedir+", Fix: "Turn ACS off on the switch's ports, or ATS on."})
-		out = append(out, diagnose.Finding{ID: "RL023", Severity: diagnose.Warning,
+			Evidence: "ACSCtl: ReqRedir+", Consequence: "Copies take a detour.",
+			Fix: "Turn ACS off on the switch's ports, or ATS on."})
+		out = append(out, finding.Finding{ID: "RL023", Severity: finding.Warning,
 			Subject: fmt.Sprintf("0000:%02x:00.0", 0x17+0x30*s), Title: "ACS redirects peer-to-peer traffic",
-			Evidence: "ACSCtl: ReqRedir+", Fix: "Turn ACS off on the switch's ports, or ATS on."})
+			Evidence: "ACSCtl: ReqRedir+", Consequence: "Copies take a detour.",
+			Fix: "Turn ACS off on the switch's ports, or ATS on."})
 	}
 	return append(out,
-		diagnose.Finding{ID: "RL002", Severity: diagnose.Warning, Subject: "0000:03:00.0,0000:03:00.1",
+		finding.Finding{ID: "RL002", Severity: finding.Warning, Subject: "0000:03:00.0,0000:03:00.1",
 			Title: "PCIe link is narrower than it could be", Evidence: "current_link_width=8 max_link_width=16",
-			Fix: "Move the card."},
-		diagnose.Finding{ID: "RL003", Severity: diagnose.Warning, Subject: "0000:03:00.0",
-			Title: "PCIe link is slower than it could be", Evidence: "current_link_speed=16", Fix: "Move the card."},
-		diagnose.Finding{ID: "RL084", Severity: diagnose.Info, Subject: "0000:03:00.0", Title: "MTU",
-			Evidence: "mtu=1500", Fix: "Set 4200."})
+			Consequence: "It is slow.", Fix: "Move the card."},
+		finding.Finding{ID: "RL003", Severity: finding.Warning, Subject: "0000:03:00.0",
+			Title: "PCIe link is slower than it could be", Evidence: "current_link_speed=16",
+			Consequence: "It is slow.", Fix: "Move the card."},
+		finding.Finding{ID: "RL084", Severity: finding.Info, Subject: "0000:03:00.0", Title: "MTU",
+			Evidence: "mtu=1500", Consequence: "It is slow.", Fix: "Set 4200."})
 }
 
 // grid64 has 64 nodes of four CPUs each, two in a package.
@@ -508,12 +512,12 @@ func armVFs() *topology.Host {
 	return h
 }
 
-func armFindings() []diagnose.Finding {
-	var out []diagnose.Finding
+func armFindings() []finding.Finding {
+	var out []finding.Finding
 	for i := range 12 {
-		out = append(out, diagnose.Finding{ID: "RL003", Severity: diagnose.Info, Subject: fmt.Sprintf("0000:%02x:00.0",
+		out = append(out, finding.Finding{ID: "RL003", Severity: finding.Info, Subject: fmt.Sprintf("0000:%02x:00.0",
 			i+1), Title: "The slot is slower than the device", Evidence: "max_link_speed=16 GT/s, port 8 GT/s",
-			Fix: "None is needed for a disk."})
+			Consequence: "It is slow.", Fix: "None is needed for a disk."})
 	}
 	return out
 }

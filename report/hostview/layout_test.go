@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -174,16 +174,16 @@ func drawnHost(t *rapid.T) *Document {
 			}
 		}
 	}
-	var findings []finding
+	var findings []finding.Finding
 	for range rapid.IntRange(0, 30).Draw(t, "findings") {
 		subject := rapid.SampledFrom([]string{"host", "node 0", "node 1", "node 2"}).Draw(t, "subject")
 		if len(h.PCI) > 0 && rapid.IntRange(0, 3).Draw(t, "of a device") > 0 {
 			subject = rapid.SampledFrom(h.PCI).Draw(t, "function").Address.String()
 		}
-		findings = append(findings, finding{
+		findings = append(findings, finding.Finding{
 			ID: rapid.SampledFrom([]string{"RL001", "RL002", "RL100"}).Draw(t, "id"), Title: text.Draw(t, "title"),
 			Subject: subject,
-			Severity: rapid.SampledFrom([]diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info}).Draw(t,
+			Severity: rapid.SampledFrom([]finding.Severity{finding.Error, finding.Warning, finding.Info}).Draw(t,
 				"severity"),
 		})
 	}

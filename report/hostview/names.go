@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -13,20 +13,20 @@ import (
 type view struct {
 	*Document
 	tree     *topology.Tree
-	gpus     []*topology.GPU               // those that compute, in the order of the Host
-	displays []*topology.GPU               // those that only drive a screen
-	nics     []*topology.NIC               // without virtual functions
-	vfs      map[topology.PCIAddr]int      // virtual functions that are there, by physical function
-	names    map[string]string             // GPU0, NIC3: by ID
-	classes  map[[2]string]string          // cells of the matrix, by the IDs of both devices, in both orders
-	findings map[string][]diagnose.Finding // by what they are about, in the form of subjects
+	gpus     []*topology.GPU              // those that compute, in the order of the Host
+	displays []*topology.GPU              // those that only drive a screen
+	nics     []*topology.NIC              // without virtual functions
+	vfs      map[topology.PCIAddr]int     // virtual functions that are there, by physical function
+	names    map[string]string            // GPU0, NIC3: by ID
+	classes  map[[2]string]string         // cells of the matrix, by the IDs of both devices, in both orders
+	findings map[string][]finding.Finding // by what they are about, in the form of subjects
 }
 
 func newView(d *Document) *view {
 	v := &view{
 		Document: d, tree: topology.NewTree(d.Host),
 		vfs: map[topology.PCIAddr]int{}, names: map[string]string{}, classes: map[[2]string]string{},
-		findings: map[string][]diagnose.Finding{},
+		findings: map[string][]finding.Finding{},
 	}
 	for i := range d.Host.GPUs {
 		if g := &d.Host.GPUs[i]; g.Kind == topology.GPUDisplay {

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/finding"
 	"pgregory.net/rapid"
-
-	"github.com/rackless/rackless/diagnose"
 )
 
 // packed returns where the pictures came to be, one line for each.
@@ -88,7 +87,7 @@ func TestPackedPicturesDoNotOverlap(t *testing.T) {
 }
 
 func TestMarksAreDrawnAsFarAsThereIsRoom(t *testing.T) {
-	all := []mark{{"RL001", diagnose.Error, ""}, {"RL002", diagnose.Warning, ""}, {"RL003", diagnose.Info, ""}}
+	all := []mark{{"RL001", finding.Error, ""}, {"RL002", finding.Warning, ""}, {"RL003", finding.Info, ""}}
 	for _, tt := range []struct {
 		room int
 		want string

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
-func pageOf(t testing.TB, h *topology.Host, findings []finding) string {
+func pageOf(t testing.TB, h *topology.Host, findings []finding.Finding) string {
 	return string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, findings).WritePage(b) }))
 }
 
@@ -76,9 +76,9 @@ func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 }
 
 func TestFindingsOfManySubjectsAreOneBoxWithAllThatWasRead(t *testing.T) {
-	var findings []finding
+	var findings []finding.Finding
 	for i := range 30 {
-		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning,
+		findings = append(findings, finding.Finding{ID: "RL007", Severity: finding.Warning,
 			Subject: fmt.Sprintf("0000:%02x:00.0", i), Title: "x", Evidence: fmt.Sprintf("numa_node=-1 (%d)", i),
 			Fix: "two\nlines"})
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 )
 
 // headPanel is what the machine is.
@@ -253,8 +253,8 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			p.Cells = append(p.Cells, cellShape{rect{at, y - 11, 14, 14}, 0, c.cell})
 		}
 	}
-	for i, sev := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info} {
-		if slices.ContainsFunc(v.Findings, func(f diagnose.Finding) bool { return severityRank(f.Severity) == i }) {
+	for i, sev := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
+		if slices.ContainsFunc(v.Findings, func(f finding.Finding) bool { return severityRank(f.Severity) == i }) {
 			at := entry(markSize, []string{"error", "warning", "note"}[i])
 			p.Marks = append(p.Marks, markShape{rect{at, y - 9, markSize, markSize}, sev, ""})
 		}

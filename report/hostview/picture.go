@@ -3,7 +3,7 @@ package hostview
 import (
 	"strconv"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 )
 
 // A picture is shapes with their places, in pixels: what the SVG will show, as data, so that a test
@@ -47,7 +47,7 @@ type lineShape struct {
 // A markShape is the sign of a finding.
 type markShape struct {
 	rect
-	Severity diagnose.Severity
+	Severity finding.Severity
 	Title    string
 }
 

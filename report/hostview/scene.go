@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -40,7 +40,7 @@ type room struct {
 // A mark is a finding at the place that it is about.
 type mark struct {
 	ID       string
-	Severity diagnose.Severity
+	Severity finding.Severity
 	Full     string
 }
 

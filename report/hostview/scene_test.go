@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
 // outline is a scene as indented text, with what a test wants to see of it.
-func outline(h *topology.Host, findings []finding) string {
+func outline(h *topology.Host, findings []finding.Finding) string {
 	var b strings.Builder
 	line := func(depth int, parts ...string) {
 		b.WriteString(strings.Repeat("  ", depth) + strings.TrimSpace(strings.Join(parts, " ")) + "\n")
@@ -63,7 +63,7 @@ func TestTheTreeIsDrawnAsItIs(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		host     *topology.Host
-		findings []finding
+		findings []finding.Finding
 		want     string
 	}{
 		{"a node each for two GPUs and two NICs", epyc(), epycFindings(), `
@@ -260,16 +260,17 @@ func TestADeviceOnANodeThatIsNotListedHasARoom(t *testing.T) {
 
 func TestWhatIsWrongIsDrawnThoughItsKindIsNot(t *testing.T) {
 	h := epyc()
-	got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Warning, Subject: "0000:07:00.3"}})
+	got := outline(h, []finding.Finding{{ID: "RL030", Severity: finding.Warning, Subject: "0000:07:00.3"}})
 	if !strings.Contains(got, "[00:07.1] Gen3 x16 (07:00.3) !RL030") {
 		t.Errorf("the USB controller is not drawn:\n%s", got)
 	}
-	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Info, Subject: "0000:07:00.3"}}); strings.Contains(
+	if got := outline(h, []finding.Finding{{ID: "RL030", Severity: finding.Info,
+		Subject: "0000:07:00.3"}}); strings.Contains(
 		got, "07:00.3") {
 		t.Errorf("a note is reason enough:\n%s", got)
 	}
 	// A finding about the audio of a GPU is one about the GPU.
-	if got := outline(h, []finding{{ID: "RL030", Severity: diagnose.Error,
+	if got := outline(h, []finding.Finding{{ID: "RL030", Severity: finding.Error,
 		Subject: "0000:06:00.1"}}); !strings.Contains(got, "(GPU0 06:00.0) !RL030") ||
 		strings.Contains(got, "(06:00.1)") {
 		t.Errorf("got\n%s", got)
@@ -402,14 +403,14 @@ func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
 }
 
 func TestTheSignsOfFindingsDifferInShape(t *testing.T) {
-	shapes := map[diagnose.Severity]string{}
-	for _, s := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Info} {
+	shapes := map[finding.Severity]string{}
+	for _, s := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
 		var b bytes.Buffer
 		svgMark(&b, markShape{Severity: s})
 		shapes[s] = b.String()
 	}
-	if !strings.Contains(shapes[diagnose.Error], "<rect") || !strings.Contains(shapes[diagnose.Info], "<circle") ||
-		strings.Contains(shapes[diagnose.Warning], "<rect") {
+	if !strings.Contains(shapes[finding.Error], "<rect") || !strings.Contains(shapes[finding.Info], "<circle") ||
+		strings.Contains(shapes[finding.Warning], "<rect") {
 		t.Errorf("%v", shapes)
 	}
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 )
 
 // TableOptions say what the terminal can do.
@@ -181,7 +180,7 @@ func (t *terminal) matrix(v *view) {
 }
 
 // severityStyle is the mark and the colour of a severity. The mark says it too where colours do not.
-func severityStyle(s diagnose.Severity) (mark string, color text.Color) {
+func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	switch severityRank(s) {
 	case 0:
 		return "X", text.FgRed
@@ -191,7 +190,7 @@ func severityStyle(s diagnose.Severity) (mark string, color text.Color) {
 	return "i", text.FgCyan
 }
 
-func (t *terminal) findings(all []diagnose.Finding) {
+func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {
 		fmt.Fprintln(t, t.colored("No findings", text.Bold))
@@ -215,7 +214,7 @@ func (t *terminal) findings(all []diagnose.Finding) {
 		case shown[kind] <= maxAlike:
 			t.finding(g)
 		case shown[kind] == maxAlike+1:
-			t.finding(findingGroup{Finding: diagnose.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"},
+			t.finding(findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"},
 				Subjects: rest[kind]})
 		}
 	}

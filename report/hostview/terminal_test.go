@@ -8,7 +8,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -66,10 +66,11 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 	for i := range 30 {
 		h.Unread = append(h.Unread, topology.Unread{Path: fmt.Sprintf("/sys/%02d", i), Why: "permission denied"})
 	}
-	var findings []finding
+	var findings []finding.Finding
 	for i := range 40 {
-		findings = append(findings, finding{ID: "RL007", Severity: diagnose.Warning, Subject: fmt.Sprintf("node %d", i),
-			Title: "x"})
+		findings = append(findings, finding.Finding{ID: "RL007", Severity: finding.Warning,
+			Subject: fmt.Sprintf("node %d", i),
+			Title:   "x"})
 	}
 	out := tableOf(t, NewDocument(h, findings), TableOptions{})
 	for _, want := range []string{"and 48 more; -o json has all", "and 22 more; -o json has all", "and 35 more: x",
@@ -84,10 +85,11 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 }
 
 func TestFindingsOfOneKindAreNotListedWithoutEnd(t *testing.T) {
-	var findings []finding
+	var findings []finding.Finding
 	for i := range 20 {
-		findings = append(findings, finding{ID: "RL011", Severity: diagnose.Warning, Subject: fmt.Sprintf("dev%d", i),
-			Title: "too far", Fix: fmt.Sprintf("move %d", i)})
+		findings = append(findings, finding.Finding{ID: "RL011", Severity: finding.Warning,
+			Subject: fmt.Sprintf("dev%d", i),
+			Title:   "too far", Fix: fmt.Sprintf("move %d", i)})
 	}
 	out := tableOf(t, NewDocument(nothing(), findings), TableOptions{})
 	for _, want := range []string{"! RL011 dev2: too far\n  fix: move 2\n! RL011 dev3, dev4, dev5, dev6, dev7 and 12 " +

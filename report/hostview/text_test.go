@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -192,11 +192,11 @@ func TestFittedTextIsNoWiderThanItsRoom(t *testing.T) {
 }
 
 func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
-	all := []finding{
-		{ID: "RL001", Severity: diagnose.Info, Subject: "a", Title: "t"},
-		{ID: "RL002", Severity: diagnose.Error, Subject: "b", Title: "t", Evidence: "e1"},
-		{ID: "RL002", Severity: diagnose.Error, Subject: "c", Title: "t", Evidence: "e2"},
-		{ID: "RL002", Severity: diagnose.Error, Subject: "d", Title: "t", Fix: "another"},
+	all := []finding.Finding{
+		{ID: "RL001", Severity: finding.Info, Subject: "a", Title: "t"},
+		{ID: "RL002", Severity: finding.Error, Subject: "b", Title: "t", Evidence: "e1"},
+		{ID: "RL002", Severity: finding.Error, Subject: "c", Title: "t", Evidence: "e2"},
+		{ID: "RL002", Severity: finding.Error, Subject: "d", Title: "t", Fix: "another"},
 	}
 	got := grouped(all)
 	if len(got) != 3 || got[0].ID != "RL002" || strings.Join(got[0].Subjects, "") != "bc" ||
@@ -209,10 +209,10 @@ func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
 	if s := findingsText(nil); s != "no findings" {
 		t.Errorf("got %q", s)
 	}
-	if w := worst(all); w != diagnose.Error {
+	if w := worst(all); w != finding.Error {
 		t.Errorf("the worst is %q", w)
 	}
-	if s := findingsText([]finding{{Severity: "odd"}}); s != "1 warning" {
+	if s := findingsText([]finding.Finding{{Severity: "odd"}}); s != "1 warning" {
 		t.Errorf("a severity that is not known counts as %q", s)
 	}
 }
@@ -220,7 +220,7 @@ func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
 func TestSubjectsAreFoundInTheirUsualForm(t *testing.T) {
 	for in, want := range map[string]string{"0000:3B:00.0": "0000:3b:00.0", "3b:00.0": "0000:3b:00.0",
 		"node 1": "node 1", "eth0, 00000000:01:00.0": "eth0|0000:01:00.0"} {
-		if got := strings.Join(subjects(finding{Subject: in}), "|"); got != want {
+		if got := strings.Join(subjects(finding.Finding{Subject: in}), "|"); got != want {
 			t.Errorf("%q is about %q, want %q", in, got, want)
 		}
 	}

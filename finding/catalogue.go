@@ -1,0 +1,214 @@
+package finding
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:generate go test . -run TestTheChecksPageIsCurrent -update
+
+// A Group is the checks that are made together. Its name is that of its directory in the catalogue.
+type Group string
+
+// The groups, in the order of the IDs of their checks.
+const (
+	Inspect Group = "inspect" // a host by itself
+	Host    Group = "host"    // a host against its plan
+	Domain  Group = "domain"  // virtual machines against their plan
+	Lab     Group = "lab"     // nodes against their lab
+	Guest   Group = "guest"   // what nodes see of their host, against the plan
+)
+
+// A Check explains one kind of finding. It is parsed from its file, of which each part has a fixed
+// heading: the title, a paragraph with name, severity and summary, then [readFrom], [means], [fix]
+// and [sources]. Texts are Markdown.
+type Check struct {
+	ID    string // "RL" and three digits; never used again for anything else
+	Group Group
+	Name  string // of checks of verify, by which they are also called: "link-mtu"; empty in Inspect
+	Title string // what a finding says, in a few words; of a check of verify, what is checked
+	// Severities are those that its findings can have, the worst first.
+	Severities []Severity
+	Summary    string // when it is found; of a check of verify, when it holds
+	Reads      string // list of files, below the root of the machine, and commands
+	Means      string // what it means, and how it is told from what looks alike
+	Fix        string // how to fix it
+	Sources    string // list of reports by users, "[owner/repository#number](URL)", and names of documents
+}
+
+// Headings of the file of a check, in their order.
+const (
+	readFrom = "\n\n**Read from**\n\n"
+	means    = "\n\n**What it means**\n\n"
+	fix      = "\n\n**What to do**\n\n"
+	sources  = "\n\n**Sources**\n\n"
+)
+
+//go:embed catalogue/*/RL*.md
+var files embed.FS
+
+// Catalogue returns all checks, by ID. They are parsed when they are first asked for, so that
+// commands that explain nothing start without them. It panics if a file is malformed, which the
+// tests of this package rule out.
+var Catalogue = sync.OnceValue(func() []Check {
+	var all []Check
+	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest} {
+		names, _ := fs.Glob(files, "catalogue/"+string(g)+"/*.md") // sorted
+		for _, name := range names {
+			text, _ := files.ReadFile(name)
+			c, err := parse(string(text))
+			if err != nil {
+				panic(name + ": " + err.Error())
+			}
+			c.Group = g
+			all = append(all, c)
+		}
+	}
+	return all
+})
+
+// parse reads the file of a check.
+func parse(text string) (c Check, err error) {
+	// cut splits at the first separator, which must be there.
+	cut := func(s, separator string) (before, after string) {
+		before, after, ok := strings.Cut(s, separator)
+		if !ok && err == nil {
+			err = fmt.Errorf("no %q", strings.TrimSpace(separator))
+		}
+		return before, after
+	}
+	head, text := cut(text, readFrom)
+	c.Reads, text = cut(text, means)
+	c.Means, text = cut(text, fix)
+	c.Fix, text = cut(text, sources)
+	c.Sources = strings.TrimSuffix(text, "\n")
+
+	heading, intro := cut(head, "\n\n")
+	c.ID, c.Title = cut(strings.TrimPrefix(heading, "## "), ": ")
+	before, intro := cut(strings.Join(strings.Fields(intro), " "), "Severity: ")
+	c.Name = strings.Trim(before, "`. ")
+	severities, summary := cut(intro, ". ")
+	for _, s := range strings.Split(strings.ReplaceAll(severities, " or ", ", "), ", ") {
+		c.Severities = append(c.Severities, Severity(s))
+	}
+	c.Summary = strings.TrimPrefix(summary, "Holds when: ")
+	return c, err
+}
+
+// Find returns the check with the given ID or name, and whether there is one. Case does not matter,
+// and "3" and "RL3" stand for "RL003".
+func Find(id string) (Check, bool) {
+	id = strings.TrimSpace(id)
+	want := ""
+	if digits := strings.TrimPrefix(strings.ToUpper(id), "RL"); digits != "" && len(digits) <= 3 {
+		want = "RL" + strings.Repeat("0", 3-len(digits)) + digits
+	}
+	for _, c := range Catalogue() {
+		if c.ID == want || c.Name != "" && strings.EqualFold(c.Name, id) {
+			return c, true
+		}
+	}
+	return Check{}, false
+}
+
+// GroupOf returns the group of the check with the given ID or name; "" where there is no such check.
+func GroupOf(id string) Group {
+	c, _ := Find(id)
+	return c.Group
+}
+
+// Names returns the names of the checks of groups; of all checks of verify where none is given.
+func Names(groups ...Group) []string {
+	var out []string
+	for _, c := range Catalogue() {
+		if c.Name != "" && (len(groups) == 0 || slices.Contains(groups, c.Group)) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// severities returns what findings of c can have, as people read it: "error, warning or info".
+func (c *Check) severities() string {
+	text := string(c.Severities[0])
+	for i, s := range c.Severities[1:] {
+		if i == len(c.Severities)-2 {
+			text += " or " + string(s)
+		} else {
+			text += ", " + string(s)
+		}
+	}
+	return text
+}
+
+// terminalWidth is where lines of [Check.Text] are broken, in bytes.
+const terminalWidth = 80
+
+// Text returns the long text on the check, for a terminal.
+func (c *Check) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s\n", c.ID, c.Title)
+	when := "FOUND WHEN"
+	if c.Name != "" {
+		fmt.Fprintf(&b, "Name: %s\n", c.Name)
+		when = "HOLDS WHEN"
+	}
+	fmt.Fprintf(&b, "Severity: %s\n", c.severities())
+	for _, section := range [][2]string{
+		{when, wrap(c.Summary)},
+		{"READ FROM", items(strings.ReplaceAll(c.Reads, "`", ""))},
+		{"WHAT IT MEANS", wrap(c.Means)},
+		{"WHAT TO DO", wrap(c.Fix)},
+		{"SOURCES", items(c.Sources)},
+	} {
+		fmt.Fprintf(&b, "\n%s\n\n%s", section[0], section[1])
+	}
+	return b.String()
+}
+
+// items writes a list of Markdown with two spaces in place of the bullets, and links by their names.
+func items(list string) string {
+	var b strings.Builder
+	for line := range strings.Lines(list + "\n") {
+		line = strings.TrimPrefix(line, "- ")
+		if link, ok := strings.CutPrefix(line, "["); ok {
+			name, target, _ := strings.Cut(link, "](")
+			_, remark, _ := strings.Cut(target, ")")
+			line = name + remark
+		}
+		b.WriteString("  " + line)
+	}
+	return b.String()
+}
+
+// wrap breaks paragraphs at terminalWidth. Paragraphs that begin with four spaces are commands and
+// stay as they are. The result ends with a newline.
+func wrap(text string) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		if strings.HasPrefix(p, "    ") {
+			continue
+		}
+		var b strings.Builder
+		column := 0
+		for word := range strings.FieldsSeq(p) {
+			switch {
+			case column == 0:
+			case column+1+len(word) > terminalWidth:
+				b.WriteString("\n")
+				column = 0
+			default:
+				b.WriteString(" ")
+				column++
+			}
+			b.WriteString(word)
+			column += len(word)
+		}
+		paragraphs[i] = b.String()
+	}
+	return strings.Join(paragraphs, "\n\n") + "\n"
+}
