@@ -93,7 +93,7 @@ func TestChecksAreFoundByShortIDsAndByName(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"", " ", "RL", "RL999", "RL0003", "no", "RL0x3", "no-such-check"} {
-		if got, ok := Find(id); ok {
+		if got, ok := Find(id); ok || GroupOf(id) != "" {
 			t.Errorf("Find(%q) = %s, want none", id, got.ID)
 		}
 	}
