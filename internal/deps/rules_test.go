@@ -82,7 +82,7 @@ var rules = map[string]rule{
 	"inspect/nccl":  {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
 	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
-	"finding":  {why: "what is found is said in one form, and explained from one catalogue, whoever finds it", never: pure()},
+	"finding":       {why: "what is found is said in one form, and explained from one catalogue, whoever finds it", never: pure()},
 	"diagnose": {may: []string{"finding", "topology"},
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
