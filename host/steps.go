@@ -76,13 +76,11 @@ func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	}
 	// Pages before devices and isolation, while memory is in one piece; the rest of the tuning
 	// after the devices, whose interrupts it moves.
-	pages := 0
-	for i, step := range tuning {
-		if kind := step.Op.Kind(); kind == "hugepages" || kind == "mount" {
-			pages = i + 1
-		}
+	rest := slices.IndexFunc(tuning, func(step change.Step) bool { return !step.Early })
+	if rest < 0 {
+		rest = len(tuning)
 	}
-	return slices.Concat(first, tuning[:pages], devices, tuning[pages:]), nil
+	return slices.Concat(first, tuning[:rest], devices, tuning[rest:]), nil
 }
 
 // Kinds are the ops of all packages that change a host.

@@ -24,6 +24,11 @@ type Input struct {
 	// (examples/epyc-pair.yaml) for epyc-7551p.ttar".
 	Made string
 
+	// Changes are what the scripts change on the host, by the name of the script: lines as
+	// [github.com/rackless/rackless/host.Artifacts] makes them of the ops that prepare a host. Without
+	// them there are no scripts, and no units that start them.
+	Changes map[string][]string
+
 	// What follows is for Domains alone: the other artefacts are about nodes of a cloud image on a real host.
 
 	// Boot is what nodes boot; nil means a disk with a cloud image, by UEFI.

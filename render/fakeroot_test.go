@@ -25,7 +25,6 @@ func newFakeRoot(t *testing.T) *fakeRoot {
 	r := &fakeRoot{t: t, dir: t.TempDir(), bin: t.TempDir()}
 	r.program("sleep", "exec /bin/sleep 0.002")
 	r.program("modprobe", `echo "modprobe $*" >>"$RACKLESS_ROOT/log"`)
-	r.program("fuser", `[ ! -e "$RACKLESS_ROOT/busy" ] || { /bin/cat "$RACKLESS_ROOT/busy"; exit 0; }; exit 1`)
 	return r
 }
 
@@ -67,6 +66,9 @@ func (r *fakeRoot) read(name string) string {
 	}
 	return strings.TrimSuffix(string(data), "\n")
 }
+
+// open has a process with a device file open.
+func (r *fakeRoot) open(pid, file string) { r.link("proc/"+pid+"/fd/3", r.path(file)) }
 
 // base returns the last part of what a link leads to, "" where there is none.
 func (r *fakeRoot) base(name string) string {

@@ -3,10 +3,8 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -14,69 +12,22 @@ import (
 // machine's own firmware by hand.
 func (v *view) firmware() []Artifact {
 	all := []Artifact{text("firmware/bios.md", v.bios())}
-	if cards := v.cardLines(); cards != "" {
-		all = append(all, program("firmware/nic.sh", shellScript(v.made,
+	if v.setsFirmware() {
+		all = append(all, program("firmware/nic.sh", v.changesScript(
 			"Settings in the firmware of ConnectX and BlueField NICs: SR-IOV with room for one more virtual function "+
 				"than the plan hands out on the card, because one is the "+
 				"physical function's; Ethernet instead of InfiniBand on cards that can do both. query shows what is "+
 				"set and what would be changed, apply sets it, undo brings the "+
 				"old values back. Nothing takes effect before the card's next reset.",
-			[]shellVar{
-				{"lab", v.lab, ""},
-				{"cards", cards, "Card, and the least NUM_OF_VFS; 0 where the plan uses none."},
-			}, "prologue", "nic_firmware")))
+			"nic", "/var/lib/rackless", "firmware", "query|apply|undo",
+			"The cards take this at their next reset: reboot (a BlueField: switch the power off and on), or, with no "+
+				"driver or guest using the card, mstfwreset -d CARD reset")))
 	}
 	return all
 }
 
-// cardLines returns a line "address NUM_OF_VFS" for each card of NVIDIA (Mellanox) with ports in
-// the plan. The ports of one card share the parameter, so that their virtual functions add up.
-func (v *view) cardLines() string {
-	vfs := map[topology.PCIAddr]int{}
-	var cards []topology.PCIAddr
-	add := func(id string, count int) {
-		a, err := topology.ParsePCIAddr(id)
-		if err != nil || !v.isMellanox(a) {
-			return
-		}
-		a.Function = 0
-		if _, seen := vfs[a]; !seen {
-			cards = append(cards, a)
-		}
-		vfs[a] += count
-	}
-	for _, n := range v.plan.Nodes {
-		for _, c := range n.Cards {
-			if c.Kind == plan.KindNIC {
-				add(c.ID, 0)
-			}
-		}
-	}
-	for _, c := range v.plan.VFs {
-		add(c.PF, c.Count)
-	}
-	slices.SortFunc(cards, topology.PCIAddr.Compare)
-	var lines []string
-	for _, a := range cards {
-		need := vfs[a]
-		if need > 0 {
-			need++
-		}
-		lines = append(lines, fmt.Sprintf("%s %d", a, need))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (v *view) isMellanox(a topology.PCIAddr) bool {
-	if d := v.pci[a]; d != nil && d.Vendor != nil {
-		return int(*d.Vendor) == vendorMlx
-	}
-	if nic := v.nics[a.String()]; nic != nil {
-		return strings.HasPrefix(nic.Driver, "mlx") || strings.Contains(nic.Model, "ConnectX") ||
-			strings.Contains(nic.Model, "BlueField")
-	}
-	return false
-}
+// setsFirmware reports whether the plan asks anything of the firmware of NICs.
+func (v *view) setsFirmware() bool { return len(v.in.Changes["nic"]) > 0 }
 
 // A biosItem is a setting of the machine's firmware.
 type biosItem struct {

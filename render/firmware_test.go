@@ -33,8 +33,8 @@ func TestNICFirmwareIsSetAndSetBack(t *testing.T) {
 	for name, content := range before {
 		r.write(name, content)
 	}
-	if out := r.mustRun(script, "query"); !strings.Contains(out, "0000:12:00.0 NUM_OF_VFS 5") ||
-		!strings.Contains(out, "0000:12:00.0: SRIOV_EN=0 NUM_OF_VFS=0 LINK_TYPE_P1=1") {
+	if out := r.mustRun(script, "query"); !strings.Contains(out, "0000:12:00.0 NUM_OF_VFS: 0, to be changed to 5") ||
+		!strings.Contains(out, "0000:91:00.0 NUM_OF_VFS: 16\n") {
 		t.Errorf("query says\n%s", out)
 	}
 	for range 2 {
@@ -69,13 +69,12 @@ func TestPortsOfACardShareTheirVirtualFunctions(t *testing.T) {
 	t.Parallel()
 	in := hostH20(t)
 	addNIC(t, in.Host, "0000:12:00.1", "ens3np1", "b8:3f:d2:00:12:01", 400_000, 0)
-	in.Plan.VFs = []plan.PFCount{{PF: "0000:12:00.0", Count: 8}, {PF: "0000:12:00.1", Count: 7}}
-	v, err := newView(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := v.cardLines(), "0000:12:00.0 16\n0000:a1:00.0 0"; got != want {
-		t.Errorf("cards %q; want %q", got, want)
+	in.Plan.VFs = []plan.PFCount{{PF: "0000:12:00.0", Count: 8}, {PF: "0000:12:00.1", Count: 7},
+		{PF: "0000:91:00.0", Count: 4}}
+	script := string(hostScript(t, in, "firmware/nic.sh"))
+	if want := "firmware 0000:12:00.0 NUM_OF_VFS 16 least must\n"; strings.Count(script, "12:00.0 NUM_OF_VFS") != 1 ||
+		!strings.Contains(script, want) {
+		t.Errorf("no %q, or more beside it, in\n%s", want, script)
 	}
 }
 

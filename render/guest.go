@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -308,3 +309,28 @@ func (v *view) gidScript() []byte {
 // yamlQuote returns s as a text in double quotes. Go's escapes are all known to YAML 1.2 (section
 // 5.7); bytes that are no UTF-8 become spaces before.
 func yamlQuote(s string) string { return strconv.Quote(oneLine(s)) }
+
+// cleanMAC returns a MAC address in lower case, or zeros for what is none: the kernel then refuses
+// it, and the script says so.
+func cleanMAC(s string) string {
+	if _, ok := parseMAC(s); !ok {
+		return "00:00:00:00:00:00"
+	}
+	return strings.ToLower(s)
+}
+
+// parseMAC reads six bytes with colons.
+func parseMAC(s string) (b [6]byte, ok bool) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 6 {
+		return b, false
+	}
+	for i, p := range parts {
+		one, err := hex.DecodeString(p)
+		if err != nil || len(one) != 1 {
+			return b, false
+		}
+		b[i] = one[0]
+	}
+	return b, true
+}

@@ -145,8 +145,7 @@ func (v *view) readmeBefore(d *page) {
 		}
 	}
 	d.code(append(lines, "ls -l /dev/kvm                       # there: KVM works")...)
-	d.text("Programs: QEMU with OVMF, libvirt (`virsh`), `pciutils`, `iproute2`, `psmisc` (for `fuser`, by which the " +
-		"scripts see who uses a device).")
+	d.text("Programs: QEMU with OVMF, libvirt (`virsh`), `pciutils`, `iproute2`.")
 	v.readmeTenants(d)
 }
 
@@ -184,7 +183,7 @@ func (v *view) readmeTenants(d *page) {
 func (v *view) readmeFirmware(d *page) {
 	d.stepHeading("Firmware")
 	d.text("The machine: firmware/bios.md lists what matters and what the host shows of it today.")
-	if v.cardLines() == "" {
+	if !v.setsFirmware() {
 		return
 	}
 	d.text("The NICs. Look first; often nothing has to be changed:")
@@ -405,7 +404,7 @@ func (v *view) readmeUndo(d *page) {
 	if len(v.plan.KernelArgs) > 0 {
 		lines = append(lines, "kernel/grubby.sh undo     # or the one that you used, then reboot")
 	}
-	if v.cardLines() != "" {
+	if v.setsFirmware() {
 		lines = append(lines, "firmware/nic.sh undo      # if it was applied; at the next reset of the card")
 	}
 	d.code(lines...)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/rackless/rackless/topology"
 )
 
 // The scripts are files of their own, so that they can be read, checked and tried as scripts. What
@@ -124,24 +122,4 @@ func safeName(s string) string {
 		return "_"
 	}
 	return b.String()
-}
-
-// cpuMask returns a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first
-// (lib/bitmap.c, bitmap_parse).
-func cpuMask(s topology.CPUSet) string {
-	var words []uint32
-	for c := range s.All() {
-		for len(words) <= c/32 {
-			words = append(words, 0)
-		}
-		words[c/32] |= 1 << (c % 32)
-	}
-	if len(words) == 0 {
-		return "0"
-	}
-	mask := fmt.Sprintf("%x", words[len(words)-1])
-	for i := len(words) - 2; i >= 0; i-- {
-		mask += fmt.Sprintf(",%08x", words[i])
-	}
-	return mask
 }

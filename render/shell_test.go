@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/rackless/rackless/topology"
 )
 
 // findProgram looks for a program, and skips the test out loud without it. What set-up installs is
@@ -81,18 +79,6 @@ func TestSafeNamesAreDifferentForDifferentNames(t *testing.T) {
 			t.Errorf("safeName(%q) = %q, want %q", in, got, want)
 		}
 	}
-}
-
-func TestCPUMasksComeBackFromTheKernelsForm(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		set := topology.CPUs(rapid.SliceOfN(rapid.IntRange(0, 1023), 0, 40).Draw(t, "cpus")...)
-		mask := cpuMask(set)
-		back, err := topology.ParseCPUMask(mask)
-		if err != nil || !back.Equal(set) {
-			t.Fatalf("mask of %s is %s, which reads as %s (%v)", set, mask, back, err)
-		}
-	})
 }
 
 // scripts returns every script of every case, by case and path.

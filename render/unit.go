@@ -28,33 +28,31 @@ type job struct {
 	why         string // of the unit's order
 	after       string // beside local-fs.target
 	before      string
-	vars        []shellVar
 }
 
 // jobs returns what is to be done at each boot, in order.
 func (v *view) jobs() []job {
-	lab := shellVar{"lab", v.lab, ""}
-	var jobs []job
-	add := func(j job) {
-		j.vars = append([]shellVar{lab}, j.vars...)
-		jobs = append(jobs, j)
-	}
-	if pages := v.pageLines(); pages != "" {
-		add(job{
+	confines := !v.housekeeping().IsEmpty() && !v.given.IsEmpty()
+	needed := map[string]bool{"vfio": len(v.whole) > 0, "sriov": v.hasVFs(), "cpuset": confines, "irq": confines,
+		"hugepages": true, "governor": true}
+	return slices.DeleteFunc(allJobs(), func(j job) bool { return !needed[j.name] || len(v.in.Changes[j.name]) == 0 })
+}
+
+func allJobs() []job {
+	return []job{
+		{
 			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s",
 			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
 				"found, and fails where that is too little: " +
-				"a guest with strict memory placement would not start then. It never takes pages away. stop gives " +
-				"back what start added.",
+				"a guest with strict memory placement would not start then. It never takes pages away. Too few are " +
+				"found where memory is in use or in pieces, none where the kernel does not know the size (for " +
+				"1 GiB on " +
+				"x86 look for pdpe1gb in /proc/cpuinfo). stop gives back what start added.",
 			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here and " +
 				"left alone.", after: "systemd-modules-load.service",
 			before: hypervisors,
-			vars: []shellVar{{"pages", pages, "NUMA node, size in KiB, pages: those of the lab and those that were " +
-				"in use before."}},
-		})
-	}
-	if len(v.whole) > 0 {
-		add(job{
+		},
+		{
 			name: "vfio", description: "Devices of lab %s with vfio-pci",
 			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
 				"one by one: a list of vendor and device numbers " +
@@ -64,89 +62,94 @@ func (v *view) jobs() []job {
 				"earlier; this unit takes what one got hold of all the same.",
 			after: "systemd-udevd.service systemd-modules-load.service", before: hypervisors +
 				" nvidia-persistenced.service",
-			vars: []shellVar{
-				{"devices", v.deviceLines(), "Address, vendor and device, as the plan found them."},
-				{"rules", v.udevRules(), "The udev rule that may have bound them already, at boot."},
-			},
-		})
-	}
-	if v.hasVFs() {
-		add(job{
+		},
+		{
 			name: "sriov", description: "Virtual functions of lab %s",
 			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves " +
 				"them to vfio-pci. A change of the number goes by way of 0 " +
-				"and is refused while a function is in use. stop makes the number what it was.",
+				"and is refused while a function is in use. stop makes the number what it was. The last two " +
+				"words of a " +
+				"line vf are trust and spoofchk: on lets a guest change its MAC address and listen to everything " +
+				"(tcpdump, bridges in the guest), and drops frames that it sends with another MAC address than " +
+				"its own. " +
+				"Set them to off and on for guests that are not yours.",
 			why: "After the driver of the physical functions, and after the network set those up. Before anything " +
 				"starts a guest.",
 			after: "systemd-udevd.service systemd-modules-load.service network.target", before: hypervisors,
-			vars: v.sriovVars(),
-		})
-	}
-	add(job{
-		name: "governor", description: "Governor performance for lab %s",
-		what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as long, and " +
-			"never twice the same, while frequencies follow the load. stop brings " +
-			"the old governors back.",
-		why:   "After the services that set governors of their own.",
-		after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
-	})
-	if !v.housekeeping().IsEmpty() && !v.given.IsEmpty() {
-		add(v.cpusetJob())
-		add(job{
+		},
+		{
+			name: "governor", description: "Governor performance for lab %s",
+			what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as " +
+				"long, and " +
+				"never twice the same, while frequencies follow the load. What the kernel does to memory by itself, " +
+				"which disturbs a guest as much, is set here too. stop brings the old values back.",
+			why:   "After the services that set governors of their own.",
+			after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
+		},
+		{
+			name: "cpuset", description: "The host off the CPUs of lab %s",
+			what: "Keeps everything but guests off the CPUs of the lab nodes by cgroups, without a reboot: " +
+				"system.slice, " +
+				"user.slice and init.scope may use housekeeping CPUs only, and the " +
+				"kernel's work queues run there. Guests are in machine.slice, which may use all. This is the " +
+				"alternative " +
+				"to isolcpus; what it cannot do is to stop the timer tick " +
+				"(nohz_full) and to move RCU callbacks (rcu_nocbs), which only the kernel's command line can. " +
+				"Where the " +
+				"host keeps CPUs of its own and has no other virtual machines, machine.slice is a partition " +
+				"of cgroup " +
+				"v2, with the CPUs of the lab nodes and of QEMU's own threads: nobody else uses its CPUs. Take the " +
+				"line partition out to go without, or say isolated for root: no load is balanced then, which " +
+				"is right " +
+				"for pinned virtual CPUs, but QEMU's own threads pile up on one CPU. stop brings the old limits back.",
+			why:    "Before anything starts a guest.",
+			before: hypervisors,
+		},
+		{
 			name: "irq", description: "Interrupts off the CPUs of lab %s",
 			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
 				"host has any there. Managed interrupts " +
 				"(NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the CPUs of the lab " +
-				"nodes. stop moves them back.",
+				"nodes. irqbalance, where it runs, moves them back: systemd/irqbalance.service.d keeps it from that. " +
+				"stop moves them back.",
 			why:   "After the drivers of the devices and after irqbalance, which would move them once more.",
 			after: "network.target irqbalance.service tuned.service",
-			vars: []shellVar{
-				{"housekeeping", v.housekeeping().String(), "What the host keeps, as list, mask and one by one."},
-				{"housekeeping_mask", cpuMask(v.housekeeping()), ""},
-				{"housekeeping_each", eachCPU(v.housekeeping()), ""},
-				{"by_node", v.housekeepingByNode(), "The same by NUMA node."},
-			},
-		})
+		},
 	}
-	return jobs
+}
+
+// parts are the files of shell/ that a script needs beside those that all have, by the first word
+// of its lines.
+var parts = []struct{ name, words string }{
+	{"irqs", "irqs slice"}, {"slices", "slice partition"}, {"pci", "vfio vfs vf"}, {"vfio", "vfio"},
+	{"sriov", "vfs vf link rest"}, {"nic", "firmware"},
+}
+
+// changesScript returns the script of a name that makes changes of the host and takes them back. It
+// remembers in memory/LAB/part how things were, and says after at the end.
+func (v *view) changesScript(what, name, memory, part, usage, after string) []byte {
+	lines := v.in.Changes[name]
+	files := []string{"prologue", "changes"}
+	for _, p := range parts {
+		words := strings.Fields(p.words)
+		if slices.ContainsFunc(lines, func(line string) bool {
+			word, _, _ := strings.Cut(line, " ")
+			return slices.Contains(words, word)
+		}) {
+			files = append(files, p.name)
+		}
+	}
+	return shellScript(v.made, what, []shellVar{
+		{"lab", v.lab, ""},
+		{"changes", strings.Join(lines, "\n"),
+			"What is changed, in order: the functions below say what the words are."},
+		{"memory", memory, "Below it is remembered how things were."}, {"part", part, ""}, {"usage", usage, ""},
+		{"after", after, ""},
+	}, append(files, "dispatch")...)
 }
 
 // housekeeping returns the CPUs of the host.
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
-
-// housekeepingByNode returns a line "node CPUs" for each NUMA node with housekeeping CPUs.
-func (v *view) housekeepingByNode() string {
-	var lines []string
-	for _, n := range v.host.NUMANodes {
-		if own := n.CPUs.Intersect(v.housekeeping()); !own.IsEmpty() {
-			lines = append(lines, fmt.Sprintf("%d %s", n.ID, own))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-// eachCPU returns a set as numbers with spaces between them.
-func eachCPU(s topology.CPUSet) string {
-	var b []byte
-	for c := range s.All() {
-		if len(b) > 0 {
-			b = append(b, ' ')
-		}
-		b = strconv.AppendInt(b, int64(c), 10)
-	}
-	return string(b)
-}
-
-// pageLines returns a line "node KiB pages" for each pool of hugepages that the host has to have.
-func (v *view) pageLines() string {
-	var lines []string
-	for _, p := range v.plan.Hugepages {
-		if p.PageBytes > 0 && p.Count+p.Held > 0 {
-			lines = append(lines, fmt.Sprintf("%d %d %d", p.NUMANode, p.PageBytes>>10, p.Count+p.Held))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
 
 // pageSizes returns the sizes of hugepages that the plan uses, in bytes.
 func (v *view) pageSizes() []uint64 {
@@ -164,8 +167,8 @@ func (v *view) pageSizes() []uint64 {
 func (v *view) units() []Artifact {
 	var scripts, units []Artifact
 	for _, j := range v.jobs() {
-		scripts = append(scripts, program("libexec/"+j.name+".sh", shellScript(v.made, j.what, j.vars, "prologue",
-			j.name, "dispatch")))
+		scripts = append(scripts, program("libexec/"+j.name+".sh", v.changesScript(j.what, j.name,
+			"/run/rackless", j.name, "start|stop|status", "")))
 		units = append(units, text("systemd/"+v.unitName(j.name), v.unit(j)))
 	}
 	units = append(units, v.hugepageMounts()...)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // script returns one script of a case.
@@ -28,7 +30,7 @@ func TestHugepagesComeAndGo(t *testing.T) {
 		r.write(pool(node, 1048576), []string{"0", "20", "3", "16"}[node])
 	}
 	script := hostScript(t, hostEPYC(t), "libexec/hugepages.sh")
-	r.mustFail(script, "node 0, 1048576 KiB: 0 pages", "status")
+	r.mustFail(script, "/nr_hugepages: 0, wanted 16", "status")
 	for range 2 { // the second start changes nothing and forgets nothing
 		r.mustRun(script, "start")
 		r.want(map[string]string{pool(0, 1048576): "16", pool(1, 1048576): "20", pool(2, 1048576): "16",
@@ -48,6 +50,7 @@ func TestANodeThatIsShortOfPagesIsAFailure(t *testing.T) {
 	for node := range 4 {
 		r.write(pool(node, 1048576), "0")
 	}
+	r.write("sys/devices/system/node/node2/compact", "")
 	r.write("proc/sys/vm/compact_memory", "")
 	// The kernel gives what it has and reports no error.
 	r.program("cat", `case $1 in
@@ -55,14 +58,17 @@ func TestANodeThatIsShortOfPagesIsAFailure(t *testing.T) {
 *) exec /bin/cat "$@" ;;
 esac`)
 	script := hostScript(t, hostEPYC(t), "libexec/hugepages.sh")
-	r.mustFail(script, "node 2 has 9 of 16 pages of 1048576 KiB", "start")
-	r.want(map[string]string{pool(3, 1048576): "16", "proc/sys/vm/compact_memory": "1"})
+	r.mustFail(script, "node2/hugepages/hugepages-1048576kB/nr_hugepages is 9, wanted 16: stop what uses NUMA node 2",
+		"start")
+	r.want(map[string]string{pool(3, 1048576): "16", "sys/devices/system/node/node2/compact": "1",
+		"proc/sys/vm/compact_memory": ""})
 }
 
 func TestAKernelWithoutPagesOfTheSizeIsNamed(t *testing.T) {
 	t.Parallel()
 	newFakeRoot(t).mustFail(hostScript(t, hostEPYC(t), "libexec/hugepages.sh"),
-		"node 0 has no pool of 1048576 KiB pages: boot with hugepagesz=", "start")
+		"node0/hugepages/hugepages-1048576kB/nr_hugepages is not there: stop what uses NUMA node 0, or boot with",
+		"start")
 }
 
 func TestGovernorsComeBack(t *testing.T) {
@@ -74,15 +80,28 @@ func TestGovernorsComeBack(t *testing.T) {
 	r.write(file(0), "schedutil")
 	r.write(file(1), "performance")
 	r.write(file(10), "powersave")
+	preference := "sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference"
+	r.write(preference, "balance_performance")
+	values := func(r *fakeRoot) {
+		r.write("proc/sys/kernel/numa_balancing", "1")
+		r.write("proc/sys/vm/stat_interval", "1")
+		r.write("sys/kernel/mm/ksm/run", "1")
+	}
+	values(r)
 	script := hostScript(t, hostEPYC(t), "libexec/governor.sh")
 	for range 2 {
 		r.mustRun(script, "start")
-		r.want(map[string]string{file(0): "performance", file(1): "performance", file(10): "performance"})
+		r.want(map[string]string{file(0): "performance", file(1): "performance", file(10): "performance",
+			preference: "performance", "proc/sys/kernel/numa_balancing": "0", "proc/sys/vm/stat_interval": "10",
+			"sys/kernel/mm/ksm/run": "0"})
 	}
 	r.mustRun(script, "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{file(0): "schedutil", file(1): "performance", file(10): "powersave"})
-	if out := newFakeRoot(t).mustRun(script, "start"); !strings.Contains(out, "scales no frequencies") {
+	r.want(map[string]string{file(0): "schedutil", file(1): "performance", file(10): "powersave",
+		preference: "balance_performance", "proc/sys/kernel/numa_balancing": "1", "sys/kernel/mm/ksm/run": "1"})
+	without := newFakeRoot(t)
+	values(without)
+	if out := without.mustRun(script, "start"); !strings.Contains(out, "scaling_governor is not there: nothing to do") {
 		t.Errorf("without cpufreq it says %q", out)
 	}
 }
@@ -154,8 +173,7 @@ func TestVFIORefusesBeforeItChangesAnything(t *testing.T) {
 		}, "group 39 of 0000:61:00.0 also has 0000:61:00.1, which the host uses with mlx5_core"},
 		{"a GPU in use", func(r *fakeRoot, _ *pciBus) {
 			r.write("proc/driver/nvidia/gpus/0000:21:00.0/information", "Model: x\nDevice Minor: \t 1")
-			r.write("dev/nvidia1", "")
-			r.write("busy", "4242")
+			r.open("4242", "dev/nvidia1")
 		}, "0000:21:00.0 is in use by processes 4242"},
 	}
 	for _, tt := range tests {
@@ -177,7 +195,7 @@ func TestDevicesOfARunningGuestStay(t *testing.T) {
 	t.Parallel()
 	r, b, script := epycBus(t)
 	r.mustRun(script, "start")
-	r.write("busy", " 777")
+	r.open("777", "dev/vfio/37")
 	r.mustFail(script, "in use by process", "stop")
 	if got := b.driver("0000:06:00.0"); got != "vfio-pci" {
 		t.Errorf("taken away from a guest: %q", got)
@@ -240,15 +258,21 @@ func TestInterruptsMoveAndComeBack(t *testing.T) {
 	r.mustRun(script, "stop")
 }
 
-// fakeSystemd keeps AllowedCPUs as files and does to cgroups what systemd does.
+// fakeSystemd does to cgroups what systemd does: a drop-in limits a unit, above what an administrator has set.
 const fakeSystemd = `echo "$*" >>"$RACKLESS_ROOT/log"
+allowed() {
+    own=$(sed -n 's/^AllowedCPUs=\(..*\)/\1/p' "$RACKLESS_ROOT/run/systemd/system/$1.d/99-rackless.conf" 2>/dev/null)
+    [ -n "$own" ] && echo "$own" || /bin/cat "$RACKLESS_ROOT/allowed/$1"
+}
 case $1 in
-show) /bin/cat "$RACKLESS_ROOT/allowed/$5" 2>/dev/null || : ; [ "$4" = -- ] || exit 9 ;;
-set-property)
-    [ "$2 $3" = "--runtime --" ] || exit 9
-    printf '%s\n' "${5#AllowedCPUs=}" >"$RACKLESS_ROOT/allowed/$4"
-    printf '%s\n' "${5#AllowedCPUs=}" >"$RACKLESS_ROOT/sys/fs/cgroup/$4/cpuset.cpus.effective" ;;
-start) [ "$2" = machine.slice ] ;;
+show) [ "$4" = -- ] && allowed "$5" ;;
+daemon-reload)
+    for dir in "$RACKLESS_ROOT"/sys/fs/cgroup/*/; do
+        cpus=$(allowed "$(basename "$dir")")
+        echo "$cpus" >"$dir/cpuset.cpus"
+        echo "${cpus:-0-63}" >"$dir/cpuset.cpus.effective"
+    done ;;
+start) [ "$2 $3" = "-- machine.slice" ] ;;
 *) exit 9 ;;
 esac`
 
@@ -259,6 +283,7 @@ func cgroupRoot(t *testing.T) *fakeRoot {
 	r.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory")
 	for _, unit := range []string{"system.slice", "user.slice", "init.scope", "machine.slice"} {
 		r.write("sys/fs/cgroup/"+unit+"/cpuset.cpus.effective", "0-63")
+		r.write("sys/fs/cgroup/"+unit+"/cpuset.cpus.partition", "member")
 		r.write("allowed/"+unit, "")
 	}
 	r.write("allowed/user.slice", "0-7")
@@ -266,48 +291,63 @@ func cgroupRoot(t *testing.T) *fakeRoot {
 	return r
 }
 
+// effective is what the kernel lets a unit use.
+func effective(unit string) string { return "sys/fs/cgroup/" + unit + "/cpuset.cpus.effective" }
+
 func TestTheHostLeavesTheCPUsByCgroups(t *testing.T) {
 	t.Parallel()
 	r := cgroupRoot(t)
-	script := hostScript(t, hostEPYC(t), "libexec/cpuset.sh")
+	in := hostEPYC(t)
+	in.Host.Tenants = []topology.Tenant{{Name: "other"}} // beside whom there is no partition
+	script := hostScript(t, in, "libexec/cpuset.sh")
 	for range 2 {
 		r.mustRun(script, "start")
 		r.want(map[string]string{
-			"allowed/system.slice": "0-1,30-33,62-63", "allowed/user.slice": "0-1,30-33,62-63",
-			"allowed/init.scope": "0-1,30-33,62-63", "allowed/machine.slice": "",
-			"sys/devices/virtual/workqueue/cpumask": "c0000003,c0000003",
+			effective("system.slice"): "0-1,30-33,62-63", effective("user.slice"): "0-1,30-33,62-63",
+			effective("init.scope"): "0-1,30-33,62-63", effective("machine.slice"): "0-63",
+			"sys/devices/virtual/workqueue/cpumask":             "c0000003,c0000003",
+			"sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "member",
 		})
 	}
 	r.mustRun(script, "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{"allowed/system.slice": "", "allowed/user.slice": "0-7", "allowed/init.scope": "",
-		"sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff"})
+	r.want(map[string]string{effective("system.slice"): "0-63", effective("user.slice"): "0-7",
+		effective("init.scope"): "0-63", "sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff"})
 }
 
 func TestAPartitionTakesQEMUsThreadsAlong(t *testing.T) {
 	t.Parallel()
 	r := cgroupRoot(t)
-	r.write("sys/fs/cgroup/machine.slice/cpuset.cpus.partition", "member")
-	script := []byte(strings.Replace(string(hostScript(t, hostEPYC(t), "libexec/cpuset.sh")), "partition='no'",
-		"partition='root'", 1))
+	script := hostScript(t, hostEPYC(t), "libexec/cpuset.sh")
 	r.mustRun(script, "start")
 	r.want(map[string]string{
-		"allowed/system.slice": "1,31,33,63", "allowed/machine.slice": "0,2-30,32,34-62",
+		effective("system.slice"): "1,31,33,63", effective("machine.slice"): "0,2-30,32,34-62",
 		"sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "root",
 	})
 	r.mustRun(script, "status")
 	r.mustRun(script, "stop")
-	r.want(map[string]string{"allowed/system.slice": "", "allowed/machine.slice": "",
+	r.want(map[string]string{effective("system.slice"): "0-63", effective("machine.slice"): "0-63",
 		"sys/fs/cgroup/machine.slice/cpuset.cpus.partition": "member"})
 }
 
 func TestNoPartitionBesideOtherMachines(t *testing.T) {
 	t.Parallel()
+	if script := string(hostScript(t, hostR740(t), "libexec/cpuset.sh")); strings.Contains(script,
+		"\npartition machine.slice") {
+		t.Errorf("a partition would take the CPUs of the tenants:\n%s", script)
+	}
+}
+
+func TestAPartitionThatDoesNotComeAboutIsGivenUp(t *testing.T) {
+	t.Parallel()
 	r := cgroupRoot(t)
-	script := []byte(strings.Replace(string(hostScript(t, hostR740(t), "libexec/cpuset.sh")), "partition='no'",
-		"partition='root'", 1))
-	r.mustFail(script, "leave partition=no", "start")
-	r.want(map[string]string{"allowed/system.slice": ""})
+	file := "sys/fs/cgroup/machine.slice/cpuset.cpus.partition"
+	r.program("cat", `case $1 in
+*/cpuset.cpus.partition) read -r now <"$1"; [ "$now" != root ] || now="root invalid (Cpu list in cpuset.cpus not exclusive)"; echo "$now" ;;
+*) exec /bin/cat "$@" ;;
+esac`)
+	r.mustFail(hostScript(t, hostEPYC(t), "libexec/cpuset.sh"), "machine.slice does not become a partition", "start")
+	r.want(map[string]string{file: "member"})
 }
 
 func TestCgroupsOfVersion1AreRefused(t *testing.T) {

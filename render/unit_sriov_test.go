@@ -23,7 +23,8 @@ func waitFor(ok func() bool) error {
 const fakeIP = `echo "ip $*" >>"$RACKLESS_ROOT/log"
 case $* in
 "link show dev "*) /bin/cat "$RACKLESS_ROOT/vfmacs" 2>/dev/null || : ;;
-*" mac "*) printf '    vf %s     link/ether %s brd ff:ff:ff:ff:ff:ff\n' "$6" "$8" >>"$RACKLESS_ROOT/vfmacs" ;;
+"-o addr show dev "*) /bin/cat "$RACKLESS_ROOT/addr-$5" 2>/dev/null || : ;;
+*" mac "*) printf '    vf %s     link/ether %s brd ff:ff:ff:ff:ff:ff, vlan 7, spoof checking on, link-state auto, trust off\n' "$6" "$8" >>"$RACKLESS_ROOT/vfmacs" ;;
 *" mtu "*) echo "$6" >"$RACKLESS_ROOT/sys/class/net/$4/mtu" ;;
 esac`
 
@@ -33,7 +34,7 @@ func r740Bus(t *testing.T) (*fakeRoot, *pciBus, []byte) {
 	r := newFakeRoot(t)
 	r.program("ip", fakeIP)
 	b := startBus(r)
-	b.add(r740PF, "40", "0x15b3", "0x1017", "0x020000", "mlx5_core")
+	b.add(r740PF, "40", "0x15b3", "0x1021", "0x020000", "mlx5_core")
 	dir := busDir + "devices/" + r740PF + "/"
 	r.write(dir+"sriov_totalvfs", "8")
 	r.write(dir+"sriov_numvfs", "0")
@@ -64,7 +65,8 @@ func TestVirtualFunctionsComeWithTheirAddressesAndGo(t *testing.T) {
 	log := r.read("log")
 	for _, want := range []string{
 		"ip link set dev ens1f0np0 vf 3 mac " + mac, "ip link set dev ens1f0np0 vf 3 trust on",
-		"ip link set dev ens1f0np0 vf 3 spoofchk off", "ip link set dev ens1f0np0 up",
+		"ip link set dev ens1f0np0 vf 3 spoofchk off", "ip link set dev ens1f0np0 vf 3 vlan 0",
+		"ip link set dev ens1f0np0 vf 3 state auto", "ip link set dev ens1f0np0 up",
 	} {
 		if strings.Count(log, want+"\n") == 0 {
 			t.Errorf("no %q in\n%s", want, log)
@@ -93,17 +95,18 @@ func TestVirtualFunctionsInUseAreLeftAlone(t *testing.T) {
 	}
 	b.probe("0000:3b:00.3")
 	r.write(busDir+"devices/0000:3b:00.3/net/ens1f0v1/operstate", "up")
-	r.mustFail(script, r740PF+" has 2 virtual functions and needs 4; number 1 is in use: ens1f0v1 is up on the host",
-		"start")
-	r.want(map[string]string{dir + "sriov_numvfs": "2"})
+	r.write("addr-ens1f0v1", "7: ens1f0v1 inet 192.0.2.1/24 scope global ens1f0v1")
+	r.mustFail(script, r740PF+" has 2 virtual functions and is to have 4, which goes by way of 0; number 1 cannot go: "+
+		"0000:3b:00.3 is in use: ens1f0v1 has an address", "start")
+	r.want(map[string]string{dir + "sriov_numvfs": "2", "sys/class/net/ens1f0np0/mtu": "1500"})
 	// The same with a guest.
 	if err := os.Remove(r.path(busDir + "devices/0000:3b:00.3/driver")); err != nil {
 		t.Fatal(err)
 	}
 	r.write(busDir+"devices/0000:3b:00.3/driver_override", "vfio-pci")
 	b.probe("0000:3b:00.3")
-	r.write("busy", "99")
-	r.mustFail(script, "it is with vfio-pci, where a guest has it", "start")
+	r.open("99", "dev/vfio/91")
+	r.mustFail(script, "0000:3b:00.3 is in use by processes 99", "start")
 	r.want(map[string]string{dir + "sriov_numvfs": "2"})
 }
 

@@ -111,14 +111,19 @@ func TestPagesOfTheDefaultSizeNeedNoMount(t *testing.T) {
 
 func TestPagesThatAreHeldAreAskedForToo(t *testing.T) {
 	t.Parallel()
-	v, err := newView(hostEPYC(t))
-	if err != nil {
-		t.Fatal(err)
+	in := hostEPYC(t)
+	in.Plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4},
+		{NUMANode: 2, PageBytes: gib,
+			Held: 1}, {NUMANode: 3}}
+	script := string(hostScript(t, in, "libexec/hugepages.sh"))
+	for _, want := range []string{pool(0, 1048576) + " 20 ", pool(2, 1048576) + " 1 "} {
+		if !strings.Contains(script, "\nvalue must least /"+want) && !strings.Contains(script, "'value must least /"+
+			want) {
+			t.Errorf("no %q in\n%s", want, script)
+		}
 	}
-	v.plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4}, {NUMANode: 2, PageBytes: gib,
-		Held: 1}, {NUMANode: 3}}
-	if got, want := v.pageLines(), "0 1048576 20\n2 1048576 1"; got != want {
-		t.Errorf("pages %q; want %q", got, want)
+	if strings.Contains(script, "node3") {
+		t.Errorf("pages that the plan does not want, in\n%s", script)
 	}
 }
 

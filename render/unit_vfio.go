@@ -16,20 +16,6 @@ const (
 	vendorIntel  = 0x8086
 )
 
-// deviceLines returns a line "address vendor device" for each function that goes to a lab node; "-"
-// where a number is not known.
-func (v *view) deviceLines() string {
-	var lines []string
-	for _, a := range v.whole {
-		vendor, device := "-", "-"
-		if d := v.pci[a]; d != nil && d.Vendor != nil && d.Device != nil {
-			vendor, device = d.Vendor.String(), d.Device.String()
-		}
-		lines = append(lines, a.String()+" "+vendor+" "+device)
-	}
-	return strings.Join(lines, "\n")
-}
-
 // drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
 func (v *view) drivers() []string {
 	var all []string

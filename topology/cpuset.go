@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -166,6 +167,23 @@ func number(s string) (int, bool) {
 		v = v*10 + int(s[i]-'0')
 	}
 	return v, v < MaxCPUs
+}
+
+// Mask writes a set as the kernel reads and writes masks: hexadecimal words of 32 CPUs, the highest
+// first (lib/bitmap.c, bitmap_parse).
+func (s CPUSet) Mask() string {
+	words := []uint32{0}
+	for c := range s.All() {
+		for len(words) <= c/32 {
+			words = append(words, 0)
+		}
+		words[c/32] |= 1 << (c % 32)
+	}
+	mask := fmt.Sprintf("%x", words[len(words)-1])
+	for _, word := range slices.Backward(words[:len(words)-1]) {
+		mask += fmt.Sprintf(",%08x", word)
+	}
+	return mask
 }
 
 // ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, with

@@ -480,3 +480,15 @@ func BenchmarkParseCPUSet(b *testing.B) {
 		}
 	}
 }
+
+func TestCPUMasksComeBackFromTheKernelsForm(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		set := CPUs(rapid.SliceOfN(rapid.IntRange(0, 1023), 0, 40).Draw(t, "cpus")...)
+		mask := set.Mask()
+		back, err := ParseCPUMask(mask)
+		if err != nil || !back.Equal(set) {
+			t.Fatalf("mask of %s is %s, which reads as %s (%v)", set, mask, back, err)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
@@ -386,7 +387,7 @@ func (a *app) refused(q *planQuery, err error) error {
 func (a *app) finishPlan(q *planQuery, r *planned) error {
 	if q.o.outDir != "" {
 		made := fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.lab.Name, q.file, r.plan.Host.Name)
-		files, err := render.All(render.Input{Plan: r.plan, Lab: r.lab, Host: r.host, Made: made})
+		files, err := host.Artifacts(render.Input{Plan: r.plan, Lab: r.lab, Host: r.host, Made: made})
 		if err != nil {
 			return err
 		}

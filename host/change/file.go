@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -258,6 +259,17 @@ func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 		return err
 	}
 	return s.WriteValue(v.Path, string(before))
+}
+
+// Shell implements [Scripted].
+func (v *Value) Shell() []string {
+	return []string{ValueLine("must", "same", v.Path, v.Want, "-", "see dmesg")}
+}
+
+// ValueLine returns a line of a script that gives a file of the kernel a value; see value in
+// render/shell/changes.sh for the arguments.
+func ValueLine(need, test, path, want, again, hint string) string {
+	return strings.Join([]string{"value", need, test, path, want, again, hint}, " ")
 }
 
 // BasicKinds are the ops of this package.

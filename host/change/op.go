@@ -43,6 +43,14 @@ type Restorer interface {
 	Restored(before, now State) bool
 }
 
+// A Scripted op can also be made by the scripts of a plan, which work without rackless.
+type Scripted interface {
+	// Shell returns the op as lines for a script: each is a function of render/shell and its
+	// arguments. The functions know the primitives (write a value and read it back, load a module,
+	// bind a driver); what is changed, in which order and to what, is said here.
+	Shell() []string
+}
+
 // A RebootError is an error of Do that the next boot mends: what Do could not find the kernel sets
 // aside then. The step counts as one that waits for it.
 type RebootError interface {
@@ -86,9 +94,14 @@ type Step struct {
 	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot,
 	// which is no sign that somebody changed it.
 	EachBoot bool
+	// Early is set for steps that need memory in one piece: they come before devices are handed over.
+	Early bool
 	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it:
 	// something else of this preparation may have brought it about, as a boot with kernel arguments
 	// does. It returns what was there before that, to be taken back by a rollback; false where the
 	// step is nobody's to take back.
 	Before func(ctx context.Context, s *System) (State, bool, error)
+	// Scripts names the scripts of a plan, with spaces between them, that make the step where its
+	// op is [Scripted]: "vfio sriov".
+	Scripts string
 }

@@ -89,6 +89,11 @@ func (d *Driver) Do(ctx context.Context, s *change.System) error {
 	return d.allowD3Cold(f, "0")
 }
 
+// Shell implements change.Scripted.
+func (d *Driver) Shell() []string {
+	return []string{"vfio " + d.Address.String() + " " + d.Card.shell()}
+}
+
 // allowD3Cold writes d3cold_allowed, where the function has it.
 func (d *Driver) allowD3Cold(f function, value string) error {
 	now, err := f.optional(d3cold)

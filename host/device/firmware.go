@@ -119,6 +119,13 @@ func isMellanox(h *topology.Host, a topology.PCIAddr) bool {
 			return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
 		}
 	}
+	// A dump of another tool may have no vendors.
+	for i := range h.NICs {
+		if n := &h.NICs[i]; n.Address != nil && *n.Address == a {
+			return strings.HasPrefix(n.Driver, "mlx") || strings.Contains(n.Model, "ConnectX") ||
+				strings.Contains(n.Model, "BlueField")
+		}
+	}
 	return false
 }
 
@@ -229,6 +236,18 @@ func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before 
 		return err
 	}
 	return f.set(ctx, s, string(before))
+}
+
+// Shell implements change.Scripted.
+func (f *FirmwareSetting) Shell() []string {
+	test, need := "same", "must"
+	if f.AtLeast {
+		test = "least"
+	}
+	if f.Optional {
+		need = "may"
+	}
+	return []string{fmt.Sprintf("firmware %s %s %d %s %s", f.Card, f.Parameter, f.Value, test, need)}
 }
 
 func (f *FirmwareSetting) set(ctx context.Context, s *change.System, value string) error {

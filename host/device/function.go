@@ -84,6 +84,14 @@ func (i identity) String() string {
 	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
 }
 
+// shell returns the card for a line of a script: vendor and device, or dashes.
+func (i identity) shell() string {
+	if i.Vendor == nil || i.Device == nil {
+		return "- -"
+	}
+	return i.Vendor.String() + " " + i.Device.String()
+}
+
 // check returns an error where another card is at the address than the plan was made for. Addresses
 // move when a card is added or taken out.
 func (f function) check(want identity) error {

@@ -104,6 +104,9 @@ func (l *Link) Do(_ context.Context, s *change.System) error {
 	return l.set(s, netdev, st, linkState{MTU: max(st.MTU, l.MTU), Up: true})
 }
 
+// Shell implements change.Scripted.
+func (l *Link) Shell() []string { return []string{fmt.Sprintf("link %s %d", l.PF, l.MTU)} }
+
 // noPort is the error of a physical function without a network device.
 func noPort(pf topology.PCIAddr) error {
 	return fmt.Errorf("%s has no network device: load its driver, or take it from whoever has it", pf)

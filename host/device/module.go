@@ -115,6 +115,14 @@ func (m *Module) Restore(ctx context.Context, s *change.System, before change.St
 	return m.load(ctx, s)
 }
 
+// Shell implements change.Scripted.
+func (m *Module) Shell() []string {
+	if m.Gone {
+		return []string{"gone " + m.Name}
+	}
+	return []string{strings.Join(append([]string{"module", m.Name}, m.With...), " ")}
+}
+
 func (m *Module) load(ctx context.Context, s *change.System) error {
 	if state, err := moduleState(s, m.Name); err != nil || state != moduleAbsent {
 		return err

@@ -244,6 +244,21 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
+// Shell implements change.Scripted.
+func (o *SRIOV) Shell() []string {
+	lines := []string{fmt.Sprintf("vfs %s %s %d", o.PF, o.Card.shell(), o.Count)}
+	flags := map[bool]string{true: "on", false: "off"}
+	for _, vf := range o.VFs {
+		lines = append(lines, fmt.Sprintf("vf %s %d %s %s %s %s", o.PF, vf.Index, vf.Settings.MAC,
+			guidBytes(vf.Settings.NodeGUID), flags[valueOr(vf.Settings.Trust, false)],
+			flags[valueOr(vf.Settings.SpoofChk, false)]))
+	}
+	if o.Count > 0 {
+		lines = append(lines, fmt.Sprintf("rest %s %d", o.PF, o.Count))
+	}
+	return lines
+}
+
 // unfinished reports whether functions have to be made, or were made by us before we were cut off:
 // autoprobe is still off, or a function is meant for vfio-pci and not with it. Where it is neither,
 // a function of the host without a driver is so because somebody wants it so.

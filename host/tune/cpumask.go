@@ -3,9 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/topology"
@@ -46,7 +44,7 @@ func (m *CPUMask) Done(state change.State) bool {
 
 // Do implements [change.Op].
 func (m *CPUMask) Do(_ context.Context, s *change.System) error {
-	return s.WriteValue(m.Path, maskText(m.CPUs))
+	return s.WriteValue(m.Path, m.CPUs.Mask())
 }
 
 // Restore implements [change.Op].
@@ -58,23 +56,7 @@ func (m *CPUMask) Restore(ctx context.Context, s *change.System, before change.S
 	return s.WriteValue(m.Path, string(before))
 }
 
-// maskText writes a set as the kernel reads masks: hexadecimal words of 32 CPUs, the highest first
-// (lib/bitmap.c, bitmap_parse).
-func maskText(cpus topology.CPUSet) string {
-	var words []uint32
-	for c := range cpus.All() {
-		for len(words) <= c/32 {
-			words = append(words, 0)
-		}
-		words[c/32] |= 1 << (c % 32)
-	}
-	if len(words) == 0 {
-		return "0"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%x", words[len(words)-1])
-	for i := len(words) - 2; i >= 0; i-- {
-		fmt.Fprintf(&b, ",%08x", words[i])
-	}
-	return b.String()
+// Shell implements [change.Scripted].
+func (m *CPUMask) Shell() []string {
+	return []string{change.ValueLine("may", "mask", m.Path, m.CPUs.Mask(), "-", "the kernel refuses it")}
 }

@@ -121,6 +121,15 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	return setFrequencies(s, want)
 }
 
+// Shell implements [change.Scripted].
+func (*Governor) Shell() []string {
+	const dir, hint = cpuDir + "cpu[0-9]*/cpufreq/", "scaling_available_governors says what there is"
+	return []string{
+		change.ValueLine("may", "same", dir+"scaling_governor", performance, "-", hint),
+		change.ValueLine("may", "same", dir+"energy_performance_preference", performance, "-", hint),
+	}
+}
+
 // setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance
 // refuses every preference but its own, and another one brings a preference of its own along.
 func setFrequencies(s *change.System, want map[int]frequency) error {
@@ -187,6 +196,7 @@ func (v *view) governor() []change.Step {
 		Risk: "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, " +
 			"and may undo this",
 		EachBoot: true,
+		Scripts:  "governor",
 		Guard:    guardGovernor,
 	}}
 }

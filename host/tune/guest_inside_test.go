@@ -208,7 +208,7 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 		"the host's processes": host.String(), "systemd": host.String(), "this process": host.String(),
 		"the guests' processes": guests.String(),
 		"the root cgroup":       host.String(), "the partition": "root", "numa_balancing": "0", "stat_interval": "10",
-		"new interrupts": maskText(keep), "work queues": maskText(keep),
+		"new interrupts": keep.Mask(), "work queues": keep.Mask(),
 		"the unit of the boot": "loaded enabled inactive", "the unit of the mount": "loaded  active",
 		"the environment":          "IRQBALANCE_BANNED_CPULIST=" + h8.Difference(keep).String(),
 		"mounts of pages of 1 GiB": "/dev/hugepages1G", "interrupts elsewhere": "",

@@ -296,6 +296,15 @@ func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State)
 	return nil
 }
 
+// Shell implements [change.Scripted].
+func (q *IRQs) Shell() []string {
+	line := "irqs " + q.CPUs.String()
+	for _, node := range slices.Sorted(maps.Keys(q.Nodes)) {
+		line += fmt.Sprintf(" %d=%s", node, q.Nodes[node])
+	}
+	return []string{line}
+}
+
 // interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come,
 // irqbalance, those that are there.
 func (v *view) interrupts() []change.Step {
@@ -309,6 +318,7 @@ func (v *view) interrupts() []change.Step {
 		What:     fmt.Sprintf("have new interrupts served by CPUs %s", keep),
 		Why:      "drivers that start later ask for interrupts then, VFIO among them",
 		EachBoot: true,
+		Scripts:  "irq",
 		Guard:    guard,
 	}}
 	const service = "irqbalance.service"
@@ -341,6 +351,7 @@ func (v *view) interrupts() []change.Step {
 		Risk: "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, " +
 			"and are named",
 		EachBoot: true,
+		Scripts:  "irq",
 		Guard:    guard,
 	})
 }

@@ -167,8 +167,9 @@ func (v *view) mounts() []change.Step {
 		where := "/dev/hugepages" + label
 		pool := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB", size>>10)
 		steps = append(steps, change.Step{
-			Op:   &Unit{Path: unitDir + name, Data: unit, Enable: unitDir + "multi-user.target.wants/" + name},
-			What: fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
+			Op:    &Unit{Path: unitDir + name, Data: unit, Enable: unitDir + "multi-user.target.wants/" + name},
+			Early: true,
+			What:  fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
 			Why: "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the " +
 				"default one",
 		}, change.Step{
@@ -178,6 +179,7 @@ func (v *view) mounts() []change.Step {
 			Risk: "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; " +
 				"machines keep running",
 			EachBoot: true,
+			Early:    true,
 			Ready:    func(_ context.Context, s *change.System) (bool, error) { return s.Exists(pool), nil },
 		})
 	}

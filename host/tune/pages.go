@@ -128,6 +128,13 @@ func (p *Pool) count(ctx context.Context, s *change.System) (uint64, error) {
 	return n, nil
 }
 
+// Shell implements [change.Scripted].
+func (p *Pool) Shell() []string {
+	hint := fmt.Sprintf("stop what uses NUMA node %d, or boot with the kernel arguments (kernel/)", p.NUMANode)
+	return []string{change.ValueLine("must", "least", p.dir()+"/nr_hugepages", strconv.FormatUint(p.Pages, 10),
+		nodeDir(p.NUMANode)+"compact", hint)}
+}
+
 // RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot
 // until they are taken back.
 func (p *Pool) RestoredLate() bool { return p.Boot }
@@ -257,6 +264,8 @@ func (v *view) pages() []change.Step {
 			Why: "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the " +
 				"machine would not start",
 			EachBoot: true,
+			Early:    true,
+			Scripts:  "hugepages",
 			Before:   v.pagesBefore(p),
 			Ready:    p.ready,
 			Guard: func(ctx context.Context, s *change.System) error {

@@ -53,8 +53,9 @@ func (v *view) slices() []change.Step {
 				v.given),
 			Risk: "processes that are bound to other CPUs lose that; on a host with cgroups of version 1 this waits " +
 				"until it is started with systemd.unified_cgroup_hierarchy=1",
-			Ready: cpusetReady,
-			Guard: guard,
+			Scripts: "cpuset",
+			Ready:   cpusetReady,
+			Guard:   guard,
 		})
 	}
 	steps = append(steps, change.Step{
@@ -62,17 +63,19 @@ func (v *view) slices() []change.Step {
 		What:     fmt.Sprintf("keep the kernel's work queues on CPUs %s", v.housekeeping()),
 		Why:      "they run work for anybody, and are in no slice",
 		EachBoot: true,
+		Scripts:  "cpuset",
 		Guard:    guard,
 	})
 	if !partition {
 		return steps
 	}
 	return append(steps, change.Step{
-		Op:    v.limit(machineSlice, guests),
-		What:  fmt.Sprintf("give %s CPUs %s", machineSlice, guests),
-		Why:   "a partition needs CPUs of its own: those of the lab nodes, and of QEMU's own threads",
-		Ready: cpusetReady,
-		Guard: guard,
+		Op:      v.limit(machineSlice, guests),
+		What:    fmt.Sprintf("give %s CPUs %s", machineSlice, guests),
+		Why:     "a partition needs CPUs of its own: those of the lab nodes, and of QEMU's own threads",
+		Scripts: "cpuset",
+		Ready:   cpusetReady,
+		Guard:   guard,
 	}, change.Step{
 		Op:   &Partition{Slice: machineSlice},
 		What: "make " + machineSlice + " a partition of CPUs",
@@ -80,6 +83,7 @@ func (v *view) slices() []change.Step {
 		Risk: "containers and machines outside of it lose these CPUs; a kernel without partitions (before 4.20) " +
 			"leaves this step waiting, and the limits of the slices stay",
 		EachBoot: true,
+		Scripts:  "cpuset",
 		Ready:    partitionReady,
 		Guard:    guard,
 	})
@@ -98,15 +102,20 @@ func (v *view) guardCPUs() func(context.Context, *change.System) error {
 // limit returns the drop-in that limits a slice. Settings of AllowedCPUs= add up, so that what
 // others set is taken away first; the name comes after that of systemctl set-property.
 func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
-	section := "Slice"
-	if strings.HasSuffix(unit, ".scope") {
-		section = "Scope"
-	}
 	return &Unit{
 		Path:  unitDir + unit + ".d/99-rackless.conf",
-		Data:  fmt.Appendf(nil, "# %s\n[%s]\nAllowedCPUs=\nAllowedCPUs=%s\n", madeBy, section, cpus),
+		Data:  fmt.Appendf(nil, "# %s\n%s\n", madeBy, strings.Join(limitLines(unit, cpus), "\n")),
 		Slice: unit, CPUs: cpus,
 	}
+}
+
+// limitLines are the settings of a drop-in that limits a unit to CPUs.
+func limitLines(unit string, cpus topology.CPUSet) []string {
+	section := "[Slice]"
+	if strings.HasSuffix(unit, ".scope") {
+		section = "[Scope]"
+	}
+	return []string{section, "AllowedCPUs=", "AllowedCPUs=" + cpus.String()}
 }
 
 // madeBy is the first line of the files that this package thinks up.
@@ -203,6 +212,9 @@ func (p *Partition) Do(ctx context.Context, s *change.System) error {
 		p.Slice, string(state))
 	return errors.Join(reason, s.WriteValue(p.file(), noPartition))
 }
+
+// Shell implements [change.Scripted].
+func (p *Partition) Shell() []string { return []string{"partition " + p.Slice + " " + partitionRoot} }
 
 // Restore implements [change.Op].
 func (p *Partition) Restore(ctx context.Context, s *change.System, before change.State) error {

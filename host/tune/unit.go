@@ -114,6 +114,16 @@ func (u *Unit) Restore(ctx context.Context, s *change.System, before change.Stat
 	return u.releaseSlice(ctx, s)
 }
 
+// Shell implements [change.Scripted]: of the units, only limits of slices are made by a script. It
+// makes them below /run, where a boot takes them away: the unit that runs the script is not stopped
+// at a shutdown.
+func (u *Unit) Shell() []string {
+	if u.Slice == "" {
+		return nil
+	}
+	return []string{"slice " + u.Slice + " " + u.CPUs.String() + " " + strings.Join(limitLines(u.Slice, u.CPUs), `\n`)}
+}
+
 // takeUp has systemd read its configuration again, and restarts the service where it runs.
 func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
 	if !systemdRuns(s) {

@@ -1,4 +1,5 @@
 # What has to outlive the reboot, for undo.
+# shellcheck disable=SC2034
 state=$root/var/lib/rackless/$lab
 
 # is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a

@@ -35,23 +35,8 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
-
-# keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
-keep() {
-    mkdir -p "$state"
-    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
-}
-
-# wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
-wait_for() {
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
-        sleep 0.1
-    done
-}
 # What has to outlive the reboot, for undo.
+# shellcheck disable=SC2034
 state=$root/var/lib/rackless/$lab
 
 # is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a

@@ -5,15 +5,20 @@
 # everything before it changes anything. stop gives the functions back to their drivers.
 
 lab='epyc-pair'
-# Address, vendor and device, as the plan found them.
-devices='0000:06:00.0 0x10de 0x2204
-0000:06:00.1 0x10de 0x1aef
-0000:41:00.0 0x15b3 0x1015
-0000:21:00.0 0x10de 0x2204
-0000:21:00.1 0x10de 0x1aef
-0000:61:00.0 0x15b3 0x1015'
-# The udev rule that may have bound them already, at boot.
-rules='10-rackless-epyc-pair.rules'
+# What is changed, in order: the functions below say what the words are.
+changes='module vfio_iommu_type1 vfio
+module vfio_pci vfio_pci_core vfio_virqfd irqbypass vfio
+vfio 0000:06:00.0 0x10de 0x2204
+vfio 0000:06:00.1 0x10de 0x1aef
+vfio 0000:41:00.0 0x15b3 0x1015
+vfio 0000:21:00.0 0x10de 0x2204
+vfio 0000:21:00.1 0x10de 0x1aef
+vfio 0000:61:00.0 0x15b3 0x1015'
+# Below it is remembered how things were.
+memory='/run/rackless'
+part='vfio'
+usage='start|stop|status'
+after=''
 
 set -eu
 # RACKLESS_ROOT moves everything that is read and written below another directory, to try this script on a copy. On a machine leave it unset.
@@ -29,23 +34,145 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
+# Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
+# machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
+wrong=0 last=1
+state=$root$memory/$lab/$part
+
+# slot NAME prints the file that remembers how a thing was before.
+slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
+kept() { [ -e "$(slot "$1")" ]; }
+old() { get "$(slot "$1")"; }
+forget() { rm -f "$(slot "$1")"; }
 
 # keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
 keep() {
     mkdir -p "$state"
-    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
+    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
 }
 
 # wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
 wait_for() {
-    tries=0
+    waited=0
     until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
+        waited=$((waited + 1))
+        [ "$waited" -lt 100 ] || return 1
         sleep 0.1
     done
 }
-state=$root/run/rackless/$lab/vfio
+
+# amiss TEXT... notes that a change is not as it should be; the others go on. It says so when it is not tried again.
+amiss() {
+    [ "$last" = 0 ] || warn "$@"
+    wrong=1
+}
+
+# is TEST HAVE WANT compares two values: the same text, at least a number, or the same mask of CPUs.
+is() {
+    case $1 in
+    least) [ "${2:-0}" -ge "$3" ] ;;
+    mask) [ "$(bare "$2")" = "$(bare "$3")" ] ;;
+    *) [ "$2" = "$3" ] ;;
+    esac
+}
+bare() { printf '%s\n' "$1" | sed 's/,//g; s/^0*//'; }
+
+# value NEED TEST FILE WANT AGAIN HINT... gives a file of the kernel, or all that a pattern names, a value. Where NEED is may, a kernel without
+# the file needs nothing. AGAIN, if it is not -, is a file to which 1 is written before another try.
+value() {
+    need=$1 test=$2 pattern=$3 want=$4 again=$5 found=0
+    shift 5
+    IFS=
+    for file in $root$pattern; do
+        unset IFS
+        [ ! -e "$file" ] || found=1
+        [ ! -e "$file" ] || settle "$file" "$*"
+    done
+    unset IFS
+    [ "$found" = 1 ] || case $need$do in
+    maystart) say "$pattern is not there: nothing to do" ;;
+    muststart | muststatus) amiss "$pattern is not there: $*" ;;
+    esac
+}
+
+# chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
+chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+
+# settle FILE HINT is value for one file.
+settle() {
+    now=$(chosen "$1")
+    case $do in
+    start)
+        ! is "$test" "$now" "$want" || return 0
+        keep "$1" "$now"
+        tries=0
+        until put "$want" "$1" || :; now=$(chosen "$1"); is "$test" "$now" "$want"; do
+            tries=$((tries + 1))
+            if [ "$again" = - ] || [ "$tries" = 3 ]; then
+                amiss "${1#"$root"} is $now, wanted $want: $2"
+                return
+            fi
+            put 1 "$root$again" || :
+        done
+        say "${1#"$root"}: $now"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1") free=$(get "${1%/*}/free_hugepages")
+        # Pages in use would become surplus, and go at whatever time their user lets go of them.
+        if [ -n "$free" ] && [ $((now - free)) -gt "$was" ]; then
+            amiss "${1#"$root"}: $((now - free)) pages are in use, $was were there before: stop the machines that use them, then again"
+            return
+        fi
+        put "$was" "$1" || :
+        now=$(chosen "$1")
+        if is "$test" "$now" "$was" && is "$test" "$was" "$now"; then
+            forget "$1"
+            say "${1#"$root"}: $now"
+        else
+            amiss "${1#"$root"} stays $now, before it was $was"
+        fi
+        ;;
+    status)
+        say "${1#"$root"}: $now, wanted $want"
+        is "$test" "$now" "$want" || wrong=1
+        ;;
+    esac
+}
+
+# module NAME WITH... loads a module of the kernel, and unloads it and those that came with it where nothing uses them.
+module() {
+    case $do in
+    start)
+        [ ! -d "$root/sys/module/$1" ] || return 0
+        modprobe "$1" || fail "module $1 cannot be loaded"
+        keep "module $1" loaded
+        ;;
+    stop)
+        kept "module $1" || return 0
+        forget "module $1"
+        for each in "$@"; do
+            [ "$(get "$root/sys/module/$each/refcnt")" != 0 ] || rmmod "$each" 2>/dev/null || :
+        done
+        ;;
+    esac
+}
+
+# gone NAME unloads a module of the kernel.
+gone() {
+    case $do in
+    start)
+        [ -e "$root/sys/module/$1/initstate" ] || return 0
+        rmmod "$1" || fail "module $1 cannot be unloaded: lsmod says what uses it"
+        keep "gone $1" loaded
+        ;;
+    stop)
+        kept "gone $1" || return 0
+        modprobe "$1" || amiss "module $1 cannot be loaded"
+        forget "gone $1"
+        ;;
+    esac
+}
 pci=$root/sys/bus/pci
 
 # driver ADDRESS prints the driver that a function is bound to, nothing where there is none.
@@ -54,18 +181,7 @@ driver() {
 }
 is_bound() { [ "$(driver "$1")" = "$2" ]; }
 is_free() { [ -z "$(driver "$1")" ]; }
-
 group() { basename "$(readlink "$pci/devices/$1/iommu_group")"; }
-
-# listed ADDRESS says whether the plan gives the function away.
-listed() {
-    while read -r other rest; do
-        [ "$other" != "$1" ] || return 0
-    done <<EOF
-$devices
-EOF
-    return 1
-}
 
 # override ADDRESS DRIVER sets driver_override, or clears it where DRIVER is empty, and looks whether that took.
 override() {
@@ -77,138 +193,169 @@ override() {
     esac
 }
 
-# holders FILE prints the processes that have a device file open; nothing where that cannot be found out.
-holders() {
-    [ -e "$1" ] || return 0
-    ! command -v fuser >/dev/null 2>&1 || fuser "$1" 2>/dev/null || :
-}
-
-# check ADDRESS VENDOR DEVICE refuses whatever could hurt the host, before anything is touched.
-check() {
-    dir=$pci/devices/$1
-    [ -d "$dir" ] || fail "$1 is not there: has the machine changed since the plan was made?"
-    # Addresses move when a card is added. A number that the plan does not know is given as "-".
-    if [ "$2" != - ] && [ "$(get "$dir/vendor") $(get "$dir/device")" != "$2 $3" ]; then
-        fail "$1 is $(get "$dir/vendor") $(get "$dir/device"), and the plan was made for $2 $3: make a new plan"
-    fi
-    [ -L "$dir/iommu_group" ] || fail "$1 is in no IOMMU group: switch the IOMMU on in the firmware and the kernel (kernel/, firmware/bios.md)"
-    for member in "$dir"/iommu_group/devices/*; do
-        member=${member##*/}
-        # Bridges stay with their driver: VFIO does not count them.
-        case $(get "$pci/devices/$member/class") in
-        0x0604*) continue ;;
-        esac
-        case $(driver "$member") in
-        '' | vfio-pci | pci-stub) continue ;;
-        esac
-        listed "$member" ||
-            fail "group $(group "$1") of $1 also has $member, which the host uses with $(driver "$member"): the group goes to a guest as a whole or not at all"
-    done
+# users ADDRESS prints the processes that have a device file of a function open: taking a GPU from one hangs for ever.
+users() {
     case $(driver "$1") in
-    nvidia)
-        # Taking a GPU from a driver that a process uses hangs for ever.
-        minor=$(sed -n 's/^Device Minor:[[:space:]]*//p' "$root/proc/driver/nvidia/gpus/$1/information" 2>/dev/null || :)
-        busy=$(holders "$root/dev/nvidia$minor")
-        [ -z "$busy" ] || fail "$1 is in use by processes $busy: systemctl stop nvidia-persistenced; nvidia-smi -i $1 -pm 0"
+    vfio-pci) files=$root/dev/vfio/$(group "$1") ;;
+    nvidia) files=$root/dev/nvidia$(sed -n 's/^Device Minor:[[:space:]]*//p' "$root/proc/driver/nvidia/gpus/$1/information" 2>/dev/null || :) ;;
+    *)
+        files=$(for file in "$pci/devices/$1"/*/*/dev "$pci/devices/$1"/*/*/*/dev; do
+            case $(basename "$(readlink "${file%/dev}/subsystem" 2>/dev/null)") in
+            accel | block | drm | infiniband_mad | infiniband_verbs | nvme | sound | uio) sed -n "s,^DEVNAME=,$root/dev/,p" "${file%/dev}/uevent" ;;
+            esac
+        done)
         ;;
     esac
+    for file in $files; do
+        find "$root"/proc/[0-9]*/fd -lname "$file" 2>/dev/null | sed 's,/fd/.*,,; s,.*/,,'
+    done | sort -u | tr '\n' ' '
 }
 
-bind() {
-    was=$(driver "$1")
-    if [ "$was" = vfio-pci ]; then
-        # By our udev rule: then stop gives it back. By somebody else: then it is not ours to give.
-        [ ! -e "$root/etc/udev/rules.d/$rules" ] || keep "$1" ''
-        say "$1: vfio-pci"
-        return
-    fi
-    keep "$1" "$was"
-    # The override first: from here on no other driver can take the function, whoever loads one.
+# unused ADDRESS TEXT... refuses where somebody uses a function: a process, or the host as a network device with addresses, in a bond or in a bridge.
+unused() {
+    busy=$(users "$1") address=$1
+    shift
+    [ -z "$busy" ] || fail "$*$address is in use by processes $busy: shut the guest down first, or end them (a GPU that waits: systemctl stop nvidia-persistenced; nvidia-smi -i $address -pm 0)"
+    for net in "$pci/devices/$address"/net/*; do
+        [ -e "$net" ] || continue
+        if [ -e "$net/master" ] || [ -n "$(ip -o addr show dev "${net##*/}" scope global)" ]; then
+            fail "$*$address is in use: ${net##*/} has an address, or is in a bond or bridge"
+        fi
+    done
+}
+
+# card ADDRESS VENDOR DEVICE refuses another card than the plan was made for: addresses move when one is added. A number that the plan does not
+# know is given as "-".
+card() {
+    dir=$pci/devices/$1
+    [ -d "$dir" ] || fail "$1 is not there: has the machine changed since the plan was made?"
+    [ "$2" = - ] || [ "$(get "$dir/vendor") $(get "$dir/device")" = "$2 $3" ] ||
+        fail "$1 is $(get "$dir/vendor") $(get "$dir/device"), and the plan was made for $2 $3: make a new plan"
+}
+
+# viable ADDRESS refuses a function whose IOMMU group the host uses too: VFIO takes a group whole or not at all.
+viable() {
+    [ -L "$pci/devices/$1/iommu_group" ] || fail "$1 is in no IOMMU group: switch the IOMMU on in the firmware and the kernel (kernel/, firmware/bios.md)"
+    for member in "$pci/devices/$1"/iommu_group/devices/*; do
+        member=${member##*/}
+        # A bridge's own driver leaves memory alone.
+        case "$(driver "$member") $(get "$pci/devices/$member/class")" in
+        ' '* | 'vfio-pci '* | 'pci-stub '* | 'pcieport 0x0604'*) continue ;;
+        esac
+        case "$changes " in
+        *"vfio $member "*) ;;
+        *) [ "$member" = "$1" ] || fail "group $(group "$1") of $1 also has $member, which the host uses with $(driver "$member"): the group goes to a guest as a whole or not at all" ;;
+        esac
+    done
+}
+
+# release ADDRESS takes a function from its driver.
+release() {
+    is_free "$1" || put "$1" "$pci/devices/$1/driver/unbind" || :
+    wait_for is_free "$1" || fail "$1 stays with $(driver "$1"): something uses it"
+}
+
+# give ADDRESS hands a function to vfio-pci. The override comes first: from then on no other driver can take it, whoever loads one.
+give() {
+    before=$(driver "$1")
+    [ "$before" != vfio-pci ] || return 0
     override "$1" vfio-pci || fail "$1 takes no driver_override"
-    if [ -n "$was" ]; then
-        put "$1" "$pci/devices/$1/driver/unbind" || :
-        wait_for is_free "$1" || fail "$1 stays with $was: something uses it"
-    fi
+    release "$1"
     put "$1" "$pci/drivers_probe" || :
     if ! wait_for is_bound "$1" vfio-pci || ! wait_for [ -e "$root/dev/vfio/$(group "$1")" ]; then
-        unbind "$1"
-        fail "$1 does not go to vfio-pci, and is back with its own driver: see dmesg"
+        back "$1" "$before"
+        fail "$1 does not go to vfio-pci, and is back with $(driver "$1"): see dmesg"
     fi
-    # A card in D3cold may not come back when the guest starts.
-    if [ -e "$pci/devices/$1/d3cold_allowed" ]; then
-        keep "$1.d3cold" "$(get "$pci/devices/$1/d3cold_allowed")"
-        put 0 "$pci/devices/$1/d3cold_allowed" || warn "$1: D3cold cannot be forbidden"
-    fi
-    say "$1: vfio-pci, before ${was:-no driver}"
 }
 
-unbind() {
+# back ADDRESS DRIVER gives a function back. While that is done the override names the driver, so that no other takes the function.
+back() {
+    is_bound "$1" "$2" || {
+        override "$1" "$2" || fail "$1 keeps its driver_override: write a newline to $pci/devices/$1/driver_override"
+        release "$1"
+        [ -z "$2" ] || {
+            [ -d "$pci/drivers/$2" ] || modprobe "$2" || modprobe -b "$(get "$pci/devices/$1/modalias")" || warn "no module for $2"
+            put "$1" "$pci/drivers_probe" || :
+            wait_for is_bound "$1" "$2" || warn "$1 is with $(driver "$1"), before with $2"
+        }
+    }
     override "$1" '' || fail "$1 keeps its driver_override: write a newline to $pci/devices/$1/driver_override"
-    if [ "$(driver "$1")" = vfio-pci ]; then
-        put "$1" "$pci/devices/$1/driver/unbind" || :
-        wait_for is_free "$1" || fail "$1 stays with vfio-pci"
-    fi
-    was=$(get "$state/$1")
-    # Without a driver of before, what a boot would load: the kernel names it by an alias.
-    [ -n "$was" ] || was=$(get "$pci/devices/$1/modalias")
-    [ -z "$was" ] || modprobe -b "$was" || warn "no module for $1: $was"
-    put "$1" "$pci/drivers_probe" || :
 }
 
-start() {
-    # Everything is looked at before anything is changed.
-    while read -r address vendor device; do
-        check "$address" "$vendor" "$device"
-    done <<EOF
-$devices
-EOF
-    modprobe vfio-pci || [ -d "$pci/drivers/vfio-pci" ] || fail "the kernel has no vfio-pci"
-    while read -r address vendor device; do
-        bind "$address" </dev/null
-    done <<EOF
-$devices
-EOF
-}
-
-stop() {
-    while read -r address rest; do
-        if [ "$(driver "$address")" = vfio-pci ]; then
-            busy=$(holders "$root/dev/vfio/$(group "$address")")
-            [ -z "$busy" ] || fail "$address is in use by process $busy: shut the guest down first"
+# vfio ADDRESS VENDOR DEVICE hands a function to vfio-pci for a guest.
+vfio() {
+    case $do in
+    check)
+        card "$@"
+        viable "$1"
+        is_bound "$1" vfio-pci || unused "$1"
+        ;;
+    refuse) ! is_bound "$1" vfio-pci || unused "$1" ;;
+    start)
+        # With vfio-pci by our udev rule: then stop gives it to the driver that a boot would load. By somebody else: then it is not ours to give.
+        if ! is_bound "$1" vfio-pci || [ -e "$root/etc/udev/rules.d/10-rackless-$lab.rules" ]; then
+            keep "$1" "$(driver "$1")"
         fi
-    done <<EOF
-$devices
-EOF
-    while read -r address rest; do
-        [ -e "$state/$address" ] || continue # it was with vfio-pci before us
-        if [ -e "$state/$address.d3cold" ]; then
-            put "$(get "$state/$address.d3cold")" "$pci/devices/$address/d3cold_allowed" || :
+        give "$1"
+        say "$1: vfio-pci"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1")
+        if [ "$was" = vfio-pci ]; then
+            back "$1" ''
+            modprobe -b "$(get "$pci/devices/$1/modalias")" || warn "no module for $1"
+            put "$1" "$pci/drivers_probe" || :
+        else
+            back "$1" "$was"
         fi
-        unbind "$address" </dev/null
-        was=$(get "$state/$address")
-        [ -z "$was" ] || wait_for is_bound "$address" "$was" || warn "$address is with $(driver "$address"), before with $was"
-        rm -f "$state/$address" "$state/$address.d3cold"
+        forget "$1"
+        ;;
+    status)
+        say "$1: $(driver "$1")"
+        is_bound "$1" vfio-pci || wrong=1
+        ;;
+    esac
+    # A card in D3cold may not come back when the guest starts.
+    [ ! -e "$pci/devices/$1/d3cold_allowed" ] || value may same "/sys/bus/pci/devices/$1/d3cold_allowed" 0 - "D3cold cannot be forbidden"
+}
+
+# each DO LINES does that with each of the lines.
+each() {
+    do=$1
+    while read -r line; do
+        set -f
+        # The words of a line are those of a command.
+        # shellcheck disable=SC2086
+        set -- $line
+        set +f
+        "$@" </dev/null
     done <<EOF
-$devices
+$2
 EOF
 }
 
-status() {
-    missing=0
-    while read -r address rest; do
-        now=$(driver "$address")
-        say "$address: ${now:-no driver}"
-        [ "$now" = vfio-pci ] || missing=1
-    done <<EOF
-$devices
-EOF
-    return "$missing"
-}
-
+backwards=$(printf '%s\n' "$changes" | sed '1!G;h;$!d')
 case ${1-} in
-start | stop | status) "$1" ;;
+start | apply)
+    each check "$changes"
+    each start "$changes"
+    ;;
+stop | undo)
+    each refuse "$backwards"
+    # Twice where need be: some values can go back only after one before them has.
+    last=0
+    each stop "$backwards"
+    if [ "$wrong" = 1 ]; then
+        wrong=0 last=1
+        each stop "$backwards"
+    fi
+    ;;
+status | query) each status "$changes" ;;
 *)
-    printf 'usage: %s start|stop|status\n' "$name" >&2
+    printf 'usage: %s %s\n' "$name" "$usage" >&2
     exit 2
     ;;
 esac
+[ -z "$after" ] || [ "$1" = query ] || say "$after"
+[ "$wrong" = 0 ]

@@ -6,10 +6,22 @@
 # old values back. Nothing takes effect before the card's next reset.
 
 lab='h20-vfs'
-# Card, and the least NUM_OF_VFS; 0 where the plan uses none.
-cards='0000:12:00.0 5
-0000:91:00.0 5
-0000:a1:00.0 0'
+# What is changed, in order: the functions below say what the words are.
+changes='firmware 0000:12:00.0 SRIOV_EN 1 same must
+firmware 0000:12:00.0 NUM_OF_VFS 5 least must
+firmware 0000:12:00.0 LINK_TYPE_P1 2 same may
+firmware 0000:12:00.0 LINK_TYPE_P2 2 same may
+firmware 0000:91:00.0 SRIOV_EN 1 same must
+firmware 0000:91:00.0 NUM_OF_VFS 5 least must
+firmware 0000:91:00.0 LINK_TYPE_P1 2 same may
+firmware 0000:91:00.0 LINK_TYPE_P2 2 same may
+firmware 0000:a1:00.0 LINK_TYPE_P1 2 same may
+firmware 0000:a1:00.0 LINK_TYPE_P2 2 same may'
+# Below it is remembered how things were.
+memory='/var/lib/rackless'
+part='firmware'
+usage='query|apply|undo'
+after='The cards take this at their next reset: reboot (a BlueField: switch the power off and on), or, with no driver or guest using the card, mstfwreset -d CARD reset'
 
 set -eu
 # RACKLESS_ROOT moves everything that is read and written below another directory, to try this script on a copy. On a machine leave it unset.
@@ -25,113 +37,218 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
+# Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
+# machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
+wrong=0 last=1
+state=$root$memory/$lab/$part
+
+# slot NAME prints the file that remembers how a thing was before.
+slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
+kept() { [ -e "$(slot "$1")" ]; }
+old() { get "$(slot "$1")"; }
+forget() { rm -f "$(slot "$1")"; }
 
 # keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
 keep() {
     mkdir -p "$state"
-    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
+    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
 }
 
 # wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
 wait_for() {
-    tries=0
+    waited=0
     until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
+        waited=$((waited + 1))
+        [ "$waited" -lt 100 ] || return 1
         sleep 0.1
     done
+}
+
+# amiss TEXT... notes that a change is not as it should be; the others go on. It says so when it is not tried again.
+amiss() {
+    [ "$last" = 0 ] || warn "$@"
+    wrong=1
+}
+
+# is TEST HAVE WANT compares two values: the same text, at least a number, or the same mask of CPUs.
+is() {
+    case $1 in
+    least) [ "${2:-0}" -ge "$3" ] ;;
+    mask) [ "$(bare "$2")" = "$(bare "$3")" ] ;;
+    *) [ "$2" = "$3" ] ;;
+    esac
+}
+bare() { printf '%s\n' "$1" | sed 's/,//g; s/^0*//'; }
+
+# value NEED TEST FILE WANT AGAIN HINT... gives a file of the kernel, or all that a pattern names, a value. Where NEED is may, a kernel without
+# the file needs nothing. AGAIN, if it is not -, is a file to which 1 is written before another try.
+value() {
+    need=$1 test=$2 pattern=$3 want=$4 again=$5 found=0
+    shift 5
+    IFS=
+    for file in $root$pattern; do
+        unset IFS
+        [ ! -e "$file" ] || found=1
+        [ ! -e "$file" ] || settle "$file" "$*"
+    done
+    unset IFS
+    [ "$found" = 1 ] || case $need$do in
+    maystart) say "$pattern is not there: nothing to do" ;;
+    muststart | muststatus) amiss "$pattern is not there: $*" ;;
+    esac
+}
+
+# chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
+chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+
+# settle FILE HINT is value for one file.
+settle() {
+    now=$(chosen "$1")
+    case $do in
+    start)
+        ! is "$test" "$now" "$want" || return 0
+        keep "$1" "$now"
+        tries=0
+        until put "$want" "$1" || :; now=$(chosen "$1"); is "$test" "$now" "$want"; do
+            tries=$((tries + 1))
+            if [ "$again" = - ] || [ "$tries" = 3 ]; then
+                amiss "${1#"$root"} is $now, wanted $want: $2"
+                return
+            fi
+            put 1 "$root$again" || :
+        done
+        say "${1#"$root"}: $now"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1") free=$(get "${1%/*}/free_hugepages")
+        # Pages in use would become surplus, and go at whatever time their user lets go of them.
+        if [ -n "$free" ] && [ $((now - free)) -gt "$was" ]; then
+            amiss "${1#"$root"}: $((now - free)) pages are in use, $was were there before: stop the machines that use them, then again"
+            return
+        fi
+        put "$was" "$1" || :
+        now=$(chosen "$1")
+        if is "$test" "$now" "$was" && is "$test" "$was" "$now"; then
+            forget "$1"
+            say "${1#"$root"}: $now"
+        else
+            amiss "${1#"$root"} stays $now, before it was $was"
+        fi
+        ;;
+    status)
+        say "${1#"$root"}: $now, wanted $want"
+        is "$test" "$now" "$want" || wrong=1
+        ;;
+    esac
+}
+
+# module NAME WITH... loads a module of the kernel, and unloads it and those that came with it where nothing uses them.
+module() {
+    case $do in
+    start)
+        [ ! -d "$root/sys/module/$1" ] || return 0
+        modprobe "$1" || fail "module $1 cannot be loaded"
+        keep "module $1" loaded
+        ;;
+    stop)
+        kept "module $1" || return 0
+        forget "module $1"
+        for each in "$@"; do
+            [ "$(get "$root/sys/module/$each/refcnt")" != 0 ] || rmmod "$each" 2>/dev/null || :
+        done
+        ;;
+    esac
+}
+
+# gone NAME unloads a module of the kernel.
+gone() {
+    case $do in
+    start)
+        [ -e "$root/sys/module/$1/initstate" ] || return 0
+        rmmod "$1" || fail "module $1 cannot be unloaded: lsmod says what uses it"
+        keep "gone $1" loaded
+        ;;
+    stop)
+        kept "gone $1" || return 0
+        modprobe "$1" || amiss "module $1 cannot be loaded"
+        forget "gone $1"
+        ;;
+    esac
 }
 # mstconfig (package mstflint) and mlxconfig (MFT) are the same tool for our purpose.
 tool=
 for program in mstconfig mlxconfig; do
-    if command -v "$program" >/dev/null 2>&1; then
-        tool=$program
-        break
-    fi
+    [ -n "$tool" ] || ! command -v "$program" >/dev/null 2>&1 || tool=$program
 done
 [ -n "$tool" ] || fail "install mstflint (mstconfig) or NVIDIA's MFT (mlxconfig) first"
-state=$root/var/lib/rackless/$lab/firmware
 
-# value CARD NAME prints a parameter as it will be at the next boot, as a number; nothing where the card does not have it. The tool prints
+# setting CARD NAME prints a parameter as it will be at the next boot, as a number; nothing where the card does not have it. The tool prints
 # "SRIOV_EN   True(1)" and "NUM_OF_VFS   8", and a star before what is changed.
-value() {
+setting() {
     "$tool" -d "$1" query "$2" 2>/dev/null |
         sed -n "s/^[*[:space:]]*$2[[:space:]][[:space:]]*\([^[:space:]]*\).*/\1/p" |
         sed -n 's/^[^(]*(\([0-9]*\)).*/\1/p; t
 s/^\([0-9][0-9]*\)$/\1/p'
 }
 
-# wanted prints a line "CARD NAME VALUE" for each parameter that has to change.
-wanted() {
-    while read -r card vfs; do
-        if [ "$vfs" -gt 0 ]; then
-            now=$(value "$card" SRIOV_EN)
-            [ -n "$now" ] || fail "$card has no parameter SRIOV_EN: is it there, and a ConnectX-4 or later?"
-            [ "$now" = 1 ] || say "$card SRIOV_EN 1"
-            # Never fewer than there are: others may use them.
-            now=$(value "$card" NUM_OF_VFS)
-            [ "${now:-0}" -ge "$vfs" ] || say "$card NUM_OF_VFS $vfs"
-        fi
-        # Only cards that can do InfiniBand too have these; 2 is Ethernet.
-        for port in LINK_TYPE_P1 LINK_TYPE_P2; do
-            now=$(value "$card" "$port")
-            [ -z "$now" ] || [ "$now" = 2 ] || say "$card $port 2"
-        done
+# firmware CARD NAME VALUE TEST NEED sets a parameter in the firmware of a NIC. Where NEED is may, a card without it needs nothing.
+firmware() {
+    now=$(setting "$1" "$2")
+    case $do in
+    check) [ -n "$now" ] || [ "$5" = may ] || fail "$1 has no parameter $2: is it there, and a ConnectX-4 or later?" ;;
+    start)
+        [ -n "$now" ] && ! is "$4" "$now" "$3" || return 0
+        keep "$1.$2" "$now"
+        "$tool" -d "$1" --yes set "$2=$3"
+        ;;
+    stop)
+        ! kept "$1.$2" || "$tool" -d "$1" --yes set "$2=$(old "$1.$2")"
+        forget "$1.$2"
+        ;;
+    status)
+        [ -z "$now" ] || is "$4" "$now" "$3" || now="$now, to be changed to $3"
+        say "$1 $2: ${now:-not there}"
+        ;;
+    esac
+}
+
+# each DO LINES does that with each of the lines.
+each() {
+    do=$1
+    while read -r line; do
+        set -f
+        # The words of a line are those of a command.
+        # shellcheck disable=SC2086
+        set -- $line
+        set +f
+        "$@" </dev/null
     done <<EOF
-$cards
+$2
 EOF
 }
 
-query() {
-    while read -r card vfs; do
-        say "$card: SRIOV_EN=$(value "$card" SRIOV_EN) NUM_OF_VFS=$(value "$card" NUM_OF_VFS) LINK_TYPE_P1=$(value "$card" LINK_TYPE_P1) LINK_TYPE_P2=$(value "$card" LINK_TYPE_P2)"
-    done <<EOF
-$cards
-EOF
-    changes=$(wanted)
-    if [ -z "$changes" ]; then
-        say "nothing to change"
-    else
-        say "to change:"
-        say "$changes"
-    fi
-}
-
-apply() {
-    changes=$(wanted)
-    if [ -z "$changes" ]; then
-        say "nothing to change"
-        return
-    fi
-    while read -r card parameter new; do
-        keep "$card.$parameter" "$(value "$card" "$parameter")"
-        "$tool" -d "$card" --yes set "$parameter=$new"
-    done <<EOF
-$changes
-EOF
-    reset_hint
-}
-
-undo() {
-    for file in "$state"/*; do
-        [ -e "$file" ] || continue
-        parameter=${file##*.}
-        card=${file##*/}
-        card=${card%."$parameter"}
-        "$tool" -d "$card" --yes set "$parameter=$(get "$file")"
-        rm -f "$file"
-    done
-    reset_hint
-}
-
-reset_hint() {
-    say "The cards take this at their next reset: reboot (a BlueField: switch the power off and on), or, with no driver or guest using the card, mstfwreset -d CARD reset"
-}
-
+backwards=$(printf '%s\n' "$changes" | sed '1!G;h;$!d')
 case ${1-} in
-query | apply | undo) "$1" ;;
+start | apply)
+    each check "$changes"
+    each start "$changes"
+    ;;
+stop | undo)
+    each refuse "$backwards"
+    # Twice where need be: some values can go back only after one before them has.
+    last=0
+    each stop "$backwards"
+    if [ "$wrong" = 1 ]; then
+        wrong=0 last=1
+        each stop "$backwards"
+    fi
+    ;;
+status | query) each status "$changes" ;;
 *)
-    printf 'usage: %s query|apply|undo\n' "$name" >&2
+    printf 'usage: %s %s\n' "$name" "$usage" >&2
     exit 2
     ;;
 esac
+[ -z "$after" ] || [ "$1" = query ] || say "$after"
+[ "$wrong" = 0 ]

@@ -2,12 +2,18 @@
 # rackless test plan of lab h20-vfs (h20-vfs.yaml) for h20
 # Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel found, and
 # fails where that is too little: a guest with strict memory placement would not start then. It never takes
-# pages away. stop gives back what start added.
+# pages away. Too few are found where memory is in use or in pieces, none where the kernel does not know the
+# size (for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo). stop gives back what start added.
 
 lab='h20-vfs'
-# NUMA node, size in KiB, pages: those of the lab and those that were in use before.
-pages='0 1048576 256
-1 1048576 256'
+# What is changed, in order: the functions below say what the words are.
+changes='value must least /sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages 256 /sys/devices/system/node/node0/compact stop what uses NUMA node 0, or boot with the kernel arguments (kernel/)
+value must least /sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages 256 /sys/devices/system/node/node1/compact stop what uses NUMA node 1, or boot with the kernel arguments (kernel/)'
+# Below it is remembered how things were.
+memory='/run/rackless'
+part='hugepages'
+usage='start|stop|status'
+after=''
 
 set -eu
 # RACKLESS_ROOT moves everything that is read and written below another directory, to try this script on a copy. On a machine leave it unset.
@@ -23,93 +29,182 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
+# Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
+# machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
+wrong=0 last=1
+state=$root$memory/$lab/$part
+
+# slot NAME prints the file that remembers how a thing was before.
+slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
+kept() { [ -e "$(slot "$1")" ]; }
+old() { get "$(slot "$1")"; }
+forget() { rm -f "$(slot "$1")"; }
 
 # keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
 keep() {
     mkdir -p "$state"
-    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
+    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
 }
 
 # wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
 wait_for() {
-    tries=0
+    waited=0
     until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
+        waited=$((waited + 1))
+        [ "$waited" -lt 100 ] || return 1
         sleep 0.1
     done
 }
-state=$root/run/rackless/$lab/hugepages
 
-pool() { printf '%s\n' "$root/sys/devices/system/node/node$1/hugepages/hugepages-${2}kB"; }
+# amiss TEXT... notes that a change is not as it should be; the others go on. It says so when it is not tried again.
+amiss() {
+    [ "$last" = 0 ] || warn "$@"
+    wrong=1
+}
 
-start() {
-    short=0
-    while read -r node kb want; do
-        dir=$(pool "$node" "$kb")
-        if [ ! -d "$dir" ]; then
-            # The directory is missing where the kernel does not know this size, or the node is not there.
-            warn "node $node has no pool of $kb KiB pages: boot with hugepagesz= of that size (kernel/), and look for pdpe1gb in /proc/cpuinfo if it is 1 GiB"
-            short=1
-            continue
-        fi
-        have=$(get "$dir/nr_hugepages")
-        keep "$node-$kb" "$have"
-        # Never fewer than there are: others may use them.
+# is TEST HAVE WANT compares two values: the same text, at least a number, or the same mask of CPUs.
+is() {
+    case $1 in
+    least) [ "${2:-0}" -ge "$3" ] ;;
+    mask) [ "$(bare "$2")" = "$(bare "$3")" ] ;;
+    *) [ "$2" = "$3" ] ;;
+    esac
+}
+bare() { printf '%s\n' "$1" | sed 's/,//g; s/^0*//'; }
+
+# value NEED TEST FILE WANT AGAIN HINT... gives a file of the kernel, or all that a pattern names, a value. Where NEED is may, a kernel without
+# the file needs nothing. AGAIN, if it is not -, is a file to which 1 is written before another try.
+value() {
+    need=$1 test=$2 pattern=$3 want=$4 again=$5 found=0
+    shift 5
+    IFS=
+    for file in $root$pattern; do
+        unset IFS
+        [ ! -e "$file" ] || found=1
+        [ ! -e "$file" ] || settle "$file" "$*"
+    done
+    unset IFS
+    [ "$found" = 1 ] || case $need$do in
+    maystart) say "$pattern is not there: nothing to do" ;;
+    muststart | muststatus) amiss "$pattern is not there: $*" ;;
+    esac
+}
+
+# chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
+chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+
+# settle FILE HINT is value for one file.
+settle() {
+    now=$(chosen "$1")
+    case $do in
+    start)
+        ! is "$test" "$now" "$want" || return 0
+        keep "$1" "$now"
         tries=0
-        while [ "${have:-0}" -lt "$want" ] && [ "$tries" -lt 3 ]; do
+        until put "$want" "$1" || :; now=$(chosen "$1"); is "$test" "$now" "$want"; do
             tries=$((tries + 1))
-            put "$want" "$dir/nr_hugepages" || :
-            have=$(get "$dir/nr_hugepages")
-            # The kernel takes what it can get and reports no error. Where memory is in pieces, compaction may find more.
-            [ "${have:-0}" -ge "$want" ] || put 1 "$root/proc/sys/vm/compact_memory" || :
+            if [ "$again" = - ] || [ "$tries" = 3 ]; then
+                amiss "${1#"$root"} is $now, wanted $want: $2"
+                return
+            fi
+            put 1 "$root$again" || :
         done
-        if [ "${have:-0}" -lt "$want" ]; then
-            warn "node $node has ${have:-0} of $want pages of $kb KiB: its memory is in use or in pieces. Reserve them at boot (kernel/), or stop what uses node $node"
-            short=1
+        say "${1#"$root"}: $now"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1") free=$(get "${1%/*}/free_hugepages")
+        # Pages in use would become surplus, and go at whatever time their user lets go of them.
+        if [ -n "$free" ] && [ $((now - free)) -gt "$was" ]; then
+            amiss "${1#"$root"}: $((now - free)) pages are in use, $was were there before: stop the machines that use them, then again"
+            return
+        fi
+        put "$was" "$1" || :
+        now=$(chosen "$1")
+        if is "$test" "$now" "$was" && is "$test" "$was" "$now"; then
+            forget "$1"
+            say "${1#"$root"}: $now"
         else
-            say "node $node: $have pages of $kb KiB"
+            amiss "${1#"$root"} stays $now, before it was $was"
         fi
-    done <<EOF
-$pages
-EOF
-    [ "$short" = 0 ] || exit 1
+        ;;
+    status)
+        say "${1#"$root"}: $now, wanted $want"
+        is "$test" "$now" "$want" || wrong=1
+        ;;
+    esac
 }
 
-stop() {
-    while read -r node kb want; do
-        old=$(get "$state/$node-$kb")
-        [ -n "$old" ] || continue
-        dir=$(pool "$node" "$kb")
-        put "$old" "$dir/nr_hugepages" || :
-        have=$(get "$dir/nr_hugepages")
-        if [ "$have" != "$old" ]; then
-            fail "node $node still has $have pages of $kb KiB, $old before: stop the machines that use them, then again"
-        fi
-        rm -f "$state/$node-$kb"
-        say "node $node: $old pages of $kb KiB"
+# module NAME WITH... loads a module of the kernel, and unloads it and those that came with it where nothing uses them.
+module() {
+    case $do in
+    start)
+        [ ! -d "$root/sys/module/$1" ] || return 0
+        modprobe "$1" || fail "module $1 cannot be loaded"
+        keep "module $1" loaded
+        ;;
+    stop)
+        kept "module $1" || return 0
+        forget "module $1"
+        for each in "$@"; do
+            [ "$(get "$root/sys/module/$each/refcnt")" != 0 ] || rmmod "$each" 2>/dev/null || :
+        done
+        ;;
+    esac
+}
+
+# gone NAME unloads a module of the kernel.
+gone() {
+    case $do in
+    start)
+        [ -e "$root/sys/module/$1/initstate" ] || return 0
+        rmmod "$1" || fail "module $1 cannot be unloaded: lsmod says what uses it"
+        keep "gone $1" loaded
+        ;;
+    stop)
+        kept "gone $1" || return 0
+        modprobe "$1" || amiss "module $1 cannot be loaded"
+        forget "gone $1"
+        ;;
+    esac
+}
+
+# each DO LINES does that with each of the lines.
+each() {
+    do=$1
+    while read -r line; do
+        set -f
+        # The words of a line are those of a command.
+        # shellcheck disable=SC2086
+        set -- $line
+        set +f
+        "$@" </dev/null
     done <<EOF
-$pages
+$2
 EOF
 }
 
-status() {
-    short=0
-    while read -r node kb want; do
-        dir=$(pool "$node" "$kb")
-        have=$(get "$dir/nr_hugepages")
-        say "node $node, $kb KiB: ${have:-none} pages, $(get "$dir/free_hugepages") free, $want wanted"
-        [ "${have:-0}" -ge "$want" ] || short=1
-    done <<EOF
-$pages
-EOF
-    return "$short"
-}
-
+backwards=$(printf '%s\n' "$changes" | sed '1!G;h;$!d')
 case ${1-} in
-start | stop | status) "$1" ;;
+start | apply)
+    each check "$changes"
+    each start "$changes"
+    ;;
+stop | undo)
+    each refuse "$backwards"
+    # Twice where need be: some values can go back only after one before them has.
+    last=0
+    each stop "$backwards"
+    if [ "$wrong" = 1 ]; then
+        wrong=0 last=1
+        each stop "$backwards"
+    fi
+    ;;
+status | query) each status "$changes" ;;
 *)
-    printf 'usage: %s start|stop|status\n' "$name" >&2
+    printf 'usage: %s %s\n' "$name" "$usage" >&2
     exit 2
     ;;
 esac
+[ -z "$after" ] || [ "$1" = query ] || say "$after"
+[ "$wrong" = 0 ]

@@ -2,16 +2,18 @@
 # rackless test plan of lab r740 (r740.yaml) for r740
 # Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the host has any
 # there. Managed interrupts (NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the
-# CPUs of the lab nodes. stop moves them back.
+# CPUs of the lab nodes. irqbalance, where it runs, moves them back: systemd/irqbalance.service.d keeps it
+# from that. stop moves them back.
 
 lab='r740'
-# What the host keeps, as list, mask and one by one.
-housekeeping='0-1,46-49,94-95'
-housekeeping_mask='c0000000,0003c000,00000003'
-housekeeping_each='0 1 46 47 48 49 94 95'
-# The same by NUMA node.
-by_node='0 0-1,48-49
-1 46-47,94-95'
+# What is changed, in order: the functions below say what the words are.
+changes='value may mask /proc/irq/default_smp_affinity c0000000,0003c000,00000003 - the kernel refuses it
+irqs 0-1,46-49,94-95 0=0-1,48-49 1=46-47,94-95'
+# Below it is remembered how things were.
+memory='/run/rackless'
+part='irq'
+usage='start|stop|status'
+after=''
 
 set -eu
 # RACKLESS_ROOT moves everything that is read and written below another directory, to try this script on a copy. On a machine leave it unset.
@@ -27,109 +29,247 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
+# Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
+# machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
+wrong=0 last=1
+state=$root$memory/$lab/$part
+
+# slot NAME prints the file that remembers how a thing was before.
+slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
+kept() { [ -e "$(slot "$1")" ]; }
+old() { get "$(slot "$1")"; }
+forget() { rm -f "$(slot "$1")"; }
 
 # keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
 keep() {
     mkdir -p "$state"
-    [ -e "$state/$1" ] || printf '%s\n' "$2" >"$state/$1"
+    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
 }
 
 # wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
 wait_for() {
-    tries=0
+    waited=0
     until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
+        waited=$((waited + 1))
+        [ "$waited" -lt 100 ] || return 1
         sleep 0.1
     done
 }
-state=$root/run/rackless/$lab/irq
 
-# near NODE prints the housekeeping CPUs of a NUMA node, or all where it has none.
-near() {
-    while read -r node list; do
-        if [ "$node" = "$1" ]; then
-            say "$list"
-            return
-        fi
-    done <<EOF
-$by_node
-EOF
-    say "$housekeeping"
+# amiss TEXT... notes that a change is not as it should be; the others go on. It says so when it is not tried again.
+amiss() {
+    [ "$last" = 0 ] || warn "$@"
+    wrong=1
 }
 
-# within LIST is true where a list of CPUs ("2-3,34") has only housekeeping CPUs.
+# is TEST HAVE WANT compares two values: the same text, at least a number, or the same mask of CPUs.
+is() {
+    case $1 in
+    least) [ "${2:-0}" -ge "$3" ] ;;
+    mask) [ "$(bare "$2")" = "$(bare "$3")" ] ;;
+    *) [ "$2" = "$3" ] ;;
+    esac
+}
+bare() { printf '%s\n' "$1" | sed 's/,//g; s/^0*//'; }
+
+# value NEED TEST FILE WANT AGAIN HINT... gives a file of the kernel, or all that a pattern names, a value. Where NEED is may, a kernel without
+# the file needs nothing. AGAIN, if it is not -, is a file to which 1 is written before another try.
+value() {
+    need=$1 test=$2 pattern=$3 want=$4 again=$5 found=0
+    shift 5
+    IFS=
+    for file in $root$pattern; do
+        unset IFS
+        [ ! -e "$file" ] || found=1
+        [ ! -e "$file" ] || settle "$file" "$*"
+    done
+    unset IFS
+    [ "$found" = 1 ] || case $need$do in
+    maystart) say "$pattern is not there: nothing to do" ;;
+    muststart | muststatus) amiss "$pattern is not there: $*" ;;
+    esac
+}
+
+# chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
+chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+
+# settle FILE HINT is value for one file.
+settle() {
+    now=$(chosen "$1")
+    case $do in
+    start)
+        ! is "$test" "$now" "$want" || return 0
+        keep "$1" "$now"
+        tries=0
+        until put "$want" "$1" || :; now=$(chosen "$1"); is "$test" "$now" "$want"; do
+            tries=$((tries + 1))
+            if [ "$again" = - ] || [ "$tries" = 3 ]; then
+                amiss "${1#"$root"} is $now, wanted $want: $2"
+                return
+            fi
+            put 1 "$root$again" || :
+        done
+        say "${1#"$root"}: $now"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1") free=$(get "${1%/*}/free_hugepages")
+        # Pages in use would become surplus, and go at whatever time their user lets go of them.
+        if [ -n "$free" ] && [ $((now - free)) -gt "$was" ]; then
+            amiss "${1#"$root"}: $((now - free)) pages are in use, $was were there before: stop the machines that use them, then again"
+            return
+        fi
+        put "$was" "$1" || :
+        now=$(chosen "$1")
+        if is "$test" "$now" "$was" && is "$test" "$was" "$now"; then
+            forget "$1"
+            say "${1#"$root"}: $now"
+        else
+            amiss "${1#"$root"} stays $now, before it was $was"
+        fi
+        ;;
+    status)
+        say "${1#"$root"}: $now, wanted $want"
+        is "$test" "$now" "$want" || wrong=1
+        ;;
+    esac
+}
+
+# module NAME WITH... loads a module of the kernel, and unloads it and those that came with it where nothing uses them.
+module() {
+    case $do in
+    start)
+        [ ! -d "$root/sys/module/$1" ] || return 0
+        modprobe "$1" || fail "module $1 cannot be loaded"
+        keep "module $1" loaded
+        ;;
+    stop)
+        kept "module $1" || return 0
+        forget "module $1"
+        for each in "$@"; do
+            [ "$(get "$root/sys/module/$each/refcnt")" != 0 ] || rmmod "$each" 2>/dev/null || :
+        done
+        ;;
+    esac
+}
+
+# gone NAME unloads a module of the kernel.
+gone() {
+    case $do in
+    start)
+        [ -e "$root/sys/module/$1/initstate" ] || return 0
+        rmmod "$1" || fail "module $1 cannot be unloaded: lsmod says what uses it"
+        keep "gone $1" loaded
+        ;;
+    stop)
+        kept "gone $1" || return 0
+        modprobe "$1" || amiss "module $1 cannot be loaded"
+        forget "gone $1"
+        ;;
+    esac
+}
+
+# within LIST SET is true where all CPUs of a list ("2-3,34") are in a set that is written in the same way.
 within() {
     for part in $(printf '%s\n' "$1" | tr , ' '); do
-        first=${part%-*}
-        last=${part#*-}
-        while [ "$first" -le "$last" ]; do
-            case " $housekeeping_each " in
-            *" $first "*) ;;
-            *) return 1 ;;
-            esac
-            first=$((first + 1))
+        for range in $(printf '%s\n' "$2" | tr , ' '); do
+            [ "${part%-*}" -lt "${range%-*}" ] || [ "${part#*-}" -gt "${range#*-}" ] || continue 2
         done
+        return 1
     done
 }
 
-start() {
-    # Interrupts that are asked for later start here: those of VFIO among them.
-    keep default "$(get "$root/proc/irq/default_smp_affinity")"
-    put "$housekeeping_mask" "$root/proc/irq/default_smp_affinity" || warn "the default affinity cannot be set"
-    first=0
-    [ -e "$state/irqs" ] || first=1
-    moved=0 fixed=0 kept=0
+# irqs CPUS NODE=CPUS... moves interrupts to CPUs of the host: those of a device to ones of its NUMA node, where the host has any there.
+irqs() {
+    cpus=$1
+    shift
+    moved=0 fixed=0
     for dir in "$root"/proc/irq/[0-9]*; do
         file=$dir/smp_affinity_list
         [ -e "$file" ] || continue
-        old=$(get "$file")
-        if [ -z "$old" ] || within "$old"; then
-            kept=$((kept + 1))
-            continue
-        fi
-        if put "$(near "$(get "$dir/node")")" "$file"; then
-            moved=$((moved + 1))
-            [ "$first" = 0 ] || say "${dir##*/} $old" >>"$state/irqs"
-        else
-            # Managed interrupts (NVMe, some NICs) and those of one CPU cannot be moved: isolcpus=managed_irq is what keeps them away.
-            fixed=$((fixed + 1))
-        fi
+        now=$(get "$file") actions=$(get "$root/sys/kernel/irq/${dir##*/}/actions")
+        case $do in
+        start)
+            ! within "$now" "$cpus" || continue
+            known=$(slot "$dir")
+            [ ! -e "$known" ] || known=
+            keep "$dir" "$now $actions"
+            if move "$@"; then
+                moved=$((moved + 1))
+            else
+                # Managed interrupts (NVMe, some NICs) and those of one CPU cannot be moved: isolcpus=managed_irq is what keeps them away.
+                fixed=$((fixed + 1))
+                [ -z "$known" ] || forget "$dir"
+            fi
+            ;;
+        stop)
+            kept "$dir" || continue
+            was=$(old "$dir")
+            # A number that was given to another device since has no place to go back to.
+            if [ "${was#* }" != "$actions" ] || put "${was%% *}" "$file"; then
+                forget "$dir"
+            else
+                amiss "interrupt ${dir##*/} does not go back to CPUs ${was%% *}"
+            fi
+            ;;
+        status)
+            [ -z "$now" ] || within "$now" "$cpus" || {
+                say "interrupt ${dir##*/} may run on CPUs $now"
+                wrong=1
+            }
+            ;;
+        esac
     done
-    say "$moved interrupts moved to CPUs $housekeeping, $kept were there already, $fixed cannot be moved"
-    if [ -z "$root" ] && systemctl is-active --quiet irqbalance 2>/dev/null; then
-        warn "irqbalance runs and may move them back: install systemd/irqbalance.service.d, or stop it"
-    fi
+    [ "$do" != start ] || say "$moved interrupts moved to CPUs $cpus, $fixed cannot be moved"
 }
 
-stop() {
-    while read -r irq old; do
-        # An interrupt that is gone needs no place.
-        [ ! -e "$root/proc/irq/$irq" ] || put "$old" "$root/proc/irq/$irq/smp_affinity_list" || warn "interrupt $irq does not go back to CPUs $old"
+# move NODE=CPUS... writes where the interrupt of $file may be served, anywhere on the host's CPUs where those near have no room.
+move() {
+    node=$(get "$dir/node")
+    for near in "$@"; do
+        if [ "${near%%=*}" = "$node" ] && put "${near#*=}" "$file"; then
+            return
+        fi
+    done
+    put "$cpus" "$file"
+}
+
+# each DO LINES does that with each of the lines.
+each() {
+    do=$1
+    while read -r line; do
+        set -f
+        # The words of a line are those of a command.
+        # shellcheck disable=SC2086
+        set -- $line
+        set +f
+        "$@" </dev/null
     done <<EOF
-$(get "$state/irqs")
+$2
 EOF
-    [ ! -e "$state/default" ] || put "$(get "$state/default")" "$root/proc/irq/default_smp_affinity" || :
-    rm -f "$state/irqs" "$state/default"
 }
 
-status() {
-    astray=0
-    for dir in "$root"/proc/irq/[0-9]*; do
-        now=$(get "$dir/effective_affinity_list")
-        [ -n "$now" ] || now=$(get "$dir/smp_affinity_list")
-        if [ -n "$now" ] && ! within "$now"; then
-            say "interrupt ${dir##*/} may run on CPUs $now"
-            astray=1
-        fi
-    done
-    return "$astray"
-}
-
+backwards=$(printf '%s\n' "$changes" | sed '1!G;h;$!d')
 case ${1-} in
-start | stop | status) "$1" ;;
+start | apply)
+    each check "$changes"
+    each start "$changes"
+    ;;
+stop | undo)
+    each refuse "$backwards"
+    # Twice where need be: some values can go back only after one before them has.
+    last=0
+    each stop "$backwards"
+    if [ "$wrong" = 1 ]; then
+        wrong=0 last=1
+        each stop "$backwards"
+    fi
+    ;;
+status | query) each status "$changes" ;;
 *)
-    printf 'usage: %s start|stop|status\n' "$name" >&2
+    printf 'usage: %s %s\n' "$name" "$usage" >&2
     exit 2
     ;;
 esac
+[ -z "$after" ] || [ "$1" = query ] || say "$after"
+[ "$wrong" = 0 ]

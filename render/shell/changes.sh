@@ -1,0 +1,139 @@
+# Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
+# machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
+wrong=0 last=1
+state=$root$memory/$lab/$part
+
+# slot NAME prints the file that remembers how a thing was before.
+slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
+kept() { [ -e "$(slot "$1")" ]; }
+old() { get "$(slot "$1")"; }
+forget() { rm -f "$(slot "$1")"; }
+
+# keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
+keep() {
+    mkdir -p "$state"
+    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
+}
+
+# wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
+wait_for() {
+    waited=0
+    until "$@"; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 100 ] || return 1
+        sleep 0.1
+    done
+}
+
+# amiss TEXT... notes that a change is not as it should be; the others go on. It says so when it is not tried again.
+amiss() {
+    [ "$last" = 0 ] || warn "$@"
+    wrong=1
+}
+
+# is TEST HAVE WANT compares two values: the same text, at least a number, or the same mask of CPUs.
+is() {
+    case $1 in
+    least) [ "${2:-0}" -ge "$3" ] ;;
+    mask) [ "$(bare "$2")" = "$(bare "$3")" ] ;;
+    *) [ "$2" = "$3" ] ;;
+    esac
+}
+bare() { printf '%s\n' "$1" | sed 's/,//g; s/^0*//'; }
+
+# value NEED TEST FILE WANT AGAIN HINT... gives a file of the kernel, or all that a pattern names, a value. Where NEED is may, a kernel without
+# the file needs nothing. AGAIN, if it is not -, is a file to which 1 is written before another try.
+value() {
+    need=$1 test=$2 pattern=$3 want=$4 again=$5 found=0
+    shift 5
+    IFS=
+    for file in $root$pattern; do
+        unset IFS
+        [ ! -e "$file" ] || found=1
+        [ ! -e "$file" ] || settle "$file" "$*"
+    done
+    unset IFS
+    [ "$found" = 1 ] || case $need$do in
+    maystart) say "$pattern is not there: nothing to do" ;;
+    muststart | muststatus) amiss "$pattern is not there: $*" ;;
+    esac
+}
+
+# chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
+chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+
+# settle FILE HINT is value for one file.
+settle() {
+    now=$(chosen "$1")
+    case $do in
+    start)
+        ! is "$test" "$now" "$want" || return 0
+        keep "$1" "$now"
+        tries=0
+        until put "$want" "$1" || :; now=$(chosen "$1"); is "$test" "$now" "$want"; do
+            tries=$((tries + 1))
+            if [ "$again" = - ] || [ "$tries" = 3 ]; then
+                amiss "${1#"$root"} is $now, wanted $want: $2"
+                return
+            fi
+            put 1 "$root$again" || :
+        done
+        say "${1#"$root"}: $now"
+        ;;
+    stop)
+        kept "$1" || return 0
+        was=$(old "$1") free=$(get "${1%/*}/free_hugepages")
+        # Pages in use would become surplus, and go at whatever time their user lets go of them.
+        if [ -n "$free" ] && [ $((now - free)) -gt "$was" ]; then
+            amiss "${1#"$root"}: $((now - free)) pages are in use, $was were there before: stop the machines that use them, then again"
+            return
+        fi
+        put "$was" "$1" || :
+        now=$(chosen "$1")
+        if is "$test" "$now" "$was" && is "$test" "$was" "$now"; then
+            forget "$1"
+            say "${1#"$root"}: $now"
+        else
+            amiss "${1#"$root"} stays $now, before it was $was"
+        fi
+        ;;
+    status)
+        say "${1#"$root"}: $now, wanted $want"
+        is "$test" "$now" "$want" || wrong=1
+        ;;
+    esac
+}
+
+# module NAME WITH... loads a module of the kernel, and unloads it and those that came with it where nothing uses them.
+module() {
+    case $do in
+    start)
+        [ ! -d "$root/sys/module/$1" ] || return 0
+        modprobe "$1" || fail "module $1 cannot be loaded"
+        keep "module $1" loaded
+        ;;
+    stop)
+        kept "module $1" || return 0
+        forget "module $1"
+        for each in "$@"; do
+            [ "$(get "$root/sys/module/$each/refcnt")" != 0 ] || rmmod "$each" 2>/dev/null || :
+        done
+        ;;
+    esac
+}
+
+# gone NAME unloads a module of the kernel.
+gone() {
+    case $do in
+    start)
+        [ -e "$root/sys/module/$1/initstate" ] || return 0
+        rmmod "$1" || fail "module $1 cannot be unloaded: lsmod says what uses it"
+        keep "gone $1" loaded
+        ;;
+    stop)
+        kept "gone $1" || return 0
+        modprobe "$1" || amiss "module $1 cannot be loaded"
+        forget "gone $1"
+        ;;
+    esac
+}
