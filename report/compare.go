@@ -72,8 +72,8 @@ type ComparedFigure struct {
 func Compare(a, b Data) Comparison {
 	named, renamed := namedAs(a, b)
 	ra, rb := collect(a), collect(named)
-	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb), Differences: differences(a, b,
-		renamed), Figures: []ComparedFigure{}}
+	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb),
+		Differences: differences(a, b, renamed), Figures: []ComparedFigure{}}
 	type key struct {
 		client, server, test, metric string
 		bytes                        int64
@@ -216,7 +216,7 @@ func differences(a, b Data, renamed bool) []Difference {
 	}
 	both("emulated", true, func(s bench.Sample) string {
 		if s.Emulated {
-			return "yes: a figure tests the way, not the hardware"
+			return "yes: figures check the setup, not the hardware"
 		}
 		return "no"
 	})
@@ -248,9 +248,8 @@ func differences(a, b Data, renamed bool) []Difference {
 		what string
 		text func(n Node) string
 	}{
-		{"MTU", func(n Node) string {
-			return number(int64(n.MTU))
-		}}, {"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
+		{"MTU", func(n Node) string { return number(int64(n.MTU)) }},
+		{"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
 		{"CPUs of the nodes", func(n Node) string { return number(int64(n.CPUs)) }},
 		{"memory of the nodes", func(n Node) string {
 			if n.Memory == 0 {
@@ -258,9 +257,8 @@ func differences(a, b Data, renamed bool) []Difference {
 			}
 			return show.Size(n.Memory)
 		}},
-		{"RDMA device", func(n Node) string {
-			return n.RDMADevice
-		}}, {"driver", func(n Node) string { return n.Driver }},
+		{"RDMA device", func(n Node) string { return n.RDMADevice }},
+		{"driver", func(n Node) string { return n.Driver }},
 		{"CPUs by", func(n Node) string { return n.Accelerator }},
 	} {
 		add(f.what, overNodes(a, f.text), overNodes(b, f.text), true)

@@ -117,7 +117,7 @@ func TestMoreConditionsThatDiffer(t *testing.T) {
 			for i := range d.Samples {
 				d.Samples[i].Emulated = true
 			}
-		}, Difference{"emulated", "no", "yes: a figure tests the way, not the hardware", true}},
+		}, Difference{"emulated", "no", "yes: figures check the setup, not the hardware", true}},
 		"another number of iterations": {func(d *Data) {
 			for i := range d.Samples {
 				d.Samples[i].Command = strings.ReplaceAll(d.Samples[i].Command, "-n 10000", "-n 20")
