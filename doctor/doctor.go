@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // A Report is what Look found. As JSON it is what rackless doctor prints, see docs/json.md.
@@ -105,12 +106,12 @@ func (d *doctor) run(ctx context.Context) {
 
 func (d *doctor) checkQEMU() {
 	const id, title = "qemu", "QEMU"
-	binary, version, err := qemu.Find()
-	if err != nil {
+	binary, version, err := vm.Find()
+	if binary == "" {
 		d.add(Lack, id, title, err.Error(), "make setup, or apt-get install qemu-system-x86")
 		return
 	}
-	if err := qemu.CheckVersion(version); err != nil {
+	if err != nil {
 		d.add(Lack, id, title, binary+" "+version, err.Error())
 		return
 	}
@@ -216,7 +217,7 @@ func (d *doctor) checkKVM(ctx context.Context) {
 
 func (d *doctor) checkTemplates() {
 	const id, title = "templates", "templates"
-	all, err := qemu.ListTemplates(d.dirs.Templates())
+	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
 		d.add(Warn, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 		return

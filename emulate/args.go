@@ -2,11 +2,12 @@ package emulate
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
 )
 
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
@@ -51,16 +52,24 @@ const memoryBelow4G = 0xb000_0000
 // A machine is one QEMU as it is to be started: the profile, what it boots, and the files that it uses.
 type machine struct {
 	name    string // of the host, for process lists
+	dir     string // of its sockets and logs
 	profile *Profile
 	accel   string // "kvm" or "tcg"
 	boot    Boot
 	disk    string // overlay of the root disk
 	tools   string // image of the second disk; "" for none
 	ram     ram
-	// File descriptors of listening sockets, and of the log that the serial port writes.
-	qmp, agent, serial, console int
-	log                         string
-	incoming                    bool // wait for a state to go on from
+}
+
+// socketSerial is that of the serial port ttyS0; the console is hvc0.
+const socketSerial = "serial.sock"
+
+// sockets are those of a host in its directory.
+var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, socketSerial, vm.SocketConsole}
+
+// vm returns the process of the machine.
+func (m machine) vm(binary string) vm.Machine {
+	return vm.Machine{Name: "host " + m.name, Binary: binary, Dir: m.dir, Sockets: sockets, Args: m.args()}
 }
 
 // ram is where the memory of the NUMA nodes lies.
@@ -108,8 +117,8 @@ func (m machine) args() []string {
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
 		if m.ram.dir != "" {
-			backend = fmt.Sprintf("memory-backend-file,id=ram%d,size=%s,mem-path=%s/ram%d,share=%s", i,
-				mib(int64(n.Memory)), escape(m.ram.dir), i, onOff(m.ram.share))
+			id := fmt.Sprintf("ram%d", i)
+			backend = vm.MemoryFile(id, int64(n.Memory), filepath.Join(m.ram.dir, id), m.ram.share)
 		}
 		a = append(a, "-object", backend, "-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", i, i*perNode,
 			(i+1)*perNode-1, i))
@@ -130,32 +139,29 @@ func (m machine) args() []string {
 	if m.boot.Append != "" {
 		a = append(a, "-append", m.boot.Append)
 	}
-	if m.incoming {
-		a = append(a, "-incoming", "defer")
-	}
 	a = append(a,
-		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("socket,id=serial,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.serial,
-			escape(m.log)), "-serial", "chardev:serial",
+		"-chardev", sockets.Chardev("qmp", vm.SocketQMP), "-mon", "chardev=qmp,mode=control",
+		"-chardev", sockets.Chardev("serial", socketSerial)+",logfile="+
+			vm.Escape(filepath.Join(m.dir, vm.FileConsole))+",logappend=on", "-serial", "chardev:serial",
 		"-device", "intel-iommu,intremap=on,eim=on,caching-mode=on,device-iotlb=on",
 		// What no real machine has goes to fixed places on the root bus of the chipset, so that
 		// nothing moves when a profile changes. Each queue of a virtio device is a file descriptor
 		// that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a
 		// disk it was 138 of them, and the loop used up a core of the machine below.
 		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
-		"-chardev", fmt.Sprintf("socket,id="+agentChardev+",fd=%d,server=on,wait=off", m.agent),
+		"-chardev", sockets.Chardev(agentChardev, vm.SocketAgent),
 		"-device", "virtserialport,bus=vser.0,chardev="+agentChardev+",name="+agentPort,
-		"-chardev", fmt.Sprintf("socket,id=console,fd=%d,server=on,wait=off", m.console),
+		"-chardev", sockets.Chardev("console", vm.SocketConsole),
 		"-device", "virtconsole,bus=vser.0,chardev=console",
 		"-device", "virtio-rng-pci,bus=pcie.0,addr=0x2",
 		"-device", "vmgenid,guid=auto",
 	)
 	if m.disk != "" {
-		a = append(a, "-drive", "if=none,id=root,format=qcow2,discard=unmap,file="+escape(m.disk),
+		a = append(a, "-drive", "if=none,id=root,format=qcow2,discard=unmap,file="+vm.Escape(m.disk),
 			"-device", "virtio-blk-pci,drive=root,num-queues=1,bus=pcie.0,addr=0x3,bootindex=1")
 	}
 	if m.tools != "" {
-		a = append(a, "-drive", "if=none,id=tools,format=raw,readonly=on,file="+escape(m.tools),
+		a = append(a, "-drive", "if=none,id=tools,format=raw,readonly=on,file="+vm.Escape(m.tools),
 			"-device", "virtio-blk-pci,drive=tools,num-queues=1,bus=pcie.0,addr=0x4")
 	}
 	if p.Screen {
@@ -240,7 +246,7 @@ func (d *deviceList) behind(b behind, bus string, conventional bool) {
 }
 
 func (d *deviceList) gpu(g *GPU, bus string) {
-	d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, onOff(g.Audio))
+	d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, vm.OnOff(g.Audio))
 	if g.Audio {
 		d.device("intel-hda,bus=%s,addr=0x%x.1", bus, g.Address.Device)
 	}
@@ -299,14 +305,4 @@ func (p *Profile) unplugged() []string {
 		}
 	}
 	return ids
-}
-
-// escape protects a value in QEMU's comma-separated options: a comma is written twice.
-func escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
-
-func onOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
 }

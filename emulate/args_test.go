@@ -18,9 +18,8 @@ func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
 	for _, p := range Builtin() {
 		t.Run(p.Name, func(t *testing.T) {
 			m := machine{
-				name: "a", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"},
+				name: "a", dir: "/run/a,b", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"},
 				disk: "/run/a,b/disk.qcow2", tools: "/cache/tools.ext4",
-				qmp: 3, agent: 4, serial: 5, console: 6, log: "/run/a,b/console.log",
 			}
 			var b strings.Builder
 			for i, a := range m.args() {
@@ -55,8 +54,8 @@ func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
 func TestMemoryOfATemplateIsSharedAndOfACloneIsNot(t *testing.T) {
 	p := Builtin()[0]
 	for share, want := range map[bool]string{
-		true:  "memory-backend-file,id=ram0,size=3072M,mem-path=/t,,t/ram0,share=on",
-		false: "memory-backend-file,id=ram0,size=3072M,mem-path=/t,,t/ram0,share=off",
+		true:  "memory-backend-file,id=ram0,size=3221225472,mem-path=/t,,t/ram0,share=on",
+		false: "memory-backend-file,id=ram0,size=3221225472,mem-path=/t,,t/ram0,share=off",
 	} {
 		if a := (machine{profile: p, ram: ram{dir: "/t,t", share: share}}).args(); !slices.Contains(a, want) {
 			t.Errorf("no argument %s in %q", want, a)
@@ -67,15 +66,14 @@ func TestMemoryOfATemplateIsSharedAndOfACloneIsNot(t *testing.T) {
 // A template serves every host that a guest could not tell from it, and no other.
 func TestTemplateKeyFollowsWhatTheGuestSees(t *testing.T) {
 	p := Builtin()[1]
-	base := machine{name: "a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"}, disk: "/run/a/disk",
-		tools: "/t1", log: "/run/a/log"}
+	base := machine{name: "a", dir: "/run/a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"},
+		disk: "/run/a/disk", tools: "/t1"}
 	key := templateKey(base, "10.0.2")
 	same := map[string]func(*machine){
 		"name":         func(m *machine) { m.name = "b" },
-		"files":        func(m *machine) { m.disk, m.log, m.boot.Disk = "/run/b/disk", "/run/b/log", "/b" },
+		"files":        func(m *machine) { m.disk, m.dir, m.boot.Disk = "/run/b/disk", "/run/b", "/b" },
 		"tools":        func(m *machine) { m.tools = "/t2" },
 		"memory files": func(m *machine) { m.ram = ram{"/x", true} },
-		"descriptors":  func(m *machine) { m.qmp, m.agent, m.serial, m.console = 7, 8, 9, 10 },
 	}
 	for what, change := range same {
 		m := base

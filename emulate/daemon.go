@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // DaemonCommand is the hidden command below rackless emulate that runs RunDaemon; its one argument
@@ -43,9 +44,9 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 	fmt.Fprintln(w, "ready")
 	mux := &qapi.Mux{
-		Agent: filepath.Join(dir, socketAgent),
+		Agent: filepath.Join(dir, vm.SocketAgent),
 		Limit: answerLimit,
-		Gone:  func(ctx context.Context) bool { return agentGone(ctx, filepath.Join(dir, socketQMP)) },
+		Gone:  func(ctx context.Context) bool { return agentGone(ctx, dir) },
 	}
 	defer mux.Close()
 	var wg sync.WaitGroup
@@ -75,10 +76,10 @@ const answerLimit = 10 * time.Minute
 // agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and
 // as QEMU does for it when it is reset. What cannot be found out is no. QEMU speaks with one client
 // at a time: nobody keeps that connection.
-func agentGone(ctx context.Context, qmp string) bool {
+func agentGone(ctx context.Context, dir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	q, err := qapi.DialQMP(ctx, qmp)
+	q, err := qapi.DialQMP(ctx, filepath.Join(dir, vm.SocketQMP))
 	if err != nil {
 		return false
 	}

@@ -12,10 +12,8 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -115,7 +113,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := fits(o.Profile); err != nil {
 		return nil, err
 	}
-	binary, version, err := findQEMU()
+	binary, version, err := vm.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +146,8 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	below := o.Boot.Disk
 	if below != "" {
 		if t != nil {
-			below = filepath.Join(t.dir, fileDisk)
-			h.Template = filepath.Base(t.dir)
+			below = filepath.Join(t.Dir, fileDisk)
+			h.Template = t.Key
 		}
 		if err := makeOverlay(ctx, h.path(fileDisk), below, o.Profile.Disk); err != nil {
 			return nil, err
@@ -177,7 +175,7 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 		return nil
 	}
 	o.Progress.Begin("tools disk")
-	if h.Program, err = stampOf(o.Program); err != nil {
+	if h.Program, err = vm.StampOf(o.Program); err != nil {
 		return err
 	}
 	h.Tools, err = o.Tools(ctx, func(s string) { o.Progress.Note("%s", s) })
@@ -185,7 +183,7 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 }
 
 // template returns what the host is to be cloned from, or nil where it is to be booted; ColdReason then says why.
-func (h *Host) template(ctx context.Context, binary string, o Options) (*template, error) {
+func (h *Host) template(ctx context.Context, binary string, o Options) (*vm.Template, error) {
 	if o.Cold {
 		h.ColdReason = "asked to boot"
 		return nil, nil
@@ -197,9 +195,6 @@ func (h *Host) template(ctx context.Context, binary string, o Options) (*templat
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		err = fmt.Errorf("%w; free space there or set RACKLESS_CACHE", err)
-	}
 	h.ColdReason = err.Error()
 	o.Progress.Note("no template (%v): the host is booted", err)
 	return nil, nil
@@ -207,7 +202,7 @@ func (h *Host) template(ctx context.Context, binary string, o Options) (*templat
 
 // machine is the host's machine, as it is booted.
 func (h *Host) machine(o Options) machine {
-	m := machine{name: h.Name, profile: h.Profile, accel: h.Accel, boot: o.Boot, tools: h.Tools}
+	m := machine{name: h.Name, dir: h.Dir, profile: h.Profile, accel: h.Accel, boot: o.Boot, tools: h.Tools}
 	if o.Boot.Disk != "" {
 		m.disk = h.path(fileDisk)
 	}
@@ -219,7 +214,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 	if err := fits(h.Profile); err != nil {
 		return err
 	}
-	binary, _, err := findQEMU()
+	binary, _, err := vm.Find()
 	if err != nil {
 		return err
 	}
@@ -237,63 +232,63 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 }
 
 // start runs QEMU, from a template if there is one, and returns when the agent answers. On an error no QEMU is left.
-func (h *Host) start(ctx context.Context, binary string, o Options, t *template) (err error) {
+func (h *Host) start(ctx context.Context, binary string, o Options, t *vm.Template) (err error) {
 	verb := "boot"
 	m := h.machine(o)
-	var state *os.File
 	if t != nil {
-		verb, m.ram = "resume", ram{dir: t.dir}
-		if state, err = t.pipeState(); err != nil {
-			return err
-		}
-		defer state.Close()
+		verb, m.ram = "resume", ram{dir: t.Dir}
 	}
 	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(),
 		h.Accel))
-	c, err := startQEMU(binary, h.Dir, m, state, !h.Keep)
+	q := m.vm(binary)
+	q.Bound = !h.Keep
+	c, err := q.Start(t)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = c.explain(ctx, err)
-			c.kill()
+			err = c.Explain(ctx, err)
+			c.Kill()
 		}
 	}()
-	h.Process, h.Booted, h.Cloned = c.proc, time.Now().UTC(), t != nil
+	h.Process, h.Booted, h.Cloned = c.Process, time.Now().UTC(), t != nil
 	if err := h.save(); err != nil {
 		return err
 	}
-	ctx, release := c.bind(ctx)
+	ctx, release := c.Bind(ctx)
 	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit,
 		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
-			lastLines(h.path(fileSerialLog))))
+			vm.LastLines(h.SerialLog())))
 	defer cancel()
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return err
 	}
 	if t != nil {
-		if err := resume(ctx, h.Dir); err != nil {
+		if err := c.Resume(ctx); err != nil {
 			return err
 		}
 	}
-	conn, err := h.awaitAgent(ctx)
+	conn, err := awaitAgent(ctx, h.Dir)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
 }
 
+// fileDisk is the disk of a host or a template: what differs from what is below it.
+const fileDisk = "disk.qcow2"
+
 // awaitAgent connects to the agent's port until the agent answers, once the guest has opened it.
 // What is sent to a guest that starts may be lost in a reset of its port, so that it is asked again
 // and again.
-func (h *Host) awaitAgent(ctx context.Context) (*qapi.Conn, error) {
+func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 	const patience = 10 * time.Second
 	for {
-		if !agentGone(ctx, h.path(socketQMP)) {
+		if !agentGone(ctx, dir) {
 			once, cancel := context.WithTimeout(ctx, patience)
-			conn, err := qapi.DialAgent(once, h.path(socketAgent))
+			conn, err := qapi.DialAgent(once, filepath.Join(dir, vm.SocketAgent))
 			cancel()
 			if err == nil {
 				return conn, nil
@@ -345,10 +340,10 @@ func (h *Host) identify(ctx context.Context) error {
 func (h *Host) path(file string) string { return filepath.Join(h.Dir, file) }
 
 // SerialLog is the file with what the serial port printed.
-func (h *Host) SerialLog() string { return h.path(fileSerialLog) }
+func (h *Host) SerialLog() string { return h.path(vm.FileConsole) }
 
 // Console is the unix socket of the console hvc0. QEMU serves one client at a time.
-func (h *Host) Console() string { return h.path(socketConsole) }
+func (h *Host) Console() string { return h.path(vm.SocketConsole) }
 
 // consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's
 // driver is in the kernel's initial file system.
@@ -379,7 +374,7 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
 	if _, refused := errors.AsType[*net.OpError](err); refused {
 		limit = 0 // nobody would notice a restart
-		conn, err = h.awaitAgent(ctx)
+		conn, err = awaitAgent(ctx, h.Dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
@@ -426,7 +421,7 @@ func (h *Host) run(ctx context.Context, argv ...string) (string, error) {
 func (h *Host) Reboot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit,
 		fmt.Errorf("host %s did not come back within %v; its console ended: %s", h.Name, bootLimit,
-			lastLines(h.SerialLog())))
+			vm.LastLines(h.SerialLog())))
 	defer cancel()
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	before, err := h.run(ctx, "cat", bootID)
@@ -442,7 +437,7 @@ func (h *Host) Reboot(ctx context.Context) error {
 		case <-time.After(500 * time.Millisecond):
 		}
 		if !h.Running() {
-			return fmt.Errorf("host %s: QEMU ended during the reboot: %s", h.Name, lastLines(h.path(fileQEMULog)))
+			return fmt.Errorf("host %s: QEMU ended during the reboot: %s", h.Name, vm.LastLines(h.path(vm.FileLog)))
 		}
 		once, cancel := context.WithTimeout(ctx, 15*time.Second)
 		now, err := h.run(once, "cat", bootID)
@@ -523,7 +518,7 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 		removeLimit))
 	defer cancel()
 	dir := hostDir(d, name)
-	procs, err := (&qemu.Driver{}).Strays(dir)
+	procs, err := vm.Strays(dir)
 	if err != nil {
 		return err
 	}
@@ -539,15 +534,6 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
-}
-
-// findQEMU returns the emulator and its version, or says how to get one.
-func findQEMU() (binary, version string, err error) {
-	binary, version, err = qemu.Find()
-	if err == nil {
-		err = qemu.CheckVersion(version)
-	}
-	return binary, version, err
 }
 
 // overhead is the host memory that a QEMU takes besides the guest's own.
@@ -570,7 +556,7 @@ func fits(p *Profile) error {
 // OtherProgram reports whether the host's second disk holds another build of rackless than the one
 // at path, as far as size and time tell.
 func (h *Host) OtherProgram(path string) bool {
-	have, err := stampOf(path)
+	have, err := vm.StampOf(path)
 	return err == nil && h.Tools != "" && have != h.Program
 }
 
@@ -582,12 +568,9 @@ func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
 
 // DiskUse is how many bytes the host's own disk takes: what it has written since it was made.
 func (h *Host) DiskUse() int64 {
-	fi, err := os.Stat(h.path(fileDisk))
+	s, err := vm.StampOf(h.path(fileDisk))
 	if err != nil { // it has none, or is being removed
 		return 0
 	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		return 512 * st.Blocks
-	}
-	return fi.Size()
+	return 512 * s.Blocks
 }

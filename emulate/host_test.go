@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,13 +194,6 @@ func TestMoreMemoryThanThereIsIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-func TestASocketPathThatIsTooLongIsSaid(t *testing.T) {
-	_, err := listen(filepath.Join("/tmp", strings.Repeat("a", maxSocketPath)))
-	if err == nil || !strings.Contains(err.Error(), "set RACKLESS_RUN to a shorter directory") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // need skips a test where a program is missing, but not where that must not be.
 func need(t *testing.T, program string) {
 	t.Helper()
@@ -282,7 +274,7 @@ func TestLifeOfAHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	if _, _, err := findQEMU(); err != nil {
+	if _, _, err := vm.Find(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}
@@ -355,9 +347,7 @@ func TestLifeOfAHost(t *testing.T) {
 			t.Errorf("its directory: %v, want that it is gone", err)
 		}
 	}
-	if made, err := os.ReadDir(templates(d)); err != nil || len(slices.DeleteFunc(made, func(e os.DirEntry) bool {
-		return !e.IsDir()
-	})) != 1 {
+	if made, err := templates(d, nil).List(); err != nil || len(made) != 1 || made[0].Damaged != nil {
 		t.Errorf("templates: %v, %v; want one for both", made, err)
 	}
 }
@@ -392,95 +382,12 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 	}
 }
 
-// What a damaged template would do to a host is worse than making another.
-func TestADamagedTemplateIsNotUsed(t *testing.T) {
-	dir := t.TempDir()
-	make := func() {
-		t.Helper()
-		for name, text := range map[string]string{"ram0": "memory", "state": "state"} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s, err := stampOf(filepath.Join(dir, "ram0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := writeInfo(dir, templateInfo{Key: "k", Files: []fileStamp{s}}, []byte("state")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tests := []struct {
-		name   string
-		damage func() error
-		want   string
-	}{
-		{"as it was made", func() error { return nil }, ""},
-		{"memory that was written to", func() error {
-			return os.Chtimes(filepath.Join(dir, "ram0"), time.Now(), time.Now().Add(time.Hour))
-		}, "ram0 is not what was written"},
-		{"memory that was cut short", func() error {
-			return os.Truncate(filepath.Join(dir, "ram0"), 1)
-		}, "ram0 is not what was written"},
-		{"memory that is gone", func() error { return os.Remove(filepath.Join(dir, "ram0")) }, "incomplete: "},
-		{"another state", func() error {
-			return os.WriteFile(filepath.Join(dir, "state"), []byte("other"), 0o600)
-		}, "state is not what was written"},
-		{"no state", func() error { return os.Remove(filepath.Join(dir, "state")) }, "incomplete: "},
-		{"a manifest of another format", func() error {
-			return os.WriteFile(filepath.Join(dir, "template.json"), []byte("{"), 0o600)
-		}, "template.json: "},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			make()
-			if err := tt.damage(); err != nil {
-				t.Fatal(err)
-			}
-			_, err := openTemplate(dir, "k")
-			if (err == nil) != (tt.want == "") || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
-		})
-	}
-	make()
-	if _, err := openTemplate(dir, "other"); err == nil {
-		t.Error("a template of another key was taken")
-	}
-}
-
-func TestTemplatesThatNobodyUsesGo(t *testing.T) {
+// The disk of a host lies on that of its template, which stays for as long as the host does.
+func TestTemplatesThatHostsStandOnAreInUse(t *testing.T) {
 	d := testDirs(t)
-	old := time.Now().Add(-2 * templateAge)
-	for _, key := range []string{"new", "used", "kept", "old"} {
-		dir := filepath.Join(templates(d), key)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, "template.json")
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if key == "new" {
-			continue
-		}
-		if err := os.Chtimes(path, old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
 	put(t, d, "host", func(s *State) { s.Template = "used" })
-	if err := pruneTemplates(d, "kept"); err != nil {
-		t.Fatal(err)
-	}
-	left, err := os.ReadDir(templates(d))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range left {
-		got = append(got, e.Name())
-	}
-	if diff := cmp.Diff([]string{"kept", "new", "used"}, got); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
+	got, err := templates(d, nil).Used()
+	if diff := cmp.Diff([]string{"used"}, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

@@ -40,8 +40,8 @@ type State struct {
 	Template   string     `json:"template,omitempty"`    // key of the one that its disk lies on
 	ColdReason string     `json:"cold_reason,omitempty"` // why not
 	// Tools is the image of the second disk, with the program that is on it; "" for none.
-	Tools   string    `json:"tools,omitempty"`
-	Program fileStamp `json:"program,omitzero"`
+	Tools   string   `json:"tools,omitempty"`
+	Program vm.Stamp `json:"program,omitzero"`
 }
 
 const stateVersion = 1

@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // emulateFlags are the flags of emulate.
@@ -274,11 +275,8 @@ func followSize(ctx context.Context, h *emulate.Host, t *os.File) (stop func()) 
 func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress) (o emulate.Options, err error) {
 	o = emulate.Options{Dirs: d, Progress: p}
 	defer func() { p.End(err) }()
-	binary, version, err := qemu.Find()
+	binary, version, err := vm.Find()
 	if err != nil {
-		return o, err
-	}
-	if err := qemu.CheckVersion(version); err != nil {
 		return o, err
 	}
 	note := func(s string) { p.Note("%s", s) }

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
 )
 
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
@@ -25,7 +25,7 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	if _, version, err := qemu.Find(); err != nil || qemu.CheckVersion(version) != nil {
+	if _, version, err := vm.Find(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
 		}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // imageOutput is what image ls prints as JSON, see docs/json.md.
@@ -123,7 +123,7 @@ func listImages(ctx context.Context, d rack.Dirs) (imageOutput, error) {
 		out.Images = append(out.Images, imageItem{Key: key, State: stateDamaged, Current: key == current.Key()})
 	}
 	slices.SortFunc(out.Images, func(a, b imageItem) int { return strings.Compare(a.Key, b.Key) })
-	templates, err := qemu.ListTemplates(d.Templates())
+	templates, err := vm.Cache{Dir: d.Templates()}.List()
 	if err != nil {
 		return out, err
 	}
@@ -296,7 +296,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 			keys = append(keys, t.Key)
 		}
 	}
-	list, err := qemu.ListTemplates(d.Templates())
+	list, err := vm.Cache{Dir: d.Templates()}.List()
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 		switch {
 		case known(key):
 			images = append(images, key)
-		case slices.ContainsFunc(list, func(t qemu.Template) bool { return t.Key == key }):
+		case slices.ContainsFunc(list, func(t vm.Listed) bool { return t.Key == key }):
 			orphans = append(orphans, key)
 		default:
 			return fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
@@ -315,7 +315,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 			return err
 		}
 	}
-	gone, err := qemu.RemoveTemplates(ctx, d.Templates(), func(t qemu.Template) bool {
+	gone, err := vm.Cache{Dir: d.Templates()}.Remove(ctx, func(t vm.Listed) bool {
 		return slices.Contains(images, t.Image) || slices.Contains(orphans, t.Key)
 	})
 	for _, t := range gone {

@@ -2,9 +2,11 @@ package qemu
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/vm"
 )
 
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
@@ -18,6 +20,12 @@ const setupPort = "org.rackless.setup"
 // this.
 const maxNICMTU = 9216
 
+// socketSetup is where the setup port is connected to.
+const socketSetup = "setup.sock"
+
+// sockets are those of a node in its directory.
+var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup}
+
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
 	spec  Spec
@@ -25,16 +33,10 @@ type machine struct {
 	image *guest.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
 	share bool         // write to the memory file (a template being made), or copy on write (a clone)
-	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right
-	// (clock.go)
+	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right,
+	// see vm.AwaitClock
 	trustTSC bool
 	moreArgs string // for the guest's kernel
-	incoming int    // file descriptor that the machine's state is read from, or 0
-	qmp      int    // file descriptors of listening sockets
-	agent    int
-	console  int
-	setup    int
-	log      string // file for what the console prints
 }
 
 // args returns QEMU's arguments. Everything that the guest can see is a function of image,
@@ -51,10 +53,8 @@ func (m machine) args() []string {
 	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half
 	// of what an idle node costs.
 	mach := "q35,hpet=off,vmport=off"
-	switch {
-	case m.ram != "":
-		a = append(a, "-object", fmt.Sprintf("memory-backend-file,id=ram,size=%d,mem-path=%s,share=%s", s.Memory,
-			escape(m.ram), onOff(m.share)))
+	if m.ram != "" {
+		a = append(a, "-object", vm.MemoryFile("ram", s.Memory, m.ram, m.share))
 		mach += ",memory-backend=ram"
 	}
 	a = append(a, "-machine", mach)
@@ -72,17 +72,14 @@ func (m machine) args() []string {
 		}
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
-	if m.incoming != 0 {
-		a = append(a, "-incoming", "defer") // until the capability is set over QMP that leaves the memory out
-	}
 	a = append(a,
-		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", m.qmp), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("socket,id=con,fd=%d,server=on,wait=off,logfile=%s,logappend=on", m.console,
-			escape(m.log)), "-serial", "chardev:con",
+		"-chardev", sockets.Chardev("qmp", vm.SocketQMP), "-mon", "chardev=qmp,mode=control",
+		"-chardev", sockets.Chardev("con", vm.SocketConsole)+",logfile="+
+			vm.Escape(filepath.Join(s.Dir, vm.FileConsole))+",logappend=on", "-serial", "chardev:con",
 		"-device", "virtio-serial-pci,id=vser",
-		"-chardev", fmt.Sprintf("socket,id=ga,fd=%d,server=on,wait=off", m.agent),
+		"-chardev", sockets.Chardev("ga", vm.SocketAgent),
 		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
-		"-chardev", fmt.Sprintf("socket,id=setup,fd=%d,server=on,wait=off", m.setup),
+		"-chardev", sockets.Chardev("setup", socketSetup),
 		"-device", "virtserialport,bus=vser.0,chardev=setup,name="+setupPort,
 		"-device", "virtio-rng-pci",
 		"-device", "vmgenid,guid=auto",
@@ -91,7 +88,7 @@ func (m machine) args() []string {
 		if n.Socket != "" {
 			a = append(a, "-netdev",
 				fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i,
-					escape(n.Socket)))
+					vm.Escape(n.Socket)))
 		} else {
 			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // a template's: plugged into nothing
 		}
@@ -99,23 +96,4 @@ func (m machine) args() []string {
 			maxNICMTU))
 	}
 	return a
-}
-
-// escape protects a value in QEMU's comma-separated options: a comma is written twice.
-func escape(v string) string {
-	out := make([]byte, 0, len(v))
-	for i := range len(v) {
-		out = append(out, v[i])
-		if v[i] == ',' {
-			out = append(out, ',')
-		}
-	}
-	return string(out)
-}
-
-func onOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
 }

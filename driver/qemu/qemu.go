@@ -7,18 +7,14 @@
 package qemu
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/guest"
@@ -26,11 +22,12 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Driver is the driver "qemu". Fill in the exported fields, then use it; they are not changed after that.
+// Driver makes nodes. Fill in the exported fields, then use it; they are not changed after that.
+// Its methods may be called for different nodes at once.
 type Driver struct {
 	Binary  string // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
-	Version string // its version, as Find returned it
-	Accel   string // "kvm" or "tcg", as Probe found or the user said
+	Version string // its version, as vm.Find returned it
+	Accel   string // "kvm" or "tcg", as ProbeKVM found or the user said
 	Image   *guest.Image
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
@@ -41,14 +38,128 @@ type Driver struct {
 	moreArgs  string        // for the kernel of templates; tests set some
 
 	mu        sync.Mutex
-	templates map[string]*template // by key, opened by Prepare
-	reason    map[string]string    // by key: why there is none
+	templates map[string]*vm.Template // by key, opened by Prepare
+	reason    map[string]string       // by key: why there is none
 }
 
-// Name returns "qemu".
-func (d *Driver) Name() string { return "qemu" }
+// vm returns the process of a machine.
+func (d *Driver) vm(m machine) vm.Machine {
+	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Dir: m.spec.Dir, Sockets: sockets, Args: m.args()}
+}
 
-// Start makes a node run: from the template that Prepare has opened for its shape, else by booting it.
+// templateKey names the template that serves a shape: a hash of everything the guest can see.
+func (d *Driver) templateKey(s Spec) string {
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
+	return vm.Key(append(m.args(), d.Image.Key, guest.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))...)
+}
+
+// Prepare makes ready what nodes of the shape of s start from, so that Start is fast: it opens the
+// template, making it if the cache has none or a damaged one, and reports its steps. Where none can
+// be made, nodes are booted instead and say why: that is not an error here.
+func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) error {
+	key := d.templateKey(s)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.templates == nil {
+		d.templates, d.reason = make(map[string]*vm.Template), make(map[string]string)
+	}
+	if d.templates[key] != nil || d.reason[key] != "" {
+		return nil
+	}
+	if d.Cold {
+		d.reason[key] = "asked to boot every node"
+		return nil
+	}
+	c := vm.Cache{Dir: d.Cache, Note: func(format string, args ...any) { progress(fmt.Sprintf(format, args...)) }}
+	t, err := c.Ensure(ctx, key, func() (*vm.Template, error) { return d.makeTemplate(ctx, c, key, s) })
+	switch {
+	case err == nil:
+		d.templates[key] = t
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		d.reason[key] = err.Error()
+		c.Note("no template (%v): nodes will be booted", err)
+	}
+	return nil
+}
+
+// clockAttempts bounds how often a template is booted until its kernel has measured its TSC well.
+const clockAttempts = 3
+
+// makeTemplate boots the template, again where its kernel could not measure its clock.
+func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
+	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
+	if vm.TrustTSC(d.Accel) {
+		for range clockAttempts {
+			t, err := d.bootTemplate(ctx, c, key, s, true)
+			if !errors.Is(err, vm.ErrClock) {
+				return t, err
+			}
+			c.Note("%v: boot it again", err)
+		}
+		c.Note("boot it with a kernel that judges its clock itself")
+	}
+	return d.bootTemplate(ctx, c, key, s, false)
+}
+
+// bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
+// 4 s under TCG on an idle core.
+const bootLimit = 180 * time.Second
+
+// bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC, and
+// vm.ErrClock says that it should have.
+func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec, trustTSC bool) (*vm.Template,
+	error) {
+	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory}
+	for i := range s.NICs {
+		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
+	}
+	t := vm.Template{Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
+		Memory: s.Memory, NICs: len(s.NICs)}
+	return c.Make(ctx, t, vm.Boot{
+		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
+			shape.Dir = dir
+			return d.vm(machine{spec: shape, accel: d.Accel, image: d.Image, ram: filepath.Join(dir, fileRAM),
+				share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}), nil
+		},
+		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC) },
+		Files:  []string{fileRAM},
+		Limit:  cmp.Or(d.bootLimit, bootLimit),
+	})
+}
+
+// fileRAM is the memory of a template, in its directory.
+const fileRAM = "ram"
+
+// settle waits until the agent of a guest answers, the programs that configure a node wait for their
+// input, and its clock is right if it trusts that.
+func settle(ctx context.Context, dir string, trustTSC bool) (release func(), err error) {
+	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
+	if err != nil {
+		return nil, err
+	}
+	setup := guest.NewSetup(nc)
+	agent, err := qapi.DialAgent(ctx, filepath.Join(dir, vm.SocketAgent))
+	if err != nil {
+		return nil, errors.Join(err, setup.Close())
+	}
+	err = setup.Ready(ctx)
+	if err == nil && trustTSC {
+		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
+	}
+	release = func() {
+		setup.Close()
+		agent.Close()
+	}
+	if err != nil {
+		release()
+	}
+	return release, err
+}
+
+// Start makes a node run: from the template that Prepare has opened for its shape, else by booting
+// it. When it returns, the node's CPUs run; its agent answers soon after.
 func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -59,46 +170,36 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	d.mu.Unlock()
 
 	m := machine{spec: s, accel: d.Accel}
-	var state *os.File
 	if t != nil {
-		var err error
-		m.ram = t.ramPath()
-		state, err = t.pipeState()
-		if err != nil {
-			return nil, err
-		}
-		defer state.Close()
+		m.ram = filepath.Join(t.Dir, fileRAM)
 	} else {
-		m.image = d.Image
-		if reason == "" {
-			reason = "no template was prepared"
-		}
+		m.image, reason = d.Image, cmp.Or(reason, "no template was prepared")
 	}
-	c, err := d.start(m, state, false)
+	c, err := d.vm(m).Start(t)
 	if err != nil {
 		return nil, err
 	}
 	// Before the machine runs, so that its guest never finds the port closed; the connection waits
 	// in the socket's queue.
-	setup, err := net.Dial("unix", socketPath(s.Dir, "setup"))
+	setup, err := net.Dial("unix", filepath.Join(s.Dir, socketSetup))
 	if err == nil && s.Attached != nil {
 		err = s.Attached(ctx)
 	}
 	if err == nil && t != nil {
-		err = resume(ctx, c, s)
+		err = c.Resume(ctx)
 	}
 	if err != nil {
-		err = c.explain(ctx, s.Name, err) // QEMU may have ended before anybody could connect
-		c.kill()
+		err = c.Explain(ctx, err) // QEMU may have ended before anybody could connect
+		c.Kill()
 		if setup != nil {
 			setup.Close()
 		}
 		return nil, err
 	}
 	n := &Node{
-		Setup: setup,
-		Name:  s.Name, Process: c.proc, Accelerator: d.Accel, Cloned: t != nil, Started: time.Now().UTC(),
-		Agent: socketPath(s.Dir, "ga"), Console: socketPath(s.Dir, "console"), Log: filepath.Join(s.Dir, "console.log"),
+		Setup: setup, Name: s.Name, Process: c.Process, Accelerator: d.Accel, Cloned: t != nil,
+		Started: time.Now().UTC(), Agent: filepath.Join(s.Dir, vm.SocketAgent),
+		Console: filepath.Join(s.Dir, vm.SocketConsole), Log: filepath.Join(s.Dir, vm.FileConsole),
 	}
 	if t == nil {
 		n.ColdReason = reason
@@ -106,168 +207,22 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	return n, nil
 }
 
-// resumeLimit bounds the time until a clone's QEMU has taken the template's state; by hand it takes 0.1 s.
-const resumeLimit = 60 * time.Second
+// probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one
+// that does not never ends.
+const probeLimit = 8 * time.Second
 
-// resume makes a QEMU that was started with -incoming defer take the state that waits in its pipe; it then runs.
-func resume(ctx context.Context, c *child, s Spec) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit, fmt.Errorf("QEMU for %s did not resume within %v", s.Name,
-		resumeLimit))
-	defer cancel()
-	ctx, release := c.context(ctx, s.Name)
-	defer release()
-	q, err := qapi.DialQMP(ctx, socketPath(s.Dir, "qmp"))
-	if err != nil {
-		return err
-	}
-	defer q.Close()
-	if err := q.Call(ctx, "migrate-set-capabilities", ignoreShared, nil); err != nil {
-		return err
-	}
-	if err := q.Call(ctx, "migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)},
-		nil); err != nil {
-		return err
-	}
-	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
-	return awaitMigration(ctx, q)
-}
+// emulatedProbeLimit is the same in a host that is emulated itself, with all that it offers to its guests.
+const emulatedProbeLimit = 4 * time.Minute
 
-// awaitMigration returns when a migration that has begun, to or from this QEMU, is complete.
-func awaitMigration(ctx context.Context, q *qapi.Conn) error {
-	for {
-		e, err := q.WaitEvent(ctx, "MIGRATION")
-		if err != nil {
-			return err
-		}
-		var st struct {
-			Status string `json:"status"`
-		}
-		if err := json.Unmarshal(e.Data, &st); err != nil {
-			return fmt.Errorf("MIGRATION event %s: %w", e.Data, err)
-		}
-		switch st.Status {
-		case "completed":
-			return nil
-		case "failed", "cancelled":
-			var info struct {
-				Desc string `json:"error-desc"`
-			}
-			if err := q.Call(ctx, "query-migrate", nil, &info); err != nil {
-				return err
-			}
-			return fmt.Errorf("migration %s: %s", st.Status, info.Desc)
-		}
+// ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The answer
+// is kept in the directory cache for this boot of the host.
+func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
+	p := vm.Probe{QEMU: d.Version, Image: d.Image.Key, Limit: probeLimit, Machine: func(dir string) vm.Machine {
+		s := Spec{Lab: "probe", Name: "kvm", Dir: dir, CPUs: 1, Memory: 256 << 20}
+		return d.vm(machine{spec: s, accel: "kvm", image: d.Image})
+	}}
+	if d.EmulatedHost {
+		p.Limit = emulatedProbeLimit
 	}
-}
-
-// ignoreShared leaves the shared memory file out of the migration stream, and makes progress visible as events.
-var ignoreShared = map[string]any{"capabilities": []map[string]any{
-	{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
-}}
-
-// Stop ends the node's QEMU. Nothing in a node outlives it, so there is nothing to shut down cleanly.
-func (d *Driver) Stop(ctx context.Context, n *Node) error {
-	return n.Process.Kill(ctx)
-}
-
-// State asks QEMU itself. A QEMU that lives but does not answer within a second is taken to be
-// running: it is busy, not dead.
-func (d *Driver) State(ctx context.Context, n *Node) (vm.State, error) {
-	if !n.Process.Alive() {
-		return vm.Dead, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	q, err := qapi.DialQMP(ctx, socketPath(filepath.Dir(n.Agent), "qmp"))
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return vm.Running, nil
-		}
-		if !n.Process.Alive() {
-			return vm.Dead, nil
-		}
-		return "", err
-	}
-	defer q.Close()
-	var st struct {
-		Status string `json:"status"`
-	}
-	if err := q.Call(ctx, "query-status", nil, &st); err != nil {
-		return "", err
-	}
-	if st.Status == "running" || st.Status == "inmigrate" {
-		return vm.Running, nil
-	}
-	return vm.Paused, nil
-}
-
-// Strays returns every QEMU that names a path below dir in its arguments.
-func (d *Driver) Strays(dir string) ([]vm.Process, error) {
-	// Every node logs its console into its directory. The option's name before the path keeps out a
-	// directory that ends like this one.
-	return vm.ProcessesUsing("qemu-system", ",logfile="+escape(dir)+"/")
-}
-
-// Find returns the path of the emulator and its version, e.g. "10.0.2", or an error that says how to get one.
-func Find() (path, version string, err error) {
-	path, err = exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		return "", "", fmt.Errorf("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: " +
-			"qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
-	}
-	version, err = binaryVersion(path)
-	return path, version, err
-}
-
-// binaryVersion runs the emulator with --version and picks the number out of
-// "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
-func binaryVersion(path string) (string, error) {
-	out, err := exec.Command(path, "--version").Output()
-	if err != nil {
-		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say
-			return "", fmt.Errorf("%s --version: %w: %s", path, err, bytes.TrimSpace(e.Stderr))
-		}
-		return "", fmt.Errorf("%s --version: %w", path, err)
-	}
-	var v string
-	if _, err := fmt.Sscanf(string(out), "QEMU emulator version %s", &v); err != nil {
-		return "", fmt.Errorf("%s --version: unexpected %.80q", path, out)
-	}
-	return v, nil
-}
-
-// pipeState returns the read end of a pipe that the template's device state flows through. A pipe,
-// since QEMU takes migration from a plain file by descriptor only in some versions.
-func (t *template) pipeState() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	// QEMU may die and close its end; then the write fails, and the caller hears of the death itself.
-	go func() {
-		defer w.Close()
-		_, _ = w.Write(t.state)
-	}()
-	return r, nil
-}
-
-// readAll drains r into memory until it ends.
-func readAll(r io.ReadCloser) <-chan result {
-	ch := make(chan result, 1)
-	go func() {
-		defer r.Close()
-		b, err := io.ReadAll(r)
-		ch <- result{b, err}
-	}()
-	return ch
-}
-
-type result struct {
-	data []byte
-	err  error
-}
-
-// isNoSpace reports whether a file could not be written because the disk is full or a quota is reached.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return p.KVM(ctx, cache)
 }

@@ -66,7 +66,7 @@ func shape(dir string) Spec {
 // findQEMU returns the emulator, without which the test is skipped, or failed where tests must be complete.
 func findQEMU(t *testing.T) (path, version string) {
 	t.Helper()
-	path, version, err := Find()
+	path, version, err := vm.Find()
 	if err == nil {
 		return path, version
 	}
@@ -93,15 +93,13 @@ func TestArguments(t *testing.T) {
 		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
 			trustTSC: true},
-		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
+		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram"},
 		"cold":          {spec: one, accel: "tcg", image: image},
-		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram", incoming: stateFD},
+		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram"},
 		"kvm":           {spec: one, accel: "kvm", image: image},
-		"comma-in-path": {spec: comma, accel: "tcg", ram: "/c,x/ram", incoming: stateFD},
+		"comma-in-path": {spec: comma, accel: "tcg", ram: "/c,x/ram"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m.qmp, m.agent, m.console, m.setup = 3, 4, 5, 6
-			m.log = filepath.Join(m.spec.Dir, "console.log")
 			got := strings.Join(m.args(), "\n") + "\n"
 			path := filepath.Join("testdata", "args", name+".txt")
 			if *update {
@@ -155,38 +153,6 @@ func TestTemplateKey(t *testing.T) {
 	}
 }
 
-func TestVersions(t *testing.T) {
-	for v, want := range map[string]string{
-		"8.0.0": "", "10.0.2": "", "9": "", "10.1.0-rc2": "",
-		"7.2.17": "QEMU 7.2.17 is too old: rackless needs 8.0 or newer",
-		"":       `QEMU version "": want a number first`,
-		"v9":     `QEMU version "v9": want a number first`,
-	} {
-		if err := CheckVersion(v); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("version %q: got %v, want %q", v, err, want)
-		}
-	}
-	dir := t.TempDir()
-	for name, tt := range map[string]struct{ script, version, want string }{
-		"Debian's": {`echo "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)"; echo Copyright`, "10.0.2",
-			""},
-		"something else": {`echo "GNU bash, version 5"`, "", `unexpected "GNU bash, version 5\n"`},
-		"one that says why": {`echo "error while loading shared libraries: libslirp.so.0" >&2; exit 127`, "",
-			"exit status 127: error while loading shared libraries: libslirp.so.0"},
-		"one without a word": {`exit 1`, "", "--version: exit status 1"},
-	} {
-		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		got, err := binaryVersion(path)
-		if got != tt.version || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(),
-			tt.want) {
-			t.Errorf("%s: got %q, %v, want %q, %q", name, got, err, tt.version, tt.want)
-		}
-	}
-}
-
 // fakeQEMU writes a program that is called as QEMU is, and returns its path.
 func fakeQEMU(t *testing.T, script string) string {
 	t.Helper()
@@ -222,15 +188,6 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 				t.Errorf("left in the cache: %v, %v, want a lock file alone", left, err)
 			}
 		})
-	}
-}
-
-func TestSocketPathThatIsTooLong(t *testing.T) {
-	dir := filepath.Join(shortDir(t), strings.Repeat("x", 100))
-	d := &Driver{Binary: "/bin/true", Accel: "tcg", Image: &guest.Image{}}
-	if _, err := d.Start(limited(t), shape(dir)); err == nil || !strings.Contains(err.Error(),
-		"at most 107 are possible: set RACKLESS_RUN to a shorter directory") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -289,7 +246,7 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		if len(notes) != 2 || notes[1] != want {
 			t.Errorf("notes %q, want %q", notes, want)
 		}
-		if p, err := d.Strays(cache); err != nil || len(p) != 0 {
+		if p, err := vm.Strays(cache); err != nil || len(p) != 0 {
 			t.Errorf("left over: %v, %v", p, err)
 		}
 		dir := shortDir(t)
@@ -301,28 +258,28 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		if n.Cloned || !strings.HasPrefix(n.ColdReason, "the template did not boot within 1s") {
 			t.Errorf("cloned %v, reason %q", n.Cloned, n.ColdReason)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != vm.Running {
+		if st, err := vm.QueryState(limited(t), n.Process, dir); err != nil || st != vm.Running {
 			t.Errorf("state %v, %v", st, err)
 		}
-		if p, err := d.Strays(dir); err != nil || !slices.Equal(p, []vm.Process{n.Process}) {
+		if p, err := vm.Strays(dir); err != nil || !slices.Equal(p, []vm.Process{n.Process}) {
 			t.Errorf("processes of %s: %v, %v, want %v", dir, p, err, n.Process)
 		}
-		if p, err := d.Strays(dir[:len(dir)-1]); err != nil || len(p) != 0 {
+		if p, err := vm.Strays(dir[:len(dir)-1]); err != nil || len(p) != 0 {
 			t.Errorf("processes of a directory whose name this one begins with: %v, %v", p, err)
 		}
 		if err := n.Process.Signal(19 /* SIGSTOP */); err != nil {
 			t.Error(err)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != vm.Running {
+		if st, err := vm.QueryState(limited(t), n.Process, dir); err != nil || st != vm.Running {
 			t.Errorf("state of one that does not answer: %v, %v", st, err)
 		}
-		if err := d.Stop(limited(t), n); err != nil {
+		if err := n.Process.Kill(limited(t)); err != nil {
 			t.Error(err)
 		}
-		if st, err := d.State(limited(t), n); err != nil || st != vm.Dead {
+		if st, err := vm.QueryState(limited(t), n.Process, dir); err != nil || st != vm.Dead {
 			t.Errorf("state after: %v, %v", st, err)
 		}
-		if err := d.Stop(limited(t), n); err != nil {
+		if err := n.Process.Kill(limited(t)); err != nil {
 			t.Errorf("stop one that is gone: %v", err)
 		}
 	})
@@ -346,53 +303,13 @@ func TestNodeThatCannotBoot(t *testing.T) {
 		if err := d.Prepare(ctx, shape(""), func(string) {}); err == nil || err.Error() != "interrupted" {
 			t.Errorf("got %v", err)
 		}
-		if p, err := d.Strays(cache); err != nil || len(p) != 0 {
+		if p, err := vm.Strays(cache); err != nil || len(p) != 0 {
 			t.Errorf("processes: %v, %v", p, err)
 		}
-		if left, err := filepath.Glob(filepath.Join(cache, workPrefix+"*")); err != nil || len(left) != 0 {
+		if left, err := filepath.Glob(filepath.Join(cache, ".t*")); err != nil || len(left) != 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
 	})
-}
-
-func TestSweepLeavesTemplatesThatAreBeingMade(t *testing.T) {
-	cache := t.TempDir()
-	for _, d := range []string{"0123456789abcdef", workPrefix + "aaaaaaaaaaaaaaaa", workPrefix + "bbbbbbbbbbbbbbbb"} {
-		if err := os.MkdirAll(filepath.Join(cache, d, "x"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	unlock, err := lockFile(t.Context(), filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := func() []string {
-		t.Helper()
-		if err := sweep(cache); err != nil {
-			t.Fatal(err)
-		}
-		all, err := filepath.Glob(filepath.Join(cache, "*", "x"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range all {
-			all[i] = filepath.Base(filepath.Dir(all[i]))
-		}
-		return all
-	}
-	if diff := cmp.Diff([]string{workPrefix + "bbbbbbbbbbbbbbbb", "0123456789abcdef"}, left()); diff != "" {
-		t.Errorf("while one is at work (-want +got):\n%s", diff)
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("too slow"))
-	defer cancel()
-	if _, err := lockFile(ctx, filepath.Join(cache, "bbbbbbbbbbbbbbbb.lock")); err == nil ||
-		!strings.HasSuffix(err.Error(), "bbbbbbbbbbbbbbbb.lock: too slow") {
-		t.Errorf("a lock that is held: %v", err)
-	}
-	unlock()
-	if diff := cmp.Diff([]string{"0123456789abcdef"}, left()); diff != "" {
-		t.Errorf("after (-want +got):\n%s", diff)
-	}
 }
 
 // The template is made by whoever is first, while the other waits. The emulator is a fake that

@@ -20,9 +20,9 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
 )
 
 // inGuest is set for the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
@@ -80,10 +80,7 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	program, version, err := qemu.Find()
-	if err == nil {
-		err = qemu.CheckVersion(version)
-	}
+	program, _, err := vm.Find()
 	for _, p := range guestPrograms {
 		if _, e := os.Stat(p); e != nil {
 			err = errors.Join(err, e)

@@ -149,7 +149,7 @@ func (b *bench) weigh(lab string) error {
 // switch, no state, no checks.
 func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		binary, version, err := qemu.Find()
+		binary, version, err := vm.Find()
 		if err != nil {
 			return 0, err
 		}
@@ -183,7 +183,7 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 		took := time.Since(began)
 		for _, node := range nodes {
 			if node != nil {
-				errs = append(errs, node.Setup.Close(), d.Stop(ctx, node))
+				errs = append(errs, node.Setup.Close(), node.Process.Kill(ctx))
 			}
 		}
 		return took, errors.Join(errs...)

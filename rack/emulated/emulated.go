@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
@@ -47,7 +46,7 @@ func (r *emulatedLab) Close() error { return nil }
 
 // NodeState asks the node's QEMU.
 func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
-	return (&qemu.Driver{}).State(ctx, &qemu.Node{Process: n.Process, Agent: n.Agent})
+	return vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
 }
 
 // Logs are in the directory of the node.
@@ -125,7 +124,7 @@ func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, erro
 // not only in the state, which a killed rackless may have left incomplete; an identity holds the
 // start time, so that no other process that was given the same number is ever signalled.
 func (r *emulatedLab) Down(ctx context.Context) error {
-	procs, err := (&qemu.Driver{}).Strays(r.Dir)
+	procs, err := vm.Strays(r.Dir)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -84,7 +83,7 @@ func newPlace(t *testing.T) *place {
 	if testing.Short() {
 		t.Skip("starts machines")
 	}
-	if _, _, err := qemu.Find(); err != nil {
+	if _, _, err := vm.Find(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}
@@ -342,7 +341,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 // that are cloned run it to its end.
 func (p *place) wrap(script string) {
 	p.t.Helper()
-	path, _, err := qemu.Find()
+	path, _, err := vm.Find()
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -95,11 +95,8 @@ type upRun struct {
 // prepare makes ready what can be made without touching the lab: image, accelerator, templates.
 func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	p := u.progress
-	binary, version, err := qemu.Find()
+	binary, version, err := vm.Find()
 	if err != nil {
-		return err
-	}
-	if err := qemu.CheckVersion(version); err != nil {
 		return err
 	}
 	if !u.opts.Overcommit {
@@ -225,7 +222,7 @@ func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 // stopStrays ends processes below the lab's directory that the state does not know: a rackless was
 // killed between starting and noting them.
 func (u *upRun) stopStrays(ctx context.Context) error {
-	all, err := u.qemu.Strays(u.Dir)
+	all, err := vm.Strays(u.Dir)
 	if err != nil {
 		return err
 	}

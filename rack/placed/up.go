@@ -129,8 +129,8 @@ func (u *upRun) accelerator(ctx context.Context, img *guest.Image) (err error) {
 		return nil
 	}
 	u.progress.Begin("accelerator")
-	binary, version, err := qemu.Find()
-	if err != nil {
+	binary, version, err := vm.Find()
+	if binary == "" { // one that is too old for emulated nodes is good for the trial
 		return err
 	}
 	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be

@@ -1,4 +1,4 @@
-package qemu
+package vm
 
 import (
 	"bytes"
@@ -12,19 +12,17 @@ import (
 	"github.com/rackless/rackless/guest"
 )
 
-// clockAttempts bounds how often a template is booted until its kernel has measured its TSC well.
-const clockAttempts = 3
-
 // clockWait bounds how long a booted template may take to settle on a clock. On an idle core Linux
 // does so 2 to 3 s after its start, about when the agent answers.
 const clockWait = 20 * time.Second
 
+// clocksourceFile holds what a kernel tells the time by.
 const clocksourceFile = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// errClock is a template whose kernel did not measure its TSC well.
-var errClock = errors.New("the template's kernel could not measure its clock")
+// ErrClock marks a template whose kernel did not measure its TSC well.
+var ErrClock = errors.New("the template's kernel could not measure its clock")
 
-// trustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's,
+// TrustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's,
 // so it is as steady as that; but a guest compares it with a timer that it reads through QEMU, and
 // on a machine that gives the guest no time between the two readings finds it unsteady: 5 of 6
 // boots beside six busy loops on 2 cores did. The ACPI timer that it falls back on costs an exit
@@ -32,8 +30,8 @@ var errClock = errors.New("the template's kernel could not measure its clock")
 // refuses most runs. The choice is made once, in the template, and is every clone's.
 //
 // Under KVM guests have a clock of KVM's.
-func (d *Driver) trustTSC() bool {
-	if d.Accel != "tcg" {
+func TrustTSC(accel string) bool {
+	if accel != "tcg" {
 		return false
 	}
 	b, err := os.ReadFile(clocksourceFile)
@@ -48,12 +46,12 @@ func (d *Driver) trustTSC() bool {
 	return false
 }
 
-// awaitClock waits until the guest's kernel has measured its TSC against the ACPI timer for a
+// AwaitClock waits until a guest's kernel has measured its TSC against the ACPI timer for a
 // second. Its first measurement, of some milliseconds, can be far off where the guest was
 // interrupted meanwhile (544 MHz of 2300 were seen), and then the second one is dropped without a
-// word but the one that is missing, and the guest's time is wrong. Without an error it is right to
-// some parts in a million.
-func awaitClock(ctx context.Context, a *guest.Agent) error {
+// word but the one that is missing, and the guest's time is wrong: that is [ErrClock]. Without an
+// error it is right to some parts in a million.
+func AwaitClock(ctx context.Context, a *guest.Agent) error {
 	for began := time.Now(); ; {
 		r, err := a.Run(ctx, guest.Command{Argv: []string{"cat", clocksourceFile}})
 		if err != nil {
@@ -63,7 +61,7 @@ func awaitClock(ctx context.Context, a *guest.Agent) error {
 			break
 		}
 		if time.Since(began) > clockWait {
-			return fmt.Errorf("%w: after %v it runs on %q", errClock, clockWait, bytes.TrimSpace(r.Stdout))
+			return fmt.Errorf("%w: after %v it runs on %q", ErrClock, clockWait, bytes.TrimSpace(r.Stdout))
 		}
 		select {
 		case <-ctx.Done():
@@ -76,7 +74,7 @@ func awaitClock(ctx context.Context, a *guest.Agent) error {
 		return err
 	}
 	if !measuredTSC(r.Stdout) {
-		return errClock
+		return ErrClock
 	}
 	return nil
 }

@@ -1,0 +1,58 @@
+package vm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
+const minVersion = 8
+
+// Find returns the path of the emulator and its version, e.g. "10.0.2", or an error that says how to
+// get one. With the error for one that is too old, it returns them as well.
+func Find() (path, version string, err error) {
+	path, err = exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		return "", "", errors.New("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: " +
+			"qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
+	}
+	if version, err = binaryVersion(path); err != nil {
+		return "", "", err
+	}
+	return path, version, checkVersion(version)
+}
+
+// binaryVersion runs the emulator with --version and picks the number out of
+// "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
+func binaryVersion(path string) (string, error) {
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say
+			return "", fmt.Errorf("%s --version: %w: %s", path, err, bytes.TrimSpace(e.Stderr))
+		}
+		return "", fmt.Errorf("%s --version: %w", path, err)
+	}
+	var v string
+	if _, err := fmt.Sscanf(string(out), "QEMU emulator version %s", &v); err != nil {
+		return "", fmt.Errorf("%s --version: unexpected %.80q", path, out)
+	}
+	return v, nil
+}
+
+// checkVersion refuses a QEMU that is too old.
+func checkVersion(version string) error {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		return fmt.Errorf("QEMU version %q: want a number first", version)
+	}
+	if n < minVersion {
+		return fmt.Errorf("QEMU %s is too old: rackless needs %d.0 or newer (on Debian 12: apt-get install -t "+
+			"bookworm-backports qemu-system-x86; make setup does it)", version, minVersion)
+	}
+	return nil
+}
