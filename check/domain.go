@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -40,13 +41,14 @@ type Pins struct {
 
 // Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as
 // it is known, and may be nil; it is not compared. It is pure.
-func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []Finding {
-	var out []Finding
+func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
+	var out []finding.Finding
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
 		if k < 0 {
-			out = append(out, Finding{ID: IDDomain, Subject: n.Name, Status: Failed, Have: "no such domain",
+			out = append(out, finding.Finding{ID: IDDomain, Subject: n.Name, Status: finding.Failed,
+				Have: "no such domain",
 				Want: running, Evidence: "virsh list --all",
 				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
 			continue
@@ -62,11 +64,11 @@ type domainCheck struct {
 	host *hostCheck
 	n    *plan.Node
 	d    *Domain
-	out  []Finding
+	out  []finding.Finding
 }
 
-func (c *domainCheck) findings() []Finding {
-	f := Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running,
+func (c *domainCheck) findings() []finding.Finding {
+	f := finding.Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running,
 		Evidence: "virsh domstate " + c.d.Name,
 		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name +
 			".log"}
@@ -75,7 +77,7 @@ func (c *domainCheck) findings() []Finding {
 		c.judge(false, f)
 		return c.out // of what does not run nothing else can be said
 	case c.d.Process == nil:
-		f.Status, f.Have, f.Fix = Unknown, running+", and its process cannot be looked at",
+		f.Status, f.Have, f.Fix = finding.Unknown, running+", and its process cannot be looked at",
 			"run rackless verify as root"
 		c.out = append(c.out, f)
 		return c.out
@@ -93,17 +95,17 @@ func (c *domainCheck) findings() []Finding {
 	return c.out
 }
 
-func (c *domainCheck) judge(ok bool, f Finding) {
-	f.Status = Failed
+func (c *domainCheck) judge(ok bool, f finding.Finding) {
+	f.Status = finding.Failed
 	if ok {
-		f.Status, f.Fix = OK, ""
+		f.Status, f.Fix = finding.OK, ""
 	}
 	c.out = append(c.out, f)
 }
 
 // unknown adds a finding on what could not be read.
-func (c *domainCheck) unknown(f Finding, why string) {
-	f.Status, f.Have, f.Fix = Unknown, why, "run rackless verify as root"
+func (c *domainCheck) unknown(f finding.Finding, why string) {
+	f.Status, f.Have, f.Fix = finding.Unknown, why, "run rackless verify as root"
 	if len(c.d.Process.Unread) > 0 {
 		f.Have += ": " + few(c.d.Process.Unread, 2)
 	}
@@ -124,7 +126,7 @@ func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/stat
 
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
-	f := Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s",
+	f := finding.Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s",
 		plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
 	if len(c.d.VCPUs) == 0 {
 		c.unknown(f, "which threads are virtual CPUs is not known")
@@ -165,7 +167,7 @@ func (c *domainCheck) vcpus() {
 }
 
 // pinned checks threads that share a set of CPUs.
-func (c *domainCheck) pinned(f Finding, threads []*facts.Thread, want topology.CPUSet) {
+func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want topology.CPUSet) {
 	var wrong []string
 	for _, t := range threads {
 		// One that may use fewer of them is QEMU's choice: it keeps a thread on each NUMA node with memory.
@@ -182,7 +184,7 @@ func (c *domainCheck) pinned(f Finding, threads []*facts.Thread, want topology.C
 
 func (c *domainCheck) emulator() {
 	want := c.emulatorPin()
-	f := Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+	f := finding.Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
 		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
 		return // a plan that leaves the host no core has no place for them
@@ -218,7 +220,7 @@ func (c *domainCheck) iothreads() {
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
 		return
 	}
-	f := Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+	f := finding.Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
 		Fix: "virsh iothreadpin " + c.d.Name + " 1 " + want.String() + " --live --config"}
 	var threads []*facts.Thread
 	for _, tid := range c.d.IOThreads {
@@ -238,7 +240,7 @@ func (c *domainCheck) pins() {
 	if c.d.Pins == nil {
 		return
 	}
-	f := Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan",
+	f := finding.Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan",
 		Evidence: "virsh dumpxml " + c.d.Name,
 		Fix:      "define the domain of the plan again (domains/" + c.n.Name + ".xml), shut the node down and start it"}
 	var wrong []string
@@ -366,11 +368,12 @@ func (c *domainCheck) memory() {
 		want[m.NUMANode] += m.Bytes
 		page = max(page, m.PageBytes)
 	}
-	nodes := Finding{ID: IDMemoryNodes, Subject: c.n.Name, Want: nodesText(want), Evidence: evidence,
+	nodes := finding.Finding{ID: IDMemoryNodes, Subject: c.n.Name, Want: nodesText(want), Evidence: evidence,
 		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name +
 			" has to say strict"}
-	pages := Finding{ID: IDMemoryPages, Subject: c.n.Name, Want: "pages of " + sizeText(page), Evidence: evidence,
-		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
+	pages := finding.Finding{ID: IDMemoryPages, Subject: c.n.Name, Want: "pages of " + sizeText(page),
+		Evidence: evidence,
+		Fix:      "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
 	if !ok {
 		c.unknown(nodes, "no memory as large as the guest's is to be seen")
@@ -453,7 +456,7 @@ func amount(bytes uint64) string {
 
 // vfio checks which devices QEMU holds.
 func (c *domainCheck) vfio() {
-	f := Finding{ID: IDVFIOHeld, Subject: c.n.Name, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
+	f := finding.Finding{ID: IDVFIOHeld, Subject: c.n.Name, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
 		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name +
 			" shows the hostdevs in force"}
 	groups := map[string]bool{} // device files

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -258,12 +259,12 @@ func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	domains[0].Process.Mappings[2].Pages[n.Memory[0].NUMANode] = 3 << 8
 	got := Domains(c.p, c.h, domains)
 	matches(t, notOK(got), nil)
-	i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDMemoryNodes })
+	i := slices.IndexFunc(got, func(f finding.Finding) bool { return f.ID == IDMemoryNodes })
 	if want := fmt.Sprintf("3 MiB on node %d: 3 MiB of 32 GiB touched so far",
 		n.Memory[0].NUMANode); got[i].Have != want {
 		t.Errorf("have %q, want %q", got[i].Have, want)
 	}
-	if slices.ContainsFunc(got, func(f Finding) bool { return f.ID == IDMemoryPages && f.Subject == "vm00" }) {
+	if slices.ContainsFunc(got, func(f finding.Finding) bool { return f.ID == IDMemoryPages && f.Subject == "vm00" }) {
 		t.Error("the size of pages is checked, and the plan has no hugepages")
 	}
 }

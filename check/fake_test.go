@@ -218,7 +218,7 @@ func prints(code int, stdout, stderr string) (bench.Output, error) {
 var errSilent = errors.New("vm01: the guest agent does not answer within 5s")
 
 // checkLab makes the checks and fails the test where a finding breaks the rules that all must keep.
-func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
+func checkLab(t *testing.T, f *fakeLab, only ...string) []finding.Finding {
 	t.Helper()
 	got, err := Lab(t.Context(), f.lab, f, only, func(string) {})
 	if err != nil {
@@ -229,7 +229,7 @@ func checkLab(t *testing.T, f *fakeLab, only ...string) []Finding {
 }
 
 // wellFormed fails the test where a finding breaks the rules that all must keep.
-func wellFormed(t interface{ Errorf(string, ...any) }, got []Finding) {
+func wellFormed(t interface{ Errorf(string, ...any) }, got []finding.Finding) {
 	for _, g := range got {
 		if c, ok := finding.Find(g.Code); !ok || c.Name != g.ID {
 			t.Errorf("code %q is not that of %s", g.Code, g.ID)
@@ -238,11 +238,11 @@ func wellFormed(t interface{ Errorf(string, ...any) }, got []Finding) {
 			t.Errorf("not filled in: %+v", g)
 		}
 		switch g.Status {
-		case OK:
+		case finding.OK:
 			if g.Fix != "" {
 				t.Errorf("ok with a fix: %+v", g)
 			}
-		case Failed, Unknown:
+		case finding.Failed, finding.Unknown:
 			if g.Fix == "" || g.Evidence == "" {
 				t.Errorf("not ok without fix or evidence: %+v", g)
 			}
@@ -253,10 +253,10 @@ func wellFormed(t interface{ Errorf(string, ...any) }, got []Finding) {
 }
 
 // faults returns the findings that are not OK, one a line: id, subject, status, have and fix.
-func faults(all []Finding) []string {
+func faults(all []finding.Finding) []string {
 	var out []string
 	for _, f := range all {
-		if f.Status != OK {
+		if f.Status != finding.OK {
 			out = append(out, fmt.Sprintf("%s | %s | %s | %s | %s", f.ID, f.Subject, f.Status, f.Have, f.Fix))
 		}
 	}

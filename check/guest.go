@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -17,9 +18,9 @@ import (
 // where a node does not answer. h tells what the devices are and what their links can do; it is not
 // compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
 // those of NICs, which have names. It is pure.
-func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []Finding {
+func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
 	host := newHostCheck(p, h, nil, nil)
-	var out []Finding
+	var out []finding.Finding
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		f := nodes[n.Name]
@@ -46,30 +47,31 @@ type guestCheck struct {
 	elsewhere bool // nothing is known of the host
 	n         *plan.Node
 	f         *facts.Node
-	out       []Finding
+	out       []finding.Finding
 }
 
 const fixRedefine = "define the domain of the plan again, shut the node down and start it"
 
-func (c *guestCheck) judge(ok bool, f Finding) {
-	f.Subject, f.Status = cmp.Or(f.Subject, c.n.Name), Failed
+func (c *guestCheck) judge(ok bool, f finding.Finding) {
+	f.Subject, f.Status = cmp.Or(f.Subject, c.n.Name), finding.Failed
 	f.Fix = cmp.Or(f.Fix, fixRedefine)
 	if ok {
-		f.Status, f.Fix = OK, ""
+		f.Status, f.Fix = finding.OK, ""
 	}
 	c.out = append(c.out, f)
 }
 
 // unknown adds a finding on what the node did not say.
-func (c *guestCheck) unknown(f Finding) {
-	f.Subject, f.Status, f.Have = cmp.Or(f.Subject, c.n.Name), Unknown, "the node does not say"
+func (c *guestCheck) unknown(f finding.Finding) {
+	f.Subject, f.Status, f.Have = cmp.Or(f.Subject, c.n.Name), finding.Unknown, "the node does not say"
 	f.Fix = inNode("cat %s", f.Evidence)
 	c.out = append(c.out, f)
 }
 
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
-	f := Finding{ID: IDGuestCPUs, Want: plural(len(c.n.VCPUs), "CPU") + ": " + list(want), Evidence: fileCPU + "online"}
+	f := finding.Finding{ID: IDGuestCPUs, Want: plural(len(c.n.VCPUs), "CPU") + ": " + list(want), Evidence: fileCPU +
+		"online"}
 	if c.f.CPUs == nil {
 		c.unknown(f)
 		return
@@ -84,7 +86,7 @@ func (c *guestCheck) siblings() {
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
-	f := Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU +
+	f := finding.Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU +
 		"cpu*/topology/core_id, physical_package_id"}
 	if threads > 1 {
 		f.Want = fmt.Sprintf("every %d CPUs from 0 on a core", threads)
@@ -120,7 +122,7 @@ func (c *guestCheck) siblings() {
 func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
 
 func (c *guestCheck) numa() {
-	f := Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
+	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
 		// A kernel without NUMA has no such directory at all.
 		f.Want, f.Have = "one NUMA node", plural(len(c.f.NUMA), "NUMA node")
@@ -254,7 +256,8 @@ func (c *guestCheck) devices() {
 	for i := range c.n.Cards {
 		if _, _, ok := c.cardKind(&c.n.Cards[i]); !ok && !c.elsewhere {
 			id := c.n.Cards[i].ID
-			c.out = append(c.out, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id, Status: Unknown,
+			c.out = append(c.out, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id,
+				Status:   finding.Unknown,
 				Have:     "the host does not tell what it is",
 				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)",
 				Fix:      "make a new plan from the machine as it is"})
@@ -266,7 +269,7 @@ func (c *guestCheck) devices() {
 			want += c.members(card, kind)
 		}
 		have := len(c.functions(kind))
-		c.judge(have == want, Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
+		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
 			Have: strconv.Itoa(have), Want: strconv.Itoa(want),
 			Evidence: "/sys/bus/pci/devices/*/class, vendor",
 			Fix: inNode("dmesg | grep -i -e BAR -e pci") +
@@ -291,7 +294,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		if card.Cell == nil {
 			continue
 		}
-		f := Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device",
+		f := finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device",
 			Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node",
 			Fix: fix}
 		d := c.f.Net[nic.Name]
@@ -332,7 +335,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		}
 		slices.Sort(want)
 		slices.Sort(have)
-		c.judge(slices.Equal(want, have), Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
+		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
 			Have: nodeList(have), Want: nodeList(want),
 			Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
 	}
@@ -376,7 +379,7 @@ func (c *guestCheck) links() {
 		}
 		slices.SortStableFunc(want, worseLink)
 		slices.SortStableFunc(have, worseLink)
-		f := Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have),
+		f := finding.Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have),
 			Want:     linkTexts(want),
 			Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width",
 			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start " +
@@ -435,7 +438,7 @@ func (c *guestCheck) gpuDirect() {
 		len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
 		return
 	}
-	f := Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem",
+	f := finding.Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem",
 		Want:     "nvidia_peermem, or NVIDIA's open driver",
 		Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
 		Fix:      inNode("modprobe nvidia-peermem")}

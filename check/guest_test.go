@@ -206,7 +206,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
 	for _, id := range finding.Names() {
 		vf := id == IDVFs || id == IDPF // of the other example
-		if made := slices.ContainsFunc(all, func(f Finding) bool {
+		if made := slices.ContainsFunc(all, func(f finding.Finding) bool {
 			return f.ID == id
 		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab), id) {
 			t.Errorf("%s is not made", id)
@@ -259,12 +259,13 @@ func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
 		d.PortCounters = map[string]uint64{portCounterSent: 5, portCounterRcved: 5}
 	}
 	got := checkLab(t, f, IDTraffic, IDPort, IDGID)
-	i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDTraffic })
-	if got[i].Status != OK || got[i].Have != "vm00 sent 41, received 41 packets; vm01 sent 41, received 41 packets" {
+	i := slices.IndexFunc(got, func(f finding.Finding) bool { return f.ID == IDTraffic })
+	if got[i].Status != finding.OK || got[i].Have != "vm00 sent 41, received 41 packets; vm01 sent 41, received "+
+		"41 packets" {
 		t.Errorf("got %+v", got[i])
 	}
 	for _, f := range got {
-		if f.ID == IDPort && (f.Subject != "vm00 mlx5_0" && f.Subject != "vm01 mlx5_0" || f.Status != OK) {
+		if f.ID == IDPort && (f.Subject != "vm00 mlx5_0" && f.Subject != "vm01 mlx5_0" || f.Status != finding.OK) {
 			t.Errorf("got %+v", f)
 		}
 	}
@@ -276,7 +277,7 @@ func TestANodeWithoutANICIsInNoRing(t *testing.T) {
 	f := newFakeLab(t, l)
 	got := traffic(t.Context(), l, []*facts.Node{f.nodes["vm00"].facts, f.nodes["vm01"].facts, f.nodes["vm02"].facts},
 		nil, f)
-	if len(got) != 1 || got[0].Subject != "vm00 -> vm02" || got[0].Status != OK {
+	if len(got) != 1 || got[0].Subject != "vm00 -> vm02" || got[0].Status != finding.OK {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // Domains judges.
 //
 // A fact that the host does not tell makes its check Unknown, never OK.
-func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []Finding {
+func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []finding.Finding {
 	c := newHostCheck(p, h, run, own)
 	for _, check := range []func(){
 		c.cpus, c.isolation, c.noHzFull, c.kernelArgs, c.threads, c.interrupts, c.workqueues, c.governor,
@@ -30,7 +30,7 @@ func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []Find
 	}
 	coded(c.out)
 	// By code, so that equal checks stand together; their subjects stay in the order of the plan.
-	slices.SortStableFunc(c.out, func(a, b Finding) int { return cmp.Compare(a.Code, b.Code) })
+	slices.SortStableFunc(c.out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })
 	return c.out
 }
 
@@ -45,7 +45,7 @@ type hostCheck struct {
 	whole  topology.CPUSet // those, and their siblings
 	groups grouping        // what control groups keep apart
 	pci    map[topology.PCIAddr]*topology.PCIDevice
-	out    []Finding
+	out    []finding.Finding
 }
 
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
@@ -79,24 +79,25 @@ func cpuSet(list []int) topology.CPUSet {
 	})...)
 }
 
-func (c *hostCheck) add(f Finding) {
+func (c *hostCheck) add(f finding.Finding) {
 	f.Subject = cmp.Or(f.Subject, hostSubject) // a plan from a file may name nothing
 	c.out = append(c.out, f)
 }
 
 // judge adds a finding that is OK where ok says so.
-func (c *hostCheck) judge(ok bool, f Finding) {
-	f.Status = Failed
+func (c *hostCheck) judge(ok bool, f finding.Finding) {
+	f.Status = finding.Failed
 	if ok {
-		f.Status, f.Fix = OK, ""
+		f.Status, f.Fix = finding.OK, ""
 	}
 	c.add(f)
 }
 
 // unread adds a finding on what could not be read.
 func (c *hostCheck) unread(id, subject, want, evidence string) {
-	c.add(Finding{ID: id, Subject: subject, Status: Unknown, Have: "not known", Want: want, Evidence: evidence,
-		Fix: "run rackless verify on the host itself, as root; " + evidence + " has to be readable there"})
+	c.add(finding.Finding{ID: id, Subject: subject, Status: finding.Unknown, Have: "not known", Want: want,
+		Evidence: evidence,
+		Fix:      "run rackless verify on the host itself, as root; " + evidence + " has to be readable there"})
 }
 
 const (
@@ -138,7 +139,8 @@ func (c *hostCheck) cpus() {
 		c.unread(IDHostCPUs, hostSubject, list(all), file)
 		return
 	}
-	f := Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) + " among them",
+	f := finding.Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) +
+		" among them",
 		Evidence: file}
 	missing := all.Difference(c.h.CPUs.Online)
 	if !missing.IsEmpty() {
@@ -161,7 +163,7 @@ func (c *hostCheck) kernelArgs() {
 				continue // the way without a reboot cannot have it
 			}
 		}
-		f := Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline",
+		f := finding.Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline",
 			Fix: "start the kernel with " + arg}
 		if c.h.Kernel.Cmdline == nil {
 			c.unread(IDKernelArgs, arg, arg, "/proc/cmdline")
@@ -237,7 +239,7 @@ func (c *hostCheck) governor() {
 			other[core.Governor] = other[core.Governor].Union(core.CPUs)
 		}
 	}
-	f := Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence,
+	f := finding.Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence,
 		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
 		// A kernel that scales no frequencies has no such files; inspect lists those that it could not read.
@@ -279,7 +281,8 @@ func (c *hostCheck) iommu() {
 			have += ": " + few(c.h.IOMMU.Units, 4)
 		}
 	}
-	c.judge(*c.h.IOMMU.Enabled, Finding{ID: IDIOMMU, Subject: hostSubject, Have: have, Want: "on", Evidence: evidence,
+	c.judge(*c.h.IOMMU.Enabled, finding.Finding{ID: IDIOMMU, Subject: hostSubject, Have: have, Want: "on",
+		Evidence: evidence,
 		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless " +
 			"explain RL020 has more"})
 }

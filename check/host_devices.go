@@ -79,7 +79,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 			fix = "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"
 		}
 		// Each of its checks says so when it is asked for alone.
-		for _, f := range []Finding{{ID: IDDevice, Want: "there"},
+		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
 			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},
 			{ID: IDVFIO, Want: "vfio-pci"}} {
 			f.Subject, f.Have, f.Fix, f.Evidence = subject, have, fix, "/sys/bus/pci/devices"
@@ -90,7 +90,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 	c.present(n, id, d)
 	c.group(subject, d, ours, seen)
 
-	f := Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci",
+	f := finding.Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci",
 		Evidence: sysPCI(a) + "/driver",
 		Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml --out DIR writes; by hand: echo "+
 			"vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; "+
@@ -104,7 +104,8 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 
 // present checks that a function answers, and is where the plan counted with it.
 func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
-	f := Finding{ID: IDDevice, Subject: n.Name + " " + id, Have: "there", Want: "there", Evidence: sysPCI(d.Address)}
+	f := finding.Finding{ID: IDDevice, Subject: n.Name + " " + id, Have: "there", Want: "there",
+		Evidence: sysPCI(d.Address)}
 	i := slices.IndexFunc(n.Cards, func(k plan.NodeDevice) bool {
 		return k.ID == id || slices.Contains(k.Functions, id)
 	})
@@ -120,7 +121,7 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 		f.Want, f.Evidence = fmt.Sprintf("there, on NUMA node %d", node), f.Evidence+"/numa_node"
 		f.Fix = "make a new plan: the card is in another slot, or the firmware divides the machine in another way"
 		if d.NUMANode == nil {
-			f.Status, f.Have = Unknown, "there; the host does not tell its NUMA node"
+			f.Status, f.Have = finding.Unknown, "there; the host does not tell its NUMA node"
 			f.Fix = "see rackless explain RL010"
 			c.add(f)
 			return
@@ -136,7 +137,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
-			c.judge(false, Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
+			c.judge(false, finding.Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
 				Evidence: sysPCI(d.Address) + "/iommu_group",
 				Fix:      "turn the IOMMU on: rackless explain RL213"})
 			return
@@ -161,7 +162,8 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 			blocked = append(blocked, fmt.Sprintf("%s is on %s", m.Address, m.Driver))
 		}
 	}
-	f := Finding{ID: IDGroup, Subject: subject, Have: fmt.Sprintf("group %d goes to the node whole", id), Want: want,
+	f := finding.Finding{ID: IDGroup, Subject: subject, Have: fmt.Sprintf("group %d goes to the node whole", id),
+		Want:     want,
 		Evidence: fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices, /sys/bus/pci/devices/*/driver", id)}
 	switch {
 	case len(blocked) > 0:
@@ -188,7 +190,7 @@ func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	}
 	evidence := sysPCI(a) + "/current_link_speed, current_link_width"
 	if w, bad := wrong[a.String()]; bad {
-		c.judge(false, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title,
+		c.judge(false, finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title,
 			Want: "what the device and its port can both do", Evidence: w.Evidence,
 			Fix: w.Fix + "; rackless explain " + w.ID})
 		return
@@ -197,7 +199,7 @@ func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 		c.unread(IDPCIeLink, subject, "what the device and its port can both do", evidence)
 		return
 	}
-	c.judge(true, Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
+	c.judge(true, finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
 		Want: "what the device and its port can both do", Evidence: evidence})
 }
 
@@ -213,8 +215,9 @@ func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)
 		d := c.pci[a]
-		f := Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count), Evidence: sysPCI(a) +
-			"/sriov_numvfs",
+		f := finding.Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count),
+			Evidence: sysPCI(a) +
+				"/sriov_numvfs",
 			Fix: "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}
 		switch {
 		case err != nil || d == nil:
@@ -250,7 +253,8 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 		if strings.Contains(p.PhysPort, "vf") || strings.Contains(p.PhysPort, "sf") {
 			continue // stands for a virtual function in the host's switch
 		}
-		f := Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State, "not known"),
+		f := finding.Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State,
+			"not known"),
 			Want:     want,
 			Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed", Fix: "ip link set " + p.Name +
 				" up; without a carrier see ethtool " + p.Name + " and the cable"}

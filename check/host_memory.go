@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -70,14 +71,16 @@ func (c *hostCheck) hugepages() {
 					c.unread(id, subject, fmt.Sprint(need)+unit, dir)
 					continue
 				}
-				c.judge(false, Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d", need) +
+				c.judge(false, finding.Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d",
+					need) +
 					unit, Evidence: dir,
 					Fix: "make a new plan from the machine as it is; pages of 1 GiB need the CPU flag pdpe1gb"})
 			}
 			continue
 		}
-		c.judge(have.Total >= uint64(need), Finding{ID: IDHugepages, Subject: subject, Have: fmt.Sprint(have.Total) +
-			unit, Want: fmt.Sprintf("at least %d", need) + unit,
+		c.judge(have.Total >= uint64(need), finding.Finding{ID: IDHugepages, Subject: subject,
+			Have: fmt.Sprint(have.Total) +
+				unit, Want: fmt.Sprintf("at least %d", need) + unit,
 			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
 				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 
@@ -87,7 +90,7 @@ func (c *hostCheck) hugepages() {
 				missing += pagesOn(n, want)
 			}
 		}
-		f := Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit,
+		f := finding.Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit,
 			Evidence: dir + "free_hugepages",
 			Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in hugetlbfs that nobody has open can " +
 				"be removed"}
@@ -127,7 +130,8 @@ func (c *hostCheck) hugetlbfs() {
 			c.unread(IDHugetlbfs, subject, want, "/proc/mounts")
 			continue
 		}
-		f := Finding{ID: IDHugetlbfs, Subject: subject, Have: "no hugetlbfs", Want: want, Evidence: "/proc/mounts",
+		f := finding.Finding{ID: IDHugetlbfs, Subject: subject, Have: "no hugetlbfs", Want: want,
+			Evidence: "/proc/mounts",
 			Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o pagesize=%[1]dM hugetlbfs "+
 				"/dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
 		ok := false

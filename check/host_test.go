@@ -402,7 +402,7 @@ func TestIsolationByControlGroups(t *testing.T) {
 			got := c.host()
 			wellFormed(t, got)
 			matches(t, notOK(got), tt.want)
-			i := slices.IndexFunc(got, func(f Finding) bool { return f.ID == IDIsolated })
+			i := slices.IndexFunc(got, func(f finding.Finding) bool { return f.ID == IDIsolated })
 			if !strings.Contains(got[i].Have, tt.force) {
 				t.Errorf("in force: %q, want %q", got[i].Have, tt.force)
 			}
@@ -410,7 +410,7 @@ func TestIsolationByControlGroups(t *testing.T) {
 	}
 	c := epyc(t)
 	got := c.host()
-	if i := slices.IndexFunc(got, func(f Finding) bool {
+	if i := slices.IndexFunc(got, func(f finding.Finding) bool {
 		return f.ID == IDIsolated
 	}); !strings.HasPrefix(got[i].Have, "the kernel isolates 1-22") {
 		t.Errorf("in force: %q", got[i].Have)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -15,7 +16,7 @@ const noMAC = "00:00:00:00:00:00"
 // identity checks that nothing is shared that must differ: nodes are copies of one template until
 // they are told who they are. What two devices of one node share, such as a VLAN its parent's MAC,
 // is no fault.
-func identity(l *lab.Lab, nodes []*facts.Node) Finding {
+func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 	type seen struct{ what, value string }
 	owner := make(map[seen]string) // the first node that had it
 	var shared []string
@@ -54,18 +55,20 @@ func identity(l *lab.Lab, nodes []*facts.Node) Finding {
 	}
 	slices.Sort(shared) // maps have no order
 	shared = slices.Compact(shared)
-	f := Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes", Status: OK,
-		Have: fmt.Sprintf("%d nodes, nothing shared", known),
-		Want: "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
+	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
+		Status: finding.OK,
+		Have:   fmt.Sprintf("%d nodes, nothing shared", known),
+		Want:   "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
 		Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, /proc/sys/kernel/random/uuid, /sys/class/net, " +
 			"/sys/class/infiniband of every node"}
 	switch {
 	case len(shared) > 0:
-		f.Status, f.Have = Failed, strings.Join(shared, "; ")
+		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")
 		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
 	case known < len(nodes):
 		// What the others share with a node that did not answer is not known.
-		f.Status, f.Have = Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known, len(nodes))
+		f.Status, f.Have = finding.Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known,
+			len(nodes))
 		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"
 	}
 	return f

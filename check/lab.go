@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -24,14 +25,15 @@ const atOnce = 4
 // Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the
 // nodes. only names the checks to make; none means all. An error means that checking itself was
 // broken off; a node that does not answer is a finding.
-func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]Finding, error) {
+func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]finding.Finding,
+	error) {
 	wanted := func(ids ...string) bool {
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
-	var out []Finding
+	var out []finding.Finding
 	nodes := make([]*facts.Node, len(l.Nodes))
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
-		perNode := make([][]Finding, len(l.Nodes))
+		perNode := make([][]finding.Finding, len(l.Nodes))
 		progress("read the nodes")
 		// The active IB MTU costs a process on the node: not for those who ask for something else.
 		withIBMTU := wanted(IDIBMTU, IDTraffic)
@@ -52,7 +54,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		return nil, context.Cause(ctx)
 	}
 	// A node that does not answer has one finding, of IDLink, for all: whatever was asked for, it must not be lost.
-	return coded(slices.DeleteFunc(out, func(f Finding) bool { return !wanted(f.ID) && !f.Silent })), nil
+	return coded(slices.DeleteFunc(out, func(f finding.Finding) bool { return !wanted(f.ID) && !f.Silent })), nil
 }
 
 // addrsOf returns all addresses of a node.
@@ -79,21 +81,23 @@ func parallel(n int, f func(i int)) {
 }
 
 // judge returns a finding that is OK if have is want.
-func judge(id, subject, title, have, want, evidence, fix string) Finding {
-	f := Finding{ID: id, Subject: subject, Title: title, Status: OK, Have: have, Want: want, Evidence: evidence}
+func judge(id, subject, title, have, want, evidence, fix string) finding.Finding {
+	f := finding.Finding{ID: id, Subject: subject, Title: title, Status: finding.OK, Have: have, Want: want,
+		Evidence: evidence}
 	if have != want {
-		f.Status, f.Fix = Failed, fix
+		f.Status, f.Fix = finding.Failed, fix
 	}
 	return f
 }
 
 // unread returns a finding for what could not be read.
-func unread(id, subject, title, evidence, why, fix string) Finding {
-	return Finding{ID: id, Subject: subject, Title: title, Status: Unknown, Have: why, Evidence: evidence, Fix: fix}
+func unread(id, subject, title, evidence, why, fix string) finding.Finding {
+	return finding.Finding{ID: id, Subject: subject, Title: title, Status: finding.Unknown, Have: why,
+		Evidence: evidence, Fix: fix}
 }
 
 // silent returns the one finding of a node that does not answer.
-func silent(id, node, why, fix string) Finding {
+func silent(id, node, why, fix string) finding.Finding {
 	f := unread(id, node, "node answers", "guest agent", why, fix)
 	f.Silent = true
 	return f

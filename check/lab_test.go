@@ -337,7 +337,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 		{[]string{IDTraffic, IDLink}, []string{"link of vm00 eth0", "link of vm01 eth0",
 			"rdma-traffic of vm00 -> vm01"}, []string{"ibv_devinfo", "ibv_rc_pingpong"}},
 	}
-	names := func(all []Finding) []string {
+	names := func(all []finding.Finding) []string {
 		var out []string
 		for _, f := range all {
 			out = append(out, f.ID+" of "+f.Subject)
@@ -472,7 +472,7 @@ func TestIdentity(t *testing.T) {
 		f.nodes["vm00"].factsErr = errSilent
 		f.nodes["vm02"].facts.UUID, f.nodes["vm01"].facts.UUID = "x", "x"
 		got := checkLab(t, f, IDIdentity)
-		if g := got[len(got)-1]; g.Status != Failed || g.Have != "vm01 and vm02 have random UUID x" {
+		if g := got[len(got)-1]; g.Status != finding.Failed || g.Have != "vm01 and vm02 have random UUID x" {
 			t.Errorf("got %+v", g)
 		}
 	})

@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
 // nodeFindings checks what can be seen from within one node. It returns nil facts for a node that does not answer.
-func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node, []Finding) {
+func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
+	[]finding.Finding) {
 	f, err := settledFacts(ctx, n, r)
 	if err != nil {
-		return nil, []Finding{silent(IDLink, n.Name, err.Error(),
+		return nil, []finding.Finding{silent(IDLink, n.Name, err.Error(),
 			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for i, nic := range n.NICs {
 		dev := rdmaDeviceOf(f, nic, i)
 		out = append(out, linkFindings(l, n.Name, nic, f)...)
@@ -95,7 +97,7 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 
 // linkFindings checks one network device. One that is missing fails all of its checks, so that each
 // of them says so when it is asked for alone.
-func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding {
+func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding.Finding {
 	const (
 		wantState = "operstate up, carrier 1"
 		missing   = "no such device"
@@ -118,7 +120,7 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []Finding
 				"LAB.yaml starts a dead switch again", l.Name)
 		}
 	}
-	return []Finding{
+	return []finding.Finding{
 		judge(IDLink, subject, "link up", state, wantState, dir+"/operstate, carrier", fixState),
 		judge(IDMTU, subject, "link MTU", mtu, strconv.Itoa(l.Fabric.MTU), dir+"/mtu", fixMTU),
 		judge(IDAddress, subject, "MAC address", mac, nic.MAC, dir+"/address", fixMAC),
@@ -139,7 +141,7 @@ func (d *rdmaDevice) add(nic lab.NIC) string {
 		"directory\")", d.name, nic.Name)
 }
 
-func portFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
+func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
 	if d.RDMADevice == nil {
@@ -157,7 +159,7 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 // ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.
 func ibMTUCommand(dev string) []string { return []string{"ibv_devinfo", "-d", dev} }
 
-func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) Finding {
+func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
 	const title = "active IB MTU"
 	subject := node + " " + d.name
 	argv := ibMTUCommand(d.name)
@@ -194,12 +196,13 @@ func activeMTU(devinfo string) (string, bool) {
 	return "", false
 }
 
-func gidFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
+func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	addr := nic.Addr.Addr()
-	f := Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(), Status: OK,
-		Want: "a RoCE v2 entry for the address"}
+	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
+		Status: finding.OK,
+		Want:   "a RoCE v2 entry for the address"}
 	if d.RDMADevice == nil {
-		f.Status, f.Have, f.Evidence, f.Fix = Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
+		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
 		return f
 	}
 	var table []string
@@ -211,7 +214,7 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) Finding {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f
 	}
-	f.Status, f.Have, f.Fix = Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
+	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.RDMADevice, addr); ok {
 		// The address is there: adding it again is refused, but a device made anew reads it again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,

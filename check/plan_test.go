@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -246,13 +247,13 @@ func newPlanCase(t *testing.T, host, labFile string) *planCase {
 	return &planCase{p: p, h: h, run: quiet(p, h)}
 }
 
-func (c *planCase) host() []Finding { return Host(c.p, c.h, c.run, c.own...) }
+func (c *planCase) host() []finding.Finding { return Host(c.p, c.h, c.run, c.own...) }
 
 // notOK returns the findings that are not OK, a line each.
-func notOK(all []Finding) []string {
+func notOK(all []finding.Finding) []string {
 	var out []string
 	for _, f := range all {
-		if f.Status != OK {
+		if f.Status != finding.OK {
 			out = append(out, fmt.Sprintf("%s %s | %s | %s", f.Status, f.ID, f.Subject, f.Have))
 		}
 	}

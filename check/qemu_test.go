@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/topology"
@@ -152,7 +153,7 @@ func TestARealVirtualMachine(t *testing.T) {
 			IOThreads: q.iothreads, Process: process()}
 		got := Domains(p, &topology.Host{}, []Domain{d})
 		wellFormed(t, got)
-		return notOK(slices.DeleteFunc(got, func(f Finding) bool {
+		return notOK(slices.DeleteFunc(got, func(f finding.Finding) bool {
 			return !hasNUMA && (f.ID == IDMemoryNodes || f.ID == IDMemoryPages)
 		}))
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -35,8 +36,8 @@ func Peers(l *lab.Lab, but ...lab.Node) []netip.Addr {
 
 // Reach pings every node from every other at the full MTU with fragmentation forbidden, one process
 // a node, and returns one finding a node.
-func Reach(ctx context.Context, l *lab.Lab, r Reader) []Finding {
-	out := make([]Finding, len(l.Nodes))
+func Reach(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
+	out := make([]finding.Finding, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) { out[i] = ReachFrom(ctx, l, i, r) })
 	return out
 }
@@ -56,12 +57,12 @@ func reachCommand(l *lab.Lab) []string {
 }
 
 // ReachFrom is Reach for the one node with that index.
-func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
+func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Finding {
 	me := l.Nodes[from]
 	peers := Peers(l, me)
 	argv := reachCommand(l)
-	f := Finding{ID: IDReach, Subject: me.Name,
-		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: OK,
+	f := finding.Finding{ID: IDReach, Subject: me.Name,
+		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: finding.OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
 	if len(peers) == 0 {
 		f.Have = "no peers"
@@ -76,7 +77,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	}
 	res, err := r.Exec(ctx, me.Name, argv)
 	if err != nil {
-		f.Status, f.Have, f.Fix = Unknown, err.Error(), "rackless ls shows whether the node runs"
+		f.Status, f.Have, f.Fix = finding.Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f
 	}
 	said := make(map[string]bool) // whether the address is alive
@@ -93,7 +94,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 		for _, a := range addrsOf(n) {
 			alive, ok := said[a.String()]
 			if !ok { // the exit status of wrong arguments is that of a silent peer
-				f.Status, f.Have = Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a, res.ExitCode,
+				f.Status, f.Have = finding.Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a,
+					res.ExitCode,
 					bytes.TrimSpace(res.Stderr))
 				f.Fix = inNode("%s", f.Evidence)
 				return f
@@ -107,7 +109,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) Finding {
 	if len(silent) == 0 {
 		return f
 	}
-	f.Status = Failed
+	f.Status = finding.Failed
 	f.Have += ", silent: " + strings.Join(silent, ", ")
 	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
 		"rackless fabric " + l.Name

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -24,25 +25,25 @@ func TestReachFrom(t *testing.T) {
 		nodes          int
 		code           int
 		stdout, stderr string
-		status         Status
+		status         finding.Status
 		have, fix      string
 	}{
-		{"every peer answers", 3, 0, "10.0.0.2 is alive\n10.0.0.3 is alive\n", "", OK, "2 of 2", ""},
-		{"answers come in another order", 3, 0, "10.0.0.3 is alive\n10.0.0.2 is alive\n", "", OK, "2 of 2", ""},
-		{"a peer is silent", 3, 1, "@fping-silent.stdout", "@fping-silent.stderr", Failed,
+		{"every peer answers", 3, 0, "10.0.0.2 is alive\n10.0.0.3 is alive\n", "", finding.OK, "2 of 2", ""},
+		{"answers come in another order", 3, 0, "10.0.0.3 is alive\n10.0.0.2 is alive\n", "", finding.OK, "2 of 2", ""},
+		{"a peer is silent", 3, 1, "@fping-silent.stdout", "@fping-silent.stderr", finding.Failed,
 			"1 of 2, silent: vm02 (10.0.0.3)", fabric},
 		{"the silent are named in the lab's order", 3, 1, "10.0.0.3 is unreachable\n10.0.0.2 is unreachable\n", "",
-			Failed,
+			finding.Failed,
 			"0 of 2, silent: vm01 (10.0.0.2), vm02 (10.0.0.3)", fabric},
 		{"the node's own MTU is too small", 2, 1, "10.0.0.2 is unreachable\n",
-			"10.0.0.2: error while sending ping: Message too long\n", Failed,
+			"10.0.0.2: error while sending ping: Message too long\n", finding.Failed,
 			"0 of 1, silent: vm01 (10.0.0.2); message too long for eth0", "in the node: ip link set eth0 mtu 4200"},
-		{"fping refuses its arguments with the status of a silent peer", 2, 1, "", badSize, Unknown,
+		{"fping refuses its arguments with the status of a silent peer", 2, 1, "", badSize, finding.Unknown,
 			"fping says nothing of 10.0.0.2: exit status 1: " + strings.TrimSpace(badSize), "in the node: " + command},
-		{"fping cannot open a socket", 2, 4, "", "fping: can't create socket (must run as root?)\n", Unknown,
+		{"fping cannot open a socket", 2, 4, "", "fping: can't create socket (must run as root?)\n", finding.Unknown,
 			"fping says nothing of 10.0.0.2: exit status 4: fping: can't create socket (must run as root?)",
 			"in the node: " + command},
-		{"fping says something of others only", 3, 0, "10.0.0.2 is alive\n", "", Unknown,
+		{"fping says something of others only", 3, 0, "10.0.0.2 is alive\n", "", finding.Unknown,
 			"fping says nothing of 10.0.0.3: exit status 0: ", "in the node: " + command + " ..."},
 	}
 	for _, tt := range tests {
@@ -61,7 +62,7 @@ func TestReachFrom(t *testing.T) {
 				return prints(tt.code, read(tt.stdout), read(tt.stderr))
 			}
 			got := ReachFrom(t.Context(), f.lab, 0, f)
-			want := Finding{ID: IDReach, Subject: "vm00",
+			want := finding.Finding{ID: IDReach, Subject: "vm00",
 				Title: "peers answer at MTU 4200 unfragmented", Status: tt.status, Have: tt.have,
 				Want: map[int]string{2: "1 of 1", 3: "2 of 2"}[tt.nodes], Evidence: command +
 					map[int]string{3: " ..."}[tt.nodes], Fix: tt.fix}

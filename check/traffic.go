@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -34,7 +35,8 @@ const (
 // first NICs, and checks that both devices counted them. Where what is known of a node says that
 // they cannot get through they are not sent: the kernel tries for ever to send what its link does
 // not take.
-func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Finding, r Reader) []Finding {
+func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []finding.Finding,
+	r Reader) []finding.Finding {
 	var members []int // a node without a NIC is in no ring
 	for i := range l.Nodes {
 		if len(l.Nodes[i].NICs) > 0 {
@@ -47,7 +49,7 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []Findi
 	for _, turn := range turns {
 		pairs += len(turn)
 	}
-	out := make([]Finding, pairs)
+	out := make([]finding.Finding, pairs)
 	for _, turn := range turns {
 		parallel(len(turn), func(k int) {
 			i, client, server := turn[k], members[turn[k]], members[(turn[k]+1)%n]
@@ -99,11 +101,12 @@ func (t *trafficCheck) command(dev string, gid int) []string {
 const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " +
 	IDIBMTU
 
-func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, known []Finding) Finding {
-	f := Finding{ID: IDTraffic, Subject: t.client.Name + " -> " + t.server.Name,
-		Title: "RDMA messages get through and are counted", Status: OK,
+func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
+	known []finding.Finding) finding.Finding {
+	f := finding.Finding{ID: IDTraffic, Subject: t.client.Name + " -> " + t.server.Name,
+		Title: "RDMA messages get through and are counted", Status: finding.OK,
 		Want: fmt.Sprintf("%d messages of 4096 bytes each way, counters of both nodes move", trafficMessages)}
-	outcome := func(status Status, have, fix string) Finding {
+	outcome := func(status finding.Status, have, fix string) finding.Finding {
 		f.Status, f.Have, f.Fix = status, have, fix
 		return f
 	}
@@ -111,7 +114,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 	for i, n := range []lab.Node{t.client, t.server} {
 		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
-			return outcome(Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have), why.Fix)
+			return outcome(finding.Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have),
+				why.Fix)
 		}
 	}
 	clientGID, _ := gidIndex(sides[0], t.client) // a node without one has an obstacle
@@ -122,35 +126,37 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node, 
 	const fixUnread = "rackless ls shows whether the nodes run"
 	before, err := t.counters(ctx)
 	if err != nil {
-		return outcome(Unknown, err.Error(), fixUnread)
+		return outcome(finding.Unknown, err.Error(), fixUnread)
 	}
 	late := fmt.Errorf("no end within %v", trafficLimit)
 	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
 	defer cancel()
 	switch res, err := t.exchange(limited, clientArgs, t.command(sides[1].name, serverGID)); {
 	case errors.Is(err, errServerEnded):
-		return outcome(Failed, err.Error(), inNode("ibv_devinfo -d %s; dmesg", sides[1].name))
+		return outcome(finding.Failed, err.Error(), inNode("ibv_devinfo -d %s; dmesg", sides[1].name))
 	case err != nil && errors.Is(context.Cause(limited), late):
-		return outcome(Failed, fmt.Sprintf("%s: %v", t.client.Name, late), fixCompare)
+		return outcome(finding.Failed, fmt.Sprintf("%s: %v", t.client.Name, late), fixCompare)
 	case err != nil:
-		return outcome(Unknown, err.Error(), fixUnread)
+		return outcome(finding.Unknown, err.Error(), fixUnread)
 	case res.ExitCode != 0:
-		return outcome(Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr))),
+		return outcome(finding.Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode,
+			strings.TrimSpace(string(res.Stderr))),
 			fixCompare)
 	}
 	after, err := t.counters(ctx)
 	if err != nil {
-		return outcome(Unknown, err.Error(), fixUnread)
+		return outcome(finding.Unknown, err.Error(), fixUnread)
 	}
 	var moved []string
 	for i, name := range []string{t.client.Name, t.server.Name} {
 		if after[i].sent < before[i].sent || after[i].received < before[i].received {
-			return outcome(Unknown, name+"'s counters went back", "the device was made anew meanwhile: verify again")
+			return outcome(finding.Unknown, name+"'s counters went back",
+				"the device was made anew meanwhile: verify again")
 		}
 		sent, received := after[i].sent-before[i].sent, after[i].received-before[i].received
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
 		if sent < trafficMessages || received < trafficMessages {
-			f.Status = Failed
+			f.Status = finding.Failed
 			f.Fix = "the messages went another way than through " + sides[i].name +
 				": look at rdma statistic show in the node"
 		}
@@ -197,14 +203,14 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 }
 
 // obstacle returns what is known of a node that keeps RDMA messages from the first of its NICs.
-func obstacle(known []Finding, n lab.Node, dev string) (Finding, bool) {
+func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding, bool) {
 	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + dev}
 	ids := []string{IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
-	i := slices.IndexFunc(known, func(f Finding) bool {
-		return f.Status != OK && slices.Contains(ids, f.ID) && slices.Contains(subjects, f.Subject)
+	i := slices.IndexFunc(known, func(f finding.Finding) bool {
+		return f.Status != finding.OK && slices.Contains(ids, f.ID) && slices.Contains(subjects, f.Subject)
 	})
 	if i < 0 {
-		return Finding{}, false
+		return finding.Finding{}, false
 	}
 	return known[i], true
 }

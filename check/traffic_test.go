@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/finding"
 )
 
 // A node in two pairs at once would answer for both on one TCP port, and its counters would be of both.
@@ -103,10 +104,10 @@ func TestTraffic(t *testing.T) {
 	tests := []struct {
 		name      string
 		make      func(t *testing.T, f *fakeLab, client, server *fakeNode)
-		status    Status
+		status    finding.Status
 		have, fix string
 	}{
-		{"messages get through", func(*testing.T, *fakeLab, *fakeNode, *fakeNode) {}, OK,
+		{"messages get through", func(*testing.T, *fakeLab, *fakeNode, *fakeNode) {}, finding.OK,
 			"vm00 sent 41, received 41 packets; vm01 sent 41, received 41 packets", ""},
 		{"the server listens only at the third try", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			tries := 0
@@ -118,47 +119,47 @@ func TestTraffic(t *testing.T) {
 				f.count("vm01", 20)
 				return bench.Output{}, nil
 			}
-		}, OK, "vm00 sent 20, received 20 packets; vm01 sent 20, received 20 packets", ""},
+		}, finding.OK, "vm00 sent 20, received 20 packets; vm01 sent 20, received 20 packets", ""},
 		{"the server never listens", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				return prints(1, "", recorded(t, "pingpong-refused.stderr"))
 			}
-		}, Failed, "vm00: no end within 30s", compare},
+		}, finding.Failed, "vm00: no end within 30s", compare},
 		{"the server cannot listen", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			server.server = func(context.Context) (bench.Output, error) {
 				return prints(1, "", "Couldn't listen to port 18700\n")
 			}
-		}, Failed, "vm01: the server ended: exit status 1: Couldn't listen to port 18700",
+		}, finding.Failed, "vm01: the server ended: exit status 1: Couldn't listen to port 18700",
 			"in the node: ibv_devinfo -d rxe0; dmesg"},
 		{"the server's node does not run it", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			server.server = func(context.Context) (bench.Output, error) { return bench.Output{}, errSilent }
-		}, Failed, "vm01: the server ended: " + errSilent.Error(), "in the node: ibv_devinfo -d rxe0; dmesg"},
+		}, finding.Failed, "vm01: the server ended: " + errSilent.Error(), "in the node: ibv_devinfo -d rxe0; dmesg"},
 		{"the client hangs", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(ctx context.Context, _ string) (bench.Output, error) {
 				<-ctx.Done()
 				return bench.Output{}, fmt.Errorf("vm00: %w", context.Cause(ctx))
 			}
-		}, Failed, "vm00: no end within 30s", compare},
+		}, finding.Failed, "vm00: no end within 30s", compare},
 		{"a work request fails", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				return prints(1, "", "Failed status transport retry counter exceeded (12) for wr_id 2\n")
 			}
-		}, Failed, "exit status 1: Failed status transport retry counter exceeded (12) for wr_id 2", compare},
+		}, finding.Failed, "exit status 1: Failed status transport retry counter exceeded (12) for wr_id 2", compare},
 		{"the client's node dies", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				return bench.Output{}, errors.New("vm00: connection reset")
 			}
-		}, Unknown, "vm00: connection reset", again},
+		}, finding.Unknown, "vm00: connection reset", again},
 		{"no counter moves", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) { return bench.Output{}, nil }
-		}, Failed, "vm00 sent 0, received 0 packets; vm01 sent 0, received 0 packets", other},
+		}, finding.Failed, "vm00 sent 0, received 0 packets; vm01 sent 0, received 0 packets", other},
 		{"the counters of one side do not move enough", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.count("vm00", 41)
 				f.count("vm01", 19)
 				return bench.Output{}, nil
 			}
-		}, Failed, "vm00 sent 41, received 41 packets; vm01 sent 19, received 19 packets", other},
+		}, finding.Failed, "vm00 sent 41, received 41 packets; vm01 sent 19, received 19 packets", other},
 		{"a counter goes back, since the device was made anew", func(t *testing.T, f *fakeLab, client,
 			server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
@@ -167,7 +168,7 @@ func TestTraffic(t *testing.T) {
 				server.facts.RDMA["rxe0"].Counters[counterReceived] = 0
 				return bench.Output{}, nil
 			}
-		}, Unknown, "vm01's counters went back", "the device was made anew meanwhile: verify again"},
+		}, finding.Unknown, "vm01's counters went back", "the device was made anew meanwhile: verify again"},
 		{"the server's node dies after the messages", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.mu.Lock()
@@ -175,7 +176,7 @@ func TestTraffic(t *testing.T) {
 				server.factsErr = errSilent
 				return bench.Output{}, nil
 			}
-		}, Unknown, errSilent.Error(), again},
+		}, finding.Unknown, errSilent.Error(), again},
 		{"the device goes away", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.mu.Lock()
@@ -183,10 +184,11 @@ func TestTraffic(t *testing.T) {
 				delete(client.facts.RDMA, "rxe0")
 				return bench.Output{}, nil
 			}
-		}, Unknown, "vm00 has no rxe0", again},
+		}, finding.Unknown, "vm00 has no rxe0", again},
 		{"the device has no counters", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			delete(server.facts.RDMA["rxe0"].Counters, counterReceived)
-		}, Unknown, "vm01: rxe0 has no counters sent_pkts and rcvd_pkts, nor port_xmit_packets and port_rcv_packets",
+		}, finding.Unknown, "vm01: rxe0 has no counters sent_pkts and rcvd_pkts, nor port_xmit_packets and " +
+			"port_rcv_packets",
 			again},
 	}
 	for _, tt := range tests {
@@ -199,7 +201,7 @@ func TestTraffic(t *testing.T) {
 				if len(got) != 1 {
 					t.Fatalf("got %d findings", len(got))
 				}
-				want := Finding{ID: IDTraffic, Code: "RL409", Subject: "vm00 -> vm01",
+				want := finding.Finding{ID: IDTraffic, Code: "RL409", Subject: "vm00 -> vm01",
 					Title: "RDMA messages get through and are counted", Status: tt.status,
 					Have: tt.have, Want: "20 messages of 4096 bytes each way, counters of both nodes move", Fix: tt.fix,
 					Evidence: "ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -s 4096 -n 20 -p 18700 10.0.0.2; " +

@@ -11,13 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cgroup"
 	"github.com/rackless/rackless/internal/words"
@@ -28,25 +28,9 @@ import (
 
 // A Report is what Look found. As JSON it is what rackless doctor prints, see docs/json.md.
 type Report struct {
-	Ready  bool   `json:"ready"` // nothing that up needs is lacking
-	Checks []Item `json:"checks"`
+	Ready  bool              `json:"ready"` // nothing that up needs is lacking
+	Checks []finding.Finding `json:"checks"`
 }
-
-// An Item is the outcome of one check.
-type Item struct {
-	ID       string `json:"id"`     // stable, e.g. "qemu"
-	Status   string `json:"status"` // "ok", "warn" or "lack"
-	Title    string `json:"title"`
-	Evidence string `json:"evidence"` // what was found, and where
-	Fix      string `json:"fix,omitempty"`
-}
-
-// The values of Item.Status.
-const (
-	OK   = "ok"
-	Warn = "warn" // up works, but slower or with less
-	Lack = "lack" // up does not work
-)
 
 // Options say where to look.
 type Options struct {
@@ -71,21 +55,20 @@ type doctor struct {
 	probe    bool
 	progress *rack.Progress
 
-	items []Item
+	items []finding.Finding
 	qemu  qemu.Driver  // what was found of it
 	image *guest.Image // current and whole; nil if there is none
 }
 
 func (d *doctor) report() Report {
-	lacks := slices.ContainsFunc(d.items, func(i Item) bool { return i.Status == Lack })
-	return Report{Ready: !lacks, Checks: d.items}
+	return Report{Ready: finding.Count(d.items, finding.Lack) == 0, Checks: d.items}
 }
 
-func (d *doctor) add(status, id, title, evidence, fix string) {
-	if status == OK {
+func (d *doctor) add(status finding.Status, id, title, evidence, fix string) {
+	if status == finding.OK {
 		fix = ""
 	}
-	d.items = append(d.items, Item{id, status, title, evidence, fix})
+	d.items = append(d.items, finding.Finding{ID: id, Status: status, Title: title, Evidence: evidence, Fix: fix})
 }
 
 // run looks at everything, in the order in which up needs it.
@@ -108,15 +91,15 @@ func (d *doctor) checkQEMU() {
 	const id, title = "qemu", "QEMU"
 	binary, version, err := vm.Find()
 	if binary == "" {
-		d.add(Lack, id, title, err.Error(), "make setup, or apt-get install qemu-system-x86")
+		d.add(finding.Lack, id, title, err.Error(), "make setup, or apt-get install qemu-system-x86")
 		return
 	}
 	if err != nil {
-		d.add(Lack, id, title, binary+" "+version, err.Error())
+		d.add(finding.Lack, id, title, binary+" "+version, err.Error())
 		return
 	}
 	d.qemu.Binary, d.qemu.Version = binary, version
-	d.add(OK, id, title, binary+" "+version, "")
+	d.add(finding.OK, id, title, binary+" "+version, "")
 }
 
 // checkImage looks for the image that up would use, and builds it if that was asked for.
@@ -124,44 +107,44 @@ func (d *doctor) checkImage(ctx context.Context) {
 	const id, title, fix = "image", "node image", "up builds it, or: rackless image build"
 	recipe, err := guest.CurrentRecipe(ctx, guest.Options{})
 	if err != nil {
-		d.add(Warn, id, title, err.Error(),
+		d.add(finding.Warn, id, title, err.Error(),
 			"only Debian's packages are known; on another system the image cannot be built")
 		return
 	}
 	if d.probe {
 		o := guest.Options{Cache: d.dirs.Images(), Progress: func(s string) { d.progress.Note("%s", s) }}
 		if _, err := guest.Ensure(ctx, o); err != nil {
-			d.add(Lack, id, title, err.Error(), "see the lines on apt and on the cache below")
+			d.add(finding.Lack, id, title, err.Error(), "see the lines on apt and on the cache below")
 			return
 		}
 	}
 	images, damaged, err := guest.List(ctx, d.dirs.Images())
 	if err != nil {
-		d.add(Lack, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+		d.add(finding.Lack, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 		return
 	}
 	for _, i := range images {
 		if i.Key == recipe.Key() {
 			d.image = i
-			d.add(OK, id, title, fmt.Sprintf("%s, whole: Debian %s, kernel %s", i.Key, recipe.Release,
+			d.add(finding.OK, id, title, fmt.Sprintf("%s, whole: Debian %s, kernel %s", i.Key, recipe.Release,
 				i.KernelVer), "")
 			return
 		}
 	}
 	for _, key := range damaged {
 		if key == recipe.Key() {
-			d.add(Warn, id, title, key+" is damaged", fix+" makes it again")
+			d.add(finding.Warn, id, title, key+" is damaged", fix+" makes it again")
 			return
 		}
 	}
-	d.add(Warn, id, title, fmt.Sprintf("%s is not in %s", recipe.Key(), d.dirs.Images()), fix)
+	d.add(finding.Warn, id, title, fmt.Sprintf("%s is not in %s", recipe.Key(), d.dirs.Images()), fix)
 }
 
 // checkPackages looks at what an image is built with. Once there is one, it is only needed for the next.
 func (d *doctor) checkPackages() {
-	status := Lack
+	status := finding.Lack
 	if d.image != nil {
-		status = Warn
+		status = finding.Warn
 	}
 	var missing []string
 	for _, p := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
@@ -173,7 +156,7 @@ func (d *doctor) checkPackages() {
 		d.add(status, "apt", "apt and dpkg", strings.Join(missing, ", ")+" not in PATH",
 			"images are built on Debian or Ubuntu; elsewhere copy a cache from such a machine (RACKLESS_CACHE)")
 	} else {
-		d.add(OK, "apt", "apt and dpkg", "apt-get, apt-cache, dpkg-deb", "")
+		d.add(finding.OK, "apt", "apt and dpkg", "apt-get, apt-cache, dpkg-deb", "")
 	}
 	// The lists may be compressed: _Packages, _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
@@ -183,7 +166,7 @@ func (d *doctor) checkPackages() {
 	case len(lists) == 0:
 		d.add(status, "apt-lists", "apt's package lists", "none in /var/lib/apt/lists", "apt-get update")
 	default:
-		d.add(OK, "apt-lists", "apt's package lists", fmt.Sprintf("%s in /var/lib/apt/lists",
+		d.add(finding.OK, "apt-lists", "apt's package lists", fmt.Sprintf("%s in /var/lib/apt/lists",
 			words.Count(len(lists), "list")), "")
 	}
 }
@@ -193,12 +176,13 @@ func (d *doctor) checkKVM(ctx context.Context) {
 	const id, title = "kvm", "KVM"
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
-		d.add(Warn, id, title, "no /dev/kvm; "+slow,
+		d.add(finding.Warn, id, title, "no /dev/kvm; "+slow,
 			"switch virtualisation on in the firmware, or nesting on in the hypervisor around this machine")
 		return
 	}
 	if d.image == nil || d.qemu.Binary == "" {
-		d.add(Warn, id, title, "/dev/kvm exists; whether a kernel boots under it is not known without QEMU and "+
+		d.add(finding.Warn, id, title, "/dev/kvm exists; whether a kernel boots under it is not known without "+
+			"QEMU and "+
 			"the node image", "rackless image build, then again; or rackless doctor --probe")
 		return
 	}
@@ -206,12 +190,12 @@ func (d *doctor) checkKVM(ctx context.Context) {
 	usable, reason, err := d.qemu.ProbeKVM(ctx, d.dirs.Cache)
 	switch {
 	case err != nil:
-		d.add(Warn, id, title, "the trial boot could not be made: "+err.Error(),
+		d.add(finding.Warn, id, title, "the trial boot could not be made: "+err.Error(),
 			"see the line on the cache below")
 	case usable:
-		d.add(OK, id, title, "the node image boots under it", "")
+		d.add(finding.OK, id, title, "the node image boots under it", "")
 	default:
-		d.add(Warn, id, title, reason+"; "+slow, "use a machine with hardware virtualisation for speed")
+		d.add(finding.Warn, id, title, reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 	}
 }
 
@@ -219,7 +203,7 @@ func (d *doctor) checkTemplates() {
 	const id, title = "templates", "templates"
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
-		d.add(Warn, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+		d.add(finding.Warn, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 		return
 	}
 	usable, damaged := 0, 0
@@ -233,12 +217,12 @@ func (d *doctor) checkTemplates() {
 	}
 	switch {
 	case damaged > 0:
-		d.add(Warn, id, title, fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()),
+		d.add(finding.Warn, id, title, fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()),
 			"up makes damaged ones again when it needs them; rackless image rm --all --templates removes all")
 	case usable == 0:
-		d.add(OK, id, title, "none yet: the first up of a shape boots one, some seconds", "")
+		d.add(finding.OK, id, title, "none yet: the first up of a shape boots one, some seconds", "")
 	default:
-		d.add(OK, id, title, fmt.Sprintf("%d for the present image and QEMU", usable), "")
+		d.add(finding.OK, id, title, fmt.Sprintf("%d for the present image and QEMU", usable), "")
 	}
 }
 
@@ -253,51 +237,54 @@ func (d *doctor) checkMachine() {
 	}
 	switch nodes := room.Nodes; {
 	case err != nil:
-		d.add(Lack, "memory", "memory", err.Error(), "mount /proc")
+		d.add(finding.Lack, "memory", "memory", err.Error(), "mount /proc")
 	case nodes() < least:
-		d.add(Lack, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s",
+		d.add(finding.Lack, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s",
 			words.Bytes(int64(room.Available)), machine, words.Count(nodes(), "default node")),
 			fmt.Sprintf("a node counts %v: free some memory, lower memory: in the lab file, or say --overcommit",
 				room.PerNode))
 	default:
-		d.add(OK, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s of %v each with QEMU",
+		d.add(finding.OK, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s of %v each with QEMU",
 			words.Bytes(int64(room.Available)), machine, words.Count(nodes(), "default node"), room.PerNode), "")
 	}
 	cpus := runtime.NumCPU()
-	status, fix := OK, ""
+	status, fix := finding.OK, ""
 	if cpus < 2 {
-		status, fix = Warn, "two nodes take turns on one core: use a machine with two cores or more"
+		status, fix = finding.Warn, "two nodes take turns on one core: use a machine with two cores or more"
 	}
 	d.add(status, "cpus", "cores", fmt.Sprintf("%d may be used by this process", cpus), fix)
 }
 
 // checkDirs looks at the directories, without making them.
 func (d *doctor) checkDirs() {
-	for _, dir := range []struct{ id, title, path, env, status string }{
-		{"run", "running labs", d.dirs.Run, "RACKLESS_RUN", Lack},
-		{"cache", "cache", d.dirs.Cache, "RACKLESS_CACHE", Lack},
-		{"data", "results", d.dirs.Data, "RACKLESS_DATA", Warn}, // only measurements need it
+	for _, dir := range []struct {
+		id, title, path, env string
+		status               finding.Status
+	}{
+		{"run", "running labs", d.dirs.Run, "RACKLESS_RUN", finding.Lack},
+		{"cache", "cache", d.dirs.Cache, "RACKLESS_CACHE", finding.Lack},
+		{"data", "results", d.dirs.Data, "RACKLESS_DATA", finding.Warn}, // only measurements need it
 	} {
 		if err := writable(dir.path); err != nil {
 			d.add(dir.status, dir.id, dir.title, err.Error(), "set "+dir.env+" to a directory that can be written")
 			continue
 		}
-		d.add(OK, dir.id, dir.title, dir.path+" can be written", "")
+		d.add(finding.OK, dir.id, dir.title, dir.path+" can be written", "")
 	}
 	names, err := d.dirs.CheckRun()
 	long := 2 * lab.MaxName
 	switch {
 	case err != nil:
-		d.add(Lack, "run-path", "path of sockets", err.Error(), "set RACKLESS_RUN to another directory")
+		d.add(finding.Lack, "run-path", "path of sockets", err.Error(), "set RACKLESS_RUN to another directory")
 	case names < 2:
-		d.add(Lack, "run-path", "path of sockets", fmt.Sprintf("%s is too long: unix sockets allow 107 bytes",
+		d.add(finding.Lack, "run-path", "path of sockets", fmt.Sprintf("%s is too long: unix sockets allow 107 bytes",
 			d.dirs.Run), "set RACKLESS_RUN to a shorter directory, such as /tmp/rl")
 	case names < long:
-		d.add(Warn, "run-path", "path of sockets",
+		d.add(finding.Warn, "run-path", "path of sockets",
 			fmt.Sprintf("%s leaves %d bytes for the names of lab and node; they may have %d", d.dirs.Run, names, long),
 			"set RACKLESS_RUN to a shorter directory, or use short names")
 	default:
-		d.add(OK, "run-path", "path of sockets", d.dirs.Run+" is short enough", "")
+		d.add(finding.OK, "run-path", "path of sockets", d.dirs.Run+" is short enough", "")
 	}
 	d.checkDisk()
 }
@@ -313,21 +300,21 @@ func (d *doctor) checkDisk() {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		d.add(Warn, "disk", "disk of the cache", fmt.Sprintf("%s: %v", dir, err), "")
+		d.add(finding.Warn, "disk", "disk of the cache", fmt.Sprintf("%s: %v", dir, err), "")
 		return
 	}
 	free := int64(st.Bavail) * st.Bsize
 	evidence := fmt.Sprintf("%s free in %s", words.Bytes(free), dir)
 	switch {
 	case free < diskForImage && d.image == nil:
-		d.add(Lack, "disk", "disk of the cache", evidence,
+		d.add(finding.Lack, "disk", "disk of the cache", evidence,
 			fmt.Sprintf("an image takes up to %s while it is built: make room, or set RACKLESS_CACHE to another disk",
 				words.Bytes(int64(diskForImage))))
 	case free < diskForLabs:
-		d.add(Warn, "disk", "disk of the cache", evidence,
+		d.add(finding.Warn, "disk", "disk of the cache", evidence,
 			"each shape of node takes a template of some 200 MiB; rackless image rm makes room")
 	default:
-		d.add(OK, "disk", "disk of the cache", evidence, "")
+		d.add(finding.OK, "disk", "disk of the cache", evidence, "")
 	}
 }
 
@@ -371,7 +358,7 @@ func (d *doctor) checkLimits() {
 	rlimit := func(id, title string, which int, needed uint64, fix string) {
 		var l unix.Rlimit
 		if err := unix.Getrlimit(which, &l); err != nil {
-			d.add(Warn, id, title, err.Error(), "")
+			d.add(finding.Warn, id, title, err.Error(), "")
 			return
 		}
 		// The hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
@@ -395,8 +382,9 @@ func (d *doctor) limit(id, title string, have, needed uint64, fix string) {
 		text = "no limit"
 	}
 	if have < needed {
-		d.add(Warn, id, title, fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed), fix)
+		d.add(finding.Warn, id, title, fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed),
+			fix)
 		return
 	}
-	d.add(OK, id, title, text+", enough for "+words.Count(manyNodes, "node"), "")
+	d.add(finding.OK, id, title, text+", enough for "+words.Count(manyNodes, "node"), "")
 }

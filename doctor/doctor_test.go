@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
 )
@@ -22,18 +23,18 @@ func files(pairs ...string) fstest.MapFS {
 }
 
 // found returns the status and the evidence of a check that a doctor has made.
-func found(t *testing.T, d *doctor, id string) Item {
+func found(t *testing.T, d *doctor, id string) finding.Finding {
 	t.Helper()
 	for _, i := range d.items {
 		if i.ID == id {
-			if (i.Status == OK) != (i.Fix == "") {
+			if (i.Status == finding.OK) != (i.Fix == "") {
 				t.Errorf("%s is %s, and its fix is %q", id, i.Status, i.Fix)
 			}
 			return i
 		}
 	}
 	t.Fatalf("no check %s in %v", id, d.items)
-	return Item{}
+	return finding.Finding{}
 }
 
 func TestDoctorOnPackages(t *testing.T) {
@@ -45,12 +46,12 @@ func TestDoctorOnPackages(t *testing.T) {
 		look       func(string) (string, error)
 		root       fstest.MapFS
 		image      *guest.Image
-		apt, lists string
+		apt, lists finding.Status
 	}{
-		{"all is there", all, lists, nil, OK, OK},
-		{"nothing is there, and no image", none, files(), nil, Lack, Lack},
-		{"nothing is there, but an image", none, files(), &guest.Image{}, Warn, Warn},
-		{"apt-get update was never run", all, files(), nil, OK, Lack},
+		{"all is there", all, lists, nil, finding.OK, finding.OK},
+		{"nothing is there, and no image", none, files(), nil, finding.Lack, finding.Lack},
+		{"nothing is there, but an image", none, files(), &guest.Image{}, finding.Warn, finding.Warn},
+		{"apt-get update was never run", all, files(), nil, finding.OK, finding.Lack},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,13 +70,13 @@ func TestDoctorOnPackages(t *testing.T) {
 func TestDoctorOnKVM(t *testing.T) {
 	d := &doctor{root: files()}
 	d.checkKVM(t.Context())
-	if i := found(t, d, "kvm"); i.Status != Warn || !strings.Contains(i.Evidence,
+	if i := found(t, d, "kvm"); i.Status != finding.Warn || !strings.Contains(i.Evidence,
 		"no /dev/kvm; nodes are emulated") {
 		t.Errorf("without the device: %+v", i)
 	}
 	d = &doctor{root: files("dev/kvm", "")}
 	d.checkKVM(t.Context())
-	if i := found(t, d, "kvm"); i.Status != Warn || !strings.Contains(i.Fix, "rackless image build") {
+	if i := found(t, d, "kvm"); i.Status != finding.Warn || !strings.Contains(i.Fix, "rackless image build") {
 		t.Errorf("without an image: %+v", i)
 	}
 }
@@ -84,7 +85,7 @@ func TestDoctorOnMemory(t *testing.T) {
 	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n",
 		"sys/fs/cgroup/a/memory.current", "0\n")}
 	d.checkMachine()
-	if i := found(t, d, "memory"); i.Status != Lack || !strings.Contains(i.Evidence,
+	if i := found(t, d, "memory"); i.Status != finding.Lack || !strings.Contains(i.Evidence,
 		"100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
 		t.Errorf("a control group of 100 MiB: %+v", i)
 	}
@@ -103,15 +104,15 @@ func TestDoctorOnDirectories(t *testing.T) {
 	d := &doctor{dirs: rack.Dirs{Run: short, Cache: filepath.Join(dir, "a/b"), Data: filepath.Join(plain, "x")},
 		root: files()}
 	d.checkDirs()
-	for id, want := range map[string]string{"run": OK, "cache": OK, "data": Warn,
-		"run-path": OK} {
+	for id, want := range map[string]finding.Status{"run": finding.OK, "cache": finding.OK, "data": finding.Warn,
+		"run-path": finding.OK} {
 		if got := found(t, d, id); got.Status != want {
 			t.Errorf("%s: got %+v, want %s", id, got, want)
 		}
 	}
-	for path, want := range map[string]string{
-		"/" + strings.Repeat("a", 49): OK, "/" + strings.Repeat("a", 60): Warn,
-		"/" + strings.Repeat("a", 95): Lack, plain: Lack,
+	for path, want := range map[string]finding.Status{
+		"/" + strings.Repeat("a", 49): finding.OK, "/" + strings.Repeat("a", 60): finding.Warn,
+		"/" + strings.Repeat("a", 95): finding.Lack, plain: finding.Lack,
 	} {
 		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
 		d.checkDirs()
@@ -129,13 +130,13 @@ func TestDoctorOnDirectories(t *testing.T) {
 func TestDoctorOnLimits(t *testing.T) {
 	d := &doctor{root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/pids.max", "100\n")}
 	d.checkLimits()
-	if i := found(t, d, "cgroup-pids"); i.Status != Warn || !strings.HasPrefix(i.Evidence,
+	if i := found(t, d, "cgroup-pids"); i.Status != finding.Warn || !strings.HasPrefix(i.Evidence,
 		"100; a lab of 64 nodes takes up to ") {
 		t.Errorf("got %+v", i)
 	}
 	d = &doctor{}
 	d.limit("x", "x", noLimitAtAll, 5, "")
-	if i := found(t, d, "x"); i.Status != OK || i.Evidence != "no limit, enough for 64 nodes" {
+	if i := found(t, d, "x"); i.Status != finding.OK || i.Evidence != "no limit, enough for 64 nodes" {
 		t.Errorf("got %+v", i)
 	}
 }

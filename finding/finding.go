@@ -35,11 +35,14 @@ func (s Severity) Rank() int {
 // Status is the outcome of a check.
 type Status string
 
-// The outcomes of a check. Findings of inspect have none: they are only made where something is found.
+// The outcomes of a check. Findings of inspect have none: they are only made where something is
+// found. Warn and Lack are those of doctor, which asks what a machine can do.
 const (
 	OK      Status = "ok"      // what was read is what was expected
 	Failed  Status = "failed"  // it is not
 	Unknown Status = "unknown" // it could not be read, so nothing is claimed
+	Warn    Status = "warn"    // labs come up, but slower or smaller than they could
+	Lack    Status = "lack"    // labs do not come up
 )
 
 // A Finding is one thing that is wrong or worth knowing, or the outcome of one check on one subject.
@@ -89,6 +92,17 @@ func Worst(all []Finding) Severity {
 	return slices.MinFunc(all, func(a, b Finding) int {
 		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	}).Severity
+}
+
+// Count returns how many findings have the status.
+func Count(all []Finding, s Status) int {
+	n := 0
+	for _, f := range all {
+		if f.Status == s {
+			n++
+		}
+	}
+	return n
 }
 
 // NotOK returns the checks that failed or could not be made.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -16,7 +16,7 @@ import (
 )
 
 // Describe gathers what a report on a lab shows beside the figures. by is the version of rackless.
-func Describe(ctx context.Context, r *rack.Rack, findings []check.Finding, samples []bench.Sample,
+func Describe(ctx context.Context, r *rack.Rack, findings []finding.Finding, samples []bench.Sample,
 	by string) report.Data {
 	s := r.State
 	data := report.Data{

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 )
@@ -40,7 +40,7 @@ const mostRaw = 200_000
 // Run measures a lab, and returns the report on it. findings are those of a verification that has
 // just been made. A measurement that failed is a sample with its reason; an error means that there
 // is nothing to report. by is the version of rackless.
-func Run(ctx context.Context, r *rack.Rack, q Request, findings []check.Finding, p *rack.Progress,
+func Run(ctx context.Context, r *rack.Rack, q Request, findings []finding.Finding, p *rack.Progress,
 	by string) (data report.Data, err error) {
 	defer func() { p.End(err) }()
 	known := newPaths(r, r.Emulated(), q.Options, findings)

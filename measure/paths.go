@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 )
 
 // A factReader is the lab as paths needs it: *rack.Rack.
@@ -30,7 +31,7 @@ type paths struct {
 	runs     map[string]bench.Way   // by run
 }
 
-func newPaths(lab factReader, emulated bool, opts bench.Options, findings []check.Finding) *paths {
+func newPaths(lab factReader, emulated bool, opts bench.Options, findings []finding.Finding) *paths {
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]bench.Way{}}
 	for _, f := range findings {

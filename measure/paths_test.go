@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
 )
 
 // aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of
@@ -64,7 +65,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 		return bench.Endpoint{Node: node, Addr: netip.MustParseAddr("10.0.0.1"), Device: "mlx5_0", GIDIndex: 3,
 			Wire: bench.Wire{Rate: 100, MTU: 4096}}
 	}
-	findings := []check.Finding{{ID: check.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"},
+	findings := []finding.Finding{{ID: check.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"},
 		{ID: check.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}

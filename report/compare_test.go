@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // hardware makes up a result of two nodes with cards of 25 Gb/s, at what was published of such:
@@ -131,7 +131,7 @@ func TestMoreConditionsThatDiffer(t *testing.T) {
 			d.Nodes[0].Memory, d.Nodes[1].Memory = 0, 0
 		}, Difference{"memory of the nodes", "512 MiB", "–", true}},
 		"a check failed": {func(d *Data) {
-			d.Findings[0].Status = check.Failed
+			d.Findings[0].Status = finding.Failed
 		}, Difference{"checks", "all ok", "1 of 4 checks failed", true}},
 		"another lab": {func(d *Data) { d.Lab = "other" }, Difference{"lab", "demo", "other", false}},
 		"warm-ups": {func(d *Data) {

@@ -11,19 +11,19 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // Data is everything that a report shows. Every field may be empty: what is missing is said or left
 // out, never invented.
 type Data struct {
-	Lab       string          `json:"lab"`
-	Title     string          `json:"title,omitempty"` // empty: "Lab " and the lab's name
-	Generated time.Time       `json:"generated"`       // printed in UTC
-	Rackless  string          `json:"rackless"`        // version of rackless
-	Nodes     []Node          `json:"nodes"`           // their order is the order of rows, columns and pairs
-	Findings  []check.Finding `json:"findings,omitempty"`
-	Samples   []bench.Sample  `json:"samples,omitempty"`
+	Lab       string            `json:"lab"`
+	Title     string            `json:"title,omitempty"` // empty: "Lab " and the lab's name
+	Generated time.Time         `json:"generated"`       // printed in UTC
+	Rackless  string            `json:"rackless"`        // version of rackless
+	Nodes     []Node            `json:"nodes"`           // their order is the order of rows, columns and pairs
+	Findings  []finding.Finding `json:"findings,omitempty"`
+	Samples   []bench.Sample    `json:"samples,omitempty"`
 	// Judgements hold the bandwidths against what the way carries, and Beside has latencies beside
 	// published ones. Results of earlier releases have neither.
 	Judgements []bench.Judgement `json:"expectations,omitempty"`

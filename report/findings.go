@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // Findings prints one line a finding, and below what is not OK what was wanted and the fix.
-func Findings(w io.Writer, all []check.Finding, color bool) {
+func Findings(w io.Writer, all []finding.Finding, color bool) {
 	paint := func(code, s string) string {
 		if !color {
 			return s
@@ -20,10 +20,10 @@ func Findings(w io.Writer, all []check.Finding, color bool) {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
 	}
 	for _, f := range all {
-		status := map[check.Status]string{check.OK: paint("32", "ok     "), check.Failed: paint("31", "FAILED "),
-			check.Unknown: paint("33", "unknown")}[f.Status]
+		status := map[finding.Status]string{finding.OK: paint("32", "ok     "), finding.Failed: paint("31", "FAILED "),
+			finding.Unknown: paint("33", "unknown")}[f.Status]
 		fmt.Fprintf(w, "%s %-*s  %-*s  %s\n", status, subject, f.Subject, title, f.Title, f.Have)
-		if f.Status == check.OK {
+		if f.Status == finding.OK {
 			continue
 		}
 		for _, line := range []struct{ what, text string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix},

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {
-	all := []check.Finding{
-		{Code: "RL401", Subject: "vm00", Title: "link", Status: check.OK, Have: "up", Want: "up"},
-		{Code: "RL402", Subject: "vm01 eth0", Title: "MTU", Status: check.Failed, Have: "1500", Want: "4200",
+	all := []finding.Finding{
+		{Code: "RL401", Subject: "vm00", Title: "link", Status: finding.OK, Have: "up", Want: "up"},
+		{Code: "RL402", Subject: "vm01 eth0", Title: "MTU", Status: finding.Failed, Have: "1500", Want: "4200",
 			Fix: "set it"},
 	}
 	want := "ok      vm00       link  up\n" +

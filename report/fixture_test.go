@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 var update = flag.Bool("update", false, "write the fixtures and golden files anew")
@@ -134,9 +134,9 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 			MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 512 << 20, Accelerator: "tcg", Driver: "qemu",
 		})
 		d.Findings = append(d.Findings,
-			check.Finding{ID: "rdma-active-mtu", Subject: name, Title: "RDMA port uses the largest MTU",
-				Status: check.OK, Have: "4096", Want: "4096", Evidence: "ibv_devinfo -d rxe0"},
-			check.Finding{ID: "rdma-gid-type", Subject: name, Title: "GID is of type RoCE v2", Status: check.OK,
+			finding.Finding{ID: "rdma-active-mtu", Subject: name, Title: "RDMA port uses the largest MTU",
+				Status: finding.OK, Have: "4096", Want: "4096", Evidence: "ibv_devinfo -d rxe0"},
+			finding.Finding{ID: "rdma-gid-type", Subject: name, Title: "GID is of type RoCE v2", Status: finding.OK,
 				Have: "RoCE v2", Want: "RoCE v2", Evidence: "/sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1"})
 	}
 	for _, p := range pairs {
@@ -220,9 +220,9 @@ func syntheticFailures() Data {
 	retransmits := tcp
 	retransmits.Metric, retransmits.Value, retransmits.Unit = bench.MetricRetransmits, 0, "segments"
 	d.Samples = append(d.Samples, tcp, retransmits)
-	d.Findings[0].Status, d.Findings[0].Have = check.Failed, "1024"
+	d.Findings[0].Status, d.Findings[0].Have = finding.Failed, "1024"
 	d.Findings[0].Fix = "set the MTU of eth0 to 4200 on vm00: ip link set eth0 mtu 4200"
-	d.Findings[3].Status, d.Findings[3].Have = check.Unknown, ""
+	d.Findings[3].Status, d.Findings[3].Have = finding.Unknown, ""
 	d.Findings[3].Fix = "start the guest agent on vm01, then run the checks again"
 	return d
 }

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -27,7 +27,7 @@ func hostileData() Data {
 	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
 	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3,
 		Unit: "parsecs"})
-	d.Findings = append(d.Findings, check.Finding{Status: check.Failed}, check.Finding{Status: "odd"})
+	d.Findings = append(d.Findings, finding.Finding{Status: finding.Failed}, finding.Finding{Status: "odd"})
 	poison(reflect.ValueOf(&d).Elem())
 	return d
 }
@@ -89,7 +89,7 @@ func TestHostileTextCannotControlATerminal(t *testing.T) {
 	for _, pairs := range [][][2]int{{{1, 0}}, fullMesh(3)} {
 		d := synthetic(3, pairs, []int64{65536})
 		d.Samples = append(d.Samples, bench.Sample{Error: "x"})
-		d.Findings = append(d.Findings, check.Finding{Status: "odd", Fix: "x"})
+		d.Findings = append(d.Findings, finding.Finding{Status: "odd", Fix: "x"})
 		poison(reflect.ValueOf(&d).Elem())
 		var out bytes.Buffer
 		if err := Terminal(&out, d, TerminalOptions{}); err != nil {

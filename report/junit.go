@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
 )
 
@@ -43,7 +42,7 @@ type (
 )
 
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
-func JUnit(w io.Writer, all []check.Finding) error {
+func JUnit(w io.Writer, all []finding.Finding) error {
 	report := junitSuites{Name: "rackless verify"}
 	for _, suite := range []junitSuite{{Name: "host"}, {Name: "virtual machines"}, {Name: "nodes"}} {
 		for _, f := range all {
@@ -68,7 +67,7 @@ func JUnit(w io.Writer, all []check.Finding) error {
 }
 
 // suiteOf returns the name of the suite that a finding is in.
-func suiteOf(f check.Finding) string {
+func suiteOf(f finding.Finding) string {
 	switch finding.GroupOf(f.ID) {
 	case finding.Host:
 		return "host"
@@ -78,16 +77,16 @@ func suiteOf(f check.Finding) string {
 	return "nodes"
 }
 
-func (s *junitSuite) add(f check.Finding) {
+func (s *junitSuite) add(f finding.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
 	reason := &junitReason{Message: f.Have, Type: f.Code,
 		Text: fmt.Sprintf("want: %s\nread: %s\nfix: %s\nmore: rackless explain %s\n", f.Want, f.Evidence, f.Fix,
 			f.Code)}
 	s.Tests++
 	switch f.Status {
-	case check.OK:
+	case finding.OK:
 		c.Out = f.Have
-	case check.Failed:
+	case finding.Failed:
 		s.Failures++
 		c.Failure = reason
 	default:

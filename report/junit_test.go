@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestJUnit(t *testing.T) {
-	all := []check.Finding{
-		{ID: "governor", Code: "RL209", Subject: "host", Title: "governor", Status: check.OK, Have: "performance"},
-		{ID: "link-mtu", Code: "RL402", Subject: `vm00 "eth0"`, Title: "a < b & c", Status: check.Failed,
+	all := []finding.Finding{
+		{ID: "governor", Code: "RL209", Subject: "host", Title: "governor", Status: finding.OK, Have: "performance"},
+		{ID: "link-mtu", Code: "RL402", Subject: `vm00 "eth0"`, Title: "a < b & c", Status: finding.Failed,
 			Have: "1500\x1b[2J ]]>", Want: "4200", Evidence: "/sys", Fix: "in the node: x > y"},
-		{ID: "reach", Code: "RL408", Subject: "vm00", Title: "reach", Status: check.Unknown, Have: "no answer",
+		{ID: "reach", Code: "RL408", Subject: "vm00", Title: "reach", Status: finding.Unknown, Have: "no answer",
 			Fix: "f"},
 	}
 	var b bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -104,8 +104,8 @@ type page struct {
 	Judged                   []judgedView
 	NoExpectation            string // what is said of emulated figures instead
 	BesideTexts              []string
-	Faults                   []check.Finding // failed, then unknown
-	Fine                     []check.Finding
+	Faults                   []finding.Finding // failed, then unknown
+	Fine                     []finding.Finding
 	Commands                 []command
 }
 
@@ -228,13 +228,13 @@ func newPage(d Data) page {
 		p.Failures = append(p.Failures, failureView{f, what})
 	}
 	for _, f := range d.Findings {
-		if f.Status == check.OK {
+		if f.Status == finding.OK {
 			p.Fine = append(p.Fine, f)
 		} else {
 			p.Faults = append(p.Faults, f)
 		}
 	}
-	slices.SortStableFunc(p.Faults, func(a, b check.Finding) int { return cmp.Compare(faultRank(a), faultRank(b)) })
+	slices.SortStableFunc(p.Faults, func(a, b finding.Finding) int { return cmp.Compare(faultRank(a), faultRank(b)) })
 	return p
 }
 
@@ -245,8 +245,8 @@ var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
 // faultRank puts what is known to be wrong before what is not known.
-func faultRank(f check.Finding) int {
-	if f.Status == check.Failed {
+func faultRank(f finding.Finding) int {
+	if f.Status == finding.Failed {
 		return 0
 	}
 	return 1

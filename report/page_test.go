@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -152,10 +152,10 @@ func TestPageListsAFailureWithErrorAndCommands(t *testing.T) {
 }
 
 func TestPageShowsAFailedCheckBeforeTheOthers(t *testing.T) {
-	d := Data{Findings: []check.Finding{
-		{ID: "fine", Subject: "a", Title: "first", Status: check.OK},
-		{ID: "dark", Subject: "a", Title: "second", Status: check.Unknown, Fix: "look again"},
-		{ID: "bad", Subject: "a", Title: "third", Status: check.Failed, Have: "1", Want: "2", Evidence: "/sys/x",
+	d := Data{Findings: []finding.Finding{
+		{ID: "fine", Subject: "a", Title: "first", Status: finding.OK},
+		{ID: "dark", Subject: "a", Title: "second", Status: finding.Unknown, Fix: "look again"},
+		{ID: "bad", Subject: "a", Title: "third", Status: finding.Failed, Have: "1", Want: "2", Evidence: "/sys/x",
 			Fix: "make it 2"},
 	}}
 	page := render(t, d)

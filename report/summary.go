@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -103,12 +103,12 @@ func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float
 }
 
 // counts of findings by status. A status that is none of the three counts as unknown: nothing may be claimed from it.
-func countFindings(all []check.Finding) (ok, failed, unknown int) {
+func countFindings(all []finding.Finding) (ok, failed, unknown int) {
 	for _, f := range all {
 		switch f.Status {
-		case check.OK:
+		case finding.OK:
 			ok++
-		case check.Failed:
+		case finding.Failed:
 			failed++
 		default:
 			unknown++
@@ -118,7 +118,7 @@ func countFindings(all []check.Finding) (ok, failed, unknown int) {
 }
 
 // FindingsText is "2 of 30 checks failed, 1 could not be read".
-func FindingsText(all []check.Finding) string {
+func FindingsText(all []finding.Finding) string {
 	ok, failed, unknown := countFindings(all)
 	switch {
 	case len(all) == 0:

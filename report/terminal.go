@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -352,7 +352,7 @@ func (t *terminal) failed() {
 }
 
 // findings prints the checks in one line, then those that are not ok.
-func (t *terminal) findings(all []check.Finding) {
+func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	color := text.FgGreen
 	if ok, _, _ := countFindings(all); ok < len(all) {
@@ -361,8 +361,8 @@ func (t *terminal) findings(all []check.Finding) {
 		color = text.FgYellow
 	}
 	t.paint(color, FindingsText(all)+".")
-	faults := slices.DeleteFunc(slices.Clone(all), func(f check.Finding) bool { return f.Status == check.OK })
-	slices.SortStableFunc(faults, func(a, b check.Finding) int { return faultRank(a) - faultRank(b) })
+	faults := slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool { return f.Status == finding.OK })
+	slices.SortStableFunc(faults, func(a, b finding.Finding) int { return faultRank(a) - faultRank(b) })
 	for _, f := range faults {
 		t.wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have),
 			orDash(f.Want)))

@@ -8,7 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // onTerminal is what Terminal prints.
@@ -128,24 +128,24 @@ func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
 }
 
 func TestFindingsText(t *testing.T) {
-	of := func(statuses ...check.Status) []check.Finding {
-		var out []check.Finding
+	of := func(statuses ...finding.Status) []finding.Finding {
+		var out []finding.Finding
 		for _, s := range statuses {
-			out = append(out, check.Finding{Status: s})
+			out = append(out, finding.Finding{Status: s})
 		}
 		return out
 	}
 	for _, c := range []struct {
-		findings []check.Finding
+		findings []finding.Finding
 		want     string
 	}{
 		{nil, "No check was made"},
-		{of(check.OK), "The one check that was made is ok"},
-		{of(check.OK, check.OK), "All 2 checks are ok"},
-		{of(check.Failed), "1 of 1 check failed"},
-		{of(check.OK, check.Failed, check.Failed), "2 of 3 checks failed"},
-		{of(check.OK, check.Unknown), "1 check could not be read"},
-		{of(check.Failed, check.Unknown, check.Unknown), "1 of 3 checks failed, 2 checks could not be read"},
+		{of(finding.OK), "The one check that was made is ok"},
+		{of(finding.OK, finding.OK), "All 2 checks are ok"},
+		{of(finding.Failed), "1 of 1 check failed"},
+		{of(finding.OK, finding.Failed, finding.Failed), "2 of 3 checks failed"},
+		{of(finding.OK, finding.Unknown), "1 check could not be read"},
+		{of(finding.Failed, finding.Unknown, finding.Unknown), "1 of 3 checks failed, 2 checks could not be read"},
 		{of("a status of tomorrow"), "1 check could not be read"},
 	} {
 		if got := FindingsText(c.findings); got != c.want {

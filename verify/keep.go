@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
 
 // Kept are the findings of the last verify of a lab, for others to show: rackless ui and its metrics.
 type Kept struct {
-	At       time.Time       `json:"at"` // when the checks had been made
-	Findings []check.Finding `json:"findings"`
+	At       time.Time         `json:"at"` // when the checks had been made
+	Findings []finding.Finding `json:"findings"`
 }
 
 // keptFile is where the findings of a lab are kept.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -18,9 +18,9 @@ func TestFindingsAreKeptForOthersToShow(t *testing.T) {
 	if k, err := Last(d, "pair"); err != nil || !k.At.IsZero() {
 		t.Errorf("of a lab that was never verified: %+v, %v", k, err)
 	}
-	for _, s := range []check.Status{check.OK, check.Failed} {
+	for _, s := range []finding.Status{finding.OK, finding.Failed} {
 		want := Kept{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC),
-			Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
+			Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
 		if err := Keep(d, "pair", want); err != nil {
 			t.Fatal(err)
 		}

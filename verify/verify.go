@@ -55,7 +55,7 @@ func (t *Target) Applies() []string {
 // With only, it makes those with these identifiers, and reads no more than they need. progress is
 // told what is being done. An error means that something could not be read at all; what one node
 // does not tell is a finding.
-func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]check.Finding, error) {
+func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]finding.Finding, error) {
 	wanted := func(groups ...finding.Group) bool {
 		return len(only) == 0 || slices.ContainsFunc(only, func(id string) bool {
 			return slices.Contains(groups, finding.GroupOf(id))
@@ -75,7 +75,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 		return nil, s.err
 	}
 
-	var all []check.Finding
+	var all []finding.Finding
 	if t.Host != nil && wanted(finding.Host) {
 		var own []int // processes that may be where nothing else may
 		for _, d := range domains {
@@ -106,7 +106,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 		return nil, context.Cause(ctx)
 	}
 	// That a node does not answer is no check of its own, and must not be lost.
-	return slices.DeleteFunc(all, func(f check.Finding) bool {
+	return slices.DeleteFunc(all, func(f finding.Finding) bool {
 		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil
 }

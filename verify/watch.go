@@ -5,19 +5,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // A Drift is a check whose outcome is another than before. As JSON it is one line of verify --watch, see docs/json.md.
 type Drift struct {
-	At      time.Time     `json:"at"`
-	Before  check.Status  `json:"before,omitempty"` // left out of what was not ok when watching began
-	Finding check.Finding `json:"finding"`
+	At      time.Time       `json:"at"`
+	Before  finding.Status  `json:"before,omitempty"` // left out of what was not ok when watching began
+	Finding finding.Finding `json:"finding"`
 }
 
 // A Watch remembers which checks are not OK. Its zero value has seen no round yet.
 type Watch struct {
-	off   map[subjectOfCheck]check.Finding
+	off   map[subjectOfCheck]finding.Finding
 	began bool
 }
 
@@ -28,28 +28,28 @@ type subjectOfCheck struct{ id, subject string }
 // first round that is all that is not ok.
 //
 // A check that was not made this time, because its node does not answer, is as it was.
-func (w *Watch) Changes(at time.Time, now []check.Finding) []Drift {
+func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	var out []Drift
 	before := w.off
-	w.off = map[subjectOfCheck]check.Finding{}
+	w.off = map[subjectOfCheck]finding.Finding{}
 	seen := map[subjectOfCheck]bool{}
 	for _, f := range now {
 		key := subjectOfCheck{f.ID, f.Subject}
 		seen[key] = true
 		was, wasOff := before[key]
-		if f.Status != check.OK {
+		if f.Status != finding.OK {
 			w.off[key] = f
 		}
 		switch {
-		case f.Status == check.OK && wasOff:
+		case f.Status == finding.OK && wasOff:
 			out = append(out, Drift{at, was.Status, f})
-		case f.Status != check.OK && !wasOff:
+		case f.Status != finding.OK && !wasOff:
 			c := Drift{At: at, Finding: f}
 			if w.began {
-				c.Before = check.OK
+				c.Before = finding.OK
 			}
 			out = append(out, c)
-		case f.Status != check.OK && f.Status != was.Status:
+		case f.Status != finding.OK && f.Status != was.Status:
 			out = append(out, Drift{at, was.Status, f})
 		}
 	}
@@ -59,7 +59,7 @@ func (w *Watch) Changes(at time.Time, now []check.Finding) []Drift {
 		case seen[key]:
 		case was.Silent: // it answers again: then the finding is not made at all
 			again := was
-			again.Status, again.Have, again.Fix = check.OK, "it answers again", ""
+			again.Status, again.Have, again.Fix = finding.OK, "it answers again", ""
 			answer = append(answer, Drift{at, was.Status, again})
 		default:
 			w.off[key] = was

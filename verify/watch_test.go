@@ -8,36 +8,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestWatchPrintsWhatChanges(t *testing.T) {
-	finding := func(id, subject string, s check.Status, have string) check.Finding {
-		return check.Finding{ID: id, Subject: subject, Title: id, Status: s, Have: have, Want: "w", Fix: "f"}
+	found := func(id, subject string, s finding.Status, have string) finding.Finding {
+		return finding.Finding{ID: id, Subject: subject, Title: id, Status: s, Have: have, Want: "w", Fix: "f"}
 	}
-	silent := check.Finding{Silent: true, ID: check.IDLink, Subject: "vm01", Title: "node answers",
-		Status: check.Unknown,
+	silent := finding.Finding{Silent: true, ID: check.IDLink, Subject: "vm01", Title: "node answers",
+		Status: finding.Unknown,
 		Have:   "silent"}
-	mtu := func(s check.Status) check.Finding { return finding("link-mtu", "vm01 eth0", s, string(s)) }
-	link := finding("link", "vm00 eth0", check.OK, "up")
+	mtu := func(s finding.Status) finding.Finding { return found("link-mtu", "vm01 eth0", s, string(s)) }
+	link := found("link", "vm00 eth0", finding.OK, "up")
 	tests := []struct {
 		name   string
-		rounds [][]check.Finding
+		rounds [][]finding.Finding
 		want   []string // "round before>now subject"
 		off    int      // at the end
 	}{
-		{"nothing is wrong and nothing changes", [][]check.Finding{{link}, {link}}, nil, 0},
-		{"what is wrong from the start is said once", [][]check.Finding{{link, mtu(check.Failed)},
-			{link, mtu(check.Failed)}}, []string{"0 >failed vm01 eth0"}, 1},
-		{"one stops holding and holds again", [][]check.Finding{{mtu(check.OK)}, {mtu(check.Failed)},
-			{mtu(check.Failed)}, {mtu(check.OK)}},
+		{"nothing is wrong and nothing changes", [][]finding.Finding{{link}, {link}}, nil, 0},
+		{"what is wrong from the start is said once", [][]finding.Finding{{link, mtu(finding.Failed)},
+			{link, mtu(finding.Failed)}}, []string{"0 >failed vm01 eth0"}, 1},
+		{"one stops holding and holds again", [][]finding.Finding{{mtu(finding.OK)}, {mtu(finding.Failed)},
+			{mtu(finding.Failed)}, {mtu(finding.OK)}},
 			[]string{"1 ok>failed vm01 eth0", "3 failed>ok vm01 eth0"}, 0},
-		{"what failed can no longer be read", [][]check.Finding{{mtu(check.Failed)}, {mtu(check.Unknown)}},
+		{"what failed can no longer be read", [][]finding.Finding{{mtu(finding.Failed)}, {mtu(finding.Unknown)}},
 			[]string{"0 >failed vm01 eth0", "1 failed>unknown vm01 eth0"}, 1},
 		{"a node that falls silent takes its checks with it, and they stay as they were",
-			[][]check.Finding{{link, mtu(check.Failed)}, {link, silent}, {link, mtu(check.OK)}},
+			[][]finding.Finding{{link, mtu(finding.Failed)}, {link, silent}, {link, mtu(finding.OK)}},
 			[]string{"0 >failed vm01 eth0", "1 ok>unknown vm01", "2 failed>ok vm01 eth0", "2 unknown>ok vm01"}, 0},
-		{"the same check on two subjects", [][]check.Finding{{mtu(check.OK)},
-			{mtu(check.OK), finding("link-mtu", "vm00 eth0", check.Failed, "")}}, []string{"1 ok>failed vm00 eth0"}, 1},
+		{"the same check on two subjects", [][]finding.Finding{{mtu(finding.OK)},
+			{mtu(finding.OK), found("link-mtu", "vm00 eth0", finding.Failed, "")}}, []string{"1 ok>failed vm00 eth0"},
+			1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

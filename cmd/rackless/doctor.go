@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -71,18 +72,12 @@ func quietly(u *ui) func(rack.Event) {
 }
 
 func (a *app) printDoctor(out doctor.Report) error {
-	color := map[string]string{doctor.OK: "32", doctor.Warn: "33", doctor.Lack: "31"}
+	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := 0
-	lacks, warns := 0, 0
 	for _, c := range out.Checks {
 		width = max(width, len(c.Title))
-		switch c.Status {
-		case doctor.Lack:
-			lacks++
-		case doctor.Warn:
-			warns++
-		}
 	}
+	lacks, warns := finding.Count(out.Checks, finding.Lack), finding.Count(out.Checks, finding.Warn)
 	var b strings.Builder
 	for _, c := range out.Checks {
 		status := fmt.Sprintf("%-4s", c.Status)

@@ -4,14 +4,15 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/doctor"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestDoctorPrintsTheFixBelowWhatIsLacking(t *testing.T) {
 	a, out, _ := testApp(t)
-	err := a.printDoctor(doctor.Report{Checks: []doctor.Item{
-		{ID: "a", Status: doctor.OK, Title: "good", Evidence: "there"},
-		{ID: "b", Status: doctor.Warn, Title: "not so good", Evidence: "slow", Fix: "wait"},
-		{ID: "c", Status: doctor.Lack, Title: "bad", Evidence: "missing", Fix: "get it"},
+	err := a.printDoctor(doctor.Report{Checks: []finding.Finding{
+		{ID: "a", Status: finding.OK, Title: "good", Evidence: "there"},
+		{ID: "b", Status: finding.Warn, Title: "not so good", Evidence: "slow", Fix: "wait"},
+		{ID: "c", Status: finding.Lack, Title: "bad", Evidence: "missing", Fix: "get it"},
 	}})
 	want := "ok    good         there\n" +
 		"warn  not so good  slow\n      fix: wait\n" +

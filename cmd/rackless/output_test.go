@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
@@ -38,7 +37,7 @@ func shapes() map[string]func() any {
 		"doctor":         func() any { return new(doctor.Report) },
 		"prepare":        func() any { return new(prepareOutput) },
 		"rollback":       func() any { return new(rollbackOutput) },
-		"verify":         func() any { return new([]check.Finding) },
+		"verify":         func() any { return new([]finding.Finding) },
 		"report-list":    func() any { return new([]results.Result) },
 		"report-compare": func() any { return new(report.Comparison) },
 
@@ -78,7 +77,7 @@ func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
 			if diff := cmp.Diff(string(example), again.String()); diff != "" {
 				t.Errorf("the example is not what is printed (-documented +printed):\n%s", diff)
 			}
-			for _, key := range keys(reflect.TypeOf(v)) {
+			for _, key := range append(keys(reflect.TypeOf(v)), findingKeys[name]...) {
 				if !bytes.Contains(example, []byte(`"`+key+`"`)) {
 					t.Errorf("the example does not show the key %q", key)
 				}
@@ -90,6 +89,12 @@ func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
 	}
 }
 
+// findingKeys are the keys of findings by output. Those of inspect are in docs/host.schema.json.
+var findingKeys = map[string][]string{
+	"verify": {"id", "code", "subject", "title", "status", "have", "want", "evidence", "fix"},
+	"doctor": {"id", "title", "status", "evidence", "fix"},
+}
+
 // keys returns the JSON keys of a type and of what it holds.
 func keys(t reflect.Type) []string {
 	switch t.Kind() {
@@ -99,8 +104,8 @@ func keys(t reflect.Type) []string {
 		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, lists of CPUs
 			return nil
 		}
-		if t == reflect.TypeFor[finding.Finding]() { // of verify: inspect's are in docs/host.schema.json
-			return []string{"id", "code", "subject", "title", "status", "have", "want", "evidence", "fix"}
+		if t == reflect.TypeFor[finding.Finding]() {
+			return nil // see findingKeys
 		}
 		var all []string
 		for i := range t.NumField() {

@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/emulated"
@@ -158,7 +158,7 @@ func TestUISource(t *testing.T) {
 	}
 	want := []live.Result{{Lab: "pair", Time: "20260102T030405Z", Detailed: true, Generated: time.Date(2026, 1, 2, 3, 4,
 		5, 0, time.UTC), Emulated: true, Tests: []string{"iperf3"}, Figures: 2, Failed: 1,
-		Findings: []check.Finding{{ID: "link", Status: check.OK}}}}
+		Findings: []finding.Finding{{ID: "link", Status: finding.OK}}}}
 	got, err := u.Results(ctx)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)

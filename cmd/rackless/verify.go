@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
@@ -223,7 +222,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	switch o.form {
 	case formatJSON:
 		if findings == nil {
-			findings = []check.Finding{} // none is [] in JSON
+			findings = []finding.Finding{} // none is [] in JSON
 		}
 		err = a.printJSON(findings)
 	case formJUnit:
@@ -239,7 +238,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 }
 
 // keep leaves the findings of a whole verify for rackless ui to show. That it cannot is no fault of the lab.
-func (a *app) keep(o *verifyOptions, v *verify.Target, findings []check.Finding) {
+func (a *app) keep(o *verifyOptions, v *verify.Target, findings []finding.Finding) {
 	if v.Lab == nil || len(o.only) > 0 {
 		return
 	}

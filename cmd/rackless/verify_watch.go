@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/verify"
 )
@@ -15,7 +15,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 	var w verify.Watch
 	rounds := 0
 	for {
-		var findings []check.Finding
+		var findings []finding.Finding
 		var err error
 		if rounds == 0 {
 			ui := newUI(a.err, a.env)
@@ -68,11 +68,11 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 		return writeJSONLine(a.out, c)
 	}
 	paint := painter(a.color())
-	status := map[check.Status]string{check.OK: paint("32", "ok again"), check.Failed: paint("31", "FAILED  "),
-		check.Unknown: paint("33", "unknown ")}[c.Finding.Status]
+	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
+		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]
 	f := c.Finding
 	_, err := fmt.Fprintf(a.out, "%s  %s  %s  %s: %s\n", c.At.Format(time.RFC3339), status, f.Subject, f.Title, f.Have)
-	if err == nil && f.Status != check.OK {
+	if err == nil && f.Status != finding.OK {
 		_, err = fmt.Fprintf(a.out, "        want  %s\n        fix   %s\n", f.Want, f.Fix)
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // tenantScript prints all that a tenant would notice a change of: its process, its definition,
@@ -97,12 +98,12 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
 	t.Helper()
 	out, _, _ = strings.Cut(out, "\n]") // what follows is for people
-	var findings []check.Finding
+	var findings []finding.Finding
 	if err := json.Unmarshal([]byte(out+"\n]"), &findings); err != nil {
 		t.Fatalf("verify: status %d, %v\n%s", status, err, out)
 	}
 	for _, f := range findings {
-		if f.Status == check.OK {
+		if f.Status == finding.OK {
 			continue
 		}
 		t.Logf("verify: %s %s: %s", f.Code, f.Subject, f.Have)

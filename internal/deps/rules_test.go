@@ -82,7 +82,7 @@ var rules = map[string]rule{
 	"inspect/nccl":  {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
 	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
-	"finding":       {why: "what is found is said in one form, and explained from one catalogue, whoever finds it", never: pure()},
+	"finding":       {why: "a finding has one form and one explanation, whoever makes it", never: pure()},
 	"diagnose": {may: []string{"finding", "topology"},
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
@@ -183,8 +183,9 @@ var rules = map[string]rule{
 	"emulate/image": {may: []string{"guest", "internal/imagecache", "qapi"},
 		why: "a disk is built from packages, and does not depend on what boots it"},
 	"rack": {
-		may:   []string{"bench", "check", "fabric", "facts", "guest", "lab", "plan", "topology", "vm"},
-		why:   "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package of its own",
+		may: []string{"bench", "check", "fabric", "facts", "guest", "lab", "plan", "topology", "vm"},
+		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
+			"of its own",
 		never: map[string]string{"driver/libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
 	},
 	"rack/emulated": {any: true, never: map[string]string{"cmd/...": whyCmd, "driver/libvirt": whyRack,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -58,7 +59,7 @@ func (u *upRun) reach(ctx context.Context) error {
 		}
 	}
 	if len(from) == 0 { // settings of running nodes have changed
-		if f := check.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != check.OK {
+		if f := check.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
 			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
 		}
 		return nil
@@ -119,7 +120,8 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		u.started = append(u.started, made.Process)
 		u.setups[n.Name] = guest.NewSetup(made.Setup)
 		u.mu.Unlock()
-		node.Process, node.Started, node.Cloned, node.ColdReason = made.Process, made.Started, made.Cloned, made.ColdReason
+		node.Process, node.Started, node.Cloned, node.ColdReason = made.Process, made.Started, made.Cloned,
+			made.ColdReason
 		node.Accelerator, node.Agent, node.Console, node.Log = made.Accelerator, made.Agent, made.Console, made.Log
 	}
 	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
@@ -154,11 +154,11 @@ func typical(t testing.TB) *fake {
 		results: []Result{
 			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true,
 				Tests: []string{"ib_write_bw", "ib_write_lat", "iperf3"}, Figures: 61,
-				Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: check.OK},
-					{ID: "rdma-active-mtu", Code: "RL405", Subject: "vm00 rxe0", Status: check.Failed}}},
+				Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: finding.OK},
+					{ID: "rdma-active-mtu", Code: "RL405", Subject: "vm00 rxe0", Status: finding.Failed}}},
 			{Lab: "pair", Time: "20261120T100000Z", Detailed: true, Generated: start.Add(-59 * time.Hour),
 				Emulated: true, Tests: []string{"iperf3"}, Figures: 2,
-				Findings: []check.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: check.OK}}},
+				Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: finding.OK}}},
 			{Lab: "torn", Time: "20261119T100000Z", Detailed: true, Error: "report.json: unexpected end of JSON input"},
 		},
 		data: report.Data{Lab: "pair", Generated: start.Add(-time.Hour), Rackless: "test", Emulated: true,

@@ -10,7 +10,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
 )
@@ -53,7 +53,7 @@ type Lab struct {
 	Nodes       []Node
 	// Findings are those of the last verify, and Checked is when it was; zero where there was none.
 	Checked  time.Time
-	Findings []check.Finding
+	Findings []finding.Finding
 }
 
 // States of a node.
@@ -153,6 +153,6 @@ type Result struct {
 	Tests     []string
 	Figures   int // measured values
 	Failed    int // measurements without one
-	Findings  []check.Finding
+	Findings  []finding.Finding
 	Error     string // why it cannot be read
 }

@@ -13,8 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // A family is the metrics of one name.
@@ -249,7 +248,7 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	type checked struct {
 		at       time.Time
-		findings []check.Finding
+		findings []finding.Finding
 	}
 	last := map[string]checked{}
 	for _, r := range results {
@@ -265,7 +264,7 @@ func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	for lab, c := range last {
 		m.put(checkAge, now.Sub(c.at).Seconds(), lab)
 		for _, f := range c.findings {
-			for _, state := range []check.Status{check.OK, check.Failed, check.Unknown} {
+			for _, state := range []finding.Status{finding.OK, finding.Failed, finding.Unknown} {
 				m.put(checkState, truth(f.Status == state), lab, f.ID, f.Code, f.Subject, string(state))
 			}
 		}

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 )
 
 // newServer is a server without its guard.
@@ -260,7 +259,7 @@ func TestTheLaterOfTwoVerificationsIsShown(t *testing.T) {
 	f := typical(t)
 	i := slices.IndexFunc(f.labs, func(l Lab) bool { return l.Name == "pair" })
 	f.labs[i].Checked = start.Add(-2 * time.Hour)
-	f.labs[i].Findings = []check.Finding{{ID: "link", Code: "RL401", Subject: "vm01 eth0", Status: check.Failed}}
+	f.labs[i].Findings = []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm01 eth0", Status: finding.Failed}}
 	names := []string{"rackless_check_age_seconds", "rackless_check_state"}
 	if n, err := testutil.GatherAndCount(newServer(t, f).registry(t.Context()), names...); err != nil || n != 7 {
 		t.Errorf("a measurement after the verify: %d metrics, want the age and three for each of its two checks: %v", n,

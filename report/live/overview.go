@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -297,11 +297,11 @@ func newResultView(x Result) resultView {
 	if x.Failed > 0 {
 		v.What += fmt.Sprintf("; %d failed", x.Failed)
 	}
-	count := map[check.Status]int{}
+	count := map[finding.Status]int{}
 	for _, f := range x.Findings {
 		count[f.Status]++
 	}
-	v.Bad = x.Failed > 0 || len(x.Findings) != count[check.OK]
+	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
 	for _, status := range slices.Sorted(maps.Keys(count)) {
 		checks = append(checks, fmt.Sprintf("%d %s", count[status], show.Printable(string(status))))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -203,10 +203,10 @@ func pinDocument(t testing.TB) *Document {
 			{Name: "vm01", Address: "10.77.0.11/24", MAC: "52:54:00:4d:00:0b", RDMADevice: "rxe0", GIDIndex: 1,
 				MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
 		},
-		Findings: []check.Finding{
-			{ID: "mtu", Subject: "vm00", Title: "MTU", Status: check.OK, Have: "4200", Want: "4200",
+		Findings: []finding.Finding{
+			{ID: "mtu", Subject: "vm00", Title: "MTU", Status: finding.OK, Have: "4200", Want: "4200",
 				Evidence: "/sys/class/net/eth0/mtu"},
-			{ID: "ib-mtu", Subject: "vm01", Title: "IB MTU", Status: check.Failed, Have: "1024", Want: "4096",
+			{ID: "ib-mtu", Subject: "vm01", Title: "IB MTU", Status: finding.Failed, Have: "1024", Want: "4096",
 				Evidence: "ibv_devinfo -d rxe0", Fix: "set the MTU of eth0 to 4200"},
 		},
 		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect width="40" height="20"/></svg>`,
