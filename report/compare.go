@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -264,8 +265,7 @@ func differences(a, b Data, renamed bool) []Difference {
 		add(f.what, overNodes(a, f.text), overNodes(b, f.text), true)
 	}
 	failed := func(d Data) string {
-		_, failed, unknown := countFindings(d.Findings)
-		if failed+unknown == 0 && len(d.Findings) > 0 {
+		if len(d.Findings) > 0 && len(finding.NotOK(d.Findings)) == 0 {
 			return "all ok"
 		}
 		return FindingsText(d.Findings)

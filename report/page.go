@@ -2,7 +2,6 @@ package report
 
 import (
 	"bufio"
-	"cmp"
 	"crypto/sha256"
 	_ "embed" // for the template
 	"encoding/base64"
@@ -227,14 +226,8 @@ func newPage(d Data) page {
 		}
 		p.Failures = append(p.Failures, failureView{f, what})
 	}
-	for _, f := range d.Findings {
-		if f.Status == finding.OK {
-			p.Fine = append(p.Fine, f)
-		} else {
-			p.Faults = append(p.Faults, f)
-		}
-	}
-	slices.SortStableFunc(p.Faults, func(a, b finding.Finding) int { return cmp.Compare(faultRank(a), faultRank(b)) })
+	p.Faults = faults(d.Findings)
+	p.Fine = slices.DeleteFunc(slices.Clone(d.Findings), func(f finding.Finding) bool { return f.Status != finding.OK })
 	return p
 }
 
@@ -243,14 +236,6 @@ var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 
 // keepUnits keeps the figures of a sentence together with their units.
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
-
-// faultRank puts what is known to be wrong before what is not known.
-func faultRank(f finding.Finding) int {
-	if f.Status == finding.Failed {
-		return 0
-	}
-	return 1
-}
 
 // tables puts every figure into the table of its test.
 // The keys are sorted by test, pair and size, so a row is complete when one of these changes.

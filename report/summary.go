@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
@@ -102,24 +103,18 @@ func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float
 	return part, len(pairs) > 0
 }
 
-// counts of findings by status. A status that is none of the three counts as unknown: nothing may be claimed from it.
-func countFindings(all []finding.Finding) (ok, failed, unknown int) {
-	for _, f := range all {
-		switch f.Status {
-		case finding.OK:
-			ok++
-		case finding.Failed:
-			failed++
-		default:
-			unknown++
-		}
-	}
-	return ok, failed, unknown
+// faults returns the findings that failed, then those that could not be read.
+func faults(all []finding.Finding) []finding.Finding {
+	failed := func(f finding.Finding) bool { return f.Status == finding.Failed }
+	bad := finding.NotOK(all)
+	return slices.Concat(slices.DeleteFunc(slices.Clone(bad), func(f finding.Finding) bool { return !failed(f) }),
+		slices.DeleteFunc(bad, failed))
 }
 
 // FindingsText is "2 of 30 checks failed, 1 could not be read".
 func FindingsText(all []finding.Finding) string {
-	ok, failed, unknown := countFindings(all)
+	ok, failed := finding.Count(all, finding.OK), finding.Count(all, finding.Failed)
+	unknown := len(all) - ok - failed // a status that is not known claims nothing
 	switch {
 	case len(all) == 0:
 		return "No check was made"

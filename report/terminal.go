@@ -355,15 +355,13 @@ func (t *terminal) failed() {
 func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	color := text.FgGreen
-	if ok, _, _ := countFindings(all); ok < len(all) {
+	if finding.Count(all, finding.OK) < len(all) {
 		color = text.FgRed
 	} else if len(all) == 0 {
 		color = text.FgYellow
 	}
 	t.paint(color, FindingsText(all)+".")
-	faults := slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool { return f.Status == finding.OK })
-	slices.SortStableFunc(faults, func(a, b finding.Finding) int { return faultRank(a) - faultRank(b) })
-	for _, f := range faults {
+	for _, f := range faults(all) {
 		t.wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have),
 			orDash(f.Want)))
 		if f.Fix != "" {

@@ -205,9 +205,7 @@ func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many b
 
 // atLeast reports whether s is as bad as limit or worse.
 func atLeast(s finding.Severity, limit string) bool {
-	order := []string{string(finding.Info), string(finding.Warning), string(finding.Error)}
-	at := slices.Index(order, limit)
-	return at >= 0 && slices.Index(order, string(s)) >= at
+	return limit != failNever && s.Rank() <= finding.Severity(limit).Rank()
 }
 
 // writeHost writes a host in the form that was asked for.

@@ -9,24 +9,6 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// severityRank orders severities, the worst first. A word that is not known is taken for a warning, not for nothing.
-func severityRank(s finding.Severity) int {
-	switch s {
-	case finding.Error:
-		return 0
-	case finding.Info:
-		return 2
-	}
-	return 1
-}
-
-// worst returns the worst severity of findings, which are not none.
-func worst(all []finding.Finding) finding.Severity {
-	return slices.MinFunc(all, func(a, b finding.Finding) int {
-		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
-	}).Severity
-}
-
 // subjects are what a finding is about, in the form in which a device or node is looked up: an
 // address as sysfs writes it, "node 1", or a name.
 func subjects(f finding.Finding) []string {
@@ -79,7 +61,7 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		out[i].Evidences = append(out[i].Evidences, f.Evidence)
 	}
 	slices.SortStableFunc(out, func(a, b findingGroup) int {
-		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
+		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})
 	return out
 }
@@ -91,7 +73,7 @@ func findingsText(all []finding.Finding) string {
 	}
 	var n [3]int
 	for _, f := range all {
-		n[severityRank(f.Severity)]++
+		n[f.Severity.Rank()]++
 	}
 	var parts []string
 	for i, name := range [][2]string{{"error", "errors"}, {"warning", "warnings"}, {"note", "notes"}} {

@@ -143,7 +143,7 @@ func (v *view) pictures() template.HTML {
 }
 
 func newPageFinding(g findingGroup) pageFinding {
-	rank := severityRank(g.Severity)
+	rank := g.Severity.Rank()
 	f := pageFinding{
 		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
 		ID: printable(g.ID), Title: printable(g.Title), Where: printable(some(g.Subjects, 8)),

@@ -254,7 +254,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 		}
 	}
 	for i, sev := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
-		if slices.ContainsFunc(v.Findings, func(f finding.Finding) bool { return severityRank(f.Severity) == i }) {
+		if slices.ContainsFunc(v.Findings, func(f finding.Finding) bool { return f.Severity.Rank() == i }) {
 			at := entry(markSize, []string{"error", "warning", "note"}[i])
 			p.Marks = append(p.Marks, markShape{rect{at, y - 9, markSize, markSize}, sev, ""})
 		}

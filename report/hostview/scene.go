@@ -344,7 +344,7 @@ func (v *view) marks(about ...string) []mark {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b mark) int {
-		return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity))
+		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})
 	return out
 }

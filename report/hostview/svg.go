@@ -154,7 +154,7 @@ func svgMark(b *bytes.Buffer, s markShape) {
 	if s.Title != "" {
 		fmt.Fprintf(b, "<title>%s</title>", escaped(s.Title))
 	}
-	switch severityRank(s.Severity) {
+	switch s.Severity.Rank() {
 	case 0:
 		fmt.Fprintf(b, `<rect class="error" x="%d" y="%d" width="%d" height="%d" rx="2"/><path class="sign" d="M%d %dl%d %[7]dm0 -%[7]dl-%[7]d %[7]d"/>`, x, y, w, w, x+3, y+3, w-6)
 	case 1:

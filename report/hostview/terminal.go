@@ -181,7 +181,7 @@ func (t *terminal) matrix(v *view) {
 
 // severityStyle is the mark and the colour of a severity. The mark says it too where colours do not.
 func severityStyle(s finding.Severity) (mark string, color text.Color) {
-	switch severityRank(s) {
+	switch s.Rank() {
 	case 0:
 		return "X", text.FgRed
 	case 1:
@@ -196,7 +196,7 @@ func (t *terminal) findings(all []finding.Finding) {
 		fmt.Fprintln(t, t.colored("No findings", text.Bold))
 		return
 	}
-	_, color := severityStyle(worst(all))
+	_, color := severityStyle(finding.Worst(all))
 	fmt.Fprintln(t, t.colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
 	shown := map[string]int{} // groups by ID and title

@@ -209,7 +209,7 @@ func TestFindingsThatSayTheSameAreOneGroup(t *testing.T) {
 	if s := findingsText(nil); s != "no findings" {
 		t.Errorf("got %q", s)
 	}
-	if w := worst(all); w != finding.Error {
+	if w := finding.Worst(all); w != finding.Error {
 		t.Errorf("the worst is %q", w)
 	}
 	if s := findingsText([]finding.Finding{{Severity: "odd"}}); s != "1 warning" {
