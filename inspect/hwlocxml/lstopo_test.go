@@ -12,10 +12,11 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/topology"
 )
 
-// described are machines that topology.Synthetic and hwloc make of the same words.
+// described are machines that synthetic.Host and hwloc make of the same words.
 var described = []string{
 	"pu:4",
 	"6",
@@ -37,7 +38,7 @@ var described = []string{
 	"pack:4 numa:2 l3:2 core:4 pu:2",
 }
 
-// TestSyntheticAgainstLstopo compares topology.Synthetic with what hwloc 2.9 made of the same
+// TestSyntheticAgainstLstopo compares synthetic.Host with what hwloc 2.9 made of the same
 // descriptions, as testdata/synthetic has it; -update asks the lstopo that is installed.
 func TestSyntheticAgainstLstopo(t *testing.T) {
 	t.Parallel()
@@ -52,7 +53,7 @@ func TestSyntheticAgainstLstopo(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		got, err := topology.Synthetic(desc)
+		got, err := synthetic.Host(desc)
 		if err != nil {
 			t.Error(err)
 			continue

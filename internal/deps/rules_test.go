@@ -216,6 +216,8 @@ var rules = map[string]rule{
 	"internal/planbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"},
 		why: "it makes problems for tests and benchmarks; who solves them is not its business"},
+	"internal/synthetic": {may: []string{"topology"},
+		why: "a machine of one line of text; what it is tested with is its readers' business", never: pure()},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/userfile":    {why: "bounded reads: what is in a file is its reader's business"},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -11,7 +12,7 @@ import (
 // 64 GiB and one root complex with a GPU, and a NIC of 100 Gb/s that gives 16 virtual functions,
 // below one switch. No such machine was read.
 func largeHost() (*topology.Host, error) {
-	h, err := topology.Synthetic("pack:4 numa:4(memory=64GiB) l3:4 core:8 pu:2")
+	h, err := synthetic.Host("pack:4 numa:4(memory=64GiB) l3:4 core:8 pu:2")
 	if err != nil {
 		return nil, err
 	}

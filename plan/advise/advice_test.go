@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -79,7 +80,7 @@ func TestCardsInEachOthersSlotsAreToBeSwapped(t *testing.T) {
 
 func TestAHostAtItsBestGetsNoAdvice(t *testing.T) {
 	t.Parallel()
-	h, err := topology.Synthetic("pack:1 l3:2 core:4 pu:2")
+	h, err := synthetic.Host("pack:1 l3:2 core:4 pu:2")
 	if err != nil {
 		t.Fatal(err)
 	}

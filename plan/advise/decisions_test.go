@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestEveryChoiceOfTheEPYCPairIsDecidedWithEvidence(t *testing.T) {
@@ -103,7 +103,7 @@ func TestARequestThatAllDevicesMeetButNoneIsLeftForHasNoRunnerUp(t *testing.T) {
 
 func TestOnAHostOfOneNodeThereAreNoOtherNodesToSpeakOf(t *testing.T) {
 	t.Parallel()
-	h, err := topology.Synthetic("pack:1 l3:2 core:4 pu:2")
+	h, err := synthetic.Host("pack:1 l3:2 core:4 pu:2")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // with 16 virtual functions each.
 func largeHost(t testing.TB) *topology.Host {
 	t.Helper()
-	h := synthetic(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")
+	h := described(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")
 	for i := range 16 {
 		node := i
 		h.PCI = append(h.PCI,

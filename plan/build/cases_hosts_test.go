@@ -116,7 +116,7 @@ func TestNodesWithoutCPUs(t *testing.T) {
 	cxl := machine{desc: "pack:2 [numa(memory=16GiB)] [numa(memory=64GiB)] core:8 pu:2",
 		change: func(h *topology.Host) {
 			d := [][]int{{10, 24, 21, 34}, {24, 10, 34, 21}, {21, 34, 10, 38}, {34, 21, 38, 10}}
-			order := []int{0, 2, 1, 3} // topology.Synthetic numbers a socket's nodes one after the other
+			order := []int{0, 2, 1, 3} // synthetic.Host numbers a socket's nodes one after the other
 			for i := range h.NUMANodes {
 				h.NUMANodes[i].Distances = nil
 				for j := range h.NUMANodes {

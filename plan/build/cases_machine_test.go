@@ -3,11 +3,12 @@ package build_test
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
 
-// A machine is a host of these tests, in a few words: cores as topology.Synthetic describes them,
+// A machine is a host of these tests, in a few words: cores as synthetic.Host describes them,
 // and then what a description cannot say.
 type machine struct {
 	desc      string
@@ -29,7 +30,7 @@ type device struct {
 // host builds the machine. Device k is behind a root port of its own on bus 10 + k, in hexadecimal 0x10 and up.
 func (m machine) host(t tester) *topology.Host {
 	t.Helper()
-	h, err := topology.Synthetic(m.desc)
+	h, err := synthetic.Host(m.desc)
 	if err != nil {
 		t.Fatal(err)
 	}

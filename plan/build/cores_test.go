@@ -99,18 +99,18 @@ func TestCores(t *testing.T) {
 		{"CPUs alone are one node", &topology.Host{CPUs: topology.CPUStates{Online: set(t, "0-2")}},
 			[]string{"0: 0 node 0 package -1", "1: 1 node 0 package -1", "2: 2 node 0 package -1"},
 			"the host does not tell its cores: each CPU is taken as a core of its own"},
-		{"CPUs that are offline do not count", altered(synthetic(t, "pack:2 core:2 pu:2"), func(h *topology.Host) {
+		{"CPUs that are offline do not count", altered(described(t, "pack:2 core:2 pu:2"), func(h *topology.Host) {
 			h.CPUs.Offline, h.CPUs.Online = new(set(t, "1")), set(t, "0-3,6-7")
 		}), []string{"0: 0 node 0 package 0", "1: 2-3 node 0 package 0", "3: 6-7 node 0 package 1"}, ""},
-		{"a core that names no node is where its CPUs are", altered(synthetic(t, "numa:2 core:1 pu:1"),
+		{"a core that names no node is where its CPUs are", altered(described(t, "numa:2 core:1 pu:1"),
 			func(h *topology.Host) {
 				h.Cores[0].NUMANode, h.Cores[1].NUMANode = nil, new(9)
 			}), []string{"0: 0 node 0 package -1", "1: 1 node 1 package -1"}, ""},
-		{"a core on no node is left out", altered(synthetic(t, "numa:2 core:2 pu:1"), func(h *topology.Host) {
+		{"a core on no node is left out", altered(described(t, "numa:2 core:2 pu:1"), func(h *topology.Host) {
 			h.Cores[3].NUMANode, h.NUMANodes[1].CPUs = nil, topology.CPUSet{}
 		}), []string{"0: 0 node 0 package -1", "1: 1 node 0 package -1", "2: 2 node 1 package -1"},
 			"CPUs 3 are on none of the host's NUMA nodes: left out"},
-		{"small cores of hybrid machines are marked", altered(synthetic(t, "pack:1 core:3 pu:2"),
+		{"small cores of hybrid machines are marked", altered(described(t, "pack:1 core:3 pu:2"),
 			func(h *topology.Host) {
 				h.Cores[0].Kind, h.Cores[2].Kind, h.Cores[2].CPUs = topology.KindPerformance, topology.KindEfficiency,
 					set(t, "4")
@@ -184,7 +184,7 @@ func TestCoresThatTenantsHold(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			h := synthetic(t, "pack:1 core:4 pu:2")
+			h := described(t, "pack:1 core:4 pu:2")
 			h.NUMANodes[0].MemoryBytes = new(uint64(64 << 30))
 			h.Tenants = test.tenants
 			l := labOf(1, cpus(1), smt(lab.Off))
@@ -235,24 +235,24 @@ func TestWhatTheHostKeeps(t *testing.T) {
 		want    int
 		busy    []plan.Package
 	}{
-		{"one core of a small machine", synthetic(t, "pack:1 core:4 pu:2"), lab.Reserve{}, 1, []plan.Package{{ID: 0}}},
-		{"two cores of a larger one", synthetic(t, "pack:1 core:8 pu:2"), lab.Reserve{}, 2, []plan.Package{{ID: 0}}},
-		{"one core a package", synthetic(t, "pack:4 core:4 pu:2"), lab.Reserve{}, 4, []plan.Package{{ID: 0}, {ID: 1},
+		{"one core of a small machine", described(t, "pack:1 core:4 pu:2"), lab.Reserve{}, 1, []plan.Package{{ID: 0}}},
+		{"two cores of a larger one", described(t, "pack:1 core:8 pu:2"), lab.Reserve{}, 2, []plan.Package{{ID: 0}}},
+		{"one core a package", described(t, "pack:4 core:4 pu:2"), lab.Reserve{}, 4, []plan.Package{{ID: 0}, {ID: 1},
 			{ID: 2}, {ID: 3}}},
-		{"packages whose cores are all held do not count", altered(synthetic(t, "pack:2 core:4 pu:2"),
+		{"packages whose cores are all held do not count", altered(described(t, "pack:2 core:4 pu:2"),
 			func(h *topology.Host) {
 				h.Tenants = []topology.Tenant{{Name: "web", VCPUs: 1, Pins: pins}}
 				h.Storage = []topology.Disk{{Name: "sda", Mounts: []string{"/"}, NUMANode: new(0)}}
 			}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1}}},
-		{"what the lab says", synthetic(t, "pack:2 core:8 pu:2"), lab.Reserve{Cores: new(1)}, 1,
+		{"what the lab says", described(t, "pack:2 core:8 pu:2"), lab.Reserve{Cores: new(1)}, 1,
 			[]plan.Package{{ID: 0}, {ID: 1}}},
-		{"what nodes keep counts towards the whole", synthetic(t, "pack:2 [numa] core:8 pu:2"),
+		{"what nodes keep counts towards the whole", described(t, "pack:2 [numa] core:8 pu:2"),
 			lab.Reserve{Cores: new(3), NUMA: []lab.NUMAReserve{{Node: 0, Cores: 1}, {Node: 1, Cores: 1}}}, 3,
 			[]plan.Package{{ID: 0}, {ID: 1}}},
-		{"what nodes keep is the least", synthetic(t, "pack:2 [numa] core:8 pu:2"),
+		{"what nodes keep is the least", described(t, "pack:2 [numa] core:8 pu:2"),
 			lab.Reserve{NUMA: []lab.NUMAReserve{{Node: 0, Cores: 5}}}, 5,
 			[]plan.Package{{ID: 0}, {ID: 1}}},
-		{"a disk makes its package busy", altered(synthetic(t, "pack:2 [numa] core:8 pu:2"), func(h *topology.Host) {
+		{"a disk makes its package busy", altered(described(t, "pack:2 [numa] core:8 pu:2"), func(h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "sda", NUMANode: new(0)}, {Name: "sdb", Mounts: []string{"/", "/boot"},
 				NUMANode: new(1)},
 				{Name: "sdc", Mounts: []string{"/home"}, NUMANode: new(1)}}
@@ -261,7 +261,7 @@ func TestWhatTheHostKeeps(t *testing.T) {
 			h.Storage = nil
 		}), lab.Reserve{}, 2,
 			[]plan.Package{{ID: 0, Busy: "the default route (eno1)"}}},
-		{"a node without CPUs makes none busy", altered(synthetic(t, "[numa] pack:2 [numa] core:8 pu:2"),
+		{"a node without CPUs makes none busy", altered(described(t, "[numa] pack:2 [numa] core:8 pu:2"),
 			func(h *topology.Host) {
 				for i := range h.NUMANodes {
 					if h.NUMANodes[i].CPUs.IsEmpty() {
@@ -270,7 +270,7 @@ func TestWhatTheHostKeeps(t *testing.T) {
 					}
 				}
 			}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1}}},
-		{"a node of both packages makes none busy", altered(synthetic(t, "pack:2 core:8 pu:2"), func(h *topology.Host) {
+		{"a node of both packages makes none busy", altered(described(t, "pack:2 core:8 pu:2"), func(h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "sda", Mounts: []string{"/"}}}
 		}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1}}},
 		{"unknown packages are none", h20(t), lab.Reserve{}, 2, []plan.Package{}},
@@ -297,7 +297,7 @@ func TestWhatTheHostKeeps(t *testing.T) {
 	}
 	t.Run("a package that tenants fill is not waited for", func(t *testing.T) {
 		t.Parallel()
-		h := synthetic(t, "pack:2 [numa] core:4 pu:2")
+		h := described(t, "pack:2 [numa] core:4 pu:2")
 		h.Tenants = []topology.Tenant{{Name: "web", VCPUs: 1, Pins: pins}}
 		h.Storage = []topology.Disk{{Name: "sda", Mounts: []string{"/"}, NUMANode: new(1)}}
 		p := problem(t, h, labOf(1), build.Options{})
@@ -313,14 +313,14 @@ func TestWhatTheHostKeeps(t *testing.T) {
 func TestVirtualCPUs(t *testing.T) {
 	t.Parallel()
 	// 4 wide cores, 8 small ones of one thread
-	hybrid := altered(synthetic(t, "pack:1 core:12 pu:2"), func(h *topology.Host) {
+	hybrid := altered(described(t, "pack:1 core:12 pu:2"), func(h *topology.Host) {
 		for i := range h.Cores {
 			if i >= 4 {
 				h.Cores[i].CPUs, h.Cores[i].Kind = topology.CPUs(h.Cores[i].CPUs.Min()), topology.KindEfficiency
 			}
 		}
 	})
-	smt4 := synthetic(t, "pack:1 core:16 pu:4")
+	smt4 := described(t, "pack:1 core:16 pu:4")
 	tests := []struct {
 		name  string
 		host  *topology.Host
@@ -334,7 +334,7 @@ func TestVirtualCPUs(t *testing.T) {
 		{"four threads where the count allows it", smt4, labOf(1, cpus(24)), "24 = 6 x 4"},
 		{"two where it does not", smt4, labOf(1, cpus(6)), "6 = 3 x 2"},
 		{"two where smt is on and it does not", smt4, labOf(1, cpus(6), smt(lab.On)), "6 = 3 x 2"},
-		{"three threads are two", synthetic(t, "pack:1 core:8 pu:3"), labOf(1, cpus(4)), "4 = 2 x 2"},
+		{"three threads are two", described(t, "pack:1 core:8 pu:3"), labOf(1, cpus(4)), "4 = 2 x 2"},
 		{"wide cores while they last", hybrid, labOf(1, cpus(6)), "6 = 3 x 2"},
 		{"narrow ones where they do not", hybrid, labOf(1, cpus(10)), "10 = 10 x 1"},
 		{"auto takes all but what the host keeps", epyc(t), labOf(1, autoCPUs()), "60 = 30 x 2"},
@@ -362,7 +362,7 @@ func TestVirtualCPUs(t *testing.T) {
 func TestDistances(t *testing.T) {
 	t.Parallel()
 	three := func(rows ...[]int) *topology.Host {
-		h := synthetic(t, "numa:3 core:2 pu:1")
+		h := described(t, "numa:3 core:2 pu:1")
 		for i := range h.NUMANodes {
 			h.NUMANodes[i].Distances = rows[i]
 		}

@@ -34,7 +34,7 @@ const (
 // cardHost is a machine of one NUMA node with PCI functions, completed as readers do it.
 func cardHost(t testing.TB, cards ...card) *topology.Host {
 	t.Helper()
-	h := synthetic(t, "pack:1 core:8 pu:2")
+	h := described(t, "pack:1 core:8 pu:2")
 	h.NUMANodes[0].MemoryBytes = new(64 * gib)
 	for _, c := range cards {
 		d := topology.PCIDevice{Address: addr(t, c.addr), Class: &c.class, Vendor: new(topology.VendorNVIDIA),

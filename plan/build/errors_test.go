@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/topology"
@@ -38,10 +39,10 @@ func addr(t testing.TB, s string) topology.PCIAddr {
 	return a
 }
 
-// synthetic is a machine from a description.
-func synthetic(t testing.TB, desc string) *topology.Host {
+// described is a machine from a description.
+func described(t testing.TB, desc string) *topology.Host {
 	t.Helper()
-	h, err := topology.Synthetic(desc)
+	h, err := synthetic.Host(desc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"a NIC's address that is not there", nil, labOf(1, nics(at("NIC7"))), build.Options{},
 			"vm00: nics: no device NIC7 on epyc: NICs are 0000:02:00.0, 0000:41:00.0, 0000:41:00.1, 0000:61:00.0, " +
 				"0000:61:00.1"},
-		{"an address on a host without any", synthetic(t, "pack:1 core:8 pu:2"), labOf(1, gpus(at("0000:99:00.0"))),
+		{"an address on a host without any", described(t, "pack:1 core:8 pu:2"), labOf(1, gpus(at("0000:99:00.0"))),
 			build.Options{},
 			"vm00: gpus: no device 0000:99:00.0 on epyc: it has no GPUs"},
 		{"a NIC among GPUs", nil, labOf(1, gpus(at("0000:41:00.0"))), build.Options{},
@@ -155,7 +156,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"a NUMA node that is not there", nil, labOf(1, gpus(lab.DeviceRequest{Count: 1, NUMANode: node(7)})),
 			build.Options{},
 			"vm00: gpus: epyc has no NUMA node 7: they are 0-3"},
-		{"a kind that is not there", synthetic(t, "pack:1 core:8 pu:2"),
+		{"a kind that is not there", described(t, "pack:1 core:8 pu:2"),
 			labOf(1, gpus(lab.DeviceRequest{Count: 1, Vendor: "nvidia"})), build.Options{},
 			"vm00: gpus: nothing on epyc is 1 of vendor nvidia: it has no GPU at all"},
 		{"VFs that no firmware offers", altered(epyc(t), noVFs),
@@ -178,10 +179,10 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"siblings of an odd count", nil, labOf(1, cpus(7), smt(lab.On)), build.Options{},
 			"vm00: smt: on gives the lab node two threads of each core, and cpus is 7, which is odd: ask for 8, or " +
 				"for smt: auto"},
-		{"siblings on cores of one thread", synthetic(t, "pack:1 core:8 pu:1"), labOf(1, smt(lab.On)), build.Options{},
+		{"siblings on cores of one thread", described(t, "pack:1 core:8 pu:1"), labOf(1, smt(lab.On)), build.Options{},
 			"vm00: smt: on gives the lab node two threads of each core, and epyc has cores of one thread only: ask " +
 				"for smt: auto or off"},
-		{"siblings where SMT is off", altered(synthetic(t, "pack:1 core:8 pu:1"), func(h *topology.Host) {
+		{"siblings where SMT is off", altered(described(t, "pack:1 core:8 pu:1"), func(h *topology.Host) {
 			h.CPUs.SMT = "off"
 		}), labOf(1, smt(lab.On)),
 			build.Options{}, "vm00: smt: on gives the lab node two threads of each core, and epyc has cores of one " +
@@ -215,7 +216,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		}), build.Options{},
 			"hugepages: 1GiB: epyc has hugepages of 2MiB only: ask for hugepages: 2MiB, or leave it to the planner " +
 				"with auto"},
-		{"pages of 2 MiB on another architecture", altered(synthetic(t, "pack:1 core:8 pu:2"), func(h *topology.Host) {
+		{"pages of 2 MiB on another architecture", altered(described(t, "pack:1 core:8 pu:2"), func(h *topology.Host) {
 			h.System.Arch = "s390x"
 		}),
 			with(labOf(1), func(l *lab.Lab) { l.Hugepages = lab.Hugepages2MiB }), build.Options{},
@@ -232,7 +233,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			l.Reserve.Cores = new(40)
 		}), build.Options{},
 			"host.reserve.cores: 40: epyc has 32 cores: ask for fewer"},
-		{"cores on a node that is not there", synthetic(t, "pack:1 core:8 pu:2"), with(labOf(1), func(l *lab.Lab) {
+		{"cores on a node that is not there", described(t, "pack:1 core:8 pu:2"), with(labOf(1), func(l *lab.Lab) {
 			l.Reserve.NUMA = []lab.NUMAReserve{{Node: 1}}
 		}),
 			build.Options{}, "host.reserve.numa_nodes: epyc has no NUMA node 1: its only one is 0"},

@@ -17,7 +17,7 @@ import (
 // hostileSeeds are hosts as JSON, from which the fuzzer makes others.
 func hostileSeeds(t testing.TB) [][]byte {
 	t.Helper()
-	small := synthetic(t, "pack:2 [numa(memory=16GiB)] l3:2 core:2 pu:2")
+	small := described(t, "pack:2 [numa(memory=16GiB)] l3:2 core:2 pu:2")
 	class := topology.ID24(0x030200)
 	pf, vf, gpu := addr(t, "0000:41:00.0"), addr(t, "0000:41:00.2"), addr(t, "0000:06:00.0")
 	ethernet := topology.ID24(0x020000)
@@ -40,7 +40,7 @@ func hostileSeeds(t testing.TB) [][]byte {
 	small.NICs[0].Netdevs = []string{"eth0"}
 	var seeds [][]byte
 	for _, h := range []*topology.Host{small, h20(t), epyc(t),
-		synthetic(t, "[numa(memory=1GiB)] pack:1 [numa] core:3 pu:3")} {
+		described(t, "[numa(memory=1GiB)] pack:1 [numa] core:3 pu:3")} {
 		b, err := json.Marshal(h)
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ const gib = uint64(1) << 30
 // memoryHost has NUMA nodes of so many GiB; -1 stands for not known.
 func memoryHost(t testing.TB, sizes ...int) *topology.Host {
 	t.Helper()
-	h := synthetic(t, fmt.Sprintf("numa:%d core:8 pu:2", len(sizes)))
+	h := described(t, fmt.Sprintf("numa:%d core:8 pu:2", len(sizes)))
 	for i, s := range sizes {
 		if s >= 0 {
 			h.NUMANodes[i].MemoryBytes = new(uint64(s) * gib)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -19,7 +20,7 @@ import (
 // NIC with four virtual functions each.
 func smallHost(t testing.TB) *topology.Host {
 	t.Helper()
-	h, err := topology.Synthetic("pack:2 numa:1(memory=16GiB) core:4 pu:2")
+	h, err := synthetic.Host("pack:2 numa:1(memory=16GiB) core:4 pu:2")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,5 +12,5 @@
 // (virtual CPUs that float, cores shared by threads), it is rounded in its favour and the broken
 // rule is listed in [Outcome].Broken: such a cost is too low rather than too high.
 //
-// docs/rivals.md has all of it as text, made by [Markdown].
+// docs/rivals.md has all of it as text, written by its tests.
 package rivals

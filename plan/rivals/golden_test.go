@@ -83,7 +83,7 @@ func describe(p *plan.Problem, outcomes []Outcome) string {
 
 func TestThePageOfTheRivalsIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
-	golden(t, filepath.FromSlash("../../docs/rivals.md"), Markdown())
+	golden(t, filepath.FromSlash("../../docs/rivals.md"), markdown())
 }
 
 func TestEveryRivalSaysWhatItIsAndWhereItIsFrom(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -23,7 +24,7 @@ func drawHost(t *rapid.T) *topology.Host {
 		"pack:1 numa:1 l3:2 core:4 pu:2", "pack:2 numa:2 l3:2 core:2 pu:2", "pack:2 numa:1 l3:2 core:3 pu:1",
 		"pack:1 numa:4 core:3 pu:2", "numa:2 pack:1 core:4 pu:4",
 	}).Draw(t, "shape")
-	h, err := topology.Synthetic(shape)
+	h, err := synthetic.Host(shape)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -156,7 +157,7 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
 	far := map[string]float64{"pin": 1.53, "wrong-numa": 1.97}
-	two, err := topology.Synthetic("pack:2 numa:1 core:16 pu:2")
+	two, err := synthetic.Host("pack:2 numa:1 core:16 pu:2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +352,7 @@ func TestWhatIsNoEvidenceDoesNotHinder(t *testing.T) {
 // A document's figure counts where host and lab have what it is about.
 func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	t.Parallel()
-	one, err := topology.Synthetic("pack:1 numa:1 core:16 pu:1")
+	one, err := synthetic.Host("pack:1 numa:1 core:16 pu:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -356,7 +357,7 @@ func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 // sensitivity high, are within the 8.3 % that the cores are.
 func TestVSphereCoresKept(t *testing.T) {
 	t.Parallel()
-	h, err := topology.Synthetic("pack:2 numa:1 core:24 pu:1")
+	h, err := synthetic.Host("pack:2 numa:1 core:24 pu:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package topology
+package synthetic
 
 import (
 	"errors"
@@ -9,10 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // shape shows a synthetic machine in short: packages with dies, nodes, caches and cores, each with their CPUs.
-func shape(h *Host) string {
+func shape(h *topology.Host) string {
 	var b strings.Builder
 	for _, p := range h.Packages {
 		fmt.Fprintf(&b, "package %d %s", p.ID, p.CPUs)
@@ -81,7 +83,7 @@ func TestSynthetic(t *testing.T) {
 		"2 1 1 1 1 1 1 1 1":                                      `package 0 0; package 1 1; node 0 "0"; node 1 "1"; L3 0; L3 1; core 0=0 0 p0 n0 c0; core 1=1 1 p1 n1 c1`,
 		"2 [numa] 1 1":                                           `package 0 0; package 1 1; node 0 "0"; node 1 "1"; core 0=0 0 p0 n0; core 1=1 1 p1 n1`,
 	} {
-		h, err := Synthetic(desc)
+		h, err := Host(desc)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -95,11 +97,11 @@ func TestSynthetic(t *testing.T) {
 func TestSyntheticFacts(t *testing.T) {
 	t.Parallel()
 	const desc = "numa:3(memory=1GiB) core:1 pu:2"
-	h, err := Synthetic(desc)
+	h, err := Host(desc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantProvenance := Provenance{Kind: SourceSynthetic, Name: desc, Filled: []string{"numa_nodes", "numa_memory",
+	wantProvenance := topology.Provenance{Kind: topology.SourceSynthetic, Name: desc, Filled: []string{"numa_nodes", "numa_memory",
 		"numa_distances", "cores", "cpus", "memory"}}
 	if diff := cmp.Diff(wantProvenance, h.Provenance); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -107,14 +109,14 @@ func TestSyntheticFacts(t *testing.T) {
 	if diff := cmp.Diff([]int{20, 10, 20}, h.NUMANodes[1].Distances); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	all := CPURange(0, 5)
-	if diff := cmp.Diff(CPUStates{Present: &all, Online: all, Offline: &CPUSet{}}, h.CPUs); diff != "" {
+	all := topology.CPURange(0, 5)
+	if diff := cmp.Diff(topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}}, h.CPUs); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if h.Memory.TotalBytes == nil || *h.Memory.TotalBytes != 3<<30 {
 		t.Errorf("got %v bytes in all, want 3 GiB", h.Memory.TotalBytes)
 	}
-	h, err = Synthetic("[numa(memory=1GiB)] [numa] pu:1")
+	h, err = Host("[numa(memory=1GiB)] [numa] pu:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestSyntheticErrors(t *testing.T) {
 		"pack:2(indexes=core) core:2 pu:1":      `machine "pack:2(indexes=core) core:2 pu:1": at byte 15: 2 objects do not divide over 4 of level core`,
 		"[numa(indexes=0)] [numa(indexes=1)] 1": `machine "[numa(indexes=0)] [numa(indexes=1)] 1": at byte 32: indexes of attached nodes are given once, for all of them`,
 	} {
-		_, err := Synthetic(desc)
+		_, err := Host(desc)
 		if err == nil {
 			t.Errorf("%s: no error", desc)
 			continue
@@ -179,9 +181,9 @@ func TestSyntheticErrors(t *testing.T) {
 		if err.Error() != want {
 			t.Errorf("got  %s\nwant %s", err, want)
 		}
-		var at *SyntheticError
+		var at *Error
 		if !errors.As(err, &at) || at.Offset < 0 || at.Offset > len(desc) {
-			t.Errorf("%s: got %#v, want a *SyntheticError inside the description", desc, err)
+			t.Errorf("%s: got %#v, want a *Error inside the description", desc, err)
 		}
 	}
 }
@@ -195,7 +197,7 @@ func TestSyntheticPartitions(t *testing.T) {
 		order := rapid.SampledFrom([]string{"", "(indexes=core:pack)", "(indexes=pack:numa:core)", "(indexes=l3)"}).
 			Draw(t, "order")
 		desc := fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d%s", packs, nodes, caches, cores, threads, order)
-		h, err := Synthetic(desc)
+		h, err := Host(desc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,8 +206,8 @@ func TestSyntheticPartitions(t *testing.T) {
 			t.Fatalf("%s: %d packages, %d nodes, %d caches, %d cores", desc, len(h.Packages), len(h.NUMANodes),
 				len(h.L3), len(h.Cores))
 		}
-		all := CPURange(0, packs*nodes*caches*cores*threads-1)
-		var inCores, inNodes CPUSet
+		all := topology.CPURange(0, packs*nodes*caches*cores*threads-1)
+		var inCores, inNodes topology.CPUSet
 		for _, n := range h.NUMANodes {
 			if n.CPUs.Overlaps(inNodes) {
 				t.Fatalf("%s: node %d shares CPUs", desc, n.ID)
@@ -213,8 +215,8 @@ func TestSyntheticPartitions(t *testing.T) {
 			inNodes = inNodes.Union(n.CPUs)
 		}
 		for _, c := range h.Cores {
-			node := slices.IndexFunc(h.NUMANodes, func(n NUMANode) bool { return n.ID == *c.NUMANode })
-			pack := slices.IndexFunc(h.Packages, func(p Package) bool { return p.ID == *c.Package })
+			node := slices.IndexFunc(h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == *c.NUMANode })
+			pack := slices.IndexFunc(h.Packages, func(p topology.Package) bool { return p.ID == *c.Package })
 			if c.CPUs.Len() != threads || c.CPUs.Overlaps(inCores) || !c.CPUs.IsSubsetOf(h.NUMANodes[node].CPUs) ||
 				!c.CPUs.IsSubsetOf(h.Packages[pack].CPUs) ||
 				!c.CPUs.IsSubsetOf(h.L3[*c.L3].CPUs) {
@@ -229,8 +231,8 @@ func TestSyntheticPartitions(t *testing.T) {
 	})
 }
 
-// FuzzSynthetic holds that a line makes a machine whose CPUs are its nodes', or an error with its place.
-func FuzzSynthetic(f *testing.F) {
+// FuzzHost holds that a line makes a machine whose CPUs are its nodes', or an error with its place.
+func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"pack:2 numa:2 l3:4 core:4 pu:2", "numa:2(memory=64GiB indexes=8,0) pack:1 core:8 pu:2(indexes=core:numa)",
 		"[numa] pack:2 [numa] [numa(memory=1)] core:4 1",
@@ -239,15 +241,15 @@ func FuzzSynthetic(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, desc string) {
-		h, err := Synthetic(desc)
+		h, err := Host(desc)
 		if err != nil {
-			var at *SyntheticError
+			var at *Error
 			if !errors.As(err, &at) || at.Offset < 0 || at.Offset > len(desc) {
-				t.Fatalf("got %#v, want a *SyntheticError inside the description", err)
+				t.Fatalf("got %#v, want a *Error inside the description", err)
 			}
 			return
 		}
-		var inNodes CPUSet
+		var inNodes topology.CPUSet
 		for _, n := range h.NUMANodes {
 			if n.CPUs.Overlaps(inNodes) {
 				t.Fatalf("node %d shares CPUs", n.ID)

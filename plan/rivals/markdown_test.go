@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Markdown returns docs/rivals.md: all rivals with their rules, their sources and where they differ.
-func Markdown() string {
+// markdown returns docs/rivals.md: all rivals with their rules, their sources and where they differ.
+func markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Rivals
 
