@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -68,15 +69,15 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		want           string
 	}{
 		{"an unknown key is refused, with the one that was meant", "packages: 2", "package: 2",
-			`3:1: unknown key "package"; did you mean packages?`},
+			`3:1: unknown key (have "package", want name, description, packages,`},
 		{"an unknown key of a device is refused", `"06:00.0", numa_node: 1`, `"06:00.0", numa: 1`,
-			`17:26: unknown key "numa"; did you mean numa_node?`},
+			`17:26: gpus[0]: unknown key (have "numa", want address, numa_node, behind or audio); did you mean numa_node?`},
 		{"a key that is there twice is refused", "packages: 2", "packages: 2\npackages: 2",
-			`4:1: mapping key "packages" already defined at [3:1]`},
-		{"an anchor is refused", "name: small", "name: &a small", `1:7: "&": a profile has plain keys and values only`},
+			"4:1: packages: key is there twice (have lines 3 and 4); remove one of them"},
+		{"an anchor is refused", "name: small", "name: &a small", `1:7: anchors, aliases and merge keys are not used in profiles (have "&")`},
 		{"a second document is refused", "disk: 8GiB", "disk: 8GiB\n---\nname: b",
-			"13:1: more than one document: put each profile in a file of its own"},
-		{"a size without a unit is refused", "disk: 8GiB", "disk: 8", `11:7: parse size "8"`},
+			"12:1: more than one document in the file (want one profile); put every profile in a file of its own"},
+		{"a size without a unit is refused", "disk: 8GiB", "disk: 8", `11:7: disk: parse size "8"`},
 		{"a name that cannot be a file name is refused", "name: small", "name: ../etc",
 			`1:7: name "../etc": want at most 24 of the letters a-z, digits and hyphens`},
 		{"packages that the nodes cannot be dealt out to", "packages: 2", "packages: 3",
@@ -98,7 +99,7 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 			"9:10: distance 9 from node 0 to node 1: want 11 to 254"},
 		{"a device without an address", `{address: "06:00.0", numa_node: 1, audio: true}`,
 			`{numa_node: 1, audio: true}`, `17:5: no address: add one such as "41:00.0"`},
-		{"an address that is none", `"06:00.0"`, `"0600"`, `17:15: PCI address "0600": no bus`},
+		{"an address that is none", `"06:00.0"`, `"0600"`, `17:15: gpus[0].address: PCI address "0600": no bus`},
 		{"an address in another domain", `"06:00.0"`, `"0001:06:00.0"`,
 			"17:15: address 0001:06:00.0: QEMU has only PCI domain 0000"},
 		{"an address of a function", `"06:00.0"`, `"06:00.1"`, "17:15: address 0000:06:00.1: want that of function 0"},
@@ -130,7 +131,7 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		{"a wire that is an option of QEMU's", "wires: [a, a]", `wires: ["a,x", "a,x"]`,
 			`20:71: wire "a,x": want at most 24`},
 		{"no name", "name: small\n", "", "no name: add a line"},
-		{"nothing", good, "# nothing\n", `empty: start with "name: my-server"`},
+		{"nothing", good, "# nothing\n", `empty profile (want a name and NUMA nodes); start with "name: my-server"`},
 		{"bytes that are no text", "small", "\xff", "not UTF-8 text"},
 		{"a list", good, "- a\n", "1:1: "},
 		{"deep nesting", "[10, 20]", strings.Repeat("[", 40) + strings.Repeat("]", 40), "nested too deeply"},
@@ -141,9 +142,9 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 				t.Fatalf("the profile has no %q", tt.old)
 			}
 			_, err := ParseProfile("small.yaml", []byte(strings.Replace(good, tt.old, tt.new, 1)))
-			var e *ProfileError
+			var e *strictyaml.Error
 			if !errors.As(err, &e) {
-				t.Fatalf("error %v of type %T, want a *ProfileError", err, err)
+				t.Fatalf("error %v of type %T, want a *strictyaml.Error", err, err)
 			}
 			if want := "small.yaml:" + tt.want; !strings.HasPrefix(err.Error(), want) && !strings.Contains(err.Error(),
 				": "+tt.want) {
@@ -224,7 +225,7 @@ func FuzzParseProfile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := ParseProfile("x.yaml", data)
 		if err != nil {
-			var e *ProfileError
+			var e *strictyaml.Error
 			if !errors.As(err, &e) {
 				t.Errorf("error of type %T: %v", err, err)
 			}

@@ -31,7 +31,7 @@ var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 // maxName bounds names, since they become parts of socket paths.
 const maxName = 24
 
-// A fault is what is wrong with a profile, and where: a path into the YAML tree such as "$.gpus[1].address".
+// A fault is what is wrong with a profile, and where: the dotted path of a value such as "gpus[1].address".
 type fault struct {
 	path string
 	what string
@@ -55,30 +55,30 @@ func (p *Profile) check() *fault {
 func (p *Profile) checkBasics() *fault {
 	switch {
 	case p.Name == "":
-		return faultf("$", "no name: add a line such as \"name: my-server\"")
+		return faultf("", "no name: add a line such as \"name: my-server\"")
 	case !namePattern.MatchString(p.Name) || len(p.Name) > maxName:
-		return faultf("$.name", "name %q: want at most %d of the letters a-z, digits and hyphens", p.Name, maxName)
+		return faultf("name", "name %q: want at most %d of the letters a-z, digits and hyphens", p.Name, maxName)
 	case len(p.NUMANodes) == 0:
-		return faultf("$", "no NUMA nodes: add \"numa_nodes:\" with a line such as \"  - {cores: 4, memory: 2GiB}\" "+
+		return faultf("", "no NUMA nodes: add \"numa_nodes:\" with a line such as \"  - {cores: 4, memory: 2GiB}\" "+
 			"below it")
 	case len(p.NUMANodes) > maxNodes:
-		return faultf("$.numa_nodes", "%d NUMA nodes: want at most %d", len(p.NUMANodes), maxNodes)
+		return faultf("numa_nodes", "%d NUMA nodes: want at most %d", len(p.NUMANodes), maxNodes)
 	case p.Packages < 1:
-		return faultf("$.packages", "packages: want at least 1")
+		return faultf("packages", "packages: want at least 1")
 	case len(p.NUMANodes)%p.Packages != 0:
-		return faultf("$.packages", "%d packages for %d NUMA nodes: QEMU gives every package the same number of nodes",
+		return faultf("packages", "%d packages for %d NUMA nodes: QEMU gives every package the same number of nodes",
 			p.Packages, len(p.NUMANodes))
 	case p.ThreadsPerCore != 1 && p.ThreadsPerCore != 2:
-		return faultf("$.threads_per_core", "threads_per_core %d: want 1 or 2", p.ThreadsPerCore)
+		return faultf("threads_per_core", "threads_per_core %d: want 1 or 2", p.ThreadsPerCore)
 	case p.Disk < minDisk || p.Disk > maxDisk:
-		return faultf("$.disk", "disk %v: want %v to %v", p.Disk, minDisk, maxDisk)
+		return faultf("disk", "disk %v: want %v to %v", p.Disk, minDisk, maxDisk)
 	}
 	return nil
 }
 
 func (p *Profile) checkCPUs() *fault {
 	for i, n := range p.NUMANodes {
-		at := fmt.Sprintf("$.numa_nodes[%d]", i)
+		at := fmt.Sprintf("numa_nodes[%d]", i)
 		switch {
 		case n.Cores < 1:
 			return faultf(at+".cores", "cores %d: want at least 1", n.Cores)
@@ -91,10 +91,10 @@ func (p *Profile) checkCPUs() *fault {
 		}
 	}
 	if n := p.CPUs(); n > maxCPUs {
-		return faultf("$.numa_nodes", "%d CPUs: QEMU's emulated CPU allows %d", n, maxCPUs)
+		return faultf("numa_nodes", "%d CPUs: QEMU's emulated CPU allows %d", n, maxCPUs)
 	}
 	if err := p.checkMemory(p.Memory()); err != nil {
-		return faultf("$.numa_nodes", "%v", err)
+		return faultf("numa_nodes", "%v", err)
 	}
 	return nil
 }
@@ -119,10 +119,10 @@ func (p *Profile) checkDistances() *fault {
 		return nil
 	}
 	if len(p.Distances) != n {
-		return faultf("$.distances", "%d rows of distances for %d NUMA nodes", len(p.Distances), n)
+		return faultf("distances", "%d rows of distances for %d NUMA nodes", len(p.Distances), n)
 	}
 	for i, row := range p.Distances {
-		at := fmt.Sprintf("$.distances[%d]", i)
+		at := fmt.Sprintf("distances[%d]", i)
 		if len(row) != n {
 			return faultf(at, "%d distances for %d NUMA nodes", len(row), n)
 		}
@@ -173,24 +173,24 @@ func (p *Profile) checkDevices() *fault {
 		return faultf(at+".behind", "behind %v: no switch or bridge has that address", *up)
 	}
 	for i := range p.Switches {
-		if f := place(fmt.Sprintf("$.switches[%d]", i), p.Switches[i].Address, &p.Switches[i].NUMANode, nil); f != nil {
+		if f := place(fmt.Sprintf("switches[%d]", i), p.Switches[i].Address, &p.Switches[i].NUMANode, nil); f != nil {
 			return f
 		}
 	}
 	for i := range p.Bridges {
-		if f := place(fmt.Sprintf("$.bridges[%d]", i), p.Bridges[i].Address, &p.Bridges[i].NUMANode, nil); f != nil {
+		if f := place(fmt.Sprintf("bridges[%d]", i), p.Bridges[i].Address, &p.Bridges[i].NUMANode, nil); f != nil {
 			return f
 		}
 	}
 	for i := range p.GPUs {
-		if f := place(fmt.Sprintf("$.gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode,
+		if f := place(fmt.Sprintf("gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode,
 			p.GPUs[i].Behind); f != nil {
 			return f
 		}
 	}
 	for i := range p.NICs {
 		n := &p.NICs[i]
-		at := fmt.Sprintf("$.nics[%d]", i)
+		at := fmt.Sprintf("nics[%d]", i)
 		if f := place(at, n.Address, &n.NUMANode, n.Behind); f != nil {
 			return f
 		}
@@ -274,11 +274,11 @@ func (p *Profile) pathOf(a topology.PCIAddr) string {
 	for _, kind := range []string{"nics", "gpus", "bridges", "switches"} {
 		for i := len(paths[kind]) - 1; i >= 0; i-- {
 			if paths[kind][i] == a {
-				return fmt.Sprintf("$.%s[%d].address", kind, i)
+				return fmt.Sprintf("%s[%d].address", kind, i)
 			}
 		}
 	}
-	return "$"
+	return ""
 }
 
 func (p *Profile) checkWires() *fault {
@@ -286,7 +286,7 @@ func (p *Profile) checkWires() *fault {
 	var names []string
 	for i, n := range p.NICs {
 		for j, w := range n.Wires {
-			at := fmt.Sprintf("$.nics[%d].wires[%d]", i, j)
+			at := fmt.Sprintf("nics[%d].wires[%d]", i, j)
 			if !namePattern.MatchString(w) || len(w) > maxName {
 				return faultf(at, "wire %q: want at most %d of the letters a-z, digits and hyphens", w, maxName)
 			}

@@ -6,18 +6,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // What messages advise where a value or a key is understandable, but not what a lab file has there.
-
-// quoteFix advises quotes where a scalar was meant as text.
-func quoteFix(n ast.Node) string {
-	switch n.(type) {
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return "to mean it as text, quote it: " + quote(n.GetToken().Value)
-	}
-	return ""
-}
 
 // misplaced says where an unknown key belongs if it is one of the lab file, but of another place.
 func misplaced(name string) string {
@@ -48,6 +41,18 @@ func misplaced(name string) string {
 	return ""
 }
 
+// unknownFix advises on an unknown key. near is the key of its mapping that looks like it, or "".
+func unknownFix(path, name, near string) string {
+	fix := misplaced(name)
+	switch {
+	case near != "" && (fix == "" || strings.HasPrefix(near, name)):
+		return "" // a key that is cut short is meant for here, whatever it is elsewhere: nic for nics
+	case fix == "" && path == "":
+		return "if it is the name of a node, move it below nodes"
+	}
+	return fix
+}
+
 // mappingFix advises where a mapping was expected: on the two shortcuts that people try with nodes.
 func mappingFix(path string, n ast.Node) string {
 	parent, name, isNode := strings.Cut(path, ".")
@@ -58,7 +63,8 @@ func mappingFix(path string, n ast.Node) string {
 		}
 	case *ast.IntegerNode:
 		if isNode && parent == "nodes" {
-			return fmt.Sprintf("for equal nodes write \"%s: {count: %s}\"", name, shorten(n.GetToken().Value))
+			return fmt.Sprintf("for equal nodes write \"%s: {count: %s}\"", name,
+				strictyaml.Shorten(n.GetToken().Value))
 		}
 	}
 	return ""
@@ -86,7 +92,7 @@ func (d *decoder) deviceFix(s string, k deviceKind) string {
 	case letters && len(s) <= maxMatch:
 		return fmt.Sprintf("to choose by vendor or model, write {vendor: %s} or {model: %s}", s, s)
 	case !strings.Contains(s, ":") && d.matches(matchPattern, s) && utf8.RuneCountInString(s) <= maxMatch:
-		return fmt.Sprintf("to choose by the model, write {model: %s}", quote(s))
+		return fmt.Sprintf("to choose by the model, write {model: %s}", strictyaml.Quote(s))
 	}
 	return ""
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // resolveAffinity expands the names in affinities and checks that they do not contradict each other.
@@ -17,25 +19,25 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 	var result []Affinity
 	for _, f := range all {
 		a := Affinity{NUMA: or(f.NUMA, nil, ""), NIC: or(f.NIC, nil, "")}
-		before := len(d.errs)
+		before := len(d.Errs)
 		first := make(map[string]place)
 		for _, ref := range f.Nodes {
 			for _, name := range d.standsFor(ref, entries, byName, expanded) {
 				if at, twice := first[name]; twice {
-					d.fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice",
+					d.Fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice",
 						Have: fmt.Sprintf("%s, in column %d of line %d already",
-							quote(name), at.column, at.line), Fix: "remove one of them"})
+							strictyaml.Quote(name), at.Column, at.Line), Fix: "remove one of them"})
 					break
 				}
 				first[name] = ref.at
 				a.Nodes = append(a.Nodes, name)
 			}
 		}
-		if len(d.errs) > before {
+		if len(d.Errs) > before {
 			continue // the rest would follow from it
 		}
 		if len(a.Nodes) < 2 {
-			d.fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
+			d.Fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
 				Want: "at least 2",
 				Fix:  "name two nodes, or an entry with a count of 2 or more"})
 			continue
@@ -45,7 +47,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		}
 		result = append(result, a)
 	}
-	if len(d.errs) == 0 {
+	if len(d.Errs) == 0 {
 		d.checkTogether("numa", all, result, func(a Affinity) Togetherness { return a.NUMA })
 		d.checkTogether("nic", all, result, func(a Affinity) Togetherness { return a.NIC })
 	}
@@ -75,11 +77,12 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 	if len(known) > maxKnown {
 		known = append(known[:maxKnown], fmt.Sprintf("%d more", len(known)-maxKnown))
 	}
-	e := Error{Key: "affinity.nodes", What: "no such node", Have: quote(ref.name), Want: orList(known)}
-	if near := nearest(ref.name, candidates); near != "" {
+	e := Error{Key: "affinity.nodes", What: "no such node", Have: strictyaml.Quote(ref.name),
+		Want: strictyaml.OrList(known)}
+	if near := strictyaml.Nearest(ref.name, candidates); near != "" {
 		e.Fix = "did you mean " + near + "?"
 	}
-	d.fail(ref.at, e)
+	d.Fail(ref.at, e)
 	return nil
 }
 
@@ -87,7 +90,7 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*Node) {
 	for _, name := range a.Nodes {
 		if n := byName[name]; len(n.NICs) > n.VFs {
-			d.fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared",
+			d.Fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared",
 				Have: fmt.Sprintf("same, and %s asks for nics: %s", name,
 					flowList(n.NICRequests, 0)), Fix: "ask for vfs, and for no nics, in each of them"})
 			return
@@ -130,7 +133,7 @@ func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affini
 				continue
 			}
 			lines := chain(other, n, entries, all, of)
-			d.fail(entries[i].at, Error{Key: join("affinity", key), What: "contradicts another entry",
+			d.Fail(entries[i].at, Error{Key: strictyaml.Join("affinity", key), What: "contradicts another entry",
 				Have: fmt.Sprintf("different for %s and %s, same by line %s", other, n,
 					strings.Join(lines, " and line ")), Fix: "remove one of them"})
 			break
@@ -152,7 +155,7 @@ func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affi
 				continue
 			}
 			used[i] = true
-			lines := append(slices.Clone(here.lines), strconv.Itoa(entries[i].at.line))
+			lines := append(slices.Clone(here.lines), strconv.Itoa(entries[i].at.Line))
 			if slices.Contains(a.Nodes, to) {
 				return lines
 			}

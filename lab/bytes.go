@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // Bytes is an amount of memory. It prints and parses as a whole number with a binary unit: 256MiB.
@@ -43,7 +45,7 @@ func unitOf(suffix string) (Bytes, bool) {
 func ParseBytes(s string) (Bytes, error) {
 	b, fix := parseBytes(s)
 	if fix != "" {
-		return 0, fmt.Errorf("parse size %s: want %s; %s", quote(s), bytesWant, fix)
+		return 0, fmt.Errorf("parse size %s: want %s; %s", strictyaml.Quote(s), bytesWant, fix)
 	}
 	return b, nil
 }

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // Patterns of texts. They use only what RE2 and ECMA-262 understand alike, because the JSON schema shows them too.
@@ -22,17 +22,23 @@ const (
 
 // decoder walks the YAML tree and fills a file. It goes on after a fault, so that one run shows all of them.
 type decoder struct {
-	*source
-	keys   map[string]place // where the key of a path was written
-	values map[string]place // where its value was written
-	meant  map[string]bool  // keys that an unknown key was probably meant to be
-
+	*strictyaml.Reader
 	compiled map[string]*regexp.Regexp // by pattern; most files need one or two
 }
 
-func newDecoder(s *source) *decoder {
-	return &decoder{source: s, keys: map[string]place{}, values: map[string]place{}, meant: map[string]bool{},
-		compiled: map[string]*regexp.Regexp{}}
+// key is a key that a mapping may have and what to do with its value. set is given the value's dotted path.
+type key struct {
+	name string
+	set  func(path string, n ast.Node)
+}
+
+// mapping decodes a mapping with a fixed set of keys.
+func (d *decoder) mapping(path string, n ast.Node, known []key) {
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = k.name
+	}
+	d.Mapping(path, n, names, func(i int, path string, n ast.Node) { known[i].set(path, n) })
 }
 
 // matches reports whether a text is of one of the patterns of this package.
@@ -59,14 +65,14 @@ func (d *decoder) document(body ast.Node) *file {
 		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)
-			if !isNull(n) { // "defaults:" with every line below it commented out
+			if !strictyaml.IsNull(n) { // "defaults:" with every line below it commented out
 				d.mapping(path, n, d.settingKeys(f.Defaults))
 			}
 		}},
 		{"nodes", func(path string, n ast.Node) { f.Nodes = d.nodes(path, n) }},
 	})
 	// A document that is not even a mapping has its fault already.
-	if len(d.errs) == 0 || isMapping(body) {
+	if len(d.Errs) == 0 || strictyaml.IsMapping(body) {
 		d.require("name", "add a line such as \"name: pair\"")
 		d.require("nodes", "add \"nodes:\" with a line such as \"  vm: {count: 2}\" below it")
 	}
@@ -75,99 +81,19 @@ func (d *decoder) document(body ast.Node) *file {
 
 // require records a fault if a top-level key is not there at all, not even misspelt.
 func (d *decoder) require(name, fix string) {
-	if _, ok := d.keys[name]; !ok && !d.meant[name] {
-		d.fail(place{1, 1}, Error{Key: name, What: "missing key", Fix: fix})
-	}
-}
-
-// key is a key that a mapping may have and what to do with its value. set is given the value's dotted path.
-type key struct {
-	name string
-	set  func(path string, n ast.Node)
-}
-
-// mapping decodes a mapping with a fixed set of keys.
-func (d *decoder) mapping(path string, n ast.Node, known []key) {
-	d.entries(path, n, func(name string, at place, value ast.Node) {
-		for _, k := range known {
-			if k.name == name {
-				k.set(join(path, name), value)
-				return
-			}
-		}
-		names := make([]string, len(known))
-		for i, k := range known {
-			names[i] = k.name
-		}
-		near := nearest(name, names)
-		fix := misplaced(name)
-		// A key that is cut short is meant for here, whatever it is elsewhere: nic for nics.
-		if near != "" && (fix == "" || strings.HasPrefix(near, name)) {
-			fix = "did you mean " + near + "?"
-			d.meant[join(path, near)] = true
-		}
-		if fix == "" && path == "" {
-			fix = "if it is the name of a node, move it below nodes"
-		}
-		d.fail(at, Error{Key: path, What: "unknown key", Have: quote(name), Want: orList(names), Fix: fix})
-	})
-}
-
-// entries calls each for every entry of a mapping, and records keys that are not text or that come twice.
-func (d *decoder) entries(path string, n ast.Node, each func(name string, at place, value ast.Node)) {
-	d.pairs(path, n, func(k ast.Node) (string, *Error) {
-		if s, ok := k.(*ast.StringNode); ok {
-			return s.Value, nil
-		}
-		// 007 and 7, or ~ and null, are one key to some readers of YAML and two to others.
-		return "", &Error{What: "key is not text", Have: describe(k), Fix: quoteFix(k)}
-	}, each)
-}
-
-// pairs calls each for every entry of a mapping, with its key as read takes it. It records keys
-// that read refuses or that come twice.
-func (d *decoder) pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at place,
-	value ast.Node)) {
-	var values []*ast.MappingValueNode
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		values = n.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{n}
-	default:
-		d.fail(placeOfNode(n), Error{Key: path, What: "wrong type", Have: describe(n), Want: "keys with values",
-			Fix: mappingFix(path, n)})
-		return
-	}
-	seen := make(map[string]place, len(values))
-	for _, v := range values {
-		at := placeOf(v.Key.GetToken())
-		name, e := read(v.Key)
-		if e != nil {
-			e.Key = path
-			d.fail(at, *e)
-			continue
-		}
-		if first, twice := seen[name]; twice {
-			d.fail(at, Error{Key: join(path, name), What: "key is there twice",
-				Have: fmt.Sprintf("lines %d and %d", first.line, at.line), Fix: "remove one of them"})
-			continue
-		}
-		seen[name] = at
-		d.keys[join(path, name)] = at
-		d.values[join(path, name)] = placeOfNode(v.Value)
-		each(name, at, v.Value)
+	if !d.Has(name) {
+		d.Fail(place{Line: 1, Column: 1}, Error{Key: name, What: "missing key", Fix: fix})
 	}
 }
 
 func (d *decoder) fabric(path string, n ast.Node) *fileFabric {
 	var f fileFabric
-	if isNull(n) {
+	if strictyaml.IsNull(n) {
 		return &f
 	}
 	d.mapping(path, n, []key{
 		{"mtu", func(path string, n ast.Node) {
-			f.MTU = d.integer(path, n, MinMTU, MaxMTU)
+			f.MTU = d.Integer(path, n, MinMTU, MaxMTU)
 		}},
 		{"subnet", func(path string, n ast.Node) { f.Subnet = d.subnet(path, n) }},
 	})
@@ -176,28 +102,28 @@ func (d *decoder) fabric(path string, n ast.Node) *fileFabric {
 
 func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
 	var list fileNodeList
-	if isNull(n) {
-		d.fail(d.keys[path], Error{Key: path, What: "no nodes",
+	if strictyaml.IsNull(n) {
+		d.Fail(d.Keys[path], Error{Key: path, What: "no nodes",
 			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
-	before := len(d.errs)
-	d.entries(path, n, func(name string, at place, value ast.Node) {
-		path := join(path, name)
+	before := len(d.Errs)
+	d.Entries(path, n, func(name string, at place, value ast.Node) {
+		path := strictyaml.Join(path, name)
 		d.checkName(path, "node name", name, at)
 		list = append(list, namedNode{name: name})
-		if isNull(value) { // "vm00:" alone is a node with every default
+		if strictyaml.IsNull(value) { // "vm00:" alone is a node with every default
 			return
 		}
 		var node fileNode
 		known := append(d.settingKeys(&node.settings), key{"count", func(path string, n ast.Node) {
-			node.Count = d.integer(path, n, 1, MaxNodes)
+			node.Count = d.Integer(path, n, 1, MaxNodes)
 		}})
 		d.mapping(path, value, known)
 		list[len(list)-1].node = node
 	})
-	if len(list) == 0 && len(d.errs) == before {
-		d.fail(placeOfNode(n), Error{Key: path, What: "no nodes", Fix: "write for example {vm: {count: 2}}"})
+	if len(list) == 0 && len(d.Errs) == before {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "no nodes", Fix: "write for example {vm: {count: 2}}"})
 	}
 	return list
 }
@@ -216,59 +142,17 @@ func (d *decoder) settingKeys(s *settings) []key {
 	}
 }
 
-// integer decodes a whole number. Only plain decimals are numbers here: 010 is eight in YAML 1.1 and ten in 1.2.
-func (d *decoder) integer(path string, n ast.Node, low, high int) *int {
-	want := fmt.Sprintf("a whole number from %d to %d", low, high)
-	e := Error{Key: path, What: "wrong type", Have: describe(n), Want: want}
-	if _, ok := n.(*ast.IntegerNode); !ok {
-		if s, isText := n.(*ast.StringNode); isText && s.Value != "" && strings.Trim(s.Value, "0123456789") == "" {
-			e.Fix = "remove the quotes"
-			if s.Token.Type == token.StringType { // no quotes: the YAML library gives a number past 64 bits as text
-				e.What, e.Have, e.Fix = "out of range", shorten(s.Value), ""
-			}
-		}
-		d.fail(d.valuePlace(path, n), e)
-		return nil
-	}
-	digits := n.GetToken().Value
-	v, err := strconv.Atoi(digits)
-	switch {
-	case err == nil && strconv.Itoa(v) != digits, err != nil && strings.Trim(digits, "-0123456789") != "": // also 1_000
-		e.What, e.Fix = "not a plain decimal number", "write it with the digits 0 to 9 and no leading zero"
-	case err != nil || v < low || v > high:
-		e.What = "out of range"
-	default:
-		return &v
-	}
-	d.fail(d.valuePlace(path, n), e)
-	return nil
-}
-
-// text decodes a string. A number or true where text is wanted is an error: 1e3 would not stay the name it looks like.
-func (d *decoder) text(path string, n ast.Node, want string) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.LiteralNode:
-		if n.Value != nil {
-			return n.Value.Value, true
-		}
-	}
-	d.fail(d.valuePlace(path, n), Error{Key: path, What: "wrong type", Have: describe(n), Want: want, Fix: quoteFix(n)})
-	return "", false
-}
-
 func (d *decoder) nameText(path string, n ast.Node) string {
-	s, ok := d.text(path, n, "text")
+	s, ok := d.Text(path, n, "text")
 	if ok {
-		d.checkName(path, "lab name", s, placeOfNode(n))
+		d.checkName(path, "lab name", s, strictyaml.PlaceOf(n))
 	}
 	return s
 }
 
 // checkName checks the name of the lab or of a node.
 func (d *decoder) checkName(path, kind, name string, at place) {
-	e := Error{Key: path, What: "bad " + kind, Have: quote(name)}
+	e := Error{Key: path, What: "bad " + kind, Have: strictyaml.Quote(name)}
 	switch {
 	case !d.matches(namePattern, name):
 		e.Want = "a letter a-z or a digit, then letters a-z, digits and hyphens"
@@ -282,16 +166,16 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 	default:
 		return
 	}
-	d.fail(at, e)
+	d.Fail(at, e)
 }
 
 func (d *decoder) imageText(path string, n ast.Node) *string {
-	s, ok := d.text(path, n, "text")
+	s, ok := d.Text(path, n, "text")
 	if !ok {
 		return nil
 	}
 	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
-		d.fail(placeOfNode(n), Error{Key: path, What: "bad image name", Have: quote(s),
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})
 		return nil
 	}
@@ -301,7 +185,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 // cpus decodes a number of virtual CPUs or auto.
 func (d *decoder) cpus(path string, n ast.Node) *orAuto[int] {
 	return autoOr(d, path, n, fmt.Sprintf("a whole number from %d to %d, or auto", MinCPUs, MaxCPUs), func() *int {
-		return d.integer(path, n, MinCPUs, MaxCPUs)
+		return d.Integer(path, n, MinCPUs, MaxCPUs)
 	})
 }
 
@@ -317,11 +201,11 @@ func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func(
 		if word.Value == string(Auto) {
 			return &orAuto[T]{auto: true}
 		}
-		e := Error{Key: path, What: "unknown value", Have: quote(word.Value), Want: want}
-		if near := nearest(word.Value, []string{string(Auto)}); near != "" {
+		e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(word.Value), Want: want}
+		if near := strictyaml.Nearest(word.Value, []string{string(Auto)}); near != "" {
 			e.Fix = "did you mean " + near + "?"
 		}
-		d.fail(placeOfNode(word), e)
+		d.Fail(strictyaml.PlaceOf(word), e)
 		return nil
 	}
 	v := value()
@@ -333,14 +217,14 @@ func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func(
 
 // size decodes an amount of memory in whole MiB, from low to MaxMemory.
 func (d *decoder) size(path string, n ast.Node, low Bytes) *Bytes {
-	e := Error{Key: path, Have: describe(n), Want: bytesWant}
+	e := Error{Key: path, Have: strictyaml.Describe(n), Want: bytesWant}
 	switch n := n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode:
 		e.What, e.Fix = "size without a unit", "write for example "+n.GetToken().Value+"MiB"
-		d.fail(d.valuePlace(path, n), e)
+		d.Fail(d.ValuePlace(path, n), e)
 		return nil
 	}
-	s, ok := d.text(path, n, bytesWant)
+	s, ok := d.Text(path, n, bytesWant)
 	if !ok {
 		return nil
 	}
@@ -356,17 +240,17 @@ func (d *decoder) size(path string, n ast.Node, low Bytes) *Bytes {
 	default:
 		return &b
 	}
-	d.fail(placeOfNode(n), e)
+	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
 }
 
 func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	want := fmt.Sprintf("an IPv4 subnet with a length from /%d to /%d, such as %s", MinPrefix, MaxPrefix, DefaultSubnet)
-	s, ok := d.text(path, n, want)
+	s, ok := d.Text(path, n, want)
 	if !ok {
 		return nil
 	}
-	e := Error{Key: path, What: "bad subnet", Have: quote(s), Want: want}
+	e := Error{Key: path, What: "bad subnet", Have: strictyaml.Quote(s), Want: want}
 	p, err := netip.ParsePrefix(s)
 	switch {
 	case err != nil:
@@ -379,7 +263,7 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	default:
 		return &p
 	}
-	d.fail(placeOfNode(n), e)
+	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
 }
 
@@ -393,78 +277,24 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
-			d.fail(placeOfNode(n), Error{Key: path, What: "wrong type", Have: describe(n), Want: orList(words),
-				Fix: fix})
+			d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
+				Want: strictyaml.OrList(words),
+				Fix:  fix})
 			return nil
 		}
 	}
-	s, ok := d.text(path, n, orList(words))
+	s, ok := d.Text(path, n, strictyaml.OrList(words))
 	if !ok {
 		return nil
 	}
 	if i := slices.Index(words, s); i >= 0 {
 		return &all[i]
 	}
-	e := Error{Key: path, What: "unknown value", Have: quote(s), Want: orList(words), Fix: slips[strings.ToLower(s)]}
-	if near := nearest(s, words); e.Fix == "" && near != "" {
+	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: strictyaml.OrList(words),
+		Fix: slips[strings.ToLower(s)]}
+	if near := strictyaml.Nearest(s, words); e.Fix == "" && near != "" {
 		e.Fix = "did you mean " + near + "?"
 	}
-	d.fail(placeOfNode(n), e)
+	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
-}
-
-// valuePlace returns where a value stands. A value that is not there at all is shown at its key.
-func (d *decoder) valuePlace(path string, n ast.Node) place {
-	if isNull(n) && n.GetToken().Value != "null" && n.GetToken().Value != "~" {
-		return d.keys[path]
-	}
-	return placeOfNode(n)
-}
-
-func isNull(n ast.Node) bool { _, ok := n.(*ast.NullNode); return ok }
-
-func isMapping(n ast.Node) bool {
-	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return true
-	}
-	return false
-}
-
-// describe says what a value is, for the "have" of a message.
-func describe(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.NullNode:
-		return "nothing"
-	case *ast.StringNode:
-		return quote(n.Value)
-	case *ast.LiteralNode:
-		return "a block of text"
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "keys with values"
-	case *ast.SequenceNode:
-		return "a list"
-	}
-	return shorten(n.GetToken().Value) // numbers and booleans, as written
-}
-
-// orList writes words as a choice: "a, b or c".
-func orList(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
-// join appends a key to a dotted path. Keys come from the file, so what is not plainly a word is quoted.
-func join(path, name string) string {
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
-		len(name) > maxQuoted || name == "" {
-		// The full name stays part of the path: paths are also what the decoder looks places up by.
-		name = strconv.Quote(name)
-	}
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }

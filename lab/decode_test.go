@@ -5,31 +5,6 @@ import (
 	"testing"
 )
 
-func TestJoin(t *testing.T) {
-	tests := []struct{ path, name, want string }{
-		{"", "name", "name"},
-		{"nodes", "vm00", "nodes.vm00"},
-		{"nodes.vm00", "cpus", "nodes.vm00.cpus"},
-		{"nodes", "a.b", `nodes."a.b"`},
-		{"nodes", "", `nodes.""`},
-		{"nodes", "\x1b", `nodes."\x1b"`},
-	}
-	for _, tt := range tests {
-		if got := join(tt.path, tt.name); got != tt.want {
-			t.Errorf("join(%q, %q) = %s, want %s", tt.path, tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestOrList(t *testing.T) {
-	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"},
-		"a, b or c": {"a", "b", "c"}} {
-		if got := orList(words); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestSuggestions(t *testing.T) {
 	node := func(keys string) string { return "name: x\nnodes: {vm: {" + keys + "}}" }
 	tests := []struct{ name, text, want string }{
@@ -134,5 +109,17 @@ func TestFollowingFaultsAreNotReported(t *testing.T) {
 	_, err := Parse("f", []byte("name: x\nfabric: {subnet: 10.0.0.0/30}\nnodes: {vm: {count: 4, cpus: 9999}}"))
 	if errs, ok := err.(Errors); !ok || len(errs) != 1 || errs[0].Key != "nodes.vm.cpus" {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestUTF16IsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"with a byte order mark":    "\xff\xfen\x00a\x00m\x00e\x00",
+		"without a byte order mark": "n\x00a\x00m\x00e\x00",
+	} {
+		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(),
+			"save the file as UTF-8 text") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

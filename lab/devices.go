@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and
@@ -64,7 +66,7 @@ func (k deviceKind) selectorKeys() []string {
 
 // devices decodes a request for devices. Nil means that it has a fault.
 func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
-	before := len(d.errs)
+	before := len(d.Errs)
 	all := fileDevices{}
 	if s, ok := n.(*ast.SequenceNode); ok {
 		for _, item := range s.Values {
@@ -73,11 +75,11 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	} else {
 		all = d.device(path, n, k, 0, all)
 	}
-	if len(d.errs) > before {
+	if len(d.Errs) > before {
 		return nil
 	}
 	if total := all.count(); total > k.max {
-		d.fail(placeOfNode(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) +
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) +
 			" together",
 			Want: fmt.Sprintf("at most %d", k.max)})
 		return nil
@@ -87,13 +89,13 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 
 // device decodes one request and appends it. A count is at least low: 0 stands for none, which is nothing to list.
 func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fileDevices) fileDevices {
-	at := placeOfNode(n)
+	at := strictyaml.PlaceOf(n)
 	if address, ok := d.flowAddress(n); ok {
 		return append(all, fileDevice{DeviceRequest{Count: 1, Address: completed(address)}, at})
 	}
 	switch n := n.(type) {
 	case *ast.IntegerNode:
-		if count := d.integer(path, n, low, k.max); count != nil && *count > 0 {
+		if count := d.Integer(path, n, low, k.max); count != nil && *count > 0 {
 			all = append(all, fileDevice{DeviceRequest{Count: *count}, at})
 		}
 	case *ast.StringNode:
@@ -105,7 +107,8 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 			all = append(all, fileDevice{r, at})
 		}
 	default:
-		d.fail(d.valuePlace(path, n), Error{Key: path, What: "wrong type", Have: describe(n), Want: k.want()})
+		d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
+			Want: k.want()})
 	}
 	return all
 }
@@ -123,9 +126,9 @@ func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	if key == nil || value == nil {
 		return "", false
 	}
-	from, to := placeOf(key), placeOf(value)
+	from, to := strictyaml.TokenPlace(key), strictyaml.TokenPlace(value)
 	address := key.Value + ":" + value.Value
-	adjacent := from.line == to.line && from.column+len(key.Value)+1 == to.column
+	adjacent := from.Line == to.Line && from.Column+len(key.Value)+1 == to.Column
 	return address, adjacent && d.matches(addressPattern, address)
 }
 
@@ -137,7 +140,8 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 	case d.matches(deviceNamePattern, s) && len(s) <= maxDeviceName:
 		return s, true
 	}
-	d.fail(at, Error{Key: path, What: "not a device", Have: quote(s), Want: k.want(), Fix: d.deviceFix(s, k)})
+	d.Fail(at, Error{Key: path, What: "not a device", Have: strictyaml.Quote(s), Want: k.want(),
+		Fix: d.deviceFix(s, k)})
 	return "", false
 }
 
@@ -157,18 +161,18 @@ func completed(address string) string {
 
 // selector decodes what devices are chosen by.
 func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest, bool) {
-	before := len(d.errs)
+	before := len(d.Errs)
 	r := DeviceRequest{Count: 1}
 	keys := 0
 	known := []key{
 		{"count", func(path string, n ast.Node) {
-			if v := d.integer(path, n, 1, k.max); v != nil {
+			if v := d.Integer(path, n, 1, k.max); v != nil {
 				r.Count = *v
 			}
 		}},
 		{"vendor", func(path string, n ast.Node) { r.Vendor = d.matchText(path, n) }},
 		{"model", func(path string, n ast.Node) { r.Model = d.matchText(path, n) }},
-		{"numa_node", func(path string, n ast.Node) { r.NUMANode = d.integer(path, n, 0, MaxNUMANode) }},
+		{"numa_node", func(path string, n ast.Node) { r.NUMANode = d.Integer(path, n, 0, MaxNUMANode) }},
 	}
 	if k.rate {
 		known = append(known, key{"rate", func(path string, n ast.Node) { r.RateMbps = d.rate(path, n) }})
@@ -178,25 +182,26 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 		known[i].set = func(path string, n ast.Node) { keys++; set(path, n) }
 	}
 	d.mapping(path, n, known)
-	if keys == 0 && len(d.errs) == before {
-		d.fail(placeOfNode(n), Error{Key: path, What: "empty selector", Want: orList(k.selectorKeys()),
-			Fix: fmt.Sprintf("for any %s write 1", k.one)})
+	if keys == 0 && len(d.Errs) == before {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "empty selector",
+			Want: strictyaml.OrList(k.selectorKeys()),
+			Fix:  fmt.Sprintf("for any %s write 1", k.one)})
 	}
-	return r, len(d.errs) == before
+	return r, len(d.Errs) == before
 }
 
 // matchText decodes what a vendor or a model is searched by.
 func (d *decoder) matchText(path string, n ast.Node) string {
-	s, ok := d.text(path, n, "text")
+	s, ok := d.Text(path, n, "text")
 	if ok && (!d.matches(matchPattern, s) || utf8.RuneCountInString(s) > maxMatch) {
-		d.fail(placeOfNode(n), Error{Key: path, What: "bad text", Have: quote(s),
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad text", Have: strictyaml.Quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line, without blanks at the ends", maxMatch)})
 	}
 	return s
 }
 
 func (d *decoder) rate(path string, n ast.Node) int64 {
-	e := Error{Key: path, What: "bad rate", Have: describe(n), Want: rateWant}
+	e := Error{Key: path, What: "bad rate", Have: strictyaml.Describe(n), Want: rateWant}
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode:
 		e.What = "rate without a unit"
@@ -204,7 +209,7 @@ func (d *decoder) rate(path string, n ast.Node) int64 {
 			e.Fix = fix
 		}
 	default:
-		s, ok := d.text(path, n, rateWant)
+		s, ok := d.Text(path, n, rateWant)
 		if !ok {
 			return 0
 		}
@@ -213,7 +218,7 @@ func (d *decoder) rate(path string, n ast.Node) int64 {
 			return mbps
 		}
 	}
-	d.fail(placeOfNode(n), e)
+	d.Fail(strictyaml.PlaceOf(n), e)
 	return 0
 }
 

@@ -177,31 +177,3 @@ func steps(depth int) string {
 	}
 	return b.String()
 }
-
-func TestNearest(t *testing.T) {
-	keys := []string{"cpus", "memory", "image", "nics", "gpus", "count"}
-	tests := []struct{ word, want string }{
-		{"cpu", "cpus"}, {"CPUs", "cpus"}, {"mem", "memory"}, {"memroy", "memory"}, {"nic", "nics"},
-		{"counts", "count"},
-		{"img", "image"}, {"gpu", "gpus"}, {"vcpus", "cpus"}, {"zzz", ""}, {"", ""}, {"x", ""},
-		{strings.Repeat("cpus", 100), ""},
-	}
-	for _, tt := range tests {
-		if got := nearest(tt.word, keys); got != tt.want {
-			t.Errorf("nearest(%.20q) = %q, want %q", tt.word, got, tt.want)
-		}
-	}
-}
-
-func TestDistance(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"cpus", "gpus", 1},
-		{"memroy", "memory", 2}}
-	for _, tt := range tests {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}

@@ -1,6 +1,10 @@
 package lab
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+)
 
 // The types of this file are the lab file as the user wrote it: what is absent is nil. The JSON schema is made from
 // them, so their tags carry the names and the descriptions of the keys.
@@ -119,3 +123,25 @@ type namedNode struct {
 	name string
 	node fileNode
 }
+
+// fileFormat is what a lab file is to the reader of YAML. A lab file needs four levels; 500 nodes
+// with every key written out, 8 NICs each and our own comments are 16,000 tokens.
+func fileFormat() *strictyaml.Format {
+	return &strictyaml.Format{
+		Name: "lab", File: "lab file", MaxSize: MaxFileSize, MaxTokens: maxTokens, MaxDepth: 16,
+		EmptyWant: "a name and nodes", EmptyFix: `start with "name: pair" and "nodes: {vm: {count: 2}}"`,
+		LargeFix:   "use count and defaults instead of repeated nodes",
+		AliasFix:   "use defaults for shared settings and count for equal nodes",
+		UnknownFix: unknownFix, MappingFix: mappingFix,
+	}
+}
+
+const maxTokens = 30_000
+
+type place = strictyaml.Place
+
+// An Error is one fault of a lab file, with its place and what to do about it; Errors are all of one file.
+type (
+	Error  = strictyaml.Error
+	Errors = strictyaml.Errors
+)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // owners finds devices that are asked for by address or name more often than there are of them:
@@ -47,7 +49,7 @@ func (o *owners) claim(e *entry, names []string) {
 			o.whole[r.Address] = own
 			if len(names) > 1 {
 				o.failOnce(r.at, Error{Key: path, What: "one device for several nodes",
-					Have: fmt.Sprintf("%s for %s to %s", quote(r.Address), names[0], names[len(names)-1]),
+					Have: fmt.Sprintf("%s for %s to %s", strictyaml.Quote(r.Address), names[0], names[len(names)-1]),
 					Fix:  fmt.Sprintf("ask by count (%s: 1) or by a selector, or write the nodes one by one", k.key)})
 			}
 		}
@@ -63,17 +65,18 @@ func (o *owners) claim(e *entry, names []string) {
 // twice records a device that is asked for a second time.
 func (o *owners) twice(address string, first, second claim) {
 	e := Error{Key: second.path, What: "one device for two nodes",
-		Have: fmt.Sprintf("%s for %s (line %d) and for %s", quote(address), first.node, first.at.line, second.node),
-		Fix:  "give one of them another device, or ask by count"}
+		Have: fmt.Sprintf("%s for %s (line %d) and for %s", strictyaml.Quote(address), first.node, first.at.Line,
+			second.node),
+		Fix: "give one of them another device, or ask by count"}
 	switch {
 	case first.node == second.node:
 		e.What = "device asked for twice"
-		e.Have = fmt.Sprintf("%s in line %d, column %d and in line %d, column %d", quote(address),
-			first.at.line, first.at.column, second.at.line, second.at.column)
+		e.Have = fmt.Sprintf("%s in line %d, column %d and in line %d, column %d", strictyaml.Quote(address),
+			first.at.Line, first.at.Column, second.at.Line, second.at.Column)
 		e.Fix = "remove one of them"
 	case first.at == second.at: // in defaults
 		e.What = "one device for several nodes"
-		e.Have = fmt.Sprintf("%s for %s and for %s", quote(address), first.node, second.node)
+		e.Have = fmt.Sprintf("%s for %s and for %s", strictyaml.Quote(address), first.node, second.node)
 		e.Fix = "ask by count in defaults, or name a device in each node"
 	}
 	o.failOnce(second.at, e)
@@ -85,8 +88,9 @@ func (o *owners) finish() {
 		v := o.shared[address]
 		if w, ok := o.whole[address]; ok {
 			o.failOnce(v.at, Error{Key: v.path, What: "virtual function of a NIC that is given whole",
-				Have: fmt.Sprintf("%s for %s, whole for %s (line %d)", quote(address), v.node, w.node, w.at.line),
-				Fix:  "ask for vfs of it on both sides, or of another NIC"})
+				Have: fmt.Sprintf("%s for %s, whole for %s (line %d)", strictyaml.Quote(address), v.node, w.node,
+					w.at.Line),
+				Fix: "ask for vfs of it on both sides, or of another NIC"})
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // The keys of the lab that matter where it is placed on a real host.
@@ -20,7 +22,7 @@ const (
 
 func (d *decoder) host(path string, n ast.Node) *fileHost {
 	var h fileHost
-	if isNull(n) {
+	if strictyaml.IsNull(n) {
 		return &h
 	}
 	d.mapping(path, n, []key{{"reserve", func(path string, n ast.Node) { h.Reserve = d.reserve(path, n) }}})
@@ -34,21 +36,21 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	case *ast.NullNode:
 	case *ast.MappingNode, *ast.MappingValueNode:
 		d.mapping(path, n, []key{
-			{"cores", func(path string, n ast.Node) { r.Cores = d.integer(path, n, 1, MaxCPUs) }},
+			{"cores", func(path string, n ast.Node) { r.Cores = d.Integer(path, n, 1, MaxCPUs) }},
 			{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
 			{"numa_nodes", func(path string, n ast.Node) { r.NUMA = d.numaReserves(path, n) }},
 		})
 	case *ast.IntegerNode:
-		r.Cores = d.integer(path, n, 1, MaxCPUs)
+		r.Cores = d.Integer(path, n, 1, MaxCPUs)
 	default:
-		e := Error{Key: path, What: "wrong type", Have: describe(n),
+		e := Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
 			Want: "a number of cores, or keys with values such as {cores: 4, memory: 8GiB}"}
 		if s, ok := n.(*ast.StringNode); ok {
 			if b, fix := parseBytes(s.Value); fix == "" {
 				e.Fix = fmt.Sprintf("write {memory: %s}", b)
 			}
 		}
-		d.fail(d.valuePlace(path, n), e)
+		d.Fail(d.ValuePlace(path, n), e)
 	}
 	return &r
 }
@@ -56,21 +58,21 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 // numaReserves decodes a mapping by the number of NUMA nodes. A number alone is one of cores here too.
 func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
 	var all fileNUMAReserves
-	if isNull(n) {
+	if strictyaml.IsNull(n) {
 		return nil
 	}
 	d.numbered(path, n, MaxNUMANode, func(number int, path string, at place, value ast.Node) {
 		r := fileNUMAReserve{node: number}
 		if _, ok := value.(*ast.IntegerNode); ok {
-			r.Cores = d.integer(path, value, 1, MaxCPUs)
+			r.Cores = d.Integer(path, value, 1, MaxCPUs)
 		} else {
-			before := len(d.errs)
+			before := len(d.Errs)
 			d.mapping(path, value, []key{
-				{"cores", func(path string, n ast.Node) { r.Cores = d.integer(path, n, 1, MaxCPUs) }},
+				{"cores", func(path string, n ast.Node) { r.Cores = d.Integer(path, n, 1, MaxCPUs) }},
 				{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
 			})
-			if r.Cores == nil && r.Memory == nil && len(d.errs) == before {
-				d.fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both",
+			if r.Cores == nil && r.Memory == nil && len(d.Errs) == before {
+				d.Fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both",
 					Fix: "write for example {cores: 2}"})
 			}
 		}
@@ -103,54 +105,54 @@ func (d *decoder) setting(path string, n ast.Node) *Setting {
 
 func (d *decoder) tenants(path string, n ast.Node) *string {
 	const want = "read, ignore, or the path of a file"
-	s, ok := d.text(path, n, want)
+	s, ok := d.Text(path, n, want)
 	if !ok {
 		return nil
 	}
 	if d.matches(tenantsPattern, s) && len([]rune(s)) <= maxPath {
 		return &s
 	}
-	e := Error{Key: path, What: "unknown value", Have: quote(s), Want: want}
-	switch near := nearest(s, []string{TenantsRead, TenantsIgnore}); {
+	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: want}
+	switch near := strictyaml.Nearest(s, []string{TenantsRead, TenantsIgnore}); {
 	case near != "":
 		e.Fix = "did you mean " + near + "?"
-	case s != "" && len(s) < maxQuoted && d.matches(tenantsPattern, "./"+s):
-		e.Fix = "for the file of this name write " + quote("./"+s)
+	case s != "" && len(s) < strictyaml.MaxQuoted && d.matches(tenantsPattern, "./"+s):
+		e.Fix = "for the file of this name write " + strictyaml.Quote("./"+s)
 	}
-	d.fail(placeOfNode(n), e)
+	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
 }
 
 // affinity decodes the list of affinities. What their names stand for is known when counts are expanded.
 func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
-	if isNull(n) {
+	if strictyaml.IsNull(n) {
 		return nil
 	}
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
-		e := Error{Key: path, What: "wrong type", Have: describe(n), Want: "a list"}
-		if isMapping(n) {
+		e := Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n), Want: "a list"}
+		if strictyaml.IsMapping(n) {
 			e.Fix = "begin each entry with a dash, as in \"- {nodes: [vm00, vm01], numa: different}\""
 		}
-		d.fail(d.valuePlace(path, n), e)
+		d.Fail(d.ValuePlace(path, n), e)
 		return nil
 	}
 	var all []fileAffinity
 	for _, item := range list.Values {
-		a := fileAffinity{at: placeOfNode(item)}
-		before := len(d.errs)
+		a := fileAffinity{at: strictyaml.PlaceOf(item)}
+		before := len(d.Errs)
 		named, asks := false, false
 		d.mapping(path, item, []key{
 			{"nodes", func(path string, n ast.Node) { named = true; a.Nodes = d.nodeRefs(path, n) }},
 			{"numa", func(path string, n ast.Node) { asks = true; a.NUMA = d.togetherness(path, n) }},
 			{"nic", func(path string, n ast.Node) { asks = true; a.NIC = d.togetherness(path, n) }},
 		})
-		if len(d.errs) == before && !named {
-			d.fail(a.at, Error{Key: join(path, "nodes"), What: "missing key",
+		if len(d.Errs) == before && !named {
+			d.Fail(a.at, Error{Key: strictyaml.Join(path, "nodes"), What: "missing key",
 				Fix: "say of which nodes: nodes: [vm00, vm01]"})
 		}
-		if len(d.errs) == before && !asks {
-			d.fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both",
+		if len(d.Errs) == before && !asks {
+			d.Fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both",
 				Fix: "add for example numa: different"})
 		}
 		all = append(all, a)
@@ -170,8 +172,8 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 	const want = "a list of names"
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
-		e := Error{Key: path, What: "wrong type", Have: describe(n), Want: want}
-		if s, isText := n.(*ast.StringNode); isText && len(s.Value) <= maxQuoted {
+		e := Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n), Want: want}
+		if s, isText := n.(*ast.StringNode); isText && len(s.Value) <= strictyaml.MaxQuoted {
 			words := strings.FieldsFunc(s.Value, func(r rune) bool { return r == ',' || r == ' ' })
 			if !slices.ContainsFunc(words, func(w string) bool {
 				return !d.matches(namePattern, w)
@@ -179,13 +181,13 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 				e.Fix = "write [" + strings.Join(words, ", ") + "]"
 			}
 		}
-		d.fail(d.valuePlace(path, n), e)
+		d.Fail(d.ValuePlace(path, n), e)
 		return nil
 	}
 	var all []nodeRef
 	for _, item := range list.Values {
-		if s, ok := d.text(path, item, "the name of a node"); ok {
-			all = append(all, nodeRef{name: s, at: placeOfNode(item)})
+		if s, ok := d.Text(path, item, "the name of a node"); ok {
+			all = append(all, nodeRef{name: s, at: strictyaml.PlaceOf(item)})
 		}
 	}
 	return all
@@ -195,7 +197,7 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 // no such keys, so that a number in quotes is one too.
 func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place,
 	value ast.Node)) {
-	d.pairs(path, n, func(k ast.Node) (string, *Error) {
+	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
 		digits := k.GetToken().Value
 		switch k.(type) {
 		case *ast.IntegerNode, *ast.StringNode:
@@ -204,9 +206,10 @@ func (d *decoder) numbered(path string, n ast.Node, high int, each func(number i
 				return digits, nil
 			}
 		}
-		return "", &Error{What: "not the number of a NUMA node", Have: describe(k), Want: fmt.Sprintf("0 to %d", high)}
+		return "", &Error{What: "not the number of a NUMA node", Have: strictyaml.Describe(k),
+			Want: fmt.Sprintf("0 to %d", high)}
 	}, func(name string, at place, value ast.Node) {
 		number, _ := strconv.Atoi(name) // pairs has read it
-		each(number, join(path, name), at, value)
+		each(number, strictyaml.Join(path, name), at, value)
 	})
 }

@@ -6,29 +6,31 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
 // filled in, counts are expanded, and addresses are handed out. The error is an [Errors].
 func Parse(name string, data []byte) (*Lab, error) {
-	s := &source{file: name}
-	body := s.read(data)
+	d := &decoder{Reader: strictyaml.New(fileFormat(), name), compiled: map[string]*regexp.Regexp{}}
+	body := d.Read(data)
 	if body == nil {
-		return nil, s.errs
+		return nil, d.Errs
 	}
-	d := newDecoder(s)
 	f := d.document(body)
 	// What concerns several keys at once is only checked where each of them is right.
-	if len(d.errs) == 0 {
-		if l := d.resolve(f); len(d.errs) == 0 {
+	if len(d.Errs) == 0 {
+		if l := d.resolve(f); len(d.Errs) == 0 {
 			return l, nil
 		}
 	}
-	d.errs.sort()
-	return nil, d.errs
+	d.Errs.Sort()
+	return nil, d.Errs
 }
 
 // resolve fills in the defaults, expands counts and hands out addresses.
@@ -59,7 +61,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	expanded := make(map[string][]string) // the other way round
 	owners := newOwners(d)
 	for _, n := range f.Nodes {
-		e := entry{decoder: d, path: join("nodes", n.name), own: n.node.settings, shared: defaults}
+		e := entry{decoder: d, path: strictyaml.Join("nodes", n.name), own: n.node.settings, shared: defaults}
 		node := e.node()
 		e.checkPages(l.Hugepages, node)
 		for _, name := range n.expand() {
@@ -73,7 +75,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		owners.claim(&e, expanded[n.name])
 	}
 	owners.finish()
-	if len(d.errs) > 0 {
+	if len(d.Errs) > 0 {
 		return nil
 	}
 	l.Affinity = d.resolveAffinity(f.Affinity, f.Nodes, l.Nodes, expanded)
@@ -146,12 +148,12 @@ func (n Node) named(name string) Node {
 // written returns the path and the place of a setting that is effective: the entry's own, or that
 // of defaults. Without either it is the entry.
 func (e *entry) written(key string) (path string, at place) {
-	for _, path := range []string{join(e.path, key), join("defaults", key)} {
-		if at, ok := e.values[path]; ok {
+	for _, path := range []string{strictyaml.Join(e.path, key), strictyaml.Join("defaults", key)} {
+		if at, ok := e.Values[path]; ok {
 			return path, at
 		}
 	}
-	return e.path, e.keys[e.path]
+	return e.path, e.Keys[e.path]
 }
 
 // checkPorts checks the number of ports.
@@ -183,7 +185,7 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	}
 	path, at := e.written("memory")
 	fault := Error{Key: path, What: "memory is not whole pages", Have: n.Memory.String(),
-		Want: fmt.Sprintf("a multiple of %s, because hugepages is %s (line %d)", page, pages, e.keys["hugepages"].line)}
+		Want: fmt.Sprintf("a multiple of %s, because hugepages is %s (line %d)", page, pages, e.Keys["hugepages"].Line)}
 	if path == e.path {
 		fault.Have += ", the default"
 	}
@@ -204,9 +206,9 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	}
 	if f.Cores != nil && cores > *f.Cores {
 		const path = "host.reserve.cores"
-		d.fail(d.values[path], Error{Key: path, What: "less than its NUMA nodes keep",
+		d.Fail(d.Values[path], Error{Key: path, What: "less than its NUMA nodes keep",
 			Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)",
-				*f.Cores, cores, d.keys["host.reserve.numa_nodes"].line),
+				*f.Cores, cores, d.Keys["host.reserve.numa_nodes"].Line),
 			Fix: fmt.Sprintf("write at least %d, which counts all of them", cores)})
 	}
 	return r
@@ -214,10 +216,10 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 
 // failOnce records a fault unless there is one of its kind at its place: a fault of defaults concerns many nodes.
 func (d *decoder) failOnce(at place, e Error) {
-	if !slices.ContainsFunc(d.errs, func(o *Error) bool {
-		return o.What == e.What && o.Line == at.line && o.Column == at.column
+	if !slices.ContainsFunc(d.Errs, func(o *Error) bool {
+		return o.What == e.What && o.Line == at.Line && o.Column == at.Column
 	}) {
-		d.fail(at, e)
+		d.Fail(at, e)
 	}
 }
 
@@ -253,8 +255,8 @@ func (d *decoder) checkTotal(nodes fileNodeList) bool {
 	for _, n := range nodes {
 		total += or(n.node.Count, nil, 1)
 		if total > MaxNodes {
-			path := join("nodes", n.name)
-			d.fail(d.keys[path], Error{Key: path, What: "too many nodes in the lab",
+			path := strictyaml.Join("nodes", n.name)
+			d.Fail(d.Keys[path], Error{Key: path, What: "too many nodes in the lab",
 				Have: fmt.Sprintf("%d up to here", total), Want: fmt.Sprintf("at most %d", MaxNodes)})
 			return false
 		}
@@ -264,33 +266,35 @@ func (d *decoder) checkTotal(nodes fileNodeList) bool {
 
 // checkExpanded checks a node's final name, which comes from an entry of the file.
 func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool {
-	path := join("nodes", entry)
+	path := strictyaml.Join("nodes", entry)
 	e := Error{Key: path}
 	other, taken := from[name]
 	switch {
 	case taken:
-		e.What, e.Have = "two nodes of one name", fmt.Sprintf("%s from %s (line %d) and from %s", quote(name),
-			quote(other),
-			d.keys[join("nodes", other)].line, quote(entry))
+		e.What, e.Have = "two nodes of one name", fmt.Sprintf("%s from %s (line %d) and from %s",
+			strictyaml.Quote(name),
+			strictyaml.Quote(other),
+			d.Keys[strictyaml.Join("nodes", other)].Line, strictyaml.Quote(entry))
 		e.Fix = "rename one of them"
 	case len(name) > MaxName:
-		e.What, e.Have = "node name with its number is too long", fmt.Sprintf("%s, %d characters", quote(name),
+		e.What, e.Have = "node name with its number is too long", fmt.Sprintf("%s, %d characters",
+			strictyaml.Quote(name),
 			len(name))
 		e.Want = fmt.Sprintf("at most %d, because it becomes part of socket paths", MaxName)
 	case name[len(name)-1] == '-':
 		// It becomes the host name, and those end with a letter or digit (RFC 1123, section 2.1).
-		e.What, e.Have, e.Want = "node name ends with a hyphen", quote(name), "a letter or digit at the end"
+		e.What, e.Have, e.Want = "node name ends with a hyphen", strictyaml.Quote(name), "a letter or digit at the end"
 	default:
 		return true
 	}
-	d.fail(d.keys[path], e)
+	d.Fail(d.Keys[path], e)
 	return false
 }
 
 // checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every
 // node of an entry asks for.
 func (d *decoder) checkWritten(l *Lab) {
-	if len(d.errs) > 0 {
+	if len(d.Errs) > 0 {
 		return
 	}
 	text := l.YAML()
@@ -306,13 +310,13 @@ func (d *decoder) checkWritten(l *Lab) {
 		if 2*marks < maxTokens {
 			return
 		}
-		tokens, err := tokenize(string(text))
+		tokens, err := strictyaml.Tokenize(string(text))
 		if err == nil && len(tokens) <= maxTokens {
 			return
 		}
 		have, want = fmt.Sprintf("%d keys, values and marks", len(tokens)), fmt.Sprintf("at most %d", maxTokens)
 	}
-	d.fail(d.keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have,
+	d.Fail(d.Keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have,
 		Want: want,
 		Fix:  "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
@@ -328,9 +332,9 @@ func reserved() []netip.Prefix {
 // checkSubnet checks that every NIC gets an address, and says with figures why not.
 func (d *decoder) checkSubnet(l *Lab) bool {
 	const path = "fabric.subnet"
-	at, written := d.values[path]
+	at, written := d.Values[path]
 	if !written {
-		at = d.keys["nodes"] // the default is too small for these nodes
+		at = d.Keys["nodes"] // the default is too small for these nodes
 	}
 	p := l.Fabric.Subnet
 	host := 32 - p.Bits()
@@ -339,7 +343,7 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 		need := bits.Len(uint(len(l.Nodes) + 1)) // host bits, for the nodes and those two
 		// Masked again: a shorter length frees bits that the written address may have set.
 		wider := netip.PrefixFrom(p.Addr(), 32-need).Masked()
-		d.fail(at, Error{Key: path, What: "subnet too small for the nodes",
+		d.Fail(at, Error{Key: path, What: "subnet too small for the nodes",
 			Have: fmt.Sprintf("%s with 2^%d - 2 = %d addresses", p, host, capacity),
 			Want: fmt.Sprintf("%d, one for each node", len(l.Nodes)),
 			Fix:  fmt.Sprintf("use %s or a larger one", wider)})
@@ -362,7 +366,7 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 			e.What = "no room for the subnets of all NICs"
 			e.Have = fmt.Sprintf("%s and %d NICs: eth%d gets to %s", p, nics, k, sub)
 		}
-		d.fail(at, e)
+		d.Fail(at, e)
 		return false
 	}
 	return true

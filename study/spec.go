@@ -1,7 +1,6 @@
 package study
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -11,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -134,20 +133,6 @@ const (
 	maxCoolDown = time.Hour
 )
 
-// A SpecError is what is wrong with a study file.
-type SpecError struct {
-	File         string
-	Line, Column int // 0 where the whole file is meant
-	What         string
-}
-
-func (e *SpecError) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %s", e.File, e.What)
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.What)
-}
-
 // file is a Spec as YAML has it.
 type file struct {
 	Name       string        `yaml:"name"`
@@ -194,36 +179,22 @@ const (
 	DefaultSeed       = 1
 )
 
-// Parse reads a study file. name is for errors, which are of type *SpecError.
+// Parse reads a study file. name is for errors, which are of type [strictyaml.Errors].
 func Parse(name string, data []byte) (*Spec, error) {
-	fail := func(format string, args ...any) error {
-		return &SpecError{File: name, What: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case len(data) > MaxSpecSize:
-		return nil, fail("%d bytes, and a study has at most %d", len(data), MaxSpecSize)
-	case !utf8.Valid(data) || bytes.ContainsRune(data, 0):
-		return nil, fail("not UTF-8 text")
-	case len(bytes.TrimSpace(data)) == 0:
-		return nil, fail("empty: start with \"name: my-study\"")
-	}
+	r := strictyaml.New(&strictyaml.Format{
+		Name: "study", File: "study file", MaxSize: MaxSpecSize, MaxTokens: 30_000, MaxDepth: 16,
+		EmptyWant: "a name, a lab, factors and measure", EmptyFix: `start with "name: my-study"`, LooseText: true,
+	}, name)
 	var f file
-	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
-		e := &SpecError{File: name, What: err.Error()}
-		var y yaml.Error
-		if errors.As(err, &y) {
-			e.What = y.GetMessage()
-			if t := y.GetToken(); t != nil && t.Position != nil {
-				e.Line, e.Column = t.Position.Line, t.Position.Column
-			}
+	r.Parse(data, &f)
+	if len(r.Errs) == 0 {
+		s, err := f.spec()
+		if err == nil {
+			return s, nil
 		}
-		return nil, e
+		r.Fail(strictyaml.Place{}, strictyaml.Error{What: err.Error()})
 	}
-	s, err := f.spec()
-	if err != nil {
-		return nil, fail("%v", err)
-	}
-	return s, nil
+	return nil, r.Errs
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

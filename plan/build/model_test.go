@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -42,44 +43,51 @@ func TestParseModel(t *testing.T) {
 func TestParseModelErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, text, want string }{
-		{"nothing", "", "m: empty: want weights, pairs or both"},
-		{"only a comment", "# later\n", "m: empty: want weights, pairs or both"},
-		{"only a source", "source: me", "m:1:7: neither weights nor pairs: want weights, pairs or both"},
-		{"empty lists", "weights: {}\npairs: []", "m:1:8: neither weights nor pairs: want weights, pairs or both"},
-		{"a list", "- 1", "m:1:1: the model: want keys and values"},
+		{"nothing", "", "m: empty model (want weights, pairs or both)"},
+		{"only a comment", "# later\n", "m: empty model (want weights, pairs or both)"},
+		{"only a source", "source: me", "m:1:1: neither weights nor pairs (want weights, pairs or both)"},
+		{"empty lists", "weights: {}\npairs: []", "m:1:1: neither weights nor pairs (want weights, pairs or both)"},
+		{"a list", "- 1", "m:1:1: wrong type (have a list, want keys with values)"},
 		{"an unknown key", "weights: {a: 1}\nwieghts: {a: 1}",
-			`m:2:1: "wieghts": no such key: a model has weights, pairs and source`},
-		{"weights that are no mapping", "weights: 5", "m:1:10: weights: want keys and values"},
-		{"half a weight", "weights:\n  a: 1.5", `m:2:6: weights: a: "1.5": want a whole number of basis points`},
-		{"a weight in words", "weights:\n  a: high", `m:2:6: weights: a: "high": want a whole number of basis points`},
-		{"no weight", "weights:\n  a:\n", `m:2:6: weights: a: "null": want a whole number of basis points`},
+			`m:2:1: unknown key (have "wieghts", want weights, pairs or source); did you mean weights?`},
+		{"weights that are no mapping", "weights: 5", "m:1:10: weights: wrong type (have 5, want keys with values)"},
+		{"half a weight", "weights:\n  a: 1.5", "m:2:6: weights.a: wrong type (have 1.5, want a whole number)"},
+		{"a weight in words", "weights:\n  a: high", `m:2:6: weights.a: wrong type (have "high", want a whole number)`},
+		{"no weight", "weights:\n  a:\n", "m:2:6: weights.a: wrong type (have nothing, want a whole number)"},
 		{"a weight in another base", "weights:\n  a: 0x10",
-			`m:2:6: weights: a: "0x10": want a whole number from 0 to 1000000`},
+			"m:2:6: weights.a: not a plain decimal number (have 0x10, want a whole number); write it with the digits " +
+				"0 to 9 and no leading zero"},
 		{"a weight twice", "weights: {a: 1, a: 2}",
-			`m:1:17: not valid YAML: mapping key "a" already defined at [1:11]`},
-		{"pairs that are no list", "pairs: {gpu: a}", "m:1:8: pairs: want a list of {gpu: GPU0, nic: NIC0, gbps: 392}"},
-		{"a pair that is none", "pairs: [5]", "m:1:9: pairs: want keys and values"},
+			"m:1:17: weights.a: key is there twice (have lines 1 and 1); remove one of them"},
+		{"pairs that are no list", "pairs: {gpu: a}", "m:1:8: pairs: wrong type (have keys with values, want a list)"},
+		{"a pair that is none", "pairs: [5]", "m:1:9: pairs[0]: wrong type (have 5, want keys with values)"},
 		{"a pair without a figure", "pairs:\n- gpu: a\n  nic: b\n",
-			"m:2:6: pairs: gbps is missing: a pair has gpu, nic and gbps"},
+			"m:2:3: pairs[0].gbps: missing key; a pair has gpu, nic and gbps, as in {gpu: GPU0, nic: NIC0, gbps: 392}"},
 		{"a pair with too much", "pairs:\n- gpu: a\n  nic: b\n  gbps: 1\n  gb: 2",
-			`m:5:3: pairs: "gb": no such key: a pair has gpu, nic and gbps`},
+			`m:5:3: pairs[0]: unknown key (have "gb", want gpu, nic or gbps)`},
 		{"a number for a name", "pairs:\n- gpu: 5\n  nic: b\n  gbps: 1",
-			`m:2:8: gpu: "5": want text: put it in quotes`},
-		{"a figure in quotes", "pairs:\n- gpu: a\n  nic: b\n  gbps: \"5\"", `m:4:9: gbps: "5": want a number of Gb/s`},
-		{"not a number", "pairs:\n- gpu: a\n  nic: b\n  gbps: .nan", `m:4:9: gbps: ".nan": want a number of Gb/s`},
-		{"NaN in Go's words", "pairs:\n- gpu: a\n  nic: b\n  gbps: NaN", `m:4:9: gbps: "NaN": want a number of Gb/s`},
+			`m:2:8: pairs[0].gpu: wrong type (have 5, want text); to mean it as text, quote it: "5"`},
+		{"a figure in quotes", "pairs:\n- gpu: a\n  nic: b\n  gbps: \"5\"",
+			`m:4:9: pairs[0].gbps: wrong type (have "5", want a number)`},
+		{"not a number", "pairs:\n- gpu: a\n  nic: b\n  gbps: .nan",
+			"m:4:9: pairs[0].gbps: wrong type (have .nan, want a number)"},
+		{"NaN in Go's words", "pairs:\n- gpu: a\n  nic: b\n  gbps: NaN",
+			`m:4:9: pairs[0].gbps: wrong type (have "NaN", want a number)`},
 		{"two models", "weights: {a: 1}\n---\nweights: {b: 1}",
-			"m:3:8: more than one document: put each model in a file of its own"},
-		{"an anchor", "weights: &w {a: 1}", `m:1:10: "&": a model has plain keys and values only`},
-		{"a tag", "weights: !!map {a: 1}", `m:1:10: "!!map": a model has plain keys and values only`},
+			"m:2:1: more than one document in the file (want one model); put every model in a file of its own"},
+		{"an anchor", "weights: &w {a: 1}",
+			`m:1:10: anchors, aliases and merge keys are not used in models (have "&"); write plain keys and values`},
+		{"a tag", "weights: !!map {a: 1}",
+			`m:1:10: tags are not used in models (have "!!map"); write plain keys and values`},
 		{"an open bracket", "weights: {a: 1", "m:1:10: not valid YAML: could not find flow mapping end token '}'"},
 		{"deep nesting", strings.Repeat("[", 5000), "m:1:9: nested too deeply"},
 		{"deep nesting by dashes", strings.Repeat("- ", 5000), "m:1:17: nested too deeply"},
-		{"not text", "weights: \xff", "m: not UTF-8 text"},
-		{"NUL", "weights: \x00", "m: not UTF-8 text"},
-		{"too large", strings.Repeat("#", MaxModelSize+1), "m: 1048577 bytes, and a model has at most 1048576"},
+		{"not text", "weights: \xff", "m:1:10: not UTF-8 text; save the file as UTF-8 text"},
+		{"NUL", "weights: \x00", "m:1:10: NUL byte in the text; save the file as UTF-8 text"},
+		{"too large", strings.Repeat("#", MaxModelSize+1),
+			"m: file too large (have 1048577 bytes, want at most 1048576)"},
 		{"too many", "pairs: [" + strings.Repeat("1,", 40_000) + "]",
-			"m: 80004 keys and values, brackets counted, and a model has at most 60000"},
+			"m: too many keys and values (have 80004 tokens, want at most 60000)"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -88,7 +96,7 @@ func TestParseModelErrors(t *testing.T) {
 			if err == nil {
 				t.Fatalf("no error, but %+v", m)
 			}
-			if _, ok := err.(*ModelError); !ok || err.Error() != test.want {
+			if _, ok := err.(strictyaml.Errors); !ok || !strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("%T %q\nwant %q", err, err, test.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package lab
+package strictyaml
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// An Error is one fault of a lab file, with its place and what to do about it.
+// An Error is one fault of a file, with its place and what to do about it.
 type Error struct {
 	File    string // as given to Parse
-	Line    int    // from 1; 0 if the fault has no place, as in an empty file
+	Line    int    // from 1; 0 if the fault has no Place, as in an empty file
 	Column  int    // from 1, in characters
 	Key     string // dotted path such as "nodes.vm00.cpus"; "" for the document as a whole
 	What    string // what is wrong, in a few words
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors are the faults of one lab file in the order of their places; [Parse] never returns an empty one.
+// Errors are the faults of one file; after [Errors.Sort] in the order of their places.
 // errors.As with a *Error finds the first.
 type Errors []*Error
 
@@ -80,8 +80,8 @@ func (e Errors) Unwrap() []error {
 	return all
 }
 
-// sort puts the faults in the order of their places; those of one place keep theirs.
-func (e Errors) sort() {
+// Sort puts the faults in the order of their places; those of one place keep theirs.
+func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b *Error) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line
@@ -90,18 +90,18 @@ func (e Errors) sort() {
 	})
 }
 
-// maxQuoted bounds, in characters, how much of a value a message repeats.
-const maxQuoted = 60
+// MaxQuoted bounds, in characters, how much of a value a message repeats.
+const MaxQuoted = 60
 
-// quote is strconv.Quote with a bound on its length. Quoting also keeps terminal escapes in a file from being obeyed.
-func quote(s string) string { return strconv.Quote(shorten(s)) }
+// Quote is strconv.Quote with a bound on its length. Quoting also keeps terminal escapes in a file from being obeyed.
+func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 
-// shorten cuts a text that is too long for a message and marks the cut.
-func shorten(s string) string {
-	if utf8.RuneCountInString(s) <= maxQuoted {
+// Shorten cuts a text that is too long for a message and marks the cut.
+func Shorten(s string) string {
+	if utf8.RuneCountInString(s) <= MaxQuoted {
 		return s
 	}
-	return string([]rune(s)[:maxQuoted]) + "..."
+	return string([]rune(s)[:MaxQuoted]) + "..."
 }
 
 const (
@@ -149,13 +149,13 @@ func window(line string, shift int) string {
 	return string(runes)
 }
 
-// nearest returns the candidate that a misspelt word most likely means, or "" if none is near.
-func nearest(word string, candidates []string) string {
+// Nearest returns the candidate that a misspelt word most likely means, or "" if none is near.
+func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)
 	// Half of the letters may be wrong, and never more than three: disk is not a slip of nics.
 	best, bestDistance := "", min(4, (len(word)+1)/2+1)
 	for _, c := range candidates {
-		d := distance(word, c)
+		d := Distance(word, c)
 		// The short forms people type (mem, cpu, node) are near whatever their distance is.
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			d = 1
@@ -167,9 +167,9 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance: how many bytes to insert, delete or replace.
-func distance(a, b string) int {
-	if len(a) > maxQuoted { // far from every key; do not spend quadratic time on it
+// Distance is the Levenshtein distance: how many bytes to insert, delete or replace.
+func Distance(a, b string) int {
+	if len(a) > MaxQuoted { // far from every key; do not spend quadratic time on it
 		return len(a)
 	}
 	row := make([]int, len(b)+1)

@@ -1,0 +1,202 @@
+package strictyaml
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Mapping decodes a mapping with a fixed set of keys: each is called for those that are there, with the index of the
+// key among names and the dotted path of the value.
+func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i int, path string, n ast.Node)) {
+	d.Entries(path, n, func(name string, at Place, value ast.Node) {
+		if i := slices.Index(names, name); i >= 0 {
+			each(i, Join(path, name), value)
+			return
+		}
+		near, fix := Nearest(name, names), ""
+		if d.Format.UnknownFix != nil {
+			fix = d.Format.UnknownFix(path, name, near)
+		}
+		if fix == "" && near != "" {
+			fix = "did you mean " + near + "?"
+			d.meant[Join(path, near)] = true
+		}
+		d.Fail(at, Error{Key: path, What: "unknown key", Have: Quote(name), Want: OrList(names), Fix: fix})
+	})
+}
+
+// Has reports whether a key was written, if only misspelt.
+func (d *Reader) Has(path string) bool {
+	_, ok := d.Keys[path]
+	return ok || d.meant[path]
+}
+
+// Entries calls each for every entry of a mapping, and records keys that are not text or that come twice.
+func (d *Reader) Entries(path string, n ast.Node, each func(name string, at Place, value ast.Node)) {
+	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
+		if s, ok := k.(*ast.StringNode); ok {
+			return s.Value, nil
+		}
+		// 007 and 7, or ~ and null, are one key to some readers of YAML and two to others.
+		return "", &Error{What: "key is not text", Have: Describe(k), Fix: QuoteFix(k)}
+	}, each)
+}
+
+// Pairs calls each for every entry of a mapping, with its key as read takes it. It records keys
+// that read refuses or that come twice.
+func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at Place,
+	value ast.Node)) {
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	default:
+		fix := ""
+		if d.Format.MappingFix != nil {
+			fix = d.Format.MappingFix(path, n)
+		}
+		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values",
+			Fix: fix})
+		return
+	}
+	seen := make(map[string]Place, len(values))
+	for _, v := range values {
+		at := TokenPlace(v.Key.GetToken())
+		name, e := read(v.Key)
+		if e != nil {
+			e.Key = path
+			d.Fail(at, *e)
+			continue
+		}
+		if first, twice := seen[name]; twice {
+			d.Fail(at, Error{Key: Join(path, name), What: "key is there twice",
+				Have: fmt.Sprintf("lines %d and %d", first.Line, at.Line), Fix: "remove one of them"})
+			continue
+		}
+		seen[name] = at
+		d.Keys[Join(path, name)] = at
+		d.Values[Join(path, name)] = PlaceOf(v.Value)
+		each(name, at, v.Value)
+	}
+}
+
+// Integer decodes a whole number. Only plain decimals are numbers here: 010 is eight in YAML 1.1 and ten in 1.2.
+func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
+	want := fmt.Sprintf("a whole number from %d to %d", low, high)
+	switch {
+	case low == math.MinInt:
+		want = "a whole number"
+	case high == math.MaxInt:
+		want = fmt.Sprintf("a whole number from %d", low)
+	}
+	e := Error{Key: path, What: "wrong type", Have: Describe(n), Want: want}
+	if _, ok := n.(*ast.IntegerNode); !ok {
+		if s, isText := n.(*ast.StringNode); isText && s.Value != "" && strings.Trim(s.Value, "0123456789") == "" {
+			e.Fix = "remove the quotes"
+			if s.Token.Type == token.StringType { // no quotes: the YAML library gives a number past 64 bits as text
+				e.What, e.Have, e.Fix = "out of range", Shorten(s.Value), ""
+			}
+		}
+		d.Fail(d.ValuePlace(path, n), e)
+		return nil
+	}
+	digits := n.GetToken().Value
+	v, err := strconv.Atoi(digits)
+	switch {
+	case err == nil && strconv.Itoa(v) != digits, err != nil && strings.Trim(digits, "-0123456789") != "": // also 1_000
+		e.What, e.Fix = "not a plain decimal number", "write it with the digits 0 to 9 and no leading zero"
+	case err != nil || v < low || v > high:
+		e.What = "out of range"
+	default:
+		return &v
+	}
+	d.Fail(d.ValuePlace(path, n), e)
+	return nil
+}
+
+// Text decodes a string. A number or true where text is wanted is an error: 1e3 would not stay the name it looks like.
+func (d *Reader) Text(path string, n ast.Node, want string) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		if n.Value != nil {
+			return n.Value.Value, true
+		}
+	}
+	d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: want, Fix: QuoteFix(n)})
+	return "", false
+}
+
+// ValuePlace returns where a value stands. A value that is not there at all is shown at its key.
+func (d *Reader) ValuePlace(path string, n ast.Node) Place {
+	if IsNull(n) && n.GetToken().Value != "null" && n.GetToken().Value != "~" {
+		return d.Keys[path]
+	}
+	return PlaceOf(n)
+}
+
+func IsNull(n ast.Node) bool { _, ok := n.(*ast.NullNode); return ok }
+
+func IsMapping(n ast.Node) bool {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return true
+	}
+	return false
+}
+
+// Describe says what a value is, for the "have" of a message.
+func Describe(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.StringNode:
+		return Quote(n.Value)
+	case *ast.LiteralNode:
+		return "a block of text"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "keys with values"
+	case *ast.SequenceNode:
+		return "a list"
+	}
+	return Shorten(n.GetToken().Value) // numbers and booleans, as written
+}
+
+// OrList writes words as a choice: "a, b or c".
+func OrList(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// Join appends a key to a dotted path. Keys come from the file, so what is not plainly a word is quoted.
+func Join(path, name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
+		len(name) > MaxQuoted || name == "" {
+		// The full name stays part of the path: paths are also what the decoder looks places up by.
+		name = strconv.Quote(name)
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// QuoteFix advises quotes where a scalar was meant as text.
+func QuoteFix(n ast.Node) string {
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return "to mean it as text, quote it: " + Quote(n.GetToken().Value)
+	}
+	return ""
+}

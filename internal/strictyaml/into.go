@@ -1,0 +1,166 @@
+package strictyaml
+
+import (
+	"encoding"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Parse reads a file into what v points to, a struct whose fields have yaml tags. The faults are in r.Errs, in order.
+func (d *Reader) Parse(data []byte, v any) {
+	body := d.Read(data)
+	if body == nil {
+		return
+	}
+	d.Values[""] = PlaceOf(body)
+	d.into("", body, reflect.ValueOf(v).Elem())
+	d.Errs.Sort()
+}
+
+// Place returns where the value of a dotted path stands: "gpus[1].address". Where it was not written, it is the place
+// of what it would be part of.
+func (d *Reader) Place(path string) Place {
+	for path != "" {
+		if at, ok := d.Values[path]; ok {
+			return at
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return d.Values[""]
+}
+
+// into reads a value into a variable. A key without a value leaves its field as it is.
+func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
+	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if s, ok := d.scalar(path, n, true); ok {
+			if err := t.UnmarshalText([]byte(s)); err != nil {
+				d.Fail(d.ValuePlace(path, n), Error{Key: path, What: err.Error()})
+			}
+		}
+		return
+	}
+	if v.Type() == reflect.TypeFor[time.Duration]() {
+		if s, ok := d.scalar(path, n, true); ok {
+			t, err := time.ParseDuration(s)
+			if err != nil {
+				d.wrong(path, n, "a time such as 20s or 1m30s")
+			}
+			v.SetInt(int64(t))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.into(path, n, v.Elem())
+	case reflect.Struct:
+		d.fields(path, n, v)
+	case reflect.Slice:
+		d.list(path, n, v)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		d.Entries(path, n, func(name string, _ Place, value ast.Node) {
+			item := reflect.New(v.Type().Elem()).Elem()
+			d.into(Join(path, name), value, item)
+			v.SetMapIndex(reflect.ValueOf(name), item)
+		})
+	case reflect.String:
+		s, _ := d.scalar(path, n, d.Format.LooseText)
+		v.SetString(s)
+	case reflect.Bool:
+		b, ok := n.(*ast.BoolNode)
+		if !ok {
+			d.wrong(path, n, "true or false")
+			return
+		}
+		v.SetBool(b.Value)
+	case reflect.Int, reflect.Int64:
+		if i := d.Integer(path, n, math.MinInt, math.MaxInt); i != nil {
+			v.SetInt(int64(*i))
+		}
+	case reflect.Uint64:
+		if i := d.Integer(path, n, 0, math.MaxInt); i != nil {
+			v.SetUint(uint64(*i))
+		}
+	case reflect.Float64:
+		v.SetFloat(d.number(path, n))
+	default: // any
+		d.anything(n, v)
+	}
+}
+
+func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
+	var names []string
+	for f := range v.Type().Fields() {
+		names = append(names, f.Tag.Get("yaml"))
+	}
+	d.Mapping(path, n, names, func(i int, path string, n ast.Node) {
+		if !IsNull(n) {
+			d.into(path, n, v.Field(i))
+		}
+	})
+}
+
+func (d *Reader) list(path string, n ast.Node, v reflect.Value) {
+	if v.Type() == reflect.TypeFor[yaml.MapSlice]() {
+		d.anything(n, v)
+		return
+	}
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.wrong(path, n, "a list")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(list.Values), len(list.Values)))
+	for i, item := range list.Values {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d.Values[at] = PlaceOf(item)
+		d.into(at, item, v.Index(i))
+	}
+}
+
+// anything reads a value of a type that the file decides.
+func (d *Reader) anything(n ast.Node, v reflect.Value) {
+	_, err := guard(func() (any, error) { return nil, yaml.NodeToValue(n, v.Addr().Interface()) })
+	if err != nil {
+		d.syntax(err)
+	}
+}
+
+// scalar reads a text; a number or a truth value as it was written, if loose.
+func (d *Reader) scalar(path string, n ast.Node, loose bool) (string, bool) {
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		if loose {
+			return n.GetToken().Value, true
+		}
+	}
+	return d.Text(path, n, "text")
+}
+
+// number reads a number. The parser takes JSON's 3e2 for text.
+func (d *Reader) number(path string, n ast.Node) float64 {
+	t := n.GetToken()
+	switch n.Type() {
+	case ast.IntegerType, ast.FloatType, ast.StringType:
+		v, err := strconv.ParseFloat(t.Value, 64)
+		quoted := t.Type == token.DoubleQuoteType || t.Type == token.SingleQuoteType
+		if err == nil && !quoted && strings.Trim(t.Value, "0123456789+-.eE") == "" {
+			return v
+		}
+	}
+	d.wrong(path, n, "a number")
+	return 0
+}
+
+func (d *Reader) wrong(path string, n ast.Node, want string) {
+	d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: want})
+}
