@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/finding"
 )
 
 func newExplainCmd(a *app) *cobra.Command {

@@ -5,16 +5,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"runtime/debug"
 	"slices"
-	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/topology"
 )
@@ -105,7 +104,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		}
 	}
 	var failed, faults int
-	err = inOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
+	err = parallel.InOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
 		return a.printHost(ctx, j, o, many)
 	}, func(p printedHost) error {
 		if p.err != nil {
@@ -226,52 +225,4 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many b
 	default:
 		return doc.WriteTable(w, hostview.TableOptions{Width: a.width(), Color: a.color()})
 	}
-}
-
-// inOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
-// each one's turn comes. It stops at the first error of use and when ctx ends.
-func inOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	workers := min(runtime.GOMAXPROCS(0), len(jobs))
-	// A worker may be ahead of the slowest by a few jobs a core: what has been read and not printed yet takes memory.
-	tickets := make(chan struct{}, 4*workers)
-	results := make([]chan R, len(jobs))
-	for i := range results {
-		results[i] = make(chan R, 1)
-	}
-	next := make(chan int)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel(nil)
-	wg.Go(func() {
-		defer close(next)
-		for i := range jobs {
-			select {
-			case tickets <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			next <- i
-		}
-	})
-	for range workers {
-		wg.Go(func() {
-			for i := range next {
-				results[i] <- do(ctx, jobs[i])
-			}
-		})
-	}
-	for _, r := range results {
-		select {
-		case v := <-r:
-			<-tickets
-			if err := use(v); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }

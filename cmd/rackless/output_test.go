@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
 )
@@ -44,8 +45,8 @@ func shapes() map[string]func() any {
 		"plan":               func() any { return new(planDocument) },
 		"plan-infeasible":    func() any { return new(plan.Infeasible) },
 		"plan-problem":       func() any { return new(plan.Problem) },
-		"plan-fleet":         func() any { return new(fleetAnswer) },
-		"plan-fleet-summary": func() any { return new(fleetSummary) },
+		"plan-fleet":         func() any { return new(planner.FleetAnswer) },
+		"plan-fleet-summary": func() any { return new(planner.FleetSummary) },
 	}
 }
 

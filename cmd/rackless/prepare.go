@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -350,12 +350,9 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	return p, false, nil
 }
 
-// planTime is how long prepare lets the planner search.
-const planTime = defaultPlanTime
-
 // planHere plans a lab on this machine.
 func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*host.Prepared, error) {
-	h, name, err := a.planHost(ctx, hostLocal)
+	h, name, err := a.planHost(ctx, planner.Local)
 	if err != nil {
 		return nil, err
 	}
@@ -363,25 +360,20 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 	if err != nil {
 		return nil, err
 	}
-	return &host.Prepared{Lab: r.lab, Plan: r.plan, Host: r.host, Made: time.Now().UTC().Truncate(time.Second),
+	return &host.Prepared{Lab: r.Lab, Plan: r.Plan, Host: r.Host, Made: time.Now().UTC().Truncate(time.Second),
 		By: version}, nil
 }
 
 // planOn plans a lab on a host, which messages call by name.
-func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planned,
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planner.Planned,
 	error) {
-	q := planQuery{o: planOptions{form: formTable, limit: planTime, model: model}, file: file,
-		options: build.Options{HostName: name}}
-	var err error
-	if q.options.Model, err = readModel(model); err != nil {
-		return nil, err
-	}
-	if q.options.Tenants, err = readTenants(l.Tenants); err != nil {
-		return nil, err
-	}
-	r, err := a.solve(ctx, &q, h, l)
+	q, err := planner.New(name, file, l, model)
 	if err != nil {
-		return nil, a.refused(&q, err)
+		return nil, usage(err)
+	}
+	r, err := q.Solve(ctx, h, l)
+	if err != nil {
+		return nil, a.refused(formTable, &q, err)
 	}
 	return r, nil
 }

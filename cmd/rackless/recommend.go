@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -31,7 +32,7 @@ type recommendOptions struct {
 }
 
 func newRecommendCmd(a *app) *cobra.Command {
-	o := recommendOptions{host: hostLocal}
+	o := recommendOptions{host: planner.Local}
 	cmd := &cobra.Command{
 		Use:   "recommend LAB.yaml",
 		Short: "Say which configuration a lab should have on a host, and on whose measurements that rests",
@@ -105,9 +106,9 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
-	q := planQuery{o: planOptions{limit: defaultPlanTime}, file: labFile, options: build.Options{HostName: name}}
-	if q.options.Tenants, err = readTenants(l.Tenants); err != nil {
-		return err
+	q, err := planner.New(name, labFile, l, "")
+	if err != nil {
+		return usage(err)
 	}
 	studies, err := a.recordedStudies(ctx, o.db, o.studies)
 	if err != nil {
@@ -115,9 +116,9 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	}
 	out := recommendOutput{Plan: recommendPlan{Differences: []string{}}}
 	// A lab that does not fit has a configuration all the same.
-	p, err := q.problem(h, l)
+	p, err := q.Problem(h, l)
 	if err != nil {
-		if !doesNotFit(err) {
+		if !planner.DoesNotFit(err) {
 			return err
 		}
 		p, out.Plan.Refused = nil, err.Error()
@@ -127,7 +128,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	}
 	out.Host = name
 	if out.Model != nil && p != nil {
-		if err := a.comparePlans(ctx, &q, h, l, &out); err != nil {
+		if err := comparePlans(ctx, q, h, l, &out); err != nil {
 			return err
 		}
 	}
@@ -144,19 +145,18 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 }
 
 // comparePlans says what the model changes in the plan.
-func (a *app) comparePlans(ctx context.Context, q *planQuery, h *topology.Host, l *lab.Lab,
+func comparePlans(ctx context.Context, q planner.Query, h *topology.Host, l *lab.Lab,
 	out *recommendOutput) error {
-	before, err := a.solve(ctx, q, h, l)
+	before, err := q.Solve(ctx, h, l)
 	if err == nil {
-		with := *q
-		with.options.Model, with.o.model = out.Model, "the fitted model"
-		var after *planned
-		if after, err = a.solve(ctx, &with, h, l); err == nil {
-			out.Plan.Differences = append(out.Plan.Differences, advise.Differences(before.plan, after.plan)...)
+		q.Model, q.ModelFile = out.Model, "the fitted model"
+		var after *planner.Planned
+		if after, err = q.Solve(ctx, h, l); err == nil {
+			out.Plan.Differences = append(out.Plan.Differences, advise.Differences(before.Plan, after.Plan)...)
 			return nil
 		}
 	}
-	if doesNotFit(err) {
+	if planner.DoesNotFit(err) {
 		out.Plan.Refused = err.Error()
 		return nil
 	}

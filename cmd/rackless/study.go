@@ -182,7 +182,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 			if err != nil {
 				return nil, err
 			}
-			return r.plan, nil
+			return r.Plan, nil
 		}
 	}
 	r, err := rig.New(d, spec, labFile, up, planner)

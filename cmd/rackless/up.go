@@ -88,7 +88,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		if err != nil {
 			return nil, err
 		}
-		return &rack.Placement{URI: at.uri, Plan: r.plan, Host: r.host}, nil
+		return &rack.Placement{URI: at.uri, Plan: r.Plan, Host: r.Host}, nil
 	}
 	p, err := a.store().Load()
 	switch {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/rackless/rackless/planner"
 )
 
 // An exitError ends the program with a code of its own. An empty err means that everything has been said.
@@ -41,6 +43,9 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code, e.Error()
+	}
+	if _, ok := errors.AsType[*planner.RequestError](err); ok {
+		return exitUsage, err.Error()
 	}
 	return exitFailed, err.Error()
 }

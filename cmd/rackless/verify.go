@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/topology"
@@ -159,7 +157,7 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		}
 		return t, end, err
 	}
-	p, err := readPlan(o.plan)
+	p, err := planner.ReadPlan(o.plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -185,24 +183,6 @@ func (a *app) openVerified(arg string) (*rack.Rack, error) {
 		return nil, err
 	}
 	return rack.Open(d, name)
-}
-
-// readPlan reads what plan -o json printed.
-func readPlan(path string) (*plan.Plan, error) {
-	data, err := userfile.Read(path, userfile.Document)
-	if err != nil {
-		return nil, usage(err)
-	}
-	var p plan.Plan
-	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, usage(fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path,
-			jsonLine(data, err), err))
-	}
-	if p.Schema != plan.Schema {
-		return nil, usage(fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path,
-			p.Schema, plan.Schema))
-	}
-	return &p, nil
 }
 
 // verifyOnce makes the checks and prints what they found.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
 )
@@ -119,7 +120,7 @@ func TestPlansThatAreNoneAreRefused(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readPlan(name)
+		_, err := planner.ReadPlan(name)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}

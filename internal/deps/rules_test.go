@@ -108,6 +108,8 @@ var rules = map[string]rule{
 		may: []string{"internal/cmdline", "lab", "plan", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
 	},
+	"render/directory": {may: []string{"internal/userfile", "plan", "render"},
+		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
 	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost,
@@ -194,6 +196,8 @@ var rules = map[string]rule{
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
+	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack": "a plan follows from a host and a lab: " +
+		"what runs is not asked", "render": "a plan is made first and written later"}},
 	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"study/rig": "a study measures by its own design: this measures a lab once"}},
 	"results": {may: []string{"bench", "internal/userfile", "report"},
@@ -208,8 +212,9 @@ var rules = map[string]rule{
 		why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
 	"internal/cgroup": {why: "what control groups allow this process, as numbers: what follows is its callers' " +
 		"business"},
-	"internal/words": {why: "numbers as words, for everybody who prints"},
-	"internal/deps":  {why: "it judges the others"},
+	"internal/parallel": {why: "jobs on all cores; what they do is their callers' business"},
+	"internal/words":    {why: "numbers as words, for everybody who prints"},
+	"internal/deps":     {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
 		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},

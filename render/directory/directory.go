@@ -1,4 +1,6 @@
-package main
+// Package directory keeps the artefacts of a plan in a directory of their own, with checksums: what
+// is there is replaced only where it is an earlier plan that nobody has touched.
+package directory
 
 import (
 	"bytes"
@@ -24,9 +26,9 @@ const (
 	sumsFile = "SHA256SUMS"
 )
 
-// withSums adds the file with the checksums of the others, in the form of sha256sum, which passes
+// WithSums adds the file with the checksums of the others, in the form of sha256sum, which passes
 // over lines that begin with #.
-func withSums(files []render.Artifact, made string) []render.Artifact {
+func WithSums(files []render.Artifact, made string) []render.Artifact {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n# sha256sum -c %s says what has been changed since.\n", strings.Join(strings.Fields(made),
 		" "), sumsFile)
@@ -36,20 +38,20 @@ func withSums(files []render.Artifact, made string) []render.Artifact {
 	return append(files[:len(files):len(files)], render.Artifact{Path: sumsFile, Mode: 0o644, Data: b.Bytes()})
 }
 
-// writeArtifacts makes dir a directory with these files and nothing else. They are written beside
+// Write makes dir a directory with these files and nothing else. They are written beside
 // it and put in its place in one step, so that it holds the earlier plan or this one, whole,
 // whatever comes between. What is there is replaced only if it is an earlier plan that nobody has
-// touched.
+// touched; else the error is a *RefusedError.
 //
 // Nothing is forced out to the disk: after a power failure the same command writes the same bytes again.
-func writeArtifacts(dir string, files []render.Artifact) (err error) {
+func Write(dir string, files []render.Artifact) (err error) {
 	dir, err = destination(dir)
 	if err != nil {
-		return usage(fmt.Errorf("--out: %w", err))
+		return &RefusedError{err}
 	}
 	old, err := replaceable(dir)
 	if err != nil {
-		return usage(fmt.Errorf("--out: %w", err))
+		return &RefusedError{err}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -73,6 +75,14 @@ func writeArtifacts(dir string, files []render.Artifact) (err error) {
 	}
 	return putInPlace(fresh, dir, exchange)
 }
+
+// A RefusedError says why a directory is not written to.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // destination returns the directory that a path stands for, absolute and without links, as far as it is there.
 func destination(path string) (string, error) {

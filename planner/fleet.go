@@ -1,4 +1,4 @@
-package main
+package planner
 
 import (
 	"bufio"
@@ -8,28 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/parallel"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/fleet"
 	"github.com/rackless/rackless/topology"
 )
 
-// Values of --policy.
-const (
-	fleetBestFit = fleet.BestFit
-	fleetNova    = fleet.Nova
-)
-
 // maxRequest bounds a line of requests, in bytes; it is the bound of a lab file.
 const maxRequest = lab.MaxFileSize
 
-// fleetAnswer is a line of what plan --fleet prints as JSON, see docs/json.md.
-type fleetAnswer struct {
+// A FleetAnswer is a line of what plan --fleet prints as JSON, see docs/json.md.
+type FleetAnswer struct {
 	Request string      `json:"request"`
 	Line    int         `json:"line"`
 	Host    string      `json:"host,omitempty"`
@@ -41,8 +36,8 @@ type fleetAnswer struct {
 	Error   string      `json:"error,omitempty"`
 }
 
-// fleetSummary is the last line.
-type fleetSummary struct {
+// A FleetSummary is the last line.
+type FleetSummary struct {
 	Summary fleet.Counts `json:"summary"`
 	Refused int          `json:"refused"`
 	// Times of requests from the line as text to the line of the answer, without reading the hosts.
@@ -54,46 +49,26 @@ type fleetSummary struct {
 	} `json:"milliseconds"`
 }
 
-// planFleet places the requests of a file, or of standard input, on the hosts of a directory.
-func (a *app) planFleet(ctx context.Context, o planOptions, requests string) error {
-	var in io.Reader = a.in
-	name := "standard input"
-	if requests != "-" {
-		name = requests
-		f, err := os.Open(requests)
-		if err != nil {
-			return usage(err)
-		}
-		defer f.Close()
-		in = f
-	}
-	f, err := a.readFleet(ctx, o.fleet, o.policy)
-	if err != nil {
-		return err
-	}
-	run := fleetRun{f: f, form: o.form, name: name, out: bufio.NewWriter(a.out), prompt: requests == "-"}
-	return run.all(ctx, in)
-}
-
-// readFleet reads the hosts of a directory, on all cores.
-func (a *app) readFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
+// ReadFleet reads the hosts of a directory, on all cores. A *RequestError says that the directory or
+// the policy is wrong.
+func ReadFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
 	files, err := inspect.List(dir)
 	if err != nil {
-		return nil, usage(err)
+		return nil, request(err)
 	}
 	if len(files) == 0 {
-		return nil, usage(fmt.Errorf("--fleet %s: no directory with snapshots of hosts", dir))
+		return nil, request(fmt.Errorf("--fleet %s: no directory with snapshots of hosts", dir))
 	}
 	f, err := fleet.New(policy)
 	if err != nil {
-		return nil, usage(err)
+		return nil, request(err)
 	}
 	type read struct {
 		name string
 		host *topology.Host
 		err  error
 	}
-	err = inOrder(ctx, files, func(ctx context.Context, file string) read {
+	err = parallel.InOrder(ctx, files, func(ctx context.Context, file string) read {
 		h, err := inspect.ReadFile(ctx, file)
 		return read{file, h, err}
 	}, func(r read) error {
@@ -105,18 +80,29 @@ func (a *app) readFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, 
 	return f, err
 }
 
-// A fleetRun places one stream of requests.
+// A Stream places requests, one a line, on the hosts of a fleet.
+type Stream struct {
+	Fleet  *fleet.Fleet
+	Name   string // of what is read, for messages
+	JSON   bool   // print answers as JSON, one a line
+	Prompt bool   // somebody waits for each answer: do not keep it back
+}
+
+// Run answers every request as it comes, then sums up. What has been answered is printed whatever
+// comes then. A *RequestError says that a line is no request.
+func (s Stream) Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	r := fleetRun{Stream: s, out: bufio.NewWriter(out)}
+	return r.all(ctx, in)
+}
+
+// A fleetRun is one run of a Stream.
 type fleetRun struct {
-	f       *fleet.Fleet
-	form    string
-	name    string
+	Stream
 	out     *bufio.Writer
-	prompt  bool // somebody waits for each answer
-	times   []time.Duration
+	times   []time.Duration // of requests
 	refused int
 }
 
-// all answers every request as it comes, then sums up. What has been answered is printed whatever comes then.
 func (r *fleetRun) all(ctx context.Context, in io.Reader) (err error) {
 	defer func() { err = errors.Join(err, r.out.Flush()) }()
 	began := time.Now()
@@ -136,7 +122,7 @@ func (r *fleetRun) all(ctx context.Context, in io.Reader) (err error) {
 		if err := r.print(answer); err != nil {
 			return err
 		}
-		if r.prompt {
+		if r.Prompt {
 			if err := r.out.Flush(); err != nil {
 				return err
 			}
@@ -144,33 +130,33 @@ func (r *fleetRun) all(ctx context.Context, in io.Reader) (err error) {
 		r.times = append(r.times, time.Since(start))
 	}
 	if err := lines.Err(); err != nil {
-		return usage(fmt.Errorf("%s:%d: %w", r.name, number+1, err))
+		return request(fmt.Errorf("%s:%d: %w", r.Name, number+1, err))
 	}
 	return r.summary(ctx, time.Since(began))
 }
 
 // one answers one line: a lab to place, or {"release": "name"}. Only a broken line and an interruption end the stream.
-func (r *fleetRun) one(ctx context.Context, number int, line []byte) (fleetAnswer, error) {
-	answer := fleetAnswer{Line: number}
+func (r *fleetRun) one(ctx context.Context, number int, line []byte) (FleetAnswer, error) {
+	answer := FleetAnswer{Line: number}
 	var release struct {
 		Name string `json:"release"`
 	}
 	if bytes.Contains(line, []byte(`"release"`)) && json.Unmarshal(line, &release) == nil && release.Name != "" {
 		answer.Request, answer.Release = release.Name, true
-		if err := r.f.Release(release.Name); err != nil {
+		if err := r.Fleet.Release(release.Name); err != nil {
 			answer.Error = err.Error()
 		}
 		return answer, nil
 	}
-	l, err := lab.Parse(fmt.Sprintf("%s, line %d", r.name, number), line)
+	l, err := lab.Parse(fmt.Sprintf("%s, line %d", r.Name, number), line)
 	if err != nil && !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) {
-		return answer, usage(fmt.Errorf("%w\n--fleet wants one lab a line, as JSON", err)) // not the lab file of one
+		return answer, request(fmt.Errorf("%w\n--fleet wants one lab a line, as JSON", err)) // not the lab file of one
 	}
 	if err != nil {
-		return answer, usage(err)
+		return answer, request(err)
 	}
 	answer.Request = l.Name
-	p, err := r.f.Place(ctx, l)
+	p, err := r.Fleet.Place(ctx, l)
 	switch {
 	case ctx.Err() != nil:
 		return answer, ctx.Err()
@@ -187,9 +173,9 @@ func (r *fleetRun) one(ctx context.Context, number int, line []byte) (fleetAnswe
 	return answer, nil
 }
 
-func (r *fleetRun) print(answer fleetAnswer) error {
-	if r.form != formTable {
-		return writeJSONLine(r.out, answer)
+func (r *fleetRun) print(answer FleetAnswer) error {
+	if r.JSON {
+		return r.line(answer)
 	}
 	var err error
 	switch {
@@ -205,11 +191,11 @@ func (r *fleetRun) print(answer fleetAnswer) error {
 
 // summary prints how the fleet is used and how long requests took.
 func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
-	counts, err := r.f.Count(ctx)
+	counts, err := r.Fleet.Count(ctx)
 	if err != nil {
 		return err
 	}
-	s := fleetSummary{Summary: counts, Refused: r.refused}
+	s := FleetSummary{Summary: counts, Refused: r.refused}
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	if len(r.times) > 0 {
 		slices.Sort(r.times)
@@ -218,13 +204,20 @@ func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
 		s.Milliseconds.P50, s.Milliseconds.P99, s.Milliseconds.Max = at(50), at(99), at(100)
 	}
 	s.Milliseconds.All = milliseconds(all)
-	if r.form != formTable {
-		return writeJSONLine(r.out, s)
+	if r.JSON {
+		return r.line(s)
 	}
 	c := s.Summary
 	_, err = fmt.Fprintf(r.out, "%s: %s on %d of %d hosts, %d refused; %d GPUs free on hosts in use, %d of them "+
 		"stranded; a request took %.2f ms (median), %.2f ms (p99), all %.1f s\n",
-		c.Policy, count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50,
+		c.Policy, words.Count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50,
 		s.Milliseconds.P99, all.Seconds())
 	return err
+}
+
+// line prints a value as a line of JSON.
+func (r *fleetRun) line(v any) error {
+	e := json.NewEncoder(r.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

@@ -1,0 +1,56 @@
+// Package parallel does jobs on all cores.
+package parallel
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+// InOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
+// each one's turn comes. It stops at the first error of use and when ctx ends.
+func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	workers := min(runtime.GOMAXPROCS(0), len(jobs))
+	// A worker may be ahead of the slowest by a few jobs a core: what has been read and not printed yet takes memory.
+	tickets := make(chan struct{}, 4*workers)
+	results := make([]chan R, len(jobs))
+	for i := range results {
+		results[i] = make(chan R, 1)
+	}
+	next := make(chan int)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		defer close(next)
+		for i := range jobs {
+			select {
+			case tickets <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			next <- i
+		}
+	})
+	for range workers {
+		wg.Go(func() {
+			for i := range next {
+				results[i] <- do(ctx, jobs[i])
+			}
+		})
+	}
+	for _, r := range results {
+		select {
+		case v := <-r:
+			<-tickets
+			if err := use(v); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

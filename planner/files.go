@@ -1,0 +1,123 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/topology"
+)
+
+// Local names the machine that runs rackless.
+const Local = "local"
+
+// ReadHost reads the host to plan for, and says how to call it: this machine where host is Local,
+// standard input where it is "-", else a file as inspect takes.
+func ReadHost(ctx context.Context, host string, stdin io.Reader) (h *topology.Host, name string, err error) {
+	switch host {
+	case Local:
+		h, err = inspect.Read(ctx, inspect.Live())
+		return h, "this machine", err
+	case "-":
+		h, err = inspect.ReadStream(ctx, stdin, "standard input")
+		return h, "standard input", err
+	}
+	h, err = inspect.ReadFile(ctx, host)
+	return h, host, err
+}
+
+// ReadPlan reads what plan -o json printed. Its errors are *RequestError.
+func ReadPlan(path string) (*plan.Plan, error) {
+	data, err := userfile.Read(path, userfile.Document)
+	if err != nil {
+		return nil, request(err)
+	}
+	var p plan.Plan
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, request(fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path,
+			jsonLine(data, err), err))
+	}
+	if p.Schema != plan.Schema {
+		return nil, request(fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path,
+			p.Schema, plan.Schema))
+	}
+	return &p, nil
+}
+
+// readModel reads the file of --model.
+func readModel(path string) (*build.Model, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := userfile.Read(path, userfile.Text)
+	if err != nil {
+		return nil, request(err)
+	}
+	m, err := build.ParseModel(path, data)
+	if err != nil {
+		return nil, request(err)
+	}
+	return m, nil
+}
+
+// readTenants reads the tenants that a lab file names, in the form of "rackless inspect -o json".
+// nil stands for those of the host.
+func readTenants(from string) ([]topology.Tenant, error) {
+	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
+		return nil, nil
+	}
+	data, err := userfile.Read(from, userfile.Data)
+	if err != nil {
+		return nil, request(err)
+	}
+	tenants, err := parseTenants(data)
+	if err != nil {
+		return nil, request(fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w",
+			from, err))
+	}
+	return tenants, nil
+}
+
+// parseTenants reads one list of tenants as JSON. An empty one is not nil.
+func parseTenants(data []byte) ([]topology.Tenant, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	var tenants []topology.Tenant
+	err := d.Decode(&tenants)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something stands behind the list")
+		}
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("the file is empty: want [] for none")
+	case err != nil:
+		return nil, fmt.Errorf("%s%w", jsonLine(data, err), err)
+	case tenants == nil:
+		return nil, errors.New("null: want [] for none")
+	}
+	return tenants, nil
+}
+
+// jsonLine returns the line that an error of package json is about, "line 5: "; empty where it does not say.
+func jsonLine(data []byte, err error) string {
+	var offset int64
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = e.Offset
+	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = e.Offset
+	}
+	if offset <= 0 || offset > int64(len(data)) {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", 1+bytes.Count(data[:offset-1], []byte("\n")))
+}

@@ -1,0 +1,205 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/build"
+	"github.com/rackless/rackless/plan/conflict"
+	"github.com/rackless/rackless/plan/rivals"
+	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/plan/verify"
+	"github.com/rackless/rackless/topology"
+)
+
+// DefaultLimit is how long a search may take, unless the user says otherwise. Usual ones take
+// milliseconds; it ends those that nobody would wait for.
+const DefaultLimit = 30 * time.Second
+
+// A RequestError says that what was asked for is wrong: a lab file, a model, a list of tenants, a what-if.
+type RequestError struct{ Err error }
+
+func (e *RequestError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that says what is wrong.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// request marks an error as one of what was asked for.
+func request(err error) error { return &RequestError{err} }
+
+// DoesNotFit reports whether an error of Solve says that host and lab do not go together.
+func DoesNotFit(err error) bool {
+	var together *plan.Infeasible
+	var alone build.RequestErrors
+	return errors.As(err, &together) || errors.As(err, &alone)
+}
+
+// A Query is what stays the same while a lab is planned, as it is and with changes.
+type Query struct {
+	build.Options
+	File             string        // of the lab, for messages
+	ModelFile        string        // of Options.Model, for messages
+	Limit            time.Duration // of each search
+	Explain, Compare bool          // also the reasons, and what others would do
+}
+
+// New returns a query for a lab on a host of some name, with the tenants that the lab file names and
+// the model in a file; "" is no model. Its errors are the caller's.
+func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err error) {
+	q = Query{Options: build.Options{HostName: hostName}, File: file, ModelFile: modelFile, Limit: DefaultLimit}
+	if q.Model, err = readModel(modelFile); err != nil {
+		return q, err
+	}
+	q.Tenants, err = readTenants(l.Tenants)
+	return q, err
+}
+
+// Problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
+// package plan knows no files, that is added here.
+func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
+	p, err := build.Problem(h, l, q.Options)
+	all, ok := errors.AsType[build.RequestErrors](err)
+	switch {
+	case err == nil:
+		return p, nil
+	case ok && all[0].Key == "model":
+		return nil, request(fmt.Errorf("%s: %w", q.ModelFile, err))
+	case ok && len(all) > 1:
+		return nil, request(fmt.Errorf("%s:\n%w", q.File, err))
+	}
+	return nil, request(fmt.Errorf("%s: %w", q.File, err))
+}
+
+// A Planned is a plan and what it was made of.
+type Planned struct {
+	Host   *topology.Host
+	Lab    *lab.Lab
+	Plan   *plan.Plan
+	Others []rivals.Outcome // with Query.Compare
+
+	WhatIf *WhatIf    // of Query.WhatIf, else nil
+	Before *plan.Plan // what a what-if is compared with; nil where the lab does not fit as it is
+}
+
+// Solve finds the plan of a lab on a host, and has it checked. The error of what cannot be placed is
+// a *plan.Infeasible.
+func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Planned, error) {
+	p, err := q.Problem(h, l)
+	if err != nil {
+		return nil, err
+	}
+	limit := func() (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, q.Limit) }
+	within, cancel := limit()
+	defer cancel()
+	r, err := search.Solve(within, p, search.Options{})
+	switch {
+	case ctx.Err() != nil: // interrupted: what was found so far is nobody's wish, least of all as files
+		return nil, ctx.Err()
+	case errors.Is(err, search.ErrInfeasible):
+		within, cancel := limit() // as below
+		defer cancel()
+		return nil, infeasible(within, q, p)
+	case errors.Is(err, search.ErrStopped):
+		return nil, fmt.Errorf("no plan found in %v, and none ruled out: give it longer with --time-limit, or ask "+
+			"for less", q.Limit)
+	case err != nil:
+		return nil, err
+	}
+	if r.Stopped != "" && within.Err() != nil {
+		r.Stopped = fmt.Sprintf("time limit %v", q.Limit)
+	}
+	out := &Planned{Host: h, Lab: l}
+	out.Plan = plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
+		Stopped: r.Stopped})
+	if err := verify.Plan(h, l, p, out.Plan); err != nil {
+		return nil, fmt.Errorf("the plan breaks its own rules, which is a fault of rackless: %w", err)
+	}
+	if q.Explain {
+		// What is asked beside the plan itself has its own time: a plan that took all of its own is explained too.
+		within, cancel := limit()
+		defer cancel()
+		solver := func(ctx context.Context, p *plan.Problem) (*search.Result, error) {
+			return search.Solve(ctx, p, search.Options{Steps: explainSteps})
+		}
+		if out.Plan.Decisions, err = advise.Decisions(within, p, h, l, out.Plan, r, solver); err != nil {
+			return nil, err
+		}
+		found, err := advise.Advice(within, p, h, l, r, solver)
+		if err != nil {
+			return nil, err
+		}
+		out.Plan.Advice = append(out.Plan.Advice, found...) // none is [] in JSON
+	}
+	if q.Compare {
+		out.Others = rivals.Compare(p)
+	}
+	return out, nil
+}
+
+// explainSteps bounds each of the searches for runners-up, of which there are a few for each lab node.
+const explainSteps = 1_000_000
+
+// infeasible returns why a lab cannot be placed.
+func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
+	reason, err := conflict.Find(ctx, p, func(ctx context.Context, p *plan.Problem) (bool, error) {
+		_, err := search.Solve(ctx, p, search.Options{Steps: explainSteps})
+		if errors.Is(err, search.ErrInfeasible) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("%s cannot be placed on %s; looking for the reason: %w", q.File, p.Host, err)
+	}
+	return reason
+}
+
+// A WhatIf compares a plan with that before the edits. As JSON it is part of what plan prints, see
+// docs/json.md.
+type WhatIf struct {
+	Edits       []string `json:"edits"`
+	Before      *int64   `json:"cost_before,omitempty"`
+	After       int64    `json:"cost_after"`
+	Refused     string   `json:"refused_before,omitempty"` // why there is no plan before the edits
+	Differences []string `json:"differences"`
+}
+
+// WhatIf plans a lab after edits of host and lab, and compares that with the plan before them. A lab
+// that does not fit as it is has no plan before: a change is often asked about for that reason.
+// texts are the edits as they were given; q.File names them in messages from then on.
+func (q *Query) WhatIf(ctx context.Context, h *topology.Host, l *lab.Lab, texts []string,
+	edits []advise.Edit) (*Planned, error) {
+	asIs := *q
+	asIs.Explain, asIs.Compare = false, false
+	before, beforeErr := asIs.Solve(ctx, h, l)
+	if beforeErr != nil && !DoesNotFit(beforeErr) {
+		return nil, beforeErr
+	}
+	word := "with"
+	for _, e := range edits {
+		var err error
+		if h, l, err = e.Apply(h, l); err != nil {
+			return nil, request(err)
+		}
+		q.File += fmt.Sprintf(" %s %q", word, e)
+		word = "and"
+	}
+	after, err := q.Solve(ctx, h, l)
+	if err != nil {
+		return nil, err
+	}
+	after.WhatIf = &WhatIf{Edits: texts, After: after.Plan.Cost, Differences: []string{}}
+	if beforeErr != nil {
+		after.WhatIf.Refused = beforeErr.Error()
+		return after, nil
+	}
+	after.Before = before.Plan
+	after.WhatIf.Before = &before.Plan.Cost
+	after.WhatIf.Differences = append(after.WhatIf.Differences, advise.Differences(before.Plan, after.Plan)...)
+	return after, nil
+}

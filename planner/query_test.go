@@ -1,0 +1,101 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/topology"
+)
+
+// epyc is a real machine, a lab for it and the query that plans it.
+func epyc(t *testing.T, text string) (Query, *topology.Host, *lab.Lab) {
+	t.Helper()
+	h, name, err := ReadHost(t.Context(), "../examples/hosts/epyc-7551p.ttar", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Parse("lab.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(name, "lab.yaml", l, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, h, l
+}
+
+const twoNodes = "name: x\nnodes:\n  vm: {count: 2, cpus: 8, memory: 4GiB}\n"
+
+func TestAPlanIsExplainedAndComparedWhereThatIsAsked(t *testing.T) {
+	t.Parallel()
+	q, h, l := epyc(t, twoNodes)
+	r, err := q.Solve(t.Context(), h, l)
+	if err != nil || !r.Plan.Optimal || len(r.Plan.Nodes) != 2 || len(r.Plan.Decisions)+len(r.Others) > 0 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	q.Explain, q.Compare = true, true
+	if r, err = q.Solve(t.Context(), h, l); err != nil || len(r.Plan.Decisions) == 0 || len(r.Others) == 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.Solve(ctx, h, l); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestAWhatIfComparesWithThePlanBeforeIt(t *testing.T) {
+	t.Parallel()
+	edits := func(texts ...string) []advise.Edit {
+		var all []advise.Edit
+		for _, text := range texts {
+			e, err := advise.ParseEdit(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	q, h, l := epyc(t, twoNodes)
+	texts := []string{"add node vm02 like vm00", "remove node vm01"}
+	r, err := q.WhatIf(t.Context(), h, l, texts, edits(texts...))
+	if err != nil || r.Before == nil || *r.WhatIf.Before != r.Before.Cost || r.WhatIf.After != r.Plan.Cost ||
+		q.File != `lab.yaml with "add node vm02 like vm00" and "remove node vm01"` {
+		t.Errorf("%s: got %+v, %v", q.File, r, err)
+	}
+	q, h, l = epyc(t, strings.Replace(twoNodes, "cpus: 8", "cpus: 32", 1))
+	r, err = q.WhatIf(t.Context(), h, l, []string{"remove node vm01"}, edits("remove node vm01"))
+	if err != nil || r.Before != nil || r.WhatIf.Before != nil || r.WhatIf.Refused == "" {
+		t.Errorf("a lab that does not fit as it is: got %+v, %v", r, err)
+	}
+	q, h, l = epyc(t, twoNodes)
+	_, err = q.WhatIf(t.Context(), h, l, nil, edits("remove node nobody"))
+	if _, ok := errors.AsType[*RequestError](err); !ok {
+		t.Errorf("an edit that cannot be made: %v", err)
+	}
+}
+
+func TestWhatDoesNotFitHasAReason(t *testing.T) {
+	t.Parallel()
+	q, h, l := epyc(t, strings.Replace(twoNodes, "cpus: 8", "cpus: 32", 1))
+	_, err := q.Solve(t.Context(), h, l)
+	if _, ok := errors.AsType[*plan.Infeasible](err); !ok || !DoesNotFit(err) {
+		t.Errorf("two nodes that do not fit together: %v", err)
+	}
+	q, h, l = epyc(t, strings.Replace(twoNodes, "cpus: 8", "cpus: 8, gpus: 9", 1))
+	_, err = q.Solve(t.Context(), h, l)
+	if _, ok := errors.AsType[*RequestError](err); !ok || !DoesNotFit(err) || !strings.HasPrefix(err.Error(),
+		"lab.yaml:") {
+		t.Errorf("a node that fits no host like this: %v", err)
+	}
+	if DoesNotFit(errors.New("the disk is full")) {
+		t.Error("any error is taken for a lab that does not fit")
+	}
+}
