@@ -10,9 +10,9 @@ import (
 
 // acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per
 // switch the ports that redirect.
-func acsRedirect(v *view) []finding.Finding {
+func acsRedirect(v *view, add func(finding.Finding)) {
 	if v.virtual {
-		return nil
+		return
 	}
 	var peers []topology.PCIAddr
 	for _, g := range v.gpus {
@@ -50,7 +50,6 @@ func acsRedirect(v *view) []finding.Finding {
 			}
 		}
 	}
-	var out []finding.Finding
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
@@ -58,7 +57,7 @@ func acsRedirect(v *view) []finding.Finding {
 		for i, p := range f.ports {
 			facts[i] = at(pci(p)+"/config", "ACSCtl: ReqRedir+")
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: join(f.ports),
+		add(finding.Finding{Subject: join(f.ports),
 			Evidence: few(facts, 4, "; "),
 			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
 				" goes up to the root complex and back instead of across the " +
@@ -67,7 +66,6 @@ func acsRedirect(v *view) []finding.Finding {
 				"or setpci -s PORT ECAP_ACS+6.w=0000 " +
 				"after each boot); if tenants share the switch, leave it and use ATS with Direct Translated P2P"})
 	}
-	return out
 }
 
 // redirectingPorts returns the nearest bridge above both devices, when it is inside a switch, and

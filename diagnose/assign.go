@@ -16,8 +16,7 @@ func (v *view) resettable() []*topology.PCIDevice {
 		return nil
 	}
 	var out []*topology.PCIDevice
-	for i := range v.PCI {
-		d := &v.PCI[i]
+	for d := range each(v.PCI) {
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
 		}
@@ -48,8 +47,7 @@ func isAMDGPU(d *topology.PCIDevice) bool {
 	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
 }
 
-func noReset(v *view) []finding.Finding {
-	var out []finding.Finding
+func noReset(v *view, add func(finding.Finding)) {
 	for _, d := range v.resettable() {
 		if len(d.ResetMethods) > 0 {
 			continue
@@ -72,13 +70,11 @@ func noReset(v *view) []finding.Finding {
 			f.Consequence = "it is reset with its bus, through VFIO, when all its functions go to one virtual machine"
 			f.Fix = "give all functions of the device to the same virtual machine"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func busResetOnly(v *view) []finding.Finding {
-	var out []finding.Finding
+func busResetOnly(v *view, add func(finding.Finding)) {
 	for _, d := range v.resettable() {
 		if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
 			return m != "bus" && m != "cxl_bus"
@@ -89,7 +85,7 @@ func busResetOnly(v *view) []finding.Finding {
 		if len(others) == 0 && !isAMDGPU(d) {
 			continue
 		}
-		f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
+		f := finding.Finding{Subject: d.Address.String(),
 			Evidence:    at(pci(d.Address)+"/reset_method", strings.Join(d.ResetMethods, " ")),
 			Consequence: "works once: after the first virtual machine the next one may not start",
 			Fix:         "try the module vendor-reset, or reboot the host between tenants"}
@@ -98,32 +94,26 @@ func busResetOnly(v *view) []finding.Finding {
 			f.Consequence = "a reset takes down " + words(others) + " as well, or is refused"
 			f.Fix = "move the card to a slot of its own"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func dead(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.PCI {
-		d := &v.PCI[i]
+func dead(v *view, add func(finding.Finding)) {
+	for d := range each(v.PCI) {
 		if !d.Dead || d.PowerState == "D3cold" { // without power nothing answers: RL033
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: d.Address.String(),
+		add(finding.Finding{Subject: d.Address.String(),
 			Evidence: at(pci(d.Address)+"/config",
 				"ff ff ff ff"),
 			Consequence: "no driver and no virtual machine can use it until the host has been powered off",
 			Fix: "power the host off and on; if it comes again after each tenant, do not give the physical " +
 				"function away"})
 	}
-	return out
 }
 
-func coldDevice(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.PCI {
-		d := &v.PCI[i]
+func coldDevice(v *view, add func(finding.Finding)) {
+	for d := range each(v.PCI) {
 		if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 			continue
 		}
@@ -139,15 +129,12 @@ func coldDevice(v *view) []finding.Finding {
 		case !v.isCard(d.Address):
 			continue
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func tooManyVFs(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.PCI {
-		d := &v.PCI[i]
+func tooManyVFs(v *view, add func(finding.Finding)) {
+	for d := range each(v.PCI) {
 		s := d.SRIOV
 		if s == nil || s.Total == nil {
 			continue
@@ -161,19 +148,16 @@ func tooManyVFs(v *view) []finding.Finding {
 		if enabled <= *s.Total {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: d.Address.String(),
+		add(finding.Finding{Subject: d.Address.String(),
 			Evidence:    at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...),
 			Consequence: "functions above the firmware's number are not served",
 			Fix: "write 0 to sriov_numvfs, raise the number in the firmware of the device, reboot and create " +
 				"them again"})
 	}
-	return out
 }
 
-func noVFs(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.PCI {
-		d := &v.PCI[i]
+func noVFs(v *view, add func(finding.Finding)) {
+	for d := range each(v.PCI) {
 		if d.SRIOV == nil || d.SRIOV.Total == nil || *d.SRIOV.Total != 0 || len(d.SRIOV.VFs) > 0 ||
 			!v.isCard(d.Address) || v.virtual {
 			continue
@@ -185,22 +169,19 @@ func noVFs(v *view) []finding.Finding {
 		if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
 			fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: d.Address.String(),
+		add(finding.Finding{Subject: d.Address.String(),
 			Evidence: at(pci(d.Address),
 				"sriov_totalvfs=0"),
 			Consequence: "the device cannot be shared between virtual machines", Fix: fix})
 	}
-	return out
 }
 
-func lostOverride(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.PCI {
-		d := &v.PCI[i]
+func lostOverride(v *view, add func(finding.Finding)) {
+	for d := range each(v.PCI) {
 		if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
 			continue
 		}
-		f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
+		f := finding.Finding{Subject: d.Address.String(),
 			Evidence:    at(pci(d.Address), "driver_override="+d.Override, driverFact(d)),
 			Consequence: "no driver but " + d.Override + " will bind to the device, and that one has not",
 			Fix: fmt.Sprintf("load %s and write the address to /sys/bus/pci/drivers_probe, or clear the override "+
@@ -211,9 +192,8 @@ func lostOverride(v *view) []finding.Finding {
 			f.Fix = "unbind it from " + d.Driver + " and write the address to /sys/bus/pci/drivers_probe, or clear " +
 				"the override with a newline"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
 // guestWindow is the room for 64-bit BARs in older OVMF.
@@ -232,10 +212,8 @@ func barBytes(d *topology.PCIDevice) uint64 {
 	return sum
 }
 
-func largeBARs(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+func largeBARs(v *view, add func(finding.Finding)) {
+	for t := range each(v.Tenants) {
 		var sum uint64
 		var facts []string
 		for _, td := range t.Devices {
@@ -248,11 +226,10 @@ func largeBARs(v *view) []finding.Finding {
 		if sum < guestWindow {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: t.Name, Evidence: all(few(facts, 4, "; "),
+		add(finding.Finding{Subject: t.Name, Evidence: all(few(facts, 4, "; "),
 			at("virsh dumpxml "+t.Name, "hostdev")),
 			Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
 				"an address", size(sum)),
 			Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})
 	}
-	return out
 }

@@ -26,12 +26,11 @@ func cpuList(s topology.CPUSet) string {
 	return s.String()
 }
 
-func splitCores(v *view) []finding.Finding {
+func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
 	var split []string
-	for i := range v.Cores {
-		c := &v.Cores[i]
+	for c := range each(v.Cores) {
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
 			split = append(split, at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
@@ -39,12 +38,12 @@ func splitCores(v *view) []finding.Finding {
 		}
 	}
 	if missing.IsEmpty() {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Warning, Subject: missing.String(),
+	add(finding.Finding{Subject: missing.String(),
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(split, 3, "; ")),
 		Consequence: "these CPUs are siblings of isolated ones and pass the noise of the host on to them",
-		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()}}
+		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
 
 // forGuest reports whether an interrupt is that of a device in a virtual machine, which is served
@@ -80,12 +79,11 @@ func irqFact(q *topology.IRQ) string {
 		what, served(q)))
 }
 
-func busyIsolated(v *view) []finding.Finding {
+func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
 	var busy []*topology.IRQ
-	for i := range v.IRQs {
-		q := &v.IRQs[i]
+	for q := range each(v.IRQs) {
 		// One that may be served elsewhere proves nothing: the count is of all CPUs.
 		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.forGuest(q) {
 			continue
@@ -94,7 +92,7 @@ func busyIsolated(v *view) []finding.Finding {
 		busy = append(busy, q)
 	}
 	if len(busy) == 0 {
-		return nil
+		return
 	}
 	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int { // the busiest first
 		switch {
@@ -109,16 +107,15 @@ func busyIsolated(v *view) []finding.Finding {
 	for i, q := range busy {
 		facts[i] = irqFact(q)
 	}
-	return []finding.Finding{{Severity: finding.Warning, Subject: hit.String(),
+	add(finding.Finding{Subject: hit.String(),
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(facts, 4, "; ")),
 		Consequence: plural(len(busy), "interrupt") + " stop work on isolated CPUs",
 		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
 			"-L), or use " +
-			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"}}
+			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
 }
 
-func notInForce(v *view) []finding.Finding {
-	var out []finding.Finding
+func notInForce(v *view, add func(finding.Finding)) {
 	check := func(name, file string, have *topology.CPUSet, counts func(flags []string) bool) {
 		p, ok := v.asked(name)
 		if !ok || have == nil {
@@ -135,7 +132,7 @@ func notInForce(v *view) []finding.Finding {
 		if missing.IsEmpty() {
 			return
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: missing.String(),
+		add(finding.Finding{Subject: missing.String(),
 			Evidence:    all(cmdlineIs(p), at(file, cpuList(*have))),
 			Consequence: name + " has no effect on these CPUs: the host works on them",
 			Fix: "look for Housekeeping and isolcpus in dmesg; write the list once, without flags or with " +
@@ -145,11 +142,9 @@ func notInForce(v *view) []finding.Finding {
 		return len(flags) == 0 || slices.Contains(flags, "domain")
 	})
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
-	return out
 }
 
-func emptyList(v *view) []finding.Finding {
-	var out []finding.Finding
+func emptyList(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		switch p.name {
 		case "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity":
@@ -160,29 +155,26 @@ func emptyList(v *view) []finding.Finding {
 		if !p.hasValue || !known || !cpus.IsEmpty() || p.name != "isolcpus" && len(flags) > 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: "host", Evidence: cmdlineIs(p),
+		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p),
 			Consequence: p.name + " names no CPU: nothing is kept free",
 			Fix:         "give " + p.name + " its CPUs or take it off the command line"})
 	}
-	return out
 }
 
-func governors(v *view) []finding.Finding {
+func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
 	for i := range v.Cores {
 		if g := v.Cores[i].Governor; g != "" && g != "performance" {
 			cpus[g] = cpus[g].Union(v.Cores[i].CPUs)
 		}
 	}
-	var out []finding.Finding
 	for _, g := range slices.Sorted(maps.Keys(cpus)) {
-		out = append(out, finding.Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
+		add(finding.Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
 			Evidence: at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) +
 				moreCPUs(cpus[g]),
 			Consequence: "the clock rises only after load was seen: short messages take longer, and results vary",
 			Fix:         "cpupower frequency-set -g performance"})
 	}
-	return out
 }
 
 func moreCPUs(s topology.CPUSet) string {
@@ -192,31 +184,31 @@ func moreCPUs(s topology.CPUSet) string {
 	return " (and " + strings.Replace(plural(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
 }
 
-func smtOff(v *view) []finding.Finding {
+func smtOff(v *view, add func(finding.Finding)) {
 	if v.CPUs.SMT != "off" && v.CPUs.SMT != "forceoff" {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Info, Subject: "host",
+	add(finding.Finding{Subject: "host",
 		Evidence:    at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT),
 		Consequence: "one CPU per core: steadier, with less throughput; lists made for the machine with SMT do not fit",
 		Fix: "leave it if it is meant; else echo on > /sys/devices/system/cpu/smt/control, or take nosmt off " +
-			"the command line"}}
+			"the command line"})
 }
 
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
 const cmdlineLimit = 2048
 
-func longCmdline(v *view) []finding.Finding {
+func longCmdline(v *view, add func(finding.Finding)) {
 	switch v.System.Arch {
 	case "x86_64", "i686", "aarch64", "":
 	default:
-		return nil
+		return
 	}
 	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Warning, Subject: "host", Evidence: at("/proc/cmdline",
+	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline",
 		fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
 		Consequence: "what is beyond the limit of the kernel was lost, and the last parameter may be cut in half",
-		Fix:         "write CPU lists as ranges, and take off what is not needed"}}
+		Fix:         "write CPU lists as ranges, and take off what is not needed"})
 }

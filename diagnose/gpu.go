@@ -10,11 +10,10 @@ import (
 // plainBAR is the BAR of a card that does not map all of its memory.
 const plainBAR = 256 << 20
 
-func smallBAR(v *view) []finding.Finding {
+func smallBAR(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 && len(v.gpus) < 2 {
-		return nil
+		return
 	}
-	var out []finding.Finding
 	for _, g := range v.gpus {
 		if g.Address == nil || g.BAR1Bytes == nil {
 			continue
@@ -36,13 +35,11 @@ func smallBAR(v *view) []finding.Finding {
 			f.Severity = finding.Warning
 			f.Consequence += ": GPUDirect RDMA can register small buffers only"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func pictureDriver(v *view) []finding.Finding {
-	var out []finding.Finding
+func pictureDriver(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		if g.Address == nil || g.Driver != "nouveau" && g.Driver != "nvidiafb" {
 			continue
@@ -54,13 +51,11 @@ func pictureDriver(v *view) []finding.Finding {
 		if len(v.fabric) > 0 || d != nil && d.Class != nil && d.Class.Sub() == topology.Sub3D {
 			f.Severity = finding.Warning
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func splitGPU(v *view) []finding.Finding {
-	var out []finding.Finding
+func splitGPU(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		var given, held []topology.PCIAddr
 		var facts []string
@@ -86,25 +81,24 @@ func splitGPU(v *view) []finding.Finding {
 		if len(given) == 0 || len(held) == 0 || known && len(groups) == 1 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: join(held), Evidence: few(facts, 8, "; "),
+		add(finding.Finding{Subject: join(held), Evidence: few(facts, 8, "; "),
 			Consequence: fmt.Sprintf("a reset of %s from its virtual machine is refused or hits the host's driver",
 				given[0]),
 			Fix: "bind " + join(held) + " to vfio-pci as well"})
 	}
-	return out
 }
 
-func consoleGPU(v *view) []finding.Finding {
+func consoleGPU(v *view, add func(finding.Finding)) {
 	if len(v.gpus) != 1 || v.gpus[0].Address == nil || v.virtual {
-		return nil
+		return
 	}
 	d := v.tree.Device(*v.gpus[0].Address)
 	if d == nil || d.BootVGA == nil || !*d.BootVGA || isVFIO(d.Driver) {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Info, Subject: d.Address.String(), Evidence: at(pci(d.Address),
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address),
 		"boot_vga=1",
 		driverFact(d)),
 		Consequence: "giving it to a virtual machine takes the host's console along",
-		Fix:         "make another GPU the primary one in the firmware, or reach the host over the network"}}
+		Fix:         "make another GPU the primary one in the firmware, or reach the host over the network"})
 }

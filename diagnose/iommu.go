@@ -9,9 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-func iommuOff(v *view) []finding.Finding {
+func iommuOff(v *view, add func(finding.Finding)) {
 	if v.IOMMU.Enabled == nil || *v.IOMMU.Enabled {
-		return nil
+		return
 	}
 	read := at("/sys/class/iommu", "empty")
 	f := finding.Finding{Severity: finding.Info, Subject: "host",
@@ -34,7 +34,7 @@ func iommuOff(v *view) []finding.Finding {
 		read = all(read, cmdlineIs(forbidden...))
 		f.Fix = "take " + forbidden[0].String() + " off the kernel command line and reboot"
 		if v.virtual {
-			return nil // asked for, and a guest seldom has one to turn off
+			return // asked for, and a guest seldom has one to turn off
 		}
 		f.Severity = v.cardsToGive()
 	case len(wanted) > 0:
@@ -42,12 +42,12 @@ func iommuOff(v *view) []finding.Finding {
 		read = all(read, cmdlineIs(wanted...))
 		f.Consequence += ", although the command line asks for the IOMMU"
 	case v.virtual:
-		return nil
+		return
 	default:
 		f.Severity = v.cardsToGive()
 	}
 	f.Evidence = read
-	return []finding.Finding{f}
+	add(f)
 }
 
 // cardsToGive is Warning where there is a card that one would give to a virtual machine.
@@ -79,10 +79,8 @@ func groupPath(g *topology.IOMMUGroup) string {
 	return fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID)
 }
 
-func sharedGroup(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.IOMMU.Groups {
-		g := &v.IOMMU.Groups[i]
+func sharedGroup(v *view, add func(finding.Finding)) {
+	for g := range each(v.IOMMU.Groups) {
 		members := v.endpoints(g)
 		var cards, ordinary []topology.PCIAddr
 		for _, a := range members {
@@ -103,14 +101,13 @@ func sharedGroup(v *view) []finding.Finding {
 		if len(wanted) == 0 || v.virtual && !v.emulated {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: severity, Subject: join(wanted),
+		add(finding.Finding{Severity: severity, Subject: join(wanted),
 			Evidence: at(groupPath(g), words(members)),
 			Consequence: fmt.Sprintf("group %d goes to one virtual machine whole: %s cannot be given away alone", g.ID,
 				v.describe(wanted[0])),
 			Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
 				"all devices of the group to one machine"})
 	}
-	return out
 }
 
 // related reports whether two functions always go together: functions of one device, as a GPU and
@@ -135,10 +132,8 @@ func words(list []topology.PCIAddr) string {
 	return few(out, 12, " ")
 }
 
-func notViable(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.IOMMU.Groups {
-		g := &v.IOMMU.Groups[i]
+func notViable(v *view, add func(finding.Finding)) {
+	for g := range each(v.IOMMU.Groups) {
 		var given, held []topology.PCIAddr
 		var facts []string
 		for _, a := range v.endpoints(g) {
@@ -156,30 +151,27 @@ func notViable(v *view) []finding.Finding {
 		if len(given) == 0 || len(held) == 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: join(held),
+		add(finding.Finding{Subject: join(held),
 			Evidence: all(at(groupPath(g), words(g.Devices)), few(facts, 6, "; ")),
 			Consequence: fmt.Sprintf("a virtual machine with %s does not start: group %d is not viable", given[0],
 				g.ID),
 			Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
 	}
-	return out
 }
 
-func acsOverride(v *view) []finding.Finding {
+func acsOverride(v *view, add func(finding.Finding)) {
 	p, ok := v.asked("pcie_acs_override")
 	if !ok {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Warning, Subject: "host", Evidence: cmdlineIs(p),
+	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p),
 		Consequence: "IOMMU groups are split on paper only: a tenant's device may reach memory of the host or of " +
 			"another tenant",
-		Fix: "take it off the command line; use another slot or give whole groups away"}}
+		Fix: "take it off the command line; use another slot or give whole groups away"})
 }
 
-func reservedRegions(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.IOMMU.Groups {
-		g := &v.IOMMU.Groups[i]
+func reservedRegions(v *view, add func(finding.Finding)) {
+	for g := range each(v.IOMMU.Groups) {
 		var direct []string
 		for _, line := range g.Reserved {
 			// "0x00000000bdf6f000 0x00000000bdf7efff direct"; direct-relaxable does no harm.
@@ -206,12 +198,11 @@ func reservedRegions(v *view) []finding.Finding {
 		if len(devices) == 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: severity, Subject: join(devices),
+		add(finding.Finding{Severity: severity, Subject: join(devices),
 			Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), few(direct, 3, "; ")),
 			Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a " +
 				"1:1 mapping",
 			Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +
 				"another slot or device"})
 	}
-	return out
 }

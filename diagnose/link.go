@@ -224,13 +224,12 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver not known"
 }
 
-func slowLink(v *view) []finding.Finding {
-	var out []finding.Finding
+func slowLink(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		if !j.slow() || v.excuse(&j) != "" {
 			continue
 		}
-		f := finding.Finding{Severity: finding.Warning, Subject: j.subject(),
+		f := finding.Finding{Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
 				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), j.portSpeed()),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
@@ -252,13 +251,11 @@ func slowLink(v *view) []finding.Finding {
 		if j.end == nil {
 			f.Consequence += "; all that is below the switch shares this link"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func sleepyLink(v *view) []finding.Finding {
-	var out []finding.Finding
+func sleepyLink(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		if !j.slow() {
 			continue
@@ -271,7 +268,7 @@ func sleepyLink(v *view) []finding.Finding {
 		if j.end.PowerState != "" {
 			facts = append(facts, "power_state="+j.end.PowerState)
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: j.subject(),
+		add(finding.Finding{Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
 				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))),
 				j.portSpeed(), at(pci(j.end.Address), facts...)),
@@ -280,16 +277,14 @@ func sleepyLink(v *view) []finding.Finding {
 				strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
 		})
 	}
-	return out
 }
 
-func narrowLink(v *view) []finding.Finding {
-	var out []finding.Finding
+func narrowLink(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		if !j.narrow() {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: j.subject(),
+		add(finding.Finding{Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
 				widthFact("max_link_width", width(j.link.MaxWidth))),
 				j.portWidth()),
@@ -299,11 +294,9 @@ func narrowLink(v *view) []finding.Finding {
 				"and the board's manual", j.port()),
 		})
 	}
-	return out
 }
 
-func slotLimited(v *view) []finding.Finding {
-	var out []finding.Finding
+func slotLimited(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
 		slower, narrower := j.hasPortSpeed && j.speed < devSpeed, j.hasPortWidth && j.width < devWidth
@@ -336,9 +329,8 @@ func slotLimited(v *view) []finding.Finding {
 				f.Severity = finding.Warning
 			}
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
 // portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.

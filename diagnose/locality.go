@@ -9,9 +9,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-func unknownNode(v *view) []finding.Finding {
+func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
-		return nil
+		return
 	}
 	stated := false // some device says its node, so the files were there to read
 	for i := range v.PCI {
@@ -28,8 +28,7 @@ func unknownNode(v *view) []finding.Finding {
 	}
 	var lost, inherited []string // without a node, and with one from elsewhere
 	first := ""                  // evidence on the first of the latter
-	for i := range v.PCI {
-		d := &v.PCI[i]
+	for d := range each(v.PCI) {
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
 		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
 		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
@@ -44,22 +43,20 @@ func unknownNode(v *view) []finding.Finding {
 			}
 		}
 	}
-	var out []finding.Finding
 	if len(inherited) > 0 {
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","),
+		add(finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","),
 			Evidence: first + moreDevices(inherited),
 			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place " +
 				"work anywhere",
 			Fix: fix})
 	}
 	if len(lost) > 0 {
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: strings.Join(lost, ","),
+		add(finding.Finding{Severity: finding.Warning, Subject: strings.Join(lost, ","),
 			Evidence: at("/sys/bus/pci/devices/"+lost[0], unknown) + moreDevices(lost) + "; " +
 				at("/sys/devices/system/node", fmt.Sprintf("%d nodes", len(v.NUMANodes))),
 			Consequence: "nothing can be placed near these devices: CPUs, memory and interrupts may be on the far node",
 			Fix:         fix})
 	}
-	return out
 }
 
 func moreDevices(list []string) string {
@@ -157,43 +154,39 @@ func placeOf(p pairing) place {
 	return at
 }
 
-func farNIC(v *view) []finding.Finding {
+func farNIC(v *view, add func(finding.Finding)) {
 	var far []pairing
 	for _, p := range v.pairings() {
 		if p.via == topology.PathSYS {
 			far = append(far, p)
 		}
 	}
-	var out []finding.Finding
 	for _, group := range by(far, placeOf) {
 		p := group[0]
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: gpuIDs(group),
+		add(finding.Finding{Subject: gpuIDs(group),
 			Evidence: v.pathEvidence(p),
 			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" +
 				v.usual(p, topology.PathSYS, topology.PathPIX),
 			Fix: v.betterSlot(p)})
 	}
-	return out
 }
 
-func otherRoot(v *view) []finding.Finding {
+func otherRoot(v *view, add func(finding.Finding)) {
 	var other []pairing
 	for _, p := range v.pairings() {
 		if p.via == topology.PathNODE {
 			other = append(other, p)
 		}
 	}
-	var out []finding.Finding
 	for _, group := range by(other, placeOf) {
 		p := group[0]
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: gpuIDs(group),
+		add(finding.Finding{Subject: gpuIDs(group),
 			Evidence: v.pathEvidence(p),
 			Consequence: "transfers between GPU and NIC cross from one host bridge to another" +
 				v.usual(p, topology.PathNODE, topology.PathPIX),
 			Fix: "measure it first: on some machines this is as fast as one switch; if it is slow, " +
 				v.betterSlot(p)})
 	}
-	return out
 }
 
 // pathEvidence says where both ends are and which class of path that makes.
@@ -295,7 +288,7 @@ func alphanumeric(b byte) bool {
 	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
-func slowNIC(v *view) []finding.Finding {
+func slowNIC(v *view, add func(finding.Finding)) {
 	type key struct {
 		model string
 		mbps  float64
@@ -315,7 +308,6 @@ func slowNIC(v *view) []finding.Finding {
 			slow = append(slow, p)
 		}
 	}
-	var out []finding.Finding
 	for _, group := range by(slow, func(p pairing) key { return rates[p.gpu] }) {
 		p := group[0]
 		k := rates[p.gpu]
@@ -324,7 +316,7 @@ func slowNIC(v *view) []finding.Finding {
 		if len(p.nic.Netdevs) > 0 {
 			where = "/sys/class/net/" + p.nic.Netdevs[0]
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: gpuIDs(group),
+		add(finding.Finding{Subject: gpuIDs(group),
 			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
 				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
 			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+
@@ -332,5 +324,4 @@ func slowNIC(v *view) []finding.Finding {
 			Fix: "nothing unless jobs span machines; then see whether the link runs at the full rate of NIC, " +
 				"cable and switch"})
 	}
-	return out
 }

@@ -45,28 +45,27 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	return total, exists
 }
 
-func fewerPages(v *view) []finding.Finding {
+func fewerPages(v *view, add func(finding.Finding)) {
 	bySize := map[uint64]hugeAsk{}
 	for _, a := range v.hugeAsks() {
 		if _, twice := bySize[a.size]; !twice { // the kernel ignores the second ("specified twice", mm/hugetlb.c)
 			bySize[a.size] = a
 		}
 	}
-	var out []finding.Finding
 	for _, bytes := range slices.Sorted(maps.Keys(bySize)) {
 		ask := bySize[bytes]
 		total, exists := v.totalPages(bytes)
 		if !exists {
 			continue // RL041, or not known
 		}
-		f := finding.Finding{Severity: finding.Warning, Subject: "host",
+		f := finding.Finding{Subject: "host",
 			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
 			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
 				plural(int(ask.total-total), "page"), size(bytes))
-			out = append(out, f)
+			add(f)
 			continue
 		}
 		for _, id := range slices.Sorted(maps.Keys(ask.byNode)) {
@@ -76,7 +75,7 @@ func fewerPages(v *view) []finding.Finding {
 				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node",
 					fmt.Sprintf("no node%d", id)))
 				f.Consequence = "there is no such node: its pages were not set aside"
-				out = append(out, f)
+				add(f)
 			} else if p := pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
 				f.Subject = fmt.Sprintf("node %d", id)
 				f.Evidence = all(cmdlineIs(ask.written...),
@@ -84,11 +83,10 @@ func fewerPages(v *view) []finding.Finding {
 				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may "+
 					"not start",
 					plural(int(ask.byNode[id]-p.Total), "page"), size(bytes))
-				out = append(out, f)
+				add(f)
 			}
 		}
 	}
-	return out
 }
 
 // kernelSize writes a size as hugepagesz takes it: "1G", "2M".
@@ -124,8 +122,7 @@ func (v *view) poolSizes() []uint64 {
 	return out
 }
 
-func noPool(v *view) []finding.Finding {
-	var out []finding.Finding
+func noPool(v *view, add func(finding.Finding)) {
 	var seen []uint64
 	for _, a := range v.hugeAsks() {
 		if _, exists := v.totalPages(a.size); exists || !v.poolsListed() || slices.Contains(seen, a.size) {
@@ -136,7 +133,7 @@ func noPool(v *view) []finding.Finding {
 		for _, bytes := range v.poolSizes() {
 			sizes = append(sizes, fmt.Sprintf("hugepages-%dkB", bytes>>10))
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: "host",
+		add(finding.Finding{Subject: "host",
 			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
 				fmt.Sprint(a.size>>10)+"kB", "only "+
 				strings.Join(sizes, " "))),
@@ -144,7 +141,6 @@ func noPool(v *view) []finding.Finding {
 			Fix: "pass the CPU flag pdpe1gb on if this is a virtual machine, or ask for a size that the " +
 				"kernel has"})
 	}
-	return out
 }
 
 // homes returns the nodes that have CPUs and memory: where a virtual machine can live.
@@ -158,15 +154,15 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
-func pagesOnOneNode(v *view) []finding.Finding {
+func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	homes := v.homes()
 	if len(homes) < 2 {
-		return nil
+		return
 	}
 	var sizes []uint64
 	for _, n := range homes {
 		if len(n.Hugepages) == 0 {
-			return nil // what was not read is not zero
+			return // what was not read is not zero
 		}
 		for _, p := range n.Hugepages {
 			if !slices.Contains(sizes, p.SizeBytes) {
@@ -186,7 +182,7 @@ func pagesOnOneNode(v *view) []finding.Finding {
 		}
 	}
 	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
-		return nil
+		return
 	}
 	var facts []string
 	for _, n := range homes {
@@ -197,33 +193,30 @@ func pagesOnOneNode(v *view) []finding.Finding {
 		facts = append(facts, at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total)))
 	}
 	id := slices.Sorted(maps.Keys(with))[0]
-	return []finding.Finding{{Severity: finding.Warning, Subject: fmt.Sprintf("node %d", id),
+	add(finding.Finding{Subject: fmt.Sprintf("node %d", id),
 		Evidence: few(facts, 4, "; "),
 		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about " +
 			"their node",
-		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"}}
+		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"})
 }
 
-func bareNode(v *view) []finding.Finding {
+func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
-		return nil
+		return
 	}
-	var out []finding.Finding
-	for i := range v.NUMANodes {
-		n := &v.NUMANodes[i]
+	for n := range each(v.NUMANodes) {
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: fmt.Sprintf("node %d", n.ID),
+		add(finding.Finding{Subject: fmt.Sprintf("node %d", n.ID),
 			Evidence: all(at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", n.ID), "MemTotal=0"),
 				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n.ID), n.CPUs.String())),
 			Consequence: "all memory is far for work on CPUs " + n.CPUs.String(),
 			Fix:         "fill the memory slots of all nodes alike, or keep virtual machines off these CPUs"})
 	}
-	return out
 }
 
-func swapOn(v *view) []finding.Finding {
+func swapOn(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, s := range v.Memory.Swap {
 		if !strings.Contains(s.Path, "zram") {
@@ -231,41 +224,41 @@ func swapOn(v *view) []finding.Finding {
 		}
 	}
 	if len(facts) == 0 {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: v.ifServing(), Subject: "host",
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host",
 		Evidence:    at("/proc/swaps", few(facts, 3, ", ")),
 		Consequence: "memory of virtual machines that is not locked may wait for a disk",
-		Fix:         "swapoff -a, and take swap out of /etc/fstab"}}
+		Fix:         "swapoff -a, and take swap out of /etc/fstab"})
 }
 
-func balancing(v *view) []finding.Finding {
+func balancing(v *view, add func(finding.Finding)) {
 	// A bit set: 1 is balancing, 2 is memory tiering. Source: Documentation/admin-guide/sysctl/kernel.rst.
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
 		v.Memory.NUMABalancing),
 		Consequence: "the kernel unmaps and moves memory of work that is already placed: outliers in latency",
-		Fix:         "sysctl kernel.numa_balancing=0"}}
+		Fix:         "sysctl kernel.numa_balancing=0"})
 }
 
-func alwaysTHP(v *view) []finding.Finding {
+func alwaysTHP(v *view, add func(finding.Finding)) {
 	if v.Memory.THP != "always" || !v.serves || v.virtual {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: finding.Info, Subject: "host",
+	add(finding.Finding{Subject: "host",
 		Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled",
 			"[always]"),
 		Consequence: "khugepaged compacts and copies memory in the background: outliers in latency",
-		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"}}
+		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"})
 }
 
-func ksmOn(v *view) []finding.Finding {
+func ksmOn(v *view, add func(finding.Finding)) {
 	if v.Memory.KSM != "1" {
-		return nil
+		return
 	}
-	return []finding.Finding{{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1"),
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1"),
 		Consequence: "a thread scans and merges memory: noise for all, and a side channel between tenants",
-		Fix:         "echo 2 > /sys/kernel/mm/ksm/run, and disable ksmtuned"}}
+		Fix:         "echo 2 > /sys/kernel/mm/ksm/run, and disable ksmtuned"})
 }

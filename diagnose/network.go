@@ -1,8 +1,8 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,10 +38,8 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", append(facts, "slaves="+strings.Join(b.Members, " "))...)
 }
 
-func oneLink(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Bonds {
-		b := &v.Bonds[i]
+func oneLink(v *view, add func(finding.Finding)) {
+	for b := range each(v.Bonds) {
 		if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
 			continue
 		}
@@ -56,9 +54,8 @@ func oneLink(v *view) []finding.Finding {
 			f.Fix = "ip link set " + b.Name + " type bond xmit_hash_policy layer3+4, and the same on the " +
 				"switch; then " + f.Fix
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
 // memberRate tells the rate of the fastest member: " (200 Gb/s)".
@@ -75,10 +72,8 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return fmt.Sprintf(" (%g Gb/s)", float64(best)/1000)
 }
 
-func unequalMembers(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Bonds {
-		b := &v.Bonds[i]
+func unequalMembers(v *view, add func(finding.Finding)) {
+	for b := range each(v.Bonds) {
 		var facts []string
 		speeds := map[int64]bool{}
 		for _, m := range b.Members {
@@ -90,18 +85,15 @@ func unequalMembers(v *view) []finding.Finding {
 		if len(speeds) < 2 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: b.Name,
+		add(finding.Finding{Subject: b.Name,
 			Evidence:    all(bondFact(b), few(facts, 4, "; ")),
 			Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
 			Fix:         "bring all members to one speed: cable, module, switch port"})
 	}
-	return out
 }
 
-func rdmaOffBond(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Bonds {
-		b := &v.Bonds[i]
+func rdmaOffBond(v *view, add func(finding.Finding)) {
+	for b := range each(v.Bonds) {
 		if len(b.RDMA) > 0 || len(b.Members) < 2 {
 			continue // the NIC follows: it made one RDMA device of the ports
 		}
@@ -136,13 +128,12 @@ func rdmaOffBond(v *view) []finding.Finding {
 			continue
 		}
 		slices.Sort(devices)
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: b.Name,
+		add(finding.Finding{Subject: b.Name,
 			Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
 			Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover",
 			Fix: "bond the two ports of one card with active-backup, balance-xor or 802.3ad, or use the " +
 				"ports without a bond"})
 	}
-	return out
 }
 
 // roceHeaders is what the kernel sets aside of a device's MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4.
@@ -173,19 +164,16 @@ func (v *view) mtuOf(name string) *int {
 	return nil
 }
 
-func smallMTU(v *view) []finding.Finding {
+func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
 		netdevs  []string
 		subjects []string
 		rdma     string
 	}
 	byMTU := map[int]*cut{}
-	for i := range v.NICs {
-		n := &v.NICs[i]
-		for j := range n.Devices {
-			dev := &n.Devices[j]
-			for k := range dev.Ports {
-				p := &dev.Ports[k]
+	for n := range each(v.NICs) {
+		for dev := range each(n.Devices) {
+			for p := range each(dev.Ports) {
 				netdev := netdevOf(n, p)
 				mtu := v.mtuOf(netdev)
 				if !isRoCE(dev, p) || p.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
@@ -203,10 +191,9 @@ func smallMTU(v *view) []finding.Finding {
 			}
 		}
 	}
-	var out []finding.Finding
-	for mtu, c := range byMTU { // sorted by the caller: subjects differ
-		got := roceMTU(mtu)
-		f := finding.Finding{Severity: finding.Warning, Subject: strings.Join(c.subjects, ","),
+	for _, mtu := range slices.Sorted(maps.Keys(byMTU)) {
+		c, got := byMTU[mtu], roceMTU(mtu)
+		f := finding.Finding{Subject: strings.Join(c.subjects, ","),
 			Evidence: all(at("/sys/class/net/"+c.netdevs[0], fmt.Sprintf("mtu=%d", mtu))+moreDevices(c.netdevs),
 				at(c.rdma, "state=ACTIVE link_layer=Ethernet")),
 			Consequence: fmt.Sprintf("the RDMA MTU is %d, so a message takes %d times the packets; peers with "+
@@ -215,17 +202,14 @@ func smallMTU(v *view) []finding.Finding {
 		if got == 0 {
 			f.Consequence = "no RDMA MTU fits: the port cannot carry RDMA"
 		}
-		out = append(out, f)
+		add(f)
 	}
-	slices.SortFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Evidence, b.Evidence) })
-	return out
 }
 
 // interruptsOf returns the interrupts of a NIC that are in use.
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
-	for i := range v.IRQs {
-		q := &v.IRQs[i]
+	for q := range each(v.IRQs) {
 		if q.CPUs.IsEmpty() || served(q) == 0 || v.forGuest(q) {
 			continue
 		}
@@ -245,8 +229,7 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 // enoughInterrupts is from when on it is strange that all are on one CPU: drivers have some for commands and events.
 const enoughInterrupts = 4
 
-func oneCPU(v *view) []finding.Finding {
-	var out []finding.Finding
+func oneCPU(v *view, add func(finding.Finding)) {
 	for _, n := range v.fabric {
 		qs := v.interruptsOf(n)
 		if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
@@ -259,20 +242,18 @@ func oneCPU(v *view) []finding.Finding {
 		if cpus.Len() != 1 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: n.ID(),
+		add(finding.Finding{Subject: n.ID(),
 			Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
 			Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
 				"at what it can do",
 			Fix: "start irqbalance, or spread the interrupts over CPUs of the NIC's NUMA node"})
 	}
-	return out
 }
 
-func farInterrupts(v *view) []finding.Finding {
+func farInterrupts(v *view, add func(finding.Finding)) {
 	if !v.several {
-		return nil
+		return
 	}
-	var out []finding.Finding
 	for _, n := range v.fabric {
 		if n.NUMANode == nil || v.nodes[*n.NUMANode] == nil || v.nodes[*n.NUMANode].CPUs.IsEmpty() {
 			continue
@@ -282,33 +263,32 @@ func farInterrupts(v *view) []finding.Finding {
 		if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: n.ID(),
+		add(finding.Finding{Subject: n.ID(),
 			Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
 				node(n.NUMANode)),
 				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
 			Consequence: "packets are received near the NIC and worked on far from it",
 			Fix:         "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 	}
-	return out
 }
 
-func onlyNIC(v *view) []finding.Finding {
+func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
-		return nil
+		return
 	}
 	card := *v.fabric[0].Address
 	if slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool {
 		return n.Address == nil || !n.Address.SameDevice(card)
 	}) {
-		return nil
+		return
 	}
 	needed := v.needed()
 	for _, n := range v.fabric {
 		if need, ok := needed[*n.Address]; ok && need.what == "network" {
-			return []finding.Finding{{Severity: finding.Info, Subject: n.ID(), Evidence: at(pci(*n.Address), need.how),
+			add(finding.Finding{Subject: n.ID(), Evidence: at(pci(*n.Address), need.how),
 				Consequence: "it cannot be given away as a whole, and experiments with it can cut you off",
-				Fix:         "use virtual functions, or give the host another NIC"}}
+				Fix:         "use virtual functions, or give the host another NIC"})
+			return
 		}
 	}
-	return nil
 }

@@ -53,8 +53,7 @@ func (p *rdmaPort) path() string {
 // rdmaPorts returns all ports of all RDMA devices.
 func (v *view) rdmaPorts() []rdmaPort {
 	var out []rdmaPort
-	for i := range v.NICs {
-		n := &v.NICs[i]
+	for n := range each(v.NICs) {
 		for j := range n.Devices {
 			for k := range n.Devices[j].Ports {
 				out = append(out, rdmaPort{n, &n.Devices[j], &n.Devices[j].Ports[k]})
@@ -81,19 +80,17 @@ func gidFacts(p *rdmaPort) string {
 	return at(p.path(), few(facts, 3, " "))
 }
 
-func onlyV1(v *view) []finding.Finding {
-	var out []finding.Finding
+func onlyV1(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
 			slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return isV2(&g) }) {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Evidence: gidFacts(&p),
+		add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
 			Consequence: "traffic is not routed and does not reach peers that use RoCE v2",
 			Fix: "set the driver of " + p.dev.Name + " to RoCE v2 if the NIC has it; else use v1 at both " +
 				"ends, on one segment"})
 	}
-	return out
 }
 
 // routable reports whether a GID stands for an address that is not link-local. known is false where it is no address.
@@ -106,15 +103,13 @@ func routable(g *topology.GID) (yes, known bool) {
 	return a.IsGlobalUnicast(), true
 }
 
-func noRoutableGID(v *view) []finding.Finding {
-	var out []finding.Finding
+func noRoutableGID(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
 			continue
 		}
 		v2, found, understood := false, false, true
-		for i := range p.port.GIDs {
-			g := &p.port.GIDs[i]
+		for g := range each(p.port.GIDs) {
 			if !isV2(g) {
 				continue
 			}
@@ -124,12 +119,11 @@ func noRoutableGID(v *view) []finding.Finding {
 		if !v2 || found || !understood {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: p.nic.ID(), Evidence: gidFacts(&p),
+		add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
 			Consequence: "connections from the host work within one segment at best; programs that pick this GID " +
 				"time out",
 			Fix: "give the network device an address if the host itself is to use RDMA here"})
 	}
-	return out
 }
 
 // carrierOf returns the network device of a port when it has a carrier.
@@ -143,8 +137,7 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 	return nil
 }
 
-func portDown(v *view) []finding.Finding {
-	var out []finding.Finding
+func portDown(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
 			continue
@@ -161,15 +154,13 @@ func portDown(v *view) []finding.Finding {
 		if netdev != nil {
 			evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Evidence: evidence,
+		add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence,
 			Consequence: "the link is up and RDMA cannot use it",
 			Fix:         "set the network device up and look at dmesg for the driver; rdma link shows the state"})
 	}
-	return out
 }
 
-func noSubnetManager(v *view) []finding.Finding {
-	var out []finding.Finding
+func noSubnetManager(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if p.port.LinkLayer != "InfiniBand" {
 			continue
@@ -182,18 +173,17 @@ func noSubnetManager(v *view) []finding.Finding {
 		switch {
 		case (p.port.State == "INIT" || p.port.State == "ARMED") && (p.port.PhysState == "LinkUp" ||
 			p.port.PhysState == ""):
-			out = append(out, finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
+			add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
 				Consequence: "no traffic: the port has no address in the fabric",
 				Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
 		case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
-			out = append(out, finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
+			add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
 				Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
 				Consequence: "the virtual function has no port of its own in the fabric",
 				Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and " +
 					"bind it again"})
 		}
 	}
-	return out
 }
 
 // activeAt reports whether the NIC at a has an active RDMA port.
@@ -203,16 +193,13 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 	})
 }
 
-func zeroGUID(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.NICs {
-		n := &v.NICs[i]
-		for j := range n.Devices {
-			d := &n.Devices[j]
+func zeroGUID(v *view, add func(finding.Finding)) {
+	for n := range each(v.NICs) {
+		for d := range each(n.Devices) {
 			if n.PF == nil || d.NodeGUID == "" || strings.Trim(d.NodeGUID, "0:x") != "" {
 				continue
 			}
-			out = append(out, finding.Finding{Severity: finding.Error, Subject: n.ID(),
+			add(finding.Finding{Subject: n.ID(),
 				Evidence: all(at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
 					at(device(n.Address, n.Name), "physfn="+n.PF.String())),
 				Consequence: "rdma_cm does not work on it, and programs that use it may crash",
@@ -220,7 +207,6 @@ func zeroGUID(v *view) []finding.Finding {
 					", then unbind and bind the function"})
 		}
 	}
-	return out
 }
 
 // harmless reports whether a counter tells of no fault: links go down at each reboot of the other
@@ -230,8 +216,7 @@ func harmless(counter string) bool {
 		strings.Contains(counter, "slow_restart")
 }
 
-func portErrors(v *view) []finding.Finding {
-	var out []finding.Finding
+func portErrors(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		var facts []string
 		for _, name := range slices.Sorted(maps.Keys(p.port.Counters)) {
@@ -242,24 +227,23 @@ func portErrors(v *view) []finding.Finding {
 		if len(facts) == 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Info, Subject: p.nic.ID(),
+		add(finding.Finding{Subject: p.nic.ID(),
 			Evidence: at(p.path(), few(facts, 6, " ")),
 			Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
 				"look under load shows",
 			Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
 				"DSCP) on NIC and switch"})
 	}
-	return out
 }
 
-func noPeerMemory(v *view) []finding.Finding {
+func noPeerMemory(v *view, add func(finding.Finding)) {
 	if !v.Kernel.ModulesKnown {
-		return nil
+		return
 	}
 	for _, m := range v.Kernel.Modules {
 		switch strings.ReplaceAll(m, "-", "_") {
 		case "nvidia_peermem", "nv_peer_mem":
-			return nil
+			return
 		}
 	}
 	var gpus []string
@@ -275,7 +259,7 @@ func noPeerMemory(v *view) []finding.Finding {
 	}
 	i := slices.IndexFunc(v.fabric, func(n *topology.NIC) bool { return len(hardwareRDMA(n)) > 0 })
 	if len(gpus) == 0 || i < 0 {
-		return nil
+		return
 	}
 	n := v.fabric[i]
 	f := finding.Finding{Severity: severity, Subject: strings.Join(gpus, ","),
@@ -289,5 +273,5 @@ func noPeerMemory(v *view) []finding.Finding {
 		f.Consequence = "the driver offers no dma-buf either: data between GPU and NIC is copied through the host"
 		f.Fix = "modprobe nvidia-peermem (the driver must have been built after the RDMA stack)"
 	}
-	return []finding.Finding{f}
+	add(f)
 }

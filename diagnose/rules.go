@@ -11,7 +11,7 @@ import (
 // rule, Title and Severity: they are those of the check.
 type rule struct {
 	id   string
-	find func(*view) []finding.Finding
+	find func(v *view, add func(finding.Finding))
 }
 
 // rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
@@ -95,18 +95,14 @@ func Host(h *topology.Host) []finding.Finding {
 	v := newView(h)
 	var out []finding.Finding
 	for _, r := range rules() {
-		found := r.find(v)
-		if len(found) == 0 {
-			continue
-		}
-		check, _ := finding.Find(r.id) // a test holds that there is one
-		for _, f := range found {
+		r.find(v, func(f finding.Finding) {
+			check, _ := finding.Find(r.id) // a test holds that there is one
 			f.ID = r.id
 			f.Title = cmp.Or(f.Title, check.Title)
 			f.Severity = cmp.Or(f.Severity, check.Severities[0])
 			f.Evidence += v.origin()
 			out = append(out, f)
-		}
+		})
 	}
 	finding.Sort(out)
 	return out

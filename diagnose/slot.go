@@ -80,8 +80,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	root := v.tree.RootOf(to)
 	var best *topology.PCIDevice
 	bestRank, where := 0, ""
-	for i := range v.PCI {
-		port := &v.PCI[i]
+	for port := range each(v.PCI) {
 		b := port.Bridge
 		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.children[port.Address]) > 0 {
 			continue
@@ -113,8 +112,7 @@ func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	if target == nil || target.NUMANode == nil {
 		return nil
 	}
-	for i := range v.PCI {
-		d := &v.PCI[i]
+	for d := range each(v.PCI) {
 		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
 			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
 			continue

@@ -19,8 +19,7 @@ func pinned(t *topology.Tenant) topology.CPUSet {
 	return s
 }
 
-func sharedCPUs(v *view) []finding.Finding {
-	var out []finding.Finding
+func sharedCPUs(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
 			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
@@ -36,21 +35,18 @@ func sharedCPUs(v *view) []finding.Finding {
 				f.Severity = finding.Info
 				f.Consequence = "when both run, both may run on CPUs " + both.String()
 			}
-			out = append(out, f)
+			add(f)
 		}
 	}
-	return out
 }
 
-func floatsIsolated(v *view) []finding.Finding {
+func floatsIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
-		return nil
+		return
 	}
 	many := func(s *topology.CPUSet) bool { return s != nil && s.Intersect(isolated).Len() > 1 }
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		var facts []string
 		own := map[int]bool{}
 		for _, p := range t.Pins {
@@ -68,21 +64,18 @@ func floatsIsolated(v *view) []finding.Finding {
 		if len(facts) == 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence:    all(domain(t, few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated", isolated.String())),
 			Consequence: "nothing balances load between isolated CPUs: its threads may all share the first one",
 			Fix:         "pin each virtual CPU to one CPU, and the emulator to CPUs that are not isolated"})
 	}
-	return out
 }
 
-func pinnedOffline(v *view) []finding.Finding {
+func pinnedOffline(v *view, add func(finding.Finding)) {
 	if v.CPUs.Online.IsEmpty() {
-		return nil
+		return
 	}
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		want := pinned(t)
 		if t.EmulatorCPUs != nil {
 			want = want.Union(*t.EmulatorCPUs)
@@ -91,20 +84,17 @@ func pinnedOffline(v *view) []finding.Finding {
 		if lost.IsEmpty() {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
 				v.CPUs.Online.String())),
 			Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
 				"was planned",
 			Fix: "bring them online, or plan the tenant again"})
 	}
-	return out
 }
 
-func someUnpinned(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+func someUnpinned(v *view, add func(finding.Finding)) {
+	for t := range each(v.Tenants) {
 		own := map[int]bool{}
 		for _, p := range t.Pins {
 			own[p.VCPU] = true
@@ -112,19 +102,16 @@ func someUnpinned(v *view) []finding.Finding {
 		if len(own) == 0 || len(own) >= t.VCPUs {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
 			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
 				plural(t.VCPUs-len(own), "virtual CPU")),
 			Fix: "pin all virtual CPUs, also those that are not present yet"})
 	}
-	return out
 }
 
-func emulatorShares(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+func emulatorShares(v *view, add func(finding.Finding)) {
+	for t := range each(v.Tenants) {
 		own := pinned(t)
 		if own.IsEmpty() {
 			continue
@@ -139,7 +126,7 @@ func emulatorShares(v *view) []finding.Finding {
 			f.Severity = finding.Info
 			f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
 			f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
-			out = append(out, f)
+			add(f)
 			continue
 		}
 		both := topology.CPUSet{}
@@ -149,8 +136,7 @@ func emulatorShares(v *view) []finding.Finding {
 			threads = threads.Union(*t.IOThreadCPUs)
 			facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
 		}
-		for j := range v.Tenants {
-			o := &v.Tenants[j]
+		for o := range each(v.Tenants) {
 			if hit := threads.Intersect(pinned(o)); !hit.IsEmpty() && (o == t || !stopped(o)) {
 				both = both.Union(hit)
 				facts = append(facts, domain(o, "vcpupin "+pinned(o).String()))
@@ -161,13 +147,11 @@ func emulatorShares(v *view) []finding.Finding {
 		}
 		f.Evidence = few(facts, 4, "; ")
 		f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func sharedCores(v *view) []finding.Finding {
-	var out []finding.Finding
+func sharedCores(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
 			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
@@ -183,7 +167,7 @@ func sharedCores(v *view) []finding.Finding {
 			if split.IsEmpty() {
 				continue
 			}
-			out = append(out, finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
+			add(finding.Finding{Subject: a.Name + "," + b.Name,
 				Evidence: all(domain(a, "vcpupin "+onA.String()), domain(b, "vcpupin "+onB.String()),
 					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()),
 						"a core of both")),
@@ -192,5 +176,4 @@ func sharedCores(v *view) []finding.Finding {
 				Fix: "give each tenant both threads of its cores"})
 		}
 	}
-	return out
 }

@@ -25,13 +25,11 @@ func strict(t *topology.Tenant) bool {
 		t.MemoryMode == "restrictive")
 }
 
-func nodesTooSmall(v *view) []finding.Finding {
+func nodesTooSmall(v *view, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
-		return nil
+		return
 	}
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		if !strict(t) {
 			continue
 		}
@@ -53,7 +51,7 @@ func nodesTooSmall(v *view) []finding.Finding {
 					"MemTotal="+size(*n.MemoryBytes)))
 			}
 		}
-		f := finding.Finding{Severity: finding.Error, Subject: t.Name,
+		f := finding.Finding{Subject: t.Name,
 			Fix: "plan the tenant again on this machine, or change its nodeset"}
 		switch {
 		case len(missing) > 0:
@@ -65,9 +63,8 @@ func nodesTooSmall(v *view) []finding.Finding {
 		default:
 			continue
 		}
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
 // cpuNodes returns the IDs of the nodes that the pinned CPUs of a tenant are on, and whether all are known.
@@ -82,34 +79,29 @@ func (v *view) cpuNodes(t *topology.Tenant) []int {
 	return out
 }
 
-func farMemory(v *view) []finding.Finding {
+func farMemory(v *view, add func(finding.Finding)) {
 	if !v.several {
-		return nil
+		return
 	}
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		nodes := v.cpuNodes(t)
 		if len(nodes) == 0 || t.MemoryNodes == nil || t.MemoryNodes.IsEmpty() ||
 			slices.ContainsFunc(nodes, t.MemoryNodes.Contains) {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), numbers(nodes))),
 			Consequence: "every access to memory goes over the interconnect between nodes",
 			Fix: "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " +
 				t.MemoryNodes.String()})
 	}
-	return out
 }
 
-func farDevice(v *view) []finding.Finding {
+func farDevice(v *view, add func(finding.Finding)) {
 	if !v.several {
-		return nil
+		return
 	}
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		nodes := v.cpuNodes(t)
 		if len(nodes) == 0 {
 			continue
@@ -128,19 +120,16 @@ func farDevice(v *view) []finding.Finding {
 		if len(far) == 0 {
 			continue
 		}
-		out = append(out, finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence: all(few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
 				numbers(nodes)))),
 			Consequence: "copies and interrupts cross the interconnect between nodes",
 			Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + numbers(nodes)})
 	}
-	return out
 }
 
-func fewPagesLeft(v *view) []finding.Finding {
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+func fewPagesLeft(v *view, add func(finding.Finding)) {
+	for t := range each(v.Tenants) {
 		if !stopped(t) || t.Hugepages == nil || t.MemoryBytes == nil {
 			continue
 		}
@@ -188,16 +177,15 @@ func fewPagesLeft(v *view) []finding.Finding {
 		if len(facts) == 0 {
 			facts = []string{at(poolPath(bytes), "not there")}
 		}
-		out = append(out, finding.Finding{Severity: finding.Error, Subject: t.Name,
+		add(finding.Finding{Subject: t.Name,
 			Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)), few(facts, 4, "; ")),
 			Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", need,
 				size(bytes), free),
 			Fix: "set aside more pages on its nodes, or stop what holds them"})
 	}
-	return out
 }
 
-func sharedDevice(v *view) []finding.Finding {
+func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
 	for i := range v.Tenants {
 		for _, d := range v.Tenants[i].Devices {
@@ -206,7 +194,6 @@ func sharedDevice(v *view) []finding.Finding {
 			}
 		}
 	}
-	var out []finding.Finding
 	for _, a := range slices.SortedFunc(maps.Keys(owners), topology.PCIAddr.Compare) {
 		list := owners[a]
 		if len(list) < 2 {
@@ -224,32 +211,27 @@ func sharedDevice(v *view) []finding.Finding {
 		}
 		f.Evidence = few(facts, 4, "; ")
 		f.Consequence = "of " + few(names, 4, ", ") + " only one can run at a time"
-		out = append(out, f)
+		add(f)
 	}
-	return out
 }
 
-func takesHostDevice(v *view) []finding.Finding {
+func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
-	var out []finding.Finding
-	for i := range v.Tenants {
-		t := &v.Tenants[i]
+	for t := range each(v.Tenants) {
 		for _, d := range t.Devices {
 			need, ok := needed[d.PCI]
 			if !ok {
 				continue
 			}
-			out = append(out, finding.Finding{Severity: finding.Error, Subject: t.Name,
+			add(finding.Finding{Subject: t.Name,
 				Evidence:    all(domain(t, "hostdev "+d.PCI.String()), at(pci(d.PCI), need.how)),
 				Consequence: "when the tenant starts, the host loses its " + need.what,
 				Fix:         "take " + d.PCI.String() + " out of the tenant, or move the host to another device first"})
 		}
 	}
-	return out
 }
 
-func heldGPU(v *view) []finding.Finding {
-	var out []finding.Finding
+func heldGPU(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
 			continue
@@ -258,7 +240,7 @@ func heldGPU(v *view) []finding.Finding {
 			if !stopped(t) {
 				continue
 			}
-			out = append(out, finding.Finding{Severity: finding.Warning, Subject: g.ID(),
+			add(finding.Finding{Subject: g.ID(),
 				Evidence: all(at("nvidia-smi --query-gpu=persistence_mode", "Enabled"),
 					at(pci(*g.Address), "driver=nvidia"), domain(t, "hostdev "+g.ID())),
 				Consequence: "starting " + t.Name + " hangs: the driver cannot be unbound while the device is " +
@@ -266,5 +248,4 @@ func heldGPU(v *view) []finding.Finding {
 				Fix: "stop nvidia-persistenced and run nvidia-smi -pm 0 -i " + g.ID() + " first"})
 		}
 	}
-	return out
 }

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,17 @@ func newView(h *topology.Host) *view {
 	}
 	v.serves = v.servesLabs()
 	return v
+}
+
+// each yields pointers to the elements of a list: those of the model are large, and need no copy.
+func each[T any](list []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := range list {
+			if !yield(&list[i]) {
+				return
+			}
+		}
+	}
 }
 
 // computes reports whether g is a card (or module) to compute on. One without a kind is named by a
