@@ -53,8 +53,7 @@ func noReset(v *view, add func(finding.Finding)) {
 			continue
 		}
 		f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
-			Evidence: at(pci(d.Address)+"/reset_method",
-				"empty"),
+			Evidence:    at(pci(d.Address)+"/reset_method", "empty"),
 			Consequence: "the next tenant gets the device as the last one left it",
 			Fix:         "move the card to a slot of its own, or reboot the host between tenants"}
 		others := v.neighbours(d)
@@ -104,8 +103,7 @@ func dead(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: d.Address.String(),
-			Evidence: at(pci(d.Address)+"/config",
-				"ff ff ff ff"),
+			Evidence:    at(pci(d.Address)+"/config", "ff ff ff ff"),
 			Consequence: "no driver and no virtual machine can use it until the host has been powered off",
 			Fix: "power the host off and on; if it comes again after each tenant, do not give the physical " +
 				"function away"})
@@ -170,8 +168,7 @@ func noVFs(v *view, add func(finding.Finding)) {
 			fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
 		}
 		add(finding.Finding{Subject: d.Address.String(),
-			Evidence: at(pci(d.Address),
-				"sriov_totalvfs=0"),
+			Evidence:    at(pci(d.Address), "sriov_totalvfs=0"),
 			Consequence: "the device cannot be shared between virtual machines", Fix: fix})
 	}
 }
@@ -226,8 +223,7 @@ func largeBARs(v *view, add func(finding.Finding)) {
 		if sum < guestWindow {
 			continue
 		}
-		add(finding.Finding{Subject: t.Name, Evidence: all(few(facts, 4, "; "),
-			at("virsh dumpxml "+t.Name, "hostdev")),
+		add(finding.Finding{Subject: t.Name, Evidence: all(few(facts, 4, "; "), at("virsh dumpxml "+t.Name, "hostdev")),
 			Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
 				"an address", size(sum)),
 			Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})

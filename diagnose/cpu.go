@@ -207,8 +207,7 @@ func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
 		return
 	}
-	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline",
-		fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
+	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
 		Consequence: "what is beyond the limit of the kernel was lost, and the last parameter may be cut in half",
 		Fix:         "write CPU lists as ranges, and take off what is not needed"})
 }

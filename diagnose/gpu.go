@@ -96,9 +96,7 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 	if d == nil || d.BootVGA == nil || !*d.BootVGA || isVFIO(d.Driver) {
 		return
 	}
-	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address),
-		"boot_vga=1",
-		driverFact(d)),
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d)),
 		Consequence: "giving it to a virtual machine takes the host's console along",
 		Fix:         "make another GPU the primary one in the firmware, or reach the host over the network"})
 }

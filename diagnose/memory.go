@@ -248,8 +248,7 @@ func alwaysTHP(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: "host",
-		Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled",
-			"[always]"),
+		Evidence:    at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]"),
 		Consequence: "khugepaged compacts and copies memory in the background: outliers in latency",
 		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"})
 }
