@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -136,23 +137,23 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		return usage(err)
 	}
 
-	ui := newUI(a.err, a.env)
-	defer ui.close()
-	p := &rack.Progress{Report: ui.event}
+	ui := terminal.NewDisplay(a.err, a.env)
+	defer ui.Close()
+	p := &rack.Progress{Report: ui.Event}
 	findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
 	p.End(err)
 	if err != nil {
 		return err
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !f.anyway {
-		ui.close()
+		ui.Close()
 		report.Findings(a.out, bad, a.color())
 		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+
 			"it seems; --anyway measures all the same", name, len(bad))}
 	}
 	f.Engines, f.Pairs = engines, pairs
 	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
-	ui.close()
+	ui.Close()
 	if err != nil {
 		return err
 	}

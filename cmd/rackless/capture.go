@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -152,7 +153,7 @@ func macsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
 	err error) {
 	if f.file == "-" {
-		if terminal(a.out) != nil {
+		if terminal.Of(a.out) != nil {
 			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, " +
 				"not to the terminal"))
 		}
@@ -195,7 +196,7 @@ type captureDisplay struct {
 }
 
 func (a *app) showCapture(where string) *captureDisplay {
-	return &captureDisplay{a: a, where: where, live: terminal(a.err) != nil && a.env("TERM") != "dumb"}
+	return &captureDisplay{a: a, where: where, live: terminal.Of(a.err) != nil && a.env("TERM") != "dumb"}
 }
 
 // counter notes what the filter has counted. It is written to after the filter, in the same goroutine.
@@ -226,9 +227,9 @@ func (d *captureDisplay) start() {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(d.a.err, "%s%s", clearLine, d.text(d.packets.Load(), d.bytes.Load()))
+				fmt.Fprintf(d.a.err, "%s%s", terminal.ClearLine, d.text(d.packets.Load(), d.bytes.Load()))
 			case <-d.done:
-				fmt.Fprint(d.a.err, clearLine)
+				fmt.Fprint(d.a.err, terminal.ClearLine)
 				return
 			}
 		}
@@ -236,7 +237,7 @@ func (d *captureDisplay) start() {
 }
 
 func (d *captureDisplay) text(packets, bytes uint64) string {
-	return fmt.Sprintf("%d frames, %s, %s", packets, words.Bytes(bytes), seconds(time.Since(d.began)))
+	return fmt.Sprintf("%d frames, %s, %s", packets, words.Bytes(bytes), words.Seconds(time.Since(d.began)))
 }
 
 // stop prints the sum, if the capture had begun.

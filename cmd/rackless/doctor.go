@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -35,11 +36,11 @@ Ends with status 3 if something is lacking.`,
 			if err != nil {
 				return err
 			}
-			ui := newUI(a.err, a.env)
-			defer ui.close()
+			ui := terminal.NewDisplay(a.err, a.env)
+			defer ui.Close()
 			out := doctor.Look(cmd.Context(), doctor.Options{Dirs: d, Probe: probe,
-				Progress: &rack.Progress{Report: quietly(ui)}})
-			ui.close()
+				Progress: &rack.Progress{Report: ui.Quiet()}})
+			ui.Close()
 			if err := context.Cause(cmd.Context()); err != nil {
 				return err
 			}
@@ -52,23 +53,6 @@ Ends with status 3 if something is lacking.`,
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVar(&probe, "probe", false, "build the image if it is missing, to find out whether KVM can be used")
 	return cmd
-}
-
-// quietly shows the live line of a display alone: what the steps find is printed by doctor itself.
-func quietly(u *ui) func(rack.Event) {
-	if !u.live {
-		return func(rack.Event) {}
-	}
-	return func(e rack.Event) {
-		if e.End {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			u.erase()
-			u.step = ""
-			return
-		}
-		u.event(e)
-	}
 }
 
 func (a *app) printDoctor(out doctor.Report) error {

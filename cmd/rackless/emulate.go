@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -148,7 +149,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 		return err
 	}
 	var stdin []byte
-	if len(command) > 0 && !f.noStdin && terminal(a.in) == nil {
+	if len(command) > 0 && !f.noStdin && terminal.Of(a.in) == nil {
 		if stdin, err = readStdin(ctx, a.in); err != nil {
 			return err
 		}
@@ -164,9 +165,9 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 			return a.useHost(ctx, kept, hostEnvironment, command, stdin)
 		}
 	}
-	ui := newUI(a.err, a.env)
-	defer ui.close()
-	p := &rack.Progress{Report: ui.event}
+	ui := terminal.NewDisplay(a.err, a.env)
+	defer ui.Close()
+	p := &rack.Progress{Report: ui.Event}
 	gone, err := emulate.Sweep(ctx, d)
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	ui.close()
+	ui.Close()
 	err = a.useHost(ctx, h, o.Boot.Environment, command, stdin)
 	// The host goes even where the command was interrupted.
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
@@ -231,9 +232,9 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		return err
 	}
 	defer conn.Close()
-	t := terminal(a.in)
+	t := terminal.Of(a.in)
 	if t == nil {
-		return consolePipe(ctx, conn, a.in, a.out, time.Second)
+		return terminal.Pipe(ctx, conn, a.in, a.out, time.Second)
 	}
 	fate := "the host is removed then"
 	if h.Keep {
@@ -241,7 +242,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	}
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
 	defer followSize(ctx, h, t)()
-	return a.consoleTerminal(ctx, conn, t)
+	return terminal.Connect(ctx, conn, t, a.out)
 }
 
 // followSize tells the host's console the size of this terminal, now and when it changes: a serial

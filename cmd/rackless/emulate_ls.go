@@ -110,7 +110,7 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 	for _, h := range out.Hosts {
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
-			since = ago(time.Since(*h.Booted))
+			since = words.Ago(time.Since(*h.Booted))
 		}
 		if h.Cloned {
 			made = "cloned"

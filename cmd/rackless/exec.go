@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -46,7 +47,7 @@ There is no shell in between: for pipes and variables, run sh -c '...'. For an i
 			}
 			defer r.Close()
 			c := guest.Command{Argv: execCommand(args)}
-			if !noStdin && terminal(a.in) == nil {
+			if !noStdin && terminal.Of(a.in) == nil {
 				if c.Stdin, err = readStdin(cmd.Context(), a.in); err != nil {
 					return err
 				}

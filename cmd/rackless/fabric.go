@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
@@ -214,7 +215,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 		return err
 	}
 	end := func(*fabricOutput) {}
-	switch t := terminal(a.out); {
+	switch t := terminal.Of(a.out); {
 	case format == formatJSON:
 		show = func(out *fabricOutput) error { return writeJSONLine(a.out, out) }
 	case t != nil && a.env("TERM") != "dumb":
@@ -257,7 +258,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 
 // screen fits a snapshot into the terminal: lines that do not fit are cut, and ports that do not are counted.
 func screen(t *os.File, out *fabricOutput) string {
-	width, height := columns(t)
+	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
 		addresses(out.Addresses)), ""}
 	lines = append(lines, strings.Split(strings.TrimSuffix(fabricText(out), "\n"), "\n")...)
@@ -265,7 +266,7 @@ func screen(t *os.File, out *fabricOutput) string {
 		lines = append(lines[:len(lines)-over-1], fmt.Sprintf("... and %d more", over+1))
 	}
 	for i, l := range lines {
-		lines[i] = cutLine(l, width) + "\x1b[K"
+		lines[i] = terminal.Cut(l, width) + "\x1b[K"
 	}
 	return strings.Join(lines, "\n")
 }

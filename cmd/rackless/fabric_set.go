@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // linksOutput is what fabric set prints as JSON, see docs/json.md.
@@ -205,7 +206,7 @@ func impairedGrid(ports []fabricPort) *grid {
 		n := func(v uint64) string { return strconv.FormatUint(v, 10) }
 		cells := append([]string{p.Name}, linkCells(p.Link)...)
 		g.add(append(cells, n(p.BufferFull), n(p.Lost), n(p.Reordered), n(p.ECNMarked),
-			seconds(time.Duration(p.Paused*float64(time.Second))))...)
+			words.Seconds(time.Duration(p.Paused*float64(time.Second))))...)
 	}
 	if len(g.rows) == 0 {
 		return nil

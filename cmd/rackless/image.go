@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -175,7 +176,7 @@ func imageGrid(out imageOutput, now time.Time) *grid {
 		if t == nil {
 			return ""
 		}
-		return ago(now.Sub(*t)) + " ago"
+		return words.Ago(now.Sub(*t)) + " ago"
 	}
 	template := func(t imageTemplate) {
 		shape := ""
@@ -223,16 +224,16 @@ privileges: about 50 MB, a minute. The key of the image is printed.`,
 			if err != nil {
 				return err
 			}
-			ui := newUI(a.err, a.env)
-			defer ui.close()
-			p := &rack.Progress{Report: ui.event}
+			ui := terminal.NewDisplay(a.err, a.env)
+			defer ui.Close()
+			p := &rack.Progress{Report: ui.Event}
 			p.Begin("image")
 			img, err := guest.Ensure(cmd.Context(), guest.Options{Cache: d.Images(), Kernel: kernel,
 				Progress: func(s string) {
 					p.Note("%s", s)
 				}})
 			p.End(err)
-			ui.close()
+			ui.Close()
 			if err != nil {
 				return err
 			}

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -56,10 +52,10 @@ On a terminal, control sequences are taken out of the log; otherwise it comes as
 				return err
 			}
 			var w io.Writer = a.out
-			if terminal(a.out) != nil {
-				w = &plainWriter{w: a.out}
+			if terminal.Of(a.out) != nil {
+				w = &terminal.PlainWriter{W: a.out}
 			}
-			return printLog(cmd.Context(), w, path, f)
+			return terminal.PrintLog(cmd.Context(), w, path, f.lines, f.follow)
 		},
 	}
 	fs := cmd.Flags()
@@ -101,134 +97,4 @@ func (a *app) logPath(arg string, f logsFlags) (string, error) {
 			"%s/%s -- dmesg\n", node, r.Lab.Name, node)
 	}
 	return logs.Console, nil
-}
-
-// followPause is between two looks at whether a log has grown.
-const followPause = 200 * time.Millisecond
-
-// printLog copies a log and, if asked, what is added to it, until ctx ends or the file is gone.
-func printLog(ctx context.Context, w io.Writer, path string, f logsFlags) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if f.lines > 0 {
-		if err := seekLines(file, f.lines); err != nil {
-			return err
-		}
-	}
-	for {
-		if _, err := io.Copy(w, file); err != nil {
-			return err
-		}
-		if !f.follow {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil // how following ends
-		case <-time.After(followPause):
-		}
-		now, err := os.Stat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			_, err := io.Copy(w, file) // what came last before the lab went down
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		if have, err := file.Stat(); err != nil {
-			return err
-		} else if !os.SameFile(have, now) { // the node was made anew
-			file.Close()
-			if file, err = os.Open(path); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// seekLines moves to the n-th line from the end.
-func seekLines(f *os.File, n int) error {
-	at, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	buf := make([]byte, 4096)
-	last := true // the newline that ends the file ends a line and begins none
-	for at > 0 {
-		chunk := min(at, int64(len(buf)))
-		at -= chunk
-		if _, err := f.ReadAt(buf[:chunk], at); err != nil {
-			return err
-		}
-		for i := chunk - 1; i >= 0; i-- {
-			if buf[i] == '\n' && !last {
-				if n--; n == 0 {
-					_, err := f.Seek(at+i+1, io.SeekStart)
-					return err
-				}
-			}
-			last = false
-		}
-	}
-	_, err = f.Seek(0, io.SeekStart)
-	return err
-}
-
-// A plainWriter passes text and leaves out control characters and escape sequences: a log is
-// written by the guest, and what it says must not control, or make the terminal answer into, the
-// shell of whoever reads it.
-type plainWriter struct {
-	w     io.Writer
-	state int // of the sequence that a write may end within
-}
-
-// States of a plainWriter.
-const (
-	inText = iota
-	inEscape
-	inCSI    // ESC [ ... up to a letter (ECMA-48, section 5.4)
-	inString // ESC ] and the like ... up to BEL or ESC
-)
-
-func (p *plainWriter) Write(b []byte) (int, error) {
-	var out bytes.Buffer
-	for _, c := range b {
-		switch p.state {
-		case inEscape:
-			switch {
-			case c == '[':
-				p.state = inCSI
-			case strings.IndexByte("]PX^_", c) >= 0:
-				p.state = inString
-			case c >= 0x20 && c <= 0x2f: // an intermediate byte: one more comes
-			default:
-				p.state = inText
-			}
-		case inCSI:
-			if c >= 0x40 && c <= 0x7e {
-				p.state = inText
-			}
-		case inString:
-			switch c {
-			case 0x07:
-				p.state = inText
-			case 0x1b:
-				p.state = inEscape
-			}
-		default:
-			switch {
-			case c == 0x1b:
-				p.state = inEscape
-			case c == '\n' || c == '\t' || c >= 0x20 && c != 0x7f:
-				out.WriteByte(c)
-			}
-		}
-	}
-	if _, err := p.w.Write(out.Bytes()); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

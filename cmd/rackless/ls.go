@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -198,7 +199,7 @@ func labGrid(out lsOutput, now time.Time) *grid {
 			}
 			since, made := "", ""
 			if n.Started != nil {
-				since, made = ago(now.Sub(*n.Started)), "booted"
+				since, made = words.Ago(now.Sub(*n.Started)), "booted"
 				if n.Cloned {
 					made = "cloned"
 				}

@@ -2,16 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+
+	"github.com/rackless/rackless/internal/terminal"
 )
 
 // Formats of a listing.
@@ -39,15 +37,15 @@ func (a *app) list(format string, v any, text func() error) error {
 func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
 
 // color reports whether results may be coloured: on a terminal, unless NO_COLOR is set to anything (no-color.org).
-func (a *app) color() bool { return terminal(a.out) != nil && a.env("NO_COLOR") == "" }
+func (a *app) color() bool { return terminal.Of(a.out) != nil && a.env("NO_COLOR") == "" }
 
 // width returns the columns of the terminal that results go to, or 0 where they do not go to one.
 func (a *app) width() int {
-	f := terminal(a.out)
+	f := terminal.Of(a.out)
 	if f == nil {
 		return 0
 	}
-	w, _ := columns(f)
+	w, _ := terminal.Size(f)
 	return w
 }
 
@@ -65,14 +63,6 @@ func writeJSONLine(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-// cutLine shortens a line to at most width columns, and shows that it did.
-func cutLine(line string, width int) string {
-	if text.StringWidthWithoutEscSequences(line) <= width {
-		return line
-	}
-	return text.Snip(line, max(width, 1), "~")
 }
 
 // A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that
@@ -135,39 +125,4 @@ func tableRow(cells []string) table.Row {
 		row[i] = c
 	}
 	return row
-}
-
-// terminal returns the file behind w if it is a terminal, else nil.
-func terminal(w any) *os.File {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return f
-	}
-	return nil
-}
-
-// columns returns the size of a terminal in characters, or the usual one if the terminal does not know.
-func columns(f *os.File) (width, height int) {
-	width, height, err := term.GetSize(int(f.Fd()))
-	if err != nil || width <= 0 || height <= 0 {
-		return 80, 24
-	}
-	return width, height
-}
-
-// seconds prints a duration as "1.23 s".
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-// ago prints how long something has lasted in its largest unit, as a person says it: "42s", "3m", "5h", "2d".
-func ago(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s" // the clock was set back
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

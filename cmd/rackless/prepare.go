@@ -16,6 +16,8 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/topology"
@@ -190,7 +192,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 	if left == 0 {
 		return nil
 	}
-	if o.form == formatJSON || terminal(a.err) == nil {
+	if o.form == formatJSON || terminal.Of(a.err) == nil {
 		return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
 	}
 	a.printSteps(survey, true)
@@ -232,7 +234,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 	if o.form != formatJSON {
 		how := "as it was"
 		if made > 0 {
-			how = fmt.Sprintf("%s in %s", count(made, "step"), seconds(took))
+			how = fmt.Sprintf("%s in %s", count(made, "step"), words.Seconds(took))
 		}
 		fmt.Fprintf(a.out, "this host is prepared for lab %s: %s\n", p.Lab.Name, how)
 	}
@@ -450,7 +452,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 				strings.Join(users, ", "))})
 	}
 	if !yes {
-		if form == formatJSON || terminal(a.err) == nil {
+		if form == formatJSON || terminal.Of(a.err) == nil {
 			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then "+
 				"say --yes")))
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -33,7 +34,7 @@ the same substitute everywhere, so that what belongs together stays together. --
 			}
 			opts := inspect.SnapshotOptions{KeepIDs: keep, Tool: "rackless " + version}
 			if out == "-" {
-				if terminal(a.out) != nil {
+				if terminal.Of(a.out) != nil {
 					return usage(errors.New("standard output is a terminal: name a file with -o, or redirect"))
 				}
 				return inspect.WriteSnapshot(cmd.Context(), a.out, inspect.Live(), opts)

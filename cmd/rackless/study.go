@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
@@ -207,9 +208,9 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
-	ui := newUI(a.err, a.env)
-	defer ui.close()
-	steps := &rack.Progress{Report: ui.event}
+	ui := terminal.NewDisplay(a.err, a.env)
+	defer ui.Close()
+	steps := &rack.Progress{Report: ui.Event}
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
 		Progress: func(p conduct.Progress) {
@@ -217,7 +218,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 			studyProgress(steps, spec, p)
 		}}
 	err = c.Run(ctx)
-	ui.close()
+	ui.Close()
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}

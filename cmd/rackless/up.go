@@ -13,7 +13,9 @@ import (
 	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
@@ -138,16 +140,16 @@ func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Re
 }
 
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
-	ui := newUI(a.err, a.env)
-	defer ui.close()
+	ui := terminal.NewDisplay(a.err, a.env)
+	defer ui.Close()
 	worked := false
 	o.Progress = func(e rack.Event) {
 		worked = worked || e.Step != ""
-		ui.event(e)
+		ui.Event(e)
 	}
 	began := time.Now()
 	r, err := rack.Up(ctx, d, l, o)
-	ui.close()
+	ui.Close()
 	if _, changed := errors.AsType[*libvirt.ChangedError](err); changed {
 		return &exitError{exitFaults, fmt.Errorf("%w\n--recreate ends it, and starts it as it is to be", err)}
 	}
@@ -157,7 +159,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	defer r.Close()
 	how := "as it was"
 	if worked {
-		how = "after " + seconds(time.Since(began))
+		how = "after " + words.Seconds(time.Since(began))
 	}
 	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, count(len(r.State.Nodes), "node"),
 		accelText(r.State.Accel), how)

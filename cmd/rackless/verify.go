@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -187,11 +188,11 @@ func (a *app) openVerified(arg string) (*rack.Rack, error) {
 
 // verifyOnce makes the checks and prints what they found.
 func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target) error {
-	ui := newUI(a.err, a.env)
-	p := &rack.Progress{Report: ui.event}
+	ui := terminal.NewDisplay(a.err, a.env)
+	p := &rack.Progress{Report: ui.Event}
 	findings, err := v.Findings(ctx, o.only, p.Begin)
 	p.End(err)
-	ui.close()
+	ui.Close()
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/verify"
 )
@@ -18,11 +19,11 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		var findings []finding.Finding
 		var err error
 		if rounds == 0 {
-			ui := newUI(a.err, a.env)
-			p := &rack.Progress{Report: ui.event}
+			ui := terminal.NewDisplay(a.err, a.env)
+			p := &rack.Progress{Report: ui.Event}
 			findings, err = v.Findings(ctx, o.only, p.Begin)
 			p.End(err)
-			ui.close()
+			ui.Close()
 		} else {
 			findings, err = v.Findings(ctx, o.only, func(string) {})
 		}

@@ -213,8 +213,10 @@ var rules = map[string]rule{
 	"internal/cgroup": {why: "what control groups allow this process, as numbers: what follows is its callers' " +
 		"business"},
 	"internal/parallel": {why: "jobs on all cores; what they do is their callers' business"},
-	"internal/words":    {why: "numbers as words, for everybody who prints"},
-	"internal/deps":     {why: "it judges the others"},
+	"internal/terminal": {may: []string{"internal/words", "rack"},
+		why: "how things are shown on a terminal; what they are is their callers' business"},
+	"internal/words": {why: "numbers as words, for everybody who prints"},
+	"internal/deps":  {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
 		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/hostbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},

@@ -1,7 +1,10 @@
 // Package words turns numbers into words for people.
 package words
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Count prints "1 node", "2 nodes".
 func Count(n int, what string) string {
@@ -37,4 +40,22 @@ func scaled(v, step float64, units ...string) string {
 		decimals = 1
 	}
 	return fmt.Sprintf("%.*f %s", decimals, v, units[at])
+}
+
+// Seconds prints a duration as "1.23 s".
+func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// Ago prints how long something has lasted in its largest unit, as a person says it: "42s", "3m", "5h", "2d".
+func Ago(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s" // the clock was set back
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

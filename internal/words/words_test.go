@@ -3,6 +3,7 @@ package words_test
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/rackless/rackless/internal/words"
 )
@@ -22,6 +23,12 @@ func TestNumbersForPeople(t *testing.T) {
 		{"rates are decimal", words.Rate(1500), "1.50 kb/s"},
 		{"gigabits", words.Rate(1.234e9), "1.23 Gb/s"},
 		{"beyond gigabits", words.Rate(4e12), "4000 Gb/s"},
+		{"a moment", words.Ago(300 * time.Millisecond), "0s"},
+		{"a clock set back", words.Ago(-time.Hour), "0s"},
+		{"seconds up to two minutes", words.Ago(119 * time.Second), "119s"},
+		{"minutes up to two hours", words.Ago(119 * time.Minute), "119m"},
+		{"hours up to two days", words.Ago(47 * time.Hour), "47h"},
+		{"days", words.Ago(49 * time.Hour), "2d"},
 		{"one", words.Count(1, "node"), "1 node"},
 		{"none is many", words.Count(0, "node"), "0 nodes"},
 	}

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
-// A ui shows how a longer operation goes on. On a terminal the step that runs is one live line with
+// A Display shows how a longer operation goes on. On a terminal the step that runs is one live line with
 // a spinner and the time; elsewhere there are only plain lines, one for each finished step and each
 // note, without control characters.
-type ui struct {
+type Display struct {
 	w     io.Writer
 	live  bool
 	color bool
@@ -27,29 +28,30 @@ type ui struct {
 	frame int
 	drawn bool // the live line is on the screen
 
-	stop chan struct{} // closed by close; nil without a spinner
+	stop chan struct{} // closed by Close; nil without a spinner
 	done chan struct{}
 }
 
-// newUI starts a display on w. It must be closed before anything else is printed there.
-func newUI(w io.Writer, env func(string) string) *ui {
-	u := &ui{w: w, now: time.Now}
-	if f := terminal(w); f != nil && env("TERM") != "dumb" {
+// NewDisplay starts a display on w. It must be closed before anything else is printed there. env is
+// os.Getenv.
+func NewDisplay(w io.Writer, env func(string) string) *Display {
+	u := &Display{w: w, now: time.Now}
+	if f := Of(w); f != nil && env("TERM") != "dumb" {
 		u.goLive(f, env("NO_COLOR") == "")
 	}
 	return u
 }
 
 // goLive makes the display a live one and starts its spinner.
-func (u *ui) goLive(f *os.File, color bool) {
+func (u *Display) goLive(f *os.File, color bool) {
 	u.live, u.color = true, color
-	u.width = func() int { w, _ := columns(f); return w }
+	u.width = func() int { w, _ := Size(f); return w }
 	u.stop, u.done = make(chan struct{}), make(chan struct{})
 	go u.spin()
 }
 
-// spin redraws the live line until close.
-func (u *ui) spin() {
+// spin redraws the live line until Close.
+func (u *Display) spin() {
 	defer close(u.done)
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
@@ -66,42 +68,42 @@ func (u *ui) spin() {
 	}
 }
 
-// Control sequences that every terminal knows (ECMA-48): back to the first column and erase to the end of the line.
-const clearLine = "\r\x1b[K"
+// ClearLine are control sequences that every terminal knows (ECMA-48): back to the first column and erase to the end of the line.
+const ClearLine = "\r\x1b[K"
 
 // draw shows the step that runs, cut to one line: a line that wraps could not be taken back.
-func (u *ui) draw() {
+func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
 	}
 	const frames = `|/-\`
-	line := fmt.Sprintf("%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, seconds(u.now().Sub(u.began)))
-	fmt.Fprint(u.w, clearLine+cutLine(line, u.width()-1)) // the last column stays free: some terminals wrap after it
+	line := fmt.Sprintf("%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, words.Seconds(u.now().Sub(u.began)))
+	fmt.Fprint(u.w, ClearLine+Cut(line, u.width()-1)) // the last column stays free: some terminals wrap after it
 	u.drawn = true
 }
 
 // print writes a line that stays, in place of the live one.
-func (u *ui) print(format string, args ...any) {
+func (u *Display) print(format string, args ...any) {
 	u.erase()
 	fmt.Fprintf(u.w, format+"\n", args...)
 }
 
-func (u *ui) erase() {
+func (u *Display) erase() {
 	if u.drawn {
-		fmt.Fprint(u.w, clearLine)
+		fmt.Fprint(u.w, ClearLine)
 		u.drawn = false
 	}
 }
 
-func (u *ui) paint(code, s string) string {
+func (u *Display) paint(code, s string) string {
 	if !u.color {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// event takes one event of package rack.
-func (u *ui) event(e rack.Event) {
+// Event takes one event of package rack.
+func (u *Display) Event(e rack.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -110,7 +112,7 @@ func (u *ui) event(e rack.Event) {
 		if e.Err != nil {
 			word = u.paint("31", "failed") // the error itself is printed at the end of the command
 		}
-		u.print("%s %s%s %s", word, e.Step, u.count, seconds(e.Took))
+		u.print("%s %s%s %s", word, e.Step, u.count, words.Seconds(e.Took))
 		u.step, u.count = "", ""
 	case e.Note != "":
 		u.print("   %s", e.Note)
@@ -122,8 +124,25 @@ func (u *ui) event(e rack.Event) {
 	u.draw()
 }
 
-// close ends the display. Called again it does nothing.
-func (u *ui) close() {
+// Quiet returns what shows the live line alone, for a command that prints itself what the steps find.
+func (u *Display) Quiet() func(rack.Event) {
+	if !u.live {
+		return func(rack.Event) {}
+	}
+	return func(e rack.Event) {
+		if e.End {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.erase()
+			u.step = ""
+			return
+		}
+		u.Event(e)
+	}
+}
+
+// Close ends the display. Called again it does nothing.
+func (u *Display) Close() {
 	if u.stop != nil {
 		close(u.stop)
 		<-u.done

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -17,22 +17,22 @@ import (
 )
 
 // steps is an operation as package rack reports it.
-func steps(u *ui) {
-	u.event(rack.Event{Step: "image"})
-	u.event(rack.Event{Step: "image", Note: "download 3 packages"})
-	u.event(rack.Event{Step: "image", End: true, Took: 1500 * time.Millisecond})
-	u.event(rack.Event{Step: "nodes"})
-	u.event(rack.Event{Step: "nodes", Done: 0, Total: 2})
-	u.event(rack.Event{Step: "nodes", Done: 1, Total: 2})
-	u.event(rack.Event{Step: "nodes", End: true, Err: errors.New("no"), Took: 20 * time.Millisecond})
+func steps(u *Display) {
+	u.Event(rack.Event{Step: "image"})
+	u.Event(rack.Event{Step: "image", Note: "download 3 packages"})
+	u.Event(rack.Event{Step: "image", End: true, Took: 1500 * time.Millisecond})
+	u.Event(rack.Event{Step: "nodes"})
+	u.Event(rack.Event{Step: "nodes", Done: 0, Total: 2})
+	u.Event(rack.Event{Step: "nodes", Done: 1, Total: 2})
+	u.Event(rack.Event{Step: "nodes", End: true, Err: errors.New("no"), Took: 20 * time.Millisecond})
 }
 
 func TestPipedProgressIsPlainLines(t *testing.T) {
 	var b bytes.Buffer
-	u := newUI(&b, func(string) string { return "" })
+	u := NewDisplay(&b, func(string) string { return "" })
 	steps(u)
-	u.close()
-	u.close() // a second time does nothing
+	u.Close()
+	u.Close() // a second time does nothing
 	const want = "   download 3 packages\nok image 1.50 s\nfailed nodes 1/2 0.02 s\n"
 	if b.String() != want {
 		t.Errorf("got %q, want %q", &b, want)
@@ -42,38 +42,38 @@ func TestPipedProgressIsPlainLines(t *testing.T) {
 func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(0, 0)
-	u := &ui{w: &b, live: true, width: func() int { return 20 }, now: func() time.Time { return now }}
-	u.event(rack.Event{Step: "nodes"})
+	u := &Display{w: &b, live: true, width: func() int { return 20 }, now: func() time.Time { return now }}
+	u.Event(rack.Event{Step: "nodes"})
 	now = now.Add(2 * time.Second)
-	u.event(rack.Event{Step: "nodes", Done: 3, Total: 16})
-	u.event(rack.Event{Step: "nodes", Note: "hello"})
-	u.event(rack.Event{Step: "nodes", End: true, Took: 2 * time.Second})
+	u.Event(rack.Event{Step: "nodes", Done: 3, Total: 16})
+	u.Event(rack.Event{Step: "nodes", Note: "hello"})
+	u.Event(rack.Event{Step: "nodes", End: true, Took: 2 * time.Second})
 	want := strings.Join([]string{
-		clearLine + "| nodes 0.00 s",
-		clearLine + "| nodes 3/16 2.00 s", // 19 columns: it fits, and the last stays free
-		clearLine + "   hello\n",
-		clearLine + "| nodes 3/16 2.00 s",
-		clearLine + "ok nodes 3/16 2.00 s\n",
+		ClearLine + "| nodes 0.00 s",
+		ClearLine + "| nodes 3/16 2.00 s", // 19 columns: it fits, and the last stays free
+		ClearLine + "   hello\n",
+		ClearLine + "| nodes 3/16 2.00 s",
+		ClearLine + "ok nodes 3/16 2.00 s\n",
 	}, "")
 	if b.String() != want {
 		t.Errorf("got  %q\nwant %q", &b, want)
 	}
 	b.Reset()
-	u.event(rack.Event{Step: "a step with a long name"})
-	if got, want := b.String(), clearLine+"| a step with a lo~"; got != want {
+	u.Event(rack.Event{Step: "a step with a long name"})
+	if got, want := b.String(), ClearLine+"| a step with a lo~"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	b.Reset()
-	u.close()
-	if got := b.String(); got != clearLine {
-		t.Errorf("close printed %q, want %q", got, clearLine)
+	u.Close()
+	if got := b.String(); got != ClearLine {
+		t.Errorf("close printed %q, want %q", got, ClearLine)
 	}
 }
 
 func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 	var b bytes.Buffer
-	u := &ui{w: &b, color: true, now: time.Now}
-	u.event(rack.Event{Step: "x", End: true})
+	u := &Display{w: &b, color: true, now: time.Now}
+	u.Event(rack.Event{Step: "x", End: true})
 	if !strings.Contains(b.String(), "\x1b[32mok\x1b[0m x") {
 		t.Errorf("got %q", &b)
 	}
@@ -122,12 +122,12 @@ func screenOf(master, slave *os.File) func() string {
 func TestProgressOnATerminal(t *testing.T) {
 	master, slave := openPTY(t)
 	screen := screenOf(master, slave)
-	u := newUI(slave, func(string) string { return "" })
+	u := NewDisplay(slave, func(string) string { return "" })
 	if !u.live || !u.color || u.width() != 40 {
 		t.Errorf("live %v, color %v, width %d", u.live, u.color, u.width())
 	}
 	steps(u)
-	u.close()
+	u.Close()
 	if got := screen(); !strings.Contains(got, "\x1b[32mok\x1b[0m image 1.50 s") || !strings.HasSuffix(got, "\n") {
 		t.Errorf("got %q", got)
 	}
@@ -135,21 +135,13 @@ func TestProgressOnATerminal(t *testing.T) {
 
 func TestTerminalsThatWantNoDecoration(t *testing.T) {
 	_, slave := openPTY(t)
-	u := newUI(slave, func(k string) string { return map[string]string{"NO_COLOR": "1"}[k] })
+	u := NewDisplay(slave, func(k string) string { return map[string]string{"NO_COLOR": "1"}[k] })
 	if !u.live || u.color {
 		t.Errorf("with NO_COLOR: live %v, color %v", u.live, u.color)
 	}
-	u.close()
-	if u := newUI(slave, func(k string) string { return map[string]string{"TERM": "dumb"}[k] }); u.live {
+	u.Close()
+	if u := NewDisplay(slave, func(k string) string { return map[string]string{"TERM": "dumb"}[k] }); u.live {
 		t.Error("with TERM=dumb: live")
-	}
-	a := &app{out: slave, env: func(string) string { return "" }}
-	if !a.color() || a.width() != 40 {
-		t.Errorf("color %v, width %d", a.color(), a.width())
-	}
-	a.out = io.Discard
-	if a.color() || a.width() != 0 {
-		t.Errorf("without a terminal: color %v, width %d", a.color(), a.width())
 	}
 }
 
@@ -179,9 +171,8 @@ func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
 			}
 			guest, conn := connPair(t)
 			var out bytes.Buffer
-			a := &app{in: slave, out: &out}
 			done := make(chan error, 1)
-			go func() { done <- a.consoleTerminal(t.Context(), conn, slave) }()
+			go func() { done <- Connect(t.Context(), conn, slave, &out) }()
 			waitRaw(t, slave)
 			// What comes through at the guest shows that the terminal is raw: Ctrl-C and no line's end.
 			io.WriteString(master, "ls\x03")
@@ -197,8 +188,8 @@ func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
 			} else {
 				io.WriteString(guest, "bye")
 				guest.Close()
-				if err := <-done; !errors.Is(err, errConsoleEnd) {
-					t.Errorf("got %v, want %v", err, errConsoleEnd)
+				if err := <-done; !errors.Is(err, ErrEnd) {
+					t.Errorf("got %v, want %v", err, ErrEnd)
 				}
 				if !strings.HasPrefix(out.String(), "bye") {
 					t.Errorf("printed %q", &out)
@@ -209,5 +200,18 @@ func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
 				t.Errorf("the terminal's state differs: %v", err)
 			}
 		})
+	}
+}
+
+func TestALineIsCutToTheWidth(t *testing.T) {
+	tests := []struct{ name, got, want string }{
+		{"a line that fits", Cut("abc", 3), "abc"},
+		{"one that does not", Cut("abcd", 3), "ab~"},
+		{"no room", Cut("abcd", 0), "~"},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, tt.got, tt.want)
+		}
 	}
 }

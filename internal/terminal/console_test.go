@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -46,7 +46,7 @@ func TestConsolePipe(t *testing.T) {
 			io.WriteString(guest, "you said "+string(buf[:n]))
 		}()
 		var out bytes.Buffer
-		if err := consolePipe(t.Context(), ours, strings.NewReader("hello"), &out, quiet); err != nil ||
+		if err := Pipe(t.Context(), ours, strings.NewReader("hello"), &out, quiet); err != nil ||
 			out.String() != "you said hello" {
 			t.Errorf("got %q, %v", &out, err)
 		}
@@ -56,7 +56,7 @@ func TestConsolePipe(t *testing.T) {
 		in, typing := io.Pipe()
 		go io.Copy(io.Discard, guest)
 		done := make(chan error, 1)
-		go func() { done <- consolePipe(t.Context(), ours, in, io.Discard, time.Nanosecond) }()
+		go func() { done <- Pipe(t.Context(), ours, in, io.Discard, time.Nanosecond) }()
 		io.WriteString(typing, "a")
 		select {
 		case err := <-done:
@@ -72,7 +72,7 @@ func TestConsolePipe(t *testing.T) {
 		guest, ours := connPair(t)
 		guest.Close()
 		in, _ := io.Pipe()
-		if err := consolePipe(t.Context(), ours, in, io.Discard, quiet); !errors.Is(err, errConsoleEnd) {
+		if err := Pipe(t.Context(), ours, in, io.Discard, quiet); !errors.Is(err, ErrEnd) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -81,7 +81,7 @@ func TestConsolePipe(t *testing.T) {
 		in, _ := io.Pipe()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := consolePipe(ctx, ours, in, io.Discard, quiet); !errors.Is(err, context.Canceled) {
+		if err := Pipe(ctx, ours, in, io.Discard, quiet); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -27,10 +27,10 @@ func TestPlainWriterTakesControlOut(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var whole, bytewise bytes.Buffer
-			if n, err := (&plainWriter{w: &whole}).Write([]byte(tt.in)); n != len(tt.in) || err != nil {
+			if n, err := (&PlainWriter{W: &whole}).Write([]byte(tt.in)); n != len(tt.in) || err != nil {
 				t.Errorf("Write returned %d, %v", n, err)
 			}
-			w := &plainWriter{w: &bytewise}
+			w := &PlainWriter{W: &bytewise}
 			for i := range len(tt.in) {
 				w.Write([]byte{tt.in[i]})
 			}
@@ -47,14 +47,14 @@ func FuzzPlainWriter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
 		var whole, parts bytes.Buffer
-		(&plainWriter{w: &whole}).Write(in)
+		(&PlainWriter{W: &whole}).Write(in)
 		if i := bytes.IndexFunc(whole.Bytes(), func(r rune) bool {
 			return r < 0x20 && r != '\n' && r != '\t' || r == 0x7f
 		}); i >= 0 {
 			t.Errorf("control character %#x got through in %q", whole.Bytes()[i], &whole)
 		}
 		at := min(max(cut, 0), len(in))
-		w := &plainWriter{w: &parts}
+		w := &PlainWriter{W: &parts}
 		w.Write(in[:at])
 		w.Write(in[at:])
 		if !bytes.Equal(whole.Bytes(), parts.Bytes()) {
@@ -86,7 +86,7 @@ func TestSeekLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b bytes.Buffer
-			if err := printLog(t.Context(), &b, path, logsFlags{lines: tt.n}); err != nil || b.String() != tt.want {
+			if err := PrintLog(t.Context(), &b, path, tt.n, false); err != nil || b.String() != tt.want {
 				t.Errorf("got %q, %v, want %q", &b, err, tt.want)
 			}
 		})
@@ -118,7 +118,7 @@ func TestFollowing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- printLog(ctx, w, path, logsFlags{follow: true}) }()
+	go func() { done <- PrintLog(ctx, w, path, 0, true) }()
 	expect(t, r, "one\n")
 	add("two\n")
 	expect(t, r, "two\n")
@@ -145,7 +145,7 @@ func TestFollowingEndsWithTheContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := printLog(ctx, io.Discard, path, logsFlags{follow: true}); err != nil {
+	if err := PrintLog(ctx, io.Discard, path, 0, true); err != nil {
 		t.Error(err)
 	}
 }
