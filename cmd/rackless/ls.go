@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,43 +15,7 @@ import (
 
 // lsOutput is what ls prints as JSON, see docs/json.md.
 type lsOutput struct {
-	Labs []lsLab `json:"labs"` // by name
-}
-
-type lsLab struct {
-	Name     string    `json:"name"`
-	Ready    bool      `json:"ready"`  // up has finished
-	Switch   string    `json:"switch"` // "running", "dead", or "none" on a host's own NICs
-	Driver   string    `json:"driver"`
-	Accel    string    `json:"accelerator"`                  // "kvm" or "tcg"
-	Reason   string    `json:"accelerator_reason,omitempty"` // why it is not kvm
-	Emulated bool      `json:"emulated"`
-	Kernel   string    `json:"kernel"`
-	Image    string    `json:"image"`
-	Dir      string    `json:"dir"`
-	Created  time.Time `json:"created"`
-	Nodes    []lsNode  `json:"nodes"` // in the order of the lab file
-}
-
-type lsNode struct {
-	Name       string     `json:"name"`
-	State      string     `json:"state"`           // "running", "paused", "dead", "starting" or "unknown"
-	Error      string     `json:"error,omitempty"` // why it is unknown
-	PID        int        `json:"pid,omitempty"`
-	CPUs       int        `json:"cpus"`
-	Memory     int64      `json:"memory_bytes"`
-	Cloned     bool       `json:"cloned"`
-	ColdReason string     `json:"cold_reason,omitempty"` // why it was booted
-	Started    *time.Time `json:"started,omitempty"`
-	NICs       []lsNIC    `json:"nics"`
-}
-
-type lsNIC struct {
-	Name    string `json:"name"`
-	MAC     string `json:"mac"`
-	Address string `json:"address"` // with the length of its subnet
-	RDMA    string `json:"rdma_device,omitempty"`
-	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has none
+	Labs []rack.Description `json:"labs"` // by name
 }
 
 func newLsCmd(a *app) *cobra.Command {
@@ -76,9 +39,9 @@ GID is the index of the RoCE v2 GID of the address, which tools such as ib_write
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			racks, err := a.openLabs(args)
-			out := lsOutput{Labs: []lsLab{}}
+			out := lsOutput{Labs: []rack.Description{}}
 			for _, r := range racks {
-				out.Labs = append(out.Labs, describeLab(cmd.Context(), r))
+				out.Labs = append(out.Labs, r.Describe(cmd.Context()))
 			}
 			// Labs that cannot be read are an error, but not for those that can.
 			return errors.Join(a.list(format, out, func() error { return a.printLabs(out, err) }), err)
@@ -106,48 +69,6 @@ func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 		return nil, err
 	}
 	return []*rack.Rack{r}, nil
-}
-
-func describeLab(ctx context.Context, r *rack.Rack) lsLab {
-	s := r.State
-	l := lsLab{
-		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel, Reason: s.Emulate,
-		Emulated: s.Accel != "kvm",
-		Kernel:   s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
-	}
-	for _, st := range r.Status(ctx) {
-		l.Nodes = append(l.Nodes, describeNode(st))
-	}
-	return l
-}
-
-func describeNode(st rack.NodeStatus) lsNode {
-	n := lsNode{Name: st.Lab.Name, State: string(st.State), CPUs: st.Lab.CPUs, Memory: int64(st.Lab.Memory)}
-	if st.Err != nil {
-		n.State, n.Error = "unknown", st.Err.Error()
-	}
-	for _, nic := range st.Lab.NICs {
-		n.NICs = append(n.NICs, lsNIC{Name: nic.Name, MAC: nic.MAC, Address: nic.Addr.String()})
-	}
-	if st.Node == nil {
-		return n
-	}
-	n.PID, n.Cloned, n.ColdReason, n.Started = st.Node.Process.PID, st.Node.Cloned, st.Node.ColdReason, &st.Node.Started
-	if st.Node.Facts == nil {
-		return n
-	}
-	for i, nic := range st.Lab.NICs {
-		for name, dev := range st.Node.Facts.RDMA {
-			if dev.Parent != nic.Name {
-				continue
-			}
-			n.NICs[i].RDMA = name
-			if gid, ok := dev.RoCEv2Index(nic.Addr.Addr()); ok {
-				n.NICs[i].GID = &gid
-			}
-		}
-	}
-	return n
 }
 
 // printLabs prints the table, and what is wrong on standard error.

@@ -1,79 +1,22 @@
 package main
 
 import (
-	"errors"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/vm"
 )
-
-// twoNICs is a node of a lab file.
-func twoNICs(t *testing.T) lab.Node {
-	t.Helper()
-	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes:\n  a: {nics: 2}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l.Nodes[0]
-}
-
-func TestDescribeNode(t *testing.T) {
-	n := twoNICs(t)
-	began := time.Unix(1000, 0)
-	running := &rack.Node{
-		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
-		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
-			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
-			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
-				Type: "RoCE v2", NetDev: "eth0"}}},
-			"rxe0": {Parent: "eth1"},
-		}},
-	}
-	gid := 3
-	nics := []lsNIC{
-		{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24", RDMA: "rxe1", GID: &gid},
-		{Name: "eth1", MAC: n.NICs[1].MAC, Address: "10.0.1.1/24", RDMA: "rxe0"},
-	}
-	bare := []lsNIC{{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24"}, {Name: "eth1", MAC: n.NICs[1].MAC,
-		Address: "10.0.1.1/24"}}
-	tests := []struct {
-		name string
-		in   rack.NodeStatus
-		want lsNode
-	}{
-		{"one that runs", rack.NodeStatus{Lab: n, Node: running, State: vm.Running},
-			lsNode{Name: "a", State: "running", PID: 7, CPUs: 1, Memory: 256 << 20, Cloned: true, Started: &began,
-				NICs: nics}},
-		{"one that was not started yet", rack.NodeStatus{Lab: n, State: rack.Starting},
-			lsNode{Name: "a", State: "starting", CPUs: 1, Memory: 256 << 20, NICs: bare}},
-		{"one that does not say", rack.NodeStatus{Lab: n, Node: &rack.Node{Started: began},
-			Err: errors.New("refused")},
-			lsNode{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began,
-				NICs: bare}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, describeNode(tt.in)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
 
 func TestLabGrid(t *testing.T) {
 	began := time.Unix(1000, 0)
 	gid := 1
-	out := lsOutput{Labs: []lsLab{{Name: "pair", Driver: "qemu", Accel: "tcg", Nodes: []lsNode{
-		{Name: "vm00", State: "running", Cloned: true, Started: &began, NICs: []lsNIC{
+	out := lsOutput{Labs: []rack.Description{{Name: "pair", Driver: "qemu", Accel: "tcg", Nodes: []rack.NodeDescription{
+		{Name: "vm00", State: "running", Cloned: true, Started: &began, NICs: []rack.NICDescription{
 			{Address: "10.0.0.1/24", RDMA: "rxe0", GID: &gid}, {Address: "10.0.1.1/24", RDMA: "rxe1", GID: &gid}}},
-		{Name: "vm01", State: "starting", NICs: []lsNIC{{Address: "10.0.0.2/24"}}},
+		{Name: "vm01", State: "starting", NICs: []rack.NICDescription{{Address: "10.0.0.2/24"}}},
 	}}}}
 	want := "" +
 		"LAB   NODE  STATE     ADDRESS                  RDMA       GID  DRIVER  ACCEL  SINCE  MADE\n" +
@@ -86,9 +29,9 @@ func TestLabGrid(t *testing.T) {
 
 func TestWhatIsWrongIsSaidOnStandardError(t *testing.T) {
 	a, out, stderr := testApp(t)
-	err := a.printLabs(lsOutput{Labs: []lsLab{
-		{Name: "one", Switch: "dead", Ready: true, Nodes: []lsNode{{Name: "a", State: "dead", PID: 7}}},
-		{Name: "two", Switch: "running", Nodes: []lsNode{{Name: "b", State: "unknown", Error: "refused"}}},
+	err := a.printLabs(lsOutput{Labs: []rack.Description{
+		{Name: "one", Switch: "dead", Ready: true, Nodes: []rack.NodeDescription{{Name: "a", State: "dead", PID: 7}}},
+		{Name: "two", Switch: "running", Nodes: []rack.NodeDescription{{Name: "b", State: "unknown", Error: "refused"}}},
 	}}, nil)
 	want := "lab one: its switch is not running: rackless up with its lab file starts it again\n" +
 		"one/a: its process 7 is gone: rackless up with the lab's file starts it again\n" +

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/document"
 )
 
 // shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
@@ -29,7 +30,7 @@ func shapes() map[string]func() any {
 		"fabric":         func() any { return new(fabricOutput) },
 		"fabric-set":     func() any { return new(linksOutput) },
 		"baseline":       func() any { return new(baselineOutput) },
-		"study-ls":       func() any { return new(studyList) },
+		"study-ls":       func() any { return new(document.List) },
 		"recommend":      func() any { return new(recommendOutput) },
 		"image-ls":       func() any { return new(imageOutput) },
 		"image-build":    func() any { return new(buildOutput) },

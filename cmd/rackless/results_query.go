@@ -2,14 +2,10 @@ package main
 
 import (
 	"encoding/csv"
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"github.com/rackless/rackless/study/store"
 )
 
 func newResultsCmd(a *app) *cobra.Command {
@@ -37,14 +33,7 @@ below it. It can be asked while a study runs.`,
   rackless results query --format csv "SELECT * FROM sample"`,
 		Args: exactArgs(1, "a question in SQL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := a.dbPath(path)
-			if err != nil {
-				return err
-			}
-			db, err := store.OpenReader(cmd.Context(), path)
-			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("no study has been run: %w", err)
-			}
+			db, err := a.readStudies(cmd.Context(), path)
 			if err != nil {
 				return err
 			}

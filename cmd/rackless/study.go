@@ -27,6 +27,7 @@ import (
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/rig"
 	"github.com/rackless/rackless/study/stats"
@@ -495,33 +496,7 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 		return nil, err
 	}
 	defer db.Close()
-	rec, err := conduct.Load(ctx, db, name)
-	if err != nil {
-		return nil, err
-	}
-	result, err := study.Analyse(rec.Data)
-	if err != nil {
-		return nil, fmt.Errorf("study %s: %w", name, err)
-	}
-	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
-		Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
-	if rec.Study.Survey != nil {
-		doc.Lab = new(report.Data)
-		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
-			return nil, fmt.Errorf("study %s: survey: %w", name, err)
-		}
-	}
-	for _, f := range rec.Environment {
-		doc.Environment = append(doc.Environment, studyview.Fact(f))
-	}
-	for _, s := range rec.Invocations {
-		if s.Command == "" {
-			continue // imported: with which command it was measured is not known
-		}
-		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
-			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
-	}
-	return doc, nil
+	return document.Load(ctx, db, name, repeat)
 }
 
 func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) error {
@@ -548,7 +523,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
   rackless study ls -o json`,
 		Args: maxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := studyList{Studies: []studyEntry{}}
+			out := document.List{Studies: []document.Entry{}}
 			db, err := a.readStudies(cmd.Context(), path)
 			switch {
 			case errors.Is(err, os.ErrNotExist):
@@ -556,7 +531,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 				return err
 			default:
 				defer db.Close()
-				if out.Studies, err = studyEntries(cmd.Context(), db); err != nil {
+				if out.Studies, err = document.Entries(cmd.Context(), db); err != nil {
 					return err
 				}
 			}
@@ -576,62 +551,13 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// studyList is what study ls prints as JSON, see docs/json.md.
-type studyList struct {
-	Studies []studyEntry `json:"studies"`
-}
-
-type studyEntry struct {
-	Name      string    `json:"name"`
-	Created   time.Time `json:"created"`
-	Lab       string    `json:"lab"` // file
-	Done      int       `json:"done"`
-	Failed    int       `json:"failed"`
-	Disturbed int       `json:"disturbed"`
-}
-
-func studyEntries(ctx context.Context, db *store.DB) ([]studyEntry, error) {
-	studies, err := db.Studies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := []studyEntry{}
-	for _, s := range studies {
-		var spec study.Spec
-		if err := json.Unmarshal(s.Spec, &spec); err != nil {
-			return nil, fmt.Errorf("study %s: %w", s.Name, err)
-		}
-		e := studyEntry{Name: s.Name, Created: s.Created, Lab: spec.Lab}
-		runs, err := db.Runs(ctx, s.ID)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range runs {
-			switch r.Status {
-			case store.Done:
-				e.Done++
-			case store.Failed:
-				e.Failed++
-			case store.Disturbed:
-				e.Disturbed++
-			}
-		}
-		all = append(all, e)
-	}
-	return all, nil
-}
-
 // readStudies opens the file of studies for questions alone.
 func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 	path, err := a.dbPath(path)
 	if err != nil {
 		return nil, err
 	}
-	db, err := store.OpenReader(ctx, path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no study has been run: %w", err)
-	}
-	return db, err
+	return document.Open(ctx, path)
 }
 
 func newStudyRmCmd(a *app) *cobra.Command {

@@ -148,6 +148,8 @@ var rules = map[string]rule{
 	"study": {may: []string{"internal/strictyaml", "study/stats"},
 		why:   "what a study shows follows from its runs and a seed; how they were made is not its business",
 		never: timed()},
+	"study/document": {may: []string{"report", "report/studyview", "study", "study/conduct", "study/store"},
+		why: "it reads and analyses studies; how they look is the business of studyview"},
 	"study/lock":  {why: "one study at a time on a machine; what it measures is not the lock's business"},
 	"study/store": {why: "what was measured, on disk; what it means is its readers' business"},
 	"study/importer": {may: []string{"bench", "study"},
@@ -196,6 +198,7 @@ var rules = map[string]rule{
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
+	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
 	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack": "a plan follows from a host and a lab: " +
 		"what runs is not asked", "render": "a plan is made first and written later"}},
 	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,

@@ -68,7 +68,8 @@ func (u *Display) spin() {
 	}
 }
 
-// ClearLine are control sequences that every terminal knows (ECMA-48): back to the first column and erase to the end of the line.
+// ClearLine are control sequences that every terminal knows (ECMA-48): back to the first column and
+// erase to the end of the line.
 const ClearLine = "\r\x1b[K"
 
 // draw shows the step that runs, cut to one line: a line that wraps could not be taken back.

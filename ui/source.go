@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"context"
@@ -21,35 +21,36 @@ import (
 	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/store"
 	"github.com/rackless/rackless/verify"
 )
 
-// A uiSource reads for the pages of rackless ui what the other verbs print.
-type uiSource struct {
-	app  *app
-	dirs rack.Dirs
-	db   string // file of studies
+// A Source reads what the pages show: labs, studies and results of a user.
+type Source struct {
+	Dirs rack.Dirs
+	DB   string    // file of studies
+	Lock lock.Lock // of studies
 
 	mu      sync.Mutex
 	details map[string]live.Result // by directory; what is in one never changes
 }
 
-var _ live.Source = (*uiSource)(nil)
+var _ live.Source = (*Source)(nil)
 
 // Labs implements live.Source.
-func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
-	racks, err := rack.OpenAll(u.dirs)
+func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
+	racks, err := rack.OpenAll(u.Dirs)
 	labs := make([]live.Lab, len(racks))
 	var wg sync.WaitGroup
 	for i, r := range racks {
 		wg.Go(func() {
 			defer r.Close()
-			labs[i] = liveLab(describeLab(ctx, r))
+			labs[i] = liveLab(r.Describe(ctx))
 			labs[i].Emulated = r.Emulated()
 			// What was found in an earlier lab of the name says nothing of this one.
-			if k, err := verify.Last(u.dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
+			if k, err := verify.Last(u.Dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings
 			}
 		})
@@ -58,7 +59,7 @@ func (u *uiSource) Labs(ctx context.Context) ([]live.Lab, error) {
 	return labs, err
 }
 
-func liveLab(l lsLab) live.Lab {
+func liveLab(l rack.Description) live.Lab {
 	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
 		Reason: l.Reason, Created: l.Created}
 	for _, n := range l.Nodes {
@@ -75,8 +76,8 @@ func liveLab(l lsLab) live.Lab {
 }
 
 // Fabric implements live.Source.
-func (u *uiSource) Fabric(ctx context.Context, name string) (live.Fabric, error) {
-	r, err := rack.Open(u.dirs, name)
+func (u *Source) Fabric(ctx context.Context, name string) (live.Fabric, error) {
+	r, err := rack.Open(u.Dirs, name)
 	if err != nil {
 		return live.Fabric{}, err
 	}
@@ -129,15 +130,15 @@ func linkWords(l fabric.Link) string {
 }
 
 // RDMA implements live.Source. A program is run in every node for it: while a study measures, none is.
-func (u *uiSource) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error) {
-	by, err := u.app.studyHolder() // of whatever labs: nodes that work would disturb it
+func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error) {
+	by, err := u.Lock.Holder() // of whatever labs: nodes that work would disturb it
 	if err != nil {
 		return nil, err
 	}
 	if by != nil {
 		return nil, errors.New("a study measures, and must not be disturbed")
 	}
-	r, err := rack.Open(u.dirs, name)
+	r, err := rack.Open(u.Dirs, name)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +168,8 @@ func (u *uiSource) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, erro
 
 // Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the
 // runs, and no run is read.
-func (u *uiSource) Studies(ctx context.Context) ([]live.Study, error) {
-	db, err := store.OpenReader(ctx, u.db)
+func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
+	db, err := store.OpenReader(ctx, u.DB)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -184,7 +185,7 @@ func (u *uiSource) Studies(ctx context.Context) ([]live.Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	measuring, err := lock.HeldIn(u.dirs.Run)
+	measuring, err := lock.HeldIn(u.Dirs.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -330,17 +331,22 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 }
 
 // Study implements live.Source.
-func (u *uiSource) Study(ctx context.Context, name string) (*studyview.Document, error) {
+func (u *Source) Study(ctx context.Context, name string) (*studyview.Document, error) {
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		return nil, fmt.Errorf("study %q: not a name of a study", name) // it would be read as a file
 	}
-	return u.app.studyDocument(ctx, u.db, name)
+	db, err := document.Open(ctx, u.DB)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return document.Load(ctx, db, name, "")
 }
 
-func (u *uiSource) results() results.Store { return results.Store{Data: u.dirs.Data} }
+func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }
 
 // Results implements live.Source.
-func (u *uiSource) Results(ctx context.Context) ([]live.Result, error) {
+func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	stored, err := u.results().List("")
 	if err != nil {
 		return nil, err
@@ -359,7 +365,7 @@ func (u *uiSource) Results(ctx context.Context) ([]live.Result, error) {
 }
 
 // detail reads a result for a list, once.
-func (u *uiSource) detail(r results.Result) live.Result {
+func (u *Source) detail(r results.Result) live.Result {
 	u.mu.Lock()
 	have, ok := u.details[r.Dir]
 	u.mu.Unlock()
@@ -394,6 +400,6 @@ func (u *uiSource) detail(r results.Result) live.Result {
 }
 
 // Result implements live.Source.
-func (u *uiSource) Result(_ context.Context, r live.Result) (report.Data, error) {
+func (u *Source) Result(_ context.Context, r live.Result) (report.Data, error) {
 	return results.Load(filepath.Join(u.results().Dir(), r.Lab, r.Time))
 }

@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -34,7 +36,7 @@ func TestOnlyLoopbackIsListenedAt(t *testing.T) {
 		"127.0.0.1:0": "127.0.0.1:0", "127.0.0.2:80": "127.0.0.2:80", "[::1]:8080": "[::1]:8080",
 		"localhost:9": "127.0.0.1:9", "[::ffff:127.0.0.1]:1": "127.0.0.1:1",
 	} {
-		if got, err := loopback(listen); err != nil || got != want {
+		if got, err := Loopback(listen); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
 		}
 	}
@@ -46,7 +48,7 @@ func TestOnlyLoopbackIsListenedAt(t *testing.T) {
 		"example.org:80": "for this machine alone", "[::1%lo]:80": "for this machine alone",
 		"localhost.example.org:80": "for this machine alone", "127.1:80": "for this machine alone",
 	} {
-		if got, err := loopback(listen); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := Loopback(listen); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v; want %q", listen, got, err, want)
 		}
 	}
@@ -70,14 +72,14 @@ func TestReadToken(t *testing.T) {
 	}
 	made := filepath.Join(dir, "made")
 	for _, again := range []string{fresh, "another that is not taken, since there is one"} {
-		if got, err := readToken(made, again, os.Getuid()); err != nil || got != fresh {
+		if got, err := ReadToken(made, again, os.Getuid()); err != nil || got != fresh {
 			t.Errorf("got %q, %v; want %q", got, err, fresh)
 		}
 	}
 	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if got, err := readToken(file("own", " "+fresh+"_-9\n\n", 0o400), "x", os.Getuid()); err != nil ||
+	if got, err := ReadToken(file("own", " "+fresh+"_-9\n\n", 0o400), "x", os.Getuid()); err != nil ||
 		got != fresh+"_-9" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -91,13 +93,25 @@ func TestReadToken(t *testing.T) {
 		dir:  "is no file of yours",
 		pipe: "is no file of yours",
 	} {
-		if got, err := readToken(path, fresh, os.Getuid()); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := ReadToken(path, fresh, os.Getuid()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v; want %q", path, got, err, want)
 		}
 	}
-	if _, err := readToken(made, fresh, os.Getuid()+1); err == nil {
+	if _, err := ReadToken(made, fresh, os.Getuid()+1); err == nil {
 		t.Error("a file of somebody else's was taken")
 	}
+}
+
+// testSource is a source of a machine with nothing on it, and with a lock of its own.
+func testSource(t *testing.T) *Source {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := lock.FromEnv(func(string) string { return fmt.Sprintf("rackless-ui-%d-%s", os.Getpid(), t.Name()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Source{Dirs: rack.Dirs{Run: filepath.Join(dir, "run"), Data: dir}, DB: filepath.Join(dir, "studies.db"),
+		Lock: l}
 }
 
 func TestPortsAreNamedAfterNICs(t *testing.T) {
@@ -118,12 +132,7 @@ func TestPortsAreNamedAfterNICs(t *testing.T) {
 // The source of the pages is read where there is nothing, and from a real file of studies.
 func TestUISource(t *testing.T) {
 	t.Parallel()
-	a, _, _ := testApp(t)
-	d, err := a.dirs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := &uiSource{app: a, dirs: d, db: filepath.Join(d.Data, "studies.db")}
+	u := testSource(t)
 	ctx := t.Context()
 	labs, err1 := u.Labs(ctx)
 	studies, err2 := u.Studies(ctx)
@@ -170,13 +179,8 @@ func TestUISource(t *testing.T) {
 
 func TestProgressOfStudies(t *testing.T) {
 	t.Parallel()
-	a, _, _ := testApp(t)
-	d, err := a.dirs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := &uiSource{app: a, dirs: d, db: filepath.Join(t.TempDir(), "studies.db")}
-	db, err := store.Open(t.Context(), u.db)
+	u := testSource(t)
+	db, err := store.Open(t.Context(), u.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +275,7 @@ func TestProgressOfStudies(t *testing.T) {
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("none runs (-want +got):\n%s", diff)
 	}
-	unlock, err := a.lockStudies(d.Run)
+	unlock, err := u.Lock.Take(u.Dirs.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,11 +302,9 @@ func TestProgressOfStudies(t *testing.T) {
 // A real switch with a real lab's state on disk; the nodes are played by this test.
 func TestUISourceReadsARunningSwitch(t *testing.T) {
 	t.Parallel()
-	a, _, _ := testApp(t)
-	d, err := a.dirs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testSource(t)
+	d := &u.Dirs
+	var err error
 	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +324,6 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 		0o600)); err != nil {
 		t.Fatal(err)
 	}
-	u := &uiSource{app: a, dirs: d, db: filepath.Join(d.Data, "studies.db")}
 	if _, err := u.Fabric(t.Context(), "pair"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("no switch: %v", err)
 	}

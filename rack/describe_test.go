@@ -1,0 +1,69 @@
+package rack
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
+)
+
+// twoNICs is a node of a lab file.
+func twoNICs(t *testing.T) lab.Node {
+	t.Helper()
+	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes:\n  a: {nics: 2}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Nodes[0]
+}
+
+func TestDescribeNode(t *testing.T) {
+	n := twoNICs(t)
+	began := time.Unix(1000, 0)
+	running := &Node{
+		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
+		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
+			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
+			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
+				Type: "RoCE v2", NetDev: "eth0"}}},
+			"rxe0": {Parent: "eth1"},
+		}},
+	}
+	gid := 3
+	nics := []NICDescription{
+		{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24", RDMA: "rxe1", GID: &gid},
+		{Name: "eth1", MAC: n.NICs[1].MAC, Address: "10.0.1.1/24", RDMA: "rxe0"},
+	}
+	bare := []NICDescription{{Name: "eth0", MAC: n.NICs[0].MAC, Address: "10.0.0.1/24"},
+		{Name: "eth1", MAC: n.NICs[1].MAC,
+			Address: "10.0.1.1/24"}}
+	tests := []struct {
+		name string
+		in   NodeStatus
+		want NodeDescription
+	}{
+		{"one that runs", NodeStatus{Lab: n, Node: running, State: vm.Running},
+			NodeDescription{Name: "a", State: "running", PID: 7, CPUs: 1, Memory: 256 << 20, Cloned: true,
+				Started: &began,
+				NICs:    nics}},
+		{"one that was not started yet", NodeStatus{Lab: n, State: Starting},
+			NodeDescription{Name: "a", State: "starting", CPUs: 1, Memory: 256 << 20, NICs: bare}},
+		{"one that does not say", NodeStatus{Lab: n, Node: &Node{Started: began},
+			Err: errors.New("refused")},
+			NodeDescription{Name: "a", State: "unknown", Error: "refused", CPUs: 1, Memory: 256 << 20, Started: &began,
+				NICs: bare}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, describeNode(tt.in)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+// Package document reads studies from their file and analyses them, for whoever shows them.
+package document
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/store"
+)
+
+// Open opens the file of studies for questions alone.
+func Open(ctx context.Context, path string) (*store.DB, error) {
+	db, err := store.OpenReader(ctx, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("no study has been run: %w", err)
+	}
+	return db, err
+}
+
+// Load analyses a study. repeat is the command that makes it again; "" where that is not known.
+func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Document, error) {
+	rec, err := conduct.Load(ctx, db, name)
+	if err != nil {
+		return nil, err
+	}
+	result, err := study.Analyse(rec.Data)
+	if err != nil {
+		return nil, fmt.Errorf("study %s: %w", name, err)
+	}
+	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
+		Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
+	if rec.Study.Survey != nil {
+		doc.Lab = new(report.Data)
+		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
+			return nil, fmt.Errorf("study %s: survey: %w", name, err)
+		}
+	}
+	for _, f := range rec.Environment {
+		doc.Environment = append(doc.Environment, studyview.Fact(f))
+	}
+	for _, s := range rec.Invocations {
+		if s.Command == "" {
+			continue // imported: with which command it was measured is not known
+		}
+		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
+			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
+	}
+	return doc, nil
+}
+
+// A List is what study ls prints as JSON, see docs/json.md.
+type List struct {
+	Studies []Entry `json:"studies"`
+}
+
+// An Entry is a study, with its runs by how they ended.
+type Entry struct {
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"`
+	Lab       string    `json:"lab"` // file
+	Done      int       `json:"done"`
+	Failed    int       `json:"failed"`
+	Disturbed int       `json:"disturbed"`
+}
+
+// Entries returns all studies, the oldest first.
+func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
+	studies, err := db.Studies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []Entry{}
+	for _, s := range studies {
+		var spec study.Spec
+		if err := json.Unmarshal(s.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("study %s: %w", s.Name, err)
+		}
+		e := Entry{Name: s.Name, Created: s.Created, Lab: spec.Lab}
+		runs, err := db.Runs(ctx, s.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range runs {
+			switch r.Status {
+			case store.Done:
+				e.Done++
+			case store.Failed:
+				e.Failed++
+			case store.Disturbed:
+				e.Disturbed++
+			}
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
