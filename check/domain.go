@@ -53,22 +53,24 @@ func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding
 				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
 			continue
 		}
-		c := domainCheck{host: newHostCheck(p, h, nil, nil), n: n, d: &domains[k]}
+		c := domainCheck{host: newHostCheck(p, h, nil, nil), n: n, d: &domains[k], sheet: sheet{subject: n.Name}}
 		out = append(out, c.findings()...)
 	}
 	return coded(out)
 }
+
+const fixRoot = "run rackless verify as root"
 
 // A domainCheck compares one virtual machine.
 type domainCheck struct {
 	host *hostCheck
 	n    *plan.Node
 	d    *Domain
-	out  []finding.Finding
+	sheet
 }
 
 func (c *domainCheck) findings() []finding.Finding {
-	f := finding.Finding{ID: IDDomain, Subject: c.n.Name, Have: cmp.Or(c.d.State, "state not known"), Want: running,
+	f := finding.Finding{ID: IDDomain, Have: cmp.Or(c.d.State, "state not known"), Want: running,
 		Evidence: "virsh domstate " + c.d.Name,
 		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name +
 			".log"}
@@ -77,9 +79,7 @@ func (c *domainCheck) findings() []finding.Finding {
 		c.judge(false, f)
 		return c.out // of what does not run nothing else can be said
 	case c.d.Process == nil:
-		f.Status, f.Have, f.Fix = finding.Unknown, running+", and its process cannot be looked at",
-			"run rackless verify as root"
-		c.out = append(c.out, f)
+		c.unknown(f, running+", and its process cannot be looked at", fixRoot)
 		return c.out
 	}
 	f.Have += fmt.Sprintf(", process %d", c.d.PID)
@@ -95,21 +95,12 @@ func (c *domainCheck) findings() []finding.Finding {
 	return c.out
 }
 
-func (c *domainCheck) judge(ok bool, f finding.Finding) {
-	f.Status = finding.Failed
-	if ok {
-		f.Status, f.Fix = finding.OK, ""
-	}
-	c.out = append(c.out, f)
-}
-
-// unknown adds a finding on what could not be read.
-func (c *domainCheck) unknown(f finding.Finding, why string) {
-	f.Status, f.Have, f.Fix = finding.Unknown, why, "run rackless verify as root"
+// unread adds a finding on what could not be read of the process.
+func (c *domainCheck) unread(f finding.Finding, why string) {
 	if len(c.d.Process.Unread) > 0 {
-		f.Have += ": " + few(c.d.Process.Unread, 2)
+		why += ": " + few(c.d.Process.Unread, 2)
 	}
-	c.out = append(c.out, f)
+	c.unknown(f, why, fixRoot)
 }
 
 // thread returns a thread of the process by its ID.
@@ -126,10 +117,10 @@ func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/stat
 
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
-	f := finding.Finding{ID: IDVCPUAffinity, Subject: c.n.Name, Want: fmt.Sprintf("%s, each on its CPU of %s",
+	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
 		plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
 	if len(c.d.VCPUs) == 0 {
-		c.unknown(f, "which threads are virtual CPUs is not known")
+		c.unread(f, "which threads are virtual CPUs is not known")
 		return
 	}
 	var wrong, fixes []string
@@ -184,13 +175,13 @@ func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want to
 
 func (c *domainCheck) emulator() {
 	want := c.emulatorPin()
-	f := finding.Finding{ID: IDEmulatorAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+	f := finding.Finding{ID: IDEmulatorAffinity, Want: list(want), Evidence: c.status(),
 		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
 		return // a plan that leaves the host no core has no place for them
 	}
 	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
-		c.unknown(f, "which threads are QEMU's own is not known")
+		c.unread(f, "which threads are QEMU's own is not known")
 		return
 	}
 	var threads []*facts.Thread
@@ -220,7 +211,7 @@ func (c *domainCheck) iothreads() {
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
 		return
 	}
-	f := finding.Finding{ID: IDIOThreadAffinity, Subject: c.n.Name, Want: list(want), Evidence: c.status(),
+	f := finding.Finding{ID: IDIOThreadAffinity, Want: list(want), Evidence: c.status(),
 		Fix: "virsh iothreadpin " + c.d.Name + " 1 " + want.String() + " --live --config"}
 	var threads []*facts.Thread
 	for _, tid := range c.d.IOThreads {
@@ -229,7 +220,7 @@ func (c *domainCheck) iothreads() {
 		}
 	}
 	if len(threads) < len(c.d.IOThreads) {
-		c.unknown(f, "threads of I/O threads are not there")
+		c.unread(f, "threads of I/O threads are not there")
 		return
 	}
 	c.pinned(f, threads, want)
@@ -240,7 +231,7 @@ func (c *domainCheck) pins() {
 	if c.d.Pins == nil {
 		return
 	}
-	f := finding.Finding{ID: IDPins, Subject: c.n.Name, Have: "those of the plan", Want: "those of the plan",
+	f := finding.Finding{ID: IDPins, Have: "those of the plan", Want: "those of the plan",
 		Evidence: "virsh dumpxml " + c.d.Name,
 		Fix:      "define the domain of the plan again (domains/" + c.n.Name + ".xml), shut the node down and start it"}
 	var wrong []string
@@ -368,17 +359,17 @@ func (c *domainCheck) memory() {
 		want[m.NUMANode] += m.Bytes
 		page = max(page, m.PageBytes)
 	}
-	nodes := finding.Finding{ID: IDMemoryNodes, Subject: c.n.Name, Want: nodesText(want), Evidence: evidence,
+	nodes := finding.Finding{ID: IDMemoryNodes, Want: nodesText(want), Evidence: evidence,
 		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name +
 			" has to say strict"}
-	pages := finding.Finding{ID: IDMemoryPages, Subject: c.n.Name, Want: "pages of " + sizeText(page),
+	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + sizeText(page),
 		Evidence: evidence,
 		Fix:      "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
 	if !ok {
-		c.unknown(nodes, "no memory as large as the guest's is to be seen")
+		c.unread(nodes, "no memory as large as the guest's is to be seen")
 		if page > 0 {
-			c.unknown(pages, "no memory as large as the guest's is to be seen")
+			c.unread(pages, "no memory as large as the guest's is to be seen")
 		}
 		return
 	}
@@ -456,7 +447,7 @@ func amount(bytes uint64) string {
 
 // vfio checks which devices QEMU holds.
 func (c *domainCheck) vfio() {
-	f := finding.Finding{ID: IDVFIOHeld, Subject: c.n.Name, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
+	f := finding.Finding{ID: IDVFIOHeld, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
 		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name +
 			" shows the hostdevs in force"}
 	groups := map[string]bool{} // device files
@@ -465,7 +456,7 @@ func (c *domainCheck) vfio() {
 		d := c.host.pci[a]
 		if err != nil || d == nil || d.IOMMUGroup == nil {
 			f.Want = "the group of " + id
-			c.unknown(f, "the host does not tell the IOMMU group of "+id)
+			c.unread(f, "the host does not tell the IOMMU group of "+id)
 			return
 		}
 		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
@@ -473,7 +464,7 @@ func (c *domainCheck) vfio() {
 	want := slices.Sorted(maps.Keys(groups))
 	f.Want = cmp.Or(few(want, 6), "no device")
 	if c.d.Process.VFIO == nil {
-		c.unknown(f, "its open files cannot be read")
+		c.unread(f, "its open files cannot be read")
 		return
 	}
 	var cdevs, held []string

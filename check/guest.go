@@ -29,7 +29,8 @@ func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []find
 				"virsh list shows whether it runs, and whether its guest agent does"))
 			continue
 		}
-		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f}
+		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f,
+			sheet: sheet{subject: n.Name, fix: fixRedefine}}
 		c.cpus()
 		c.siblings()
 		c.numa()
@@ -47,25 +48,14 @@ type guestCheck struct {
 	elsewhere bool // nothing is known of the host
 	n         *plan.Node
 	f         *facts.Node
-	out       []finding.Finding
+	sheet
 }
 
 const fixRedefine = "define the domain of the plan again, shut the node down and start it"
 
-func (c *guestCheck) judge(ok bool, f finding.Finding) {
-	f.Subject, f.Status = cmp.Or(f.Subject, c.n.Name), finding.Failed
-	f.Fix = cmp.Or(f.Fix, fixRedefine)
-	if ok {
-		f.Status, f.Fix = finding.OK, ""
-	}
-	c.out = append(c.out, f)
-}
-
-// unknown adds a finding on what the node did not say.
-func (c *guestCheck) unknown(f finding.Finding) {
-	f.Subject, f.Status, f.Have = cmp.Or(f.Subject, c.n.Name), finding.Unknown, "the node does not say"
-	f.Fix = inNode("cat %s", f.Evidence)
-	c.out = append(c.out, f)
+// unread adds a finding on what the node did not say.
+func (c *guestCheck) unread(f finding.Finding) {
+	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
 }
 
 func (c *guestCheck) cpus() {
@@ -73,7 +63,7 @@ func (c *guestCheck) cpus() {
 	f := finding.Finding{ID: IDGuestCPUs, Want: plural(len(c.n.VCPUs), "CPU") + ": " + list(want), Evidence: fileCPU +
 		"online"}
 	if c.f.CPUs == nil {
-		c.unknown(f)
+		c.unread(f)
 		return
 	}
 	f.Have = plural(c.f.CPUs.Len(), "CPU") + ": " + list(*c.f.CPUs)
@@ -92,7 +82,7 @@ func (c *guestCheck) siblings() {
 		f.Want = fmt.Sprintf("every %d CPUs from 0 on a core", threads)
 	}
 	if len(c.f.Cores) == 0 {
-		c.unknown(f)
+		c.unread(f)
 		return
 	}
 	cores := map[facts.Core]topology.CPUSet{}
@@ -135,7 +125,7 @@ func (c *guestCheck) numa() {
 	}
 	f.Want = strings.Join(cells, ", ")
 	if len(c.f.NUMA) == 0 {
-		c.unknown(f)
+		c.unread(f)
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.f.NUMA)) {
@@ -256,11 +246,9 @@ func (c *guestCheck) devices() {
 	for i := range c.n.Cards {
 		if _, _, ok := c.cardKind(&c.n.Cards[i]); !ok && !c.elsewhere {
 			id := c.n.Cards[i].ID
-			c.out = append(c.out, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id,
-				Status:   finding.Unknown,
-				Have:     "the host does not tell what it is",
-				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)",
-				Fix:      "make a new plan from the machine as it is"})
+			c.unknown(finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id,
+				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)"},
+				"the host does not tell what it is", "make a new plan from the machine as it is")
 		}
 	}
 	for _, kind := range order {
@@ -304,7 +292,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		case d.PCI == "":
 			f.Have = "not on a card"
 		case d.NUMANode == nil:
-			c.unknown(f)
+			c.unread(f)
 			continue
 		default:
 			f.Have, ok = fmt.Sprintf("node %d", *d.NUMANode), *d.NUMANode == *card.Cell
@@ -385,7 +373,7 @@ func (c *guestCheck) links() {
 			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start " +
 				"the node"}
 		if len(have) == 0 {
-			c.unknown(f)
+			c.unread(f)
 			continue
 		}
 		ok := len(have) == len(want)

@@ -45,14 +45,15 @@ type hostCheck struct {
 	whole  topology.CPUSet // those, and their siblings
 	groups grouping        // what control groups keep apart
 	pci    map[topology.PCIAddr]*topology.PCIDevice
-	out    []finding.Finding
+	sheet
 }
 
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
 	if h == nil {
 		h = &topology.Host{}
 	}
-	c := &hostCheck{p: p, h: h, run: run, own: own, pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	c := &hostCheck{p: p, h: h, run: run, own: own, pci: map[topology.PCIAddr]*topology.PCIDevice{},
+		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
 	for i := range p.Nodes {
 		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
 	}
@@ -79,25 +80,10 @@ func cpuSet(list []int) topology.CPUSet {
 	})...)
 }
 
-func (c *hostCheck) add(f finding.Finding) {
-	f.Subject = cmp.Or(f.Subject, hostSubject) // a plan from a file may name nothing
-	c.out = append(c.out, f)
-}
-
-// judge adds a finding that is OK where ok says so.
-func (c *hostCheck) judge(ok bool, f finding.Finding) {
-	f.Status = finding.Failed
-	if ok {
-		f.Status, f.Fix = finding.OK, ""
-	}
-	c.add(f)
-}
-
 // unread adds a finding on what could not be read.
 func (c *hostCheck) unread(id, subject, want, evidence string) {
-	c.add(finding.Finding{ID: id, Subject: subject, Status: finding.Unknown, Have: "not known", Want: want,
-		Evidence: evidence,
-		Fix:      "run rackless verify on the host itself, as root; " + evidence + " has to be readable there"})
+	c.unknown(finding.Finding{ID: id, Subject: subject, Want: want, Evidence: evidence}, "not known",
+		"run rackless verify on the host itself, as root; "+evidence+" has to be readable there")
 }
 
 const (
@@ -139,9 +125,7 @@ func (c *hostCheck) cpus() {
 		c.unread(IDHostCPUs, hostSubject, list(all), file)
 		return
 	}
-	f := finding.Finding{ID: IDHostCPUs, Subject: hostSubject, Have: list(c.h.CPUs.Online), Want: list(all) +
-		" among them",
-		Evidence: file}
+	f := finding.Finding{ID: IDHostCPUs, Have: list(c.h.CPUs.Online), Want: list(all) + " among them", Evidence: file}
 	missing := all.Difference(c.h.CPUs.Online)
 	if !missing.IsEmpty() {
 		f.Have += "; missing: " + missing.String()
@@ -239,7 +223,7 @@ func (c *hostCheck) governor() {
 			other[core.Governor] = other[core.Governor].Union(core.CPUs)
 		}
 	}
-	f := finding.Finding{ID: IDGovernor, Subject: hostSubject, Want: "performance", Evidence: evidence,
+	f := finding.Finding{ID: IDGovernor, Want: "performance", Evidence: evidence,
 		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
 		// A kernel that scales no frequencies has no such files; inspect lists those that it could not read.
@@ -281,7 +265,7 @@ func (c *hostCheck) iommu() {
 			have += ": " + few(c.h.IOMMU.Units, 4)
 		}
 	}
-	c.judge(*c.h.IOMMU.Enabled, finding.Finding{ID: IDIOMMU, Subject: hostSubject, Have: have, Want: "on",
+	c.judge(*c.h.IOMMU.Enabled, finding.Finding{ID: IDIOMMU, Have: have, Want: "on",
 		Evidence: evidence,
 		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless " +
 			"explain RL020 has more"})

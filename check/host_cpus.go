@@ -93,7 +93,7 @@ func (c *hostCheck) isolation() {
 		have = strings.Join(how, "; ")
 	}
 	missing := c.lab.Difference(force)
-	f := finding.Finding{ID: IDIsolated, Subject: hostSubject, Have: have, Want: list(c.lab), Evidence: evidence}
+	f := finding.Finding{ID: IDIsolated, Have: have, Want: list(c.lab), Evidence: evidence}
 	if !missing.IsEmpty() {
 		f.Have += "; not isolated: " + missing.String()
 		f.Fix = fmt.Sprintf("start the kernel with isolcpus=managed_irq,domain,%s, or without a reboot "+
@@ -106,7 +106,7 @@ func (c *hostCheck) isolation() {
 
 	// A sibling that is a CPU of another lab node is isolated with that one.
 	missing = siblings.Difference(force)
-	f = finding.Finding{ID: IDSiblings, Subject: hostSubject, Have: "every sibling is one of the plan, or isolated",
+	f = finding.Finding{ID: IDSiblings, Have: "every sibling is one of the plan, or isolated",
 		Want:     list(siblings) + " isolated",
 		Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
 	if siblings.IsEmpty() {
@@ -135,12 +135,11 @@ func (c *hostCheck) noHzFull() {
 	}
 	want, err := topology.ParseCPUSet(strings.TrimPrefix(c.p.KernelArgs[i], "nohz_full="))
 	if err != nil {
-		c.add(finding.Finding{ID: IDNoHzFull, Subject: hostSubject, Status: finding.Unknown, Have: err.Error(),
-			Evidence: "the plan: kernel_args", Fix: "make the plan again"})
+		c.unknown(finding.Finding{ID: IDNoHzFull, Evidence: "the plan: kernel_args"}, err.Error(), "make the plan again")
 		return
 	}
 	if c.isolatedByGroups() && len(c.asked("nohz_full")) == 0 {
-		c.judge(true, finding.Finding{ID: IDNoHzFull, Subject: hostSubject,
+		c.judge(true, finding.Finding{ID: IDNoHzFull,
 			Have: "the tick stays: control groups isolate the CPUs, and cannot stop it",
 			Want: "no more than control groups can do", Evidence: "/sys/fs/cgroup/*/cpuset.cpus.effective, " + file})
 		return
@@ -155,7 +154,7 @@ func (c *hostCheck) noHzFull() {
 			c.unread(IDNoHzFull, hostSubject, list(want), file)
 			return
 		}
-		c.judge(false, finding.Finding{ID: IDNoHzFull, Subject: hostSubject,
+		c.judge(false, finding.Finding{ID: IDNoHzFull,
 			Have: "the kernel cannot stop the tick: there is no such file", Want: list(want), Evidence: file,
 			Fix: "start a kernel that is built with CONFIG_NO_HZ_FULL, or isolate by control groups, which leave " +
 				"the tick on"})
@@ -163,7 +162,7 @@ func (c *hostCheck) noHzFull() {
 	}
 	have := *c.h.CPUs.NoHzFull
 	missing := want.Difference(have).Difference(topology.CPUs(bootCPU))
-	f := finding.Finding{ID: IDNoHzFull, Subject: hostSubject, Have: list(have), Want: list(want), Evidence: file}
+	f := finding.Finding{ID: IDNoHzFull, Have: list(have), Want: list(want), Evidence: file}
 	if !missing.IsEmpty() {
 		f.Have += "; the tick is on " + missing.String()
 		f.Fix = "start the kernel with " + c.p.KernelArgs[i]
@@ -210,7 +209,7 @@ func (c *hostCheck) threads() {
 		}
 	}
 	foreign = append(foreign, kernel...)
-	f := finding.Finding{ID: IDThreads, Subject: hostSubject, Have: fmt.Sprintf("none of %s on the host",
+	f := finding.Finding{ID: IDThreads, Have: fmt.Sprintf("none of %s on the host",
 		plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
 		f.Have = plural(len(foreign), "foreign thread") + ": " + few(foreign, 5)
@@ -278,8 +277,7 @@ func (c *hostCheck) interrupts() {
 		}
 		n = len(c.run.Interrupts)
 	}
-	f := finding.Finding{ID: IDInterrupts, Subject: hostSubject, Have: fmt.Sprintf("none of %s",
-		plural(n, "interrupt")),
+	f := finding.Finding{ID: IDInterrupts, Have: fmt.Sprintf("none of %s", plural(n, "interrupt")),
 		Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
 		f.Have = plural(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
@@ -313,8 +311,7 @@ func (c *hostCheck) workqueues() {
 		return
 	}
 	over := c.run.Workqueues.Intersect(c.lab)
-	f := finding.Finding{ID: IDWorkqueues, Subject: hostSubject, Have: list(*c.run.Workqueues), Want: "none of " +
-		list(c.lab),
+	f := finding.Finding{ID: IDWorkqueues, Have: list(*c.run.Workqueues), Want: "none of " + list(c.lab),
 		Evidence: file}
 	if !over.IsEmpty() {
 		f.Fix = "write the mask of CPUs " + list(c.run.Workqueues.Difference(c.whole)) + " to " + file

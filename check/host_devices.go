@@ -121,9 +121,7 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 		f.Want, f.Evidence = fmt.Sprintf("there, on NUMA node %d", node), f.Evidence+"/numa_node"
 		f.Fix = "make a new plan: the card is in another slot, or the firmware divides the machine in another way"
 		if d.NUMANode == nil {
-			f.Status, f.Have = finding.Unknown, "there; the host does not tell its NUMA node"
-			f.Fix = "see rackless explain RL010"
-			c.add(f)
+			c.unknown(f, "there; the host does not tell its NUMA node", "see rackless explain RL010")
 			return
 		}
 		f.Have = fmt.Sprintf("there, on NUMA node %d", *d.NUMANode)
@@ -216,9 +214,8 @@ func (c *hostCheck) virtualFunctions() {
 		a, err := topology.ParsePCIAddr(want.PF)
 		d := c.pci[a]
 		f := finding.Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count),
-			Evidence: sysPCI(a) +
-				"/sriov_numvfs",
-			Fix: "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}
+			Evidence: sysPCI(a) + "/sriov_numvfs",
+			Fix:      "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}
 		switch {
 		case err != nil || d == nil:
 			f.Have, f.Evidence, f.Fix = "not there", "/sys/bus/pci/devices", "make a new plan from the machine as it is"

@@ -72,15 +72,13 @@ func (c *hostCheck) hugepages() {
 					continue
 				}
 				c.judge(false, finding.Finding{ID: id, Subject: subject, Have: why, Want: fmt.Sprintf("at least %d",
-					need) +
-					unit, Evidence: dir,
+					need) + unit, Evidence: dir,
 					Fix: "make a new plan from the machine as it is; pages of 1 GiB need the CPU flag pdpe1gb"})
 			}
 			continue
 		}
 		c.judge(have.Total >= uint64(need), finding.Finding{ID: IDHugepages, Subject: subject,
-			Have: fmt.Sprint(have.Total) +
-				unit, Want: fmt.Sprintf("at least %d", need) + unit,
+			Have: fmt.Sprint(have.Total) + unit, Want: fmt.Sprintf("at least %d", need) + unit,
 			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
 				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 

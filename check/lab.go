@@ -82,12 +82,8 @@ func parallel(n int, f func(i int)) {
 
 // judge returns a finding that is OK if have is want.
 func judge(id, subject, title, have, want, evidence, fix string) finding.Finding {
-	f := finding.Finding{ID: id, Subject: subject, Title: title, Status: finding.OK, Have: have, Want: want,
-		Evidence: evidence}
-	if have != want {
-		f.Status, f.Fix = finding.Failed, fix
-	}
-	return f
+	f := finding.Finding{ID: id, Subject: subject, Title: title, Have: have, Want: want, Evidence: evidence, Fix: fix}
+	return f.Judged(have == want)
 }
 
 // unread returns a finding for what could not be read.

@@ -184,8 +184,7 @@ func otherRoot(v *view, add func(finding.Finding)) {
 			Evidence: v.pathEvidence(p),
 			Consequence: "transfers between GPU and NIC cross from one host bridge to another" +
 				v.usual(p, topology.PathNODE, topology.PathPIX),
-			Fix: "measure it first: on some machines this is as fast as one switch; if it is slow, " +
-				v.betterSlot(p)})
+			Fix: "measure it first: on some machines this is as fast as one switch; if it is slow, " + v.betterSlot(p)})
 	}
 }
 

@@ -51,8 +51,7 @@ func nodesTooSmall(v *view, add func(finding.Finding)) {
 					"MemTotal="+size(*n.MemoryBytes)))
 			}
 		}
-		f := finding.Finding{Subject: t.Name,
-			Fix: "plan the tenant again on this machine, or change its nodeset"}
+		f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
 		switch {
 		case len(missing) > 0:
 			f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", few(missing, 3, ", ")))
@@ -92,8 +91,7 @@ func farMemory(v *view, add func(finding.Finding)) {
 		add(finding.Finding{Subject: t.Name,
 			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), numbers(nodes))),
 			Consequence: "every access to memory goes over the interconnect between nodes",
-			Fix: "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " +
-				t.MemoryNodes.String()})
+			Fix:         "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " + t.MemoryNodes.String()})
 	}
 }
 
