@@ -47,7 +47,7 @@ func (m *measurement) told(ctx context.Context) (Output, error) {
 
 // version returns the tool's version on the client's node. A tool that does not tell its version has the version "".
 func (m *measurement) version(printed, told Output) string {
-	if t, ok := m.engine.plugin.(teller); ok {
+	if t, ok := m.engine.plugin.(versionFinder); ok {
 		return t.versionIn(printed, told)
 	}
 	return parseVersion(append(append([]byte(nil), told.Stdout...), told.Stderr...))

@@ -63,8 +63,8 @@ type Options struct {
 	// is for nodes in an emulated host, whatever executes them there.
 	Accelerator string
 	Port        int // TCP port of this run, on the server. The Runner sets it.
-	// of the engines that load CPUs or GPUs, on one node. The Runner sets it: as many as the place
-	// has.
+	// Threads is the number of threads of an engine that loads CPUs or GPUs, on one node. The Runner
+	// sets it to the number of CPUs that the engine may use.
 	Threads int
 	Memory  int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
 
@@ -91,27 +91,27 @@ type Engine struct {
 	plugin plugin
 }
 
-// A plugin is what an engine knows of its tool, and all that a new tool needs. Its values are comparable.
+// A plugin holds what an engine knows about its tool. A new tool needs nothing else. Its values are comparable.
 type plugin interface {
-	// check refuses what the tool would refuse, before anything is started. It looks at values only.
+	// check rejects options that the tool would reject, before anything is started. It only looks at values.
 	check(client, server Endpoint, o Options) error
-	// prepare looks at the nodes: whether the tool can do what it is asked for, and what it finds
-	// to work with, which goes into o.
+	// prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
+	// tool finds there, such as GPUs.
 	prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error
 	// server and client return the commands. A server ends by itself after one measurement, and
 	// listens on the TCP port of the options; a tool without one returns nil.
 	server(ep Endpoint, o Options) []string
 	client(client, server Endpoint, o Options) []string
-	// parse turns what the client printed into figures, and refuses what is none. The exit status is judged elsewhere.
+	// parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
 	parse(out Output, o Options) ([]Figure, error)
-	// version is the command that tells the tool's version, nil where nothing does.
+	// version is the command that prints the tool's version, nil if there is none.
 	version() []string
 	// metrics are those that parse returns. Their units are in metricUnits.
 	metrics() []string
 }
 
-// A launcher is a plugin whose client command starts a program on both nodes, and puts each into
-// its place itself: what holds a command in its place would hold only what starts them.
+// A launcher is a plugin whose client command starts a program on both nodes and pins each program
+// itself. Pinning the command would pin only the launcher.
 type launcher interface{ launches() }
 
 func (e Engine) launches() bool {
@@ -119,35 +119,35 @@ func (e Engine) launches() bool {
 	return ok
 }
 
-// A teller is a plugin whose tool says its version in what it prints while it measures.
-type teller interface {
-	// versionIn finds the version in what the client printed; told is what the command of version answered.
+// A versionFinder is a plugin whose tool prints its version with its measurements.
+type versionFinder interface {
+	// versionIn finds the version in what the client printed. told is the output of the version command.
 	versionIn(printed, told Output) string
 }
 
-// A laster is a plugin whose tool does not run for the seconds of the options.
-type laster interface {
-	// lasts is about how long a measurement takes.
-	lasts(o Options) time.Duration
+// A fixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
+type fixedDuration interface {
+	// duration estimates how long a measurement takes.
+	duration(o Options) time.Duration
 }
 
-// An asker runs a short command on a node, and remembers what it answered.
+// An asker runs a short command on a node, and caches the answer.
 type asker func(ctx context.Context, node string, argv ...string) (Output, error)
 
-// nothing is the part of a plugin that needs nothing of it.
-type nothing struct{}
+// noSetup is embedded by plugins without checks, preparation, server or version command.
+type noSetup struct{}
 
-func (nothing) check(client, server Endpoint, o Options) error                     { return nil }
-func (nothing) prepare(context.Context, asker, Endpoint, Endpoint, *Options) error { return nil }
-func (nothing) server(Endpoint, Options) []string                                  { return nil }
-func (nothing) version() []string                                                  { return nil }
+func (noSetup) check(client, server Endpoint, o Options) error                     { return nil }
+func (noSetup) prepare(context.Context, asker, Endpoint, Endpoint, *Options) error { return nil }
+func (noSetup) server(Endpoint, Options) []string                                  { return nil }
+func (noSetup) version() []string                                                  { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
 	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines,
 	sevenZipEngines)
 
-// defaults are the engines of rackless bench without --suite: those that every image of ours has had.
+// defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
 	"ib_atomic_lat", "iperf3"}
 
@@ -225,8 +225,8 @@ const startTime = 200 * time.Millisecond
 // that count messages it rests on what one costs on nodes of the accelerator in the options, and
 // may be wrong by a factor of two; load on the machine makes it longer.
 func (e Engine) Lasts(o Options) time.Duration {
-	if l, ok := e.plugin.(laster); ok {
-		return startTime + l.lasts(o)
+	if l, ok := e.plugin.(fixedDuration); ok {
+		return startTime + l.duration(o)
 	}
 	return startTime + time.Duration(o.seconds())*time.Second
 }

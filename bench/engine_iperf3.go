@@ -10,7 +10,7 @@ var iperf3Engines = []Engine{{
 	Program: "iperf3", Package: "iperf3", plugin: iperf3{},
 }}
 
-type iperf3 struct{ nothing }
+type iperf3 struct{ noSetup }
 
 func (iperf3) server(_ Endpoint, o Options) []string {
 	return []string{"iperf3", "-s", "-1", "-p", strconv.Itoa(o.Port)}

@@ -297,7 +297,7 @@ func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
 }
 
 // lasts counts the second that perftest takes on emulated nodes to make its queue pairs and to end.
-func (p perftest) lasts(o Options) time.Duration {
+func (p perftest) duration(o Options) time.Duration {
 	if p.timed {
 		return time.Second + time.Duration(o.seconds())*time.Second
 	}

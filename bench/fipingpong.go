@@ -13,7 +13,7 @@ var fiPingpongEngines = []Engine{{
 	plugin: fiPingpong{},
 }}
 
-type fiPingpong struct{ nothing }
+type fiPingpong struct{ noSetup }
 
 func (fiPingpong) check(client, server Endpoint, o Options) error {
 	return perftest{}.check(client, server, o)

@@ -21,7 +21,7 @@ var lmbenchEngines = []Engine{{
 
 const latMemRd = "lat_mem_rd"
 
-type memLatency struct{ nothing }
+type memLatency struct{ noSetup }
 
 // Limits of a run, in MiB.
 const (

@@ -31,7 +31,7 @@ var osuEngines = []Engine{
 
 // An osu is one of the OSU micro-benchmarks, started by mpirun.
 type osu struct {
-	nothing
+	noSetup
 	program    string
 	test       string // as the first line of the output has it
 	bandwidth  bool

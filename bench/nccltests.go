@@ -16,7 +16,7 @@ var ncclEngines = []Engine{{
 	Package: "nccl-tests, built with the node's CUDA", Local: true, plugin: ncclTests{},
 }}
 
-type ncclTests struct{ nothing }
+type ncclTests struct{ noSetup }
 
 // prepare counts the GPUs.
 func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {

@@ -28,7 +28,7 @@ var nvbandwidthEngines = []Engine{
 const deviceLocal = "device_local_copy"
 
 type nvbandwidth struct {
-	nothing
+	noSetup
 	testcase string
 }
 

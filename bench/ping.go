@@ -14,7 +14,7 @@ var pingEngines = []Engine{{
 	Program: "ping", Package: "iputils-ping", plugin: ping{},
 }}
 
-type ping struct{ nothing }
+type ping struct{ noSetup }
 
 // Echoes that are sent, one every 0.2 s: the shortest interval that ping grants everybody.
 const (
@@ -43,7 +43,7 @@ func (ping) echoes(o Options) int {
 	return pingCount
 }
 
-func (p ping) lasts(o Options) time.Duration {
+func (p ping) duration(o Options) time.Duration {
 	return time.Duration(p.echoes(o)) * 200 * time.Millisecond
 }
 

@@ -251,7 +251,7 @@ func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	for i, f := range figures {
 		s := base
 		if i > 0 {
-			s.Printed = nil // that of the first is of them all
+			s.Printed = nil // the first sample holds the output for all of them
 		}
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
 		s.Value, s.Unit, s.Derived, s.Latencies = f.Value, f.Unit, f.Derived, f.Latencies

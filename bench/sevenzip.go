@@ -24,7 +24,7 @@ var sevenZipEngines = []Engine{{
 	Package: "7zip or p7zip-full", Local: true, plugin: sevenZip{},
 }}
 
-type sevenZip struct{ nothing }
+type sevenZip struct{ noSetup }
 
 // Dictionaries are of 2^22 bytes and more, up to one of these sizes: its own largest, and its smallest.
 const (

@@ -16,7 +16,7 @@ var stressEngines = []Engine{{
 	Local: true, plugin: stressStream{},
 }}
 
-type stressStream struct{ nothing }
+type stressStream struct{ noSetup }
 
 // Limits of a run.
 const (
@@ -85,7 +85,7 @@ func (stressStream) client(_, _ Endpoint, o Options) []string {
 		10) + "M", "-t", strconv.Itoa(max(leastSeconds, o.seconds())), "--metrics"}
 }
 
-func (stressStream) lasts(o Options) time.Duration {
+func (stressStream) duration(o Options) time.Duration {
 	return time.Duration(max(leastSeconds, o.seconds())) * time.Second
 }
 

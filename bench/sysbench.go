@@ -19,7 +19,7 @@ var sysbenchEngines = []Engine{
 }
 
 type sysbench struct {
-	nothing
+	noSetup
 	all bool // one thread a CPU, else one
 }
 

@@ -258,7 +258,7 @@ func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
 func TestEveryToolTellsItsVersion(t *testing.T) {
 	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
 	for _, e := range Catalogue() {
-		_, tells := e.plugin.(teller)
+		_, tells := e.plugin.(versionFinder)
 		if tells = tells || e.plugin.version() != nil; tells == slices.Contains(silent, e.Program) {
 			t.Errorf("%s: it tells its version: %v", e.Name, tells)
 		}
