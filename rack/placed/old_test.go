@@ -105,6 +105,9 @@ func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 // Domains that are gone are no obstacle to the end of their lab.
 func TestDownOfALabOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a libvirt: not with -short")
+	}
 	for program, debian := range libvirttest.Programs {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("CI") != "" {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/plan/variant"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -47,19 +46,19 @@ func TestCPUsOfLoad(t *testing.T) {
 		}
 		return cpus
 	}
-	onHost := rack.Options{Place: &rack.Placement{}}
+	const onHost = true
 	for _, c := range []struct {
 		name           string
-		options        rack.Options
+		onHost         bool
 		all, protected string
 		isolation      string
 		want           string
 		outside        bool
 	}{
-		{"emulated, the factor is not varied", rack.Options{}, "0-3", "2-3", "", "0-3", false},
-		{"emulated, none", rack.Options{}, "0-3", "2-3", study.IsolationNone, "0-3", false},
-		{"emulated, cpuset", rack.Options{}, "0-3", "2-3", study.IsolationCpuset, "0-1", false},
-		{"emulated, some CPUs are another's", rack.Options{}, "1,3-5", "4-5", study.IsolationCpuset, "1,3", false},
+		{"emulated, the factor is not varied", false, "0-3", "2-3", "", "0-3", false},
+		{"emulated, none", false, "0-3", "2-3", study.IsolationNone, "0-3", false},
+		{"emulated, cpuset", false, "0-3", "2-3", study.IsolationCpuset, "0-1", false},
+		{"emulated, some CPUs are another's", false, "1,3-5", "4-5", study.IsolationCpuset, "1,3", false},
 		{"on a host with slices confined, none", onHost, "0-1", "2-7", study.IsolationNone, "0-7", true},
 		{"on a host with slices confined, cpuset", onHost, "0-1", "2-7", study.IsolationCpuset, "0-1", false},
 		{"on a host with slices confined, not varied", onHost, "0-1", "2-7", "", "0-1", false},
@@ -67,9 +66,14 @@ func TestCPUsOfLoad(t *testing.T) {
 		{"on a host whose slices run everywhere, cpuset", onHost, "0-7", "2-7", study.IsolationCpuset, "0-1", false},
 		{"on a host booted with the lab's CPUs isolated", onHost, "0-1", "2-7", study.IsolationIsolcpus, "0-1", false},
 	} {
-		r := &Rig{options: c.options, all: set(c.all), protected: set(c.protected), host: &topology.Host{}}
-		r.host.CPUs.Online = set("0-7")
-		if got, outside := r.loadCPUs(c.isolation); !got.Equal(set(c.want)) || outside != c.outside {
+		r := &Rig{all: set(c.all), protected: set(c.protected)}
+		r.site = &emulatedSite{r}
+		if c.onHost {
+			host := &topology.Host{}
+			host.CPUs.Online = set("0-7")
+			r.site = &hostSite{Rig: r, host: host}
+		}
+		if got, outside := r.site.loadCPUs(c.isolation); !got.Equal(set(c.want)) || outside != c.outside {
 			t.Errorf("%s: load on CPUs %s, outside of slices: %v; want %s, %v", c.name, got, outside, c.want, c.outside)
 		}
 	}

@@ -3,11 +3,8 @@ package rig
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +15,6 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/vm"
 )
 
 // A machine is what the kernel shows of the host.
@@ -126,50 +122,12 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 	}
 	s.Loop = loop
 	s.Own = r.own()
-	if r.placed() {
-		s.Links = r.pcieLinks()
-		for _, n := range r.options.Place.Plan.Nodes {
-			s.Placed = append(s.Placed, n.Name+" "+topology.CPUs(n.VCPUs...).String())
-		}
-	}
-	s.Devices = r.devices
+	r.site.describe(s)
 	if r.rack != nil {
 		s.QEMU, s.NodeKernel = r.rack.State.QEMU, r.rack.State.Kernel
 	}
 	return s, nil
 }
-
-// readDevices reads on which NUMA nodes the nodes of a lab have what they were given.
-func (r *Rig) readDevices(ctx context.Context) error {
-	r.devices = nil
-	for _, n := range r.rack.State.Nodes {
-		f, err := r.rack.Facts(ctx, n.Name)
-		if err != nil {
-			return err
-		}
-		r.devices = append(r.devices, devicesOf(n.Name, f)...)
-	}
-	return nil
-}
-
-// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1":
-// GPUs and NICs that are real, or real to it. Where there is but one NUMA node it does not matter
-// whether the firmware names it.
-func devicesOf(node string, f *facts.Node) []string {
-	if len(f.NUMA) < 2 {
-		return nil
-	}
-	var all []string
-	for _, address := range slices.Sorted(maps.Keys(f.PCI)) {
-		if p := f.PCI[address]; p.NUMANode != nil && p.Vendor != virtioVendor {
-			all = append(all, fmt.Sprintf("%s %s %d", node, address, *p.NUMANode))
-		}
-	}
-	return all
-}
-
-// virtioVendor is the PCI vendor of what QEMU makes up for every machine: it has no place.
-const virtioVendor = "0x1af4"
 
 // Environment says what is measured on.
 func (r *Rig) Environment() []study.Fact {
@@ -189,11 +147,7 @@ func (r *Rig) Environment() []study.Fact {
 	}
 	add("host CPU", cpu)
 	add("host CPUs", r.all.String())
-	if r.placed() {
-		all = append(all, r.placement()...)
-	} else {
-		add("protected CPUs", r.protected.String())
-	}
+	all = append(all, r.site.environment()...)
 	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
 	if r.rack.Emulated() {
@@ -270,10 +224,7 @@ func (r *Rig) processes() []int {
 	if r.rack == nil {
 		return nil
 	}
-	var all []int
-	if r.placed() {
-		all = r.machine.helpers(os.Getpid())
-	}
+	all := r.site.helpers()
 	if d := r.rack.State.Daemon; d != nil {
 		all = append(all, d.PID)
 	}
@@ -281,88 +232,6 @@ func (r *Rig) processes() []int {
 		all = append(all, n.Process.PID)
 	}
 	return all
-}
-
-// place lets the threads of nodes and switch run on the protected CPUs alone, each node on one of
-// them in turn; or everywhere.
-func (r *Rig) place(pin bool) error {
-	if r.rack == nil {
-		return nil
-	}
-	cpus := slices.Collect(r.protected.All())
-	set := func(p vm.Process, to topology.CPUSet) error {
-		if !p.Alive() {
-			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, r.lab.Name)
-		}
-		return confine(p.PID, to)
-	}
-	if d := r.rack.State.Daemon; d != nil {
-		to := r.all
-		if pin {
-			to = r.protected
-		}
-		if err := set(*d, to); err != nil {
-			return err
-		}
-	}
-	for i, n := range r.rack.State.Nodes {
-		to := r.all
-		if pin {
-			to = topology.CPUs(cpus[i%len(cpus)])
-		}
-		if err := set(n.Process, to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// confine lets all threads of a process run on some CPUs alone. Threads that come later inherit it.
-func confine(pid int, to topology.CPUSet) error {
-	var set unix.CPUSet
-	for c := range to.All() {
-		set.Set(c)
-	}
-	// A thread that is made meanwhile by one that has not been moved yet is found in the next pass.
-	done := map[int]bool{}
-	for {
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err != nil {
-			return err
-		}
-		more := false
-		for _, e := range entries {
-			tid, err := strconv.Atoi(e.Name())
-			if err != nil || done[tid] {
-				continue
-			}
-			done[tid], more = true, true
-			if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("let thread %d of process %d run on CPUs %s: %w", tid, pid, to, err)
-			}
-		}
-		if !more {
-			return nil
-		}
-	}
-}
-
-// ownCPUs returns the CPUs that this process may use.
-func ownCPUs() (topology.CPUSet, error) { return cpusOf(0) }
-
-// cpusOf returns the CPUs that a process may use; 0 is this one.
-func cpusOf(pid int) (topology.CPUSet, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(pid, &set); err != nil {
-		return topology.CPUSet{}, err
-	}
-	var cpus []int
-	for c := range topology.MaxCPUs {
-		if set.IsSet(c) {
-			cpus = append(cpus, c)
-		}
-	}
-	return topology.CPUs(cpus...), nil
 }
 
 // Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in

@@ -25,17 +25,6 @@ type contender interface {
 	stop() (float64, error)
 }
 
-// others are the nodes of a lab that are not measured.
-func others(l *lab.Lab, client, server string) []lab.Node {
-	var rest []lab.Node
-	for _, n := range l.Nodes {
-		if n.Name != client && n.Name != server && len(n.NICs) > 0 {
-			rest = append(rest, n)
-		}
-	}
-	return rest
-}
-
 // nodeRunner runs commands on nodes, as rack.Rack does.
 type nodeRunner interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)

@@ -143,7 +143,8 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	} {
 		host := &topology.Host{}
 		host.CPUs.Isolated = tt.isolated
-		r := &Rig{options: rack.Options{Place: solo()}, host: host, protected: two}
+		r := &Rig{protected: two}
+		r.site = &hostSite{Rig: r, host: host}
 		settings := map[string]string{study.FactorContention: "idle"}
 		if tt.level != "" {
 			settings[study.FactorIsolation] = tt.level
@@ -153,7 +154,7 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	if err := (&Rig{}).Ready(map[string]string{study.FactorIsolation: study.IsolationCpuset}); err != nil {
+	if err := (&emulatedSite{}).ready(map[string]string{study.FactorIsolation: study.IsolationCpuset}); err != nil {
 		t.Errorf("an emulated lab: %v", err)
 	}
 }
@@ -178,7 +179,7 @@ func TestNodesStayWithinThePartition(t *testing.T) {
 		if tt.cpus != "" {
 			root["sys/fs/cgroup/machine.slice/cpuset.cpus"] = &fstest.MapFile{Data: []byte(tt.cpus)}
 		}
-		err := (&Rig{machine: machine{root: root}}).within(&plan.Plan{Nodes: []plan.Node{tt.node}})
+		err := (&hostSite{Rig: &Rig{machine: machine{root: root}}}).within(&plan.Plan{Nodes: []plan.Node{tt.node}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
@@ -195,14 +196,14 @@ func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 		{ID: "0000:06:00.0", Kind: plan.KindGPU}, {ID: "0000:41:00.0", Kind: plan.KindNIC},
 		{ID: "0000:41:00.0", Kind: plan.KindVF, VF: new(1)}, {ID: "0000:61:00.0", Kind: plan.KindNIC},
 	}
-	r := &Rig{options: rack.Options{Place: place}, machine: machine{root: fstest.MapFS{
+	r := &hostSite{place: place, Rig: &Rig{machine: machine{root: fstest.MapFS{
 		dir + "0000:06:00.0/current_link_speed": file("2.5 GT/s PCIe\n"),
 		dir + "0000:06:00.0/current_link_width": file("16\n"),
 		dir + "0000:41:00.0/current_link_speed": file("8.0 GT/s PCIe\n"),
 		dir + "0000:41:00.0/current_link_width": file("8\n"),
 		dir + "0000:61:00.0/current_link_speed": file("Unknown\n"),
 		dir + "0000:61:00.0/current_link_width": file("0\n"),
-	}}}
+	}}}}
 	if got, want := r.pcieLinks(), []string{"0000:06:00.0 x16", "0000:41:00.0 8.0 GT/s PCIe x8"}; !slices.Equal(got,
 		want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -318,7 +319,7 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	missing := *place.Plan
 	missing.Nodes = slices.Clone(missing.Nodes)
 	missing.Nodes[0].VCPUs = []int{4000}
-	if err := r.upArranged(ctx, r.lab, &missing); err == nil {
+	if err := r.site.(*hostSite).upArranged(ctx, r.lab, &missing); err == nil {
 		t.Fatal("the node runs on CPU 4000")
 	}
 	if err := r.Close(); err != nil {

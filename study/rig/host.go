@@ -7,22 +7,32 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
 
-// A lab that is placed on this host is led into a cell by another arrangement of its plan: domains
-// that differ are ended and started anew.
-
-// placed reports whether the lab is on this host, as domains of libvirt.
-func (r *Rig) placed() bool { return r.options.Place != nil }
+// A hostSite is this host, as it is prepared for the lab. Another cell is another arrangement of the
+// lab's plan: domains that differ are ended and started anew.
+type hostSite struct {
+	*Rig
+	place    *rack.Placement // as the host is prepared
+	host     *topology.Host  // as it is now
+	planner  Planner
+	plans    map[string]*plan.Plan // of the labs of cells, by the lab's file
+	devices  []string              // of the nodes of the last cell, see devicesOf
+	arranged bool                  // the lab was brought into a cell
+}
 
 // labCPUs are those that the plan gives to lab nodes.
 func labCPUs(p *plan.Plan) topology.CPUSet {
@@ -41,10 +51,10 @@ type Planner func(*lab.Lab) (*plan.Plan, error)
 
 // planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so
 // that another may have less of everything, and nothing else.
-func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
+func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	whole, err := r.labFor(nil)
 	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
-		return r.options.Place.Plan, err
+		return r.place.Plan, err
 	}
 	text := string(l.YAML())
 	if p, ok := r.plans[text]; ok {
@@ -61,7 +71,7 @@ func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
 		return nil, err
 	}
 	// CPUs that the lab has fewer of are still kept from the host.
-	p.Housekeeping, p.KernelArgs = r.options.Place.Plan.Housekeeping, r.options.Place.Plan.KernelArgs
+	p.Housekeeping, p.KernelArgs = r.place.Plan.Housekeeping, r.place.Plan.KernelArgs
 	for i := range p.Nodes {
 		for _, set := range []*topology.CPUSet{&p.Nodes[i].EmulatorCPUs, &p.Nodes[i].IOThreadCPUs} {
 			if *set = set.Difference(r.protected); set.IsEmpty() {
@@ -74,7 +84,7 @@ func (r *Rig) planOf(l *lab.Lab) (*plan.Plan, error) {
 }
 
 // preparedFor says whether a host that is prepared for the whole lab can have another one as planned.
-func (r *Rig) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
+func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	if more := labCPUs(p).Difference(r.protected); !more.IsEmpty() {
 		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s",
 			r.protected, more)
@@ -83,7 +93,7 @@ func (r *Rig) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	for _, n := range p.Nodes {
 		for _, card := range n.Cards {
 			parts = parts || card.Kind == plan.KindVF
-			if !slices.ContainsFunc(r.options.Place.Plan.Nodes, func(b plan.Node) bool {
+			if !slices.ContainsFunc(r.place.Plan.Nodes, func(b plan.Node) bool {
 				// The address of a virtual function is that of its node.
 				return (card.Kind != plan.KindVF || b.Name == n.Name) &&
 					slices.ContainsFunc(b.Cards, func(have plan.NodeDevice) bool { return sameCard(have, card) })
@@ -106,7 +116,7 @@ func sameCard(a, b plan.NodeDevice) bool {
 }
 
 // arrangement returns the plan of a cell with this lab. host is the machine as it is now.
-func (r *Rig) arrangement(host *topology.Host, l *lab.Lab, settings map[string]string) (*plan.Plan, error) {
+func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[string]string) (*plan.Plan, error) {
 	p, err := r.planOf(l)
 	if err != nil {
 		var keys []string
@@ -131,8 +141,8 @@ func (r *Rig) arrangement(host *topology.Host, l *lab.Lab, settings map[string]s
 	return p, nil
 }
 
-// checkPlaced says whether the settings of a cell can be had on this host, as it is prepared.
-func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
+// check says whether the settings of a cell can be had on this host, as it is prepared.
+func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 	for _, factor := range slices.Sorted(maps.Keys(settings)) {
 		level := settings[factor]
 		fail := func(format string, args ...any) error {
@@ -154,7 +164,7 @@ func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 				"rackless rollback, then rackless prepare --no-reboot, makes no such rule",
 				r.isolated().Intersect(r.protected))
 		case factor == study.FactorIsolation && level == study.IsolationIsolcpus &&
-			!slices.ContainsFunc(r.options.Place.Plan.KernelArgs, func(arg string) bool {
+			!slices.ContainsFunc(r.place.Plan.KernelArgs, func(arg string) bool {
 				return strings.HasPrefix(arg, "isolcpus=")
 			}):
 			return fail("the plan of the lab has no isolcpus among its kernel arguments")
@@ -181,7 +191,7 @@ func (r *Rig) checkPlaced(l *lab.Lab, settings map[string]string) error {
 // within says whether the kernel lets the nodes run on the CPUs that they are to be pinned to. The
 // partition that prepare makes is of the CPUs of its plan, and nodes that change places stay in it;
 // one that has nobody to change places with is to go to CPUs of the host's, and does not get there.
-func (r *Rig) within(p *plan.Plan) error {
+func (r *hostSite) within(p *plan.Plan) error {
 	allowed, err := topology.ParseCPUSet(r.machine.text("sys/fs/cgroup/machine.slice/cpuset.cpus"))
 	if err != nil || allowed.IsEmpty() {
 		return nil // no cgroups of version 2, or libvirt's machines are not limited
@@ -212,10 +222,9 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
 }
 
-// Ready says whether the host is booted as a cell takes it; a [BootError] if not.
-func (r *Rig) Ready(settings map[string]string) error {
+func (r *hostSite) ready(settings map[string]string) error {
 	level, ok := settings[study.FactorIsolation]
-	if !ok || !r.placed() {
+	if !ok {
 		return nil
 	}
 	want := level == study.IsolationIsolcpus
@@ -226,10 +235,10 @@ func (r *Rig) Ready(settings map[string]string) error {
 }
 
 // confined reports whether what is started here is kept off CPUs of the lab, as prepare has it without isolcpus.
-func (r *Rig) confined() bool { return !r.protected.IsSubsetOf(r.all) }
+func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 
 // pagesThere says whether the host has the hugepages of a plan.
-func (r *Rig) pagesThere(p *plan.Plan) error {
+func (r *hostSite) pagesThere(p *plan.Plan) error {
 	for _, want := range p.Hugepages {
 		i := slices.IndexFunc(r.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == want.NUMANode })
 		total := uint64(0)
@@ -250,7 +259,7 @@ func (r *Rig) pagesThere(p *plan.Plan) error {
 }
 
 // isolated are the CPUs that the kernel balances no load on.
-func (r *Rig) isolated() topology.CPUSet {
+func (r *hostSite) isolated() topology.CPUSet {
 	if r.host.CPUs.Isolated == nil {
 		return topology.CPUSet{}
 	}
@@ -258,37 +267,59 @@ func (r *Rig) isolated() topology.CPUSet {
 }
 
 // survey reads the host, for what follows from it.
-func (r *Rig) survey() error {
-	u, err := url.Parse(r.options.Place.URI)
+func (r *hostSite) survey() error {
+	u, err := url.Parse(r.place.URI)
 	if err != nil {
 		return err
 	}
 	if u.Host != "" {
 		return fmt.Errorf("libvirt at %s is on another machine, and load is made and the host watched here: run the "+
-			"study there", r.options.Place.URI)
+			"study there", r.place.URI)
 	}
 	if r.host, err = inspect.Read(context.Background(), inspect.Live()); err != nil {
 		return err
 	}
-	r.protected = labCPUs(r.options.Place.Plan)
+	r.protected = labCPUs(r.place.Plan)
 	if r.protected.IsEmpty() {
 		return errors.New("the plan gives the lab no CPUs")
 	}
 	return nil
 }
 
-// upPlaced brings the lab up on this host as the cell has it.
-func (r *Rig) upPlaced(ctx context.Context, l *lab.Lab, settings map[string]string) error {
+func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
 		return err
 	}
-	return r.upArranged(ctx, l, p)
+	if err := r.upArranged(ctx, l, p); err != nil {
+		return err
+	}
+	if err := r.readDevices(ctx); err != nil {
+		return err
+	}
+	return r.look(ctx)
+}
+
+// restoreLimit bounds restore. Nodes that are emulated in an emulated host boot in ten minutes.
+const restoreLimit = 20 * time.Minute
+
+// restore arranges the lab as it is planned, also where the last arrangement could not be had.
+func (r *hostSite) restore(ctx context.Context) error {
+	if !r.arranged {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoreLimit)
+	defer cancel()
+	l, err := r.labFor(nil)
+	if err != nil {
+		return err
+	}
+	return r.upArranged(ctx, l, r.place.Plan)
 }
 
 // upArranged brings the lab up as a plan says; domains that differ are started anew.
-func (r *Rig) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
-	place := *r.options.Place
+func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
+	place := *r.place
 	place.Plan = p
 	r.arranged = true
 	o := r.options
@@ -299,9 +330,9 @@ func (r *Rig) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 // pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe
 // x8". GPUs slow theirs down when they are idle, so that of those only the width counts. Virtual
 // functions have the link of their physical function.
-func (r *Rig) pcieLinks() []string {
+func (r *hostSite) pcieLinks() []string {
 	var all []string
-	for _, n := range r.options.Place.Plan.Nodes {
+	for _, n := range r.place.Plan.Nodes {
 		for _, card := range n.Cards {
 			dir := "sys/bus/pci/devices/" + card.ID
 			width := r.machine.text(dir + "/current_link_width")
@@ -321,10 +352,60 @@ func (r *Rig) pcieLinks() []string {
 	return all
 }
 
-// placement says where the lab is, for the report.
-func (r *Rig) placement() []study.Fact {
-	p := r.options.Place
-	all := []study.Fact{{Name: "libvirt", Value: p.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
+func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
+	switch {
+	case isolation == study.IsolationCpuset:
+		return r.all.Difference(r.protected), false
+	case isolation == study.IsolationNone && r.confined():
+		return r.host.CPUs.Online, true
+	}
+	return r.all, false
+}
+
+func (r *hostSite) accelerator() string { return "kvm" }
+func (r *hostSite) helpers() []int      { return r.machine.helpers(os.Getpid()) }
+
+func (r *hostSite) describe(s *study.HostState) {
+	s.Links, s.Devices = r.pcieLinks(), r.devices
+	for _, n := range r.place.Plan.Nodes {
+		s.Placed = append(s.Placed, n.Name+" "+topology.CPUs(n.VCPUs...).String())
+	}
+}
+
+// readDevices reads on which NUMA nodes the nodes of a lab have what they were given.
+func (r *hostSite) readDevices(ctx context.Context) error {
+	r.devices = nil
+	for _, n := range r.rack.State.Nodes {
+		f, err := r.rack.Facts(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		r.devices = append(r.devices, devicesOf(n.Name, f)...)
+	}
+	return nil
+}
+
+// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1":
+// GPUs and NICs that are real, or real to it. Where there is but one NUMA node it does not matter
+// whether the firmware names it.
+func devicesOf(node string, f *facts.Node) []string {
+	if len(f.NUMA) < 2 {
+		return nil
+	}
+	var all []string
+	for _, address := range slices.Sorted(maps.Keys(f.PCI)) {
+		if p := f.PCI[address]; p.NUMANode != nil && p.Vendor != virtioVendor {
+			all = append(all, fmt.Sprintf("%s %s %d", node, address, *p.NUMANode))
+		}
+	}
+	return all
+}
+
+// virtioVendor is the PCI vendor of what QEMU makes up for every machine: it has no place.
+const virtioVendor = "0x1af4"
+
+func (r *hostSite) environment() []study.Fact {
+	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
 	if set := r.isolated(); !set.IsEmpty() {
 		all = append(all, study.Fact{Name: "isolated CPUs", Value: set.String()})
 	}

@@ -1,0 +1,175 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan/variant"
+	"github.com/rackless/rackless/rack/emulated"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vm"
+)
+
+// An emulatedSite is this machine with processes as nodes: they are pinned by their threads, and
+// their links are impaired on the lab's own switch.
+type emulatedSite struct{ *Rig }
+
+func (e *emulatedSite) survey() (err error) {
+	e.protected, err = protect(e.all, e.spec.Protected)
+	return err
+}
+
+// ready is always nil: nodes that are emulated do not mind how the host is booted.
+func (e *emulatedSite) ready(map[string]string) error { return nil }
+
+func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
+	if err := e.upWith(ctx, l, e.options); err != nil {
+		return err
+	}
+	if err := e.look(ctx); err != nil {
+		return err
+	}
+	// Where the study has no impairments among its factors, they stay as they are.
+	if link, any, err := e.link(settings); err != nil {
+		return err
+	} else if any {
+		if err := e.setLinks(ctx, link); err != nil {
+			return err
+		}
+	}
+	return e.pin(settings[study.FactorPlacement] == variant.Pin)
+}
+
+func (e *emulatedSite) restore(ctx context.Context) error {
+	if e.rack == nil {
+		return nil
+	}
+	return errors.Join(e.pin(false), e.repairLinks(ctx))
+}
+
+func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
+	if isolation == study.IsolationCpuset {
+		return e.all.Difference(e.protected), false
+	}
+	return e.all, false
+}
+
+func (e *emulatedSite) accelerator() string {
+	if _, err := os.Stat("/dev/kvm"); err == nil {
+		return "kvm"
+	}
+	return "tcg"
+}
+
+func (e *emulatedSite) helpers() []int            { return nil }
+func (e *emulatedSite) describe(*study.HostState) {}
+
+func (e *emulatedSite) environment() []study.Fact {
+	if e.protected.IsEmpty() {
+		return nil
+	}
+	return []study.Fact{{Name: "protected CPUs", Value: e.protected.String()}}
+}
+
+// protect chooses the CPUs that nodes are pinned to: those asked for, or the upper half.
+func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
+	if asked == "" {
+		cpus := slices.Collect(all.All())
+		return topology.CPUs(cpus[len(cpus)/2:]...), nil
+	}
+	set, err := topology.ParseCPUSet(asked)
+	if err != nil {
+		return set, fmt.Errorf("protected_cpus %q: %w", asked, err)
+	}
+	if set.IsEmpty() || !set.Difference(all).IsEmpty() {
+		return set, fmt.Errorf("protected_cpus %s: this machine has CPUs %s", asked, all)
+	}
+	return set, nil
+}
+
+// onHosts says why a level cannot be had on emulated nodes.
+const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
+	"rackless prepare has prepared"
+
+func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
+	for factor, level := range settings {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
+		}
+		switch factor {
+		case study.FactorPlacement:
+			if level != variant.Default && level != variant.Pin {
+				return fail("%s", onHosts)
+			}
+		case study.FactorIsolation:
+			if level == study.IsolationIsolcpus {
+				return fail("%s", onHosts)
+			}
+			if level == study.IsolationCpuset && e.all.Difference(e.protected).IsEmpty() {
+				return fail("no CPU is left for the load: all of %s are protected", e.all)
+			}
+		case study.FactorHugepages:
+			if level != "off" {
+				return fail("%s", onHosts)
+			}
+		}
+	}
+	if _, _, err := e.link(settings); err != nil {
+		return err
+	}
+	return emulated.Supported(l)
+}
+
+// link returns the impairments of a cell; false where it says nothing of them.
+func (r *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool, err error) {
+	l.Seed = r.spec.Seed
+	for factor, level := range settings {
+		if key, ok := study.LinkKey(factor); ok {
+			any = true
+			if err := l.Set(key, level); err != nil {
+				return l, true, fmt.Errorf("factor %s: level %s: %w", factor, level, err)
+			}
+		}
+	}
+	if !any {
+		return l, false, nil
+	}
+	return l, true, l.Validate()
+}
+
+// pin lets the threads of nodes and switch run on the protected CPUs alone, each node on one of
+// them in turn; or everywhere.
+func (r *emulatedSite) pin(pin bool) error {
+	cpus := slices.Collect(r.protected.All())
+	set := func(p vm.Process, to topology.CPUSet) error {
+		if !p.Alive() {
+			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, r.lab.Name)
+		}
+		return confine(p.PID, to)
+	}
+	if d := r.rack.State.Daemon; d != nil {
+		to := r.all
+		if pin {
+			to = r.protected
+		}
+		if err := set(*d, to); err != nil {
+			return err
+		}
+	}
+	for i, n := range r.rack.State.Nodes {
+		to := r.all
+		if pin {
+			to = topology.CPUs(cpus[i%len(cpus)])
+		}
+		if err := set(n.Process, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
+)
+
+// Measure makes one test of a run. A measurement that failed is a sample with an error.
+func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
+	if r.rack == nil {
+		return nil, errors.New("measured before a cell was applied")
+	}
+	e, err := bench.EngineByName(m.Test)
+	if err != nil {
+		return nil, err
+	}
+	client, server, err := r.pair(r.lab)
+	if err != nil {
+		return nil, err
+	}
+	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.Emulated(),
+		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
+	var ends [2]bench.Endpoint
+	for i, n := range []string{client, server} {
+		if n == "" {
+			continue
+		}
+		if ends[i], err = r.rack.Endpoint(n); err != nil {
+			return nil, err
+		}
+	}
+	o := options(m)
+	ends[1].Place = o.ServerPlace(m.ServerCPU, m.ServerNUMA)
+	if r.rack.State.EmulatedHost {
+		o.Accelerator = bench.Nested
+	}
+	if e.Local {
+		return runner.RunLocal(ctx, e, ends[0], o)
+	}
+	return runner.Run(ctx, e, ends[0], ends[1], o)
+}
+
+// options are those of a test of the study.
+func options(m study.Measure) bench.Options {
+	return bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true,
+		CPU: m.CPU, NUMA: m.NUMA}
+}
+
+// What a run takes beside its tests: on emulated nodes 0.7 to 1.3 s went to states, noise floor,
+// placement and the nodes' answers, in the studies of docs/studies.
+const runTime = time.Second
+
+// Takes is about how long a run of the study takes, by what its file says of the tests: the mean
+// over its cells. Where a cell's lab is brought up anew it takes longer, which is not known
+// beforehand.
+func (r *Rig) Takes() (time.Duration, error) {
+	accel := r.options.Accel
+	if accel != "kvm" && accel != "tcg" {
+		accel = r.site.accelerator()
+	}
+	tests := runTime
+	for _, m := range r.spec.Measure {
+		e, err := bench.EngineByName(m.Test)
+		if err != nil {
+			return 0, err
+		}
+		o := options(m)
+		o.Accelerator = accel
+		tests += m.CoolDown + time.Duration(1+m.WarmUps)*e.Lasts(o)
+	}
+	cells := r.spec.Cells()
+	loaded := 0
+	for _, c := range cells {
+		if level := r.spec.Settings(c)[study.FactorContention]; level != "" && level != "idle" {
+			loaded++
+		}
+	}
+	return tests + settleTime*time.Duration(loaded)/time.Duration(len(cells)), nil
+}
